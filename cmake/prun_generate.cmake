@@ -1,0 +1,88 @@
+# Tables generated from file names, so that adding an op or a kernel touches only its own file.
+
+# core/ops/foo.cpp defines `std::vector<OpDef> foo_ops()`; the table calls them all.
+function(prun_generate_op_table folder output)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.cpp)
+  list(REMOVE_ITEM files registry.cpp)
+  list(SORT files)
+  set(declarations "")
+  set(calls "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    string(APPEND declarations "std::vector<OpDef> ${name}_ops();\n")
+    string(APPEND calls "  append(${name}_ops());\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from the files of core/ops.
+#include "ops/registry.hpp"
+
+namespace prun {
+@declarations@
+std::vector<OpDef> builtin_ops() {
+  std::vector<OpDef> all;
+  const auto append = [&](const std::vector<OpDef>& ops) { all.insert(all.end(), ops.begin(), ops.end()); };
+@calls@  return all;
+}
+}  // namespace prun
+]])
+endfunction()
+
+# kernels/cpu/foo.cpp defines `std::vector<KernelDef> foo_kernels()` inside prun::cpu::<isa>. Files without that
+# function are support code.
+function(prun_generate_kernel_table folder output)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.cpp)
+  list(SORT files)
+  set(declarations "")
+  set(calls "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    file(STRINGS ${folder}/${file} found REGEX "${name}_kernels\\(\\)")
+    if(found)
+      string(APPEND declarations "std::vector<KernelDef> ${name}_kernels();\n")
+      string(APPEND calls "  append(${name}_kernels());\n")
+    endif()
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from the files of kernels/cpu; compiled once for each instruction set.
+#include <vector>
+
+#include "prun/kernel.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+@declarations@
+std::vector<KernelDef> all_kernels();
+std::vector<KernelDef> all_kernels() {
+  std::vector<KernelDef> all;
+  const auto append = [&](const std::vector<KernelDef>& some) { all.insert(all.end(), some.begin(), some.end()); };
+@calls@  return all;
+}
+}  // namespace prun::cpu::PRUN_ISA
+]])
+endfunction()
+
+# Compiles kernels/cpu once for each instruction set; `libraries` receives the object libraries' names.
+function(prun_add_cpu_kernels libraries)
+  set(folder ${CMAKE_SOURCE_DIR}/kernels/cpu)
+  set(table ${CMAKE_BINARY_DIR}/generated/cpu_kernels.cpp)
+  prun_generate_kernel_table(${folder} ${table})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  set(isas generic)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND isas avx2 avx512)
+  endif()
+  set(flags_generic "")
+  set(flags_avx2 -march=haswell)
+  set(flags_avx512 -march=skylake-avx512 -mprefer-vector-width=512)
+  set(names "")
+  foreach(isa ${isas})
+    set(name prun_cpu_kernels_${isa})
+    add_library(${name} OBJECT ${sources} ${table})
+    target_compile_definitions(${name} PRIVATE PRUN_ISA=${isa})
+    target_compile_definitions(${name} PRIVATE KC=1536 GR=16 NBB=2048 INN=512)
+    target_compile_options(${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
+                                           -fvisibility=hidden -fvisibility-inlines-hidden ${flags_${isa}})
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/kernels ${PRUN_SDK_INCLUDE})
+    list(APPEND names ${name})
+  endforeach()
+  set(${libraries} ${names} PARENT_SCOPE)
+endfunction()

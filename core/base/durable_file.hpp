@@ -1,0 +1,118 @@
+// Files and folders that appear whole or not at all, and that survive a power loss once commit() returned:
+// written under a temporary name beside the target, synced, renamed, and the parent folder synced.
+// Every step is checked; trouble throws ErrorCode::storage with the path, the system's reason and a remedy,
+// and the temporary is removed. A failed sync is never tried again: the system may have dropped the data.
+// A process that limits file sizes must ignore SIGXFSZ to get an error instead of being killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "prun/error.hpp"
+
+namespace prun {
+
+// Owns an open file; closes it at the end.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  // Gives up ownership without closing.
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+// "cannot <action> '<path>': <text of error>; <what to do>"
+[[noreturn]] void throw_storage_error(std::string_view action, const std::filesystem::path& path, int error);
+
+// Writes all bytes, also where the system takes only a part at a time. `path` is for the error.
+void write_fully(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
+
+void sync_descriptor(int fd, const std::filesystem::path& path);
+void sync_folder(const std::filesystem::path& folder);
+
+// Is this the name of an unfinished file or folder (".<name>.tmp-<process>-<number>")? After a crash such
+// names may be left; nothing may read them.
+bool is_temporary_name(std::string_view name);
+
+// A file being written. Without commit() the target stays as it was.
+class DurableFile {
+ public:
+  // The folder must exist; a file at `target` is replaced at commit().
+  explicit DurableFile(std::filesystem::path target);
+  ~DurableFile();
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+
+  // Goes to the system at once: write large pieces. After an error the file cannot be committed any more.
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  // Sync, close, rename, sync of the folder. If only the last step fails, the target is already replaced
+  // (whole), but a power loss may still bring the old one back.
+  void commit();
+
+  const std::filesystem::path& target() const { return target_; }
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;  // empty once renamed
+  FileDescriptor fd_;
+  pid_t owner_;  // a forked child must not remove its parent's file
+  bool failed_ = false;
+};
+
+// Replaces `target` by `text`, whole or not at all.
+void replace_text_file(const std::filesystem::path& target, std::string_view text);
+
+// A folder being filled, such as one checkpoint. Without commit() nothing appears at the target.
+class DurableFolder {
+ public:
+  // The parent must exist, the target must not.
+  explicit DurableFolder(std::filesystem::path target);
+  ~DurableFolder();
+  DurableFolder(const DurableFolder&) = delete;
+  DurableFolder& operator=(const DurableFolder&) = delete;
+
+  // Put files and folders here, by any means and from any process, and have them closed before commit().
+  const std::filesystem::path& staging() const { return staging_; }
+  const std::filesystem::path& target() const { return target_; }
+
+  // Syncs every file and folder inside, renames, syncs the parent. Refuses unfinished files inside.
+  void commit();
+  // commit(), then makes the parent's `latest` name this folder.
+  void commit_as_latest();
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path staging_;
+  pid_t owner_;
+  bool committed_ = false;
+};
+
+// Makes the text file `parent`/latest name the folder `parent`/`name`, which must exist.
+void set_latest(const std::filesystem::path& parent, const std::string& name);
+
+// The folder that `parent`/latest names; nothing when there is no such file. Throws bad_input when the
+// text is not the name of one folder, not_found when that folder is missing.
+std::optional<std::filesystem::path> read_latest(const std::filesystem::path& parent);
+
+}  // namespace prun

@@ -1,0 +1,147 @@
+// A small strict JSON reader and writer, for checkpoint headers, `--json` output and log lines.
+// The reader takes RFC 8259 text and nothing more: valid UTF-8, no duplicate names, no lone surrogates,
+// bounded depth and size. Input may be hostile: memory stays proportional to the text.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "prun/error.hpp"
+
+namespace prun {
+
+class JsonValue;
+struct JsonMember;
+using JsonArray = std::vector<JsonValue>;
+
+// Members in the order of the text; names differ from each other.
+class JsonObject {
+ public:
+  JsonObject() = default;
+  explicit JsonObject(std::vector<JsonMember> members);
+
+  const std::vector<JsonMember>& members() const { return members_; }
+  // nullptr when there is no such member.
+  const JsonValue* find(std::string_view name) const;
+  // Position of a member whose name came before, or members().size().
+  std::size_t first_duplicate() const;
+
+ private:
+  std::vector<JsonMember> members_;
+  std::vector<std::uint32_t> by_name_;  // positions in members_, sorted by name, then position
+};
+
+// Order as in JsonValue's variant: signed integers wherever they fit, unsigned_integer above INT64_MAX.
+enum class JsonKind { null, boolean, integer, unsigned_integer, real, string, array, object };
+
+// One value. The as_ functions throw bad_input when the value is of another kind or does not fit.
+class JsonValue {
+ public:
+  using Storage = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string,
+                               JsonArray, JsonObject>;
+
+  JsonValue() = default;
+  // T is one of the alternatives of Storage, exactly.
+  template <class T>
+  explicit JsonValue(T value) : storage_(std::in_place_type<T>, std::move(value)) {}
+
+  JsonKind kind() const { return static_cast<JsonKind>(storage_.index()); }
+  bool is_null() const { return kind() == JsonKind::null; }
+  bool is_string() const { return kind() == JsonKind::string; }
+  bool is_array() const { return kind() == JsonKind::array; }
+  bool is_object() const { return kind() == JsonKind::object; }
+  bool is_integer() const { return kind() == JsonKind::integer || kind() == JsonKind::unsigned_integer; }
+
+  bool as_bool() const;
+  std::int64_t as_int64() const;    // integers only, exact
+  std::uint64_t as_uint64() const;  // integers only, exact
+  double as_double() const;         // any number; integers beyond 2^53 are rounded
+  const std::string& as_string() const;
+  const JsonArray& as_array() const;
+  const JsonObject& as_object() const;
+  // Member of an object: throws not_found when it is missing.
+  const JsonValue& at(std::string_view name) const;
+  // Member of an object, nullptr when it is missing.
+  const JsonValue* find(std::string_view name) const { return as_object().find(name); }
+
+ private:
+  Storage storage_;
+};
+
+struct JsonMember {
+  std::string name;
+  JsonValue value;
+};
+
+struct JsonLimits {
+  std::size_t bytes = std::size_t{128} << 20;  // of the text
+  std::size_t values = 4'000'000;              // in the whole tree
+  int depth = 64;                              // of nested arrays and objects
+};
+
+// `source` names the text in errors, which read "<source>: byte <offset>: <reason>". An integer outside
+// of [INT64_MIN, UINT64_MAX] becomes a real; a number outside of the range of double is an error.
+JsonValue parse_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
+
+// What a writer does with NaN and infinities, for which JSON has no spelling.
+enum class NonFinite { refuse, write_null };
+
+// Builds one JSON text, on one line. Wrong use (a value without a name in an object, an unclosed scope,
+// two values on top) is an internal error. The caller keeps the names of an object distinct.
+// Numbers are written in the shortest form that reads back as the same value of the same type.
+class JsonWriter {
+ public:
+  explicit JsonWriter(NonFinite policy = NonFinite::refuse) : policy_(policy) {}
+
+  JsonWriter& begin_object() { return open(true); }
+  JsonWriter& end_object() { return close(true); }
+  JsonWriter& begin_array() { return open(false); }
+  JsonWriter& end_array() { return close(false); }
+  JsonWriter& name(std::string_view name);  // bad_input unless UTF-8
+
+  JsonWriter& null() { return write_token("null"); }
+  JsonWriter& value(std::string_view text);  // bad_input unless UTF-8
+  JsonWriter& value(const char* text) { return value(std::string_view(text)); }
+  JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
+  JsonWriter& value(double number) { return write_real(number); }
+  JsonWriter& value(float number) { return write_real(number); }
+  JsonWriter& value(const JsonValue& tree);
+  template <std::integral T>
+  JsonWriter& value(T number) {
+    if constexpr (std::same_as<T, bool>) return write_token(number ? "true" : "false");
+    return write_token(std::to_string(number));
+  }
+  template <class T>
+  JsonWriter& member(std::string_view key, const T& item) {
+    return name(key).value(item);
+  }
+
+  // The finished text; the writer is empty again and can build the next one.
+  std::string take();
+
+ private:
+  struct Scope {
+    bool is_object;
+    bool empty = true;
+  };
+
+  void before_value();
+  JsonWriter& open(bool is_object);
+  JsonWriter& close(bool is_object);
+  JsonWriter& write_token(std::string_view token);
+  template <class Real>
+  JsonWriter& write_real(Real number);
+  void append_string(std::string_view text);
+
+  NonFinite policy_;
+  std::string text_;
+  std::vector<Scope> scopes_;
+  bool named_ = false;  // a name waits for its value
+};
+
+}  // namespace prun

@@ -1,0 +1,164 @@
+// Counter-based randomness: every number is a pure function of (seed, stream, index), so there is no state
+// to save, and a shard can be filled on its own, in any order, on any number of threads.
+//
+// The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011) and are the same everywhere. So are uniform numbers and permutations. Normal numbers
+// also use std::log, std::sin, std::cos and std::sqrt in double: they are as equal across machines as the
+// math library is (the last bit of the double may differ, which rounding to float nearly always hides).
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <span>
+#include <string_view>
+
+#include "prun/error.hpp"
+
+namespace prun {
+
+using PhiloxCounter = std::array<std::uint32_t, 4>;
+using PhiloxKey = std::array<std::uint32_t, 2>;
+
+constexpr PhiloxCounter philox4x32_round(const PhiloxCounter& x, const PhiloxKey& key) {
+  const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
+  const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * x[2];
+  return {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ key[0], static_cast<std::uint32_t>(b),
+          static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(a)};
+}
+
+// Ten rounds; a bijection of the counter for each key.
+constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
+  for (int round = 0; round < 10; ++round) {
+    counter = philox4x32_round(counter, key);
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// The block of four words at position `block` of a stream. Kernels that draw their own numbers use the
+// same layout, so that they agree with RandomStream.
+constexpr PhiloxCounter philox_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t block) {
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+  return philox4x32({low(block), high(block), low(stream), high(stream)}, {low(seed), high(seed)});
+}
+
+// [0, 1): the upper 24 bits of a word, so that nothing rounds up to 1.
+constexpr float unit_float(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+// [0, 1): the upper 53 bits.
+constexpr double unit_double(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+// A stream number for a name (such as that of a parameter) and a number (such as the step): FNV-1a over the
+// name and the eight bytes of `salt`.
+constexpr std::uint64_t stream_id(std::string_view name, std::uint64_t salt = 0) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&](std::uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };
+  for (const char c : name) add(static_cast<std::uint8_t>(c));
+  for (int shift = 0; shift < 64; shift += 8) add(static_cast<std::uint8_t>(salt >> shift));
+  return hash;
+}
+
+// An endless sequence of which any element can be had at once. The functions look at the same bits: use
+// one stream for one purpose.
+class RandomStream {
+ public:
+  constexpr RandomStream(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
+
+  constexpr std::uint32_t bits32(std::uint64_t index) const { return block(index / 4)[index % 4]; }
+
+  constexpr std::uint64_t bits64(std::uint64_t index) const { return pair(block(index / 2), index % 2); }
+
+  constexpr float uniform_float(std::uint64_t index) const { return unit_float(bits32(index)); }
+  constexpr double uniform_double(std::uint64_t index) const { return unit_double(bits64(index)); }
+
+  // Mean 0, variance 1. Elements 2k and 2k+1 are the two results of one Box-Muller step.
+  double normal(std::uint64_t index) const { return normal_pair(index / 2)[index % 2]; }
+
+  // out[k] = mean + deviation * normal(first + k), rounded once to float.
+  void fill_normal(std::span<float> out, std::uint64_t first, double mean, double deviation) const {
+    std::array<double, 2> values{};
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      const std::uint64_t index = first + k;
+      if (k == 0 || index % 2 == 0) values = normal_pair(index / 2);
+      // An explicit fma gives the same bits whether or not the compiler contracts.
+      out[k] = static_cast<float>(std::fma(deviation, values[index % 2], mean));
+    }
+  }
+
+  // out[k] = uniform_float(first + k) scaled to [low, high).
+  void fill_uniform(std::span<float> out, std::uint64_t first, float low, float high) const {
+    const float below_high = std::nextafter(high, low);
+    PhiloxCounter words{};
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      const std::uint64_t index = first + k;
+      if (k == 0 || index % 4 == 0) words = block(index / 4);
+      const double unit = unit_float(words[index % 4]);
+      const auto value = static_cast<float>(std::fma(double{high} - double{low}, unit, double{low}));
+      out[k] = value < high ? value : below_high;
+    }
+  }
+
+ private:
+  constexpr PhiloxCounter block(std::uint64_t number) const { return philox_block(seed_, stream_, number); }
+
+  static constexpr std::uint64_t pair(const PhiloxCounter& words, std::uint64_t which) {
+    return std::uint64_t{words[2 * which + 1]} << 32 | words[2 * which];
+  }
+
+  std::array<double, 2> normal_pair(std::uint64_t number) const {
+    const PhiloxCounter words = block(number);
+    const double open_unit = 1.0 - unit_double(pair(words, 0));  // (0, 1]: its logarithm is finite
+    const double radius = std::sqrt(-2.0 * std::log(open_unit));
+    const double angle = 2.0 * std::numbers::pi * unit_double(pair(words, 1));
+    return {radius * std::cos(angle), radius * std::sin(angle)};
+  }
+
+  std::uint64_t seed_;
+  std::uint64_t stream_;
+};
+
+namespace detail {
+
+// One pass of an eight-round Feistel network over numbers of `bits` bits, split into two halves.
+constexpr std::uint64_t feistel(std::uint64_t value, int bits, std::uint64_t seed, std::uint64_t epoch) {
+  const int low_bits = bits / 2;
+  const std::uint64_t low_mask = (std::uint64_t{1} << low_bits) - 1;
+  const std::uint64_t high_mask = (std::uint64_t{1} << (bits - low_bits)) - 1;
+  std::uint64_t low = value & low_mask;
+  std::uint64_t high = value >> low_bits;
+  for (std::uint64_t round = 0; round < 8; ++round) {
+    const bool change_high = round % 2 == 0;
+    const std::uint64_t half = change_high ? low : high;
+    const std::uint64_t mixed = philox_block(seed, epoch, round << 32 | half)[0];
+    if (change_high)
+      high ^= mixed & high_mask;
+    else
+      low ^= mixed & low_mask;
+  }
+  return high << low_bits | low;
+}
+
+}  // namespace detail
+
+// Where `index` goes in the shuffle of [0, n) number `epoch`: a bijection of [0, n) for each (seed, epoch),
+// with nothing stored. The Feistel network permutes the next power of two; a result outside of [0, n) goes
+// through it again (cycle walking) until it is inside, fewer than two passes on average.
+constexpr std::uint64_t permute(std::uint64_t index, std::uint64_t n, std::uint64_t seed,
+                                std::uint64_t epoch) {
+  PRUN_CHECK(index < n, "index ", index, " of a permutation of ", n);
+  // Keeps the shuffle apart from the numbers of a RandomStream with the same seed.
+  constexpr std::uint64_t domain = 0x7065726d75746521u;
+  const int bits = std::bit_width(n - 1);
+  if (bits == 0) return 0;
+  do {
+    index = detail::feistel(index, bits, seed ^ domain, epoch);
+  } while (index >= n);
+  return index;
+}
+
+}  // namespace prun

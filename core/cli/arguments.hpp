@@ -1,0 +1,26 @@
+// The command line, taken apart: a verb, what follows it, and options that may stand anywhere.
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace prun {
+
+struct Arguments {
+  std::string verb;                // "run" where only a recipe is given
+  std::vector<std::string> words;  // after the verb
+  std::vector<std::string> sets;   // --set a.b=c
+  std::vector<std::filesystem::path> plugin_paths;
+  std::set<std::string> flags;  // "--json", "--program", ...
+
+  bool has(const std::string& flag) const { return flags.count(flag) != 0; }
+  // The only word, or an Error that says how the verb is used.
+  const std::string& only_word(const std::string& usage) const;
+};
+
+// Throws bad_input for an option nobody knows.
+Arguments parse_arguments(int argc, char** argv);
+
+}  // namespace prun

@@ -1,0 +1,15 @@
+// What each verb does. Every command returns the exit code and raises Error for what the user can mend.
+#pragma once
+
+#include "cli/arguments.hpp"
+
+namespace prun {
+
+int run_command(const Arguments& arguments);
+int check_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
+int explain_command(const Arguments& arguments);
+int reference_command(const Arguments& arguments);
+int plugins_command(const Arguments& arguments);
+
+}  // namespace prun

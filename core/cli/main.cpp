@@ -1,0 +1,58 @@
+// prun: trains what a recipe describes.
+#include <cstdio>
+#include <exception>
+
+#include "cli/commands.hpp"
+#include "prun/plugin.hpp"
+
+namespace {
+
+constexpr const char* help = R"(prun trains transformer models from a TOML recipe.
+
+  prun RECIPE                  train
+  prun check RECIPE            say everything that is wrong with it, run nothing
+  prun plan RECIPE             batch, memory and FLOPs before anything runs (--json, --program)
+  prun explain KEY [RECIPE]    what a key means, e.g. model.heads
+  prun plugins list            what can be named in a recipe (--json)
+  prun plugins inspect NAME    versions and options of a plugin, without running it
+  prun plugins new KIND NAME   a small project that builds a plugin
+  prun plugins check PATH      open a plugin in a process of its own and test its contract
+  prun reference               all keys as Markdown
+
+  --set KEY=VALUE              change a value of the recipe, e.g. --set optimizer.lr=3e-4
+  --plugin-path FOLDER         look for plugins there first
+
+Exit codes: 0 done, 2 bad input, 13 storage, 15 diverged, 130 and 143 stopped by a signal and saved.
+)";
+
+int dispatch(const prun::Arguments& arguments) {
+  const std::string& verb = arguments.verb;
+  if (verb == "run") return prun::run_command(arguments);
+  if (verb == "check") return prun::check_command(arguments);
+  if (verb == "plan") return prun::plan_command(arguments);
+  if (verb == "explain") return prun::explain_command(arguments);
+  if (verb == "reference") return prun::reference_command(arguments);
+  if (verb == "plugins") return prun::plugins_command(arguments);
+  if (verb == "version") {
+    std::printf("prun %s (plugin epoch %u)\n", std::string(prun::sdk_version).c_str(), prun::plugin_epoch);
+    return 0;
+  }
+  std::fputs(help, stdout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(prun::parse_arguments(argc, argv));
+  } catch (const prun::Error& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "prun: %s\n", error.what());
+    return prun::exit_code(error.code());
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "prun: unexpected: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,90 @@
+// prun plugins list | inspect | new | check.
+#include <cstdio>
+
+#include "base/json.hpp"
+#include "cli/commands.hpp"
+#include "plugin/conformance.hpp"
+#include "plugin/scaffold.hpp"
+#include "recipe/explain.hpp"
+#include "run/plugin_host.hpp"
+
+namespace prun {
+namespace {
+
+int list(const Arguments& arguments) {
+  JsonWriter json;
+  json.begin_array();
+  for (const PluginCandidate& plugin : list_plugins(plugin_places({}, {}, arguments.plugin_paths))) {
+    const std::string version = plugin.note ? plugin.note->version : "", help = plugin.note ? plugin.note->help : "";
+    json.begin_object().member("kind", plugin.kind).member("name", plugin.name).member("version", version);
+    json.member("state", state_of(plugin)).member("path", plugin.path.string()).end_object();
+    if (arguments.has("--json") || (!plugin.usable() && !arguments.has("--all"))) continue;
+    std::printf("%-10s %-14s %-8s %s\n", plugin.kind.c_str(), plugin.name.c_str(), version.c_str(), help.c_str());
+    if (arguments.has("--all")) std::printf("%26s%s\n%26s%s\n", "", plugin.path.c_str(), "", state_of(plugin).c_str());
+    for (const std::string& warning : plugin.warnings) std::printf("%26swarning: %s\n", "", warning.c_str());
+  }
+  json.end_array();
+  if (arguments.has("--json")) std::printf("%s\n", json.take().c_str());
+  return 0;
+}
+
+// By path, or by name among all that are found.
+std::vector<PluginCandidate> named(const Arguments& arguments, const std::string& word) {
+  if (word.find('/') != std::string::npos || word.ends_with(".so")) return {examine_plugin(word, "the command line")};
+  std::vector<PluginCandidate> found;
+  for (PluginCandidate& plugin : list_plugins(plugin_places({}, {}, arguments.plugin_paths)))
+    if (plugin.name == word || plugin.kind + "/" + plugin.name == word) found.push_back(std::move(plugin));
+  if (found.empty())
+    throw_error(ErrorCode::not_found, "there is no plugin '", word, "'; prun plugins list shows what there is");
+  return found;
+}
+
+void print(const PluginCandidate& plugin) {
+  std::printf("%s\n  state    %s\n", plugin.path.c_str(), state_of(plugin).c_str());
+  for (const std::string& warning : plugin.warnings) std::printf("  warning  %s\n", warning.c_str());
+  if (!plugin.note) return;
+  const PluginNote& note = *plugin.note;
+  std::printf("  %s %s: %s\n", describe(note).c_str(), note.version.c_str(), note.help.c_str());
+  for (const auto& [key, value] : note.traits) std::printf("  %-8s %s\n", key.c_str(), value.c_str());
+  std::printf("  sdk      %s, epoch %u, %s, layout %s\n  build    %s\n", note.sdk.c_str(), note.epoch,
+              note.abi.c_str(), note.layout.c_str(), note.build_id.c_str());
+  for (const std::string& library : note.needed) std::printf("  needs    %s\n", library.c_str());
+  for (const std::string& symbol : note.exports) std::printf("  exports  %s\n", symbol.c_str());
+  std::printf("\n%s", recipe::reference_table(parse_schema(note.options, describe(note))).c_str());
+}
+
+int inspect(const Arguments& arguments, const std::string& word) {
+  for (const PluginCandidate& plugin : named(arguments, word)) print(plugin);
+  return 0;
+}
+
+DefaultOptions defaults_of(const PluginNote& note) {
+  auto section = std::make_shared<DefaultSection>(parse_schema(note.options, describe(note)));
+  return {options_of(*section), section, section->required()};
+}
+
+int check(const std::string& path) {
+  const std::vector<ContractCheck> checks = check_plugin(path, defaults_of);
+  for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
+  return conforms(checks) ? 0 : 2;
+}
+
+}  // namespace
+
+int plugins_command(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.words;
+  const std::string verb = words.empty() ? "list" : words[0];
+  if (verb == "list" && words.size() <= 1) return list(arguments);
+  if (verb == "inspect" && words.size() == 2) return inspect(arguments, words[1]);
+  if (verb == "check" && words.size() == 2) return check(words[1]);
+  if (verb == "new" && (words.size() == 3 || words.size() == 4)) {
+    const std::filesystem::path folder = words.size() == 4 ? words[3] : words[2];
+    for (const std::filesystem::path& file : write_scaffold(words[1], words[2], folder))
+      std::printf("wrote %s\n", file.c_str());
+    return 0;
+  }
+  throw_error(ErrorCode::bad_input,
+              "usage: prun plugins list [--all] [--json] | inspect NAME | new KIND NAME [FOLDER] | check PATH");
+}
+
+}  // namespace prun

@@ -1,0 +1,94 @@
+// run, check, plan, explain, reference: everything that starts from a recipe.
+#include <cstdio>
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "run/report.hpp"
+#include "program/passes.hpp"
+#include "recipe/explain.hpp"
+#include "run/trainer.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A recipe together with the plugins it can name.
+struct Opened {
+  std::unique_ptr<PluginHost> plugins;
+  std::optional<Recipe> recipe;
+};
+
+Opened open_recipe(const Arguments& arguments, const std::string& file) {
+  Opened opened;
+  opened.plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
+  opened.recipe = Recipe::load(file, arguments.sets, opened.plugins->catalog());
+  return opened;
+}
+
+// The command that was given, quoted where a shell needs it.
+std::string shell_quote(const std::string& word) {
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:@%+") ==
+          std::string::npos &&
+      !word.empty())
+    return word;
+  std::string quoted = "'";
+  for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string resume_command(const Arguments& arguments, const std::string& file) {
+  std::string command = "prun " + shell_quote(file);
+  for (const std::string& set : arguments.sets)
+    if (set.rfind("run.resume=", 0) != 0) command += " --set " + shell_quote(set);
+  for (const fs::path& path : arguments.plugin_paths) command += " --plugin-path " + shell_quote(path.string());
+  return command;
+}
+
+}  // namespace
+
+int run_command(const Arguments& arguments) {
+  const std::string& file = arguments.only_word("prun RECIPE [--set KEY=VALUE]...");
+  Opened opened = open_recipe(arguments, file);
+  const Assembly assembly(*opened.recipe, *opened.plugins);
+  return train(assembly, *opened.plugins, resume_command(arguments, file));
+}
+
+int check_command(const Arguments& arguments) {
+  const std::string& file = arguments.only_word("prun check RECIPE");
+  Opened opened = open_recipe(arguments, file);
+  const Assembly assembly(*opened.recipe, *opened.plugins);
+  std::printf("%s: good; %s\n", file.c_str(), assembly.batch().text().c_str());
+  return 0;
+}
+
+int plan_command(const Arguments& arguments) {
+  const std::string& file = arguments.only_word("prun plan RECIPE [--json] [--program]");
+  Opened opened = open_recipe(arguments, file);
+  const Assembly assembly(*opened.recipe, *opened.plugins);
+  if (arguments.has("--program")) std::fputs(to_text(assembly.program()).c_str(), stdout);
+  else if (arguments.has("--json")) std::printf("%s\n", plan_json(assembly).c_str());
+  else std::fputs(plan_text(assembly).c_str(), stdout);
+  return 0;
+}
+
+int explain_command(const Arguments& arguments) {
+  if (arguments.words.empty() || arguments.words.size() > 2)
+    throw_error(ErrorCode::bad_input, "usage: prun explain KEY [RECIPE]");
+  if (arguments.words.size() == 2) {
+    Opened opened = open_recipe(arguments, arguments.words[1]);
+    std::fputs(recipe::explain(arguments.words[0], *opened.recipe).c_str(), stdout);
+    return 0;
+  }
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  std::fputs(recipe::explain(arguments.words[0], plugins.catalog()).c_str(), stdout);
+  return 0;
+}
+
+int reference_command(const Arguments& arguments) {
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  std::fputs(recipe::reference_markdown(plugins.catalog()).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace prun

@@ -1,0 +1,48 @@
+// Plugin kind `data`: samples of tokens by number. Shuffling, epochs and ranks are the core's business.
+#pragma once
+
+#include "prun/options.hpp"
+
+namespace prun {
+
+struct DataInfo {
+  std::int64_t samples = 0;  // how many sequences of the asked length there are
+  std::int64_t tokens = 0;   // in all
+  std::int64_t vocab = 0;    // smallest vocabulary that holds every token; 0: not known without reading all
+};
+
+class Data {
+ public:
+  virtual ~Data() = default;
+  // Called once, before anything else.
+  virtual DataInfo open(std::int64_t seq) = 0;
+  // Fills `seq` tokens and targets of sample `index` in [0, samples). A negative target does not count.
+  // Called from one thread at a time, which need not be the one that called open().
+  virtual void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) = 0;
+};
+
+class DataInterface {
+ public:
+  virtual Status open(std::int64_t seq, DataInfo* info) noexcept = 0;
+  virtual Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept = 0;
+
+ protected:
+  ~DataInterface() = default;
+};
+
+template <class Author>
+class DataAdapter final : public DataInterface {
+ public:
+  explicit DataAdapter(const Options& options) : author_(options) {}
+  Status open(std::int64_t seq, DataInfo* info) noexcept override {
+    return guard([&] { *info = static_cast<Data&>(author_).open(seq); });
+  }
+  Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept override {
+    return guard([&] { static_cast<Data&>(author_).read(index, tokens, targets); });
+  }
+
+ private:
+  Author author_;
+};
+
+}  // namespace prun

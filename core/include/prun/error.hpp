@@ -1,0 +1,68 @@
+// The one error type. Core and plugins throw it on their own side of the border; it never crosses
+// (plugin.hpp turns it into a Status). The message is a sentence for the user: what, where, what to do.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace prun {
+
+// What kind of trouble it is; exit_code() maps it to what the shell sees.
+enum class ErrorCode : std::int32_t {
+  ok = 0,
+  bad_input,  // recipe, data, checkpoint or plugin the user can mend
+  not_found,
+  unsupported,  // a combination that cannot work
+  storage,      // file system or device I/O
+  diverged,     // non-finite loss or gradient
+  internal,     // a broken promise of ours
+};
+
+inline int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::ok: return 0;
+    case ErrorCode::bad_input:
+    case ErrorCode::not_found:
+    case ErrorCode::unsupported: return 2;
+    case ErrorCode::storage: return 13;
+    case ErrorCode::diverged: return 15;
+    case ErrorCode::internal: return 1;
+  }
+  return 1;
+}
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+namespace detail {
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+}  // namespace detail
+
+// throw_error(ErrorCode::bad_input, "data/train.bin: header says ", n, " tokens, the file has ", m)
+template <class... Parts>
+[[noreturn]] void throw_error(ErrorCode code, const Parts&... parts) {
+  throw Error(code, detail::concat(parts...));
+}
+
+}  // namespace prun
+
+// A promise inside prun or a plugin. When it breaks, the message names the expression and its place.
+#define PRUN_CHECK(expression, ...)                                                                      \
+  do {                                                                                                   \
+    if (!(expression)) [[unlikely]]                                                                      \
+      ::prun::throw_error(::prun::ErrorCode::internal, __FILE__, ":", __LINE__, ": " #expression ": ",   \
+                          ::prun::detail::concat(__VA_ARGS__));                                          \
+  } while (false)

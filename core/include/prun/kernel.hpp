@@ -1,0 +1,84 @@
+// The kernel border: what a kernel is given when it runs, and how a device or an op plugin offers one.
+#pragma once
+
+#include "prun/types.hpp"
+#include "prun/workers.hpp"
+
+namespace prun {
+
+// One operand at run time: a dense row-major local shard and where it lies in the whole tensor.
+// `start` is the global index of the shard's first element along each dimension: what positions, vocabulary
+// shards and randomness are keyed by, so that no kernel needs to know about ranks.
+struct Tensor {
+  void* data = nullptr;  // null: an optional operand that is absent
+  DType dtype = DType::f32;
+  std::int32_t rank = 0;
+  std::int64_t dim[max_dims] = {};
+  std::int64_t start[max_dims] = {};
+
+  template <class T>
+  T* as() const { return static_cast<T*>(data); }
+  std::int64_t elements() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= dim[i];
+    return n;
+  }
+  // Product of the last `n` dimensions, and of those before them.
+  std::int64_t inner(int n) const {
+    std::int64_t product = 1;
+    for (int i = rank - n; i < rank; ++i) product *= dim[i];
+    return product;
+  }
+  std::int64_t outer(int n) const {
+    std::int64_t product = 1;
+    for (int i = 0; i < rank - n; ++i) product *= dim[i];
+    return product;
+  }
+};
+
+// Bound once per call before the first step; the loop only passes it on.
+struct KernelArgs {
+  const Tensor* operands = nullptr;  // in the order of the op's operand list
+  const Attr* attrs = nullptr;       // in the order of the op's attribute list
+  void* workspace = nullptr;         // as many bytes as the kernel's workspace() asked for
+  std::int64_t layer = 0;            // which repetition of the segment runs
+};
+
+// What the device lends for one launch.
+struct KernelContext {
+  const Workers* workers = nullptr;  // CPU devices
+  void* stream = nullptr;            // CUDA devices
+};
+
+using Kernel = void (*)(const KernelArgs&, const KernelContext&);
+
+inline constexpr int max_operands = 14;
+inline constexpr int max_marks = 8;
+
+// One operand as rules see it: local or global extents, depending on who asks.
+struct OperandShape {
+  bool present = false;
+  DType dtype = DType::f32;
+  std::int32_t rank = 0;
+  Dim dims[max_dims] = {};
+
+  std::int64_t elements() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= dims[i].extent;
+    return n;
+  }
+  std::int64_t bytes() const { return present ? elements() * size_of(dtype) : 0; }
+};
+
+struct OpShape;
+
+// One op on one device.
+struct KernelDef {
+  const char* op = nullptr;
+  // The kernel for these operand types and shapes, or null: then the planner refuses, naming op and types.
+  Kernel (*select)(const OpShape& shape) = nullptr;
+  // Bytes of workspace one launch needs with `threads` workers; null: none.
+  std::int64_t (*workspace)(const OpShape& shape, std::int32_t threads) = nullptr;
+};
+
+}  // namespace prun

@@ -1,0 +1,68 @@
+// Plugin kind `observer`: sees a run's facts, its steps and what happens to it. It cannot change a run.
+#pragma once
+
+#include "prun/options.hpp"
+
+namespace prun {
+
+struct RunInfo {
+  Text name, folder, recipe, device;
+  std::int64_t steps = 0;       // last step of the run
+  std::int64_t first_step = 1;  // > 1 after a resume
+  std::int64_t parameters = 0;
+  std::int64_t tokens_per_step = 0;
+  double flops_per_token = 0;  // causal model FLOPs: 6 N + 6 layers heads head_dim seq
+  double peak_flops = 0;       // of all devices together; 0: not known, so no MFU
+  std::int64_t plan_bytes = 0;
+};
+
+struct StepInfo {
+  std::int64_t step = 0;
+  double loss = 0;  // mean over the targets that count
+  double grad_norm = 0;
+  double lr = 0;
+  bool kept = true;  // false: the update was masked (a non-finite gradient, skipped by recipe)
+  std::int64_t targets = 0;
+  double seconds = 0;
+  double elapsed = 0;  // since the first step of this process began
+};
+
+enum class EventKind : std::uint8_t { note, warning, saved, stopped, failed };
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void start(const RunInfo&) {}
+  virtual void step(const StepInfo&) {}
+  virtual void event(EventKind, std::string_view) {}
+  virtual void finish() {}
+};
+
+class ObserverInterface {
+ public:
+  virtual Status start(const RunInfo& info) noexcept = 0;
+  virtual Status step(const StepInfo& info) noexcept = 0;
+  virtual Status event(EventKind kind, Text message) noexcept = 0;
+  virtual Status finish() noexcept = 0;
+
+ protected:
+  ~ObserverInterface() = default;
+};
+
+template <class Author>
+class ObserverAdapter final : public ObserverInterface {
+ public:
+  explicit ObserverAdapter(const Options& options) : author_(options) {}
+  Status start(const RunInfo& info) noexcept override { return guard([&] { base().start(info); }); }
+  Status step(const StepInfo& info) noexcept override { return guard([&] { base().step(info); }); }
+  Status event(EventKind kind, Text message) noexcept override {
+    return guard([&] { base().event(kind, message.view()); });
+  }
+  Status finish() noexcept override { return guard([&] { base().finish(); }); }
+
+ private:
+  Observer& base() { return author_; }
+  Author author_;
+};
+
+}  // namespace prun

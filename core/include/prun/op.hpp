@@ -1,0 +1,234 @@
+// An op: its operands, its rule (shape and placement in one), its gradient and its cost.
+//
+// Rules speak in dimension names. Within one op, equal names mean the same dimension. An op sets the dims of
+// its outputs and marks the dimensions that are summed over or must be whole; everything else is split freely.
+// From that follows, for a mesh axis that shards dimension d:
+//   d unmarked        operands that have d are sharded on it, the others are replicated
+//   d in sums         as above, and outputs without d become partial sums over the axis
+//   d in wholes       operands must have d whole: the program gathers them first
+// An operand marked linear passes a partial sum through to the outputs.
+#pragma once
+
+#include <initializer_list>
+
+#include "prun/kernel.hpp"
+#include "prun/status.hpp"
+
+namespace prun {
+
+enum class Access : std::uint8_t {
+  read,
+  write,   // every element is written, nothing is read
+  update,  // read and written in place: an accumulator or a state
+};
+
+struct OperandDef {
+  const char* name;
+  Access access = Access::read;
+  bool optional = false;
+};
+
+struct AttrDef {
+  const char* name;
+  bool real;      // double, or std::int64_t
+  Attr fallback;  // its value when the program gives none
+};
+
+constexpr AttrDef real_attr(const char* name, double fallback) { return {name, true, Attr{.f = fallback}}; }
+constexpr AttrDef int_attr(const char* name, std::int64_t fallback) { return {name, false, Attr{.i = fallback}}; }
+
+// Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.
+enum class Effect : std::uint8_t {
+  pure,      // only its outputs matter
+  update,    // changes something that outlives the function
+  transfer,  // moves bytes between queues, ranks or tiers
+};
+
+struct OpCost {
+  double flops = 0;
+  double bytes = 0;  // moved, operands read and written once unless the op says otherwise
+};
+
+// What a rule reads (operands, attrs) and fills (outputs, sums, wholes, linear).
+struct OpShape {
+  std::int32_t count = 0;
+  OperandShape operand[max_operands] = {};
+  const Attr* attrs = nullptr;
+  Name sums[max_marks] = {};
+  Name wholes[max_marks] = {};
+  std::uint32_t linear = 0;  // bit i: operand i passes partial sums through
+
+  void output(int i, DType dtype, const Dim* dims, int rank) {
+    operand[i].present = true;
+    operand[i].dtype = dtype;
+    operand[i].rank = rank;
+    for (int d = 0; d < rank; ++d) operand[i].dims[d] = dims[d];
+  }
+  void like(int i, int source) { operand[i] = operand[source]; }
+  void scalar(int i, DType dtype) { output(i, dtype, nullptr, 0); }
+  void sum(const Name& name) { mark(sums, name); }
+  void whole(const Name& name) { mark(wholes, name); }
+  // Marks the dimensions [from, to) of operand i.
+  void sum(int i, int from, int to) {
+    for (int d = from; d < to; ++d) sum(operand[i].dims[d].name);
+  }
+  void whole(int i, int from, int to) {
+    for (int d = from; d < to; ++d) whole(operand[i].dims[d].name);
+  }
+  void pass_partial(std::initializer_list<int> operands) {
+    for (int i : operands) linear |= 1u << i;
+  }
+  // Type of the statistics kept beside values of type t.
+  static DType statistics(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
+ private:
+  static void mark(Name (&list)[max_marks], const Name& name) {
+    for (Name& slot : list) {
+      if (slot == name) return;
+      if (slot.empty()) {
+        slot = name;
+        return;
+      }
+    }
+    throw_error(ErrorCode::internal, "an op marks more than ", max_marks, " dimensions");
+  }
+};
+
+using Id = std::uint32_t;
+inline constexpr Id none = 0xffffffffu;
+
+struct AttrValue {
+  const char* name;
+  double value;
+};
+
+// Which part of backward an op belongs to: a schedule may move them apart.
+enum class Part : std::uint8_t { input, weight };
+
+// The host's side of a gradient: out-of-line calls on a handle.
+struct GradientApi {
+  std::uint64_t struct_size;
+  void* context;
+  Id (*operand)(void* context, std::int32_t index);
+  // Gradient that has arrived for output `index`; none: nothing flows back through it.
+  Id (*arrived)(void* context, std::int32_t index);
+  // Whether anybody needs the gradient of operand `index`.
+  bool (*wanted)(void* context, std::int32_t index);
+  // For a parameter: the accumulator its gradient is added into.
+  Id (*accumulator)(void* context, std::int32_t index);
+  Status (*emit)(void* context, Part part, Text kind, Array<Id> operands, Array<AttrValue> attrs);
+  // A fresh value for the next emit() to write.
+  Id (*fresh)(void* context, Text name);
+  Status (*contribute)(void* context, std::int32_t index, Id gradient);
+  // Fills an operand that the forward op left out.
+  Status (*bind)(void* context, std::int32_t index, Id value);
+  double (*attr)(void* context, Text name);
+};
+
+struct OpDef {
+  std::uint64_t struct_size = sizeof(OpDef);
+  const char* kind = nullptr;
+  const char* help = nullptr;
+  const OperandDef* operands = nullptr;
+  std::uint64_t operand_count = 0;
+  const AttrDef* attrs = nullptr;
+  std::uint64_t attr_count = 0;
+  Effect effect = Effect::pure;
+  Status (*rule)(OpShape* shape) noexcept = nullptr;
+  Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
+  Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
+};
+
+// A forward op seen in reverse, for the author of gradient().
+class Gradient {
+ public:
+  explicit Gradient(const GradientApi& api) : api_(api) {}
+
+  Id operand(int i) const { return api_.operand(api_.context, i); }
+  Id arrived(int output) const { return api_.arrived(api_.context, output); }
+  bool wanted(int i) const { return operand(i) != none && api_.wanted(api_.context, i); }
+  double attr(const char* name) const { return api_.attr(api_.context, name); }
+
+  // Emits an op of backward's input part; the gradient of operand i is appended as its last operand.
+  void input(int i, const char* kind, std::initializer_list<Id> operands,
+             std::initializer_list<AttrValue> attrs = {}) const {
+    if (!wanted(i)) return;
+    const Id result = api_.fresh(api_.context, kind);
+    emit(Part::input, kind, operands, {result}, attrs);
+    raise(api_.contribute(api_.context, i, result));
+  }
+  // Fills an operand that the forward op left out: for an op that computes a gradient in forward already.
+  void bind(int i, Id value) const { raise(api_.bind(api_.context, i, value)); }
+  Id accumulator(int i) const { return wanted(i) ? api_.accumulator(api_.context, i) : none; }
+  // Passes a gradient on unchanged.
+  void pass(int i, Id gradient) const {
+    if (wanted(i)) raise(api_.contribute(api_.context, i, gradient));
+  }
+  // Emits an op of backward's weight part that adds into the accumulator of each listed operand, appended in
+  // that order; an accumulator nobody wants is `none`.
+  void weight(std::initializer_list<int> targets, const char* kind, std::initializer_list<Id> operands,
+              std::initializer_list<AttrValue> attrs = {}) const {
+    Id sums[max_operands];
+    std::uint64_t n = 0, useful = 0;
+    for (int i : targets) {
+      sums[n] = accumulator(i);
+      useful += sums[n++] != none;
+    }
+    if (useful) emit(Part::weight, kind, operands, {sums, n}, attrs);
+  }
+
+ private:
+  void emit(Part part, const char* kind, std::initializer_list<Id> operands, Array<Id> results,
+            std::initializer_list<AttrValue> attrs) const {
+    Id list[max_operands];
+    std::uint64_t n = 0;
+    for (Id id : operands) list[n++] = id;
+    for (Id id : results) list[n++] = id;
+    raise(api_.emit(api_.context, part, kind, {list, n}, {attrs.begin(), attrs.size()}));
+  }
+  void emit(Part part, const char* kind, std::initializer_list<Id> operands, std::initializer_list<Id> results,
+            std::initializer_list<AttrValue> attrs) const {
+    emit(part, kind, operands, Array<Id>{results.begin(), results.size()}, attrs);
+  }
+
+  const GradientApi& api_;
+};
+
+// Builds the OpDef of an op written as a struct:
+//   struct Square {
+//     static constexpr const char* kind = "square";
+//     static constexpr const char* help = "y = x * x";
+//     static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+//     static void rule(OpShape& s) { s.like(1, 0); }
+//     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
+//   };
+// attrs, effect, gradient and cost are optional. Without cost(), an op moves its operands once and counts
+// no FLOPs.
+template <class Op>
+OpDef op_def() {
+  OpDef def;
+  def.kind = Op::kind;
+  def.help = Op::help;
+  def.operands = Op::operands;
+  def.operand_count = std::size(Op::operands);
+  if constexpr (requires { Op::attrs; }) {
+    def.attrs = Op::attrs;
+    def.attr_count = std::size(Op::attrs);
+  }
+  if constexpr (requires { Op::effect; }) def.effect = Op::effect;
+  def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
+  if constexpr (requires(const Gradient& g) { Op::gradient(g); })
+    def.gradient = [](const GradientApi* api) noexcept { return guard([&] { Op::gradient(Gradient(*api)); }); };
+  def.cost = [](const OpShape* shape, OpCost* cost) noexcept {
+    return guard([&] {
+      for (int i = 0; i < shape->count; ++i) {
+        const double passes = Op::operands[i].access == Access::update ? 2 : 1;
+        cost->bytes += passes * static_cast<double>(shape->operand[i].bytes());
+      }
+      if constexpr (requires { Op::cost(*shape, *cost); }) Op::cost(*shape, *cost);
+    });
+  };
+  return def;
+}
+
+}  // namespace prun

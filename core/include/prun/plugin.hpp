@@ -1,0 +1,198 @@
+// The plugin border: what a plugin library exports, and the macro that makes it.
+//
+//   PRUN_PLUGIN(model, Gpt, "gpt", "0.1.0", "GPT-2 family of decoders", "",
+//               "layers | int | 12 | 1..4096 | Number of transformer blocks\n"
+//               "hidden | int | 768 | 1..     | Width of the residual stream\n")
+//
+// One library holds one plugin and exports one symbol, prun_plugin_v1. What can be known about it without
+// running its code (kind, name, versions, options) lies in an ELF note of owner PRUN. Before the entry is
+// called, the note's epoch, ABI tag and layout hash must equal the core's.
+#pragma once
+
+#include <array>
+
+#include "prun/data.hpp"
+#include "prun/device.hpp"
+#include "prun/model.hpp"
+#include "prun/observer.hpp"
+#include "prun/op_plugin.hpp"
+#include "prun/optimizer.hpp"
+#include "prun/strategy.hpp"
+
+namespace prun {
+
+// Grows with every change of an interface in these headers.
+inline constexpr std::uint32_t plugin_epoch = 1;
+inline constexpr std::string_view sdk_version = "0.1.0";
+
+#if defined(__x86_64__)
+#define PRUN_ARCHITECTURE "x86_64"
+#elif defined(__aarch64__)
+#define PRUN_ARCHITECTURE "aarch64"
+#else
+#error "prun runs on x86_64 and aarch64"
+#endif
+// The family, not the compiler's version: libraries of one family can be mixed.
+#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
+inline constexpr std::string_view abi_tag = "linux-" PRUN_ARCHITECTURE "-itanium-libstdcxx11";
+#else
+#error "prun plugins need libstdc++ with the C++11 ABI"
+#endif
+
+namespace detail {
+
+constexpr std::uint64_t hash_text(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325u) {
+  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+template <class... Types>
+constexpr std::uint64_t hash_layout(std::uint64_t hash) {
+  ((hash = (hash ^ (sizeof(Types) * 64 + alignof(Types))) * 0x100000001b3u), ...);
+  return hash;
+}
+
+// Virtual methods in order, so that a method moved or inserted changes the hash.
+inline constexpr std::string_view interface_methods =
+    "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
+    "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,wait,"
+    "host_wait;op:ops,kernels";
+
+}  // namespace detail
+
+inline constexpr std::uint64_t layout_hash =
+    detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, KernelArgs, KernelContext, Workers,
+                        OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi,
+                        OpDef, ValueInfo, OpInfo, SegmentInfo, ParameterSpec, ProgramApi, OptionsApi,
+                        ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch,
+                        DeviceKernel>(detail::hash_text(detail::interface_methods));
+
+// Given to the entry. Grows at the end only.
+struct HostApi {
+  std::uint64_t struct_size;
+  std::uint32_t epoch;
+  void (*log)(Text message);
+};
+
+// Returned by the entry; static, never freed. Grows at the end only.
+struct PluginDescriptor {
+  std::uint64_t magic;
+  std::uint64_t struct_size;
+  std::uint32_t epoch;
+  std::uint32_t reserved;
+  std::uint64_t layout;
+  Text abi;
+  Text kind;
+  Text name;
+  // The kind's interface (ModelInterface for a model, ...), or null with the reason in `status`.
+  void* (*create)(const OptionsApi* options, Status* status) noexcept;
+  void (*destroy)(void* object) noexcept;
+};
+inline constexpr std::uint64_t descriptor_magic = 0x31305f6e75727000u;
+
+using PluginEntry = const PluginDescriptor* (*)(const HostApi* host);
+inline constexpr const char* entry_symbol = "prun_plugin_v1";
+
+// Defined by the SDK library; its name carries epoch and ABI family, so that a library built for another
+// cannot even be loaded.
+extern "C" __attribute__((visibility("default"))) const char prun_sdk_epoch_1_itanium_libstdcxx11[];
+
+namespace detail {
+
+template <class Interface, class Adapter>
+void* create(const OptionsApi* options, Status* status) noexcept {
+  void* object = nullptr;
+  *status = guard([&] { object = static_cast<Interface*>(new Adapter(Options(*options))); });
+  return object;
+}
+
+template <class Interface, class Adapter>
+void destroy(void* object) noexcept {
+  delete static_cast<Adapter*>(static_cast<Interface*>(object));
+}
+
+constexpr std::array<char, 16> hex(std::uint64_t value) {
+  std::array<char, 16> digits{};
+  for (std::size_t i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[(value >> (60 - 4 * i)) & 15];
+  return digits;
+}
+
+constexpr std::size_t note_size(std::initializer_list<std::string_view> pieces) {
+  std::size_t size = 0;
+  for (std::string_view piece : pieces) size += piece.size();
+  return size;
+}
+
+// An ELF note: three words, owner, padded description.
+template <std::size_t Size>
+struct alignas(4) Note {
+  std::uint32_t name_size = 5;
+  std::uint32_t description_size = Size;
+  std::uint32_t type = 1;
+  char name[8] = {'P', 'R', 'U', 'N', 0, 0, 0, 0};
+  char description[(Size + 3) / 4 * 4] = {};
+};
+
+template <std::size_t Size>
+constexpr Note<Size> make_note(std::initializer_list<std::string_view> pieces) {
+  Note<Size> note;
+  std::size_t at = 0;
+  for (std::string_view piece : pieces)
+    for (char c : piece) note.description[at++] = c;
+  return note;
+}
+
+constexpr char digit(std::uint32_t value) { return static_cast<char>('0' + value); }
+inline constexpr char epoch_text[] = {digit(plugin_epoch / 10), digit(plugin_epoch % 10), 0};
+inline constexpr auto layout_text = hex(layout_hash);
+
+}  // namespace detail
+}  // namespace prun
+
+#define PRUN_KIND_model ::prun::ModelInterface, ::prun::ModelAdapter
+#define PRUN_KIND_strategy ::prun::StrategyInterface, ::prun::StrategyAdapter
+#define PRUN_KIND_optimizer ::prun::OptimizerInterface, ::prun::OptimizerAdapter
+#define PRUN_KIND_data ::prun::DataInterface, ::prun::DataAdapter
+#define PRUN_KIND_observer ::prun::ObserverInterface, ::prun::ObserverAdapter
+#define PRUN_KIND_device ::prun::DeviceInterface, ::prun::DeviceAdapter
+#define PRUN_KIND_op ::prun::OpPluginInterface, ::prun::OpPluginAdapter
+
+// The note is `key=value` lines; everything after the line `options:` is the schema, one option a line.
+#define PRUN_NOTE_PIECES(kind, name, version, help, traits, options)                                        \
+  {                                                                                                         \
+    "kind=" #kind "\nname=" name "\nversion=" version "\nhelp=" help "\ntraits=" traits "\nepoch=",         \
+        std::string_view(::prun::detail::epoch_text, 2), "\nabi=", ::prun::abi_tag,                         \
+        "\nlayout=", std::string_view(::prun::detail::layout_text.data(), 16), "\nsdk=",                    \
+        ::prun::sdk_version, "\noptions:\n", options                                                        \
+  }
+
+#define PRUN_PLUGIN(kind, Author, name, version, help, traits, options) \
+  PRUN_PLUGIN_AS(kind, PRUN_KIND_##kind, Author, name, version, help, traits, options)
+
+// Expands the interface and adapter of the kind.
+#define PRUN_PLUGIN_AS(kind, pair, ...) PRUN_PLUGIN_WITH(kind, pair, __VA_ARGS__)
+
+#define PRUN_PLUGIN_WITH(kind, Interface, Adapter, Author, name, version, help, traits, options)               \
+  namespace {                                                                                                  \
+  constexpr std::size_t prun_note_size =                                                                       \
+      ::prun::detail::note_size(PRUN_NOTE_PIECES(kind, name, version, help, traits, options));                 \
+  __attribute__((section(".note.prun"), used, aligned(4))) constinit const auto prun_note =                                \
+      ::prun::detail::make_note<prun_note_size>(PRUN_NOTE_PIECES(kind, name, version, help, traits, options)); \
+  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_1_itanium_libstdcxx11;      \
+  }                                                                                                            \
+  extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(            \
+      const ::prun::HostApi*) {                                                                                \
+    static const ::prun::PluginDescriptor descriptor{                                                          \
+        ::prun::descriptor_magic,                                                                              \
+        sizeof(::prun::PluginDescriptor),                                                                      \
+        ::prun::plugin_epoch,                                                                                  \
+        0,                                                                                                     \
+        ::prun::layout_hash,                                                                                   \
+        ::prun::abi_tag,                                                                                       \
+        #kind,                                                                                                 \
+        name,                                                                                                  \
+        &::prun::detail::create<Interface, Adapter<Author>>,                                                   \
+        &::prun::detail::destroy<Interface, Adapter<Author>>};                                                 \
+    return &descriptor;                                                                                        \
+  }                                                                                                            \
+  static_assert(true, "ends with a semicolon")

@@ -1,0 +1,263 @@
+// Writing and rewriting a step's program from a plugin: handles over out-of-line calls into the core.
+//
+// A program is a chain of segments (embedding, block x layers, head). Each segment holds functions: lists of
+// ops over named values. Models write the `forward` functions over whole tensors; the core derives the rest;
+// strategies look at everything and edit it. The core checks every edit and raises an Error that names it.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+
+enum class FunctionKind : std::uint8_t {
+  load,             // step segment: bring a microbatch's tokens in
+  begin,            // step segment: reset what a step accumulates
+  zero,             // clear gradient accumulators
+  forward,
+  backward,         // input gradients; weight gradients too unless the program splits backward
+  backward_weight,  // weight gradients, where split
+  norm,             // sum of squares of the gradients
+  finish,           // step segment: global norm, clip factor, keep
+  update,           // optimizer
+  report,           // step segment: losses and norms out to the host
+};
+inline constexpr int function_kinds = 10;
+
+constexpr const char* name_of(FunctionKind kind) {
+  constexpr const char* names[] = {"load",  "begin",  "zero",   "forward", "backward", "backward_weight",
+                                   "norm",  "finish", "update", "report"};
+  return names[static_cast<int>(kind)];
+}
+
+enum class Role : std::uint8_t {
+  activation,
+  parameter,
+  gradient,  // accumulator of a parameter's gradient
+  state,     // optimizer state: master copy, moments
+  input,     // tokens, targets, sample numbers of one microbatch
+  runtime,   // scalar that changes from step to step: learning rate, norm, keep, ...
+  staging,   // host side of `load` and `report`
+};
+
+// How a parameter starts. Element values depend on (seed, name, index) alone, never on the layout.
+struct Init {
+  enum class Kind : std::uint8_t { constant, normal } kind = Kind::constant;
+  double value = 0;  // the constant, or the standard deviation
+};
+constexpr Init zeros() { return {}; }
+constexpr Init ones() { return {Init::Kind::constant, 1.0}; }
+constexpr Init normal(double deviation) { return {Init::Kind::normal, deviation}; }
+
+struct ValueInfo {
+  Role role = Role::activation;
+  DType dtype = DType::f32;
+  Id segment = none;
+  std::int32_t rank = 0;
+  Dim dims[max_dims] = {};
+  bool frozen = false;
+  bool decay = false;
+  double lr_scale = 1;
+  Text name;  // lives as long as the program
+};
+
+struct OpInfo {
+  Text kind;
+  Id segment = none;
+  FunctionKind function = FunctionKind::forward;
+  Part part = Part::input;
+  Array<Id> operands;  // lives until the next edit
+};
+
+struct SegmentInfo {
+  Text name;
+  std::int64_t repeat = 1;
+};
+
+struct ParameterSpec {
+  Text name;
+  Array<Dim> dims;
+  Init init;
+  bool decay = false;  // weight decay applies (matrices)
+};
+
+// The core's half: every call is checked and says what was wrong.
+struct ProgramApi {
+  std::uint64_t struct_size;
+  Status (*segment)(void* program, Text name, std::int64_t repeat, Id* result);
+  Status (*parameter)(void* program, Id segment, const ParameterSpec* spec, Id* result);
+  Status (*tie)(void* program, Id segment, Id parameter, Id* result);
+  Status (*input)(void* program, Id segment, Text name, Id* result);
+  Status (*runtime)(void* program, Text name, Id* result);
+  Status (*incoming)(void* program, Id segment, Id* result);
+  Status (*outgoing)(void* program, Id segment, Id value);
+  // `before`: an op of that function, or none for the end. Outputs (operands the op writes) are created and
+  // returned in order.
+  Status (*op)(void* program, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
+               Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count);
+  Status (*replace_operand)(void* program, Id op, std::int32_t index, Id value);
+  Status (*replace_kind)(void* program, Id op, Text kind);
+  Status (*erase)(void* program, Id op);
+  Status (*set_attr)(void* program, Id op, Text name, double value);
+  Status (*get_attr)(void* program, Id op, Text name, double* value);
+  Status (*set_parameter)(void* program, Id value, bool frozen, bool decay, double lr_scale);
+  Status (*value_info)(void* program, Id value, ValueInfo* info);
+  Status (*op_info)(void* program, Id op, OpInfo* info);
+  Status (*segment_info)(void* program, Id segment, SegmentInfo* info);
+  std::uint64_t (*segment_count)(void* program);
+  // Ops of one function in order; borrowed until the next edit.
+  Status (*ops)(void* program, Id segment, FunctionKind function, Array<Id>* result);
+  Status (*values)(void* program, Id segment, Array<Id>* result);
+};
+
+class Segment;
+
+// A handle, cheap to copy; the core owns the program.
+class ProgramRef {
+ public:
+  ProgramRef(const ProgramApi* api, void* program) : api_(api), program_(program) {}
+
+  // Segments run in the order they are added; `repeat` makes a block of that many layers.
+  Segment segment(std::string_view name, std::int64_t repeat = 1) const;
+
+  std::vector<Segment> segments() const;
+  ValueInfo value(Id id) const {
+    ValueInfo info;
+    raise(api_->value_info(program_, id, &info));
+    return info;
+  }
+  OpInfo op(Id id) const {
+    OpInfo info;
+    raise(api_->op_info(program_, id, &info));
+    return info;
+  }
+  double attr(Id op, const char* name) const {
+    double value = 0;
+    raise(api_->get_attr(program_, op, name, &value));
+    return value;
+  }
+  void set_attr(Id op, const char* name, double value) const {
+    raise(api_->set_attr(program_, op, name, value));
+  }
+  void replace_operand(Id op, int index, Id value) const {
+    raise(api_->replace_operand(program_, op, index, value));
+  }
+  void replace_kind(Id op, std::string_view kind) const { raise(api_->replace_kind(program_, op, kind)); }
+  void erase(Id op) const { raise(api_->erase(program_, op)); }
+  void set_parameter(Id value, bool frozen, bool decay, double lr_scale) const {
+    raise(api_->set_parameter(program_, value, frozen, decay, lr_scale));
+  }
+  Id runtime(std::string_view name) const {
+    Id id = none;
+    raise(api_->runtime(program_, name, &id));
+    return id;
+  }
+  const ProgramApi& api() const { return *api_; }
+  void* handle() const { return program_; }
+
+ private:
+  const ProgramApi* api_;
+  void* program_;
+};
+
+class Segment {
+ public:
+  Segment(ProgramRef program, Id id) : program_(program), id_(id) {}
+
+  Id id() const { return id_; }
+  ProgramRef program() const { return program_; }
+  SegmentInfo info() const {
+    SegmentInfo info;
+    raise(api().segment_info(handle(), id_, &info));
+    return info;
+  }
+
+  // A matrix: weight decay applies to it.
+  Id weight(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
+    return parameter(name, dims, init, true);
+  }
+  // A gain or a bias: it does not.
+  Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
+    return parameter(name, dims, init, false);
+  }
+  // The same parameter as in another, unrepeated segment: one storage, gradients summed.
+  Id tie(Id parameter) const { return call([&](Id* r) { return api().tie(handle(), id_, parameter, r); }); }
+
+  Id tokens() const { return input("tokens"); }    // i32 [batch, seq]
+  Id targets() const { return input("targets"); }  // i32 [batch, seq]; negative: does not count
+  Id samples() const { return input("samples"); }  // i64 [batch]: global sample numbers
+  Id runtime(std::string_view name) const { return program_.runtime(name); }
+
+  // What the previous segment hands over, and what this one hands on.
+  Id incoming() const { return call([&](Id* r) { return api().incoming(handle(), id_, r); }); }
+  void outgoing(Id value) const { raise(api().outgoing(handle(), id_, value)); }
+
+  // Appends an op to forward. `inputs` are the operands it reads or updates, in order (none: an optional one
+  // left out); returns the values it writes.
+  std::vector<Id> ops(std::string_view kind, std::initializer_list<Id> inputs, int outputs,
+                      std::initializer_list<AttrValue> attrs = {}) const {
+    return insert(FunctionKind::forward, none, kind, inputs, outputs, attrs);
+  }
+  // The common case: the first result.
+  Id op(std::string_view kind, std::initializer_list<Id> inputs,
+        std::initializer_list<AttrValue> attrs = {}) const {
+    return ops(kind, inputs, 1, attrs)[0];
+  }
+  // Inserts before `before` (none: at the end) of any function.
+  std::vector<Id> insert(FunctionKind function, Id before, std::string_view kind,
+                         std::initializer_list<Id> inputs, int outputs,
+                         std::initializer_list<AttrValue> attrs = {}) const {
+    std::vector<Id> results(static_cast<std::size_t>(outputs), none);
+    raise(api().op(handle(), id_, function, before, kind, {inputs.begin(), inputs.size()},
+                   {attrs.begin(), attrs.size()}, results.data(), results.size()));
+    return results;
+  }
+  std::vector<Id> operations(FunctionKind function) const {
+    Array<Id> list;
+    raise(api().ops(handle(), id_, function, &list));
+    return {list.begin(), list.end()};
+  }
+  std::vector<Id> values() const {
+    Array<Id> list;
+    raise(api().values(handle(), id_, &list));
+    return {list.begin(), list.end()};
+  }
+
+ private:
+  Id parameter(std::string_view name, std::initializer_list<Dim> dims, Init init, bool decay) const {
+    const ParameterSpec spec{name, {dims.begin(), dims.size()}, init, decay};
+    return call([&](Id* r) { return api().parameter(handle(), id_, &spec, r); });
+  }
+  Id input(std::string_view name) const {
+    return call([&](Id* r) { return api().input(handle(), id_, name, r); });
+  }
+  template <class Call>
+  static Id call(Call&& body) {
+    Id id = none;
+    raise(body(&id));
+    return id;
+  }
+  const ProgramApi& api() const { return program_.api(); }
+  void* handle() const { return program_.handle(); }
+
+  ProgramRef program_;
+  Id id_;
+};
+
+inline Segment ProgramRef::segment(std::string_view name, std::int64_t repeat) const {
+  Id id = none;
+  raise(api_->segment(program_, name, repeat, &id));
+  return {*this, id};
+}
+
+inline std::vector<Segment> ProgramRef::segments() const {
+  std::vector<Segment> list;
+  const auto n = static_cast<Id>(api_->segment_count(program_));
+  for (Id id = 0; id < n; ++id) list.emplace_back(*this, id);
+  return list;
+}
+
+}  // namespace prun

@@ -1,0 +1,94 @@
+// Element types, names and dimensions: the small values that cross the plugin border by copy.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "prun/error.hpp"
+
+namespace prun {
+
+enum class DType : std::uint8_t { f64 = 0, f32 = 1, bf16 = 2, i32 = 3, i64 = 4, u8 = 5 };
+
+constexpr std::int64_t size_of(DType t) {
+  switch (t) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+constexpr const char* name_of(DType t) {
+  switch (t) {
+    case DType::f64: return "fp64";
+    case DType::f32: return "fp32";
+    case DType::bf16: return "bf16";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
+  }
+  return "?";
+}
+
+// Storage only: arithmetic happens in float. Rounds to nearest even; NaN stays NaN.
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  bf16() = default;
+  explicit bf16(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+    const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+    bits = static_cast<std::uint16_t>(nan ? (word >> 16) | 0x40u : rounded);
+  }
+  operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+static_assert(sizeof(bf16) == 2);
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, double>) return DType::f64;
+  else if constexpr (std::is_same_v<T, float>) return DType::f32;
+  else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  else return DType::i64;
+}
+
+// A short name by value: of a dimension, an axis, a value's role. Longer text is an error, never cut.
+struct Name {
+  char text[24] = {};
+
+  constexpr Name() = default;
+  constexpr Name(std::string_view s) {
+    if (s.size() >= sizeof text) throw_error(ErrorCode::bad_input, "name '", s, "' is longer than 23 letters");
+    for (std::size_t i = 0; i < s.size(); ++i) text[i] = s[i];
+  }
+  constexpr Name(const char* s) : Name(std::string_view(s)) {}
+  constexpr std::string_view view() const { return std::string_view(text); }
+  constexpr bool empty() const { return text[0] == 0; }
+  friend constexpr bool operator==(const Name& a, const Name& b) { return a.view() == b.view(); }
+};
+
+// One named dimension. Names within a value differ from each other: they are what placement talks about.
+struct Dim {
+  Name name;
+  std::int64_t extent = 0;
+  friend constexpr bool operator==(const Dim&, const Dim&) = default;
+};
+
+inline constexpr int max_dims = 6;
+
+// A typed number attached to an op when the program is written.
+union Attr {
+  std::int64_t i;
+  double f;
+};
+
+}  // namespace prun

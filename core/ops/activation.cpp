@@ -1,0 +1,57 @@
+// gelu (tanh form, as GPT-2) and swiglu (silu(gate) * up, as Llama).
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+struct Gelu {
+  static constexpr const char* kind = "gelu";
+  static constexpr const char* help = "0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static void rule(OpShape& s) { s.like(1, 0); }
+  static void gradient(const Gradient& g) { g.input(0, "gelu_grad", {g.arrived(1), g.operand(0)}); }
+};
+
+struct GeluGrad {
+  static constexpr const char* kind = "gelu_grad";
+  static constexpr const char* help = "dx of gelu";
+  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
+  static void rule(OpShape& s) { s.like(2, 0); }
+};
+
+// x[..., gate, width] with two slots along `gate`: what goes through silu, and what it multiplies.
+struct SwiGlu {
+  static constexpr const char* kind = "swiglu";
+  static constexpr const char* help = "silu(x[..., 0, :]) * x[..., 1, :]";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    const OperandShape& x = s.operand[0];
+    PRUN_CHECK(x.rank >= 3 && x.dims[x.rank - 2].extent == 2, "swiglu takes [..., 2, width]");
+    Dim dims[max_dims];
+    for (int i = 0; i < x.rank - 2; ++i) dims[i] = x.dims[i];
+    dims[x.rank - 2] = x.dims[x.rank - 1];
+    s.output(1, x.dtype, dims, x.rank - 1);
+    s.whole(0, x.rank - 2, x.rank - 1);
+  }
+  static void gradient(const Gradient& g) { g.input(0, "swiglu_grad", {g.arrived(1), g.operand(0)}); }
+};
+
+struct SwiGluGrad {
+  static constexpr const char* kind = "swiglu_grad";
+  static constexpr const char* help = "dx of swiglu";
+  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
+  static void rule(OpShape& s) {
+    s.like(2, 1);
+    s.whole(1, s.operand[1].rank - 2, s.operand[1].rank - 1);
+  }
+};
+
+}  // namespace
+
+std::vector<OpDef> activation_ops() {
+  return {op_def<Gelu>(), op_def<GeluGrad>(), op_def<SwiGlu>(), op_def<SwiGluGrad>()};
+}
+
+}  // namespace prun

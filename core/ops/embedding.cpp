@@ -1,0 +1,77 @@
+// embedding: y[b, s] = table[tokens[b, s]], and add_position: y[b, s] = x[b, s] + table[s].
+// Both gradients add rows into the table's accumulator. A vocabulary shard contributes only the tokens it
+// holds (its `start` tells), so a table sharded on its rows gives a partial sum.
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+struct Embedding {
+  static constexpr const char* kind = "embedding";
+  static constexpr const char* help = "rows of a table, looked up by token";
+  static constexpr OperandDef operands[] = {{"tokens"}, {"table"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    const OperandShape &tokens = s.operand[0], &table = s.operand[1];
+    PRUN_CHECK(tokens.rank == 2 && tokens.dtype == DType::i32 && table.rank == 2,
+               "embedding takes i32 tokens [batch, seq] and a table [rows, width]");
+    const Dim dims[] = {tokens.dims[0], tokens.dims[1], table.dims[1]};
+    s.output(2, table.dtype, dims, 3);
+    s.sum(1, 0, 1);
+  }
+  static void gradient(const Gradient& g) {
+    g.weight({1}, "embedding_weight_grad", {g.operand(0), g.arrived(2)});
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.bytes = static_cast<double>(s.operand[0].bytes() + 2 * s.operand[2].bytes());
+  }
+};
+
+struct EmbeddingWeightGrad {
+  static constexpr const char* kind = "embedding_weight_grad";
+  static constexpr const char* help = "adds the rows of dy into the table's gradient";
+  static constexpr OperandDef operands[] = {{"tokens"}, {"dy"}, {"dtable", Access::update}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) { s.sum(1, 0, 2); }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.bytes = static_cast<double>(s.operand[0].bytes() + 3 * s.operand[1].bytes());
+  }
+};
+
+struct AddPosition {
+  static constexpr const char* kind = "add_position";
+  static constexpr const char* help = "adds the row of a table that belongs to each position";
+  static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    const OperandShape &x = s.operand[0], &table = s.operand[1];
+    PRUN_CHECK(x.rank == 3 && table.rank == 2 && table.dims[0].extent >= x.dims[1].extent,
+               "add_position takes x [batch, seq, width] and a table of at least seq rows");
+    s.like(2, 0);
+    s.whole(1, 0, 1);
+  }
+  static void gradient(const Gradient& g) {
+    g.pass(0, g.arrived(2));
+    g.weight({1}, "position_weight_grad", {g.arrived(2)});
+  }
+};
+
+struct PositionWeightGrad {
+  static constexpr const char* kind = "position_weight_grad";
+  static constexpr const char* help = "adds dy, summed over the batch, into the position table's gradient";
+  static constexpr OperandDef operands[] = {{"dy"}, {"dtable", Access::update}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    s.sum(0, 0, 2);
+    s.whole(1, 0, 1);
+  }
+};
+
+}  // namespace
+
+std::vector<OpDef> embedding_ops() {
+  return {op_def<Embedding>(), op_def<EmbeddingWeightGrad>(), op_def<AddPosition>(),
+          op_def<PositionWeightGrad>()};
+}
+
+}  // namespace prun

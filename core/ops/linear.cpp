@@ -1,0 +1,118 @@
+// linear: y[..., out] = x[..., in] * weight[out, in] + bias[out], where `out` and `in` may each be several
+// dimensions (in_dims says how many of the weight's last ones are summed over).
+// Its two gradients are separate ops, so that a schedule may move the weight's apart.
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+constexpr AttrDef in_dims_attr[] = {int_attr("in_dims", 1)};
+
+double matmul_flops(std::int64_t rows, const OperandShape& weight) {
+  return 2.0 * static_cast<double>(rows) * static_cast<double>(weight.elements());
+}
+
+std::int64_t leading(const OperandShape& x, int count) {
+  std::int64_t n = 1;
+  for (int i = 0; i < count; ++i) n *= x.dims[i].extent;
+  return n;
+}
+
+void check_same(const OperandShape& a, int from_a, const OperandShape& b, int from_b, int n,
+                const char* what) {
+  for (int i = 0; i < n; ++i)
+    PRUN_CHECK(a.dims[from_a + i] == b.dims[from_b + i], what, ": dimension '", a.dims[from_a + i].name.view(),
+               "' (", a.dims[from_a + i].extent, ") meets '", b.dims[from_b + i].name.view(), "' (",
+               b.dims[from_b + i].extent, ")");
+}
+
+struct Linear {
+  static constexpr const char* kind = "linear";
+  static constexpr const char* help = "matrix product with a weight, bias optional";
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"weight"}, {"bias", Access::read, true}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static void rule(OpShape& s) {
+    const OperandShape &x = s.operand[0], &w = s.operand[1];
+    const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = x.rank - in;
+    PRUN_CHECK(in >= 1 && out >= 1 && lead >= 1, "linear: in_dims ", in, " does not fit the operands");
+    PRUN_CHECK(lead + out <= max_dims, "linear: the result has more than ", max_dims, " dimensions");
+    check_same(x, lead, w, out, in, "linear");
+    if (s.operand[2].present) check_same(w, 0, s.operand[2], 0, out, "linear bias");
+    Dim dims[max_dims];
+    for (int i = 0; i < lead; ++i) dims[i] = x.dims[i];
+    for (int i = 0; i < out; ++i) dims[lead + i] = w.dims[i];
+    s.output(3, x.dtype, dims, lead + out);
+    s.sum(1, out, w.rank);
+    // A partial x gives a partial y; a bias must then be a partial sum as well, so that it counts once.
+    s.pass_partial({0, 2});
+  }
+  static void gradient(const Gradient& g) {
+    const AttrValue in{"in_dims", g.attr("in_dims")};
+    g.input(0, "linear_input_grad", {g.arrived(3), g.operand(1)}, {in});
+    g.weight({1}, "linear_weight_grad", {g.operand(0), g.arrived(3)}, {in});
+    g.weight({2}, "bias_grad", {g.arrived(3)});
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)),
+                           s.operand[1]);
+  }
+};
+
+struct LinearInputGrad {
+  static constexpr const char* kind = "linear_input_grad";
+  static constexpr const char* help = "dx = dy * weight";
+  static constexpr OperandDef operands[] = {{"dy"}, {"weight"}, {"dx", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static void rule(OpShape& s) {
+    const OperandShape &dy = s.operand[0], &w = s.operand[1];
+    const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;
+    check_same(dy, lead, w, 0, out, "linear_input_grad");
+    Dim dims[max_dims];
+    for (int i = 0; i < lead; ++i) dims[i] = dy.dims[i];
+    for (int i = 0; i < in; ++i) dims[lead + i] = w.dims[out + i];
+    s.output(2, dy.dtype, dims, lead + in);
+    s.sum(1, 0, out);
+    s.pass_partial({0});
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    const int out = s.operand[1].rank - static_cast<int>(s.attrs[0].i);
+    c.flops = matmul_flops(leading(s.operand[0], s.operand[0].rank - out), s.operand[1]);
+  }
+};
+
+struct LinearWeightGrad {
+  static constexpr const char* kind = "linear_weight_grad";
+  static constexpr const char* help = "dweight += dy^T * x";
+  static constexpr OperandDef operands[] = {{"x"}, {"dy"}, {"dweight", Access::update}};
+  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    const OperandShape& x = s.operand[0];
+    const int lead = x.rank - static_cast<int>(s.attrs[0].i);
+    check_same(x, 0, s.operand[1], 0, lead, "linear_weight_grad");
+    s.sum(0, 0, lead);
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)),
+                           s.operand[2]);
+  }
+};
+
+struct BiasGrad {
+  static constexpr const char* kind = "bias_grad";
+  static constexpr const char* help = "dbias += dy summed over its leading dimensions";
+  static constexpr OperandDef operands[] = {{"dy"}, {"dbias", Access::update}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) { s.sum(0, 0, s.operand[0].rank - s.operand[1].rank); }
+};
+
+}  // namespace
+
+std::vector<OpDef> linear_ops() {
+  return {op_def<Linear>(), op_def<LinearInputGrad>(), op_def<LinearWeightGrad>(), op_def<BiasGrad>()};
+}
+
+}  // namespace prun

@@ -1,0 +1,77 @@
+// The updates (adamw, sgd) and what decides about them: the gradient's sum of squares, and from it the global
+// norm, the clip factor and `keep`. keep = 0 masks every update, so a non-finite step changes nothing.
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+struct SumSquares {
+  static constexpr const char* kind = "sum_squares";
+  static constexpr const char* help = "sum += sum of x^2, in fp64";
+  static constexpr OperandDef operands[] = {{"x"}, {"sum", Access::update}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) { s.sum(0, 0, s.operand[0].rank); }
+};
+
+// Everything here is a runtime scalar in fp64.
+struct ClipFactor {
+  static constexpr const char* kind = "clip_factor";
+  static constexpr const char* help = "norm = sqrt(sum); keep = norm and loss are finite; clip = min(1, limit / norm)";
+  static constexpr OperandDef operands[] = {{"sum"},
+                                            {"loss"},
+                                            {"norm", Access::write},
+                                            {"clip", Access::write},
+                                            {"keep", Access::write}};
+  static constexpr AttrDef attrs[] = {real_attr("limit", 0.0)};  // 0: no clipping
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    for (int i = 2; i < 5; ++i) s.scalar(i, DType::f64);
+  }
+};
+
+// lr, step, clip and keep are runtime scalars. `master` is the parameter in the state's precision, where the
+// parameter itself has less.
+struct AdamW {
+  static constexpr const char* kind = "adamw";
+  static constexpr const char* help = "Adam with decoupled weight decay";
+  static constexpr OperandDef operands[] = {{"parameter", Access::update},
+                                            {"master", Access::update, true},
+                                            {"gradient"},
+                                            {"m", Access::update},
+                                            {"v", Access::update},
+                                            {"lr"},
+                                            {"step"},
+                                            {"clip"},
+                                            {"keep"}};
+  static constexpr AttrDef attrs[] = {real_attr("beta1", 0.9), real_attr("beta2", 0.999),
+                                      real_attr("eps", 1e-8), real_attr("weight_decay", 0.0),
+                                      real_attr("lr_scale", 1.0)};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape&) {}
+};
+
+struct Sgd {
+  static constexpr const char* kind = "sgd";
+  static constexpr const char* help = "stochastic gradient descent, momentum and decoupled decay optional";
+  static constexpr OperandDef operands[] = {{"parameter", Access::update},
+                                            {"master", Access::update, true},
+                                            {"gradient"},
+                                            {"momentum", Access::update, true},
+                                            {"lr"},
+                                            {"clip"},
+                                            {"keep"}};
+  static constexpr AttrDef attrs[] = {real_attr("momentum", 0.0), real_attr("weight_decay", 0.0),
+                                      real_attr("lr_scale", 1.0)};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape&) {}
+};
+
+}  // namespace
+
+std::vector<OpDef> optimizer_ops() {
+  return {op_def<SumSquares>(), op_def<ClipFactor>(), op_def<AdamW>(), op_def<Sgd>()};
+}
+
+}  // namespace prun

@@ -1,0 +1,30 @@
+// The ops a program may use: the built-in ones, one file each in this folder, and those of op plugins.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+
+class OpRegistry {
+ public:
+  // Holds the built-in ops.
+  OpRegistry();
+
+  // `origin` names the plugin in messages. A kind that exists already is refused.
+  void add(const OpDef& def, const std::string& origin);
+  const OpDef& find(std::string_view kind) const;
+  bool contains(std::string_view kind) const { return ops_.find(kind) != ops_.end(); }
+  std::vector<std::string> kinds() const;
+
+ private:
+  std::map<std::string, OpDef, std::less<>> ops_;
+};
+
+// Generated from the files of this folder: the ops each of them defines.
+std::vector<OpDef> builtin_ops();
+
+}  // namespace prun

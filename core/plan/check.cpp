@@ -1,0 +1,204 @@
+// The plan's proof: two steps replayed over shadow memory, whose bytes remember which value they hold, who wrote
+// it and who has read it since.
+#include <map>
+#include <set>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+namespace {
+
+// Which content a value has: of which instance, for which microbatch, in which step.
+struct Content {
+  Id value = none;
+  std::int32_t instance = -1;
+  std::int32_t microbatch = -1;
+  friend bool operator==(const Content&, const Content&) = default;
+};
+
+// When something happened: the position of a call in its queue, over both steps.
+struct When {
+  std::int32_t queue = -1;
+  std::int64_t ticket = 0;
+};
+
+struct Bytes {
+  std::int64_t end = 0;
+  Content content;
+  When written;
+  std::vector<When> reads;
+};
+
+class Replay {
+ public:
+  Replay(const Program& program, const Plan& plan)
+      : program_(program),
+        plan_(plan),
+        clocks_(plan.queues.size(), std::vector<std::int64_t>(plan.queues.size(), -1)) {}
+
+  void run() {
+    write_initial();
+    for (step_ = 0; step_ < 2; ++step_)
+      for (const Call& call : plan_.calls) replay(call);
+    check_effects();
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw_error(ErrorCode::internal, "plan check: ", detail::concat(parts...));
+  }
+
+  std::string describe(const Content& content) const {
+    if (content.value == none) return "nothing";
+    return detail::concat("'", program_.value(content.value).name, "' of instance ", content.instance,
+                          ", microbatch ", content.microbatch);
+  }
+
+  // Parameters and optimizer state exist before step one; both sides of the staging area are the host's.
+  void write_initial() {
+    const When before{0, -1};
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+      for (Id id : program_.segment(plan_.instances[i].segment).values) {
+        const Value& value = program_.value(id);
+        const bool parameter = value.role == Role::parameter;
+        if (!parameter && value.role != Role::state) continue;
+        const Region region = parameter ? Region::parameter : Region::state;
+        const std::int64_t base = plan_.layout.instances[static_cast<std::size_t>(region)][i].base;
+        assign(base + plan_.offsets[id], value.bytes(), {id, static_cast<std::int32_t>(i), -1}, before);
+      }
+  }
+
+  void replay(const Call& call) {
+    current_ = {call.queue, step_ * plan_.queues[static_cast<std::size_t>(call.queue)].calls + call.position};
+    std::vector<std::int64_t>& clock = clocks_[static_cast<std::size_t>(call.queue)];
+    for (const Wait& wait : call.waits) join(clock, wait);
+    clock[static_cast<std::size_t>(call.queue)] = current_.ticket;
+    history_[{call.queue, current_.ticket}] = clock;
+    const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
+    for (const PlannedStep& step : function.steps) replay_step(call, step);
+    called_.insert(call.function);
+  }
+
+  void join(std::vector<std::int64_t>& clock, const Wait& wait) {
+    const std::int64_t ticket =
+        (step_ - wait.steps_ago) * plan_.queues[static_cast<std::size_t>(wait.queue)].calls + wait.call;
+    if (ticket < 0) return;
+    const auto other = history_.find({wait.queue, ticket});
+    if (other == history_.end()) fail("a call waits for one that comes later in the order");
+    for (std::size_t q = 0; q < clock.size(); ++q) clock[q] = std::max(clock[q], other->second[q]);
+  }
+
+  void replay_step(const Call& call, const PlannedStep& step) {
+    const Op& op = program_.op(step.op);
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none) continue;
+      const Address& address = step.operands[i].address;
+      const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
+      const Content content = content_of(call, op.operands[i], address);
+      if (op.access(i) != Access::write) read(at, address.bytes, content, op.kind());
+      if (op.access(i) != Access::read) write(at, address.bytes, content, op.kind());
+    }
+    if (step.workspace.bytes > 0)
+      write(plan_.resolve(call, step.workspace, 0), step.workspace.bytes, {none, -2, -2}, "workspace");
+    for (const Address& dead : step.dead_after)
+      write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
+  }
+
+  Content content_of(const Call& call, Id id, const Address& address) const {
+    const Value& value = program_.value(id);
+    std::int32_t instance = call.instance;
+    if (address.whose == Whose::fixed) instance = address.instance;
+    if (address.whose == Whose::previous) {
+      instance = call.instance - 1;
+      const SegmentData& before =
+          program_.segment(plan_.instances[static_cast<std::size_t>(instance)].segment);
+      id = address.region == Region::boundary ? before.outgoing : before.outgoing_gradient;
+    }
+    const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
+    return {id, instance, of_microbatch ? call.microbatch : -1};
+  }
+
+  bool before(const When& earlier) const {
+    return earlier.ticket < 0 || clocks_[static_cast<std::size_t>(current_.queue)]
+                                         [static_cast<std::size_t>(earlier.queue)] >= earlier.ticket;
+  }
+
+  void read(std::int64_t at, std::int64_t size, const Content& content, std::string_view op) {
+    if (program_.value(content.value).role == Role::staging) return;  // the host's side
+    const std::int64_t end = at + size;
+    split(at);
+    split(end);
+    std::int64_t covered = at;
+    for (auto it = memory_.lower_bound(at); it != memory_.end() && it->first < end; ++it) {
+      if (it->first != covered || !(it->second.content == content)) break;
+      if (!before(it->second.written))
+        fail("op '", op, "' reads ", describe(content), " without waiting for the queue that writes it");
+      it->second.reads.push_back(current_);
+      covered = it->second.end;
+    }
+    if (covered != end) {
+      const auto found = memory_.find(covered);
+      fail("op '", op, "' wants ", describe(content), " but its bytes hold ",
+           describe(found == memory_.end() ? Content{} : found->second.content));
+    }
+  }
+
+  void write(std::int64_t at, std::int64_t size, const Content& content, std::string_view op) {
+    if (size == 0) return;
+    split(at);
+    split(at + size);
+    for (auto it = memory_.lower_bound(at); it != memory_.end() && it->first < at + size; ++it) {
+      bool safe = before(it->second.written);
+      for (const When& reader : it->second.reads) safe = safe && before(reader);
+      if (!safe) fail("op '", op, "' overwrites ", describe(it->second.content), " while another queue may use it");
+    }
+    if (at < 0 || at + size > plan_.layout.memory.total())
+      fail("op '", op, "' writes outside the arena: [", at, ", ", at + size, ")");
+    assign(at, size, content, current_);
+  }
+
+  void assign(std::int64_t at, std::int64_t size, const Content& content, const When& when) {
+    split(at);
+    split(at + size);
+    memory_.erase(memory_.lower_bound(at), memory_.lower_bound(at + size));
+    memory_[at] = {at + size, content, when, {}};
+  }
+
+  // Makes `at` a border between two stretches of bytes.
+  void split(std::int64_t at) {
+    auto it = memory_.lower_bound(at);
+    if (it == memory_.begin()) return;
+    --it;
+    if (it->first >= at || it->second.end <= at) return;
+    Bytes right = it->second;
+    it->second.end = at;
+    memory_[at] = std::move(right);
+  }
+
+  void check_effects() const {
+    for (std::size_t f = 0; f < plan_.functions.size(); ++f) {
+      const PlannedFunction& function = plan_.functions[f];
+      if (!called_.count(static_cast<std::int32_t>(f)))
+        fail("function ", name_of(function.kind), " of segment '", program_.segment(function.segment).name,
+             "' is never called");
+      if (function.steps.size() != program_.segment(function.segment).ops(function.kind).size())
+        fail("function ", name_of(function.kind), " has lost ops");
+    }
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  std::int64_t step_ = 0;
+  When current_;
+  std::map<std::int64_t, Bytes> memory_;
+  std::vector<std::vector<std::int64_t>> clocks_;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<std::int64_t>> history_;
+  std::set<std::int32_t> called_;
+};
+
+}  // namespace
+
+void check_plan(const Program& program, const Plan& plan) { Replay(program, plan).run(); }
+
+}  // namespace prun

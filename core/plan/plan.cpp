@@ -1,0 +1,239 @@
+#include "plan/plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/function.hpp"
+#include "plan/order.hpp"
+
+namespace prun {
+
+const char* name_of(Region region) {
+  constexpr const char* names[] = {"parameters", "gradients", "optimizer state", "runtime", "inputs",
+                                   "boundaries", "saved",     "flow",            "scratch", "batch",
+                                   "scalars"};
+  return names[static_cast<int>(region)];
+}
+
+std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
+
+std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
+  std::int32_t instance = call.instance;
+  if (address.whose == Whose::previous) --instance;
+  if (address.whose == Whose::fixed) instance = address.instance;
+  const auto of_instance = [&] {
+    return layout.instances[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(instance)];
+  };
+  switch (address.region) {
+    case Region::parameter:
+    case Region::gradient:
+    case Region::state:
+    case Region::flow: return of_instance().base + address.offset;
+    case Region::slot:
+    case Region::boundary: return of_instance().base + call.slot * of_instance().stride + address.offset;
+    case Region::runtime: return layout.runtime + address.offset;
+    case Region::scratch: return layout.scratch + address.offset;
+    case Region::input:
+      return layout.input.base + (call.microbatch % input_slots) * layout.input.stride + address.offset;
+    case Region::batch:
+      return layout.batch.base + side * layout.batch_side + call.microbatch * layout.batch.stride +
+             address.offset;
+    case Region::scalars: return layout.scalars.base + side * layout.scalars.stride + address.offset;
+  }
+  return -1;
+}
+
+namespace {
+
+Region region_of(Role role) {
+  switch (role) {
+    case Role::parameter: return Region::parameter;
+    case Role::gradient: return Region::gradient;
+    case Role::state: return Region::state;
+    case Role::runtime: return Region::runtime;
+    case Role::input: return Region::input;
+    default: return Region::scratch;
+  }
+}
+
+class Planner {
+ public:
+  Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches)
+      : program_(program), lowering_(lowering) {
+    plan_.microbatches = microbatches;
+    plan_.offsets.assign(program.value_count(), -1);
+    sizes_.resize(program.segment_count());
+  }
+
+  Plan run() {
+    make_instances();
+    for (Id segment = 0; segment < program_.segment_count(); ++segment) place_values(segment);
+    for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
+    order_calls(program_, plan_);
+    place_regions();
+    mark_dead_slots();
+    return std::move(plan_);
+  }
+
+ private:
+  struct SegmentBytes {
+    std::array<std::int64_t, regions> bytes{};
+    std::int64_t& of(Region region) { return bytes[static_cast<std::size_t>(region)]; }
+  };
+
+  void make_instances() {
+    for (Id segment = 0; segment < program_.segment_count(); ++segment)
+      for (std::int64_t layer = 0; layer < program_.segment(segment).repeat; ++layer) {
+        if (layer == 0) first_instance_.push_back(static_cast<std::int32_t>(plan_.instances.size()));
+        plan_.instances.push_back({segment, layer});
+      }
+  }
+
+  void home(Id value, Region region, Whose whose, Id segment) {
+    std::int64_t& used = sizes_[segment].of(region);
+    const std::int64_t bytes = program_.value(value).bytes();
+    homes_.of[value] = {region, whose, -1, used, bytes};
+    plan_.offsets[value] = used;
+    used += align(bytes);
+  }
+
+  // Persistent values, and activations that outlive the function that writes them.
+  void place_values(Id segment_id) {
+    const SegmentData& segment = program_.segment(segment_id);
+    for (Id id : segment.values) {
+      const Value& value = program_.value(id);
+      if (value.role == Role::activation) continue;
+      if (value.role == Role::staging) {
+        home(id, value.dims.empty() ? Region::scalars : Region::batch, Whose::own, segment_id);
+        continue;
+      }
+      home(id, region_of(value.role), Whose::own, segment_id);
+      // Unrepeated segments' values may be used by others (tied weights): name their instance.
+      if (segment.repeat == 1) {
+        homes_.of[id].whose = Whose::fixed;
+        homes_.of[id].instance = first_instance_[segment_id];
+      }
+    }
+    if (segment.incoming != none)
+      homes_.of[segment.incoming] = {Region::boundary, Whose::previous, -1, 0,
+                                     program_.value(segment.incoming).bytes()};
+    if (segment.incoming_gradient != none)
+      homes_.of[segment.incoming_gradient] = {Region::flow, Whose::previous, -1, 0,
+                                              program_.value(segment.incoming_gradient).bytes()};
+    if (segment.outgoing != none) home(segment.outgoing, Region::boundary, Whose::own, segment_id);
+    if (segment.outgoing_gradient != none)
+      home(segment.outgoing_gradient, Region::flow, Whose::own, segment_id);
+    for (Id id : saved_values(segment)) home(id, Region::slot, Whose::own, segment_id);
+  }
+
+  // Written by one of forward, backward, backward_weight and read by a later one.
+  std::vector<Id> saved_values(const SegmentData& segment) const {
+    std::vector<Id> saved;
+    std::map<Id, FunctionKind> writer;
+    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+      for (Id op_id : segment.ops(kind)) {
+        const Op& op = program_.op(op_id);
+        for (std::size_t i = 0; i < op.operands.size(); ++i) {
+          const Id value = op.operands[i];
+          if (value == none || program_.value(value).role != Role::activation || homes_.of.count(value)) continue;
+          if (op.access(i) == Access::write) writer[value] = kind;
+          else if (writer.at(value) != kind && std::find(saved.begin(), saved.end(), value) == saved.end())
+            saved.push_back(value);
+        }
+      }
+    return saved;
+  }
+
+  void plan_functions(Id segment) {
+    for (int k = 0; k < function_kinds; ++k) {
+      const auto kind = static_cast<FunctionKind>(k);
+      if (program_.segment(segment).ops(kind).empty()) continue;
+      plan_.functions.push_back(plan_function(program_, lowering_, homes_, segment, kind));
+    }
+  }
+
+  std::int64_t take(Region region, std::int64_t bytes) {
+    const std::int64_t at = end_;
+    end_ += bytes;
+    plan_.layout.memory.bytes[static_cast<std::size_t>(region)] += bytes;
+    return at;
+  }
+
+  void place_regions() {
+    Layout& layout = plan_.layout;
+    for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region, 1);
+    for (Region region : {Region::boundary, Region::slot}) place_per_instance(region, plan_.slots);
+    place_flow();
+    SegmentBytes& step = sizes_[program_.step_segment()];
+    layout.runtime = take(Region::runtime, step.of(Region::runtime));
+    layout.input = {take(Region::input, input_slots * step.of(Region::input)), step.of(Region::input)};
+    std::int64_t scratch = 0;
+    for (const PlannedFunction& function : plan_.functions) scratch = std::max(scratch, function.scratch_bytes);
+    layout.scratch = take(Region::scratch, scratch);
+    layout.batch_side = plan_.microbatches * step.of(Region::batch);
+    layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
+    layout.scalars = {take(Region::scalars, 2 * step.of(Region::scalars)), step.of(Region::scalars)};
+  }
+
+  void place_per_instance(Region region, std::int64_t copies) {
+    for (const Instance& instance : plan_.instances) {
+      const std::int64_t bytes = sizes_[instance.segment].of(region);
+      plan_.layout.instances[static_cast<std::size_t>(region)].push_back({take(region, copies * bytes), bytes});
+    }
+  }
+
+  // Backward reads the gradient of one boundary and writes that of the one before: two buffers in turn.
+  void place_flow() {
+    std::int64_t largest = 0;
+    for (SegmentBytes& segment : sizes_) largest = std::max(largest, segment.of(Region::flow));
+    const std::int64_t buffers[] = {take(Region::flow, largest), take(Region::flow, largest)};
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+      plan_.layout.instances[static_cast<std::size_t>(Region::flow)].push_back({buffers[i % 2], 0});
+  }
+
+  // A saved value dies with its last reader in backward (or backward_weight).
+  void mark_dead_slots() {
+    for (Id segment = 0; segment < program_.segment_count(); ++segment) {
+      std::map<Id, PlannedStep*> last;
+      for (PlannedFunction& function : plan_.functions)
+        if (function.segment == segment && function.kind != FunctionKind::forward)
+          for (PlannedStep& step : function.steps)
+            for (const PlannedOperand& operand : step.operands)
+              if (operand.value != none && operand.address.region == Region::slot) last[operand.value] = &step;
+      for (const auto& [value, step] : last) step->dead_after.push_back(homes_.of.at(value));
+    }
+  }
+
+  const Program& program_;
+  const Lowering& lowering_;
+  Plan plan_;
+  Homes homes_;
+  std::vector<SegmentBytes> sizes_;
+  std::vector<std::int32_t> first_instance_;
+  std::int64_t end_ = 0;
+};
+
+}  // namespace
+
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches) {
+  Plan plan = Planner(program, lowering, microbatches).run();
+  check_plan(program, plan);
+  return plan;
+}
+
+double model_flops(const Program& program) {
+  double flops = 0;
+  for (Id id = 0; id < program.segment_count(); ++id)
+    for (Id op_id : program.segment(id).ops(FunctionKind::forward)) {
+      const Op& op = program.op(op_id);
+      const OpShape shape = program.shape(op);
+      OpCost cost;
+      raise(op.def->cost(&shape, &cost));
+      // An op that computes its gradient in forward has counted all three passes.
+      const double passes = op.def->effect == Effect::update ? 1 : 3;
+      flops += passes * cost.flops * static_cast<double>(program.segment(id).repeat);
+    }
+  return flops;
+}
+
+}  // namespace prun

@@ -1,0 +1,155 @@
+// A rank's plan: where every byte lies and what is called in which order. Everything is decided here, before
+// anything runs; the executor only carries it out and the simulator only times it.
+//
+// A function is planned once per segment, with addresses relative to what a call brings: the segment's
+// repetition (instance), a microbatch's slot, the side of the double-buffered staging area. A call names them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace prun {
+
+// Parts of the arena.
+enum class Region : std::uint8_t {
+  parameter,
+  gradient,
+  state,
+  runtime,
+  input,     // tokens, targets, samples of a microbatch
+  boundary,  // what an instance hands on
+  slot,      // what its forward keeps for its backward
+  flow,      // gradient of what it hands on
+  scratch,   // shared by all calls of the compute queue
+  batch,     // staged microbatches of a step
+  scalars,   // staged runtime values
+};
+inline constexpr int regions = 11;
+const char* name_of(Region region);
+
+enum class Whose : std::uint8_t {
+  own,       // of the instance the call is for
+  previous,  // of the instance before it in the chain
+  fixed,     // of `instance`
+};
+
+struct Address {
+  Region region = Region::scratch;
+  Whose whose = Whose::own;
+  std::int32_t instance = -1;
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;
+};
+
+struct PlannedOperand {
+  Id value = none;  // none: absent
+  Address address;
+};
+
+struct PlannedStep {
+  Id op = none;
+  Kernel kernel = nullptr;
+  std::vector<PlannedOperand> operands;
+  Address workspace;
+  std::vector<Address> dead_after;  // bytes nobody reads again once this step is done
+};
+
+struct PlannedFunction {
+  Id segment = none;
+  FunctionKind kind = FunctionKind::forward;
+  std::vector<PlannedStep> steps;
+  std::int64_t scratch_bytes = 0;
+  OpCost cost;
+  bool uses_batch = false;   // addresses depend on the staging side
+  bool uses_inputs = false;  // addresses depend on the microbatch's input slot
+};
+
+// One repetition of a segment.
+struct Instance {
+  Id segment = none;
+  std::int64_t layer = 0;
+};
+
+struct Wait {
+  std::int32_t queue = 0;
+  std::int32_t call = 0;       // position within that queue's calls of a step
+  std::int32_t steps_ago = 0;  // 0: this step's, 1: the step before
+};
+
+struct Call {
+  std::int32_t function = 0;
+  std::int32_t instance = 0;
+  std::int32_t microbatch = -1;  // -1: not of a microbatch
+  std::int32_t slot = 0;
+  std::int32_t queue = 0;
+  std::int32_t position = 0;  // within its queue
+  std::vector<Wait> waits;
+};
+
+struct QueueInfo {
+  std::string name;
+  bool workers = false;
+  std::int32_t calls = 0;
+};
+
+// Bytes by purpose; their sum is the arena.
+struct Memory {
+  std::array<std::int64_t, regions> bytes{};
+  std::int64_t total() const;
+};
+
+// Offsets within the arena.
+struct Layout {
+  struct Strided {
+    std::int64_t base = 0;
+    std::int64_t stride = 0;
+  };
+  // Per instance: parameter, gradient, state and flow without stride; slot and boundary by slot.
+  std::array<std::vector<Strided>, regions> instances;
+  std::int64_t runtime = 0, scratch = 0;
+  Strided input;    // by input slot
+  Strided batch;    // by microbatch
+  Strided scalars;
+  std::int64_t batch_side = 0;  // from one staging side to the other
+  Memory memory;
+};
+
+inline constexpr int input_slots = 2;
+
+struct Plan {
+  std::vector<PlannedFunction> functions;
+  std::vector<Instance> instances;
+  std::vector<Call> calls;  // a valid order; each queue runs its own in this order
+  std::vector<QueueInfo> queues;
+  std::int64_t microbatches = 1;
+  std::int64_t slots = 1;
+  Layout layout;
+  std::vector<std::int64_t> offsets;  // of each value within its region; -1: it has none
+
+  // Where an address lies for a call; side is the step's parity.
+  std::int64_t resolve(const Call& call, const Address& address, int side) const;
+};
+
+// The kernel for an op, or null; and how many threads its workspace is for.
+struct Lowering {
+  std::function<const KernelDef*(std::string_view op)> kernel;
+  std::int32_t threads = 1;
+  std::string device;
+};
+
+// Throws an Error naming what does not fit.
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches);
+
+// Replays two steps over shadow memory: every read finds the value it means, written before on its own queue or
+// across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is called.
+void check_plan(const Program& program, const Plan& plan);
+
+// Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
+double model_flops(const Program& program);
+
+}  // namespace prun

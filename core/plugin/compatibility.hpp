@@ -1,0 +1,13 @@
+// Whether a plugin was built against an SDK that fits this prun.
+#pragma once
+
+#include <string>
+
+#include "plugin/note.hpp"
+
+namespace prun {
+
+// Empty when epoch, ABI tag and layout hash equal the core's; else a sentence that names both sides.
+std::string incompatibility(const PluginNote& note);
+
+}  // namespace prun

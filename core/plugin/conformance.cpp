@@ -1,0 +1,290 @@
+// The numbered checks. Those of the file run here; those that run the plugin's code report from a child, line
+// by line: "begin 8", "passed 8", "failed 8 why".
+#include "plugin/conformance.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "plugin/compatibility.hpp"
+#include "plugin/discovery.hpp"
+#include "plugin/isolated.hpp"
+#include "plugin/loader.hpp"
+#include "plugin/trust.hpp"
+#include "recipe/text.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum Number : int {
+  readable_note = 1,
+  file_name,
+  trusted,
+  compatible,
+  readable_options,
+  exports_entry_only,
+  uses_sdk_only,
+  loads,
+  right_descriptor,
+  repeated_create,
+  two_at_once,
+  unreadable_options,
+};
+
+constexpr int create_rounds = 1000;
+
+std::vector<ContractCheck> all_checks() {
+  return {{readable_note, "is a shared library with a readable PRUN note", {}, {}},
+          {file_name, "is called libprun_<kind>_<name>.so after its note", {}, {}},
+          {trusted, "can be changed by nobody but root and the user", {}, {}},
+          {compatible, "was built for this prun's epoch, ABI and interface layout", {}, {}},
+          {readable_options, "declares options that can be read", {}, {}},
+          {exports_entry_only, "exports prun_plugin_v1 and nothing else", {}, {}},
+          {uses_sdk_only, "uses nothing of prun but what the SDK library defines", {}, {}},
+          {loads, "loads, with every symbol found and an entry of its own", {}, {}},
+          {right_descriptor, "returns a descriptor that agrees with its note", {}, {}},
+          {repeated_create,
+           "creates and destroys an object 1000 times, or refuses cleanly where an option is required",
+           {},
+           {}},
+          {two_at_once, "can have two objects at once", {}, {}},
+          {unreadable_options, "answers options it cannot read with an error, not with a crash", {}, {}}};
+}
+
+ContractCheck& check_of(std::vector<ContractCheck>& checks, int number) {
+  return checks.at(static_cast<std::size_t>(number - 1));
+}
+
+// ---------------------------------------------------------------- of the file
+
+// Symbols that a linker adds by itself.
+bool is_linkers(std::string_view symbol) {
+  constexpr std::string_view names[] = {"_init", "_fini", "_edata", "_end", "__bss_start"};
+  return std::find(std::begin(names), std::end(names), symbol) != std::end(names);
+}
+
+// C symbols of prun, and C++ symbols in or about namespace prun.
+bool is_pruns(std::string_view symbol) {
+  return symbol.starts_with("prun_") || (symbol.starts_with("_Z") && (symbol.find("N4prun") != symbol.npos ||
+                                                                      symbol.find("NK4prun") != symbol.npos));
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(shown, names.size()); ++i) text += (i ? ", " : "") + names[i];
+  return names.size() > shown ? detail::concat(text, " and ", names.size() - shown, " more") : text;
+}
+
+void require_symbols(const PluginNote& note) {
+  if (!note.has_symbol_table)
+    throw_error(ErrorCode::bad_input, "its section headers were removed, so its symbols cannot be read");
+}
+
+void check_file_name(const fs::path& path, const PluginNote& note) {
+  const std::string expected = plugin_file_name(note.kind, note.name);
+  if (path.filename() != expected) throw_error(ErrorCode::bad_input, "it must be called ", expected);
+}
+
+void check_compatible(const PluginNote& note) {
+  const std::string reason = incompatibility(note);
+  if (!reason.empty()) throw_error(ErrorCode::bad_input, reason);
+}
+
+void check_exports(const PluginNote& note) {
+  require_symbols(note);
+  std::vector<std::string> others;
+  bool found = false;
+  for (const std::string& symbol : note.exports) {
+    if (symbol == entry_symbol)
+      found = true;
+    else if (!is_linkers(symbol))
+      others.push_back(symbol);
+  }
+  if (!found) throw_error(ErrorCode::bad_input, "it does not export ", entry_symbol);
+  if (!others.empty())
+    throw_error(ErrorCode::bad_input, "it also exports ", list_of(others),
+                "; build it with prun_add_plugin(), which hides all but the entry");
+}
+
+void check_uses(const PluginNote& note) {
+  require_symbols(note);
+  constexpr std::string_view anchor = "prun_sdk_epoch_1_itanium_libstdcxx11";
+  std::vector<std::string> others;
+  for (const std::string& symbol : note.undefined)
+    if (is_pruns(symbol) && symbol != anchor) others.push_back(symbol);
+  if (!others.empty())
+    throw_error(ErrorCode::bad_input, "it expects ", list_of(others),
+                ", which the SDK library does not define");
+  if (std::find(note.undefined.begin(), note.undefined.end(), anchor) == note.undefined.end())
+    throw_error(ErrorCode::bad_input, "it does not refer to ", anchor, "; link it with prun::sdk");
+}
+
+// Runs one check here; true when it passed.
+template <class Body>
+bool attempt(std::vector<ContractCheck>& checks, int number, Body&& body) {
+  ContractCheck& check = check_of(checks, number);
+  try {
+    check.detail = body();
+    check.verdict = Verdict::passed;
+    return true;
+  } catch (const std::exception& error) {
+    check.detail = error.what();
+    check.verdict = Verdict::failed;
+    return false;
+  }
+}
+
+// Calls a function that only throws.
+template <class Body>
+auto quietly(Body body) {
+  return [body] {
+    body();
+    return std::string();
+  };
+}
+
+struct Subject {
+  fs::path path;
+  PluginNote note;
+  DefaultOptions options;
+};
+
+// Nothing when the plugin's code must not or cannot be run.
+std::optional<Subject> check_file(const fs::path& path, const DefaultOptionsFor& defaults,
+                                  std::vector<ContractCheck>& checks) {
+  Subject subject{path, {}, {}};
+  const PluginNote& note = subject.note;
+  if (!attempt(checks, readable_note, quietly([&] { subject.note = read_note(path); }))) return std::nullopt;
+  attempt(checks, file_name, quietly([&] { check_file_name(path, note); }));
+  const bool safe = attempt(checks, trusted, [&] { return recipe::join(open_trusted(path).warnings, "; "); });
+  const bool fits = attempt(checks, compatible, quietly([&] { check_compatible(note); }));
+  const bool options = attempt(checks, readable_options, quietly([&] { subject.options = defaults(note); }));
+  attempt(checks, exports_entry_only, quietly([&] { check_exports(note); }));
+  attempt(checks, uses_sdk_only, quietly([&] { check_uses(note); }));
+  if (!safe || !fits || !options) return std::nullopt;
+  return subject;
+}
+
+// ---------------------------------------------------------------- in the child
+
+// Reports one check to the parent; true when it passed.
+template <class Body>
+bool report(const Say& say, int number, Body&& body) {
+  say("begin " + std::to_string(number) + "\n");
+  std::string detail;
+  const Status status = guard([&] { detail = body(); });
+  if (!status.ok()) detail = status.message;
+  std::replace(detail.begin(), detail.end(), '\n', ' ');
+  say(std::string(status.ok() ? "passed " : "failed ") + std::to_string(number) + " " + detail + "\n");
+  return status.ok();
+}
+
+std::string create_repeatedly(const PluginLibrary& library, const DefaultOptions& options) {
+  for (int round = 0; round < create_rounds; ++round) {
+    try {
+      library.destroy_raw(library.create_raw(options.api));
+    } catch (const Error& error) {
+      // The same refusal again and again is clean; one after a success is not.
+      if (options.required.empty() || error.code() == ErrorCode::internal || round > 0) throw;
+      return detail::concat("refused cleanly: ", error.what());
+    }
+  }
+  return "";
+}
+
+std::string create_two(const PluginLibrary& library, const DefaultOptions& options) {
+  void* const first = library.create_raw(options.api);
+  void* const second = library.create_raw(options.api);
+  const bool same = first == second;
+  library.destroy_raw(first);
+  if (same) throw_error(ErrorCode::bad_input, "it gave the same object twice");
+  library.destroy_raw(second);
+  return "";
+}
+
+template <class... Arguments>
+Status cannot_read(void*, Text key, Arguments...) {
+  return Status::failure(ErrorCode::bad_input, detail::concat("option '", key.view(), "' cannot be read"));
+}
+
+// Options that all fail to be read.
+std::string create_unreadable(const PluginLibrary& library) {
+  const OptionsApi api{sizeof(OptionsApi), nullptr,     cannot_read, cannot_read, cannot_read,
+                       cannot_read,        cannot_read, cannot_read, cannot_read};
+  try {
+    library.destroy_raw(library.create_raw(api));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    return "";
+  }
+  return "it reads no option when it is created";
+}
+
+void check_running(const Say& say, const Subject& subject) {
+  MappedPlugin mapped;
+  std::shared_ptr<const PluginLibrary> library;
+  if (!report(say, loads, quietly([&] { mapped = map_plugin(subject.path); }))) return;
+  if (!report(say, right_descriptor, quietly([&] { library = PluginLibrary::load(std::move(mapped)); })))
+    return;
+  std::string refusal;
+  const DefaultOptions& options = subject.options;
+  const bool created =
+      report(say, repeated_create, [&] { return refusal = create_repeatedly(*library, options); });
+  if (created && refusal.empty()) report(say, two_at_once, [&] { return create_two(*library, options); });
+  report(say, unreadable_options, [&] { return create_unreadable(*library); });
+}
+
+// ---------------------------------------------------------------- from the child
+
+void note_line(std::string_view line, std::vector<ContractCheck>& checks, int& begun) {
+  const std::size_t first = line.find(' '), second = line.find(' ', first + 1);
+  const std::string_view word = line.substr(0, first);
+  if (first == line.npos) return;
+  const int number = std::atoi(std::string(line.substr(first + 1, second - first - 1)).c_str());
+  if (number < loads || number > unreadable_options) return;
+  if (word == "begin") {
+    begun = number;
+    return;
+  }
+  ContractCheck& check = check_of(checks, number);
+  check.verdict = word == "passed" ? Verdict::passed : Verdict::failed;
+  if (second != line.npos) check.detail = recipe::printable(line.substr(second + 1), 1000);
+  begun = 0;
+}
+
+void note_result(const IsolatedResult& result, std::vector<ContractCheck>& checks) {
+  int begun = 0;  // the check that was under way when the child ended
+  for (const std::string_view line : recipe::split(result.output, '\n')) note_line(line, checks, begun);
+  if (result.returned) return;
+  // A plugin may also die between two checks, such as in a thread of its own.
+  ContractCheck& check = check_of(checks, begun ? begun : static_cast<int>(loads));
+  check.verdict = Verdict::failed;
+  check.detail = "the plugin " + result.ending;
+}
+
+}  // namespace
+
+std::string to_text(const ContractCheck& check) {
+  constexpr const char* words[] = {"not run", "passed ", "FAILED "};
+  std::string digits = std::to_string(check.number);
+  digits.insert(0, 3 - std::min<std::size_t>(3, digits.size()), '0');
+  return "PRUN-PLG-" + digits + "  " + words[static_cast<int>(check.verdict)] + "  " + check.text +
+         (check.detail.empty() ? "" : ": " + check.detail);
+}
+
+std::vector<ContractCheck> check_plugin(const fs::path& path, const DefaultOptionsFor& defaults,
+                                        std::chrono::milliseconds limit) {
+  std::vector<ContractCheck> checks = all_checks();
+  if (const auto subject = check_file(path, defaults, checks))
+    note_result(run_isolated([&](const Say& say) { check_running(say, *subject); }, limit), checks);
+  return checks;
+}
+
+bool conforms(const std::vector<ContractCheck>& checks) {
+  return std::none_of(checks.begin(), checks.end(),
+                      [](const ContractCheck& check) { return check.verdict == Verdict::failed; });
+}
+
+}  // namespace prun

@@ -1,0 +1,65 @@
+// Where plugins are looked for, which there are, and which one a recipe means. Nothing is loaded: everything
+// comes from file names, permissions and notes.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugin/note.hpp"
+
+namespace prun {
+
+struct SearchRequest {
+  std::filesystem::path recipe_folder;               // what relative entries of recipe_paths start from
+  std::vector<std::filesystem::path> recipe_paths;   // [plugins] path
+  std::vector<std::filesystem::path> command_paths;  // --plugin-path, relative to the current folder
+  std::filesystem::path executable_folder;           // absolute: where the prun executable lies
+};
+
+struct SearchPlace {
+  std::filesystem::path folder;  // absolute
+  std::string origin;            // who named it: "--plugin-path", "PRUN_PLUGIN_PATH", ...
+};
+
+// In the order they are searched: recipe, command line, PRUN_PLUGIN_PATH, the user's data folder, prun's own
+// lib folder. Environment variables count only where secure_getenv() gives them. Relative or empty entries in
+// them are left out: the current folder is never searched unless a command line or recipe names it.
+std::vector<SearchPlace> search_places(const SearchRequest& request);
+
+struct PluginCandidate {
+  std::filesystem::path path;
+  std::string origin;
+  std::string kind, name;             // from the file's name; empty when it does not follow the rule
+  std::optional<PluginNote> note;     // absent when it could not be read
+  std::string refusal;                // why it cannot be used; empty: it can
+  std::filesystem::path shadowed_by;  // the file of the same kind and name that was found first
+  std::vector<std::string> warnings;
+
+  bool usable() const { return refusal.empty() && shadowed_by.empty(); }
+};
+
+// "usable", "refused: <why>" or "shadowed by <path>"
+std::string state_of(const PluginCandidate& candidate);
+
+// Every file called libprun_<kind>_<name>.so, ordered by kind and name; of equal ones in search order.
+std::vector<PluginCandidate> list_plugins(std::span<const SearchPlace> places);
+
+// The names of one kind, usable or not, sorted: for suggestions.
+std::vector<std::string> plugin_names(std::span<const SearchPlace> places, std::string_view kind);
+
+// The first file of that kind and name. Throws not_found when there is none and bad_input when it cannot be
+// used, even if a later place has one that could: a plugin is never replaced silently. The message lists
+// every place looked at, every candidate with its reason, and near names.
+PluginCandidate find_plugin(std::span<const SearchPlace> places, std::string_view kind,
+                            std::string_view name);
+
+// The candidate in a file given by path. A file that is not called as its note demands is refused.
+PluginCandidate examine_plugin(const std::filesystem::path& path, std::string_view origin);
+
+std::string plugin_file_name(std::string_view kind, std::string_view name);
+
+}  // namespace prun

@@ -1,0 +1,23 @@
+// Runs code in a forked child, so that a crash, an exit() or a hang is something to report.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace prun {
+
+struct IsolatedResult {
+  std::string output;     // what `body` said, also when it died afterwards
+  std::string ending;     // how the process ended, as the end of a sentence: "crashed with SIGSEGV (...)"
+  bool returned = false;  // `body` came back
+};
+
+// `body` runs in the child with a function that sends text to the parent, and should not throw. Call this
+// where no other threads run: a child has only the thread that forked it. Throws storage when the system
+// gives no process.
+using Say = std::function<void(std::string_view text)>;
+IsolatedResult run_isolated(const std::function<void(const Say& say)>& body, std::chrono::milliseconds limit);
+
+}  // namespace prun

@@ -1,0 +1,147 @@
+// Loading by Boost.DLL. Its headers stay in this file: its filesystem (Boost's) is not the rest of prun's.
+#include "plugin/loader.hpp"
+
+#include <dlfcn.h>
+
+#include <boost/dll/shared_library.hpp>
+#include <cstdio>
+#include <cstring>
+
+#include "base/sha256.hpp"
+#include "plugin/compatibility.hpp"
+
+namespace prun {
+namespace {
+
+namespace dll = boost::dll;
+
+// Makes the executable need the SDK library, so that plugins find it loaded wherever they lie.
+__attribute__((used)) const char* const sdk_anchor = prun_sdk_epoch_1_itanium_libstdcxx11;
+
+void log_to_stderr(Text message) {
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size), message.data);
+}
+
+constexpr HostApi host_api{sizeof(HostApi), plugin_epoch, &log_to_stderr};
+
+[[noreturn]] void refuse(const MappedPlugin& plugin, std::string_view reason) {
+  throw_error(ErrorCode::bad_input, "'", plugin.file.path.string(), "' cannot be used: ", reason);
+}
+
+// Boost wraps dlerror()'s text into its own: "... (dlerror system message: TEXT): Bad file descriptor".
+std::string system_text(const std::string& message) {
+  constexpr std::string_view before = "dlerror system message: ";
+  const std::size_t begin = message.find(before);
+  const std::size_t end = message.rfind("): ");
+  if (begin == std::string::npos || end == std::string::npos || end < begin + before.size()) return message;
+  return message.substr(begin + before.size(), end - begin - before.size());
+}
+
+// Every symbol bound now, none lent to other libraries, never unloaded: Boost knows no such mode, but passes
+// the bit on.
+dll::load_mode::type load_mode() {
+  return dll::load_mode::rtld_now | dll::load_mode::rtld_local |
+         static_cast<dll::load_mode::type>(RTLD_NODELETE);
+}
+
+PluginEntry find_entry(const MappedPlugin& plugin) {
+  try {
+    const dll::shared_library library(plugin.file.path.c_str(), load_mode());
+    return &library.get<std::remove_pointer_t<PluginEntry>>(entry_symbol);
+  } catch (const std::exception& error) {
+    refuse(plugin, system_text(error.what()));
+  }
+}
+
+// The search for a symbol goes on in the libraries a plugin depends on.
+void check_origin(const MappedPlugin& plugin) {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<void*>(plugin.entry), &info) == 0 || info.dli_fname == nullptr)
+    refuse(plugin, "the system cannot tell where its entry comes from");
+  struct stat owner {};
+  const bool same = ::stat(info.dli_fname, &owner) == 0 && owner.st_dev == plugin.file.device &&
+                    owner.st_ino == plugin.file.inode;
+  if (!same)
+    refuse(plugin, std::string("its entry comes from another library, '") + info.dli_fname +
+                       "'; it needs a PRUN_PLUGIN line of its own");
+}
+
+bool equal(const Text& text, std::string_view expected) {
+  return text.size == expected.size() && std::memcmp(text.data, expected.data(), expected.size()) == 0;
+}
+
+const PluginDescriptor* call_entry(const MappedPlugin& plugin) {
+  const PluginDescriptor* descriptor = nullptr;
+  const Status status = guard([&] { descriptor = plugin.entry(&host_api); });
+  if (!status.ok()) refuse(plugin, std::string("its entry threw: ") + status.message);
+  const std::string problem = descriptor_problem(descriptor, plugin.note);
+  if (!problem.empty()) refuse(plugin, problem);
+  return descriptor;
+}
+
+}  // namespace
+
+MappedPlugin map_plugin(const std::filesystem::path& path) {
+  MappedPlugin plugin;
+  plugin.file = open_trusted(path);
+  plugin.note = read_note(plugin.file.descriptor.get(), plugin.file.path.string());
+  if (const std::string reason = incompatibility(plugin.note); !reason.empty()) refuse(plugin, reason);
+  plugin.sha256 = sha256_of_file(plugin.file.descriptor.get(), plugin.file.path.string());
+  plugin.entry = find_entry(plugin);
+  check_same_file(plugin.file, plugin.file.path);
+  check_origin(plugin);
+  return plugin;
+}
+
+// Fields are read in the order that makes reading the next one safe.
+std::string descriptor_problem(const PluginDescriptor* descriptor, const PluginNote& note) {
+  if (descriptor == nullptr) return "its entry returned no descriptor";
+  if (descriptor->magic != descriptor_magic) return "its descriptor does not begin with prun's magic number";
+  if (descriptor->struct_size < sizeof(PluginDescriptor))
+    return detail::concat("its descriptor has ", descriptor->struct_size, " bytes, this prun needs at least ",
+                          sizeof(PluginDescriptor));
+  if (descriptor->epoch != plugin_epoch) return "its descriptor is of another epoch than its note";
+  if (descriptor->layout != layout_hash) return "its descriptor has another interface layout than its note";
+  if (!equal(descriptor->abi, abi_tag)) return "its descriptor has another ABI tag than its note";
+  if (!equal(descriptor->kind, note.kind)) return "its descriptor is of another kind than its note";
+  if (!equal(descriptor->name, note.name)) return "its descriptor has another name than its note";
+  if (!descriptor->create || !descriptor->destroy) return "its descriptor lacks create or destroy";
+  return "";
+}
+
+PluginLibrary::PluginLibrary(MappedPlugin mapped, const PluginDescriptor* descriptor)
+    : note_(std::move(mapped.note)),
+      path_(std::move(mapped.file.path)),
+      sha256_(std::move(mapped.sha256)),
+      warnings_(std::move(mapped.file.warnings)),
+      descriptor_(descriptor) {}
+
+std::shared_ptr<const PluginLibrary> PluginLibrary::load(MappedPlugin mapped) {
+  const PluginDescriptor* descriptor = call_entry(mapped);
+  struct Record : PluginLibrary {  // make_shared needs a constructor it may call
+    Record(MappedPlugin m, const PluginDescriptor* d) : PluginLibrary(std::move(m), d) {}
+  };
+  return std::make_shared<const Record>(std::move(mapped), descriptor);
+}
+
+std::shared_ptr<const PluginLibrary> PluginLibrary::load(const std::filesystem::path& path) {
+  return load(map_plugin(path));
+}
+
+void PluginLibrary::check(const Status& status) const {
+  if (status.ok()) return;
+  const std::string_view message(status.message, ::strnlen(status.message, sizeof status.message));
+  throw_error(status.code, describe(note_), ": ", message);
+}
+
+void* PluginLibrary::create_raw(const OptionsApi& options) const {
+  Status status;
+  void* object = descriptor_->create(&options, &status);
+  if (object == nullptr && status.ok())
+    status = Status::failure(ErrorCode::internal, "create() gave neither an object nor a reason");
+  if (object != nullptr && !status.ok()) descriptor_->destroy(object);
+  check(status);
+  return object;
+}
+
+}  // namespace prun

@@ -1,0 +1,92 @@
+// Loads a plugin: trust, note, library, entry, descriptor, each checked before the next; then makes objects.
+//
+// A library that was loaded stays for the life of the process (its code may be referred to from anywhere), so
+// a PluginLibrary is a record that may come and go. Objects must be gone before main() returns.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "plugin/note.hpp"
+#include "plugin/trust.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun {
+
+// A library in memory whose entry has not been called yet.
+struct MappedPlugin {
+  TrustedFile file;
+  PluginNote note;
+  std::string sha256;
+  PluginEntry entry = nullptr;
+};
+
+// Throws bad_input unless the file is trusted, fits this prun by its note, has every symbol it needs, and
+// holds the entry itself rather than in a library it depends on.
+MappedPlugin map_plugin(const std::filesystem::path& path);
+
+// How a plugin disagrees with its own note or with this prun; empty when it does not.
+std::string descriptor_problem(const PluginDescriptor* descriptor, const PluginNote& note);
+
+namespace detail {
+template <class Interface>
+inline constexpr std::string_view kind_of = "";
+template <>
+inline constexpr std::string_view kind_of<ModelInterface> = "model";
+template <>
+inline constexpr std::string_view kind_of<StrategyInterface> = "strategy";
+template <>
+inline constexpr std::string_view kind_of<OptimizerInterface> = "optimizer";
+template <>
+inline constexpr std::string_view kind_of<DataInterface> = "data";
+template <>
+inline constexpr std::string_view kind_of<ObserverInterface> = "observer";
+template <>
+inline constexpr std::string_view kind_of<DeviceInterface> = "device";
+template <>
+inline constexpr std::string_view kind_of<OpPluginInterface> = "op";
+}  // namespace detail
+
+class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
+ public:
+  // Maps the file, calls its entry and checks the descriptor. Throws Error.
+  static std::shared_ptr<const PluginLibrary> load(const std::filesystem::path& path);
+  static std::shared_ptr<const PluginLibrary> load(MappedPlugin mapped);
+
+  // For the run record: note().version, note().build_id, sha256(), path().
+  const PluginNote& note() const { return note_; }
+  const std::filesystem::path& path() const { return path_; }
+  const std::string& sha256() const { return sha256_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  // An object of the plugin; its deleter calls the plugin's destroy and keeps this record. `options.section`
+  // must live as long as the object. Throws the plugin's own Error under its name.
+  template <class Interface>
+  std::shared_ptr<Interface> create(const OptionsApi& options) const {
+    static_assert(!detail::kind_of<Interface>.empty(), "this is not the interface of a plugin kind");
+    PRUN_CHECK(note_.kind == detail::kind_of<Interface>, describe(note_), " is not of kind ",
+               detail::kind_of<Interface>);
+    return {static_cast<Interface*>(create_raw(options)),
+            [self = shared_from_this()](Interface* object) { self->destroy_raw(object); }};
+  }
+
+  // For a Status that a call on such an object returned: throws it under the plugin's name.
+  void check(const Status& status) const;
+
+  // What create() rests on, for callers that know no interface. Every object goes to destroy_raw() once.
+  void* create_raw(const OptionsApi& options) const;
+  void destroy_raw(void* object) const noexcept { descriptor_->destroy(object); }
+
+ private:
+  PluginLibrary(MappedPlugin mapped, const PluginDescriptor* descriptor);
+
+  PluginNote note_;
+  std::filesystem::path path_;
+  std::string sha256_;
+  std::vector<std::string> warnings_;
+  const PluginDescriptor* descriptor_;  // static storage of a library that is never unloaded
+};
+
+}  // namespace prun

@@ -1,0 +1,14 @@
+// The files of a new plugin project. @KIND@, @NAME@, @CLASS@, @OP@, @SDK@ and @EPOCH@ are filled in.
+#pragma once
+
+#include <string_view>
+
+namespace prun {
+
+std::string_view scaffold_cmake();
+std::string_view scaffold_readme();
+
+// The source of a plugin of this kind; empty when there is none.
+std::string_view scaffold_source(std::string_view kind);
+
+}  // namespace prun

@@ -1,0 +1,36 @@
+// Whether a plugin file may be run: nobody but root and the user may be able to change it or put another in
+// its place.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/durable_file.hpp"
+
+namespace prun {
+
+// A file that passed, held open. Read its note and its digest through `descriptor`, load it by `path`, and
+// ask check_same_file() afterwards.
+struct TrustedFile {
+  FileDescriptor descriptor;
+  std::filesystem::path path;  // canonical
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::vector<std::string> warnings;  // sentences: what the group may write to
+};
+
+// Refuses (bad_input) when the file or any folder above it is world-writable, sticky folders excepted, or
+// belongs to somebody who is neither root nor the effective user. Symbolic links are followed; the folders
+// that hold them are judged too. Throws not_found when there is no such file.
+TrustedFile open_trusted(const std::filesystem::path& path);
+
+// Throws bad_input unless `path` still is the file that was checked.
+void check_same_file(const TrustedFile& file, const std::filesystem::path& path);
+
+// Why a file or folder with these attributes must not be trusted by `user`; empty when it may.
+std::string distrust(const struct stat& info, uid_t user);
+
+}  // namespace prun

@@ -1,0 +1,122 @@
+// The plugin's side of Program: every call guarded, nothing thrown across the border.
+#include "program/program.hpp"
+
+namespace prun {
+namespace {
+
+Program& of(void* handle) { return *static_cast<Program*>(handle); }
+
+template <class T>
+std::span<const T> span(Array<T> array) {
+  return {array.data, array.size};
+}
+
+Status add_segment(void* p, Text name, std::int64_t repeat, Id* result) {
+  return guard([&] { *result = of(p).add_segment(name.view(), repeat); });
+}
+Status add_parameter(void* p, Id segment, const ParameterSpec* spec, Id* result) {
+  return guard([&] { *result = of(p).add_parameter(segment, *spec); });
+}
+Status tie(void* p, Id segment, Id parameter, Id* result) {
+  return guard([&] { *result = of(p).use_parameter(segment, parameter); });
+}
+Status input(void* p, Id segment, Text name, Id* result) {
+  return guard([&] { *result = of(p).input(segment, name.view()); });
+}
+Status runtime(void* p, Text name, Id* result) {
+  return guard([&] { *result = of(p).runtime(name.view()); });
+}
+Status incoming(void* p, Id segment, Id* result) {
+  return guard([&] { *result = of(p).incoming(segment); });
+}
+Status outgoing(void* p, Id segment, Id value) {
+  return guard([&] { of(p).set_outgoing(segment, value); });
+}
+
+Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
+              Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count) {
+  return guard([&] {
+    const std::vector<Id> created = of(p).add_op_creating(segment, function, Part::input, kind.view(),
+                                                          span(inputs), span(attrs), before);
+    if (created.size() < output_count)
+      throw_error(ErrorCode::bad_input, "op '", kind.view(), "' writes ", created.size(), " values, not ",
+                  output_count);
+    for (std::uint64_t i = 0; i < output_count; ++i) outputs[i] = created[i];
+  });
+}
+
+Status replace_operand(void* p, Id op, std::int32_t index, Id value) {
+  return guard([&] { of(p).replace_operand(op, static_cast<std::size_t>(index), value); });
+}
+Status replace_kind(void* p, Id op, Text kind) {
+  return guard([&] { of(p).replace_kind(op, kind.view()); });
+}
+Status erase(void* p, Id op) {
+  return guard([&] { of(p).erase_op(op); });
+}
+Status set_attr(void* p, Id op, Text name, double value) {
+  return guard([&] { of(p).set_attr(op, name.view(), value); });
+}
+Status get_attr(void* p, Id op, Text name, double* value) {
+  return guard([&] { *value = of(p).attr(op, name.view()); });
+}
+
+Status set_parameter(void* p, Id id, bool frozen, bool decay, double lr_scale) {
+  return guard([&] {
+    Value& value = of(p).value(id);
+    if (value.role != Role::parameter)
+      throw_error(ErrorCode::bad_input, "'", value.name, "' is no parameter");
+    value.frozen = frozen;
+    value.decay = decay;
+    value.lr_scale = lr_scale;
+  });
+}
+
+Status value_info(void* p, Id id, ValueInfo* info) {
+  return guard([&] {
+    const Value& value = of(p).value(id);
+    *info = {value.role,   value.dtype, value.segment,  static_cast<std::int32_t>(value.dims.size()), {},
+             value.frozen, value.decay, value.lr_scale, value.name};
+    std::copy(value.dims.begin(), value.dims.end(), info->dims);
+  });
+}
+
+Status op_info(void* p, Id id, OpInfo* info) {
+  return guard([&] {
+    const Op& op = of(p).op(id);
+    *info = {op.kind(), op.segment, op.function, op.part, {op.operands.data(), op.operands.size()}};
+  });
+}
+
+Status segment_info(void* p, Id id, SegmentInfo* info) {
+  return guard([&] { *info = {of(p).segment(id).name, of(p).segment(id).repeat}; });
+}
+
+std::uint64_t segment_count(void* p) { return of(p).segment_count(); }
+
+Status ops(void* p, Id segment, FunctionKind function, Array<Id>* result) {
+  return guard([&] {
+    const std::vector<Id>& list = of(p).segment(segment).ops(function);
+    *result = {list.data(), list.size()};
+  });
+}
+
+Status values(void* p, Id segment, Array<Id>* result) {
+  return guard([&] {
+    const std::vector<Id>& list = of(p).segment(segment).values;
+    *result = {list.data(), list.size()};
+  });
+}
+
+}  // namespace
+
+const ProgramApi& program_api() {
+  static const ProgramApi api{sizeof(ProgramApi), add_segment,   add_parameter, tie,           input,
+                              runtime,            incoming,      outgoing,      add_op,        replace_operand,
+                              replace_kind,       erase,         set_attr,      get_attr,      set_parameter,
+                              value_info,         op_info,       segment_info,  segment_count, ops,
+                              values};
+  return api;
+}
+
+}  // namespace prun

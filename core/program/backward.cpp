@@ -1,0 +1,220 @@
+// Reverse-mode differentiation of each segment: forward's ops in reverse, each asked for its gradient ops.
+#include <map>
+#include <set>
+
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+bool is_float(DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; }
+
+// One segment being differentiated; also the context behind GradientApi.
+class SegmentBackward {
+ public:
+  SegmentBackward(Program& program, Id segment) : program_(program), segment_(segment) {}
+
+  void run() {
+    find_wanted();
+    seed();
+    const std::vector<Id> forward = program_.segment(segment_).ops(FunctionKind::forward);
+    for (auto id = forward.rbegin(); id != forward.rend(); ++id) visit(*id);
+    close();
+  }
+
+  Id operand(int i) const { return program_.op(current_).operands[static_cast<std::size_t>(i)]; }
+
+  // Sums what has arrived so far, in the order of arrival.
+  Id arrived(int i) {
+    const Id value = operand(i);
+    return value == none ? none : total(value);
+  }
+
+  bool wanted(int i) const { return operand(i) != none && wanted_.count(operand(i)) != 0; }
+
+  Id accumulator(int i) { return accumulator_of(operand(i)); }
+
+  Id accumulator_of(Id id) {
+    PRUN_CHECK(id != none && program_.value(id).role == Role::parameter, "op '", program_.op(current_).kind(),
+               "' adds into the gradient of a value that is no parameter");
+    if (program_.value(id).gradient == none) {
+      Value gradient;
+      gradient.name = program_.value(id).name + ".gradient";
+      gradient.role = Role::gradient;
+      gradient.dtype = program_.precision().state;
+      gradient.dims = program_.value(id).dims;
+      gradient.segment = program_.value(id).segment;
+      const Id created = program_.add_value(std::move(gradient));
+      program_.value(id).gradient = created;
+    }
+    return program_.value(id).gradient;
+  }
+
+  // `operands` may hold the value of the latest fresh(): its shape is inferred here.
+  void emit(Part part, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs) {
+    if (fresh_ == none) {
+      program_.add_op(segment_, FunctionKind::backward, part, kind, std::move(operands), attrs);
+      return;
+    }
+    PRUN_CHECK(!operands.empty() && operands.back() == fresh_, "the fresh value comes last");
+    operands.pop_back();
+    const std::vector<Id> created =
+        program_.add_op_creating(segment_, FunctionKind::backward, part, kind, operands, attrs, none);
+    resolved_[fresh_] = created.at(0);
+    fresh_ = none;
+  }
+
+  // A stand-in until emit() knows the shape.
+  Id fresh() { return fresh_ = next_fresh_--; }
+
+  void contribute(int i, Id gradient) {
+    if (const auto known = resolved_.find(gradient); known != resolved_.end()) gradient = known->second;
+    if (operand(i) != none && gradient != none) contributions_[operand(i)].push_back(gradient);
+  }
+
+  void bind(int i, Id value) {
+    if (value != none) program_.replace_operand(current_, static_cast<std::size_t>(i), value);
+  }
+
+  double attr(std::string_view name) const { return program_.attr(current_, name); }
+
+ private:
+  // Everything whose gradient somebody needs: what a trained parameter or the incoming value flows into.
+  void find_wanted() {
+    for (Id id : program_.parameters())
+      if (!program_.value(id).frozen) wanted_.insert(id);
+    if (program_.segment(segment_).incoming != none) wanted_.insert(program_.segment(segment_).incoming);
+    for (Id id : program_.segment(segment_).ops(FunctionKind::forward)) mark_results(program_.op(id));
+  }
+
+  void mark_results(const Op& op) {
+    bool flows = false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      flows |= op.operands[i] != none && op.access(i) == Access::read && wanted_.count(op.operands[i]);
+    for (std::size_t i = 0; flows && i < op.operands.size(); ++i)
+      if (op.access(i) == Access::write && is_float(program_.value(op.operands[i]).dtype))
+        wanted_.insert(op.operands[i]);
+  }
+
+  void seed() {
+    const Id out = program_.segment(segment_).outgoing;
+    if (out == none || !wanted_.count(out)) return;
+    Value gradient = program_.value(out);
+    gradient.name = "out.gradient";
+    const Id id = program_.add_value(std::move(gradient));
+    program_.segment(segment_).outgoing_gradient = id;
+    contributions_[out].push_back(id);
+  }
+
+  void visit(Id id) {
+    current_ = id;
+    const Op op = program_.op(id);
+    bool reached = op.def->effect == Effect::update;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      reached |= op.access(i) == Access::write && contributions_.count(op.operands[i]) != 0;
+    bool needed = false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      needed |= op.access(i) == Access::read && op.operands[i] != none && wanted_.count(op.operands[i]);
+    if (!reached || !needed) return;
+    if (!op.def->gradient)
+      throw_error(ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': op '", op.kind(),
+                  "' has no gradient, but a trained parameter needs one through it");
+    raise(op.def->gradient(&api()));
+  }
+
+  Id total(Id value) {
+    const auto found = contributions_.find(value);
+    if (found == contributions_.end()) return none;
+    std::vector<Id>& parts = found->second;
+    while (parts.size() > 1) {
+      const Id pair[] = {parts[0], parts[1]};
+      const Id sum = program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "add", pair, {},
+                                              none)[0];
+      parts.erase(parts.begin());
+      parts[0] = sum;
+    }
+    return parts[0];
+  }
+
+  // A parameter used as it is (added, scaled, ...) gets its gradient as a value: add that into its accumulator.
+  void accumulate_plain_uses() {
+    for (Id id : program_.parameters())
+      if (const Id gradient = contributions_.count(id) ? total(id) : none; gradient != none)
+        program_.add_op(segment_, FunctionKind::backward, Part::weight, "accumulate",
+                        {gradient, accumulator_of(id)}, {});
+  }
+
+  // The gradient of what came in goes to the segment before; it needs a value of its own to live in.
+  void close() {
+    accumulate_plain_uses();
+    SegmentData& segment = program_.segment(segment_);
+    if (segment.incoming == none) return;
+    Id gradient = total(segment.incoming);
+    if (gradient == none)
+      throw_error(ErrorCode::bad_input, "segment '", segment.name, "' takes a value in but never uses it");
+    if (gradient == segment.outgoing_gradient) {
+      const AttrValue once{"factor", 1.0};
+      gradient = program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "scale",
+                                          std::span(&gradient, 1), std::span(&once, 1), none)[0];
+    }
+    program_.segment(segment_).incoming_gradient = gradient;
+  }
+
+  const GradientApi& api() {
+    static const auto self = [](void* context) -> SegmentBackward& {
+      return *static_cast<SegmentBackward*>(context);
+    };
+    api_.struct_size = sizeof api_;
+    api_.context = this;
+    api_.operand = [](void* c, std::int32_t i) { return self(c).operand(i); };
+    api_.arrived = [](void* c, std::int32_t i) { return self(c).arrived(i); };
+    api_.wanted = [](void* c, std::int32_t i) { return self(c).wanted(i); };
+    api_.accumulator = [](void* c, std::int32_t i) { return self(c).accumulator(i); };
+    api_.emit = [](void* c, Part part, Text kind, Array<Id> operands, Array<AttrValue> attrs) {
+      return guard([&] {
+        self(c).emit(part, kind.view(), {operands.begin(), operands.end()}, {attrs.data, attrs.size});
+      });
+    };
+    api_.fresh = [](void* c, Text) { return self(c).fresh(); };
+    api_.contribute = [](void* c, std::int32_t i, Id gradient) {
+      return guard([&] { self(c).contribute(i, gradient); });
+    };
+    api_.bind = [](void* c, std::int32_t i, Id value) { return guard([&] { self(c).bind(i, value); }); };
+    api_.attr = [](void* c, Text name) { return self(c).attr(name.view()); };
+    return api_;
+  }
+
+  Program& program_;
+  Id segment_;
+  Id current_ = none;
+  std::set<Id> wanted_;
+  std::map<Id, std::vector<Id>> contributions_;
+  std::map<Id, Id> resolved_;
+  Id fresh_ = none;
+  Id next_fresh_ = none - 1;
+  GradientApi api_{};
+};
+
+}  // namespace
+
+void add_backward(Program& program) {
+  for (Id id = program.step_segment() + 1; id < program.segment_count(); ++id)
+    SegmentBackward(program, id).run();
+}
+
+void split_backward(Program& program) {
+  for (Id id = 0; id < program.segment_count(); ++id) {
+    std::vector<Id> input;
+    for (Id op : program.segment(id).ops(FunctionKind::backward)) {
+      if (program.op(op).part == Part::input) {
+        input.push_back(op);
+      } else {
+        program.op(op).function = FunctionKind::backward_weight;
+        program.segment(id).ops(FunctionKind::backward_weight).push_back(op);
+      }
+    }
+    program.segment(id).ops(FunctionKind::backward) = std::move(input);
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,35 @@
+// The core's own passes over a program, in the order they run: the model writes forward, then
+//   add_backward   gradients of every segment
+//   add_update     accumulators, norm, optimizer
+//   add_step       what frames a step: load, begin, finish, report
+// Strategies of phase `model` run before the first, all others after the last. verify() may run at any time.
+#pragma once
+
+#include <string>
+
+#include "program/program.hpp"
+#include "prun/optimizer.hpp"
+
+namespace prun {
+
+// Derives backward from forward, op by op in reverse. Input and weight gradients are separate ops.
+void add_backward(Program& program);
+
+// Moves the weight gradients into a function of their own, so that a schedule may run them later.
+void split_backward(Program& program);
+
+// Optimizer state and ops for every parameter that is not frozen.
+void add_update(Program& program, OptimizerInterface& optimizer);
+
+struct StepOptions {
+  double clip = 0;  // global norm limit; 0: none
+};
+void add_step(Program& program, const StepOptions& options);
+
+// Throws an Error that names segment, op and value at the first broken rule.
+void verify(const Program& program);
+
+// One line an op, one paragraph a function.
+std::string to_text(const Program& program);
+
+}  // namespace prun

@@ -1,0 +1,137 @@
+// The step as data: values, ops, functions and segments. Models write it, passes and strategies rewrite it,
+// the planner turns it into offsets and calls. Nothing here knows a device or a rank.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/registry.hpp"
+#include "prun/model.hpp"
+#include "prun/program.hpp"
+
+namespace prun {
+
+// What the recipe's [precision] says.
+struct Precision {
+  DType compute = DType::f32;  // parameters and activations
+  DType state = DType::f32;    // master copies, moments, gradient accumulators
+};
+
+struct Value {
+  std::string name;  // "attention.qkv.weight"; unique within its segment for parameters
+  Role role = Role::activation;
+  DType dtype = DType::f32;
+  std::vector<Dim> dims;
+  Id segment = none;
+
+  // Parameters only.
+  Init init;
+  bool frozen = false;
+  bool decay = false;
+  double lr_scale = 1;
+  double weight_decay = -1;  // of its group; negative: the optimizer's own
+  Id gradient = none;
+  Id master = none;
+  std::vector<Id> states;
+
+  std::int64_t elements() const;
+  std::int64_t bytes() const { return elements() * size_of(dtype); }
+};
+
+struct Op {
+  const OpDef* def = nullptr;
+  Id segment = none;
+  FunctionKind function = FunctionKind::forward;
+  Part part = Part::input;
+  std::vector<Id> operands;  // in the order of def->operands; none: absent
+  std::vector<Attr> attrs;   // in the order of def->attrs
+
+  std::string_view kind() const { return def->kind; }
+  Access access(std::size_t i) const { return def->operands[i].access; }
+};
+
+// A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or its
+// own next repetition) takes in.
+struct SegmentData {
+  std::string name;
+  std::int64_t repeat = 1;
+  Id incoming = none;
+  Id outgoing = none;
+  Id incoming_gradient = none;
+  Id outgoing_gradient = none;
+  std::array<std::vector<Id>, function_kinds> functions;
+  std::vector<Id> values;
+
+  std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
+  const std::vector<Id>& ops(FunctionKind kind) const { return functions[static_cast<std::size_t>(kind)]; }
+};
+
+class Program {
+ public:
+  Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context);
+
+  // --- writing ---
+  Id add_segment(std::string_view name, std::int64_t repeat);
+  Id add_value(Value value);
+  Id add_parameter(Id segment, const ParameterSpec& spec);
+  Id use_parameter(Id segment, Id parameter);
+  Id input(Id segment, std::string_view name);
+  Id runtime(std::string_view name);
+  Id incoming(Id segment);
+  void set_outgoing(Id segment, Id value);
+  // Appends (before == none) or inserts; every operand given, in the order of the op's definition. Shapes are
+  // checked against the op's rule.
+  Id add_op(Id segment, FunctionKind function, Part part, std::string_view kind, std::vector<Id> operands,
+            std::span<const AttrValue> attrs, Id before = none);
+  // As add_op, but the operands the op writes are left out of `inputs`, created, and returned.
+  std::vector<Id> add_op_creating(Id segment, FunctionKind function, Part part, std::string_view kind,
+                                  std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
+  void replace_operand(Id op, std::size_t index, Id value);
+  void replace_kind(Id op, std::string_view kind);
+  void erase_op(Id op);
+  void set_attr(Id op, std::string_view name, double value);
+  double attr(Id op, std::string_view name) const;
+
+  // --- reading ---
+  const Value& value(Id id) const;
+  Value& value(Id id);
+  const Op& op(Id id) const;
+  Op& op(Id id);
+  const SegmentData& segment(Id id) const;
+  SegmentData& segment(Id id);
+  Id segment_count() const { return static_cast<Id>(segments_.size()); }
+  Id value_count() const { return static_cast<Id>(values_.size()); }
+  Id step_segment() const { return 0; }  // load, begin, finish, report
+  const OpRegistry& registry() const { return *registry_; }
+  const Precision& precision() const { return precision_; }
+  const ModelContext& context() const { return context_; }
+  std::vector<Id> parameters() const;  // in registration order
+  std::vector<Id> inputs() const;
+  std::vector<Id> runtimes() const;
+  Id find_runtime(std::string_view name) const;
+  // Operand shapes and attributes as a rule sees them, outputs included.
+  OpShape shape(const Op& op) const;
+
+ private:
+  void check_operands(const Op& op) const;
+  OpShape infer(const Op& op) const;
+  void bind_attrs(Op& op, std::span<const AttrValue> attrs) const;
+  Id place(Op op, Id before);
+  Value output_value(const Op& op, std::size_t index, const OperandShape& shape) const;
+  void declare_inputs();
+
+  std::shared_ptr<const OpRegistry> registry_;
+  Precision precision_;
+  ModelContext context_;
+  std::vector<Value> values_;
+  std::vector<Op> ops_;
+  std::vector<SegmentData> segments_;
+};
+
+// The table of out-of-line calls that plugins edit a program through; the handle is a Program*.
+const ProgramApi& program_api();
+
+}  // namespace prun

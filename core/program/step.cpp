@@ -1,0 +1,47 @@
+// What frames a step. Everything that changes from step to step enters and leaves through staging buffers in
+// host memory, so that nobody writes into live memory: `load` copies a microbatch in, `begin` the scalars and
+// clears the sums, `report` copies the results out.
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+constexpr const char* scalars_in[] = {"lr", "step", "inv_targets", "seed"};
+constexpr const char* scalars_out[] = {"loss_sum", "grad_norm", "clip", "keep"};
+
+Id add_staging(Program& program, Id device_value, const char* suffix) {
+  Value staged = program.value(device_value);
+  staged.name += suffix;
+  staged.role = Role::staging;
+  staged.segment = program.step_segment();
+  return program.add_value(std::move(staged));
+}
+
+void add_copy(Program& program, FunctionKind function, Id from, Id to) {
+  program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
+}
+
+}  // namespace
+
+void add_step(Program& program, const StepOptions& options) {
+  const Id step = program.step_segment();
+  for (Id input : program.inputs())
+    add_copy(program, FunctionKind::load, add_staging(program, input, ".staged"), input);
+  for (const char* name : scalars_in) {
+    const Id scalar = program.runtime(name);
+    add_copy(program, FunctionKind::begin, add_staging(program, scalar, ".staged"), scalar);
+  }
+  for (const char* name : {"loss_sum", "grad_squares"})
+    program.add_op(step, FunctionKind::begin, Part::input, "zero", {program.runtime(name)}, {});
+  const AttrValue limit{"limit", options.clip};
+  program.add_op(step, FunctionKind::finish, Part::input, "clip_factor",
+                 {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("grad_norm"),
+                  program.runtime("clip"), program.runtime("keep")},
+                 std::span(&limit, 1));
+  for (const char* name : scalars_out) {
+    const Id scalar = program.runtime(name);
+    add_copy(program, FunctionKind::report, scalar, add_staging(program, scalar, ".reported"));
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,104 @@
+// Rules every program keeps, whoever edited it last.
+#include <set>
+
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Program& program) : program_(program) {}
+
+  void run() {
+    for (Id id = 0; id < program_.segment_count(); ++id) {
+      segment_ = id;
+      written_.clear();
+      if (program_.segment(id).incoming != none) written_.insert(program_.segment(id).incoming);
+      for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+        check_function(kind);
+      for (FunctionKind kind : {FunctionKind::load, FunctionKind::begin, FunctionKind::zero, FunctionKind::norm,
+                                FunctionKind::finish, FunctionKind::update, FunctionKind::report})
+        check_function(kind);
+      check_chain();
+    }
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw_error(ErrorCode::bad_input, "program: segment '", program_.segment(segment_).name, "', ",
+                detail::concat(parts...));
+  }
+
+  void check_function(FunctionKind kind) {
+    if (kind == FunctionKind::backward && program_.segment(segment_).outgoing_gradient != none)
+      written_.insert(program_.segment(segment_).outgoing_gradient);
+    for (Id id : program_.segment(segment_).ops(kind)) check_op(program_.op(id), kind);
+  }
+
+  void check_op(const Op& op, FunctionKind kind) {
+    if (op.segment != segment_ || op.function != kind)
+      fail("op '", op.kind(), "' is listed in ", name_of(kind), " but says it belongs elsewhere");
+    bool changes = false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none) continue;
+      check_operand(op, i);
+      changes |= op.access(i) == Access::update || program_.value(op.operands[i]).role != Role::activation;
+    }
+    if (op.def->effect == Effect::update && !changes)
+      fail("op '", op.kind(), "' is said to change something, but changes nothing");
+    check_shape(op);
+  }
+
+  void check_operand(const Op& op, std::size_t i) {
+    const Value& value = program_.value(op.operands[i]);
+    const std::string where = detail::concat(name_of(op.function), ", op '", op.kind(), "', operand '",
+                                             op.def->operands[i].name, "' ('", value.name, "')");
+    if (value.role != Role::activation) {
+      if (value.segment != segment_ && program_.segment(value.segment).repeat != 1)
+        fail(where, " belongs to segment '", program_.segment(value.segment).name, "', which repeats");
+      return;
+    }
+    if (value.segment != segment_) fail(where, " is a result of another segment");
+    if (op.access(i) != Access::write) {
+      if (!written_.count(op.operands[i])) fail(where, " is read before anything wrote it");
+    } else if (!written_.insert(op.operands[i]).second) {
+      fail(where, " is written twice");
+    }
+  }
+
+  void check_shape(const Op& op) const {
+    const OpShape given = program_.shape(op);
+    OpShape right = given;
+    const Status status = op.def->rule(&right);
+    if (!status.ok()) fail("op '", op.kind(), "': ", status.message);
+    for (int i = 0; i < given.count; ++i) {
+      const OperandShape &a = given.operand[i], &b = right.operand[i];
+      if (a.present && (a.dtype != b.dtype || a.rank != b.rank || !std::equal(a.dims, a.dims + a.rank, b.dims)))
+        fail("op '", op.kind(), "', operand '", op.def->operands[i].name, "' has not the shape its rule gives");
+    }
+  }
+
+  void check_chain() const {
+    const SegmentData& segment = program_.segment(segment_);
+    if (segment_ == program_.step_segment()) return;
+    const bool first = segment_ == program_.step_segment() + 1;
+    const bool last = segment_ + 1 == program_.segment_count();
+    if (!first && segment.incoming == none) fail("nothing comes in from the segment before");
+    if (!last && segment.outgoing == none) fail("nothing is handed on to the next segment");
+    if (segment.repeat > 1 && (segment.incoming == none || segment.outgoing == none))
+      fail("it repeats, so it must take a value in and hand one on");
+    if (segment.ops(FunctionKind::forward).empty()) fail("forward is empty");
+  }
+
+  const Program& program_;
+  Id segment_ = 0;
+  std::set<Id> written_;
+};
+
+}  // namespace
+
+void verify(const Program& program) { Verifier(program).run(); }
+
+}  // namespace prun

@@ -1,0 +1,21 @@
+// How the recipe code asks which plugins there are. Whoever knows the plugins (or a test) fills it in.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/schema.hpp"
+
+namespace prun::recipe {
+
+struct PluginCatalog {
+  // The options of a plugin; null when there is no such plugin. Throws Error when there is one that cannot be
+  // used; its message then becomes a problem of the recipe. The schema is copied before the next call.
+  std::function<const Schema*(std::string_view kind, std::string_view name)> schema;
+  // All known names of a kind, for suggestions and references.
+  std::function<std::vector<std::string>(std::string_view kind)> names;
+};
+
+}  // namespace prun::recipe

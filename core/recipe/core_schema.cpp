@@ -1,0 +1,117 @@
+// What the core itself reads from a recipe.
+#include "recipe/core_schema.hpp"
+
+#include <array>
+#include <vector>
+
+namespace prun::recipe {
+
+namespace {
+
+enum class Form : std::uint8_t { table, list, list_of_at_least_one };
+
+struct Declaration {
+  std::string_view name;
+  Form form;
+  std::string_view plugin_kind;
+  std::string_view value_kind;
+  std::string_view help;
+  std::string_view options;
+};
+
+constexpr std::array<Declaration, 14> declarations = {{
+    {"run", Form::table, "", "", "The run itself: how long, where to, what happens on trouble.", R"(
+      name         | string | required |  | Name of the run
+      steps        | int    | required | 1..1000000000000 | Optimizer steps to take
+      seed         | int    | 1        | 0.. | Seed of everything random
+      out          | string |          |  | Folder for logs and checkpoints; empty means runs/<name>
+      save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
+      keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
+      on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
+      poison       | bool   | false    |  | Fill memory with NaN first, to test that nothing is read too early
+      resume       | string |          |  | Checkpoint to continue from; empty starts anew
+    )"},
+    {"model", Form::table, "model", "", "What is trained.", R"(
+      plugin | string | required |  | Model plugin
+      seq    | int    | required | 1..16777216 | Tokens of one sequence
+    )"},
+    {"data", Form::table, "data", "", "What it is trained on.", R"(
+      plugin  | string | required |  | Data plugin
+      shuffle | bool   | true     |  | Visit the samples in a random order that the seed fixes
+    )"},
+    {"batch", Form::table, "", "", "How many sequences a step takes.", R"(
+      global | int | required | 1..1000000000 | Sequences a step, over all ranks
+      micro  | int | required | 1..1000000 | Sequences a rank takes at once; accumulation follows
+    )"},
+    {"precision", Form::table, "", "", "Which number formats are used where.", R"(
+      compute | choice | fp32 | fp64,fp32,bf16 | Parameters and activations
+      state   | choice | fp32 | fp64,fp32 | Master weights, moments, gradient accumulation
+      reduce  | choice | fp32 | fp64,fp32,bf16 | What travels when gradients are summed
+    )"},
+    {"optimizer", Form::table, "optimizer", "", "How gradients become updates.", R"(
+      plugin          | string | required |  | Optimizer plugin
+      lr              | float  | required | 0..1000000 | Learning rate at its peak
+      clip            | float  | 0        | 0.. | Largest global gradient norm; 0 never clips
+      schedule.kind   | choice | constant | constant,linear,cosine | Shape of the learning rate after warm-up
+      schedule.warmup | int    | 0        | 0.. | Steps over which the learning rate rises from 0
+      schedule.final  | float  | 0        | 0..1 | Learning rate at the end, as a fraction of lr
+      schedule.steps  | int    | 0        | 0.. | Step at which the end is reached; 0 means run.steps
+    )"},
+    {"optimizer.group", Form::list, "", "",
+     "Parameters that are treated differently; the first match counts.", R"(
+      match        | string | required |  | Glob over parameter names, such as *.bias
+      lr_scale     | float  | 1        | 0.. | Factor on the learning rate
+      weight_decay | float  | none     | 0.. | Weight decay in place of the optimizer's
+      frozen       | bool   | false    |  | Do not train these parameters
+    )"},
+    {"device", Form::table, "device", "", "What computes.", R"(
+      plugin | string | cpu |  | Device plugin
+      memory | size   |     |  | Ceiling on device memory a rank, such as 80GiB; empty means no limit
+    )"},
+    {"mesh", Form::table, "", "", "Named axes over the ranks; their product is the number of ranks.", R"(
+      * | int | none | 1..1048576 | Extent of this axis
+    )"},
+    {"strategy", Form::list, "strategy", "", "How the step is spread over the mesh, one table a strategy.",
+     R"(
+      plugin | string | required |  | Strategy plugin
+    )"},
+    {"tier", Form::list, "tier", "", "Places besides device memory where bytes can live.", R"(
+      plugin | string | required |  | Tier plugin
+    )"},
+    {"observer", Form::list_of_at_least_one, "observer", "", "Who sees steps, metrics and events.", R"(
+      plugin | string | console |  | Observer plugin
+    )"},
+    {"comm", Form::table, "", "comm", "Which comm plugin carries the traffic of a mesh axis.", R"(
+      default | string |      |  | Comm plugin of the axes not named here; empty means none is needed
+      *       | string | none |  | Comm plugin of this axis
+    )"},
+    {"plugins", Form::table, "", "", "Where plugins are found.", R"(
+      path | strings | [] |  | Folders to search before the installed ones
+      ops  | strings | [] |  | Op plugins to load
+    )"},
+}};
+
+SectionRule rule_of(const Declaration& declared) {
+  return {std::string(declared.name),
+          declared.form != Form::table,
+          std::string(declared.plugin_kind),
+          std::string(declared.value_kind),
+          declared.form == Form::list_of_at_least_one,
+          std::string(declared.help),
+          parse_schema(declared.options, declared.name)};
+}
+
+std::vector<SectionRule> build_rules() {
+  std::vector<SectionRule> rules;
+  for (const Declaration& declared : declarations) rules.push_back(rule_of(declared));
+  return rules;
+}
+
+}  // namespace
+
+std::span<const SectionRule> core_sections() {
+  static const std::vector<SectionRule> rules = build_rules();
+  return rules;
+}
+
+}  // namespace prun::recipe

@@ -1,0 +1,64 @@
+// Problems in a recipe: where they are, and how they are shown.
+//
+//   recipe.toml:14:1: error: unknown key 'learning_rate' in [optimizer]; did you mean 'lr'?
+//     14 | learning_rate = 3e-4
+//        | ^~~~~~~~~~~~~
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace prun::recipe {
+
+// A text that values come from: a file, or one `--set a.b=c` (whose name is also its text).
+struct Source {
+  enum class Kind : std::uint8_t { file, override_ };
+
+  std::string name;
+  std::string text;
+  std::size_t order = 0;  // problems are shown in this order: the recipe, what it includes, --set
+  Kind kind = Kind::file;
+};
+
+// Lines and columns count from 1, columns in code points. Line 0 is the source as a whole; no source at all
+// belongs to values that nobody wrote.
+struct Location {
+  std::shared_ptr<const Source> source;
+  std::uint32_t line = 0;
+  std::uint32_t column = 0;
+  std::uint32_t length = 1;  // in code points; cut at the end of the line
+};
+
+// "recipe.toml:14", "--set optimizer.lr=1" or "default"
+std::string describe(const Location& at);
+
+struct Problem {
+  Location at;
+  std::string message;
+};
+
+// Head, source line and caret; no newline at the end.
+std::string render(const Problem& problem);
+
+// Collects problems, so that the user sees all of them at once.
+class Diagnostics {
+ public:
+  void add(Problem problem) { problems_.push_back(std::move(problem)); }
+  void add(Location at, std::string message) { add(Problem{std::move(at), std::move(message)}); }
+
+  bool empty() const { return problems_.empty(); }
+  std::size_t size() const { return problems_.size(); }
+  // All problems in source order; a hopeless recipe is cut after the first fifty.
+  std::string text() const;
+  // Throws bad_input with text() as its message.
+  void throw_if_any() const;
+
+  static constexpr std::size_t max_shown = 50;
+
+ private:
+  std::vector<Problem> problems_;
+};
+
+}  // namespace prun::recipe

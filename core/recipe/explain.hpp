@@ -1,0 +1,26 @@
+// Tells what an option means: one on the command line, all of them in the documentation.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "recipe/catalog.hpp"
+#include "recipe/recipe.hpp"
+
+namespace prun::recipe {
+
+// `path` names an option ("model.heads", "strategy.stage", "strategy.0.stage") or a section ("optimizer"):
+// its meaning, type, default, range and who declares it, for every plugin that does. Throws not_found, with
+// the nearest name, when nobody declares it.
+std::string explain(std::string_view path, const PluginCatalog& catalog);
+
+// The same for one recipe: only the plugins it uses, with the value it has and where that comes from.
+std::string explain(std::string_view path, const Recipe& recipe);
+
+// Tables of all sections and of all plugins the catalog names, as Markdown.
+std::string reference_markdown(const PluginCatalog& catalog);
+
+// One such table.
+std::string reference_table(const Schema& schema);
+
+}  // namespace prun::recipe

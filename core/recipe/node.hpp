@@ -1,0 +1,56 @@
+// A recipe as written: a tree of tables, lists and scalars that knows where each part stands. Nothing in it
+// has been checked against a schema.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/diagnostics.hpp"
+
+namespace prun::recipe {
+
+struct Member;
+
+struct Node {
+  enum class Kind : std::uint8_t {
+    table,
+    list,
+    integer,
+    real,
+    boolean,
+    string,
+    date,
+    bare,  // text of a --set: its type is whatever the schema says
+  };
+
+  Kind kind = Kind::table;
+  Location at;                  // a table's header, or the value
+  std::vector<Member> members;  // of a table, in the order they were written
+  std::vector<Node> items;      // of a list
+  std::int64_t integer = 0;
+  double real = 0;
+  bool boolean = false;
+  std::string text;  // of a string or bare
+
+  const Member* find(std::string_view key) const;
+  Member* find(std::string_view key);
+};
+
+struct Member {
+  std::string key;
+  Location at;
+  Node value;
+};
+
+// The words a message uses: "int", "table", ...
+std::string_view describe(Node::Kind kind);
+// The same, but the text itself where the type is still open.
+std::string describe(const Node& node);
+
+// Puts `above` over `below`, key by key: tables merge, everything else is replaced, list and tables of a list
+// included. Keys that only one has are kept; those of `below` come first.
+void merge_over(Node& below, Node above);
+
+}  // namespace prun::recipe

@@ -1,0 +1,124 @@
+// Loading, editing and looking into a recipe.
+#include "recipe/recipe.hpp"
+
+#include <algorithm>
+
+#include "prun/error.hpp"
+#include "recipe/loader.hpp"
+#include "recipe/overrides.hpp"
+#include "recipe/text.hpp"
+
+namespace prun::recipe {
+
+namespace {
+
+const Entry& must_find(const Entry* entry, std::string_view path) {
+  PRUN_CHECK(entry, "no recipe option is called ", in_quotes(path));
+  return *entry;
+}
+
+// Whether `path` lies in the section, or is it.
+bool in_section(const SectionInfo& section, std::string_view path) {
+  return keys_collide(section.path, path);
+}
+
+}  // namespace
+
+std::span<const Entry> RecipeSection::entries() const {
+  return std::span(resolved_->entries).subspan(info().first, info().count);
+}
+
+const Entry* RecipeSection::find(std::string_view key) const {
+  const std::span<const Entry> all = entries();
+  const auto found = std::find_if(all.begin(), all.end(), [key](const Entry& e) { return e.key == key; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+const Entry& RecipeSection::entry(std::string_view key) const {
+  return must_find(find(key), path() + "." + std::string(key));
+}
+
+Recipe Recipe::load(const std::filesystem::path& file, std::span<const std::string> overrides,
+                    PluginCatalog catalog) {
+  Diagnostics diagnostics;
+  LoadedTree loaded = load_tree(file, diagnostics);
+  Input input{std::move(loaded.root), std::move(loaded.main), loaded.sources, std::move(catalog)};
+  return build(std::move(input), overrides, "--set ", diagnostics);
+}
+
+Recipe Recipe::parse(std::string text, std::string name, std::span<const std::string> overrides,
+                     PluginCatalog catalog) {
+  Diagnostics diagnostics;
+  LoadedTree loaded = load_tree_from_text(std::move(text), std::move(name), diagnostics);
+  Input input{std::move(loaded.root), std::move(loaded.main), loaded.sources, std::move(catalog)};
+  return build(std::move(input), overrides, "--set ", diagnostics);
+}
+
+Recipe Recipe::with(std::string_view path, std::string_view value) const {
+  Diagnostics diagnostics;
+  const std::string edit = std::string(path) + "=" + std::string(value);
+  return build(Input(*input_), std::span(&edit, 1), "edit ", diagnostics);
+}
+
+Recipe Recipe::build(Input input, std::span<const std::string> overrides, std::string_view prefix,
+                     Diagnostics& diagnostics) {
+  PRUN_CHECK(input.catalog.schema && input.catalog.names, "a recipe needs a plugin catalog");
+  for (const std::string& text : overrides) {
+    const std::string written = std::string(prefix) + text;
+    const auto source =
+        std::make_shared<const Source>(Source{written, written, input.sources++, Source::Kind::override_});
+    apply_override(input.tree, source, prefix, diagnostics);
+  }
+  // What cannot be read would only look like missing keys.
+  diagnostics.throw_if_any();
+  Recipe recipe;
+  recipe.resolved_ =
+      std::make_shared<const ResolvedRecipe>(resolve(input.tree, input.main, input.catalog, diagnostics));
+  diagnostics.throw_if_any();
+  recipe.input_ = std::make_shared<const Input>(std::move(input));
+  return recipe;
+}
+
+const Entry* Recipe::find(std::string_view path) const {
+  const auto found = resolved_->by_path.find(path);
+  return found == resolved_->by_path.end() ? nullptr : &resolved_->entries[found->second];
+}
+
+const Entry& Recipe::entry(std::string_view path) const { return must_find(find(path), path); }
+
+RecipeSection Recipe::section(std::string_view path) const {
+  const auto& all = resolved_->sections;
+  const auto found =
+      std::find_if(all.begin(), all.end(), [path](const SectionInfo& s) { return s.path == path; });
+  PRUN_CHECK(found != all.end(), "the recipe has no section ", in_quotes(path));
+  return {resolved_, static_cast<std::size_t>(found - all.begin())};
+}
+
+std::vector<RecipeSection> Recipe::sections(std::string_view name) const {
+  std::vector<RecipeSection> found;
+  for (std::size_t i = 0; i < resolved_->sections.size(); ++i)
+    if (resolved_->sections[i].rule->name == name) found.push_back(RecipeSection(resolved_, i));
+  return found;
+}
+
+std::vector<RecipeSection> Recipe::all_sections() const {
+  std::vector<RecipeSection> all;
+  for (std::size_t i = 0; i < resolved_->sections.size(); ++i) all.push_back(RecipeSection(resolved_, i));
+  return all;
+}
+
+Problem Recipe::problem(std::string_view path, std::string message) const {
+  const Entry* const entry = find(path);
+  if (entry && entry->at.source) return {entry->at, std::move(message)};
+  Location nearest_place{input_->main};
+  std::size_t longest = 0;
+  for (const SectionInfo& section : resolved_->sections) {
+    const bool inside = section.path.size() <= path.size() && in_section(section, path);
+    if (!inside || !section.at.source || section.path.size() < longest) continue;
+    nearest_place = section.at;
+    longest = section.path.size();
+  }
+  return {nearest_place, std::move(message)};
+}
+
+}  // namespace prun::recipe

@@ -1,0 +1,140 @@
+// A recipe that has been checked: every option of core and plugins has a value, of its declared type and
+// range, and knows where it came from.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "prun/error.hpp"
+#include "recipe/catalog.hpp"
+#include "recipe/diagnostics.hpp"
+#include "recipe/resolve.hpp"
+
+namespace prun::recipe {
+
+// Values by key, for whoever can find an entry. Asking for a key that no schema declares, or with another
+// type than declared, is a bug of the caller (internal error); so is reading an optional value that is
+// absent.
+template <class Self>
+class TypedAccess {
+ public:
+  std::int64_t integer(std::string_view key) const { return get<std::int64_t>(key); }
+  double number(std::string_view key) const { return get<double>(key); }
+  bool flag(std::string_view key) const { return get<bool>(key); }
+  const std::string& text(std::string_view key) const { return get<std::string>(key); }
+  const std::vector<std::int64_t>& integers(std::string_view key) const {
+    return get<std::vector<std::int64_t>>(key);
+  }
+  const std::vector<double>& numbers(std::string_view key) const { return get<std::vector<double>>(key); }
+  const std::vector<std::string>& texts(std::string_view key) const {
+    return get<std::vector<std::string>>(key);
+  }
+
+  // A size such as "80GiB"; nothing when it is empty.
+  std::optional<std::int64_t> bytes(std::string_view key) const { return parse_size(text(key)); }
+  // Whether there is a value: false for an optional one that is absent.
+  bool has(std::string_view key) const {
+    const Entry* const entry = self().find(key);
+    return entry && entry->value;
+  }
+  // "default", "recipe.toml:14", "--set optimizer.lr=1e-4"
+  std::string origin(std::string_view key) const { return describe(self().entry(key).at); }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+
+  template <class T>
+  const T& get(std::string_view key) const {
+    const Entry& entry = self().entry(key);
+    PRUN_CHECK(entry.value, "recipe option '", entry.path, "' is absent; ask has() first");
+    const T* const value = std::get_if<T>(&*entry.value);
+    PRUN_CHECK(value, "recipe option '", entry.path, "' is of type ", name_of(entry.option.type));
+    return *value;
+  }
+};
+
+// One table of a recipe: "model", "strategy.0". Keeps what it looks at alive.
+class RecipeSection : public TypedAccess<RecipeSection> {
+ public:
+  const std::string& path() const { return info().path; }
+  const std::string& name() const { return info().rule->name; }
+  const std::string& plugin() const { return info().plugin; }
+  std::string label() const { return info().rule->label(); }
+  // Core options first, then the plugin's, then free names (mesh axes) in the order they were written.
+  std::span<const Entry> entries() const;
+
+  const Entry* find(std::string_view key) const;
+  const Entry& entry(std::string_view key) const;
+
+ private:
+  friend class Recipe;
+  RecipeSection(std::shared_ptr<const ResolvedRecipe> resolved, std::size_t index)
+      : resolved_(std::move(resolved)), index_(index) {}
+  const SectionInfo& info() const { return resolved_->sections[index_]; }
+
+  std::shared_ptr<const ResolvedRecipe> resolved_;
+  std::size_t index_;
+};
+
+// Immutable and cheap to copy. Keys are dotted paths: "optimizer.schedule.warmup", "strategy.0.stage".
+class Recipe : public TypedAccess<Recipe> {
+ public:
+  // `overrides` are "optimizer.lr=3e-4", the later the stronger. Throws bad_input with all problems,
+  // not_found when there is no such file. The catalog is kept, and asked again by with().
+  static Recipe load(const std::filesystem::path& file, std::span<const std::string> overrides,
+                     PluginCatalog catalog);
+  // A recipe in memory; `name` stands for it in messages. It cannot include files.
+  static Recipe parse(std::string text, std::string name, std::span<const std::string> overrides,
+                      PluginCatalog catalog);
+
+  // The same recipe with one value changed, checked anew: with("mesh.dp", "1").
+  Recipe with(std::string_view path, std::string_view value) const;
+
+  const Entry* find(std::string_view path) const;
+  const Entry& entry(std::string_view path) const;
+
+  // A section that is a table always exists; an item of a list must.
+  RecipeSection section(std::string_view path) const;
+  // The items of a list, or the one table of that name.
+  std::vector<RecipeSection> sections(std::string_view name) const;
+  std::vector<RecipeSection> strategies() const { return sections("strategy"); }
+  std::vector<RecipeSection> all_sections() const;
+
+  // A problem that points at a key, for checks that need more than one value. Of a key at its default it
+  // points at the section. Collect them in a Diagnostics.
+  Problem problem(std::string_view path, std::string message) const;
+
+  // The whole recipe, defaults included, as TOML; each value's origin in a comment. Parses to the same
+  // values.
+  std::string resolved_toml() const;
+
+ private:
+  struct Input {
+    Node tree;
+    std::shared_ptr<const Source> main;
+    std::size_t sources = 0;
+    PluginCatalog catalog;
+  };
+
+  static Recipe build(Input input, std::span<const std::string> overrides, std::string_view prefix,
+                      Diagnostics& diagnostics);
+
+  std::shared_ptr<const Input> input_;
+  std::shared_ptr<const ResolvedRecipe> resolved_;
+};
+
+}  // namespace prun::recipe
+
+namespace prun {
+using recipe::Diagnostics;
+using recipe::parse_schema;
+using recipe::PluginCatalog;
+using recipe::Problem;
+using recipe::Recipe;
+using recipe::RecipeSection;
+using recipe::Schema;
+}  // namespace prun

@@ -1,0 +1,48 @@
+// Checks a tree against the schemas of core and plugins, and gives every option its value.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "recipe/catalog.hpp"
+#include "recipe/core_schema.hpp"
+#include "recipe/diagnostics.hpp"
+#include "recipe/node.hpp"
+
+namespace prun::recipe {
+
+// One option of one section of a recipe.
+struct Entry {
+  std::string path;  // "strategy.0.stage"
+  std::string key;   // "stage"
+  Option option;
+  std::string declared_by;     // "core" or "strategy plugin 'zero'"
+  std::optional<Value> value;  // nothing: optional and absent
+  Location at;                 // of its key; no source when the value is the default
+};
+
+// One table of the recipe; its entries are a range of ResolvedRecipe::entries.
+struct SectionInfo {
+  std::string path;  // "model", "strategy.0"
+  const SectionRule* rule = nullptr;
+  std::string plugin;  // or empty
+  Location at;         // of its header; no source when the recipe does not have it
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+struct ResolvedRecipe {
+  std::vector<SectionInfo> sections;  // in the order of core_sections(), list items in theirs
+  std::vector<Entry> entries;
+  std::vector<std::string> emptied;  // lists written as [] that would otherwise have one item
+  std::map<std::string, std::size_t, std::less<>> by_path;  // into entries
+};
+
+// Reports every problem there is, not the first. The result is complete only if there was none. `main` is
+// where a problem of a section that nobody wrote is shown.
+ResolvedRecipe resolve(const Node& root, const std::shared_ptr<const Source>& main,
+                       const PluginCatalog& catalog, Diagnostics& diagnostics);
+
+}  // namespace prun::recipe

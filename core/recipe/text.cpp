@@ -1,0 +1,165 @@
+// Small text helpers shared by the recipe code.
+#include "recipe/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace prun::recipe {
+
+namespace {
+
+constexpr std::size_t longest_compared = 64;
+
+// Length of the sequence a lead byte announces, 0 if it is no lead byte.
+std::size_t sequence_length(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead < 0xE0) return 2;
+  if (lead >= 0xE0 && lead < 0xF0) return 3;
+  if (lead >= 0xF0 && lead < 0xF5) return 4;
+  return 0;
+}
+
+struct CodeRange {
+  char32_t first, last;
+};
+
+bool within(std::span<const CodeRange> ranges, char32_t value) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [value](CodeRange r) { return value >= r.first && value <= r.last; });
+}
+
+constexpr std::array<CodeRange, 5> zero_width = {
+    {{0x0300, 0x036F}, {0x200B, 0x200F}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFEFF, 0xFEFF}}};
+constexpr std::array<CodeRange, 9> double_width = {{{0x1100, 0x115F},
+                                                    {0x2E80, 0xA4CF},
+                                                    {0xAC00, 0xD7A3},
+                                                    {0xF900, 0xFAFF},
+                                                    {0xFE30, 0xFE6F},
+                                                    {0xFF00, 0xFF60},
+                                                    {0xFFE0, 0xFFE6},
+                                                    {0x1F300, 0x1FAFF},
+                                                    {0x20000, 0x3FFFD}}};
+
+}  // namespace
+
+CodePoint decode_utf8(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const CodePoint broken{lead, 1, false};
+  const std::size_t length = sequence_length(lead);
+  if (length == 1) return {lead, 1, true};
+  if (length == 0 || text.size() < length) return broken;
+  constexpr std::array<unsigned, 5> lead_mask = {0, 0x7F, 0x1F, 0x0F, 0x07};
+  constexpr std::array<char32_t, 5> smallest = {0, 0, 0x80, 0x800, 0x10000};
+  char32_t value = lead & lead_mask[length];
+  for (std::size_t i = 1; i < length; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xC0u) != 0x80u) return broken;
+    value = (value << 6) | (next & 0x3Fu);
+  }
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (value < smallest[length] || value > 0x10FFFF || surrogate) return broken;
+  return {value, length, true};
+}
+
+bool valid_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const CodePoint point = decode_utf8(text);
+    if (!point.valid) return false;
+    text.remove_prefix(point.bytes);
+  }
+  return true;
+}
+
+int display_width(char32_t value) {
+  if (value < 0x300) return 1;
+  if (within(zero_width, value)) return 0;
+  return within(double_width, value) ? 2 : 1;
+}
+
+bool is_control(char32_t value) {
+  const bool direction_override =
+      (value >= 0x202A && value <= 0x202E) || (value >= 0x2066 && value <= 0x2069);
+  return value < 0x20 || (value >= 0x7F && value < 0xA0) || direction_override;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) out += separator;
+    out += parts[i];
+  }
+  return out;
+}
+
+std::string printable(std::string_view text, std::size_t max_code_points) {
+  std::string out;
+  for (std::size_t n = 0; !text.empty(); ++n) {
+    if (n == max_code_points) return out + "...";
+    const CodePoint point = decode_utf8(text);
+    if (!point.valid || is_control(point.value))
+      out += '?';
+    else
+      out += text.substr(0, point.bytes);
+    text.remove_prefix(point.bytes);
+  }
+  return out;
+}
+
+std::string in_quotes(std::string_view text) { return "'" + printable(text, 60) + "'"; }
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, longest_compared);
+  b = b.substr(0, longest_compared);
+  using Row = std::array<std::size_t, longest_compared + 1>;
+  Row before{}, above{}, row{};
+  for (std::size_t j = 0; j <= b.size(); ++j) above[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replace});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = above;
+    above = row;
+  }
+  return above[b.size()];
+}
+
+std::string nearest(std::string_view name, std::span<const std::string> candidates) {
+  if (name.size() > longest_compared) return {};
+  std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;
+  std::string found;
+  for (const std::string& candidate : candidates) {
+    const std::size_t gap =
+        candidate.size() > name.size() ? candidate.size() - name.size() : name.size() - candidate.size();
+    if (gap >= best) continue;
+    const std::size_t distance = edit_distance(name, candidate);
+    // A name with nothing in common is no suggestion, however short both are.
+    if (distance >= best || distance >= std::max(name.size(), candidate.size())) continue;
+    best = distance;
+    found = candidate;
+  }
+  return found;
+}
+
+}  // namespace prun::recipe

@@ -1,0 +1,41 @@
+// Small text helpers shared by the recipe code: UTF-8, safe quoting for messages, nearest names.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun::recipe {
+
+struct CodePoint {
+  char32_t value = 0;
+  std::size_t bytes = 1;
+  bool valid = true;
+};
+
+// The first code point of a non-empty text. Broken UTF-8 gives one invalid byte, so a loop always advances.
+CodePoint decode_utf8(std::string_view text);
+bool valid_utf8(std::string_view text);
+
+// Columns a terminal gives the code point: 0 for combining marks, 2 for wide letters. Tab is not handled
+// here.
+int display_width(char32_t value);
+bool is_control(char32_t value);
+
+std::string_view trim(std::string_view text);
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// 'text', with control characters and broken UTF-8 replaced by '?' and long text cut: safe on a terminal.
+std::string in_quotes(std::string_view text);
+std::string printable(std::string_view text, std::size_t max_code_points);
+
+// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or empty when none is near enough to be a likely slip.
+std::string nearest(std::string_view name, std::span<const std::string> candidates);
+
+}  // namespace prun::recipe

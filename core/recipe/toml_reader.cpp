@@ -1,0 +1,132 @@
+// Reads one TOML text into a tree.
+#include "recipe/toml_reader.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+// The library asserts what a hostile text can break. Aborting is no answer, and its NDEBUG form tells the
+// optimizer to rely on what may be false: here a broken assertion is an exception like any syntax error.
+namespace prun::recipe {
+struct ParserGaveUp {};
+[[noreturn]] inline void give_up() { throw ParserGaveUp(); }
+}  // namespace prun::recipe
+#undef NDEBUG
+#define TOML_ASSERT(expression)                   \
+  do {                                            \
+    if (!(expression)) ::prun::recipe::give_up(); \
+  } while (false)
+#define TOML_MAX_NESTED_VALUES 16
+// Header-only, whatever the build says: a compiled library would bring its own asserts and bounds.
+#undef TOML_HEADER_ONLY
+#undef TOML_SHARED_LIB
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "recipe/toml_precheck.hpp"
+
+namespace prun::recipe {
+
+namespace {
+
+constexpr std::size_t max_keys = 4096;
+
+class TreeBuilder {
+ public:
+  TreeBuilder(std::shared_ptr<const Source> source, Diagnostics& diagnostics)
+      : source_(std::move(source)), diagnostics_(diagnostics) {}
+
+  std::optional<Node> build(const toml::table& root) {
+    Node node = convert_table(root);
+    if (keys_ <= max_keys) return node;
+    diagnostics_.add(Location{source_}, "more than " + std::to_string(max_keys) + " keys");
+    return std::nullopt;
+  }
+
+ private:
+  Location place(const toml::source_region& region) const {
+    const bool one_line = region.begin.line == region.end.line;
+    const std::uint32_t rest_of_line = std::numeric_limits<std::uint32_t>::max() / 2;
+    const std::uint32_t length = one_line ? region.end.column - region.begin.column : rest_of_line;
+    return {source_, region.begin.line, region.begin.column, std::max(length, 1u)};
+  }
+
+  Node convert(const toml::node& from) {
+    if (const auto* table = from.as_table()) return convert_table(*table);
+    Node node;
+    node.at = place(from.source());
+    node.kind = Node::Kind::date;
+    if (const auto* array = from.as_array()) {
+      node.kind = Node::Kind::list;
+      for (const toml::node& item : *array) node.items.push_back(convert(item));
+    } else if (const auto* integer = from.as_integer()) {
+      node.kind = Node::Kind::integer;
+      node.integer = integer->get();
+    } else if (const auto* real = from.as_floating_point()) {
+      node.kind = Node::Kind::real;
+      node.real = real->get();
+    } else if (const auto* boolean = from.as_boolean()) {
+      node.kind = Node::Kind::boolean;
+      node.boolean = boolean->get();
+    } else if (const auto* text = from.as_string()) {
+      node.kind = Node::Kind::string;
+      node.text = text->get();
+    }
+    return node;
+  }
+
+  Node convert_table(const toml::table& from) {
+    Node node;
+    node.at = place(from.source());
+    keys_ += from.size();
+    if (keys_ > max_keys) return node;
+    for (const auto& [key, value] : from)
+      node.members.push_back({std::string(key.str()), place(key.source()), convert(value)});
+    // The library sorts by name; a recipe's order has meaning (mesh axes nest in it).
+    std::sort(node.members.begin(), node.members.end(), [](const Member& a, const Member& b) {
+      return std::tie(a.at.line, a.at.column) < std::tie(b.at.line, b.at.column);
+    });
+    return node;
+  }
+
+  std::shared_ptr<const Source> source_;
+  Diagnostics& diagnostics_;
+  std::size_t keys_ = 0;
+};
+
+void replace(std::string& text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  if (at != std::string::npos) text.replace(at, from.size(), to);
+}
+
+// The library says "Error while parsing string: ..."; its other words are fine.
+std::string syntax_message(std::string_view description) {
+  std::string text(description);
+  replace(text, "Error while parsing ", "TOML syntax, ");
+  replace(text, "could not determine value type",
+          "not a TOML value (text needs quotes, booleans are true and false)");
+  replace(text, " (TOML_MAX_NESTED_VALUES)", "");
+  if (description.starts_with("Error while parsing boolean")) text += "; text needs quotes";
+  return text;
+}
+
+}  // namespace
+
+std::optional<Node> read_toml(const std::shared_ptr<const Source>& source, Diagnostics& diagnostics) {
+  if (const auto refusal = precheck_toml(source->text)) {
+    diagnostics.add(Location{source, refusal->line, refusal->column, 1}, std::string(refusal->reason));
+    return std::nullopt;
+  }
+  try {
+    const toml::table root = toml::parse(std::string_view(source->text));
+    return TreeBuilder(source, diagnostics).build(root);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    diagnostics.add(Location{source, at.line, at.column, 1}, syntax_message(error.description()));
+  } catch (const ParserGaveUp&) {
+    diagnostics.add(Location{source}, "TOML syntax: the file is broken in a way that cannot be placed");
+  }
+  return std::nullopt;
+}
+
+}  // namespace prun::recipe

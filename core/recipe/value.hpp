@@ -1,0 +1,48 @@
+// The values an option can take, and their textual forms: as a schema's default, after --set, as TOML.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace prun::recipe {
+
+enum class OptionType : std::uint8_t {
+  integer,
+  real,
+  boolean,
+  string,
+  choice,
+  size,  // a text such as "80GiB"; empty means not given
+  integers,
+  reals,
+  strings,
+};
+
+// choice and size are kept as text.
+using Value = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
+                           std::vector<double>, std::vector<std::string>>;
+
+// The word a schema uses: "int", "floats", ...
+std::string_view name_of(OptionType type);
+std::optional<OptionType> option_type(std::string_view name);
+// The words a message uses: "int", "list of floats", ...
+std::string_view describe(OptionType type);
+bool is_list(OptionType type);
+// The type of one element; a type that is no list is its own element.
+OptionType element_of(OptionType type);
+
+// Reads what a schema or a command line wrote for a value of this type: strings with or without quotes, lists
+// with or without brackets. Nothing when the text is no such value. Never gives NaN or an infinity.
+std::optional<Value> parse_value(OptionType type, std::string_view text);
+
+// "80GiB", "512 MB", "4096": bytes. Nothing when it is no size or does not fit.
+std::optional<std::int64_t> parse_size(std::string_view text);
+
+// The value as TOML; doubles with the fewest digits that read back to the same number.
+std::string to_toml(const Value& value);
+
+}  // namespace prun::recipe

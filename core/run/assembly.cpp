@@ -1,0 +1,202 @@
+#include "run/assembly.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+DType dtype_named(const std::string& name) {
+  for (DType t : {DType::f64, DType::f32, DType::bf16})
+    if (name == name_of(t)) return t;
+  throw_error(ErrorCode::internal, "no number format '", name, "'");
+}
+
+Precision precision_of(const Recipe& recipe) {
+  return {dtype_named(recipe.text("precision.compute")), dtype_named(recipe.text("precision.state"))};
+}
+
+std::int64_t world_size(const Recipe& recipe) {
+  std::int64_t ranks = 1;
+  for (const auto& entry : recipe.section("mesh").entries())
+    if (entry.value) ranks *= std::get<std::int64_t>(*entry.value);
+  return ranks;
+}
+
+constexpr std::array phases = {"model", "shard", "partition", "state", "memory", "order"};
+
+}  // namespace
+
+std::string BatchArithmetic::text() const {
+  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate, " accumulate x ", ranks,
+                        ranks == 1 ? " rank" : " ranks", " = ", tokens(), " tokens a step");
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Assembly::Assembly(Recipe recipe, PluginHost& plugins) : recipe_(std::move(recipe)), plugins_(plugins) {
+  check_combinations();
+  batch_.global = recipe_.integer("batch.global");
+  batch_.micro = recipe_.integer("batch.micro");
+  batch_.accumulate = batch_.global / batch_.micro;
+  batch_.seq = recipe_.integer("model.seq");
+  load_ops();
+  device_ = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
+  raise(device_->info(&device_info_));
+  write_program();
+  plan_ = make_plan(*program_, lowering(), batch_.accumulate);
+}
+
+// Each value is in its range by now; what is left is what several of them mean together.
+void Assembly::check_combinations() const {
+  Diagnostics problems;
+  const auto report = [&](std::string_view key, std::string message) {
+    problems.add(recipe_.problem(key, std::move(message)));
+  };
+  const std::int64_t global = recipe_.integer("batch.global"), micro = recipe_.integer("batch.micro");
+  if (global % micro != 0) {
+    const std::int64_t below = std::max(micro, global / micro * micro), above = (global / micro + 1) * micro;
+    report("batch.global", detail::concat("batch.global = ", global, " is not a multiple of batch.micro = ", micro,
+                                          "; the nearest that are: ", below, " and ", above));
+  }
+  const Precision precision = precision_of(recipe_);
+  if (size_of(precision.state) < size_of(precision.compute))
+    report("precision.state", "precision.state is narrower than precision.compute; state = \"fp64\" fits");
+  if (world_size(recipe_) != 1)
+    report("mesh", detail::concat("the mesh has ", world_size(recipe_), " ranks; this version runs one"));
+  for (std::size_t i = 0; i < recipe_.strategies().size(); ++i) {
+    const RecipeSection section = recipe_.strategies()[i];
+    const auto& traits = plugins_.note("strategy", section.plugin()).traits;
+    const auto phase = traits.find("phase");
+    if (phase == traits.end() || std::find(phases.begin(), phases.end(), phase->second) == phases.end())
+      report(section.path() + ".plugin",
+             detail::concat("strategy '", section.plugin(), "' does not say in which phase it works"));
+    const auto conflict = traits.find("conflicts");
+    for (const RecipeSection& other : recipe_.strategies())
+      if (conflict != traits.end() && glob_match(conflict->second, other.plugin()))
+        report(section.path() + ".plugin",
+               detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'"));
+  }
+  problems.throw_if_any();
+}
+
+void Assembly::load_ops() {
+  registry_ = std::make_shared<OpRegistry>();
+  for (const std::string& name : recipe_.texts("plugins.ops")) {
+    OptionsApi no_options{};
+    op_plugins_.push_back(plugins_.create<OpPluginInterface>("op", name, no_options));
+    Array<OpDef> ops;
+    raise(op_plugins_.back()->ops(&ops));
+    for (const OpDef& op : ops) registry_->add(op, name);
+  }
+}
+
+void Assembly::write_program() {
+  const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
+  program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
+  const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
+  raise(model->build(context, &program_api(), program_.get()));
+  if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
+  apply_groups();
+  apply_strategies(true);
+  verify(*program_);
+  add_backward(*program_);
+  optimizer_ = plugins_.create<OptimizerInterface>("optimizer", recipe_.section("optimizer"));
+  add_update(*program_, *optimizer_);
+  add_step(*program_, {recipe_.number("optimizer.clip")});
+  apply_strategies(false);
+  verify(*program_);
+}
+
+// The first group whose pattern matches a parameter's name ("block.qkv.weight") decides.
+void Assembly::apply_groups() {
+  const std::vector<RecipeSection> groups = recipe_.sections("optimizer.group");
+  std::vector<bool> used(groups.size(), false);
+  for (Id id : program_->parameters()) {
+    Value& value = program_->value(id);
+    const std::string name = program_->segment(value.segment).name + "." + value.name;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (!glob_match(groups[g].text("match"), name)) continue;
+      used[g] = true;
+      value.frozen = groups[g].flag("frozen");
+      value.lr_scale = groups[g].number("lr_scale");
+      if (groups[g].has("weight_decay")) {
+        value.weight_decay = groups[g].number("weight_decay");
+        value.decay = value.weight_decay > 0;
+      }
+      break;
+    }
+  }
+  Diagnostics problems;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (!used[g])
+      problems.add(recipe_.problem(groups[g].path() + ".match", "no parameter's name matches '" +
+                                                                    groups[g].text("match") + "'"));
+  problems.throw_if_any();
+}
+
+void Assembly::apply_strategies(bool model_phase) {
+  for (const std::string_view phase : phases) {
+    if ((phase == "model") != model_phase) continue;
+    for (const RecipeSection& section : recipe_.strategies()) {
+      if (plugins_.note("strategy", section.plugin()).traits.at("phase") != phase) continue;
+      const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
+      const Status status = strategy->apply(&program_api(), program_.get());
+      if (!status.ok())
+        throw_error(status.code, "strategy '", section.plugin(), "' (", phase, "): ", status.message);
+    }
+  }
+}
+
+Lowering Assembly::lowering() const {
+  Lowering lowering;
+  lowering.threads = device_info_.threads;
+  lowering.device = device_info_.name.view();
+  lowering.kernel = [this](std::string_view op) -> const KernelDef* {
+    if (const KernelDef* own = device_->kernel(op)) return own;
+    for (const auto& plugin : op_plugins_) {
+      Array<DeviceKernel> kernels;
+      raise(plugin->kernels(&kernels));
+      for (const DeviceKernel& kernel : kernels)
+        if (kernel.device == device_info_.kind.view() && kernel.kernel.op == op) return &kernel.kernel;
+    }
+    return nullptr;
+  };
+  return lowering;
+}
+
+std::int64_t Assembly::parameters() const {
+  std::int64_t count = 0;
+  each_parameter([&](Id value, std::int32_t) { count += program_->value(value).elements(); });
+  return count;
+}
+
+std::string Assembly::full_name(Id id, std::int32_t instance) const {
+  const Value& value = program_->value(id);
+  const SegmentData& segment = program_->segment(value.segment);
+  const std::string layer =
+      segment.repeat > 1 ? std::to_string(plan_.instances[static_cast<std::size_t>(instance)].layer) + "." : "";
+  return segment.name + "." + layer + value.name;
+}
+
+}  // namespace prun

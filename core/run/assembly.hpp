@@ -1,0 +1,69 @@
+// From a checked recipe to a program and its plan: which plugins take part, in which order they work.
+#pragma once
+
+#include <memory>
+
+#include "plan/plan.hpp"
+#include "prun/strategy.hpp"
+#include "run/plugin_host.hpp"
+
+namespace prun {
+
+// How the batch divides: global = micro x accumulate x data-parallel ranks.
+struct BatchArithmetic {
+  std::int64_t global = 1, micro = 1, accumulate = 1, ranks = 1, seq = 1;
+
+  std::int64_t tokens() const { return global * seq; }
+  // "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step"
+  std::string text() const;
+};
+
+class Assembly {
+ public:
+  // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused.
+  Assembly(Recipe recipe, PluginHost& plugins);
+
+  const Recipe& recipe() const { return recipe_; }
+  const BatchArithmetic& batch() const { return batch_; }
+  const Program& program() const { return *program_; }
+  const Plan& plan() const { return plan_; }
+  DeviceInterface& device() const { return *device_; }
+  const DeviceInfo& device_info() const { return device_info_; }
+  std::int64_t parameters() const;  // numbers, frozen ones included
+  // "block.3.qkv.weight": how a value of one instance is called in files and messages.
+  std::string full_name(Id value, std::int32_t instance) const;
+  // Calls body(value, instance) for every parameter of every instance, in registration order.
+  template <class Body>
+  void each_parameter(Body&& body) const;
+
+ private:
+  void check_combinations() const;
+  void load_ops();
+  void write_program();
+  void apply_groups();
+  void apply_strategies(bool model_phase);
+  Lowering lowering() const;
+
+  Recipe recipe_;
+  PluginHost& plugins_;
+  BatchArithmetic batch_;
+  std::shared_ptr<OpRegistry> registry_;
+  std::vector<std::shared_ptr<OpPluginInterface>> op_plugins_;
+  std::shared_ptr<DeviceInterface> device_;
+  DeviceInfo device_info_;
+  std::shared_ptr<OptimizerInterface> optimizer_;
+  std::unique_ptr<Program> program_;
+  Plan plan_;
+};
+
+template <class Body>
+void Assembly::each_parameter(Body&& body) const {
+  for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+    for (Id value : program_->segment(plan_.instances[i].segment).values)
+      if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
+}
+
+// "*" any run of letters, "?" one.
+bool glob_match(std::string_view pattern, std::string_view text);
+
+}  // namespace prun

@@ -1,0 +1,74 @@
+// Which samples a step takes, and their tokens, read ahead by a thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <semaphore>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "prun/data.hpp"
+
+namespace prun {
+
+// Samples are counted over the whole run: number n is the n-th sample that is trained on, whatever the layout.
+// Each epoch visits every sample once, in an order that the seed and the epoch fix.
+class SampleOrder {
+ public:
+  SampleOrder(std::int64_t samples, bool shuffle, std::int64_t seed)
+      : samples_(samples), shuffle_(shuffle), seed_(seed) {}
+
+  // Which of the data's samples that is.
+  std::int64_t index(std::int64_t number) const;
+
+ private:
+  std::int64_t samples_;
+  bool shuffle_;
+  std::int64_t seed_;
+};
+
+// Where one microbatch's inputs go.
+struct BatchTarget {
+  std::int32_t* tokens = nullptr;
+  std::int32_t* targets = nullptr;
+  std::int64_t* samples = nullptr;
+};
+
+struct BatchShape {
+  std::int64_t microbatches = 1;
+  std::int64_t micro = 1;
+  std::int64_t seq = 1;
+  std::int64_t vocab = 0;  // tokens and targets must be below
+};
+
+// Reads one step's samples at a time, in the background.
+class BatchReader {
+ public:
+  BatchReader(DataInterface& data, SampleOrder order, BatchShape shape);
+  ~BatchReader();
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+
+  // Starts to fill `targets` (one a microbatch) with the samples from number `first` on.
+  void start(std::int64_t first, std::vector<BatchTarget> targets);
+  // Waits for it; returns how many targets count. Raises what went wrong.
+  std::int64_t finish();
+
+ private:
+  void run();
+  void fill();
+  std::int64_t read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row);
+
+  DataInterface& data_;
+  SampleOrder order_;
+  BatchShape shape_;
+  std::int64_t first_ = 0;
+  std::vector<BatchTarget> targets_;
+  std::int64_t counted_ = 0;
+  Status status_;
+  bool stop_ = false;
+  std::binary_semaphore asked_{0}, answered_{0};
+  std::thread thread_;
+};
+
+}  // namespace prun

@@ -1,0 +1,87 @@
+// Runs a plan on a device: one thread a queue, each going through its own calls of a step. Everything is bound
+// to addresses once, at construction; the loop waits, launches and signals, and neither allocates nor locks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "prun/device.hpp"
+
+namespace prun {
+
+struct ExecutorOptions {
+  // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests.
+  bool poison = false;
+};
+
+class Executor {
+ public:
+  // The program, plan and device must outlive it. The device needs memory that the host can write, for staging.
+  Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  std::byte* arena() { return arena_; }
+  // Address of a persistent value (parameter, gradient, state) of one instance.
+  std::byte* address(Id value, std::int32_t instance);
+  // Staged values of step `step`: inputs by microbatch, scalars with microbatch 0. The host may touch them while
+  // the step does not run.
+  std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch);
+
+  // Lets the queues run step 0, 1, 2, ... in turn.
+  void start_step();
+  // Holds the caller until the step that was started last is done; raises what went wrong in it.
+  void finish_step();
+
+ private:
+  struct Bound {
+    std::vector<Launch> launches;
+    std::vector<std::vector<std::pair<std::byte*, std::int64_t>>> dead;  // by launch, only when poisoning
+  };
+  struct BoundCall {
+    const Bound* sides[2] = {nullptr, nullptr};
+    const std::vector<Wait>* waits = nullptr;
+    std::int32_t position = 0;
+    bool signals = false;
+  };
+  struct QueueRun {
+    Queue handle = nullptr;
+    std::vector<BoundCall> calls;
+    std::atomic<std::int64_t> finished{0};
+    Status status;
+    std::thread thread;
+  };
+  // What makes two calls' bound launches differ.
+  using BindKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
+
+  void bind_calls();
+  const Bound* bind(const Call& call, int side);
+  Launch bind_step(const Call& call, const PlannedStep& step, int side);
+  void run_queue(QueueRun& queue);
+  void run_step(QueueRun& queue, std::int64_t step);
+  void launch(QueueRun& queue, const Bound& bound);
+  std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
+  void stop();
+
+  const Program& program_;
+  const Plan& plan_;
+  DeviceInterface& device_;
+  ExecutorOptions options_;
+  std::byte* arena_ = nullptr;
+  std::map<BindKey, std::unique_ptr<Bound>> bound_;
+  std::deque<std::vector<Tensor>> tensors_;  // operands of bound launches, stable addresses
+  std::vector<std::unique_ptr<QueueRun>> queues_;
+  std::atomic<std::int64_t> started_{0};  // steps the queues may run; negative: stop
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace prun

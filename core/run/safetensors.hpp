@@ -1,0 +1,158 @@
+// Safetensors files: a checked reader over a memory map, and a writer that streams.
+//
+// The reader enforces every rule of the format (see safetensors.cpp) before it hands out a single span, and
+// is stricter than the reference reader in four points: the header starts with '{' at once and is padded
+// with spaces only; a name occurs once at each level; `__metadata__` is an object if it is there; extents
+// fit in 63 bits. The format carries no checksum: damage to the data itself cannot be seen here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/durable_file.hpp"
+#include "prun/types.hpp"
+
+namespace prun {
+
+// All types of the format, in ascending order of the reference writer, which lays out the last ones first.
+enum class SafetensorsType : std::uint8_t {
+  boolean,
+  f4,
+  f6_e2m3,
+  f6_e3m2,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  f8_e8m0,
+  f8_e4m3fnuz,
+  f8_e5m2fnuz,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  c64,
+  f64,
+  i64,
+  u64
+};
+
+std::string_view name_of(SafetensorsType type);  // as in the file: "F32"
+int bits_of(SafetensorsType type);
+SafetensorsType to_safetensors_type(DType type);
+// Nothing for the types that prun does not compute with.
+std::optional<DType> to_dtype(SafetensorsType type);
+
+// One tensor of a file. Bytes [begin, end) count from the start of the file.
+struct SafetensorsEntry {
+  std::string name;
+  SafetensorsType type = SafetensorsType::f32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+using SafetensorsMetadata = std::map<std::string, std::string, std::less<>>;
+
+// What the header says, all of it verified against the size of the file.
+class SafetensorsIndex {
+ public:
+  SafetensorsIndex(std::vector<SafetensorsEntry> entries, SafetensorsMetadata metadata);
+
+  // In the order of the data.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+  // nullptr when there is no such tensor.
+  const SafetensorsEntry* find(std::string_view name) const;
+
+ private:
+  std::vector<SafetensorsEntry> entries_;
+  std::vector<std::uint32_t> by_name_;  // positions in entries_, sorted by name
+  SafetensorsMetadata metadata_;
+};
+
+// Reads and checks the header of a file that lies in memory. `source` names the file in errors
+// (bad_input). Memory use is bounded by the length of the header that is really there.
+SafetensorsIndex read_safetensors_index(std::span<const std::byte> file, std::string_view source);
+
+// A file opened for reading. Spans stay valid as long as this lives; the file must not shrink meanwhile.
+class SafetensorsFile {
+ public:
+  // Throws storage when the file cannot be opened, bad_input when it breaks a rule.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const SafetensorsIndex& index() const { return index_; }
+  const std::vector<SafetensorsEntry>& entries() const { return index_.entries(); }
+  // Throws not_found, naming the file and the tensor.
+  const SafetensorsEntry& entry(std::string_view name) const;
+  // May start at any address: copy out before use as a wider type.
+  std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
+  std::span<const std::byte> bytes(std::string_view name) const { return bytes(entry(name)); }
+
+ private:
+  struct Unmap {
+    std::size_t size = 0;
+    void operator()(const std::byte* data) const;
+  };
+  using Map = std::unique_ptr<const std::byte, Unmap>;
+  static Map map_file(const std::filesystem::path& path);
+
+  std::span<const std::byte> file() const { return {map_.get(), map_.get_deleter().size}; }
+
+  std::filesystem::path path_;
+  Map map_;
+  SafetensorsIndex index_;
+};
+
+struct SafetensorsSpec {
+  std::string name;
+  DType type = DType::f32;
+  std::vector<std::int64_t> shape;
+};
+
+// Writes one file, which appears whole at finish() or not at all (see DurableFile). `__metadata__` always
+// holds format = "pt", which other loaders ask for, next to the keys given.
+//
+//   SafetensorsWriter writer(path, specs);
+//   for (const SafetensorsSpec& spec : writer.order()) writer.write(spec.name, bytes_of(spec));
+//   writer.finish();
+class SafetensorsWriter {
+ public:
+  // bad_input for duplicate or reserved names, negative extents, sizes beyond 2^63, text that is not UTF-8
+  // and a header above the limit of the format.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
+                    const SafetensorsMetadata& metadata = {});
+
+  // The order of the data, as the reference writer has it: by type (wider alignment first), then by name.
+  const std::vector<SafetensorsSpec>& order() const { return order_; }
+
+  // Appends bytes to the tensor `name`: tensors come in order(), each in as many pieces as the caller
+  // likes. Tensors without elements may be left out.
+  void write(std::string_view name, std::span<const std::byte> bytes);
+
+  // Checks that every tensor is complete and puts the file in place.
+  void finish();
+
+ private:
+  void skip_full_tensors();
+
+  std::vector<SafetensorsSpec> order_;
+  std::vector<std::uint64_t> sizes_;  // in bytes, like order_
+  DurableFile file_;
+  std::size_t current_ = 0;    // the tensor being written
+  std::uint64_t written_ = 0;  // of its bytes
+};
+
+}  // namespace prun

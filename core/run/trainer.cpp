@@ -1,0 +1,271 @@
+#include "run/trainer.hpp"
+
+#include <chrono>
+#include <cmath>
+
+#include "base/durable_file.hpp"
+#include "base/random.hpp"
+#include "run/stop_signal.hpp"
+#include "run/weights.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path run_folder(const Recipe& recipe) {
+  const std::string& out = recipe.text("run.out");
+  return out.empty() ? fs::path("runs") / recipe.text("run.name") : fs::path(out);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw_error(ErrorCode::storage, "cannot create the run folder ", folder.string(), ": ", error.message());
+}
+
+// Rows of the smallest table that tokens are looked up in.
+std::int64_t vocabulary(const Program& program) {
+  std::int64_t rows = INT32_MAX;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
+      const Op& op = program.op(id);
+      if (op.kind() == "embedding") rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
+      if (op.kind() == "lm_head") rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
+    }
+  return rows;
+}
+
+Id staged_value(const Program& program, const std::string& name) {
+  for (Id id : program.segment(program.step_segment()).values)
+    if (program.value(id).role == Role::staging && program.value(id).name == name) return id;
+  throw_error(ErrorCode::internal, "no staged value '", name, "'");
+}
+
+// What dropout draws from in one step: exact in a double.
+double step_seed(std::int64_t seed, std::int64_t step) {
+  const RandomStream stream(static_cast<std::uint64_t>(seed), stream_id("dropout", static_cast<std::uint64_t>(step)));
+  return static_cast<double>(stream.bits64(0) >> 11);
+}
+
+}  // namespace
+
+Trainer::Trainer(const Assembly& assembly, PluginHost& plugins)
+    : assembly_(assembly),
+      executor_(assembly.program(), assembly.plan(), assembly.device(), {assembly.recipe().flag("run.poison")}),
+      rate_(assembly.recipe()),
+      folder_(run_folder(assembly.recipe())) {
+  open_data(plugins);
+  restore();
+  read_ahead();
+}
+
+void Trainer::open_data(PluginHost& plugins) {
+  const Recipe& recipe = assembly_.recipe();
+  data_ = plugins.create<DataInterface>("data", recipe.section("data"));
+  DataInfo info;
+  const BatchArithmetic& batch = assembly_.batch();
+  raise(data_->open(batch.seq, &info));
+  if (info.samples < 1) throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
+  const SampleOrder order(info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
+  const BatchShape shape{batch.accumulate, batch.micro, batch.seq, vocabulary(assembly_.program())};
+  if (info.vocab > shape.vocab)
+    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1, ", model.vocab = ", shape.vocab,
+                " is too small; set model.vocab to at least ", info.vocab);
+  reader_ = std::make_unique<BatchReader>(*data_, order, shape);
+}
+
+void Trainer::restore() {
+  const std::string& resume = assembly_.recipe().text("run.resume");
+  if (resume.empty()) initialize(assembly_, executor_);
+  else progress_ = load_checkpoint(assembly_, executor_, resume);
+}
+
+void Trainer::read_ahead() {
+  const Program& program = assembly_.program();
+  const Id tokens = staged_value(program, "tokens.staged"), targets = staged_value(program, "targets.staged"),
+           samples = staged_value(program, "samples.staged");
+  std::vector<BatchTarget> list;
+  for (std::int64_t m = 0; m < assembly_.batch().accumulate; ++m)
+    list.push_back({reinterpret_cast<std::int32_t*>(executor_.staged(tokens, local_steps_, m)),
+                    reinterpret_cast<std::int32_t*>(executor_.staged(targets, local_steps_, m)),
+                    reinterpret_cast<std::int64_t*>(executor_.staged(samples, local_steps_, m))});
+  reader_->start(progress_.samples, std::move(list));
+}
+
+void Trainer::write_scalar(const char* name, double value) {
+  const Id id = staged_value(assembly_.program(), std::string(name) + ".staged");
+  *reinterpret_cast<double*>(executor_.staged(id, local_steps_, 0)) = value;
+}
+
+double Trainer::read_scalar(const char* name) {
+  const Id id = staged_value(assembly_.program(), std::string(name) + ".reported");
+  return *reinterpret_cast<const double*>(executor_.staged(id, local_steps_, 0));
+}
+
+StepResult Trainer::step() {
+  StepResult result;
+  result.targets = reader_->finish();
+  if (result.targets == 0)
+    throw_error(ErrorCode::bad_input, "step ", progress_.step + 1, ": not one target of the batch counts");
+  result.lr = rate_.at(progress_.updates + 1);
+  const double inverse = 1.0 / static_cast<double>(result.targets);
+  write_scalar("lr", result.lr);
+  write_scalar("step", static_cast<double>(progress_.updates + 1));
+  write_scalar("inv_targets", inverse);
+  write_scalar("seed", step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
+  executor_.start_step();
+  progress_.samples += assembly_.batch().global;
+  ++local_steps_;
+  read_ahead();
+  --local_steps_;
+  executor_.finish_step();
+  result.loss = read_scalar("loss_sum") * inverse;
+  result.grad_norm = read_scalar("grad_norm");
+  result.kept = read_scalar("keep") != 0;
+  ++local_steps_;
+  ++progress_.step;
+  progress_.updates += result.kept;
+  return result;
+}
+
+std::filesystem::path Trainer::save() {
+  make_folder(folder_);
+  return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"));
+}
+
+// ---------------------------------------------------------------- the run
+
+namespace {
+
+// All observers of a run. One that fails ends the run: a log with holes is worse than none.
+class Observers {
+ public:
+  Observers(const Recipe& recipe, PluginHost& plugins) {
+    for (const RecipeSection& section : recipe.sections("observer"))
+      list_.push_back(plugins.create<ObserverInterface>("observer", section));
+  }
+  void start(const RunInfo& info) {
+    for (auto& observer : list_) raise(observer->start(info));
+  }
+  void step(const StepInfo& info) {
+    for (auto& observer : list_) raise(observer->step(info));
+  }
+  void event(EventKind kind, const std::string& message) {
+    for (auto& observer : list_) raise(observer->event(kind, message));
+  }
+  void finish() {
+    for (auto& observer : list_) raise(observer->finish());
+  }
+
+ private:
+  std::vector<std::shared_ptr<ObserverInterface>> list_;
+};
+
+class Run {
+ public:
+  Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command)
+      : assembly_(assembly),
+        recipe_(assembly.recipe()),
+        trainer_(assembly, plugins),
+        observers_(recipe_, plugins),
+        resume_command_(resume_command) {}
+
+  int go() {
+    announce();
+    const std::int64_t steps = recipe_.integer("run.steps"), save_every = recipe_.integer("run.save_every");
+    while (trainer_.progress().step < steps) {
+      one_step();
+      if (stop_.received() != 0) return stopped();
+      if (save_every > 0 && trainer_.progress().step % save_every == 0) save();
+    }
+    if (save_every > 0) save();
+    observers_.finish();
+    return 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void announce() {
+    make_folder(trainer_.folder());
+    replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
+    const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
+    RunInfo info;
+    info.name = text;
+    info.folder = folder;
+    info.recipe = text;
+    info.device = assembly_.device_info().name;
+    info.steps = recipe_.integer("run.steps");
+    info.first_step = trainer_.progress().step + 1;
+    info.parameters = assembly_.parameters();
+    info.tokens_per_step = assembly_.batch().tokens();
+    info.flops_per_token =
+        model_flops(assembly_.program()) / static_cast<double>(assembly_.batch().micro * assembly_.batch().seq);
+    info.peak_flops = assembly_.device_info().peak_flops;
+    info.plan_bytes = assembly_.plan().layout.memory.total();
+    observers_.start(info);
+    observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
+    begin_ = Clock::now();
+  }
+
+  void one_step() {
+    const Clock::time_point before = Clock::now();
+    const StepResult result = trainer_.step();
+    const Clock::time_point now = Clock::now();
+    StepInfo info;
+    info.step = trainer_.progress().step;
+    info.loss = result.loss;
+    info.grad_norm = result.grad_norm;
+    info.lr = result.lr;
+    info.kept = result.kept;
+    info.targets = result.targets;
+    info.seconds = std::chrono::duration<double>(now - before).count();
+    info.elapsed = std::chrono::duration<double>(now - begin_).count();
+    observers_.step(info);
+    if (!result.kept) non_finite(result);
+  }
+
+  // The update was masked: parameters and optimizer state are those of the step before.
+  void non_finite(const StepResult& result) {
+    const std::string tensor = first_non_finite_gradient(assembly_, trainer_.executor());
+    const std::string what = detail::concat(
+        "step ", trainer_.progress().step, ": ",
+        std::isfinite(result.loss) ? "" : "the loss is not finite; ",
+        tensor.empty() ? "no gradient is non-finite by itself" : "the gradient of '" + tensor + "' is not finite");
+    if (recipe_.text("run.on_nonfinite") == "skip") {
+      observers_.event(EventKind::warning, what + "; the update was skipped");
+      return;
+    }
+    observers_.event(EventKind::failed, what);
+    throw_error(ErrorCode::diverged, what,
+                "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
+  }
+
+  void save() { observers_.event(EventKind::saved, "saved " + trainer_.save().string()); }
+
+  int stopped() {
+    save();
+    observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
+                                                        "; go on with: ", resume_command_,
+                                                        " --set run.resume=", trainer_.folder().string()));
+    observers_.finish();
+    return 128 + stop_.received();
+  }
+
+  const Assembly& assembly_;
+  const Recipe& recipe_;
+  StopSignal stop_;
+  Trainer trainer_;
+  Observers observers_;
+  std::string resume_command_;
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command) {
+  return Run(assembly, plugins, resume_command).go();
+}
+
+}  // namespace prun

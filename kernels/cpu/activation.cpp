@@ -1,0 +1,136 @@
+// gelu, swiglu and their gradients.
+#include <numbers>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/lanes.hpp"
+#include "cpu/values.hpp"
+#include "cpu/vector_math.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+// 0.5 (1 + tanh(u)) = sigmoid(2u), so the tanh form needs one exponential and one division.
+// gelu_slope is 2u/x without its cubic part.
+template <class C>
+inline constexpr C gelu_slope = C(2 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+template <class C>
+inline constexpr C gelu_cubic = C(0.044715);
+
+template <class C>
+Sigmoid<C> gelu_gate(C x) {
+  return sigmoid(gelu_slope<C> * x * (C(1) + gelu_cubic<C> * (x * x)));
+}
+
+template <class T>
+void gelu(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const auto body = [](const T* __restrict x, T* __restrict y) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      const C value = load(x[l]);
+      store(y[l], value * gelu_gate(value).value);
+    }
+  };
+  const Tensor& x = args.operands[0];
+  parallel_blocks(*context.workers, x.elements(), body, x.as<const T>(), args.operands[1].as<T>());
+}
+
+template <class T>
+void gelu_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const auto body = [](const T* __restrict dy, const T* __restrict x, T* __restrict dx) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      const C value = load(x[l]);
+      const Sigmoid<C> gate = gelu_gate(value);
+      const C slope = gelu_slope<C> * (C(1) + C(3) * gelu_cubic<C> * (value * value));
+      const C derivative = gate.value * (C(1) + value * slope * gate.rest);
+      store(dx[l], load(dy[l]) * derivative);
+    }
+  };
+  const Tensor& x = args.operands[1];
+  parallel_blocks(*context.workers, x.elements(), body, args.operands[0].as<const T>(), x.as<const T>(),
+                  args.operands[2].as<T>());
+}
+
+template <class T>
+void swiglu(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const auto body = [](const T* __restrict gate, const T* __restrict up, T* __restrict y) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      const C g = load(gate[l]);
+      store(y[l], g * sigmoid(g).value * load(up[l]));
+    }
+  };
+  const Tensor& x = args.operands[0];
+  const std::int64_t width = x.inner(1);
+  const T* in = x.as<const T>();
+  T* out = args.operands[1].as<T>();
+  parallel_ranges(*context.workers, x.outer(2), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = in + row * 2 * width;
+      for_blocks(width, body, gate, gate + width, out + row * width);
+    }
+  });
+}
+
+template <class T>
+void swiglu_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const auto body = [](const T* __restrict dy, const T* __restrict gate, const T* __restrict up,
+                       T* __restrict dgate, T* __restrict dup) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      const C d = load(dy[l]), g = load(gate[l]);
+      const Sigmoid<C> s = sigmoid(g);
+      store(dgate[l], d * load(up[l]) * (s.value * (C(1) + g * s.rest)));
+      store(dup[l], d * (g * s.value));
+    }
+  };
+  const Tensor& x = args.operands[1];
+  const std::int64_t width = x.inner(1);
+  const T* dy = args.operands[0].as<const T>();
+  const T* in = x.as<const T>();
+  T* dx = args.operands[2].as<T>();
+  parallel_ranges(*context.workers, x.outer(2), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = in + row * 2 * width;
+      T* dgate = dx + row * 2 * width;
+      for_blocks(width, body, dy + row * width, gate, gate + width, dgate, dgate + width);
+    }
+  });
+}
+
+Kernel select_gelu(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu<T>; });
+}
+
+Kernel select_gelu_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_grad<T>; });
+}
+
+Kernel select_swiglu(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return swiglu<T>; });
+}
+
+Kernel select_swiglu_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return swiglu_grad<T>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> activation_kernels();
+std::vector<KernelDef> activation_kernels() {
+  return {{"gelu", select_gelu},
+          {"gelu_grad", select_gelu_grad},
+          {"swiglu", select_swiglu},
+          {"swiglu_grad", select_swiglu_grad}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

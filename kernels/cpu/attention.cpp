@@ -1,0 +1,368 @@
+// attention and its gradient in blocks: scores exist for one block of queries and one block of keys at a
+// time, forward keeps a running maximum and sum per query, backward computes the weights again from lse.
+//
+// Every sum runs over blocks of fixed places in a fixed order, so that no bit depends on which thread
+// computes what, nor on which of backward's two schedules runs.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cpu/attention_blocks.hpp"
+#include "cpu/dispatch.hpp"
+#include "cpu/gemm.hpp"
+#include "cpu/lanes.hpp"
+#include "cpu/scratch.hpp"
+#include "cpu/softmax.hpp"
+#include "cpu/values.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> attention_kernels();
+
+namespace {
+
+using namespace attention_blocks;
+
+// ---- Forward ----
+
+template <class C>
+struct ForwardBuffers {
+  C* scores;   // [query_block, key_block]
+  C* result;   // [query_block, width]
+  C* largest;  // [query_block]
+  double* sum;
+  void* gemm;
+
+  ForwardBuffers(Scratch& scratch, const BufferSizes& sizes)
+      : scores(scratch.take<C>(query_block * key_block)),
+        result(scratch.take<C>(query_block * sizes.width)),
+        largest(scratch.take<C>(query_block)),
+        sum(scratch.take<double>(query_block)),
+        gemm(scratch.take<std::byte>(sizes.gemm)) {}
+};
+
+template <class T>
+struct Forward {
+  Layout layout;
+  const T* x;
+  T* y;
+  Compute<T>* lse;
+};
+
+// Takes the scores of `visible` more keys into row r's softmax; scores become weights relative to the new
+// maximum, and what the result held so far shrinks to match.
+template <class C>
+void fold_row(const ForwardBuffers<C>& s, Index r, Index keys, Index visible, Index width) {
+  C* row = s.scores + r * key_block;
+  if (visible > 0) {
+    const C before = s.largest[r];
+    const C largest = row_max(row, visible, before);
+    exp_row(row, visible, largest);
+    if (largest != before) {
+      const C shrink = std::exp(before - largest);
+      s.largest[r] = largest;
+      s.sum[r] *= static_cast<double>(shrink);
+      C* result = s.result + r * width;
+#pragma omp simd
+      for (Index d = 0; d < width; ++d) result[d] *= shrink;
+    }
+    s.sum[r] += row_sum(row, visible);
+  }
+  std::fill(row + visible, row + keys, C{0});
+}
+
+template <class T>
+void store_result(const Forward<T>& call, Index group, Index query, Range rows,
+                  const ForwardBuffers<Compute<T>>& s) {
+  using C = Compute<T>;
+  const Layout& l = call.layout;
+  const Matrix<T> y = slot_rows(call.y, l, l.queries(), group, query, rows);
+  C* lse = statistics(call.lse, l, group, query) + rows.first;
+  for (Index r = 0; r < rows.count; ++r) {
+    const C inverse = static_cast<C>(1 / s.sum[r]);
+    const C* from = s.result + r * l.width;
+    T* to = y.data + r * y.row_stride;
+#pragma omp simd
+    for (Index d = 0; d < l.width; ++d) store(to[d], from[d] * inverse);
+    lse[r] = static_cast<C>(static_cast<double>(s.largest[r]) + std::log(s.sum[r]));
+  }
+}
+
+template <class T>
+void forward_block(const Forward<T>& call, Index unit, Index first, const ForwardBuffers<Compute<T>>& s) {
+  using C = Compute<T>;
+  const Layout& l = call.layout;
+  const Index group = unit / l.queries(), query = unit % l.queries();
+  const Range rows = block_at(first, query_block, l.seq);
+  const auto q = packed_rows(call.x, l, group, query, rows);
+  const auto result = row_major(s.result, rows.count, l.width);
+  std::fill_n(s.largest, rows.count, -std::numeric_limits<C>::infinity());
+  std::fill_n(s.sum, rows.count, 0.0);
+  std::fill_n(s.result, rows.count * l.width, C{0});
+  const Index end = l.keys_end(first, rows.count);
+  for (Index key = 0; key < end; key += key_block) {
+    const Range keys = block_at(key, key_block, end);
+    const auto k = packed_rows(call.x, l, group, l.key_slot(), keys);
+    const auto v = packed_rows(call.x, l, group, l.value_slot(), keys);
+    const auto scores = row_major(s.scores, rows.count, keys.count, key_block);
+    gemm_serial<T, T, C>(l.scale(), q, k.transposed(), scores, false, s.gemm);
+    for (Index r = 0; r < rows.count; ++r)
+      fold_row(s, r, keys.count, l.visible(first + r, key, keys.count), l.width);
+    gemm_serial<C, T, C>(1, scores, v, result, true, s.gemm);
+  }
+  store_result(call, group, query, rows, s);
+}
+
+template <class C>
+Shares<ForwardBuffers<C>> forward_shares(const Layout& l) {
+  return Shares<ForwardBuffers<C>>({l.width, 0, products_workspace(l, sizeof(C))});
+}
+
+template <class T>
+void attention(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor* o = args.operands;
+  const Forward<T> call{layout_of(o[0], args.attrs[0]), o[0].as<const T>(), o[1].as<T>(), o[2].as<C>()};
+  const Shares<ForwardBuffers<C>> shares = forward_shares<C>(call.layout);
+  const Index blocks = blocks_of(call.layout.seq, query_block);
+  deal(*context.workers, call.layout.units() * blocks, [&](Index thread, Index item) {
+    forward_block(call, item / blocks, item % blocks * query_block, shares.of(thread, args.workspace));
+  });
+}
+
+// ---- Backward ----
+
+template <class C>
+struct BackwardBuffers {
+  C* weights;  // [query_block, key_block]
+  C* dscores;  // [query_block, key_block]
+  C* dq;       // [query_block, width]
+  C* dk;       // [keys, width]
+  C* dv;       // [keys, width]
+  C* delta;    // [query_block]
+  void* gemm;
+
+  BackwardBuffers(Scratch& scratch, const BufferSizes& sizes)
+      : weights(scratch.take<C>(query_block * key_block)),
+        dscores(scratch.take<C>(query_block * key_block)),
+        dq(scratch.take<C>(query_block * sizes.width)),
+        dk(scratch.take<C>(sizes.keys * sizes.width)),
+        dv(scratch.take<C>(sizes.keys * sizes.width)),
+        delta(scratch.take<C>(query_block)),
+        gemm(scratch.take<std::byte>(sizes.gemm)) {}
+};
+
+template <class T>
+struct Backward {
+  Layout layout;
+  const T *dy, *x, *y;
+  const Compute<T>* lse;
+  T* dx;
+};
+
+// One query slot's block of queries.
+struct Queries {
+  Index group, query;
+  Range rows;
+};
+
+// delta = rows of dy . y: what the softmax's own gradient subtracts from each dweight.
+template <class T>
+void compute_delta(const Backward<T>& call, const Queries& q, Compute<T>* delta) {
+  const Layout& l = call.layout;
+  const auto dy = slot_rows(call.dy, l, l.queries(), q.group, q.query, q.rows);
+  const auto y = slot_rows(call.y, l, l.queries(), q.group, q.query, q.rows);
+  for (Index r = 0; r < q.rows.count; ++r) {
+    const T *dy_row = dy.data + r * dy.row_stride, *y_row = y.data + r * y.row_stride;
+    delta[r] = lane_sum<Compute<T>>(l.width, [=](Index d) { return load(dy_row[d]) * load(y_row[d]); });
+  }
+}
+
+// The softmax weights of one block, and the gradients of its scores before scaling.
+template <class T>
+void compute_weights(const Backward<T>& call, const Queries& q, Range keys,
+                     const BackwardBuffers<Compute<T>>& s) {
+  using C = Compute<T>;
+  const Layout& l = call.layout;
+  const auto weights = row_major(s.weights, q.rows.count, keys.count, key_block);
+  const auto dscores = row_major(s.dscores, q.rows.count, keys.count, key_block);
+  gemm_serial<T, T, C>(l.scale(), packed_rows(call.x, l, q.group, q.query, q.rows),
+                       packed_rows(call.x, l, q.group, l.key_slot(), keys).transposed(), weights, false,
+                       s.gemm);
+  gemm_serial<T, T, C>(1, slot_rows(call.dy, l, l.queries(), q.group, q.query, q.rows),
+                       packed_rows(call.x, l, q.group, l.value_slot(), keys).transposed(), dscores, false,
+                       s.gemm);
+  const C* lse = statistics(call.lse, l, q.group, q.query) + q.rows.first;
+  for (Index r = 0; r < q.rows.count; ++r) {
+    const Index visible = l.visible(q.rows.first + r, keys.first, keys.count);
+    C *weight = s.weights + r * key_block, *dscore = s.dscores + r * key_block;
+    exp_row(weight, visible, lse[r]);
+    const C delta = s.delta[r];
+#pragma omp simd
+    for (Index j = 0; j < visible; ++j) dscore[j] = weight[j] * (dscore[j] - delta);
+    std::fill(weight + visible, weight + keys.count, C{0});
+    std::fill(dscore + visible, dscore + keys.count, C{0});
+  }
+}
+
+// Adds the block's part to dk and dv, which point at the first of `keys`.
+template <class T, class C = Compute<T>>
+void add_to_keys(const Backward<T>& call, const Queries& q, Range keys, const BackwardBuffers<C>& s, C* dk,
+                 C* dv) {
+  const Layout& l = call.layout;
+  const Matrix<const C> weights = row_major(s.weights, q.rows.count, keys.count, key_block);
+  const Matrix<const C> dscores = row_major(s.dscores, q.rows.count, keys.count, key_block);
+  gemm_serial<C, T, C>(1, weights.transposed(), slot_rows(call.dy, l, l.queries(), q.group, q.query, q.rows),
+                       row_major(dv, keys.count, l.width), true, s.gemm);
+  gemm_serial<C, T, C>(l.scale(), dscores.transposed(), packed_rows(call.x, l, q.group, q.query, q.rows),
+                       row_major(dk, keys.count, l.width), true, s.gemm);
+}
+
+template <class T>
+void add_to_queries(const Backward<T>& call, const Queries& q, Range keys,
+                    const BackwardBuffers<Compute<T>>& s) {
+  using C = Compute<T>;
+  const Layout& l = call.layout;
+  gemm_serial<C, T, C>(l.scale(), row_major(s.dscores, q.rows.count, keys.count, key_block),
+                       packed_rows(call.x, l, q.group, l.key_slot(), keys),
+                       row_major(s.dq, q.rows.count, l.width), true, s.gemm);
+}
+
+// Rounds finished sums [range.count, width] into their slot of dx.
+template <class T>
+void store_slot(const Backward<T>& call, Index group, Index slot, Range range, const Compute<T>* sums) {
+  const Layout& l = call.layout;
+  const Matrix<T> to = slot_rows(call.dx, l, l.packed, group, slot, range);
+  for (Index r = 0; r < range.count; ++r)
+    for (Index d = 0; d < l.width; ++d) store(to.data[r * to.row_stride + d], sums[r * l.width + d]);
+}
+
+// dq of one block of queries; on the way also their part of dk and dv, which then hold all keys.
+template <class T>
+void backward_queries(const Backward<T>& call, const Queries& q, bool with_keys,
+                      const BackwardBuffers<Compute<T>>& s) {
+  const Layout& l = call.layout;
+  compute_delta(call, q, s.delta);
+  std::fill_n(s.dq, q.rows.count * l.width, Compute<T>{0});
+  const Index end = l.keys_end(q.rows.first, q.rows.count);
+  for (Index key = 0; key < end; key += key_block) {
+    const Range keys = block_at(key, key_block, end);
+    compute_weights(call, q, keys, s);
+    if (with_keys) add_to_keys(call, q, keys, s, s.dk + key * l.width, s.dv + key * l.width);
+    add_to_queries(call, q, keys, s);
+  }
+  store_slot(call, q.group, q.query, q.rows, s.dq);
+}
+
+// dk and dv of one block of keys, from all queries of the group that see them.
+template <class T>
+void backward_keys(const Backward<T>& call, Index group, Range keys, const BackwardBuffers<Compute<T>>& s) {
+  using C = Compute<T>;
+  const Layout& l = call.layout;
+  std::fill_n(s.dk, keys.count * l.width, C{0});
+  std::fill_n(s.dv, keys.count * l.width, C{0});
+  const Index start = l.causal ? keys.first / query_block * query_block : 0;
+  for (Index query = 0; query < l.queries(); ++query)
+    for (Index first = start; first < l.seq; first += query_block) {
+      const Queries q{group, query, block_at(first, query_block, l.seq)};
+      const Range seen = block_at(keys.first, key_block, l.keys_end(first, q.rows.count));
+      compute_delta(call, q, s.delta);
+      compute_weights(call, q, seen, s);
+      add_to_keys(call, q, seen, s, s.dk, s.dv);
+    }
+  store_slot(call, group, l.key_slot(), keys, s.dk);
+  store_slot(call, group, l.value_slot(), keys, s.dv);
+}
+
+template <class T>
+void backward_group(const Backward<T>& call, Index group, const BackwardBuffers<Compute<T>>& s) {
+  using C = Compute<T>;
+  const Layout& l = call.layout;
+  std::fill_n(s.dk, l.seq * l.width, C{0});
+  std::fill_n(s.dv, l.seq * l.width, C{0});
+  for (Index query = 0; query < l.queries(); ++query)
+    for (Index first = 0; first < l.seq; first += query_block)
+      backward_queries(call, {group, query, block_at(first, query_block, l.seq)}, true, s);
+  store_slot(call, group, l.key_slot(), {0, l.seq}, s.dk);
+  store_slot(call, group, l.value_slot(), {0, l.seq}, s.dv);
+}
+
+// A group in one piece takes five products a block, apart it takes seven, but spreads over more threads.
+bool groups_whole(const Layout& l, Index threads) {
+  return 5 * blocks_of(l.groups(), threads) * threads <= 7 * l.groups();
+}
+
+template <class C>
+Shares<BackwardBuffers<C>> backward_shares(const Layout& l, std::int32_t threads) {
+  const Index keys = groups_whole(l, threads) ? l.seq : key_block;
+  return Shares<BackwardBuffers<C>>({l.width, keys, products_workspace(l, sizeof(C))});
+}
+
+template <class T>
+void attention_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor* o = args.operands;
+  const Workers& workers = *context.workers;
+  const Backward<T> call{layout_of(o[1], args.attrs[0]),
+                         o[0].as<const T>(),
+                         o[1].as<const T>(),
+                         o[2].as<const T>(),
+                         o[3].as<const C>(),
+                         o[4].as<T>()};
+  const Layout& l = call.layout;
+  const Shares<BackwardBuffers<C>> shares = backward_shares<C>(l, workers.count);
+  const auto own = [&](Index thread) { return shares.of(thread, args.workspace); };
+  if (groups_whole(l, workers.count)) {
+    deal(workers, l.groups(), [&](Index thread, Index group) { backward_group(call, group, own(thread)); });
+    return;
+  }
+  const Index row_blocks = blocks_of(l.seq, query_block), column_blocks = blocks_of(l.seq, key_block);
+  deal(workers, l.units() * row_blocks, [&](Index thread, Index item) {
+    const Index unit = item / row_blocks, first = item % row_blocks * query_block;
+    const Queries q{unit / l.queries(), unit % l.queries(), block_at(first, query_block, l.seq)};
+    backward_queries(call, q, false, own(thread));
+  });
+  deal(workers, l.groups() * column_blocks, [&](Index thread, Index item) {
+    const Range keys = block_at(item % column_blocks * key_block, key_block, l.seq);
+    backward_keys(call, item / column_blocks, keys, own(thread));
+  });
+}
+
+// ---- Offers ----
+
+Kernel select_forward(const OpShape& shape) {
+  const DType type = shape.operand[0].dtype;
+  if (!same_type(shape, {0, 1}) || shape.operand[2].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_value(type, []<class T>() -> Kernel { return attention<T>; });
+}
+
+Kernel select_backward(const OpShape& shape) {
+  const DType type = shape.operand[1].dtype;
+  if (!same_type(shape, {0, 1, 2, 4}) || shape.operand[3].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_value(type, []<class T>() -> Kernel { return attention_grad<T>; });
+}
+
+Index forward_workspace(const OpShape& shape, std::int32_t threads) {
+  const OperandShape& x = shape.operand[0];
+  const Layout l = layout_of(x, shape.attrs[0]);
+  return threads *
+         (x.dtype == DType::f64 ? forward_shares<double>(l).bytes() : forward_shares<float>(l).bytes());
+}
+
+Index backward_workspace(const OpShape& shape, std::int32_t threads) {
+  const OperandShape& x = shape.operand[1];
+  const Layout l = layout_of(x, shape.attrs[0]);
+  return threads * (x.dtype == DType::f64 ? backward_shares<double>(l, threads).bytes()
+                                          : backward_shares<float>(l, threads).bytes());
+}
+
+}  // namespace
+
+std::vector<KernelDef> attention_kernels() {
+  return {{"attention", select_forward, forward_workspace},
+          {"attention_grad", select_backward, backward_workspace}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

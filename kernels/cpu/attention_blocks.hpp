@@ -1,0 +1,135 @@
+// Where attention's operands lie, and how its work is cut into blocks and shared out among threads.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "cpu/gemm.hpp"
+#include "cpu/scratch.hpp"
+#include "prun/kernel.hpp"
+
+namespace prun::cpu::PRUN_ISA::attention_blocks {
+
+using Index = std::int64_t;
+
+// A block of scores, 64 KiB in float, stays in the L2 cache.
+inline constexpr Index query_block = 64;
+inline constexpr Index key_block = 256;
+
+inline Index blocks_of(Index n, Index block) { return (n + block - 1) / block; }
+
+// A group is one (batch, head); a unit is one query slot of a group.
+struct Layout {
+  Index batch, seq, heads, packed, width;
+  bool causal;
+
+  Index queries() const { return packed - 2; }
+  Index key_slot() const { return packed - 2; }
+  Index value_slot() const { return packed - 1; }
+  Index groups() const { return batch * heads; }
+  Index units() const { return groups() * queries(); }
+  double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
+
+  // One past the last key that a query in [first, first + rows) sees.
+  Index keys_end(Index first, Index rows) const { return causal ? first + rows : seq; }
+  // How many of the keys [key, key + keys) query `row` sees.
+  Index visible(Index row, Index key, Index keys) const {
+    return causal ? std::clamp<Index>(row + 1 - key, 0, keys) : keys;
+  }
+};
+
+inline Layout layout_of(const Tensor& x, const Attr& causal) {
+  return {x.dim[0], x.dim[1], x.dim[2], x.dim[3], x.dim[4], causal.i != 0};
+}
+
+inline Layout layout_of(const OperandShape& x, const Attr& causal) {
+  return {x.dims[0].extent, x.dims[1].extent, x.dims[2].extent,
+          x.dims[3].extent, x.dims[4].extent, causal.i != 0};
+}
+
+// Positions of the sequence.
+struct Range {
+  Index first, count;
+};
+
+// Those positions of one slot of a group, in a tensor with `slots` slots a group.
+template <class T>
+Matrix<T> slot_rows(T* data, const Layout& l, Index slots, Index group, Index slot, Range range) {
+  const Index row = (group / l.heads * l.seq + range.first) * l.heads + group % l.heads;
+  return row_major(data + (row * slots + slot) * l.width, range.count, l.width, l.heads * slots * l.width);
+}
+
+template <class T>
+Matrix<const T> packed_rows(const T* x, const Layout& l, Index group, Index slot, Range range) {
+  return slot_rows(x, l, l.packed, group, slot, range);
+}
+
+// Statistics of one unit, which lie [batch, heads, queries, seq].
+template <class C>
+C* statistics(C* lse, const Layout& l, Index group, Index query) {
+  return lse + (group * l.queries() + query) * l.seq;
+}
+
+inline Range block_at(Index first, Index block, Index end) { return {first, std::min(block, end - first)}; }
+
+// Deals items to threads forth and back, since a causal block costs more the later it lies.
+// body(thread, item)
+template <class Body>
+void deal(const Workers& workers, Index items, const Body& body) {
+  const Index threads = std::min<Index>(workers.count, items);
+  parallel(workers, threads, [&](Index thread) {
+    for (Index round = 0; round * threads < items; ++round) {
+      const Index item = round * threads + (round % 2 ? threads - 1 - thread : thread);
+      if (item < items) body(thread, item);
+    }
+  });
+}
+
+// Workspace of the largest product in use, over all sizes that blocks have: gemm_workspace promises nothing
+// for products smaller than the one it was asked about.
+inline Index products_workspace(const Layout& l, Index compute_size) {
+  Index bytes = 0;
+  const auto cover = [&](Index m, Index n, Index k) {
+    bytes = std::max(bytes, gemm_workspace(1, m, n, k, compute_size));
+  };
+  const auto cover_block = [&](Index rows, Index keys) {
+    cover(rows, keys, l.width);
+    cover(rows, l.width, keys);
+    cover(keys, l.width, rows);
+  };
+  for (const Index rows : {query_block, l.seq % query_block}) {
+    for (Index keys = query_block; keys <= key_block; keys += query_block) cover_block(rows, keys);
+    cover_block(rows, l.seq % key_block);
+  }
+  return bytes;
+}
+
+// What the buffers of one thread are made for.
+struct BufferSizes {
+  Index width;
+  Index keys;  // whose gradients a thread holds at a time
+  Index gemm;  // bytes
+};
+
+// Every thread has buffers of its own, one thread's after the other's in the workspace.
+template <class Buffers>
+class Shares {
+ public:
+  explicit Shares(const BufferSizes& sizes) : sizes_(sizes) {
+    Scratch scratch;
+    const Buffers counted(scratch, sizes_);
+    bytes_ = scratch.bytes();
+  }
+  Index bytes() const { return bytes_; }
+  Buffers of(Index thread, void* workspace) const {
+    Scratch scratch(static_cast<std::byte*>(workspace) + thread * bytes_);
+    return Buffers(scratch, sizes_);
+  }
+
+ private:
+  BufferSizes sizes_;
+  Index bytes_;
+};
+
+}  // namespace prun::cpu::PRUN_ISA::attention_blocks

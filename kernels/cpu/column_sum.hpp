@@ -1,0 +1,53 @@
+// Sums over rows: the gradients of biases and gains.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "cpu/isa.hpp"
+#include "prun/kernel.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+// Rows of `width` columns, in groups: the rows of one sample of the batch.
+struct RowGroups {
+  std::int64_t groups;
+  std::int64_t rows;  // of each group
+  std::int64_t width;
+
+  // Of a value whose last dimensions, `inner` elements, are the columns.
+  static RowGroups of(const Tensor& value, std::int64_t inner) {
+    const std::int64_t rows = value.elements() / inner;
+    const std::int64_t groups = rows == 1 ? 1 : value.dim[0];
+    return {groups, rows / groups, inner};
+  }
+};
+
+inline constexpr std::int64_t tile_width = 1024;
+
+// Sums being built for some neighbouring columns, one row for each accumulator.
+template <class Sum>
+using SumTile = Sum (*)[tile_width];
+
+// Adds the columns' sums over all rows to Count accumulators; a null one is left out.
+// add_row(tile, row, column, n) adds the terms of n columns from `column` on to tile[0], tile[1], ...
+// A group's terms are added up from zero, row by row, and then to the accumulator. So the result depends
+// neither on the number of threads nor on how many samples come in one call.
+template <class Sum, std::size_t Count, class AddRow>
+void add_column_sums(const Workers& workers, const RowGroups& shape, const std::array<Sum*, Count>& sums,
+                     const AddRow& add_row) {
+  const auto add_tile = [&](std::int64_t group, std::int64_t column, std::int64_t n) {
+    alignas(64) Sum tile[Count][tile_width] = {};
+    for (std::int64_t r = 0; r < shape.rows; ++r) add_row(tile, group * shape.rows + r, column, n);
+    for (std::size_t k = 0; k < Count; ++k)
+      for (std::int64_t c = 0; sums[k] && c < n; ++c) sums[k][column + c] += tile[k][c];
+  };
+  parallel_ranges(workers, shape.width, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t column = begin; column < end; column += tile_width)
+      for (std::int64_t group = 0; group < shape.groups; ++group)
+        add_tile(group, column, std::min(tile_width, end - column));
+  });
+}
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,54 @@
+// Chooses the instance of a kernel template that fits the types of an op's operands.
+// A choice is a generic lambda: []<class T>() -> Kernel { return gelu<T>; }
+#pragma once
+
+#include <initializer_list>
+
+#include "cpu/isa.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+// Whether those of the listed operands that are present have one type; the first listed must be present.
+inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
+  const DType type = shape.operand[*operands.begin()].dtype;
+  for (int i : operands)
+    if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
+  return true;
+}
+
+// Values and parameters: double, float or bf16; null for any other type.
+template <class Choice>
+Kernel choose_value(DType type, Choice choice) {
+  switch (type) {
+    case DType::f64: return choice.template operator()<double>();
+    case DType::f32: return choice.template operator()<float>();
+    case DType::bf16: return choice.template operator()<bf16>();
+    default: return nullptr;
+  }
+}
+
+// States and accumulators: double or float; null for any other type.
+template <class Choice>
+Kernel choose_state(DType type, Choice choice) {
+  switch (type) {
+    case DType::f64: return choice.template operator()<double>();
+    case DType::f32: return choice.template operator()<float>();
+    default: return nullptr;
+  }
+}
+
+// Values of type T added into an accumulator of type Sum, which is never the narrower of the two.
+template <class Choice>
+Kernel choose_accumulation(DType value, DType sum, Choice choice) {
+  return choose_value(value, [=]<class T>() -> Kernel {
+    return choose_state(sum, [=]<class Sum>() -> Kernel {
+      if constexpr (sizeof(T) > sizeof(Sum))
+        return nullptr;
+      else
+        return choice.template operator()<T, Sum>();
+    });
+  });
+}
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,115 @@
+// embedding and add_position: rows of a table by token or by position, and the tables' gradients.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/values.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+// Where a table's shard holds the row of a token; -1: another shard does.
+std::int64_t shard_row(const Tensor& table, std::int32_t token) {
+  const std::int64_t row = token - table.start[0];
+  return row >= 0 && row < table.dim[0] ? row : -1;
+}
+
+template <class T>
+void embedding(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &tokens = args.operands[0], &table = args.operands[1], &y = args.operands[2];
+  const std::int64_t width = table.dim[1];
+  const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(T);
+  parallel_ranges(*context.workers, tokens.elements(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = shard_row(table, tokens.as<const std::int32_t>()[i]);
+      void* to = y.as<T>() + i * width;
+      if (row < 0)
+        std::memset(to, 0, bytes);
+      else
+        std::memcpy(to, table.as<const T>() + row * width, bytes);
+    }
+  });
+}
+
+// A thread owns columns, so that tokens that meet in one row are added in their order.
+template <class T, class Sum>
+void embedding_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &tokens = args.operands[0], &dy = args.operands[1], &dtable = args.operands[2];
+  const std::int64_t width = dtable.dim[1], count = tokens.elements();
+  parallel_ranges(*context.workers, width, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t row = shard_row(dtable, tokens.as<const std::int32_t>()[i]);
+      if (row < 0) continue;
+      const T* __restrict terms = dy.as<const T>() + i * width;
+      Sum* __restrict sum = dtable.as<Sum>() + row * width;
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) sum[c] += static_cast<Sum>(load(terms[c]));
+    }
+  });
+}
+
+template <class T>
+void add_position(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &table = args.operands[1], &y = args.operands[2];
+  const std::int64_t seq = x.dim[1], width = x.dim[2], first = x.start[1] - table.start[0];
+  parallel_ranges(*context.workers, x.dim[0] * seq, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* __restrict from = x.as<const T>() + row * width;
+      const T* __restrict position = table.as<const T>() + (first + row % seq) * width;
+      T* __restrict to = y.as<T>() + row * width;
+#pragma omp simd
+      for (std::int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
+    }
+  });
+}
+
+// A thread owns positions and adds the samples in their order.
+template <class T, class Sum>
+void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &dy = args.operands[0], &dtable = args.operands[1];
+  const std::int64_t seq = dy.dim[1], width = dy.dim[2], first = dy.start[1] - dtable.start[0];
+  parallel_ranges(*context.workers, seq, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t s = begin; s < end; ++s) {
+      Sum* __restrict sum = dtable.as<Sum>() + (first + s) * width;
+      for (std::int64_t b = 0; b < dy.dim[0]; ++b) {
+        const T* __restrict terms = dy.as<const T>() + (b * seq + s) * width;
+#pragma omp simd
+        for (std::int64_t c = 0; c < width; ++c) sum[c] += static_cast<Sum>(load(terms[c]));
+      }
+    }
+  });
+}
+
+Kernel select_embedding(const OpShape& s) {
+  if (s.operand[0].dtype != DType::i32 || !same_type(s, {1, 2})) return nullptr;
+  return choose_value(s.operand[1].dtype, []<class T>() -> Kernel { return embedding<T>; });
+}
+
+Kernel select_embedding_weight_grad(const OpShape& s) {
+  if (s.operand[0].dtype != DType::i32) return nullptr;
+  return choose_accumulation(s.operand[1].dtype, s.operand[2].dtype,
+                             []<class T, class Sum>() -> Kernel { return embedding_weight_grad<T, Sum>; });
+}
+
+Kernel select_add_position(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_position<T>; });
+}
+
+Kernel select_position_weight_grad(const OpShape& s) {
+  return choose_accumulation(s.operand[0].dtype, s.operand[1].dtype,
+                             []<class T, class Sum>() -> Kernel { return position_weight_grad<T, Sum>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> embedding_kernels();
+std::vector<KernelDef> embedding_kernels() {
+  return {{"embedding", select_embedding},
+          {"embedding_weight_grad", select_embedding_weight_grad},
+          {"add_position", select_add_position},
+          {"position_weight_grad", select_position_weight_grad}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,557 @@
+// The CPU matrix multiply, after the BLIS scheme. c is cut into blocks, and k into steps. For each block and
+// step all threads pack their part of the panel of b, shared; then each thread takes a rectangle of the
+// block, packs groups of rows of a for itself, and computes register tiles from one sliver of a and one of
+// b. Packing converts to the compute type. k is never split over threads.
+//
+// Why the bits depend on k alone: the steps over k are a function of k, each element is one chain of fused
+// multiply-adds a step whatever the shape of its tile, and the steps are added in order.
+#include "gemm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+template <class A>
+using Compute = std::conditional_t<std::is_same_v<A, double>, double, float>;
+
+// ---- Shapes ----
+
+// The register tile and the blocks around it. A sliver of a (max_rows x max_depth) stays in the L1 cache
+// while slivers of b pass, a group of slivers of a in L2, and the panel of b in L2 or L3.
+template <class T>
+struct Shape {
+  static constexpr Index lanes = vector_lanes<T>;
+  static constexpr int max_rows = vector_registers == 32 ? 14 : 6;
+  static constexpr int max_vectors = 2;
+  static constexpr Index columns = max_vectors * lanes;
+  static constexpr Index max_depth = KC / Index{sizeof(T)};
+  static constexpr Index group_rows = GR*max_rows;
+  static constexpr Index block_columns = NBB;
+};
+
+// [0, extent) in `count` contiguous parts of nearly equal length, each but the last a multiple of `unit`.
+struct Split {
+  Index extent, unit, count;
+
+  Index begin(Index part) const {
+    return std::min(extent, (extent + unit - 1) / unit * part / count * unit);
+  }
+  Index size(Index part) const { return begin(part + 1) - begin(part); }
+};
+
+// The fewest parts of at most `limit`, a multiple of `unit`; at least one part, which may be empty.
+Split split_at_most(Index extent, Index unit, Index limit) {
+  const Index units = (extent + unit - 1) / unit;
+  return {extent, unit, std::max<Index>(1, (units + limit / unit - 1) / (limit / unit))};
+}
+
+// Added to the pitch of partial sums, so that rows of a tile fall into different sets of the cache.
+template <class T>
+constexpr Index partial_padding = 64 / Index{sizeof(T)};
+
+// How a sliver of a lies in memory: both distances in elements. Slivers copied from rows of a keep them as
+// rows, at a pitch that spreads them over the sets of the cache; slivers copied from columns, as columns.
+template <class T, bool by_rows>
+struct Layout {
+  static constexpr Index per_row = by_rows ? Shape<T>::max_depth + 64 / Index{sizeof(T)} : 1;
+  static constexpr Index per_step =
+      by_rows ? 1 : (Shape<T>::max_rows + Shape<T>::lanes - 1) / Shape<T>::lanes * Shape<T>::lanes;
+};
+
+// How c is cut into blocks and k into steps.
+struct Blocks {
+  Split rows, columns, depth;
+  bool partial;  // sums of one block live in the workspace between steps, since c is too narrow for them
+};
+
+template <class T>
+Blocks cut_blocks(Index m, Index n, Index k, bool narrow_result) {
+  const Split depth = split_at_most(k, 1, Shape<T>::max_depth);
+  const bool partial = narrow_result && depth.count > 1;
+  return {split_at_most(m, 1, partial ? 1024 : m + 1), split_at_most(n, Shape<T>::columns, Shape<T>::block_columns), depth,
+          partial};
+}
+
+// Elements of the workspace's parts; each leaves the next on a cache line.
+struct Sizes {
+  Index b, bias, partial, group;  // group: of each thread
+};
+
+template <class T>
+Sizes workspace_sizes(const Blocks& blocks) {
+  using S = Shape<T>;
+  const auto largest = [](const Split& s) { return (s.extent + s.count - 1) / s.count + s.unit - 1; };
+  const Index columns = (largest(blocks.columns) + S::columns - 1) / S::columns * S::columns;
+  const Index rows = std::min<Index>(largest(blocks.rows), S::group_rows);
+  const Index slivers = split_at_most(rows, 1, S::max_rows).count;
+  const Index by_rows = S::max_rows * Layout<T, true>::per_row;
+  const Index by_columns = largest(blocks.depth) * Layout<T, false>::per_step;
+  return {columns * largest(blocks.depth), columns,
+          blocks.partial ? largest(blocks.rows) * (columns + partial_padding<T>) : 0,
+          slivers * std::max(by_rows, by_columns)};
+}
+
+// ---- Loads ----
+
+template <class T, class S>
+Vector<T> load(const S* from) {
+  if constexpr (std::is_same_v<T, S>) {
+    return *reinterpret_cast<const typename VectorOf<T>::Unaligned*>(from);
+  } else {
+    typedef std::uint16_t Half __attribute__((vector_size(vector_bytes / 2), aligned(2), may_alias));
+    const auto wide = __builtin_convertvector(*reinterpret_cast<const Half*>(from), Vector<std::uint32_t>);
+    return reinterpret_cast<Vector<T>>(wide << 16);
+  }
+}
+
+template <class T>
+void store(T* to, Vector<T> value) {
+  *reinterpret_cast<typename VectorOf<T>::Unaligned*>(to) = value;
+}
+
+template <int distance, class V, std::size_t... lane>
+[[gnu::always_inline]] inline void swap_quarters(V& low, V& high, std::index_sequence<lane...>) {
+  constexpr int lanes = sizeof...(lane);
+  const V a = low, b = high;
+  low = __builtin_shufflevector(a, b, (lane & distance ? lanes + lane - distance : lane)...);
+  high = __builtin_shufflevector(a, b, (lane & distance ? lanes + lane : lane + distance)...);
+}
+
+// Transposes a square of registers: blocks of `distance` first, then within them.
+template <int lanes, int distance = lanes / 2, class V>
+[[gnu::always_inline]] inline void transpose(V* rows) {
+  if constexpr (distance > 0) {
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i)
+      if ((i & distance) == 0)
+        swap_quarters<distance>(rows[i], rows[i + distance], std::make_index_sequence<lanes>());
+    transpose<lanes, distance / 2>(rows);
+  }
+}
+
+// ---- Packing ----
+
+// One operand seen from packing: `outer` runs over rows of a or columns of b. One stride is 1.
+template <class S>
+struct Strip {
+  const S* data;
+  Index outer_stride, depth_stride;
+};
+
+// Part of one sliver: positions [outer, outer + count) over steps [begin, end) along k.
+struct Piece {
+  Index outer, count, begin, end;
+  Index readable;  // positions from `outer` on that the operand has
+};
+
+// Packs to[p * width + i] from neighbours along i. Places beyond `count` get what lies there, or zero.
+template <Index width, class T, class S>
+void pack_straight(const Strip<S>& from, const Piece& piece, T* to) {
+  for (Index p = piece.begin; p < piece.end; ++p) {
+    const S* row = from.data + piece.outer + p * from.depth_stride;
+    T* packed = to + p * width;
+    if (piece.readable >= width) {
+#pragma GCC unroll 4
+      for (Index i = 0; i < width; i += vector_lanes<T>) {
+#ifdef PS
+        __builtin_prefetch(row + i + PS * from.depth_stride);
+#endif
+        store<T>(packed + i, load<T>(row + i));
+      }
+    } else {
+      for (Index i = 0; i < width; ++i) packed[i] = i < piece.count ? static_cast<T>(row[i]) : T{0};
+    }
+  }
+}
+
+// Packs to[p * width + i] from neighbours along p. Places beyond `count` repeat the last one.
+template <Index width, class T, class S>
+void pack_transposed(const Strip<S>& from, const Piece& piece, T* to) {
+  constexpr int lanes = vector_lanes<T>;
+  for (Index group = 0; group < width; group += lanes) {
+    const S* rows[lanes];
+    for (int i = 0; i < lanes; ++i)
+      rows[i] = from.data + (piece.outer + std::min(group + i, piece.count - 1)) * from.outer_stride;
+    Index p = piece.begin;
+    for (; p + lanes <= piece.end; p += lanes) {
+      Vector<T> square[lanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) {
+        square[i] = load<T>(rows[i] + p);
+#ifdef PT
+        __builtin_prefetch(rows[i] + p + PT*lanes);
+#endif
+      }
+      transpose<lanes>(square);
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) store<T>(to + (p + i) * width + group, square[i]);
+    }
+    for (; p < piece.end; ++p)
+      for (int i = 0; i < lanes; ++i) to[p * width + group + i] = static_cast<T>(rows[i][p]);
+  }
+}
+
+// Packs to[i * pitch + p] from neighbours along p.
+template <Index pitch, class T, class S>
+void pack_rows(const Strip<S>& from, const Piece& piece, T* to) {
+  for (Index i = 0; i < piece.count; ++i) {
+    const S* row = from.data + (piece.outer + i) * from.outer_stride;
+    Index p = piece.begin;
+    for (; p + vector_lanes<T> <= piece.end; p += vector_lanes<T>) {
+#ifdef PR
+      __builtin_prefetch(row + from.outer_stride + p);
+#endif
+      store<T>(to + i * pitch + p, load<T>(row + p));
+    }
+    for (; p < piece.end; ++p) to[i * pitch + p] = static_cast<T>(row[p]);
+  }
+}
+
+// Slivers side by side: sliver s holds the positions of part s of `split` for `depth` steps along k.
+template <class T>
+struct Panel {
+  T* data;
+  Split split;
+  Index depth;
+  Index sliver_elements;
+
+  T* sliver(Index s) const { return data + s * sliver_elements; }
+};
+
+constexpr Index chunk = 32;  // steps along k that are packed in one go
+
+template <class T>
+Piece piece_of(const Panel<T>& panel, Index sliver, Index begin) {
+  const Index outer = panel.split.begin(sliver);
+  return {outer, panel.split.size(sliver), begin, std::min(begin + chunk, panel.depth), panel.split.extent - outer};
+}
+
+// Packs share `task` of `tasks` of a panel of b, cut along the slivers and along k, in memory order.
+template <class T, class S>
+void pack_b(const Strip<S>& from, const Panel<T>& panel, Index task, Index tasks) {
+  constexpr Index width = Shape<T>::columns;
+  const Index slivers = panel.split.count, chunks = (panel.depth + chunk - 1) / chunk;
+  const Split share{slivers * chunks, 1, tasks};
+  for (Index u = share.begin(task); u < share.begin(task + 1); ++u) {
+    if (from.outer_stride == 1)
+      pack_straight<width>(from, piece_of(panel, u % slivers, u / slivers * chunk), panel.sliver(u % slivers));
+    else
+      pack_transposed<width>(from, piece_of(panel, u / chunks, u % chunks * chunk), panel.sliver(u / chunks));
+  }
+}
+
+// Packs a group of slivers of a.
+template <bool by_rows, class T, class S>
+void pack_a(const Strip<S>& from, const Panel<T>& panel) {
+  using L = Layout<T, by_rows>;
+  for (Index begin = 0; begin < panel.depth; begin += by_rows ? panel.depth : chunk)
+    for (Index s = 0; s < panel.split.count; ++s) {
+      Piece piece = piece_of(panel, s, begin);
+      if constexpr (by_rows) {
+        piece.end = panel.depth;
+        pack_rows<L::per_row>(from, piece, panel.sliver(s));
+      } else {
+        pack_straight<L::per_step>(from, piece, panel.sliver(s));
+      }
+    }
+}
+
+// ---- Register tile ----
+
+// Where a tile of sums starts from and where it goes.
+template <class T>
+struct TilePlace {
+  const T* source;
+  Index source_stride;
+  T* target;
+  Index target_stride;
+};
+
+// target = source + alpha * (a sliver of a) * (a sliver of b). All tiles, whole or not, come through here.
+template <class T, bool by_rows, int rows, int vectors>
+void multiply_tile(Index depth, const T* a, const T* b, T alpha, const TilePlace<T> place) {
+  using L = Layout<T, by_rows>;
+  constexpr int lanes = vector_lanes<T>;
+  Vector<T> sum[rows][vectors] = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) __builtin_prefetch(place.target + i * place.target_stride + v * lanes, 1);
+  for (Index p = 0; p < depth; ++p) {
+    Vector<T> right[vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      right[v] = load<T>(b + v * lanes);
+#ifdef PF
+      __builtin_prefetch(b + v * lanes + PF*Shape<T>::columns);
+#endif
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) sum[i][v] += a[i * L::per_row] * right[v];
+    a += L::per_step;
+    b += Shape<T>::columns;
+  }
+  const T* source = place.source;
+  T* target = place.target;
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i, target += place.target_stride, source += place.source_stride)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v)
+      store<T>(target + v * lanes, load<T>(source + v * lanes) + alpha * sum[i][v]);
+}
+
+template <class T>
+using TileKernel = void (*)(Index, const T*, const T*, T, TilePlace<T>);
+
+// tile_kernels<T, by_rows>[(rows - 1) * max_vectors + vectors - 1]
+template <class T, bool by_rows, std::size_t... i>
+constexpr auto make_tile_kernels(std::index_sequence<i...>) {
+  constexpr int vectors = Shape<T>::max_vectors;
+  return std::array<TileKernel<T>, sizeof...(i)>{multiply_tile<T, by_rows, i / vectors + 1, i % vectors + 1>...};
+}
+template <class T, bool by_rows>
+constexpr auto tile_kernels =
+    make_tile_kernels<T, by_rows>(std::make_index_sequence<Shape<T>::max_rows * Shape<T>::max_vectors>());
+
+// ---- Blocks ----
+
+// One block of c at one step over k.
+template <class T, class A, class C>
+struct Block {
+  Matrix<C> c;
+  Strip<A> a;
+  Panel<T> b;
+  const T* bias;    // null if none, or not at this step
+  Matrix<T> partial;  // data is null if the sums between steps live in c
+  T* groups;       // one group of slivers of a for each task
+  Index group_elements;
+  T alpha;
+  bool first, last, accumulate;
+};
+
+template <class T, class C>
+void to_staging(const C* c, Index stride, const T* bias, Index rows, Index columns, T* staging) {
+  for (Index i = 0; i < rows; ++i)
+    for (Index j = 0; j < columns; ++j)
+      staging[i * Shape<T>::columns + j] = static_cast<T>(c[i * stride + j]) + (bias ? bias[j] : T{0});
+}
+
+template <class T, class C>
+void from_staging(const T* staging, Index rows, Index columns, C* c, Index stride) {
+  for (Index i = 0; i < rows; ++i)
+    for (Index j = 0; j < columns; ++j) c[i * stride + j] = static_cast<C>(staging[i * Shape<T>::columns + j]);
+}
+
+// One tile of c from its sliver of a and of b. What the kernel cannot read or write in place (partial
+// vectors, other types, a sum of c and bias) goes through `staging`.
+template <bool by_rows, class T, class A, class C>
+void compute_tile(const Block<T, A, C>& block, Index row, Index rows, const T* a, Index sliver) {
+  using S = Shape<T>;
+  alignas(64) static constexpr T nothing[S::columns] = {};
+  alignas(64) T staging[S::max_rows * S::columns];
+  const Index column = block.b.split.begin(sliver), columns = block.b.split.size(sliver);
+  const Index stride = block.c.row_stride;
+  C* c = block.c.data + row * stride + column;
+  T* in_place = nullptr;
+  if constexpr (std::is_same_v<T, C>)
+    if (columns % S::lanes == 0) in_place = c;
+  const T* bias = block.bias ? block.bias + column : nullptr;
+  T* partial = block.partial.data ? block.partial.data + row * block.partial.row_stride + column : nullptr;
+
+  TilePlace<T> place{bias ? bias : nothing, 0, staging, S::columns};
+  if (!block.first && partial) {
+    place.source = partial, place.source_stride = block.partial.row_stride;
+  } else if (!block.first || block.accumulate) {
+    place.source = in_place, place.source_stride = stride;
+    if (!in_place || bias) {
+      to_staging(c, stride, bias, rows, columns, staging);
+      place.source = staging, place.source_stride = S::columns;
+    }
+  }
+  if (!block.last && partial) place.target = partial, place.target_stride = block.partial.row_stride;
+  else if (in_place) place.target = in_place, place.target_stride = stride;
+
+  const Index vectors = (columns + S::lanes - 1) / S::lanes;
+  const auto kernel = tile_kernels<T, by_rows>[(rows - 1) * S::max_vectors + vectors - 1];
+  kernel(block.b.depth, a, block.b.sliver(sliver), block.alpha, place);
+  if (place.target == staging) from_staging(staging, rows, columns, c, stride);
+}
+
+// The threads' share of a block: a grid of rectangles.
+struct Grid {
+  Index rows, columns;
+  Index tasks() const { return rows * columns; }
+};
+
+// The grid whose largest rectangle is cheapest. Work too small for a thread to be worth waking stays on
+// fewer.
+template <class T>
+Grid choose_grid(std::int32_t threads, Index m, Index n, Index k) {
+  constexpr Index multiplies_per_thread = Index{1} << 18;
+  constexpr Index packing_columns = 10;  // packing a row of a costs about as much as computing these
+  const Index slivers = (n + Shape<T>::columns - 1) / Shape<T>::columns;
+  const Index useful = std::clamp<Index>(m * n * k / multiplies_per_thread, 1, threads);
+  const auto largest = [](Index extent, Index count) { return (extent + count - 1) / count; };
+  Grid best{1, 1};
+  Index best_cost = INT64_MAX;
+  for (Index rows = 1; rows <= std::min(useful, largest(m, 4)); ++rows) {
+    const Grid grid{rows, std::min(useful / rows, slivers)};
+    const Index width = largest(slivers, grid.columns) * Shape<T>::columns;
+    const Index cost = std::max<Index>(4, largest(m, grid.rows)) * (width + packing_columns);
+    if (cost < best_cost) best = grid, best_cost = cost;
+  }
+  return best;
+}
+
+template <bool by_rows, class T, class A, class C>
+void compute_share(const Block<T, A, C>& block, const Grid& grid, Index task) {
+  using S = Shape<T>;
+  const Split rows{block.c.rows, 1, grid.rows}, slivers{block.b.split.count, 1, grid.columns};
+  const Index row_task = task % grid.rows, column_task = task / grid.rows;
+  const Split groups = split_at_most(rows.size(row_task), 1, S::group_rows);
+  for (Index g = 0; g < groups.count; ++g) {
+    const Index row = rows.begin(row_task) + groups.begin(g);
+    const Strip<A> from{block.a.data + row * block.a.outer_stride, block.a.outer_stride, block.a.depth_stride};
+    const Index sliver_elements =
+        by_rows ? S::max_rows * Layout<T, true>::per_row : block.b.depth * Layout<T, false>::per_step;
+    const Panel<T> a{block.groups + task * block.group_elements, split_at_most(groups.size(g), 1, S::max_rows),
+                     block.b.depth, sliver_elements};
+    pack_a<by_rows>(from, a);
+    const Split inner = split_at_most(slivers.size(column_task), 1, INN/S::columns);
+    for (Index part = 0; part < inner.count; ++part)
+      for (Index s = 0; s < a.split.count; ++s)
+        for (Index q = inner.begin(part); q < inner.begin(part + 1); ++q)
+          compute_tile<by_rows>(block, row + a.split.begin(s), a.split.size(s), a.sliver(s), slivers.begin(column_task) + q);
+  }
+}
+
+// ---- The whole ----
+
+template <class A, class B, class C>
+struct Call {
+  const Workers& workers;
+  Matrix<const A> a;
+  Matrix<const B> b;
+  Matrix<C> c;
+  bool accumulate;
+  const A* bias;
+  Compute<A> alpha;
+};
+
+// The parts of the workspace.
+template <class T>
+struct Buffers {
+  T *b, *bias, *partial, *groups;
+  Index group_elements;
+
+  Buffers(void* workspace, const Sizes& sizes) {
+    b = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(workspace) + 63) / 64 * 64);
+    bias = b + sizes.b;
+    partial = bias + sizes.bias;
+    groups = partial + sizes.partial;
+    group_elements = sizes.group;
+  }
+};
+
+template <class A, class B, class C, class T>
+void multiply_block(const Call<A, B, C>& call, const Blocks& blocks, const Buffers<T>& buffers, Index row_block,
+                    Index column_block) {
+  using S = Shape<T>;
+  const Index row = blocks.rows.begin(row_block), rows = blocks.rows.size(row_block);
+  const Index column = blocks.columns.begin(column_block), columns = blocks.columns.size(column_block);
+  const Grid grid = choose_grid<T>(call.workers.count, rows, columns, call.a.cols);
+  const Split slivers{columns, S::columns, (columns + S::columns - 1) / S::columns};
+  Block<T, A, C> block{};
+  block.c = {call.c.data + row * call.c.row_stride + column, rows, columns, call.c.row_stride, 1};
+  if (blocks.partial) block.partial = row_major(buffers.partial, rows, columns, slivers.count * S::columns + partial_padding<T>);
+  block.groups = buffers.groups, block.group_elements = buffers.group_elements;
+  block.alpha = call.alpha, block.accumulate = call.accumulate;
+  for (Index step = 0; step < blocks.depth.count; ++step) {
+    const Index begin = blocks.depth.begin(step), depth = blocks.depth.size(step);
+    block.first = step == 0, block.last = step + 1 == blocks.depth.count;
+    block.bias = block.first && call.bias ? buffers.bias : nullptr;
+    block.a = {call.a.data + row * call.a.row_stride + begin * call.a.col_stride, call.a.row_stride,
+               call.a.col_stride};
+    block.b = {buffers.b, slivers, depth, depth * S::columns};
+    const Strip<B> b{call.b.data + column * call.b.col_stride + begin * call.b.row_stride, call.b.col_stride,
+                     call.b.row_stride};
+    parallel(call.workers, grid.tasks(), [&](Index task) {
+      pack_b(b, block.b, task, grid.tasks());
+      if (block.bias && task == 0)
+        for (Index j = 0; j < columns; ++j) buffers.bias[j] = static_cast<T>(call.bias[column + j]);
+    });
+    parallel(call.workers, grid.tasks(), [&](Index task) {
+      if (call.a.col_stride == 1) compute_share<true>(block, grid, task);
+      else compute_share<false>(block, grid, task);
+    });
+  }
+}
+
+template <class A, class B, class C>
+void multiply(const Call<A, B, C>& call, void* workspace) {
+  using T = Compute<A>;
+  if (call.c.rows == 0 || call.c.cols == 0) return;
+  const Blocks blocks = cut_blocks<T>(call.c.rows, call.c.cols, call.a.cols, !std::is_same_v<T, C>);
+  const Buffers<T> buffers(workspace, workspace_sizes<T>(blocks));
+  for (Index r = 0; r < blocks.rows.count; ++r)
+    for (Index q = 0; q < blocks.columns.count; ++q) multiply_block(call, blocks, buffers, r, q);
+}
+
+template <class T>
+Index workspace_bytes(std::int32_t threads, Index m, Index n, Index k) {
+  Index most = 0;
+  for (const bool narrow_result : {false, true}) {
+    const Sizes sizes = workspace_sizes<T>(cut_blocks<T>(m, n, k, narrow_result));
+    most = std::max(most, sizes.b + sizes.bias + sizes.partial + threads * sizes.group);
+  }
+  return most * Index{sizeof(T)} + 64;
+}
+
+}  // namespace
+
+std::int64_t gemm_workspace(std::int32_t threads, std::int64_t m, std::int64_t n, std::int64_t k,
+                            std::int64_t compute_size) {
+  return compute_size == 8 ? workspace_bytes<double>(threads, m, n, k)
+                           : workspace_bytes<float>(threads, m, n, k);
+}
+
+template <class A, class B, class C>
+void gemm(const Workers& workers, Matrix<const A> a, Matrix<const B> b, Matrix<C> c, bool accumulate,
+          const A* bias, void* workspace) {
+  multiply(Call<A, B, C>{workers, a, b, c, accumulate, bias, 1}, workspace);
+}
+
+template <class A, class B, class C>
+void gemm_serial(double alpha, Matrix<const A> a, Matrix<const B> b, Matrix<C> c, bool accumulate,
+                 void* workspace) {
+  const auto run = [](void*, Index tasks, void (*body)(void*, Index), void* context) {
+    for (Index task = 0; task < tasks; ++task) body(context, task);
+  };
+  const Workers alone{nullptr, 1, run};
+  multiply(Call<A, B, C>{alone, a, b, c, accumulate, nullptr, static_cast<Compute<A>>(alpha)}, workspace);
+}
+
+#define PRUN_GEMM(A, B, C)                                                                           \
+  template void gemm<A, B, C>(const Workers&, Matrix<const A>, Matrix<const B>, Matrix<C>, bool, const A*, \
+                              void*);                                                                \
+  template void gemm_serial<A, B, C>(double, Matrix<const A>, Matrix<const B>, Matrix<C>, bool, void*);
+
+PRUN_GEMM(double, double, double)
+PRUN_GEMM(float, float, float)
+PRUN_GEMM(float, float, bf16)
+PRUN_GEMM(float, bf16, float)
+PRUN_GEMM(float, bf16, bf16)
+PRUN_GEMM(bf16, float, float)
+PRUN_GEMM(bf16, float, bf16)
+PRUN_GEMM(bf16, bf16, float)
+PRUN_GEMM(bf16, bf16, bf16)
+#undef PRUN_GEMM
+
+}  // namespace prun::cpu::PRUN_ISA

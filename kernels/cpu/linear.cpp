@@ -1,0 +1,99 @@
+// linear and its two gradients: one matrix multiply each, on operands flattened to matrices.
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/gemm.hpp"
+#include "cpu/values.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> linear_kernels();
+
+namespace {
+
+// The last `columns` dimensions of a tensor as columns, those before as rows.
+template <class T>
+Matrix<T> flatten(const Tensor& tensor, int columns) {
+  return row_major(tensor.as<T>(), tensor.outer(columns), tensor.inner(columns));
+}
+
+template <class T>
+void linear(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &weight = args.operands[1], &bias = args.operands[2],
+               &y = args.operands[3];
+  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
+  gemm<T, T, T>(*context.workers, flatten<const T>(x, in), flatten<const T>(weight, in).transposed(),
+                flatten<T>(y, out), false, bias.as<const T>(), args.workspace);
+}
+
+template <class T>
+void linear_input_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &dy = args.operands[0], &weight = args.operands[1], &dx = args.operands[2];
+  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
+  gemm<T, T, T>(*context.workers, flatten<const T>(dy, out), flatten<const T>(weight, in), flatten<T>(dx, in),
+                false, nullptr, args.workspace);
+}
+
+template <class T>
+void linear_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &dy = args.operands[1], &dweight = args.operands[2];
+  const int in = static_cast<int>(args.attrs[0].i), out = dweight.rank - in;
+  gemm<T, T, Compute<T>>(*context.workers, flatten<const T>(dy, out).transposed(), flatten<const T>(x, in),
+                         flatten<Compute<T>>(dweight, in), true, nullptr, args.workspace);
+}
+
+Kernel select_linear(const OpShape& shape) {
+  if (!same_type(shape, {0, 1, 2, 3})) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear<T>; });
+}
+
+Kernel select_input_grad(const OpShape& shape) {
+  if (!same_type(shape, {0, 1, 2})) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear_input_grad<T>; });
+}
+
+Kernel select_weight_grad(const OpShape& shape) {
+  const DType type = shape.operand[0].dtype;
+  if (!same_type(shape, {0, 1}) || shape.operand[2].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_value(type, []<class T>() -> Kernel { return linear_weight_grad<T>; });
+}
+
+// The products' extents, from the weight's dimensions and those of a value [..., in].
+struct Extents {
+  std::int64_t rows = 1, in = 1, out = 1, compute_size;
+};
+
+Extents extents(const OpShape& shape, int weight_operand, int value_operand) {
+  const OperandShape &weight = shape.operand[weight_operand], &value = shape.operand[value_operand];
+  const int in = static_cast<int>(shape.attrs[0].i);
+  Extents e{.compute_size = value.dtype == DType::f64 ? 8 : 4};
+  for (int d = 0; d < value.rank - in; ++d) e.rows *= value.dims[d].extent;
+  for (int d = 0; d < weight.rank; ++d) (d < weight.rank - in ? e.out : e.in) *= weight.dims[d].extent;
+  return e;
+}
+
+std::int64_t linear_workspace(const OpShape& shape, std::int32_t threads) {
+  const Extents e = extents(shape, 1, 0);
+  return gemm_workspace(threads, e.rows, e.out, e.in, e.compute_size);
+}
+
+std::int64_t input_grad_workspace(const OpShape& shape, std::int32_t threads) {
+  const Extents e = extents(shape, 1, 2);
+  return gemm_workspace(threads, e.rows, e.in, e.out, e.compute_size);
+}
+
+std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
+  const Extents e = extents(shape, 2, 0);
+  return gemm_workspace(threads, e.out, e.in, e.rows, e.compute_size);
+}
+
+}  // namespace
+
+std::vector<KernelDef> linear_kernels() {
+  return {{"linear", select_linear, linear_workspace},
+          {"linear_input_grad", select_input_grad, input_grad_workspace},
+          {"linear_weight_grad", select_weight_grad, weight_grad_workspace}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,49 @@
+// zero and copy: bytes of any type. On a queue that only copies there may be no workers.
+#include <cstring>
+#include <vector>
+
+#include "cpu/isa.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+// Calls body(begin, end) on ranges of bytes; one range where waking the workers costs more than they save.
+template <class Body>
+void for_bytes(const KernelContext& context, std::int64_t bytes, const Body& body) {
+  constexpr std::int64_t large = 1 << 20, page = 4096;
+  if (!context.workers || bytes < large)
+    body(0, bytes);
+  else
+    parallel_ranges(*context.workers, bytes, page, body);
+}
+
+std::int64_t bytes_of(const Tensor& x) { return x.elements() * size_of(x.dtype); }
+
+void zero(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& x = args.operands[0];
+  for_bytes(context, bytes_of(x), [&](std::int64_t begin, std::int64_t end) {
+    std::memset(x.as<char>() + begin, 0, static_cast<std::size_t>(end - begin));
+  });
+}
+
+void copy(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &y = args.operands[1];
+  for_bytes(context, bytes_of(x), [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(y.as<char>() + begin, x.as<const char>() + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+Kernel select_zero(const OpShape&) { return zero; }
+
+Kernel select_copy(const OpShape& s) {
+  return s.operand[0].bytes() == s.operand[1].bytes() && s.operand[0].dtype == s.operand[1].dtype ? copy
+                                                                                                  : nullptr;
+}
+
+}  // namespace
+
+std::vector<KernelDef> memory_kernels();
+std::vector<KernelDef> memory_kernels() { return {{"zero", select_zero}, {"copy", select_copy}}; }
+
+}  // namespace prun::cpu::PRUN_ISA

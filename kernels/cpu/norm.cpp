@@ -1,0 +1,223 @@
+// layernorm and rmsnorm over the last dimension, and their gradients.
+#include <cmath>
+#include <vector>
+
+#include "cpu/column_sum.hpp"
+#include "cpu/dispatch.hpp"
+#include "cpu/lanes.hpp"
+#include "cpu/values.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+// Calls body(row, offset of its first element) for every row of x.
+template <class Body>
+void for_rows(const KernelContext& context, const Tensor& x, const Body& body) {
+  const std::int64_t width = x.inner(1);
+  parallel_ranges(*context.workers, x.outer(1), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) body(row, row * width);
+  });
+}
+
+template <class C>
+struct Moments {
+  C mean;
+  C rstd;
+};
+
+// In two passes, so that a large mean does not swallow the variance; the second reads a row from the cache.
+template <class T, class C>
+Moments<C> moments(const T* x, std::int64_t width, C eps) {
+  const C count = static_cast<C>(width);
+  const C mean = lane_sum<C>(width, [=](std::int64_t i) { return load(x[i]); }) / count;
+  const C square = lane_sum<C>(width, [=](std::int64_t i) {
+    const C difference = load(x[i]) - mean;
+    return difference * difference;
+  });
+  return {mean, C(1) / std::sqrt(square / count + eps)};
+}
+
+template <class T>
+void layernorm(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor& x = args.operands[0];
+  const T* gain = args.operands[1].as<const T>();
+  const T* bias = args.operands[2].as<const T>();
+  const C eps = static_cast<C>(args.attrs[0].f);
+  const std::int64_t width = x.inner(1);
+  for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
+    const T* __restrict in = x.as<const T>() + offset;
+    T* __restrict y = args.operands[3].as<T>() + offset;
+    const auto [mean, rstd] = moments(in, width, eps);
+    if (bias) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < width; ++i)
+        store(y[i], (load(in[i]) - mean) * rstd * load(gain[i]) + load(bias[i]));
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < width; ++i) store(y[i], (load(in[i]) - mean) * rstd * load(gain[i]));
+    }
+    args.operands[4].as<C>()[row] = mean;
+    args.operands[5].as<C>()[row] = rstd;
+  });
+}
+
+// With xhat = (x - mean) * rstd and g = dy * gain: dx = rstd * (g - average(g) - xhat * average(g * xhat)).
+template <class T>
+void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor& x = args.operands[1];
+  const T* gain = args.operands[2].as<const T>();
+  const std::int64_t width = x.inner(1);
+  const C count = static_cast<C>(width);
+  for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
+    const T* __restrict dy = args.operands[0].as<const T>() + offset;
+    const T* __restrict in = x.as<const T>() + offset;
+    T* __restrict dx = args.operands[5].as<T>() + offset;
+    const C mean = args.operands[3].as<const C>()[row], rstd = args.operands[4].as<const C>()[row];
+    const C average = lane_sum<C>(width, [=](std::int64_t i) { return load(dy[i]) * load(gain[i]); }) / count;
+    const C slope = lane_sum<C>(width,
+                                [=](std::int64_t i) {
+                                  return load(dy[i]) * load(gain[i]) * ((load(in[i]) - mean) * rstd);
+                                }) /
+                    count;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) {
+      const C xhat = (load(in[i]) - mean) * rstd;
+      store(dx[i], rstd * ((load(dy[i]) * load(gain[i]) - average) - xhat * slope));
+    }
+  });
+}
+
+template <class T, class Sum>
+void layernorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor &dy = args.operands[0], &x = args.operands[1];
+  const C* mean = args.operands[2].as<const C>();
+  const C* rstd = args.operands[3].as<const C>();
+  const RowGroups shape = RowGroups::of(dy, dy.inner(1));
+  const auto add_row = [&](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {
+    const T* __restrict d = dy.as<const T>() + row * shape.width + column;
+    const T* __restrict in = x.as<const T>() + row * shape.width + column;
+    Sum* __restrict dgain = tile[0], * __restrict dbias = tile[1];
+    const Sum row_mean = mean[row], row_rstd = rstd[row];
+#pragma omp simd
+    for (std::int64_t c = 0; c < n; ++c) {
+      const Sum slope = load(d[c]);
+      dgain[c] += slope * ((load(in[c]) - row_mean) * row_rstd);
+      dbias[c] += slope;
+    }
+  };
+  add_column_sums<Sum, 2>(*context.workers, shape, {args.operands[4].as<Sum>(), args.operands[5].as<Sum>()},
+                          add_row);
+}
+
+template <class T>
+void rmsnorm(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor& x = args.operands[0];
+  const T* gain = args.operands[1].as<const T>();
+  const C eps = static_cast<C>(args.attrs[0].f);
+  const std::int64_t width = x.inner(1);
+  for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
+    const T* __restrict in = x.as<const T>() + offset;
+    T* __restrict y = args.operands[2].as<T>() + offset;
+    const C square = lane_sum<C>(width, [=](std::int64_t i) { return load(in[i]) * load(in[i]); });
+    const C rstd = C(1) / std::sqrt(square / static_cast<C>(width) + eps);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) store(y[i], load(in[i]) * rstd * load(gain[i]));
+    args.operands[3].as<C>()[row] = rstd;
+  });
+}
+
+// With xhat = x * rstd and g = dy * gain: dx = rstd * (g - xhat * average(g * xhat)).
+template <class T>
+void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor& x = args.operands[1];
+  const T* gain = args.operands[2].as<const T>();
+  const std::int64_t width = x.inner(1);
+  for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
+    const T* __restrict dy = args.operands[0].as<const T>() + offset;
+    const T* __restrict in = x.as<const T>() + offset;
+    T* __restrict dx = args.operands[4].as<T>() + offset;
+    const C rstd = args.operands[3].as<const C>()[row];
+    const C product = lane_sum<C>(
+        width, [=](std::int64_t i) { return load(dy[i]) * load(gain[i]) * (load(in[i]) * rstd); });
+    const C slope = product / static_cast<C>(width);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i)
+      store(dx[i], rstd * (load(dy[i]) * load(gain[i]) - load(in[i]) * rstd * slope));
+  });
+}
+
+template <class T, class Sum>
+void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &dy = args.operands[0], &x = args.operands[1];
+  const auto* rstd = args.operands[2].as<const Compute<T>>();
+  const RowGroups shape = RowGroups::of(dy, dy.inner(1));
+  const auto add_row = [&](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {
+    const T* __restrict d = dy.as<const T>() + row * shape.width + column;
+    const T* __restrict in = x.as<const T>() + row * shape.width + column;
+    Sum* __restrict dgain = tile[0];
+    const Sum row_rstd = rstd[row];
+#pragma omp simd
+    for (std::int64_t c = 0; c < n; ++c)
+      dgain[c] += static_cast<Sum>(load(d[c])) * (static_cast<Sum>(load(in[c])) * row_rstd);
+  };
+  add_column_sums<Sum, 1>(*context.workers, shape, {args.operands[3].as<Sum>()}, add_row);
+}
+
+bool statistics_fit(const OpShape& s, int values, std::initializer_list<int> statistics) {
+  for (int i : statistics)
+    if (s.operand[i].dtype != OpShape::statistics(s.operand[values].dtype)) return false;
+  return true;
+}
+
+Kernel select_layernorm(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3}) || !statistics_fit(s, 0, {4, 5})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm<T>; });
+}
+
+Kernel select_layernorm_input_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 5}) || !statistics_fit(s, 0, {3, 4})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm_input_grad<T>; });
+}
+
+Kernel select_layernorm_weight_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1}) || !statistics_fit(s, 0, {2, 3})) return nullptr;
+  const OperandShape &dgain = s.operand[4], &dbias = s.operand[5];
+  if (dgain.present && !same_type(s, {4, 5})) return nullptr;
+  return choose_accumulation(s.operand[0].dtype, (dgain.present ? dgain : dbias).dtype,
+                             []<class T, class Sum>() -> Kernel { return layernorm_weight_grad<T, Sum>; });
+}
+
+Kernel select_rmsnorm(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2}) || !statistics_fit(s, 0, {3})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm<T>; });
+}
+
+Kernel select_rmsnorm_input_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 4}) || !statistics_fit(s, 0, {3})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm_input_grad<T>; });
+}
+
+Kernel select_rmsnorm_weight_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1}) || !statistics_fit(s, 0, {2})) return nullptr;
+  return choose_accumulation(s.operand[0].dtype, s.operand[3].dtype,
+                             []<class T, class Sum>() -> Kernel { return rmsnorm_weight_grad<T, Sum>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> norm_kernels();
+std::vector<KernelDef> norm_kernels() {
+  return {{"layernorm", select_layernorm},
+          {"layernorm_input_grad", select_layernorm_input_grad},
+          {"layernorm_weight_grad", select_layernorm_weight_grad},
+          {"rmsnorm", select_rmsnorm},
+          {"rmsnorm_input_grad", select_rmsnorm_input_grad},
+          {"rmsnorm_weight_grad", select_rmsnorm_weight_grad}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

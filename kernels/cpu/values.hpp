@@ -1,0 +1,29 @@
+// Stored values and the type they are computed in.
+#pragma once
+
+#include <type_traits>
+
+#include "cpu/isa.hpp"
+#include "prun/types.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+// double for double, otherwise float.
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class T>
+Compute<T> load(const T& from) {
+  return static_cast<Compute<T>>(from);
+}
+
+// Rounds to T. bf16 is written by its bits: assigning the struct would keep GCC from vectorising a loop.
+template <class T, class Value>
+void store(T& to, Value value) {
+  if constexpr (std::is_same_v<T, bf16>)
+    to.bits = bf16(static_cast<float>(value)).bits;
+  else
+    to = static_cast<T>(value);
+}
+
+}  // namespace prun::cpu::PRUN_ISA

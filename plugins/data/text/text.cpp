@@ -1,0 +1,10 @@
+// The plugin `data.text`: trains on the bytes of a file or of the text files of a folder.
+#include "prun/plugin.hpp"
+#include "text_data.hpp"
+
+PRUN_PLUGIN(
+    data, prun::text::TextData, "text", "0.1.0", "Bytes of text files as tokens (vocabulary 256)", "",
+    "path | string | required | | A text file, or a folder searched for text files\n"
+    "extensions | strings | [] | | File name endings to take; none: every file that looks like text\n"
+    "exclude | strings | [\".git\", \"build\", \"runs\"] | | Names of files and folders to leave out\n"
+    "max_bytes | int | 268435456 | 1.. | Most bytes of text to load, an error beyond\n");

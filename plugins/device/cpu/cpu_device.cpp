@@ -1,0 +1,138 @@
+// The device `cpu`: this process's memory and cores.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cores.hpp"
+#include "host_memory.hpp"
+#include "isa.hpp"
+#include "prun/plugin.hpp"
+#include "queue.hpp"
+
+namespace prun::cpu {
+namespace {
+
+std::string describe(std::int32_t threads, Isa isa) {
+  return "cpu: " + std::to_string(threads) + (threads == 1 ? " thread, " : " threads, ") + name_of(isa);
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const Options& options)
+      : isa_(choose_isa(options.text("isa"))),
+        cores_(usable_cores()),
+        threads_(static_cast<std::int32_t>(options.integer("threads"))),
+        pin_(options.flag("pin")),
+        spin_(options.integer("spin_us")),
+        peak_flops_(options.number("peak_gflops") * 1e9),
+        memory_bytes_(memory_limit()) {
+    if (threads_ == 0) threads_ = static_cast<std::int32_t>(cores_.size());
+    name_ = describe(threads_, isa_);
+    for (const KernelDef& def : kernels_of(isa_))
+      PRUN_CHECK(kernels_.emplace(def.op, def).second, "two kernels for op ", def.op, " on ", name_of(isa_));
+  }
+
+  DeviceInfo info() override {
+    DeviceInfo info;
+    info.name = name_;
+    info.kind = "cpu";
+    info.threads = threads_;
+    info.memory_bytes = memory_bytes_;
+    info.peak_flops = peak_flops_;
+    info.host_memory = true;
+    return info;
+  }
+
+  void* allocate(std::int64_t bytes) override {
+    const std::int64_t before = allocated_.load();
+    // Beyond this the system would not refuse but end the process.
+    if (bytes > memory_bytes_ - before)
+      throw_error(
+          ErrorCode::unsupported, "device cpu: ", bytes, " bytes do not fit: ", before, " of ", memory_bytes_,
+          " are in use; use a smaller model or batch, a machine with more memory, or raise the memory limit "
+          "of this process's control group");
+    void* memory = map_memory(bytes);
+    allocated_ += bytes;
+    return memory;
+  }
+
+  void release(void* memory, std::int64_t bytes) override {
+    unmap_memory(memory, bytes);
+    allocated_ -= bytes;
+  }
+
+  void upload(void* device, const void* host, std::int64_t bytes) override { copy(device, host, bytes); }
+  void download(void* host, const void* device, std::int64_t bytes) override { copy(host, device, bytes); }
+
+  const KernelDef* kernel(std::string_view op) override {
+    const auto found = kernels_.find(op);
+    return found == kernels_.end() ? nullptr : &found->second;
+  }
+
+  Queue create_queue(std::string_view name, bool workers) override {
+    const std::int32_t threads = workers ? threads_ : 1;
+    queues_.push_back(std::make_unique<CpuQueue>(name, threads, choose_cores(workers), spin_));
+    return queues_.back().get();
+  }
+
+  void destroy_queue(Queue queue) override {
+    const auto same = [queue](const std::unique_ptr<CpuQueue>& owned) { return owned.get() == queue; };
+    PRUN_CHECK(std::erase_if(queues_, same) == 1, "a queue that this device does not have");
+  }
+
+  void attach(Queue queue) override { of(queue).attach(); }
+  void launch(Queue queue, const Launch* launches, std::int64_t count) override {
+    of(queue).launch({launches, static_cast<std::size_t>(count)});
+  }
+  void signal(Queue queue, std::uint64_t ticket) override { of(queue).signal(ticket); }
+  void wait(Queue queue, Queue other, std::uint64_t ticket) override { of(queue).wait(of(other), ticket); }
+  void host_wait(Queue queue, std::uint64_t ticket) override { of(queue).await(ticket); }
+
+ private:
+  static CpuQueue& of(Queue queue) { return *static_cast<CpuQueue*>(queue); }
+
+  static void copy(void* to, const void* from, std::int64_t bytes) {
+    PRUN_CHECK(bytes >= 0, bytes, " bytes");
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+
+  // A core for each thread, none of which another queue is pinned to; if there are too few, all cores.
+  Binding choose_cores(bool workers) const {
+    if (!pin_ || !workers) return {cores_, false};
+    std::vector<int> free = cores_;
+    for (const auto& queue : queues_)
+      if (queue->binding().pinned)
+        for (int core : queue->binding().cores) std::erase(free, core);
+    const auto threads = static_cast<std::size_t>(threads_);
+    if (free.size() < threads) return {cores_, false};
+    free.resize(threads);
+    return {free, true};
+  }
+
+  Isa isa_;
+  std::vector<int> cores_;
+  std::int32_t threads_;
+  bool pin_;
+  std::chrono::microseconds spin_;
+  double peak_flops_;
+  std::int64_t memory_bytes_;
+  std::atomic<std::int64_t> allocated_ = 0;
+  std::string name_;
+  std::unordered_map<std::string_view, KernelDef> kernels_;  // keys are KernelDef::op
+  std::vector<std::unique_ptr<CpuQueue>> queues_;
+};
+
+}  // namespace
+}  // namespace prun::cpu
+
+PRUN_PLUGIN(device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine", "",
+            "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use\n"
+            "pin | bool | true | | Keep each thread on a core of its own, if there are enough cores\n"
+            "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
+            "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
+            "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n");

@@ -1,0 +1,156 @@
+// Huge pages have to be asked for before the first touch, so memory is mapped first and populated after.
+#include "host_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "prun/error.hpp"
+
+namespace prun::cpu {
+namespace {
+
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
+
+std::size_t mapped_size(std::int64_t bytes) {
+  return round_up(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), page_size());
+}
+
+[[noreturn]] void refuse(std::size_t size, int error) {
+  throw_error(ErrorCode::unsupported, "device cpu: the system does not grant ", size, " bytes of memory (",
+              std::strerror(error), "); use a smaller model or batch, or a machine with more memory");
+}
+
+// Owns a mapping until it is handed out.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t size) : size_(size) {
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) refuse(size, errno);
+    start_ = static_cast<char*>(memory);
+  }
+  ~Mapping() {
+    if (start_) munmap(start_, size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  char* start() const { return start_; }
+  std::size_t size() const { return size_; }
+  char* hand_out() { return std::exchange(start_, nullptr); }
+  // Keeps `size` bytes that begin at a multiple of `alignment`, gives the rest back.
+  void trim(std::size_t alignment, std::size_t size) {
+    const std::size_t before = round_up(address(), alignment) - address();
+    const std::size_t after = size_ - before - size;
+    if (after && munmap(start_ + before + size, after) != 0) refuse(size, errno);
+    size_ -= after;
+    if (before && munmap(start_, before) != 0) refuse(size, errno);
+    start_ += before;
+    size_ -= before;
+  }
+
+ private:
+  std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(start_); }
+  char* start_ = nullptr;
+  std::size_t size_;
+};
+
+void populate(char* start, std::size_t size) {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(start, size, MADV_POPULATE_WRITE) == 0) return;
+  if (errno != EINVAL) refuse(size, errno);
+#endif
+  // A kernel before 5.14.
+  for (std::size_t at = 0; at < size; at += page_size()) *static_cast<volatile char*>(start + at) = 0;
+}
+
+// "max" and a missing or unreadable file are no limit.
+std::int64_t limit_in(const std::filesystem::path& file) {
+  std::int64_t limit = 0;
+  return std::ifstream(file) >> limit ? limit : std::numeric_limits<std::int64_t>::max();
+}
+
+// A group is bound by its own limit and by those of all groups above it. Inside a container the group's own
+// path may be out of sight; the top of what is mounted is then the container's group.
+std::int64_t limit_of_group(const std::filesystem::path& mount, std::string_view group, const char* file) {
+  std::filesystem::path path = std::filesystem::path(group).relative_path();
+  std::int64_t limit = limit_in(mount / file);
+  for (; !path.empty(); path = path.parent_path()) limit = std::min(limit, limit_in(mount / path / file));
+  return limit;
+}
+
+// Whether "cpu,memory" names the memory controller.
+bool names_memory(std::string_view controllers) {
+  while (!controllers.empty()) {
+    const std::size_t end = std::min(controllers.find(','), controllers.size());
+    if (controllers.substr(0, end) == "memory") return true;
+    controllers.remove_prefix(std::min(end + 1, controllers.size()));
+  }
+  return false;
+}
+
+// Lines are "0::/path" in the unified hierarchy and "4:cpu,memory:/path" in the older one.
+std::int64_t control_group_limit(const std::filesystem::path& root) {
+  const std::filesystem::path mount = root / "sys/fs/cgroup";
+  std::ifstream groups(root / "proc/self/cgroup");
+  std::int64_t limit = std::numeric_limits<std::int64_t>::max();
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string_view text = line, controllers = text.substr(first + 1, second - first - 1);
+    const std::string_view group = text.substr(second + 1);
+    if (controllers.empty()) limit = std::min(limit, limit_of_group(mount, group, "memory.max"));
+    if (names_memory(controllers))
+      limit = std::min(limit, limit_of_group(mount / "memory", group, "memory.limit_in_bytes"));
+  }
+  return limit;
+}
+
+std::int64_t machine_memory(const std::filesystem::path& root) {
+  const std::filesystem::path file = root / "proc/meminfo";
+  std::ifstream lines(file);
+  std::string key;
+  std::int64_t kibibytes = 0;
+  if (!(lines >> key >> kibibytes) || key != "MemTotal:")
+    throw_error(
+        ErrorCode::unsupported, file.string(),
+        ": does not begin with MemTotal, so the memory of this machine is not known; mount proc there");
+  return kibibytes * 1024;
+}
+
+}  // namespace
+
+void* map_memory(std::int64_t bytes) {
+  PRUN_CHECK(bytes >= 0, bytes, " bytes");
+  const std::size_t size = mapped_size(bytes);
+  const bool large = size >= huge_page;
+  Mapping mapping(large ? size + huge_page : size);
+  if (large) {
+    mapping.trim(huge_page, size);
+    madvise(mapping.start(), size, MADV_HUGEPAGE);  // a wish: without it the pages are small
+  }
+  populate(mapping.start(), size);
+  return mapping.hand_out();
+}
+
+void unmap_memory(void* memory, std::int64_t bytes) {
+  PRUN_CHECK(munmap(memory, mapped_size(bytes)) == 0, "memory of ", bytes, " bytes: ", std::strerror(errno));
+}
+
+std::int64_t memory_limit(const std::filesystem::path& root) {
+  return std::min(machine_memory(root), control_group_limit(root));
+}
+
+}  // namespace prun::cpu

@@ -1,0 +1,102 @@
+// Each kernel build has a list of its own; what a build may assume is what machine_has() asks for.
+#include "isa.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace prun::cpu {
+
+namespace generic {
+std::vector<KernelDef> all_kernels();
+}
+#if defined(__x86_64__)
+namespace avx2 {
+std::vector<KernelDef> all_kernels();
+}
+namespace avx512 {
+std::vector<KernelDef> all_kernels();
+}
+#endif
+
+const char* name_of(Isa isa) {
+  switch (isa) {
+    case Isa::generic: return "generic";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
+  }
+  return "?";
+}
+
+#if defined(__x86_64__)
+
+namespace {
+
+// Features that not every compiler's __builtin_cpu_supports knows. Their registers are those of AVX, so the
+// system's part is covered by asking for that.
+bool has_haswell_extras() {
+  constexpr unsigned features = 1, extended_features = 0x80000001u;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid(features, &eax, &ebx, &ecx, &edx) || !(ecx & bit_F16C) || !(ecx & bit_MOVBE)) return false;
+  return __get_cpuid(extended_features, &eax, &ebx, &ecx, &edx) && (ecx & bit_LZCNT);
+}
+
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("bmi2") && has_haswell_extras();
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512cd");
+}
+
+}  // namespace
+
+bool machine_has(Isa isa) {
+  switch (isa) {
+    case Isa::generic: return true;
+    case Isa::avx2: return has_avx2();
+    case Isa::avx512: return has_avx512();
+  }
+  return false;
+}
+
+std::vector<KernelDef> kernels_of(Isa isa) {
+  switch (isa) {
+    case Isa::generic: return generic::all_kernels();
+    case Isa::avx2: return avx2::all_kernels();
+    case Isa::avx512: return avx512::all_kernels();
+  }
+  throw_error(ErrorCode::internal, "no CPU kernels are built for instruction set ", static_cast<int>(isa));
+}
+
+#else
+
+bool machine_has(Isa isa) { return isa == Isa::generic; }
+
+std::vector<KernelDef> kernels_of(Isa isa) {
+  PRUN_CHECK(isa == Isa::generic, "no CPU kernels are built here for ", name_of(isa));
+  return generic::all_kernels();
+}
+
+#endif
+
+Isa choose_isa(std::string_view wanted) {
+  Isa best = Isa::generic;
+  for (Isa isa : {Isa::generic, Isa::avx2, Isa::avx512}) {
+    if (machine_has(isa)) best = isa;
+    if (wanted != name_of(isa)) continue;
+    if (!machine_has(isa))
+      throw_error(ErrorCode::unsupported, "device cpu: isa = \"", wanted, "\", but this machine has only ",
+                  name_of(best), "; set isa = \"auto\"");
+    return isa;
+  }
+  if (wanted != "auto")
+    throw_error(ErrorCode::bad_input, "device cpu: isa = \"", wanted,
+                "\" is none of auto, generic, avx2, avx512; choose one of them");
+  return best;
+}
+
+}  // namespace prun::cpu

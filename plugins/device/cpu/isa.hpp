@@ -1,0 +1,24 @@
+// The instruction sets the CPU kernels are built for, and the choice between them at run time.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "prun/kernel.hpp"
+
+namespace prun::cpu {
+
+enum class Isa : std::uint8_t { generic, avx2, avx512 };
+
+const char* name_of(Isa isa);
+
+bool machine_has(Isa isa);
+
+// `wanted` is the name of one, or "auto" for the best this machine has. Throws unsupported when it lacks it.
+Isa choose_isa(std::string_view wanted);
+
+// `isa` is one this machine's architecture has a build for.
+std::vector<KernelDef> kernels_of(Isa isa);
+
+}  // namespace prun::cpu

@@ -1,0 +1,7 @@
+// The plugin `observer.console`: a run's facts, steps and events on standard output.
+#include "console_observer.hpp"
+#include "prun/plugin.hpp"
+
+PRUN_PLUGIN(observer, prun::console::ConsoleObserver, "console", "0.1.0",
+            "One line a step on standard output", "",
+            "every | int | 1 | 1.. | Steps from one line to the next; the first and the last always show\n");

@@ -1,0 +1,145 @@
+// Composes the lines and decides when they appear.
+#include "console_observer.hpp"
+
+#include "console_format.hpp"
+
+namespace prun::console {
+
+namespace {
+
+constexpr double seconds_between_bars = 0.1;
+
+std::string padded(std::string label) {
+  label.resize(10, ' ');
+  return label;
+}
+
+const char* label_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::note: return "note: ";
+    case EventKind::warning: return "warning: ";
+    case EventKind::saved: return "saved: ";
+    case EventKind::stopped: return "stopped: ";
+    case EventKind::failed: return "failed: ";
+  }
+  return "";
+}
+
+Colour colour_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::note: return Colour::none;
+    case EventKind::warning:
+    case EventKind::stopped: return Colour::yellow;
+    case EventKind::saved: return Colour::green;
+    case EventKind::failed: return Colour::red;
+  }
+  return Colour::none;
+}
+
+std::string with_folder(const RunInfo& info) {
+  const std::string folder = first_line(info.folder.view());
+  return first_line(info.name.view()) + (folder.empty() ? "" : " (" + folder + ")");
+}
+
+}  // namespace
+
+ConsoleObserver::ConsoleObserver(const Options& options)
+    : ConsoleObserver(options.integer("every"), screen_settings(1)) {}
+
+ConsoleObserver::ConsoleObserver(std::int64_t every, const ScreenSettings& settings)
+    : every_(every), screen_(settings) {
+  PRUN_CHECK(every_ >= 1, "every = ", every_);
+}
+
+void ConsoleObserver::start(const RunInfo& info) {
+  steps_ = info.steps;
+  tokens_per_step_ = static_cast<double>(info.tokens_per_step);
+  flops_per_token_ = info.flops_per_token;
+  peak_flops_ = info.peak_flops;
+  header(info);
+}
+
+void ConsoleObserver::header(const RunInfo& info) {
+  const auto fact = [this](const char* label, const std::string& value) {
+    screen_.line(padded(label) + value);
+  };
+  fact("run", with_folder(info));
+  fact("recipe", first_line(info.recipe.view()));
+  fact("device", first_line(info.device.view()));
+  fact("model", scaled(static_cast<double>(info.parameters)) + " parameters (" +
+                    std::to_string(info.parameters) + ")");
+  fact("steps", std::to_string(info.first_step) + " to " + std::to_string(info.steps) + ", " +
+                    std::to_string(info.tokens_per_step) + " tokens each");
+  fact("plan", bytes_text(info.plan_bytes) + " (" + std::to_string(info.plan_bytes) + " bytes)");
+  if (has_mfu())
+    fact("mfu", "6 N + 6 layers heads head_dim seq per token, causal; of a peak of " +
+                    scaled(peak_flops_ / 1e12) + " TFLOP/s");
+}
+
+void ConsoleObserver::step(const StepInfo& info) {
+  times_.add(info.seconds);
+  if (seen_++ == 0) first_loss_ = info.loss;
+  last_ = info;
+  last_shown_ = due(info);
+  if (last_shown_)
+    show(info);
+  else if (info.elapsed - drawn_at_ >= seconds_between_bars)
+    draw_bar();
+}
+
+bool ConsoleObserver::due(const StepInfo& info) const {
+  return seen_ == 1 || info.step == steps_ || info.step % every_ == 0 || !info.kept;
+}
+
+void ConsoleObserver::show(const StepInfo& info) {
+  screen_.line(line_of(info), info.kept ? Colour::none : Colour::yellow);
+  draw_bar();
+}
+
+void ConsoleObserver::draw_bar() {
+  if (!screen_.terminal() || !last_ || steps_ <= 0) return;
+  const double share = static_cast<double>(last_->step) / static_cast<double>(steps_);
+  screen_.bar(progress_bar(share, eta(), screen_.columns()));
+  drawn_at_ = last_->elapsed;
+}
+
+std::string ConsoleObserver::line_of(const StepInfo& info) const {
+  std::string line = "step " + std::to_string(info.step) + "/" + std::to_string(steps_) + " | loss " +
+                     fixed(info.loss, 4) + " | grad " + gradient_norm(info.grad_norm) + " | lr " +
+                     scientific(info.lr);
+  if (info.seconds > 0) {
+    const double rate = tokens_per_step_ / info.seconds;
+    line += " | " + scaled(rate) + " tok/s";
+    if (has_mfu()) line += " | mfu " + fixed(100 * rate * flops_per_token_ / peak_flops_, 1) + "%";
+    line += " | " + step_time(info.seconds);
+  }
+  return line + " | eta " + eta() + (info.kept ? "" : " | update skipped");
+}
+
+std::string ConsoleObserver::eta() const {
+  if (times_.empty() || !last_) return "?";
+  return duration(times_.recent_median() * static_cast<double>(steps_ - last_->step));
+}
+
+void ConsoleObserver::event(EventKind kind, std::string_view message) {
+  if (kind == EventKind::stopped) outcome_ = "stopped";
+  if (kind == EventKind::failed) outcome_ = "failed";
+  screen_.line(label_of(kind) + printable(message, "  "), colour_of(kind));
+  if (outcome_ == "done") draw_bar();
+}
+
+void ConsoleObserver::finish() {
+  screen_.remove_bar();
+  if (!last_) {
+    screen_.line(outcome_ + ": no step ran");
+    return;
+  }
+  if (!last_shown_) screen_.line(line_of(*last_));
+  std::string summary = outcome_ + ": " + std::to_string(seen_) + (seen_ == 1 ? " step in " : " steps in ") +
+                        duration(last_->elapsed) + " | loss " + fixed(first_loss_, 4) + " to " +
+                        fixed(last_->loss, 4);
+  if (!times_.empty()) summary += " | " + scaled(tokens_per_step_ / times_.median()) + " tok/s median";
+  screen_.line(summary);
+}
+
+}  // namespace prun::console

@@ -1,0 +1,49 @@
+// A run for a person to watch: facts first, a line a step, a summary last.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "prun/observer.hpp"
+#include "screen.hpp"
+#include "step_times.hpp"
+
+namespace prun::console {
+
+class ConsoleObserver final : public Observer {
+ public:
+  explicit ConsoleObserver(const Options& options);
+  ConsoleObserver(std::int64_t every, const ScreenSettings& settings);
+
+  void start(const RunInfo& info) override;
+  // A line for the first and the last step, for every `every`-th, and for each whose update was skipped.
+  void step(const StepInfo& info) override;
+  void event(EventKind kind, std::string_view message) override;
+  void finish() override;
+
+ private:
+  void header(const RunInfo& info);
+  bool due(const StepInfo& info) const;
+  void show(const StepInfo& info);
+  void draw_bar();
+  std::string line_of(const StepInfo& info) const;
+  std::string eta() const;
+  bool has_mfu() const { return flops_per_token_ > 0 && peak_flops_ > 0; }
+
+  std::int64_t every_;
+  Screen screen_;
+  StepTimes times_;
+  std::int64_t steps_ = 0;
+  double tokens_per_step_ = 0;
+  double flops_per_token_ = 0;
+  double peak_flops_ = 0;
+  std::int64_t seen_ = 0;
+  double first_loss_ = 0;
+  std::optional<StepInfo> last_;
+  bool last_shown_ = false;
+  double drawn_at_ = 0;  // StepInfo::elapsed when the bar was last drawn
+  std::string outcome_ = "done";
+};
+
+}  // namespace prun::console

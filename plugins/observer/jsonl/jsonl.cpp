@@ -1,0 +1,8 @@
+// The plugin `observer.jsonl`: a run as JSON lines in a file.
+#include "jsonl_observer.hpp"
+#include "prun/plugin.hpp"
+
+PRUN_PLUGIN(
+    observer, prun::jsonl::JsonlObserver, "jsonl", "0.1.0", "One JSON object a line in a file", "",
+    "path | string | | | File to append to; empty: log.jsonl in the run's folder\n"
+    "flush_seconds | float | 5 | 0..3600 | Longest time between two flushes to disk while steps run\n");

@@ -1,0 +1,93 @@
+// One record for each call.
+#include "jsonl_observer.hpp"
+
+#include "json_object.hpp"
+
+namespace prun::jsonl {
+
+namespace {
+
+JsonObject record(const char* type) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  JsonObject object;
+  object.text("type", type).number("time", static_cast<double>(milliseconds) / 1000);
+  return object;
+}
+
+const char* name_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::note: return "note";
+    case EventKind::warning: return "warning";
+    case EventKind::saved: return "saved";
+    case EventKind::stopped: return "stopped";
+    case EventKind::failed: return "failed";
+  }
+  return "?";
+}
+
+std::string path_in(std::string_view folder) {
+  if (folder.empty())
+    throw_error(ErrorCode::storage,
+                "the run has no folder to hold log.jsonl; set path of the jsonl observer");
+  return std::string(folder) + "/log.jsonl";
+}
+
+}  // namespace
+
+JsonlObserver::JsonlObserver(const Options& options)
+    : path_(options.text("path")), flush_interval_(options.number("flush_seconds")) {}
+
+LogFile& JsonlObserver::file() {
+  PRUN_CHECK(file_, "a record before the start of the run");
+  return *file_;
+}
+
+void JsonlObserver::flush() {
+  file().flush();
+  flushed_at_ = Clock::now();
+}
+
+void JsonlObserver::start(const RunInfo& info) {
+  file_.emplace(path_.empty() ? path_in(info.folder.view()) : path_);
+  file_->append(record("start")
+                    .text("name", info.name.view())
+                    .text("folder", info.folder.view())
+                    .text("recipe", info.recipe.view())
+                    .text("device", info.device.view())
+                    .integer("steps", info.steps)
+                    .integer("first_step", info.first_step)
+                    .integer("parameters", info.parameters)
+                    .integer("tokens_per_step", info.tokens_per_step)
+                    .number("flops_per_token", info.flops_per_token)
+                    .number("peak_flops", info.peak_flops)
+                    .integer("plan_bytes", info.plan_bytes)
+                    .str());
+  flush();
+}
+
+void JsonlObserver::step(const StepInfo& info) {
+  file().append(record("step")
+                    .integer("step", info.step)
+                    .number("loss", info.loss)
+                    .number("grad_norm", info.grad_norm)
+                    .number("lr", info.lr)
+                    .flag("kept", info.kept)
+                    .integer("targets", info.targets)
+                    .number("seconds", info.seconds)
+                    .number("elapsed", info.elapsed)
+                    .str());
+  if (Clock::now() - flushed_at_ >= flush_interval_) flush();
+}
+
+void JsonlObserver::event(EventKind kind, std::string_view message) {
+  file().append(record("event").text("kind", name_of(kind)).text("message", message).str());
+  flush();
+}
+
+void JsonlObserver::finish() {
+  file().append(record("finish").str());
+  flush();
+}
+
+}  // namespace prun::jsonl

@@ -1,0 +1,78 @@
+// O_APPEND, write, fdatasync.
+#include "log_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "prun/error.hpp"
+
+namespace prun::jsonl {
+
+namespace {
+
+void make_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error)
+    throw_error(ErrorCode::storage, path, ": its folder cannot be made (", error.message(),
+                "); give the log another path");
+}
+
+int open_to_append(const std::string& path) {
+  make_folder_of(path);
+  return ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+}
+
+}  // namespace
+
+LogFile::LogFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {
+  if (descriptor_ < 0) fail("opened");
+}
+
+LogFile::LogFile(std::string path) : LogFile(path, open_to_append(path)) {
+  within_line_ = ends_within_line();
+}
+
+LogFile::~LogFile() { ::close(descriptor_); }
+
+void LogFile::append(std::string_view line) {
+  const std::string whole = (within_line_ ? "\n" : "") + std::string(line) + "\n";
+  std::string_view left = whole;
+  while (!left.empty()) {
+    const ssize_t written = ::write(descriptor_, left.data(), left.size());
+    if (written < 0 && errno != EINTR) fail("written");
+    if (written <= 0) continue;
+    left.remove_prefix(static_cast<std::size_t>(written));
+    within_line_ = !left.empty();
+  }
+}
+
+void LogFile::flush() {
+  // Pipes and the like have nothing to sync and say EINVAL.
+  if (::fdatasync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("flushed");
+}
+
+void LogFile::fail(const char* action) const {
+  const int error = errno;
+  throw_error(ErrorCode::storage, path_, ": the log cannot be ", action, " (", std::strerror(error),
+              "); free space there or give the log another path");
+}
+
+bool LogFile::ends_within_line() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) fail("examined");
+  if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return false;
+  char last = '\n';
+  if (::pread(descriptor_, &last, 1, facts.st_size - 1) != 1) fail("read");
+  return last != '\n';
+}
+
+}  // namespace prun::jsonl

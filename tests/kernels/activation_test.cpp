@@ -1,0 +1,130 @@
+// gelu, swiglu and their gradients against the formulas in double.
+#include <limits>
+#include <numbers>
+
+#include "tests/support/kernel_harness.hpp"
+
+PRUN_TEST_KERNELS(activation_kernels)
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Extents = std::vector<std::int64_t>;
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
+constexpr double slope = 0.79788456080286535588;  // sqrt(2 / pi)
+
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(slope * (x + 0.044715 * x * x * x))); }
+double gelu_derivative(double x) {
+  const double t = std::tanh(slope * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope * (1 + 3 * 0.044715 * x * x);
+}
+double silu(double x) { return x / (1 + std::exp(-x)); }
+double silu_derivative(double x) {
+  const double s = 1 / (1 + std::exp(-x));
+  return s * (1 + x * (1 - s));
+}
+
+template <class Body>
+void for_cases(const std::vector<Extents>& shapes, Body body) {
+  for (const InstructionSet& set : all_kernels())
+    for (DType type : types)
+      for (const Extents& dims : shapes) {
+        SCOPED_TRACE(std::string(set.name) + " " + name_of(type) + " width " + std::to_string(dims.back()));
+        body(set, type, dims);
+      }
+}
+
+TEST(Gelu, MatchesTheFormula) {
+  for_cases({{1}, {3, 5, 7}, {2, 3, 64}, {3, 41, 101}},
+            [](const InstructionSet& set, DType type, Extents dims) {
+              const Call call{"gelu", {random_value(type, dims, 1, 8), Value(type, dims)}};
+              const Value& x = call.operands[0];
+              std::vector<double> y(x.size());
+              for (std::size_t i = 0; i < y.size(); ++i) y[i] = gelu(x[i]);
+              expect_close(run(set, call)[1], y, tolerance(type), "y");
+              expect_batch_free(set, call, {0, 1});
+            });
+}
+
+TEST(Gelu, GradientMatchesTheFormula) {
+  for_cases(
+      {{1}, {3, 5, 7}, {2, 3, 64}, {3, 41, 101}}, [](const InstructionSet& set, DType type, Extents dims) {
+        const Call call{"gelu_grad",
+                        {random_value(type, dims, 2), random_value(type, dims, 1, 8), Value(type, dims)}};
+        const Value &dy = call.operands[0], &x = call.operands[1];
+        std::vector<double> dx(x.size());
+        for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[i] * gelu_derivative(x[i]);
+        expect_close(run(set, call)[2], dx, tolerance(type), "dx");
+        expect_batch_free(set, call, {0, 1, 2});
+      });
+}
+
+TEST(Gelu, FarOutIsTheIdentityOrZeroAndNaNStays) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const InstructionSet& set : all_kernels())
+    for (DType type : types) {
+      const Value y = run(set, {"gelu", {Value(type, {4}, {64, -64, nan, 0}), Value(type, {4})}})[1];
+      EXPECT_EQ(y[0], 64);
+      EXPECT_NEAR(y[1], 0, 1e-30);
+      EXPECT_TRUE(std::isnan(y[2]));
+      EXPECT_EQ(y[3], 0);
+    }
+}
+
+TEST(SwiGlu, MatchesTheFormula) {
+  for_cases({{2, 2, 1}, {3, 5, 2, 7}, {2, 3, 2, 64}, {2, 3, 2, 131}},
+            [](const InstructionSet& set, DType type, Extents dims) {
+              Extents out = dims;
+              out.erase(out.end() - 2);
+              const Call call{"swiglu", {random_value(type, dims, 1, 8), Value(type, out)}};
+              const Value& x = call.operands[0];
+              const auto width = static_cast<std::size_t>(dims.back());
+              std::vector<double> y(x.size() / 2);
+              for (std::size_t i = 0; i < y.size(); ++i) {
+                const std::size_t gate = i / width * 2 * width + i % width;
+                y[i] = silu(x[gate]) * x[gate + width];
+              }
+              expect_close(run(set, call)[1], y, tolerance(type), "y");
+              expect_batch_free(set, call, {0, 1});
+            });
+}
+
+TEST(SwiGlu, GradientMatchesTheFormula) {
+  for_cases({{2, 2, 1}, {3, 5, 2, 7}, {2, 3, 2, 64}, {2, 3, 2, 131}}, [](const InstructionSet& set,
+                                                                         DType type, Extents dims) {
+    Extents out = dims;
+    out.erase(out.end() - 2);
+    const Call call{"swiglu_grad",
+                    {random_value(type, out, 2), random_value(type, dims, 1, 8), Value(type, dims)}};
+    const Value &dy = call.operands[0], &x = call.operands[1];
+    const auto width = static_cast<std::size_t>(dims.back());
+    std::vector<double> dx(x.size());
+    for (std::size_t i = 0; i < dy.size(); ++i) {
+      const std::size_t gate = i / width * 2 * width + i % width;
+      dx[gate] = dy[i] * x[gate + width] * silu_derivative(x[gate]);
+      dx[gate + width] = dy[i] * silu(x[gate]);
+    }
+    expect_close(run(set, call)[2], dx, tolerance(type), "dx");
+    expect_batch_free(set, call, {0, 1, 2});
+  });
+}
+
+// With up = 1, swiglu / gate is the sigmoid: this walks the exponential through its whole range.
+TEST(SwiGlu, SigmoidKeepsItsRelativePrecision) {
+  constexpr std::int64_t width = 20000;
+  Value x(DType::f32, {1, 2, width});
+  for (std::size_t i = 0; i < width; ++i) {
+    x.set(i, -79.5 + 159.0 * (static_cast<double>(i) + 0.5) / width);
+    x.set(width + i, 1);
+  }
+  for (const InstructionSet& set : all_kernels()) {
+    const Value y = run(set, {"swiglu", {x, Value(DType::f32, {1, width})}})[1];
+    double worst = 0;
+    for (std::size_t i = 0; i < width; ++i) worst = std::max(worst, std::abs(y[i] / silu(x[i]) - 1));
+    EXPECT_LT(worst, 4 * 0x1p-23) << set.name;
+  }
+}
+
+}  // namespace

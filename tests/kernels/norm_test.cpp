@@ -1,0 +1,194 @@
+// layernorm, rmsnorm and their gradients against sums in double.
+#include "tests/support/kernel_harness.hpp"
+
+PRUN_TEST_KERNELS(norm_kernels)
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Extents = std::vector<std::int64_t>;
+const std::vector<Extents> shapes = {{2, 3, 1},   {3, 5, 7},    {2, 3, 64},
+                                     {2, 9, 129}, {1, 2, 1000}, {5, 2, 3, 33}};
+constexpr double eps = 1e-5;
+
+DType statistics(DType type) { return OpShape::statistics(type); }
+
+// One case: inputs, and rows in double.
+struct Norm {
+  DType type;
+  Extents dims, lead;
+  std::size_t rows, width;
+  Value x, gain, bias, dy;
+
+  Norm(DType t, const Extents& d)
+      : type(t),
+        dims(d),
+        lead(d.begin(), d.end() - 1),
+        rows(1),
+        width(static_cast<std::size_t>(d.back())),
+        x(random_value(t, d, 1, 2)),
+        gain(random_value(t, {d.back()}, 2)),
+        bias(random_value(t, {d.back()}, 3)),
+        dy(random_value(t, d, 4)) {
+    for (std::int64_t extent : lead) rows *= static_cast<std::size_t>(extent);
+    for (std::size_t i = 0; i < x.size(); ++i) x.set(i, x[i] + 3);  // a mean to take away
+  }
+
+  // Average over a row of f(i), i being the element's index.
+  template <class F>
+  double average(std::size_t row, F f) const {
+    double sum = 0;
+    for (std::size_t c = 0; c < width; ++c) sum += f(row * width + c);
+    return sum / static_cast<double>(width);
+  }
+  double mean(std::size_t row) const {
+    return average(row, [&](std::size_t i) { return x[i]; });
+  }
+  // 1 / root of the average square of x - center.
+  double rstd(std::size_t row, double center) const {
+    return 1 /
+           std::sqrt(average(row, [&](std::size_t i) { return (x[i] - center) * (x[i] - center); }) + eps);
+  }
+  std::vector<double> xhat(bool centered) const {
+    std::vector<double> all(x.size());
+    for (std::size_t r = 0; r < rows; ++r) {
+      const double center = centered ? mean(r) : 0;
+      for (std::size_t i = r * width; i < (r + 1) * width; ++i) all[i] = (x[i] - center) * rstd(r, center);
+    }
+    return all;
+  }
+  // Statistics as forward leaves them.
+  Value rows_of(bool rstds, bool centered) const {
+    Value all(statistics(type), lead);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const double center = centered ? mean(r) : 0;
+      all.set(r, rstds ? rstd(r, center) : center);
+    }
+    return all;
+  }
+  std::vector<double> dx(bool centered) const {
+    const std::vector<double> hat = xhat(centered);
+    std::vector<double> result(x.size());
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto g = [&](std::size_t i) { return dy[i] * gain[i % width]; };
+      const double flat = centered ? average(r, g) : 0;
+      const double slope = average(r, [&](std::size_t i) { return g(i) * hat[i]; });
+      const double scale = rstd(r, centered ? mean(r) : 0);
+      for (std::size_t i = r * width; i < (r + 1) * width; ++i)
+        result[i] = scale * (g(i) - flat - hat[i] * slope);
+    }
+    return result;
+  }
+  // before + sum over rows of dy * factor.
+  std::vector<double> column_sums(const Value& before, const std::vector<double>& factor) const {
+    std::vector<double> sums = before.numbers();
+    for (std::size_t i = 0; i < dy.size(); ++i) sums[i % width] += dy[i] * factor[i];
+    return sums;
+  }
+};
+
+template <class Body>
+void for_cases(Body body) {
+  for (const InstructionSet& set : all_kernels())
+    for (DType type : {DType::f64, DType::f32, DType::bf16})
+      for (const Extents& dims : shapes) {
+        SCOPED_TRACE(std::string(set.name) + " " + name_of(type) + " width " + std::to_string(dims.back()));
+        body(set, Norm(type, dims));
+      }
+}
+
+TEST(LayerNorm, MatchesTheFormula) {
+  for_cases([](const InstructionSet& set, const Norm& n) {
+    for (bool with_bias : {true, false}) {
+      Call call{"layernorm",
+                {n.x, n.gain, with_bias ? n.bias : Value(), Value(n.type, n.dims),
+                 Value(statistics(n.type), n.lead), Value(statistics(n.type), n.lead)}};
+      call.attrs = {{.f = eps}};
+      const std::vector<Value> after = run(set, call);
+      std::vector<double> y = n.xhat(true);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        y[i] = y[i] * n.gain[i % n.width] + (with_bias ? n.bias[i % n.width] : 0);
+      expect_close(after[3], y, tolerance(n.type), "y");
+      expect_close(after[4], n.rows_of(false, true).numbers(), tolerance(statistics(n.type)), "mean");
+      expect_close(after[5], n.rows_of(true, true).numbers(), tolerance(statistics(n.type)), "rstd");
+      expect_batch_free(set, call, {0, 3, 4, 5});
+    }
+  });
+}
+
+TEST(LayerNorm, InputGradientMatchesTheFormula) {
+  for_cases([](const InstructionSet& set, const Norm& n) {
+    const Call call{
+        "layernorm_input_grad",
+        {n.dy, n.x, n.gain, n.rows_of(false, true), n.rows_of(true, true), Value(n.type, n.dims)}};
+    expect_close(run(set, call)[5], n.dx(true), tolerance(n.type), "dx");
+    expect_batch_free(set, call, {0, 1, 3, 4, 5});
+  });
+}
+
+TEST(LayerNorm, WeightGradientsAddToWhatIsThere) {
+  for_cases([](const InstructionSet& set, const Norm& n) {
+    for (DType sum : {DType::f64, DType::f32}) {
+      if (size_of(sum) < size_of(n.type)) continue;
+      const Value before = random_value(sum, {n.dims.back()}, 9);
+      const std::vector<double> ones(n.dy.size(), 1.0);
+      for (int absent : {-1, 4, 5}) {
+        Call call{"layernorm_weight_grad",
+                  {n.dy, n.x, n.rows_of(false, true), n.rows_of(true, true), before, before}};
+        if (absent >= 0) call.operands[static_cast<std::size_t>(absent)] = Value();
+        const std::vector<Value> after = run(set, call);
+        const double tolerance_here = 4 * tolerance(statistics(n.type));
+        if (absent != 4) expect_close(after[4], n.column_sums(before, n.xhat(true)), tolerance_here, "dgain");
+        if (absent != 5) expect_close(after[5], n.column_sums(before, ones), tolerance_here, "dbias");
+        expect_batch_free(set, call, {0, 1, 2, 3});
+      }
+    }
+  });
+}
+
+TEST(RmsNorm, MatchesTheFormula) {
+  for_cases([](const InstructionSet& set, const Norm& n) {
+    Call call{"rmsnorm", {n.x, n.gain, Value(n.type, n.dims), Value(statistics(n.type), n.lead)}};
+    call.attrs = {{.f = eps}};
+    const std::vector<Value> after = run(set, call);
+    std::vector<double> y = n.xhat(false);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] *= n.gain[i % n.width];
+    expect_close(after[2], y, tolerance(n.type), "y");
+    expect_close(after[3], n.rows_of(true, false).numbers(), tolerance(statistics(n.type)), "rstd");
+    expect_batch_free(set, call, {0, 2, 3});
+  });
+}
+
+TEST(RmsNorm, GradientsMatchTheFormula) {
+  for_cases([](const InstructionSet& set, const Norm& n) {
+    const Value rstd = n.rows_of(true, false);
+    const Call input{"rmsnorm_input_grad", {n.dy, n.x, n.gain, rstd, Value(n.type, n.dims)}};
+    expect_close(run(set, input)[4], n.dx(false), tolerance(n.type), "dx");
+    expect_batch_free(set, input, {0, 1, 3, 4});
+    for (DType sum : {DType::f64, DType::f32}) {
+      if (size_of(sum) < size_of(n.type)) continue;
+      const Value before = random_value(sum, {n.dims.back()}, 9);
+      const Call weight{"rmsnorm_weight_grad", {n.dy, n.x, rstd, before}};
+      expect_close(run(set, weight)[3], n.column_sums(before, n.xhat(false)),
+                   4 * tolerance(statistics(n.type)), "dgain");
+      expect_batch_free(set, weight, {0, 1, 2});
+    }
+  });
+}
+
+TEST(Norms, RefuseMixedTypes) {
+  const Norm n(DType::bf16, {2, 3, 8});
+  const Value statistic(DType::f32, n.lead), gain(DType::f32, {8}), narrow(DType::bf16, {8});
+  for (const InstructionSet& set : all_kernels()) {
+    Call forward{"rmsnorm", {n.x, gain, Value(n.type, n.dims), statistic}, {{.f = eps}}};
+    EXPECT_EQ(select_kernel(set, forward), nullptr) << "gain of another type";
+    forward.operands = {n.x, n.gain, Value(n.type, n.dims), Value(DType::bf16, n.lead)};
+    EXPECT_EQ(select_kernel(set, forward), nullptr) << "bf16 statistics";
+    Call weight{"rmsnorm_weight_grad", {n.dy, n.x, statistic, narrow}};
+    EXPECT_EQ(select_kernel(set, weight), nullptr) << "bf16 accumulator";
+  }
+}
+
+}  // namespace

@@ -1,0 +1,119 @@
+// Plans: packing, the proof by replay, and that the proof finds what is wrong.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/random.hpp"
+#include "plan/function.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+TEST(Pack, NothingAliveOverlaps) {
+  const RandomStream draw(1, 2);
+  std::uint64_t n = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<Lifetime> list;
+    std::int64_t widest = 0;
+    for (int i = 0; i < 40; ++i) {
+      const auto first = static_cast<std::int32_t>(draw.bits32(n++) % 30);
+      list.push_back({1 + draw.bits32(n++) % 5000, first, first + static_cast<std::int32_t>(draw.bits32(n++) % 8), -1});
+    }
+    const std::int64_t total = pack(list);
+    for (std::int32_t t = 0; t < 40; ++t) {
+      std::int64_t live = 0;
+      for (const Lifetime& one : list) live += one.first <= t && t <= one.last ? align(one.bytes) : 0;
+      widest = std::max(widest, live);
+    }
+    EXPECT_GE(total, widest);
+    EXPECT_LE(total, 2 * widest);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        const bool together = list[i].first <= list[j].last && list[j].first <= list[i].last;
+        const bool apart = list[i].offset + list[i].bytes <= list[j].offset ||
+                           list[j].offset + list[j].bytes <= list[i].offset;
+        ASSERT_TRUE(!together || apart);
+      }
+  }
+}
+
+class PlanCheck : public testing::Test {
+ protected:
+  PlanCheck() : assembly(tiny_recipe({"batch.micro=1", "batch.global=4"}), plugins()), plan(assembly.plan()) {}
+
+  std::string verdict() const {
+    try {
+      check_plan(assembly.program(), plan);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  Call& first_call(FunctionKind kind) {
+    for (Call& call : plan.calls)
+      if (plan.functions[static_cast<std::size_t>(call.function)].kind == kind) return call;
+    throw_error(ErrorCode::internal, "no such call");
+  }
+
+  Assembly assembly;
+  Plan plan;
+};
+
+TEST_F(PlanCheck, AcceptsWhatThePlannerMakes) { EXPECT_EQ(verdict(), ""); }
+
+TEST_F(PlanCheck, FindsAMissingWaitForTheBatch) {
+  first_call(FunctionKind::forward).waits.clear();
+  EXPECT_NE(verdict().find("without waiting"), std::string::npos) << verdict();
+}
+
+TEST_F(PlanCheck, FindsABatchOverwrittenWhileInUse) {
+  for (Call& call : plan.calls)
+    if (plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::load) call.waits.clear();
+  EXPECT_NE(verdict().find("while another queue may use it"), std::string::npos) << verdict();
+}
+
+TEST_F(PlanCheck, FindsScratchThatOverlaps) {
+  for (PlannedFunction& function : plan.functions)
+    for (PlannedStep& step : function.steps)
+      for (PlannedOperand& operand : step.operands)
+        if (operand.address.region == Region::scratch) operand.address.offset = 0;
+  EXPECT_NE(verdict().find("but its bytes hold"), std::string::npos) << verdict();
+}
+
+TEST_F(PlanCheck, FindsSavedValuesThatShareBytes) {
+  plan.layout.instances[static_cast<std::size_t>(Region::slot)][2] =
+      plan.layout.instances[static_cast<std::size_t>(Region::slot)][3];
+  EXPECT_NE(verdict().find("but its bytes hold"), std::string::npos) << verdict();
+}
+
+TEST_F(PlanCheck, FindsAFunctionThatIsNeverCalled) {
+  std::erase_if(plan.calls, [&](const Call& call) {
+    return plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::norm;
+  });
+  for (QueueInfo& queue : plan.queues) queue.calls = 1000;
+  EXPECT_NE(verdict(), "");
+}
+
+TEST_F(PlanCheck, FindsALostEffect) {
+  for (PlannedFunction& function : plan.functions)
+    if (function.kind == FunctionKind::update) function.steps.pop_back();
+  EXPECT_NE(verdict().find("has lost ops"), std::string::npos) << verdict();
+}
+
+TEST(Plan, FunctionsArePlannedOnceHoweverManyLayers) {
+  const Assembly two(tiny_recipe(), plugins()), eight(tiny_recipe({"model.layers=8"}), plugins());
+  EXPECT_EQ(two.plan().functions.size(), eight.plan().functions.size());
+  EXPECT_GT(eight.plan().calls.size(), two.plan().calls.size());
+}
+
+TEST(Plan, FlopsFollowTheConvention) {
+  // 6 N + 6 layers heads head_dim seq per token, N without the token table.
+  const Assembly assembly(tiny_recipe(), plugins());
+  const double n = 2 * (4 * 32 * 32 + 8 * 32 * 32) + 64 * 32;
+  const double per_token = 6 * n + 6.0 * 2 * 32 * 16;
+  EXPECT_DOUBLE_EQ(model_flops(assembly.program()), per_token * 4 * 16);
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,145 @@
+// What is loaded, what is refused and with which words, and how a plugin's errors reach the caller.
+#include "plugin/loader.hpp"
+
+#include <dlfcn.h>
+
+#include "base/sha256.hpp"
+#include "plugin_fixtures.hpp"
+
+namespace prun {
+namespace {
+
+using test::error_of;
+using test::holds;
+using test::Section;
+
+class Loader : public testing::Test {
+ protected:
+  std::filesystem::path fixture(const std::string& file) { return test::copy_fixture(file, folder_.path()); }
+  std::string load_error(const std::string& file) {
+    const std::filesystem::path path = fixture(file);
+    return error_of([&] { PluginLibrary::load(path); });
+  }
+
+  test::TempFolder folder_;
+  Section section_{{{"layers", 3}}, {}};
+};
+
+TEST_F(Loader, LoadsAndRecordsAPlugin) {
+  const std::filesystem::path path = fixture("libprun_model_good.so");
+  const auto library = PluginLibrary::load(path);
+  EXPECT_EQ(library->note().name, "good");
+  EXPECT_EQ(library->path(), path);
+  EXPECT_EQ(library->sha256(), sha256_hex(test::contents(path)));
+  EXPECT_TRUE(library->warnings().empty());
+}
+
+TEST_F(Loader, MakesObjectsThatWork) {
+  const auto library = PluginLibrary::load(fixture("libprun_model_good.so"));
+  const std::shared_ptr<ModelInterface> model = library->create<ModelInterface>(section_.api());
+  const Status status = model->build({}, nullptr, nullptr);
+  EXPECT_EQ(status.code, ErrorCode::unsupported);
+  EXPECT_EQ(error_of([&] { library->check(status); }),
+            "model plugin 'good': this model has 3 layers and cannot be built");
+  EXPECT_NO_THROW(library->check(Status{}));
+}
+
+TEST_F(Loader, KeepsTheCodeWhenTheRecordIsGone) {
+  auto library = PluginLibrary::load(fixture("libprun_model_good.so"));
+  const std::weak_ptr<const PluginLibrary> record = library;
+  std::shared_ptr<ModelInterface> model = library->create<ModelInterface>(section_.api());
+  const std::filesystem::path path = library->path();
+  library.reset();
+  EXPECT_FALSE(record.expired());  // the object holds it
+  EXPECT_EQ(model->build({}, nullptr, nullptr).code, ErrorCode::unsupported);
+  model.reset();
+  EXPECT_TRUE(record.expired());
+  EXPECT_NE(::dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
+}
+
+TEST_F(Loader, RaisesThePluginsErrorsUnderItsName) {
+  const auto library = PluginLibrary::load(fixture("libprun_model_good.so"));
+  section_.integers["layers"] = 13;
+  const auto create = [&] { library->create<ModelInterface>(section_.api()); };
+  EXPECT_EQ(error_of(create), "model plugin 'good': 13 layers bring bad luck; take 12");
+  section_.integers.clear();
+  EXPECT_EQ(error_of(create), "model plugin 'good': option 'layers' has no value");
+}
+
+TEST_F(Loader, TurnsWhateverIsThrownIntoAnError) {
+  const auto library = PluginLibrary::load(fixture("libprun_observer_throws.so"));
+  EXPECT_EQ(error_of([&] { library->create<ObserverInterface>(section_.api()); }),
+            "observer plugin 'throws': an exception that is not a std::exception");
+}
+
+TEST_F(Loader, ChecksTheKindOfTheInterface) {
+  const auto library = PluginLibrary::load(fixture("libprun_model_good.so"));
+  EXPECT_TRUE(
+      holds(error_of([&] { library->create<DataInterface>(section_.api()); }), "is not of kind data"));
+}
+
+TEST_F(Loader, RefusesByTheNoteBeforeAnyCodeRuns) {
+  const std::string epoch = load_error("libprun_model_wrong_epoch.so");
+  EXPECT_TRUE(holds(epoch, folder_.path().string() + "/libprun_model_wrong_epoch.so' cannot be used: "));
+  EXPECT_TRUE(holds(epoch, "built for epoch 2 (SDK 0.9.9), this prun has 1 (SDK 0.1.0); rebuild it"));
+  EXPECT_TRUE(holds(load_error("libprun_model_wrong_layout.so"), "interface layout 0123456789abcdef"));
+  EXPECT_TRUE(holds(load_error("libprun_model_wrong_abi.so"), "ABI linux-x86_64-other"));
+  EXPECT_TRUE(holds(load_error("libprun_model_no_note.so"), "has no PRUN note"));
+}
+
+TEST_F(Loader, RefusesAnUntrustedFileBeforeAnyCodeRuns) {
+  const std::filesystem::path path = fixture("libprun_model_crashes_on_load.so");
+  ::chmod(path.c_str(), 0777);
+  EXPECT_TRUE(holds(error_of([&] { PluginLibrary::load(path); }), "can be written by anybody"));
+}
+
+TEST_F(Loader, NamesAMissingSymbol) {
+  const std::string error = load_error("libprun_model_missing_symbol.so");
+  EXPECT_TRUE(holds(error, "undefined symbol: "));
+  EXPECT_EQ(error.find("dlerror"), std::string::npos) << error;
+}
+
+TEST_F(Loader, RefusesAnEntryFromAnotherLibrary) {
+  fixture("libborrowed_base.so");
+  EXPECT_TRUE(holds(load_error("libprun_model_borrowed.so"), "its entry comes from another library, "));
+}
+
+TEST_F(Loader, RefusesADescriptorThatContradictsTheNote) {
+  EXPECT_TRUE(holds(load_error("libprun_model_liar.so"), "another name than its note"));
+}
+
+TEST(Descriptor, IsCheckedFieldByField) {
+  PluginNote note;
+  note.kind = "model";
+  note.name = "x";
+  const PluginDescriptor good{descriptor_magic,
+                              sizeof(PluginDescriptor),
+                              plugin_epoch,
+                              0,
+                              layout_hash,
+                              abi_tag,
+                              "model",
+                              "x",
+                              [](const OptionsApi*, Status*) noexcept -> void* { return nullptr; },
+                              [](void*) noexcept {}};
+  const auto problem = [&](auto change) {
+    PluginDescriptor changed = good;
+    change(changed);
+    return descriptor_problem(&changed, note);
+  };
+  using D = PluginDescriptor;
+  EXPECT_EQ(problem([](D& d) { d.struct_size += 64; }), "");  // at least, never equal
+  EXPECT_TRUE(holds(problem([](D& d) { d.magic = 1; }), "magic"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.struct_size = 16; }), "has 16 bytes"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.epoch = 2; }), "epoch"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.layout ^= 1; }), "layout"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.abi = "y"; }), "ABI"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.kind = "data"; }), "kind"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.name = "y"; }), "name"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.create = nullptr; }), "create"));
+  EXPECT_TRUE(holds(problem([](D& d) { d.destroy = nullptr; }), "destroy"));
+  EXPECT_TRUE(holds(descriptor_problem(nullptr, note), "no descriptor"));
+}
+
+}  // namespace
+}  // namespace prun

@@ -1,0 +1,105 @@
+// Writing, rewriting and verifying programs.
+#include <gtest/gtest.h>
+
+#include "program/passes.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+std::unique_ptr<Program> empty_program() {
+  return std::make_unique<Program>(std::make_shared<OpRegistry>(), Precision{}, ModelContext{2, 4});
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Program, NamesWhatDoesNotFit) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  const Id w = s.weight("w", {{"out", 3}, {"hidden", 5}}, zeros());
+  const Id x = s.vector("x", {{"batch", 2}, {"hidden", 6}}, zeros());
+  EXPECT_NE(message_of([&] { s.op("linear", {x, w, none}); }).find("'hidden' (6) meets 'hidden' (5)"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { s.op("linaer", {x, w, none}); }).find("did you mean 'linear'"), std::string::npos);
+  EXPECT_NE(message_of([&] { s.op("gelu", {x}, {{"slope", 1.0}}); }).find("no attribute 'slope'"), std::string::npos);
+  EXPECT_NE(message_of([&] { s.op("gelu", {none}); }).find("operand 'x' is missing"), std::string::npos);
+  EXPECT_NE(message_of([&] { s.weight("w", {{"a", 1}}, zeros()); }).find("two parameters 'w'"), std::string::npos);
+  EXPECT_NE(message_of([&] { s.weight("v", {{"a", 1}, {"a", 2}}, zeros()); }).find("two dimensions named 'a'"),
+            std::string::npos);
+}
+
+TEST(Program, VerifyFindsBrokenPrograms) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment a = ref.segment("a"), b = ref.segment("b");
+  const Id x = a.vector("x", {{"hidden", 6}}, zeros());
+  const Id y = a.op("gelu", {x});
+  a.op("gelu", {y});
+  EXPECT_NE(message_of([&] { verify(*program); }).find("nothing is handed on"), std::string::npos);
+  a.outgoing(y);
+  EXPECT_NE(message_of([&] { verify(*program); }).find("nothing comes in"), std::string::npos);
+  b.op("gelu", {b.incoming()});
+  EXPECT_NO_THROW(verify(*program));
+  // The producer gone, its reader left.
+  ref.erase(a.operations(FunctionKind::forward)[0]);
+  EXPECT_NE(message_of([&] { verify(*program); }).find("read before anything wrote it"), std::string::npos);
+}
+
+TEST(Program, StrategiesCanRewrite) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  const Id x = s.vector("x", {{"hidden", 6}}, zeros());
+  const Id y = s.op("gelu", {x});
+  const Id z = s.op("scale", {y}, {{"factor", 2.0}});
+  s.outgoing(z);
+  const std::vector<Id> ops = s.operations(FunctionKind::forward);
+  EXPECT_EQ(ref.attr(ops[1], "factor"), 2.0);
+  ref.set_attr(ops[1], "factor", 3.0);
+  EXPECT_EQ(ref.attr(ops[1], "factor"), 3.0);
+  const Id extra = s.insert(FunctionKind::forward, ops[1], "scale", {y}, 1, {{"factor", 5.0}})[0];
+  ref.replace_operand(ops[1], 0, extra);
+  verify(*program);
+  EXPECT_EQ(s.operations(FunctionKind::forward).size(), 3u);
+  EXPECT_EQ(ref.op(s.operations(FunctionKind::forward)[1]).kind.view(), "scale");
+  EXPECT_NE(message_of([&] { ref.replace_kind(ops[0], "add"); }).find("cannot stand in"), std::string::npos);
+}
+
+TEST(Program, BackwardSumsWhatFlowsTogether) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  const Id x = s.vector("x", {{"hidden", 6}}, zeros());
+  s.outgoing(s.op("add", {x, s.op("gelu", {x})}));
+  add_backward(*program);
+  verify(*program);
+  const std::string text = to_text(*program);
+  EXPECT_NE(text.find("gelu_grad"), std::string::npos);
+  EXPECT_NE(text.find("accumulate"), std::string::npos);
+  split_backward(*program);
+  verify(*program);
+  EXPECT_EQ(program->segment(1).ops(FunctionKind::backward_weight).size(), 1u);
+}
+
+TEST(Program, FrozenParametersHaveNoGradient) {
+  const Recipe recipe =
+      tiny_recipe({"optimizer.group=[]", "optimizer.group.0.match=block.qkv.*", "optimizer.group.0.frozen=true"});
+  const Assembly assembly(recipe, plugins());
+  for (Id id : assembly.program().parameters()) {
+    const Value& value = assembly.program().value(id);
+    const bool frozen = value.name.rfind("qkv.", 0) == 0;
+    EXPECT_EQ(value.frozen, frozen) << value.name;
+    EXPECT_EQ(value.gradient == none, frozen) << value.name;
+  }
+}
+
+}  // namespace
+}  // namespace prun::test

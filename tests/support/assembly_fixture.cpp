@@ -1,0 +1,113 @@
+#include "support/assembly_fixture.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "base/random.hpp"
+
+namespace prun::test {
+
+namespace fs = std::filesystem;
+
+PluginHost& plugins() {
+  static PluginHost host({{PRUN_TEST_PLUGINS, "the build"}});
+  return host;
+}
+
+std::filesystem::path temporary_folder() {
+  struct Folder {
+    fs::path path = fs::temp_directory_path() / ("prun-test-" + std::to_string(getpid()));
+    Folder() { fs::create_directories(path); }
+    ~Folder() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+  };
+  static const Folder folder;
+  return folder.path;
+}
+
+namespace {
+
+// llm.c's format: 256 words of header, then uint16 tokens.
+fs::path random_tokens() {
+  const fs::path path = temporary_folder() / "tokens.bin";
+  if (fs::exists(path)) return path;
+  constexpr std::int32_t count = 20000;
+  std::vector<std::int32_t> header(256, 0);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = count;
+  std::vector<std::uint16_t> tokens(count);
+  const RandomStream stream(1, stream_id("tokens"));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::uint16_t>(i == 0 ? 0 : (tokens[i - 1] * 5u + 3u + stream.bits32(i) % 4) % 61);
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(header.data()), 1024);
+  out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size() * 2));
+  return path;
+}
+
+constexpr const char* tiny_text = R"(
+[run]
+name = "tiny"
+steps = 20
+[model]
+plugin = "gpt"
+layers = 2
+hidden = 32
+heads = 4
+seq = 16
+vocab = 64
+[data]
+plugin = "tokens"
+path = "data"
+[batch]
+global = 4
+micro = 4
+[optimizer]
+plugin = "adamw"
+lr = 3e-3
+clip = 1.0
+[[observer]]
+plugin = "jsonl"
+)";
+
+}  // namespace
+
+std::shared_ptr<DeviceInterface> cpu_device(int threads) {
+  const Recipe recipe = tiny_recipe({"device.threads=" + std::to_string(threads)});
+  return plugins().create<DeviceInterface>("device", recipe.section("device"));
+}
+
+Recipe tiny_recipe(const std::vector<std::string>& sets) {
+  std::vector<std::string> all = {"data.path=" + random_tokens().string(),
+                                  "run.out=" + (temporary_folder() / "run").string()};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return Recipe::parse(tiny_text, "tiny.toml", all, plugins().catalog());
+}
+
+std::vector<double> parameters_of(Trainer& trainer) {
+  std::vector<double> all;
+  const Assembly& assembly = trainer.assembly();
+  assembly.each_parameter([&](Id id, std::int32_t instance) {
+    const Value& value = assembly.program().value(id);
+    const std::byte* data = trainer.executor().address(id, instance);
+    for (std::int64_t i = 0; i < value.elements(); ++i) {
+      if (value.dtype == DType::f64) all.push_back(reinterpret_cast<const double*>(data)[i]);
+      else if (value.dtype == DType::f32) all.push_back(reinterpret_cast<const float*>(data)[i]);
+      else all.push_back(reinterpret_cast<const bf16*>(data)[i]);
+    }
+  });
+  return all;
+}
+
+std::vector<double> train_steps(Trainer& trainer, int steps) {
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) losses.push_back(trainer.step().loss);
+  return losses;
+}
+
+}  // namespace prun::test

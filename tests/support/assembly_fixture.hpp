@@ -1,0 +1,30 @@
+// What most tests start from: the built plugins, and recipes written as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/assembly.hpp"
+#include "run/trainer.hpp"
+
+namespace prun::test {
+
+// The plugins of this build.
+PluginHost& plugins();
+
+// The CPU device with that many threads.
+std::shared_ptr<DeviceInterface> cpu_device(int threads = 2);
+
+// A tiny GPT on a file of random tokens in a temporary folder; `sets` change it.
+Recipe tiny_recipe(const std::vector<std::string>& sets = {});
+
+// A folder that is removed at exit.
+std::filesystem::path temporary_folder();
+
+// All parameters of a run, concatenated in registration order, as doubles.
+std::vector<double> parameters_of(Trainer& trainer);
+
+// Steps until the end; returns the losses.
+std::vector<double> train_steps(Trainer& trainer, int steps);
+
+}  // namespace prun::test

@@ -1,0 +1,111 @@
+// Checks that every CPU kernel must pass whatever it computes: the same bits on any number of threads, and
+// the same bits for a batch in one call as for its samples one by one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/kernel_call.hpp"
+
+namespace prun::test {
+
+// Where an operand's shard lies in the whole tensor; operands left out start at 0.
+struct Start {
+  std::size_t operand;
+  int dim;
+  std::int64_t index;
+};
+
+struct Call {
+  std::string op;
+  std::vector<Value> operands;
+  std::vector<Attr> attrs = {};
+  std::vector<Start> starts = {};
+  std::int64_t layer = 0;
+};
+
+inline double tolerance(DType type) {
+  return type == DType::f64 ? 1e-12 : type == DType::f32 ? 4e-6 : 8e-3;  // bf16 keeps 8 bits
+}
+
+inline Value integers(DType type, std::vector<std::int64_t> dims, const std::vector<std::int64_t>& numbers) {
+  Value value(type, std::move(dims));
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (type == DType::i64)
+      value.tensor().as<std::int64_t>()[i] = numbers[i];
+    else
+      value.tensor().as<std::int32_t>()[i] = static_cast<std::int32_t>(numbers[i]);
+  return value;
+}
+
+inline Value number(double x) { return Value(DType::f64, {}, {x}); }
+
+// Numbers from -factor to factor.
+inline Value random_value(DType type, std::vector<std::int64_t> dims, unsigned seed, double factor = 1) {
+  Value value = Value::random(type, std::move(dims), seed);
+  for (std::size_t i = 0; i < value.size(); ++i) value.set(i, factor * value[i]);
+  return value;
+}
+
+inline Kernel select_kernel(const InstructionSet& set, Call& call) {
+  std::vector<Value*> operands;
+  for (Value& operand : call.operands) operands.push_back(&operand);
+  return find_kernel(set, call.op).select(shape_of(operands, call.attrs.data()));
+}
+
+// The operands after a run on so many threads.
+inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int32_t threads) {
+  std::vector<Value*> operands;
+  std::vector<Tensor> tensors;
+  for (Value& operand : call.operands) operands.push_back(&operand), tensors.push_back(operand.tensor());
+  for (const Start& s : call.starts) tensors[s.operand].start[s.dim] = s.index;
+  const KernelDef& def = find_kernel(set, call.op);
+  const OpShape shape = shape_of(operands, call.attrs.data());
+  const Kernel kernel = def.select(shape);
+  if (!kernel) throw_error(ErrorCode::internal, call.op, " has no kernel for these types");
+  const auto bytes = static_cast<std::size_t>(def.workspace ? def.workspace(shape, threads) : 0);
+  constexpr std::size_t guard = 4096;
+  std::vector<unsigned char> workspace(bytes + guard, 0xff);  // floats of this pattern are NaN
+  TestWorkers pool(threads);
+  const Workers workers = pool.workers();
+  kernel({tensors.data(), call.attrs.data(), workspace.data(), call.layer}, {&workers, nullptr});
+  EXPECT_TRUE(std::all_of(workspace.begin() + static_cast<std::ptrdiff_t>(bytes), workspace.end(),
+                          [](unsigned char c) { return c == 0xff; }))
+      << call.op << " writes past its workspace";
+  return call.operands;
+}
+
+// Runs on 1, 2 and 3 threads and expects the same bits.
+inline std::vector<Value> run(const InstructionSet& set, const Call& call) {
+  const std::vector<Value> alone = run_on(set, call, 1);
+  for (std::int32_t threads : {2, 3}) {
+    const std::vector<Value> together = run_on(set, call, threads);
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_EQ(alone[i].bytes(), together[i].bytes())
+          << call.op << ", operand " << i << ", " << threads << " threads, " << set.name;
+  }
+  return alone;
+}
+
+// Runs the samples one by one, the operands that are not batched going from each to the next, and expects the
+// bits that the whole batch gave.
+inline void expect_batch_free(const InstructionSet& set, const Call& call,
+                              const std::vector<std::size_t>& batched) {
+  const std::vector<Value> whole = run_on(set, call, 1);
+  const std::int64_t samples = call.operands[batched[0]].dims()[0];
+  Call one = call;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    for (std::size_t i : batched) one.operands[i] = call.operands[i].slice(sample);
+    one.operands = run_on(set, one, 2);
+    for (std::size_t i : batched)
+      EXPECT_EQ(one.operands[i].bytes(), whole[i].slice(sample).bytes())
+          << call.op << ", operand " << i << ", sample " << sample << ", " << set.name;
+  }
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (std::find(batched.begin(), batched.end(), i) != batched.end()) continue;
+    EXPECT_EQ(one.operands[i].bytes(), whole[i].bytes()) << call.op << ", operand " << i << ", " << set.name;
+  }
+}
+
+}  // namespace prun::test
