@@ -1,9 +1,9 @@
 # prun_add_plugin(NAME KIND kind SOURCES file... [INCLUDES folder...] [LIBRARIES target...] [OUTPUT folder])
 #
 # Builds the plugin NAME of that kind as libprun_<kind>_<name>.so, target prun_<kind>_<name>, in
-# <build>/lib/prun/plugins/<epoch>, and installs it to lib/prun/plugins/<epoch>. prun's own plugins and those of
-# others are made by this one function: it owns what makes a library a well-behaved plugin. With OUTPUT, the
-# plugin is built in that folder and not installed, as tests need it.
+# <build>/lib/prun/plugins/<epoch>, and installs it to lib/prun/plugins/<epoch>. With OUTPUT, it is built in that
+# folder and not installed, as tests need it. prun's own plugins and those of others are made by this one
+# function: it owns what makes a library a well-behaved plugin.
 #   one export      hidden visibility, a version script that lets out the entry alone, --exclude-libs
 #   no surprises    -z defs: a missing symbol fails here and not at load; a build id for the run record
 #   no unique symbols, which would be shared between plugins behind their backs
@@ -64,8 +64,8 @@ function(_prun_set_plugin_link_options target)
   file(CONFIGURE OUTPUT ${map} CONTENT "{ global: prun_plugin_v1; local: *; };\n")
   target_link_options(${target} PRIVATE -Wl,--version-script=${map} -Wl,--exclude-libs,ALL -Wl,--build-id)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
-  # A sanitizer's runtime is linked into the executable alone (always so with clang): the calls that it adds to
-  # a plugin are undefined there, and -z defs would refuse them.
+  # With clang, a sanitizer's runtime is linked into the executable alone: the calls to it in a plugin stay
+  # undefined, and -z defs would refuse them.
   get_directory_property(options COMPILE_OPTIONS)
   string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
   set(flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}} ${options}")

@@ -292,7 +292,8 @@ class @CLASS@ final : public prun::OpPlugin {
 
   std::vector<prun::OpDef> ops() override { return {prun::op_def<Forward>(), prun::op_def<Backward>()}; }
   std::vector<prun::DeviceKernel> kernels() override {
-    return {{"cpu", {Forward::kind, select_forward, nullptr}}, {"cpu", {Backward::kind, select_backward, nullptr}}};
+    return {{"cpu", {Forward::kind, select_forward, nullptr}},
+            {"cpu", {Backward::kind, select_backward, nullptr}}};
   }
 };
 

@@ -1,4 +1,4 @@
-// add, scale and cast. One rounding an element, so plain loops give the same bits wherever they are cut.
+// add, scale, cast and accumulate. One rounding an element, so plain loops give the same bits wherever they are cut.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -43,6 +43,17 @@ void cast(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+template <class T, class Sum>
+void accumulate(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &y = args.operands[1];
+  parallel_ranges(*context.workers, y.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+    const T* __restrict from = x.as<const T>();
+    Sum* __restrict sum = y.as<Sum>();
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) sum[i] += static_cast<Sum>(load(from[i]));
+  });
+}
+
 Kernel select_add(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add<T>; });
@@ -59,11 +70,16 @@ Kernel select_cast(const OpShape& s) {
   });
 }
 
+Kernel select_accumulate(const OpShape& s) {
+  return choose_accumulation(s.operand[0].dtype, s.operand[1].dtype,
+                             []<class T, class Sum>() -> Kernel { return accumulate<T, Sum>; });
+}
+
 }  // namespace
 
 std::vector<KernelDef> elementwise_kernels();
 std::vector<KernelDef> elementwise_kernels() {
-  return {{"add", select_add}, {"scale", select_scale}, {"cast", select_cast}};
+  return {{"add", select_add}, {"scale", select_scale}, {"cast", select_cast}, {"accumulate", select_accumulate}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

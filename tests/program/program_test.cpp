@@ -91,7 +91,7 @@ TEST(Program, BackwardSumsWhatFlowsTogether) {
 
 TEST(Program, FrozenParametersHaveNoGradient) {
   const Recipe recipe =
-      tiny_recipe({"optimizer.group=[]", "optimizer.group.0.match=block.qkv.*", "optimizer.group.0.frozen=true"});
+      tiny_recipe({"optimizer.group.0.match=block.qkv.*", "optimizer.group.0.frozen=true"});
   const Assembly assembly(recipe, plugins());
   for (Id id : assembly.program().parameters()) {
     const Value& value = assembly.program().value(id);

@@ -12,7 +12,7 @@ namespace prun::test {
 namespace fs = std::filesystem;
 
 PluginHost& plugins() {
-  static PluginHost host({{PRUN_TEST_PLUGINS, "the build"}});
+  static PluginHost host(std::vector<SearchPlace>{{PRUN_TEST_PLUGINS, "the build"}});
   return host;
 }
 

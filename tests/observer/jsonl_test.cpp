@@ -1,0 +1,260 @@
+// The JSON lines: valid, complete, exact, appended, and loud when they cannot be written.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <csignal>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "plugins/observer/jsonl/json_object.hpp"
+#include "plugins/observer/jsonl/jsonl_observer.hpp"
+#include "tests/support/fake_options.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace prun::jsonl {
+namespace {
+
+using test::read_file;
+using test::TempFolder;
+
+std::string text_json(std::string_view value) { return JsonObject().text("k", value).str(); }
+std::string number_json(double value) { return JsonObject().number("k", value).str(); }
+
+TEST(JsonObject, TextIsEscaped) {
+  EXPECT_EQ(text_json("plain / text"), R"({"k":"plain / text"})");
+  EXPECT_EQ(text_json("a\"b\\c\n\r\t"), R"({"k":"a\"b\\c\n\r\t"})");
+  EXPECT_EQ(text_json(std::string_view("\0\x01\x1f\x7f", 4)), "{\"k\":\"\\u0000\\u0001\\u001f\x7f\"}");
+  EXPECT_EQ(text_json("größer 日本 😀"), "{\"k\":\"größer 日本 😀\"}");
+  EXPECT_EQ(JsonObject().flag("a\"b", true).str(), R"({"a\"b":true})");
+}
+
+TEST(JsonObject, WhatIsNotUtf8IsReplacedByteByByte) {
+  const std::string r = "\xEF\xBF\xBD";
+  EXPECT_EQ(text_json("a\xff"), "{\"k\":\"a" + r + "\"}");
+  EXPECT_EQ(text_json("\xc3"), "{\"k\":\"" + r + "\"}");
+  EXPECT_EQ(text_json("\xc0\x80"), "{\"k\":\"" + r + r + "\"}");                  // overlong
+  EXPECT_EQ(text_json("\xe0\x80\x80"), "{\"k\":\"" + r + r + r + "\"}");          // overlong
+  EXPECT_EQ(text_json("\xed\xa0\x80"), "{\"k\":\"" + r + r + r + "\"}");          // surrogate
+  EXPECT_EQ(text_json("\xf4\x90\x80\x80"), "{\"k\":\"" + r + r + r + r + "\"}");  // beyond 10FFFF
+  EXPECT_EQ(text_json("\xe2\x82z"), "{\"k\":\"" + r + r + "z\"}");
+  EXPECT_EQ(text_json("\xf4\x8f\xbf\xbf"), "{\"k\":\"\xf4\x8f\xbf\xbf\"}");
+}
+
+TEST(JsonObject, NumbersAreShortAndExact) {
+  EXPECT_EQ(number_json(0.1), R"({"k":0.1})");
+  EXPECT_EQ(number_json(3e-4), R"({"k":0.0003})");
+  EXPECT_EQ(number_json(2), R"({"k":2})");
+  EXPECT_EQ(number_json(1e300), R"({"k":1e+300})");
+  EXPECT_EQ(JsonObject().integer("k", std::numeric_limits<std::int64_t>::min()).str(),
+            R"({"k":-9223372036854775808})");
+}
+
+TEST(JsonObject, NumbersReadBackToTheSameBits) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto value = std::bit_cast<double>(random());
+    if (!std::isfinite(value)) continue;
+    const std::string json = number_json(value);
+    const double read = std::strtod(json.c_str() + 5, nullptr);
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(read), std::bit_cast<std::uint64_t>(value)) << json;
+  }
+}
+
+TEST(JsonObject, WhatIsNotFiniteIsAString) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(number_json(std::nan("")), R"({"k":"nan"})");
+  EXPECT_EQ(number_json(infinity), R"({"k":"inf"})");
+  EXPECT_EQ(number_json(-infinity), R"({"k":"-inf"})");
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  const std::string text = read_file(path);
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(text.substr(begin, end - begin));
+  EXPECT_EQ(begin, text.size()) << "the log does not end with a line end";
+  return lines;
+}
+
+// Without the one field that no test can know.
+std::string timeless(const std::string& line) {
+  const std::size_t begin = line.find(",\"time\":");
+  EXPECT_NE(begin, std::string::npos) << line;
+  const std::size_t end = line.find_first_of(",}", begin + 1);
+  return line.substr(0, begin) + line.substr(end);
+}
+
+JsonlObserver observer_of(const std::string& path) {
+  test::FakeOptions options{{"path", path}, {"flush_seconds", 5.0}};
+  const Options read = options.options();
+  return JsonlObserver(read);
+}
+
+RunInfo run_of(const std::string& folder, std::int64_t first_step = 1) {
+  RunInfo info;
+  info.name = "demo", info.folder = folder, info.recipe = "a \"b\".toml", info.device = "cpu";
+  info.steps = 10, info.first_step = first_step;
+  info.parameters = 124439808, info.tokens_per_step = 512;
+  info.flops_per_token = 8.5e8, info.peak_flops = 0, info.plan_bytes = 4096;
+  return info;
+}
+
+StepInfo step_of(std::int64_t step) {
+  StepInfo info;
+  info.step = step;
+  info.loss = 3.25, info.grad_norm = 0.1, info.lr = 3e-4;
+  info.targets = 512;
+  info.seconds = 0.5, info.elapsed = 1.5;
+  return info;
+}
+
+TEST(JsonlObserver, EveryRecord) {
+  const TempFolder folder;
+  const std::string path = folder / "new/folders/run.jsonl";
+  JsonlObserver observer = observer_of(path);
+  observer.start(run_of("elsewhere"));
+  StepInfo diverged = step_of(2);
+  diverged.loss = std::nan(""), diverged.kept = false;
+  observer.step(step_of(1));
+  observer.step(diverged);
+  observer.event(EventKind::saved, "step 2\nsaved");
+  observer.finish();
+  const std::vector<std::string> lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(timeless(lines[0]),
+            R"({"type":"start","name":"demo","folder":"elsewhere","recipe":"a \"b\".toml","device":"cpu",)"
+            R"("steps":10,"first_step":1,"parameters":124439808,"tokens_per_step":512,)"
+            R"("flops_per_token":8.5e+08,"peak_flops":0,"plan_bytes":4096})");
+  EXPECT_EQ(timeless(lines[1]),
+            R"({"type":"step","step":1,"loss":3.25,"grad_norm":0.1,"lr":0.0003,"kept":true,)"
+            R"("targets":512,"seconds":0.5,"elapsed":1.5})");
+  EXPECT_EQ(timeless(lines[2]),
+            R"({"type":"step","step":2,"loss":"nan","grad_norm":0.1,"lr":0.0003,"kept":false,)"
+            R"("targets":512,"seconds":0.5,"elapsed":1.5})");
+  EXPECT_EQ(timeless(lines[3]), R"({"type":"event","kind":"saved","message":"step 2\nsaved"})");
+  EXPECT_EQ(timeless(lines[4]), R"({"type":"finish"})");
+}
+
+TEST(JsonlObserver, EveryKindOfEvent) {
+  const TempFolder folder;
+  JsonlObserver observer = observer_of(folder / "log");
+  observer.start(run_of(""));
+  for (const EventKind kind :
+       {EventKind::note, EventKind::warning, EventKind::saved, EventKind::stopped, EventKind::failed})
+    observer.event(kind, "");
+  const std::vector<std::string> lines = lines_of(folder / "log");
+  ASSERT_EQ(lines.size(), 6u);
+  const char* kinds[] = {"note", "warning", "saved", "stopped", "failed"};
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(timeless(lines[i + 1]),
+              std::string(R"({"type":"event","kind":")") + kinds[i] + R"(","message":""})");
+}
+
+TEST(JsonlObserver, TheRunsFolderByDefault) {
+  const TempFolder folder;
+  JsonlObserver observer = observer_of("");
+  observer.start(run_of(folder.path()));
+  EXPECT_EQ(lines_of(folder / "log.jsonl").size(), 1u);
+}
+
+TEST(JsonlObserver, LinesAreThereAtOnce) {
+  const TempFolder folder;
+  JsonlObserver observer = observer_of(folder / "log");
+  observer.start(run_of(""));
+  for (std::int64_t i = 1; i <= 5; ++i) {
+    observer.step(step_of(i));
+    EXPECT_EQ(lines_of(folder / "log").size(), static_cast<std::size_t>(i + 1));
+  }
+}
+
+TEST(JsonlObserver, AResumeAppends) {
+  const TempFolder folder;
+  for (const std::int64_t first : {1, 2}) {
+    JsonlObserver observer = observer_of(folder / "log");
+    observer.start(run_of("", first));
+    observer.step(step_of(first));
+  }
+  const std::vector<std::string> lines = lines_of(folder / "log");
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_NE(lines[2].find(R"("first_step":2)"), std::string::npos);
+  EXPECT_NE(lines[3].find(R"("step":2)"), std::string::npos);
+}
+
+TEST(JsonlObserver, AnUnfinishedLineSpoilsNoOther) {
+  const TempFolder folder;
+  const std::string path = folder.write("log", "{\"type\":\"start\"}\n{\"type\":\"st");
+  JsonlObserver observer = observer_of(path);
+  observer.start(run_of(""));
+  const std::vector<std::string> lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1], "{\"type\":\"st");
+  EXPECT_TRUE(lines[2].starts_with("{\"type\":\"start\",\"time\":"));
+}
+
+void expect_storage_error(const std::function<void()>& call, const std::string& fragment) {
+  try {
+    call();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::storage) << error.what();
+    EXPECT_NE(std::string(error.what()).find(fragment), std::string::npos) << error.what();
+  }
+}
+
+TEST(JsonlErrors, NameThePath) {
+  const TempFolder folder;
+  const std::string file = folder.write("file", "");
+  const auto start = [](const std::string& path) { observer_of(path).start(run_of("")); };
+  expect_storage_error([&] { start(folder.path()); }, folder.path() + ": the log cannot be opened");
+  expect_storage_error([&] { start(file + "/log"); }, file + "/log: ");
+  expect_storage_error([&] { start("/dev/full"); }, "/dev/full: the log cannot be written");
+  expect_storage_error([&] { start(""); }, "the run has no folder");
+}
+
+TEST(JsonlErrors, ARecordBeforeTheStartIsABrokenPromise) {
+  JsonlObserver observer = observer_of("unused");
+  EXPECT_THROW(observer.step(step_of(1)), Error);
+}
+
+// A limit on the size of files stands in for a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(JsonlErrors, AFullDiskIsToldAndTheNextLineIsWhole) {
+  const TempFolder folder;
+  const std::string path = folder / "log";
+  JsonlObserver observer = observer_of(path);
+  observer.start(run_of(""));
+  const std::size_t before = read_file(path).size();
+  {
+    const FileSizeLimit limit(before + 20);
+    expect_storage_error([&] { observer.step(step_of(1)); }, path + ": the log cannot be written");
+  }
+  EXPECT_EQ(read_file(path).size(), before + 20);
+  observer.step(step_of(2));
+  const std::vector<std::string> lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_TRUE(lines[2].starts_with("{\"type\":\"step\"") && lines[2].ends_with("}"));
+}
+
+}  // namespace
+}  // namespace prun::jsonl
