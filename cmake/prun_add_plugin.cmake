@@ -1,8 +1,8 @@
 # prun_add_plugin(NAME KIND kind SOURCES file... [INCLUDES folder...] [LIBRARIES target...] [OUTPUT folder])
 #
 # Builds the plugin NAME of that kind as libprun_<kind>_<name>.so, target prun_<kind>_<name>, in
-# <build>/lib/prun/plugins/<epoch>, and installs it to lib/prun/plugins/<epoch>. With OUTPUT, it is built in that
-# folder and not installed, as tests need it. prun's own plugins and those of others are made by this one
+# <build>/lib/prun/plugins/<epoch>, and installs it to lib/prun/plugins/<epoch>. With OUTPUT, it is built in
+# that folder and not installed, as tests need it. prun's own plugins and those of others are made by this one
 # function: it owns what makes a library a well-behaved plugin.
 #   one export      hidden visibility, a version script that lets out the entry alone, --exclude-libs
 #   no surprises    -z defs: a missing symbol fails here and not at load; a build id for the run record

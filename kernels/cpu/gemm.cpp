@@ -21,26 +21,27 @@ using Compute = std::conditional_t<std::is_same_v<A, double>, double, float>;
 
 // ---- Shapes ----
 
-// The register tile and the blocks around it. A sliver of a (max_rows x max_depth) stays in the L1 cache
-// while slivers of b pass, a group of slivers of a in L2, and the panel of b in L2 or L3.
+// The register tile and the blocks around it, in the order of their reuse: a sliver of a (max_rows by
+// max_depth) stays in the L1 cache while inner_columns of b pass it from L2, all slivers of a group pass
+// those, and the panel of b (block_columns wide) lies in L3.
 template <class T>
 struct Shape {
   static constexpr Index lanes = vector_lanes<T>;
   static constexpr int max_rows = vector_registers == 32 ? 14 : 6;
   static constexpr int max_vectors = 2;
   static constexpr Index columns = max_vectors * lanes;
-  static constexpr Index max_depth = KC / Index{sizeof(T)};
-  static constexpr Index group_rows = GR*max_rows;
-  static constexpr Index block_columns = NBB;
+  static constexpr Index max_depth = 2048 / Index{sizeof(T)};
+  static constexpr Index group_rows = 224;
+  static constexpr Index inner_columns = 256;
+  static constexpr Index block_columns = 1024;
+  static constexpr Index partial_rows = 1024;  // of a block whose sums need the workspace
 };
 
 // [0, extent) in `count` contiguous parts of nearly equal length, each but the last a multiple of `unit`.
 struct Split {
   Index extent, unit, count;
 
-  Index begin(Index part) const {
-    return std::min(extent, (extent + unit - 1) / unit * part / count * unit);
-  }
+  Index begin(Index part) const { return std::min(extent, (extent + unit - 1) / unit * part / count * unit); }
   Index size(Index part) const { return begin(part + 1) - begin(part); }
 };
 
@@ -73,8 +74,8 @@ template <class T>
 Blocks cut_blocks(Index m, Index n, Index k, bool narrow_result) {
   const Split depth = split_at_most(k, 1, Shape<T>::max_depth);
   const bool partial = narrow_result && depth.count > 1;
-  return {split_at_most(m, 1, partial ? 1024 : m + 1), split_at_most(n, Shape<T>::columns, Shape<T>::block_columns), depth,
-          partial};
+  const Split rows = partial ? split_at_most(m, 1, Shape<T>::partial_rows) : Split{m, 1, 1};
+  return {rows, split_at_most(n, Shape<T>::columns, Shape<T>::block_columns), depth, partial};
 }
 
 // Elements of the workspace's parts; each leaves the next on a cache line.
@@ -143,6 +144,8 @@ struct Strip {
   Index outer_stride, depth_stride;
 };
 
+constexpr Index chunk = 32;  // steps along k that are packed in one go
+
 // Part of one sliver: positions [outer, outer + count) over steps [begin, end) along k.
 struct Piece {
   Index outer, count, begin, end;
@@ -158,9 +161,7 @@ void pack_straight(const Strip<S>& from, const Piece& piece, T* to) {
     if (piece.readable >= width) {
 #pragma GCC unroll 4
       for (Index i = 0; i < width; i += vector_lanes<T>) {
-#ifdef PS
-        __builtin_prefetch(row + i + PS * from.depth_stride);
-#endif
+        __builtin_prefetch(row + i + chunk * from.depth_stride);
         store<T>(packed + i, load<T>(row + i));
       }
     } else {
@@ -183,9 +184,7 @@ void pack_transposed(const Strip<S>& from, const Piece& piece, T* to) {
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i) {
         square[i] = load<T>(rows[i] + p);
-#ifdef PT
-        __builtin_prefetch(rows[i] + p + PT*lanes);
-#endif
+        __builtin_prefetch(rows[i] + p + 4 * lanes);
       }
       transpose<lanes>(square);
 #pragma GCC unroll 16
@@ -202,12 +201,8 @@ void pack_rows(const Strip<S>& from, const Piece& piece, T* to) {
   for (Index i = 0; i < piece.count; ++i) {
     const S* row = from.data + (piece.outer + i) * from.outer_stride;
     Index p = piece.begin;
-    for (; p + vector_lanes<T> <= piece.end; p += vector_lanes<T>) {
-#ifdef PR
-      __builtin_prefetch(row + from.outer_stride + p);
-#endif
+    for (; p + vector_lanes<T> <= piece.end; p += vector_lanes<T>)
       store<T>(to + i * pitch + p, load<T>(row + p));
-    }
     for (; p < piece.end; ++p) to[i * pitch + p] = static_cast<T>(row[p]);
   }
 }
@@ -223,12 +218,11 @@ struct Panel {
   T* sliver(Index s) const { return data + s * sliver_elements; }
 };
 
-constexpr Index chunk = 32;  // steps along k that are packed in one go
-
 template <class T>
 Piece piece_of(const Panel<T>& panel, Index sliver, Index begin) {
   const Index outer = panel.split.begin(sliver);
-  return {outer, panel.split.size(sliver), begin, std::min(begin + chunk, panel.depth), panel.split.extent - outer};
+  return {outer, panel.split.size(sliver), begin, std::min(begin + chunk, panel.depth),
+          panel.split.extent - outer};
 }
 
 // Packs share `task` of `tasks` of a panel of b, cut along the slivers and along k, in memory order.
@@ -239,7 +233,8 @@ void pack_b(const Strip<S>& from, const Panel<T>& panel, Index task, Index tasks
   const Split share{slivers * chunks, 1, tasks};
   for (Index u = share.begin(task); u < share.begin(task + 1); ++u) {
     if (from.outer_stride == 1)
-      pack_straight<width>(from, piece_of(panel, u % slivers, u / slivers * chunk), panel.sliver(u % slivers));
+      pack_straight<width>(from, piece_of(panel, u % slivers, u / slivers * chunk),
+                           panel.sliver(u % slivers));
     else
       pack_transposed<width>(from, piece_of(panel, u / chunks, u % chunks * chunk), panel.sliver(u / chunks));
   }
@@ -281,15 +276,14 @@ void multiply_tile(Index depth, const T* a, const T* b, T alpha, const TilePlace
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) __builtin_prefetch(place.target + i * place.target_stride + v * lanes, 1);
+    for (int v = 0; v < vectors; ++v)
+      __builtin_prefetch(place.target + i * place.target_stride + v * lanes, 1);
   for (Index p = 0; p < depth; ++p) {
     Vector<T> right[vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
       right[v] = load<T>(b + v * lanes);
-#ifdef PF
-      __builtin_prefetch(b + v * lanes + PF*Shape<T>::columns);
-#endif
+      __builtin_prefetch(b + v * lanes + 16 * Shape<T>::columns);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i)
@@ -314,7 +308,8 @@ using TileKernel = void (*)(Index, const T*, const T*, T, TilePlace<T>);
 template <class T, bool by_rows, std::size_t... i>
 constexpr auto make_tile_kernels(std::index_sequence<i...>) {
   constexpr int vectors = Shape<T>::max_vectors;
-  return std::array<TileKernel<T>, sizeof...(i)>{multiply_tile<T, by_rows, i / vectors + 1, i % vectors + 1>...};
+  return std::array<TileKernel<T>, sizeof...(i)>{
+      multiply_tile<T, by_rows, i / vectors + 1, i % vectors + 1>...};
 }
 template <class T, bool by_rows>
 constexpr auto tile_kernels =
@@ -328,9 +323,9 @@ struct Block {
   Matrix<C> c;
   Strip<A> a;
   Panel<T> b;
-  const T* bias;    // null if none, or not at this step
+  const T* bias;      // null if none, or not at this step
   Matrix<T> partial;  // data is null if the sums between steps live in c
-  T* groups;       // one group of slivers of a for each task
+  T* groups;          // one group of slivers of a for each task
   Index group_elements;
   T alpha;
   bool first, last, accumulate;
@@ -346,7 +341,8 @@ void to_staging(const C* c, Index stride, const T* bias, Index rows, Index colum
 template <class T, class C>
 void from_staging(const T* staging, Index rows, Index columns, C* c, Index stride) {
   for (Index i = 0; i < rows; ++i)
-    for (Index j = 0; j < columns; ++j) c[i * stride + j] = static_cast<C>(staging[i * Shape<T>::columns + j]);
+    for (Index j = 0; j < columns; ++j)
+      c[i * stride + j] = static_cast<C>(staging[i * Shape<T>::columns + j]);
 }
 
 // One tile of c from its sliver of a and of b. What the kernel cannot read or write in place (partial
@@ -375,8 +371,10 @@ void compute_tile(const Block<T, A, C>& block, Index row, Index rows, const T* a
       place.source = staging, place.source_stride = S::columns;
     }
   }
-  if (!block.last && partial) place.target = partial, place.target_stride = block.partial.row_stride;
-  else if (in_place) place.target = in_place, place.target_stride = stride;
+  if (!block.last && partial)
+    place.target = partial, place.target_stride = block.partial.row_stride;
+  else if (in_place)
+    place.target = in_place, place.target_stride = stride;
 
   const Index vectors = (columns + S::lanes - 1) / S::lanes;
   const auto kernel = tile_kernels<T, by_rows>[(rows - 1) * S::max_vectors + vectors - 1];
@@ -418,17 +416,19 @@ void compute_share(const Block<T, A, C>& block, const Grid& grid, Index task) {
   const Split groups = split_at_most(rows.size(row_task), 1, S::group_rows);
   for (Index g = 0; g < groups.count; ++g) {
     const Index row = rows.begin(row_task) + groups.begin(g);
-    const Strip<A> from{block.a.data + row * block.a.outer_stride, block.a.outer_stride, block.a.depth_stride};
+    const Strip<A> from{block.a.data + row * block.a.outer_stride, block.a.outer_stride,
+                        block.a.depth_stride};
     const Index sliver_elements =
         by_rows ? S::max_rows * Layout<T, true>::per_row : block.b.depth * Layout<T, false>::per_step;
-    const Panel<T> a{block.groups + task * block.group_elements, split_at_most(groups.size(g), 1, S::max_rows),
-                     block.b.depth, sliver_elements};
+    const Panel<T> a{block.groups + task * block.group_elements,
+                     split_at_most(groups.size(g), 1, S::max_rows), block.b.depth, sliver_elements};
     pack_a<by_rows>(from, a);
-    const Split inner = split_at_most(slivers.size(column_task), 1, INN/S::columns);
+    const Split inner = split_at_most(slivers.size(column_task), 1, S::inner_columns / S::columns);
     for (Index part = 0; part < inner.count; ++part)
       for (Index s = 0; s < a.split.count; ++s)
         for (Index q = inner.begin(part); q < inner.begin(part + 1); ++q)
-          compute_tile<by_rows>(block, row + a.split.begin(s), a.split.size(s), a.sliver(s), slivers.begin(column_task) + q);
+          compute_tile<by_rows>(block, row + a.split.begin(s), a.split.size(s), a.sliver(s),
+                                slivers.begin(column_task) + q);
   }
 }
 
@@ -461,8 +461,8 @@ struct Buffers {
 };
 
 template <class A, class B, class C, class T>
-void multiply_block(const Call<A, B, C>& call, const Blocks& blocks, const Buffers<T>& buffers, Index row_block,
-                    Index column_block) {
+void multiply_block(const Call<A, B, C>& call, const Blocks& blocks, const Buffers<T>& buffers,
+                    Index row_block, Index column_block) {
   using S = Shape<T>;
   const Index row = blocks.rows.begin(row_block), rows = blocks.rows.size(row_block);
   const Index column = blocks.columns.begin(column_block), columns = blocks.columns.size(column_block);
@@ -470,7 +470,9 @@ void multiply_block(const Call<A, B, C>& call, const Blocks& blocks, const Buffe
   const Split slivers{columns, S::columns, (columns + S::columns - 1) / S::columns};
   Block<T, A, C> block{};
   block.c = {call.c.data + row * call.c.row_stride + column, rows, columns, call.c.row_stride, 1};
-  if (blocks.partial) block.partial = row_major(buffers.partial, rows, columns, slivers.count * S::columns + partial_padding<T>);
+  if (blocks.partial)
+    block.partial =
+        row_major(buffers.partial, rows, columns, slivers.count * S::columns + partial_padding<T>);
   block.groups = buffers.groups, block.group_elements = buffers.group_elements;
   block.alpha = call.alpha, block.accumulate = call.accumulate;
   for (Index step = 0; step < blocks.depth.count; ++step) {
@@ -488,8 +490,10 @@ void multiply_block(const Call<A, B, C>& call, const Blocks& blocks, const Buffe
         for (Index j = 0; j < columns; ++j) buffers.bias[j] = static_cast<T>(call.bias[column + j]);
     });
     parallel(call.workers, grid.tasks(), [&](Index task) {
-      if (call.a.col_stride == 1) compute_share<true>(block, grid, task);
-      else compute_share<false>(block, grid, task);
+      if (call.a.col_stride == 1)
+        compute_share<true>(block, grid, task);
+      else
+        compute_share<false>(block, grid, task);
     });
   }
 }
@@ -538,9 +542,9 @@ void gemm_serial(double alpha, Matrix<const A> a, Matrix<const B> b, Matrix<C> c
   multiply(Call<A, B, C>{alone, a, b, c, accumulate, nullptr, static_cast<Compute<A>>(alpha)}, workspace);
 }
 
-#define PRUN_GEMM(A, B, C)                                                                           \
+#define PRUN_GEMM(A, B, C)                                                                                 \
   template void gemm<A, B, C>(const Workers&, Matrix<const A>, Matrix<const B>, Matrix<C>, bool, const A*, \
-                              void*);                                                                \
+                              void*);                                                                      \
   template void gemm_serial<A, B, C>(double, Matrix<const A>, Matrix<const B>, Matrix<C>, bool, void*);
 
 PRUN_GEMM(double, double, double)

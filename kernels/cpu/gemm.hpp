@@ -21,9 +21,7 @@ struct Matrix {
   std::int64_t rows, cols, row_stride, col_stride;
 
   Matrix transposed() const { return {data, cols, rows, col_stride, row_stride}; }
-  operator Matrix<const T>() const
-    requires(!std::is_const_v<T>)
-  {
+  operator Matrix<const T>() const requires(!std::is_const_v<T>) {
     return {data, rows, cols, row_stride, col_stride};
   }
 };

@@ -112,8 +112,9 @@ TEST(ConsoleFormat, TextOfOthersCannotMoveTheCursor) {
 }
 
 TEST(ConsoleFormat, TheBarFitsItsColumns) {
-  EXPECT_EQ(progress_bar(0.5, "9s", 40), "[==========>           ]  50% | eta 9s");
-  EXPECT_EQ(progress_bar(1, "0s", 30), "[============] 100% | eta 0s");
+  EXPECT_EQ(progress_bar(0.5, "9s", 40).size(), 39u);
+  EXPECT_EQ(progress_bar(0.5, "9s", 40), "[===========>           ]  50% | eta 9s");
+  EXPECT_EQ(progress_bar(1, "0s", 30), "[=============] 100% | eta 0s");
   for (int columns = 0; columns < 200; ++columns)
     for (const double share : {-1.0, 0.0, 0.3, 1.0, 2.0, std::nan("")}) {
       const std::string bar = progress_bar(share, "12m04s", columns);
@@ -259,7 +260,8 @@ TEST(ConsoleTerminal, TheBarIsBelowTheLastLineAndGoneAtTheEnd) {
       each->start(run_of(10));
       for (std::int64_t i = 1; i <= 5; ++i) each->step(step_of(i, 1));
     }
-    EXPECT_EQ(shown(output.text()), file.text() + "[====================>                   ]  50% | eta 5s");
+    EXPECT_EQ(shown(output.text()),
+              file.text() + "[=====================>                     ]  50% | eta 5s");
     for (ConsoleObserver* each : {&observer, &plain}) each->finish();
   }
   EXPECT_EQ(shown(output.text()), file.text());

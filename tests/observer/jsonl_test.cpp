@@ -44,7 +44,7 @@ TEST(JsonObject, WhatIsNotUtf8IsReplacedByteByByte) {
 
 TEST(JsonObject, NumbersAreShortAndExact) {
   EXPECT_EQ(number_json(0.1), R"({"k":0.1})");
-  EXPECT_EQ(number_json(3e-4), R"({"k":0.0003})");
+  EXPECT_EQ(number_json(3e-4), R"({"k":3e-04})");
   EXPECT_EQ(number_json(2), R"({"k":2})");
   EXPECT_EQ(number_json(1e300), R"({"k":1e+300})");
   EXPECT_EQ(JsonObject().integer("k", std::numeric_limits<std::int64_t>::min()).str(),
@@ -129,10 +129,10 @@ TEST(JsonlObserver, EveryRecord) {
             R"("steps":10,"first_step":1,"parameters":124439808,"tokens_per_step":512,)"
             R"("flops_per_token":8.5e+08,"peak_flops":0,"plan_bytes":4096})");
   EXPECT_EQ(timeless(lines[1]),
-            R"({"type":"step","step":1,"loss":3.25,"grad_norm":0.1,"lr":0.0003,"kept":true,)"
+            R"({"type":"step","step":1,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
             R"("targets":512,"seconds":0.5,"elapsed":1.5})");
   EXPECT_EQ(timeless(lines[2]),
-            R"({"type":"step","step":2,"loss":"nan","grad_norm":0.1,"lr":0.0003,"kept":false,)"
+            R"({"type":"step","step":2,"loss":"nan","grad_norm":0.1,"lr":3e-04,"kept":false,)"
             R"("targets":512,"seconds":0.5,"elapsed":1.5})");
   EXPECT_EQ(timeless(lines[3]), R"({"type":"event","kind":"saved","message":"step 2\nsaved"})");
   EXPECT_EQ(timeless(lines[4]), R"({"type":"finish"})");

@@ -38,14 +38,16 @@ struct Problem {
   std::int64_t m, n, k;
   bool a_transposed, b_transposed;
 
-  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
 };
 
 constexpr Problem problems[] = {
-    {"square", 512, 512, 512, false, false},       {"forward", 1024, 128, 512, false, true},
-    {"forward", 2048, 1536, 512, false, true},     {"forward", 2048, 512, 2048, false, true},
-    {"forward", 512, 2048, 2048, false, true},     {"input gradient", 2048, 512, 1536, false, false},
-    {"LM head", 256, 50304, 512, false, true},     {"weight gradient", 2048, 512, 2048, true, false},
+    {"square", 512, 512, 512, false, false},          {"forward", 1024, 128, 512, false, true},
+    {"forward", 2048, 1536, 512, false, true},        {"forward", 2048, 512, 2048, false, true},
+    {"forward", 512, 2048, 2048, false, true},        {"input gradient", 2048, 512, 1536, false, false},
+    {"LM head", 256, 50304, 512, false, true},        {"weight gradient", 2048, 512, 2048, true, false},
     {"weight gradient", 128, 128, 8192, true, false},
 };
 
@@ -62,7 +64,9 @@ std::vector<T> random_values(std::int64_t count) {
 template <class T>
 struct Data {
   explicit Data(const Problem& p)
-      : a(random_values<T>(p.m * p.k)), b(random_values<T>(p.k * p.n)), c(static_cast<std::size_t>(p.m * p.n)) {}
+      : a(random_values<T>(p.m * p.k)),
+        b(random_values<T>(p.k * p.n)),
+        c(static_cast<std::size_t>(p.m * p.n)) {}
   std::vector<T> a, b, c;
 };
 
@@ -74,7 +78,9 @@ class Timer {
   template <class Body>
   double best(double flops, Body&& body) const {
     using Clock = std::chrono::steady_clock;
-    const auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
+    const auto since = [](Clock::time_point t) {
+      return std::chrono::duration<double>(Clock::now() - t).count();
+    };
     body();
     double fastest = 1e30;
     for (const auto start = Clock::now(); since(start) < seconds_;) {
@@ -92,7 +98,8 @@ class Timer {
 template <class T>
 double time_ours(const Timer& timer, const Workers& workers, const Problem& p) {
   Data<T> data(p);
-  std::vector<char> space(static_cast<std::size_t>(gemm_workspace(workers.count, p.m, p.n, p.k, sizeof(T) == 8 ? 8 : 4)));
+  std::vector<char> space(
+      static_cast<std::size_t>(gemm_workspace(workers.count, p.m, p.n, p.k, sizeof(T) == 8 ? 8 : 4)));
   const auto view = [](const T* values, std::int64_t rows, std::int64_t cols, bool transposed) {
     return transposed ? row_major(values, cols, rows).transposed() : row_major(values, rows, cols);
   };
@@ -129,8 +136,8 @@ double time_onednn(const Timer& timer, int threads, const Problem& p) {
   const auto flag = [](bool transposed) { return transposed ? 'T' : 'N'; };
   const std::int64_t lda = p.a_transposed ? p.m : p.k, ldb = p.b_transposed ? p.k : p.n;
   return timer.best(p.flops(), [&] {
-    dnnl_sgemm(flag(p.a_transposed), flag(p.b_transposed), p.m, p.n, p.k, 1, data.a.data(), lda, data.b.data(),
-               ldb, 0, data.c.data(), p.n);
+    dnnl_sgemm(flag(p.a_transposed), flag(p.b_transposed), p.m, p.n, p.k, 1, data.a.data(), lda,
+               data.b.data(), ldb, 0, data.c.data(), p.n);
   });
 }
 #endif
@@ -149,8 +156,8 @@ void compare(const Timer& timer, const Workers& workers, const Problem& p) {
   const double ours64 = time_ours<double>(timer, workers, p);
   const double ours16 = time_ours<bf16>(timer, workers, p);
   const std::string shape = std::to_string(p.m) + "x" + std::to_string(p.n) + "x" + std::to_string(p.k);
-  std::printf("| %-15s | %-14s | %5.0f | %8.0f | %6.0f | %5.2f | %5.0f | %8.0f | %5.0f |\n", p.what, shape.c_str(),
-              ours, blas, dnn, best > 0 ? ours / best : 0, ours64, blas64, ours16);
+  std::printf("| %-15s | %-14s | %5.0f | %8.0f | %6.0f | %5.2f | %5.0f | %8.0f | %5.0f |\n", p.what,
+              shape.c_str(), ours, blas, dnn, best > 0 ? ours / best : 0, ours64, blas64, ours16);
   std::fflush(stdout);
 }
 
@@ -179,8 +186,12 @@ int main(int count, char** arguments) {
   const Timer timer(count > 2 ? std::atof(arguments[2]) : 0.5);
   prun::test::TestWorkers pool(threads);
   std::printf("%d thread%s, GFLOP/s of the fastest run\n\n", threads, threads == 1 ? "" : "s");
-  std::printf("| product         | m x n x k      |  fp32 | OpenBLAS | oneDNN | ratio |  fp64 | OpenBLAS |  bf16 |\n");
-  std::printf("|-----------------|----------------|-------|----------|--------|-------|-------|----------|-------|\n");
+  std::printf(
+      "| product         | m x n x k      |  fp32 | OpenBLAS | oneDNN | ratio |  fp64 | OpenBLAS |  bf16 "
+      "|\n");
+  std::printf(
+      "|-----------------|----------------|-------|----------|--------|-------|-------|----------|-------|"
+      "\n");
   for (const Problem& problem : problems) compare(timer, pool.workers(), problem);
   std::printf("\n");
   time_small(timer);

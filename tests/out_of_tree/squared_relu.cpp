@@ -1,0 +1,56 @@
+// A new op: y = max(x, 0)^2, with its gradient and CPU kernels.
+#include "prun/plugin.hpp"
+
+namespace {
+
+using namespace prun;
+
+struct SquaredRelu {
+  static constexpr const char* kind = "squared_relu";
+  static constexpr const char* help = "max(x, 0)^2";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static void rule(OpShape& s) { s.like(1, 0); }
+  static void gradient(const Gradient& g) { g.input(0, "squared_relu_grad", {g.arrived(1), g.operand(0)}); }
+};
+
+struct SquaredReluGrad {
+  static constexpr const char* kind = "squared_relu_grad";
+  static constexpr const char* help = "dx of squared_relu";
+  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
+  static void rule(OpShape& s) { s.like(2, 0); }
+};
+
+void forward(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &y = args.operands[1];
+  parallel_ranges(*context.workers, x.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float positive = x.as<float>()[i] > 0 ? x.as<float>()[i] : 0;
+      y.as<float>()[i] = positive * positive;
+    }
+  });
+}
+
+void backward(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &dy = args.operands[0], &x = args.operands[1], &dx = args.operands[2];
+  parallel_ranges(*context.workers, x.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      dx.as<float>()[i] = x.as<float>()[i] > 0 ? 2 * x.as<float>()[i] * dy.as<float>()[i] : 0;
+  });
+}
+
+class Plugin final : public OpPlugin {
+ public:
+  explicit Plugin(const Options&) {}
+  std::vector<OpDef> ops() override { return {op_def<SquaredRelu>(), op_def<SquaredReluGrad>()}; }
+  std::vector<DeviceKernel> kernels() override {
+    return {{"cpu", {"squared_relu", [](const OpShape& s) { return fp32(s) ? forward : nullptr; }}},
+            {"cpu", {"squared_relu_grad", [](const OpShape& s) { return fp32(s) ? backward : nullptr; }}}};
+  }
+
+ private:
+  static bool fp32(const OpShape& s) { return s.operand[0].dtype == DType::f32; }
+};
+
+}  // namespace
+
+PRUN_PLUGIN(op, Plugin, "squared-relu", "1.0.0", "The squared_relu op", "", "");
