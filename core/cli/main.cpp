@@ -1,4 +1,5 @@
 // prun: trains what a recipe describes.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -44,6 +45,8 @@ int dispatch(const prun::Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file size limit shows up as an error of the write, not as our death.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return dispatch(prun::parse_arguments(argc, argv));
   } catch (const prun::Error& error) {

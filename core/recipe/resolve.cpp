@@ -171,7 +171,7 @@ class Resolver {
       report(at,
              "unknown " + kind + " plugin " + in_quotes(name) + suggest_plugin(name, catalog_.names(kind)));
     } catch (const Error& error) {
-      report(at, kind + " plugin " + in_quotes(name) + " cannot be used: " + error.what());
+      report(at, error.what());
     }
     return std::nullopt;
   }

@@ -24,22 +24,31 @@ struct Row {
   PhiloxKey key;
 };
 
+void store_words(const PhiloxState& blocks, std::uint32_t* words) {
+  static_assert(std::endian::native == std::endian::little, "a pair's earlier word lies first");
+  const Words first = blocks.first_pair(), second = blocks.second_pair();
+  std::uint64_t pairs[2 * philox_lanes];
+  for (int l = 0; l < philox_lanes; ++l) {
+    pairs[2 * l] = first[l];
+    pairs[2 * l + 1] = second[l];
+  }
+  std::memcpy(words, pairs, sizeof pairs);
+}
+
 // The words of n or some more channels from 4 * first_group on.
 void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32_t* words) {
-  static_assert(std::endian::native == std::endian::little, "a pair's earlier word lies first");
-  static_assert(drawn % (4 * philox_lanes) == 0);
+  constexpr std::int64_t half = 4 * philox_lanes;  // channels of one state
+  static_assert(drawn % (2 * half) == 0);
   const Words zero = {};
   Words group = zero + first_group;
   for (int l = 0; l < philox_lanes; ++l) group[l] += static_cast<std::uint32_t>(l);
-  for (std::int64_t c = 0; c < n; c += 4 * philox_lanes, group += philox_lanes) {
-    const PhiloxPairs blocks =
-        philox(group, zero + row.position, zero + row.sample, zero + row.place, row.key);
-    std::uint64_t pairs[2 * philox_lanes];
-    for (int l = 0; l < philox_lanes; ++l) {
-      pairs[2 * l] = blocks.first[l];
-      pairs[2 * l + 1] = blocks.second[l];
-    }
-    std::memcpy(words + c, pairs, sizeof pairs);
+  PhiloxState start = {group, zero + row.position, zero + row.sample, zero + row.place};
+  for (std::int64_t c = 0; c < n; c += 2 * half, start.a += 2 * philox_lanes) {
+    PhiloxState x = start, y = start;
+    y.a += philox_lanes;
+    philox(x, y, row.key);
+    store_words(x, words + c);
+    store_words(y, words + c + half);
   }
 }
 

@@ -142,6 +142,7 @@ template <class S>
 struct Strip {
   const S* data;
   Index outer_stride, depth_stride;
+  Index extent;  // positions from `data` on that may be read
 };
 
 constexpr Index chunk = 32;  // steps along k that are packed in one go
@@ -149,16 +150,16 @@ constexpr Index chunk = 32;  // steps along k that are packed in one go
 // Part of one sliver: positions [outer, outer + count) over steps [begin, end) along k.
 struct Piece {
   Index outer, count, begin, end;
-  Index readable;  // positions from `outer` on that the operand has
 };
 
 // Packs to[p * width + i] from neighbours along i. Places beyond `count` get what lies there, or zero.
 template <Index width, class T, class S>
 void pack_straight(const Strip<S>& from, const Piece& piece, T* to) {
+  const bool whole = piece.outer + width <= from.extent;
   for (Index p = piece.begin; p < piece.end; ++p) {
     const S* row = from.data + piece.outer + p * from.depth_stride;
     T* packed = to + p * width;
-    if (piece.readable >= width) {
+    if (whole) {
 #pragma GCC unroll 4
       for (Index i = 0; i < width; i += vector_lanes<T>) {
         __builtin_prefetch(row + i + chunk * from.depth_stride);
@@ -220,9 +221,7 @@ struct Panel {
 
 template <class T>
 Piece piece_of(const Panel<T>& panel, Index sliver, Index begin) {
-  const Index outer = panel.split.begin(sliver);
-  return {outer, panel.split.size(sliver), begin, std::min(begin + chunk, panel.depth),
-          panel.split.extent - outer};
+  return {panel.split.begin(sliver), panel.split.size(sliver), begin, std::min(begin + chunk, panel.depth)};
 }
 
 // Packs share `task` of `tasks` of a panel of b, cut along the slivers and along k, in memory order.
@@ -416,8 +415,8 @@ void compute_share(const Block<T, A, C>& block, const Grid& grid, Index task) {
   const Split groups = split_at_most(rows.size(row_task), 1, S::group_rows);
   for (Index g = 0; g < groups.count; ++g) {
     const Index row = rows.begin(row_task) + groups.begin(g);
-    const Strip<A> from{block.a.data + row * block.a.outer_stride, block.a.outer_stride,
-                        block.a.depth_stride};
+    const Strip<A> from{block.a.data + row * block.a.outer_stride, block.a.outer_stride, block.a.depth_stride,
+                        block.a.extent - row};
     const Index sliver_elements =
         by_rows ? S::max_rows * Layout<T, true>::per_row : block.b.depth * Layout<T, false>::per_step;
     const Panel<T> a{block.groups + task * block.group_elements,
@@ -480,10 +479,10 @@ void multiply_block(const Call<A, B, C>& call, const Blocks& blocks, const Buffe
     block.first = step == 0, block.last = step + 1 == blocks.depth.count;
     block.bias = block.first && call.bias ? buffers.bias : nullptr;
     block.a = {call.a.data + row * call.a.row_stride + begin * call.a.col_stride, call.a.row_stride,
-               call.a.col_stride};
+               call.a.col_stride, call.a.rows - row};
     block.b = {buffers.b, slivers, depth, depth * S::columns};
     const Strip<B> b{call.b.data + column * call.b.col_stride + begin * call.b.row_stride, call.b.col_stride,
-                     call.b.row_stride};
+                     call.b.row_stride, call.b.cols - column};
     parallel(call.workers, grid.tasks(), [&](Index task) {
       pack_b(b, block.b, task, grid.tasks());
       if (block.bias && task == 0)
@@ -510,11 +509,11 @@ void multiply(const Call<A, B, C>& call, void* workspace) {
 
 template <class T>
 Index workspace_bytes(std::int32_t threads, Index m, Index n, Index k) {
-  Index most = 0;
-  for (const bool narrow_result : {false, true}) {
+  const auto elements = [&](bool narrow_result) {
     const Sizes sizes = workspace_sizes<T>(cut_blocks<T>(m, n, k, narrow_result));
-    most = std::max(most, sizes.b + sizes.bias + sizes.partial + threads * sizes.group);
-  }
+    return sizes.b + sizes.bias + sizes.partial + threads * sizes.group;
+  };
+  const Index most = std::is_same_v<T, double> ? elements(false) : std::max(elements(false), elements(true));
   return most * Index{sizeof(T)} + 64;
 }
 

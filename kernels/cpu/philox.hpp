@@ -37,26 +37,31 @@ inline Words product(Words a, Words b) {
 #endif
 }
 
-// Two neighbouring words of each block, the earlier one in the lower half.
-struct PhiloxPairs {
-  Words first;
-  Words second;
-};
+// Counters, and after philox() the blocks that belong to them.
+struct PhiloxState {
+  Words a, b, c, d;
 
-// The blocks of the counters {a, b, c, d}.
-inline PhiloxPairs philox(Words a, Words b, Words c, Words d, PhiloxKey key) {
-  constexpr Words from_a = Words{} + 0xD2511F53u, from_c = Words{} + 0xCD9E8D57u;
-#pragma GCC unroll 10
-  for (int round = 0; round < 10; ++round) {
-    const Words first = product(a, from_a), second = product(c, from_c);
+  void round(PhiloxKey key) {
+    const Words first = product(a, Words{} + 0xD2511F53u), second = product(c, Words{} + 0xCD9E8D57u);
     a = (second >> 32) ^ b ^ key.low;
     b = second;
     c = (first >> 32) ^ d ^ key.high;
     d = first;
+  }
+  // Neighbouring words in one lane, the earlier one in the lower half.
+  Words first_pair() const { return (a & 0xffffffffu) | b << 32; }
+  Words second_pair() const { return (c & 0xffffffffu) | d << 32; }
+};
+
+// Two states at a time: the rounds of one wait for each other, those of the other fill the gaps.
+inline void philox(PhiloxState& x, PhiloxState& y, PhiloxKey key) {
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    x.round(key);
+    y.round(key);
     key.low += 0x9E3779B9u;
     key.high += 0xBB67AE85u;
   }
-  return {(a & 0xffffffffu) | b << 32, (c & 0xffffffffu) | d << 32};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct OpCase {
   double spread = 1;                        // of the random operands
   bool in_torch = true;
 };
+
+inline void PrintTo(const OpCase& op, std::ostream* out) { *out << op.name; }
 
 inline Dim dim(const char* name, std::int64_t extent) { return {name, extent}; }
 

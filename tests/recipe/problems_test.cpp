@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "     |          ^~~~~~"},
         Mistake{
             "\"adamw\"", "\"broken\"",
-            "r.toml:18:10: error: optimizer plugin 'broken' cannot be used: its note is damaged; rebuild it\n"
+            "r.toml:18:10: error: its note is damaged; rebuild it\n"
             "  18 | plugin = \"broken\"\n"
             "     |          ^~~~~~~~"},
         Mistake{

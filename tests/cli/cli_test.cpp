@@ -1,0 +1,197 @@
+// The binary as a user meets it: exit codes, sentences, signals, memory.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "base/json.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::int64_t peak_bytes = 0;
+};
+
+// Runs prun; when `signal` is not 0, sends it as soon as `until` shows up in the output.
+Result prun(const std::vector<std::string>& words, int signal = 0, const std::string& until = "") {
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) throw_error(ErrorCode::internal, "pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(pipe_ends[1], 1);
+    dup2(pipe_ends[1], 2);
+    close(pipe_ends[0]);
+    std::vector<std::string> all = {PRUN_TEST_BINARY};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(pipe_ends[1]);
+  Result result;
+  char buffer[4096];
+  for (ssize_t n; (n = read(pipe_ends[0], buffer, sizeof buffer)) > 0;) {
+    result.out.append(buffer, static_cast<std::size_t>(n));
+    if (signal != 0 && result.out.find(until) != std::string::npos) {
+      kill(child, signal);
+      signal = 0;
+    }
+  }
+  close(pipe_ends[0]);
+  int status = 0;
+  struct rusage usage {};
+  wait4(child, &status, 0, &usage);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  result.peak_bytes = usage.ru_maxrss * 1024;
+  return result;
+}
+
+// The tiny recipe as a file.
+std::string recipe_file(const std::vector<std::string>& sets = {}) {
+  const fs::path path = temporary_folder() / "tiny.toml";
+  std::ofstream(path) << tiny_recipe(sets).resolved_toml();
+  return path.string();
+}
+
+TEST(Cli, HelpAndVersion) {
+  EXPECT_EQ(prun({"--help"}).code, 0);
+  EXPECT_NE(prun({"--help"}).out.find("prun check RECIPE"), std::string::npos);
+  EXPECT_NE(prun({"--version"}).out.find("plugin epoch"), std::string::npos);
+}
+
+TEST(Cli, BadInputExitsWithTwo) {
+  const Result missing = prun({"nowhere.toml"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_NE(missing.out.find("nowhere.toml"), std::string::npos) << missing.out;
+  const Result option = prun({"check", recipe_file(), "--jsno"});
+  EXPECT_EQ(option.code, 2);
+  EXPECT_NE(option.out.find("--json"), std::string::npos) << option.out;
+  const Result wrong = prun({"check", recipe_file(), "--set", "optimizer.lrr=1", "--set", "batch.micro=x"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.out.find("did you mean 'lr'"), std::string::npos) << wrong.out;
+  EXPECT_NE(wrong.out.find("batch.micro=x"), std::string::npos) << wrong.out;
+}
+
+TEST(Cli, ImpossibleCombinationsAreShownTogether) {
+  const Result result = prun({"check", recipe_file(), "--set", "batch.global=6", "--set", "precision.compute=fp64",
+                              "--set", "mesh.dp=2"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("the nearest that are: 4 and 8"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("precision.state is narrower"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("2 ranks"), std::string::npos) << result.out;
+}
+
+TEST(Cli, PlanSpeaksJson) {
+  const Result result = prun({"plan", recipe_file(), "--json"});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue json = parse_json(result.out, "plan");
+  EXPECT_EQ(json.at("batch").at("global").as_int64(), 4);
+  std::int64_t sum = 0;
+  for (const JsonMember& member : json.at("memory").as_object().members()) sum += member.value.as_int64();
+  EXPECT_EQ(sum, json.at("memory_bytes").as_int64());
+}
+
+TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string out = (temporary_folder() / ("signal" + std::to_string(signal))).string();
+    const std::string recipe = recipe_file({"run.steps=100000", "run.out=" + out, "observer.0.plugin=console"});
+    const Result stopped = prun({recipe}, signal, "step 5/");
+    EXPECT_EQ(stopped.code, 128 + signal) << stopped.out;
+    const auto at = stopped.out.find("go on with: prun ");
+    ASSERT_NE(at, std::string::npos) << stopped.out;
+    EXPECT_NE(stopped.out.find("run.resume=" + out, at), std::string::npos) << stopped.out;
+    const Result resumed = prun({recipe, "--set", "run.resume=" + out}, SIGINT, "step ");
+    EXPECT_EQ(resumed.code, 130) << resumed.out;
+    EXPECT_EQ(resumed.out.find("step 1/"), std::string::npos) << "it started anew: " << resumed.out;
+  }
+}
+
+TEST(Cli, DamagedCheckpointIsRefusedInOneSentence) {
+  const std::string out = (temporary_folder() / "damaged").string();
+  const std::string recipe = recipe_file({"run.steps=2", "run.save_every=2", "run.out=" + out});
+  ASSERT_EQ(prun({recipe}).code, 0);
+  const fs::path file = fs::path(out) / "step-00000002" / "rank-00000.safetensors";
+  ASSERT_TRUE(fs::exists(file));
+  fs::resize_file(file, fs::file_size(file) - 100);
+  const Result result = prun({recipe, "--set", "run.resume=" + out});
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_NE(result.out.find("rank-00000.safetensors"), std::string::npos) << result.out;
+  const Result other = prun({recipe, "--set", "run.resume=" + out + "/nothing"});
+  EXPECT_EQ(other.code, 2) << other.out;
+}
+
+TEST(Cli, FullDiskEndsTheRunWithItsName) {
+  const std::string out = (temporary_folder() / "full").string();
+  const std::string recipe = recipe_file({"run.steps=2", "run.save_every=1", "run.out=" + out});
+  struct rlimit old {};
+  getrlimit(RLIMIT_FSIZE, &old);
+  struct rlimit small = old;
+  small.rlim_cur = 64 * 1024;
+  setrlimit(RLIMIT_FSIZE, &small);
+  const Result result = prun({recipe});
+  setrlimit(RLIMIT_FSIZE, &old);
+  EXPECT_EQ(result.code, 13) << result.out;
+  EXPECT_FALSE(fs::exists(fs::path(out) / "latest")) << "a half-written checkpoint was announced";
+}
+
+TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
+  const std::vector<std::string> sets = {"optimizer.plugin=sgd", "optimizer.lr=1e6", "optimizer.clip=0", "observer.0.plugin=console",
+                                         "run.steps=6"};
+  const Result stop = prun({recipe_file(sets)});
+  EXPECT_EQ(stop.code, 15) << stop.out;
+  EXPECT_NE(stop.out.find("the gradient of '"), std::string::npos) << stop.out;
+  std::vector<std::string> skip = sets;
+  skip.push_back("run.on_nonfinite=skip");
+  const Result skipped = prun({recipe_file(skip)});
+  EXPECT_EQ(skipped.code, 0) << skipped.out;
+  EXPECT_NE(skipped.out.find("the update was skipped"), std::string::npos) << skipped.out;
+}
+
+// What a process needs besides its plan: code, libraries, stacks, the recipe. Stated here in advance.
+constexpr std::int64_t process_bytes = std::int64_t{9} << 20;
+
+TEST(Cli, MemoryIsThePlanPlusOneConstant) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+#endif
+  struct Size {
+    int layers, hidden, batch, seq;
+  };
+  for (const Size& size : {Size{4, 128, 4, 64}, Size{2, 256, 4, 64}, Size{4, 256, 4, 128}, Size{6, 256, 8, 128},
+                           Size{8, 384, 4, 256}}) {
+    const std::string recipe = recipe_file(
+        {"run.steps=3", "model.layers=" + std::to_string(size.layers), "model.hidden=" + std::to_string(size.hidden),
+         "batch.global=" + std::to_string(size.batch), "batch.micro=" + std::to_string(size.batch),
+         "model.seq=" + std::to_string(size.seq)});
+    const Result plan = prun({"plan", recipe, "--json"}), run = prun({recipe});
+    ASSERT_EQ(run.code, 0) << run.out;
+    const auto planned = parse_json(plan.out, "plan").at("memory_bytes").as_int64() + process_bytes;
+    EXPECT_NEAR(static_cast<double>(run.peak_bytes) / static_cast<double>(planned), 1.0, 0.03)
+        << size.layers << "x" << size.hidden << ": planned " << planned << ", peak " << run.peak_bytes;
+  }
+}
+
+TEST(Cli, EveryVerbThatListsPluginsWorks) {
+  EXPECT_NE(prun({"plugins", "list"}).out.find("GPT-2"), std::string::npos);
+  EXPECT_NE(prun({"plugins", "inspect", "gpt"}).out.find("layers"), std::string::npos);
+  EXPECT_NE(prun({"explain", "model.heads"}).out.find("heads"), std::string::npos);
+  EXPECT_EQ(prun({"explain", "model.haeds"}).code, 2);
+  EXPECT_NE(prun({"reference"}).out.find("rope_base"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace prun::test
