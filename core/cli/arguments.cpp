@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/suggest.hpp"
+#include "base/text.hpp"
 #include "prun/error.hpp"
 
 namespace prun {

@@ -1,6 +1,6 @@
 #include "ops/registry.hpp"
 
-#include "base/suggest.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 

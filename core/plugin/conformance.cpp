@@ -10,7 +10,7 @@
 #include "plugin/isolated.hpp"
 #include "plugin/loader.hpp"
 #include "plugin/trust.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 namespace {
@@ -158,7 +158,7 @@ std::optional<Subject> check_file(const fs::path& path, const DefaultOptionsFor&
   const PluginNote& note = subject.note;
   if (!attempt(checks, readable_note, quietly([&] { subject.note = read_note(path); }))) return std::nullopt;
   attempt(checks, file_name, quietly([&] { check_file_name(path, note); }));
-  const bool safe = attempt(checks, trusted, [&] { return recipe::join(open_trusted(path).warnings, "; "); });
+  const bool safe = attempt(checks, trusted, [&] { return join(open_trusted(path).warnings, "; "); });
   const bool fits = attempt(checks, compatible, quietly([&] { check_compatible(note); }));
   const bool options = attempt(checks, readable_options, quietly([&] { subject.options = defaults(note); }));
   attempt(checks, exports_entry_only, quietly([&] { check_exports(note); }));
@@ -250,13 +250,13 @@ void note_line(std::string_view line, std::vector<ContractCheck>& checks, int& b
   }
   ContractCheck& check = check_of(checks, number);
   check.verdict = word == "passed" ? Verdict::passed : Verdict::failed;
-  if (second != line.npos) check.detail = recipe::printable(line.substr(second + 1), 1000);
+  if (second != line.npos) check.detail = printable(line.substr(second + 1), 1000);
   begun = 0;
 }
 
 void note_result(const IsolatedResult& result, std::vector<ContractCheck>& checks) {
   int begun = 0;  // the check that was under way when the child ended
-  for (const std::string_view line : recipe::split(result.output, '\n')) note_line(line, checks, begun);
+  for (const std::string_view line : split(result.output, '\n')) note_line(line, checks, begun);
   if (result.returned) return;
   // A plugin may also die between two checks, such as in a thread of its own.
   ContractCheck& check = check_of(checks, begun ? begun : static_cast<int>(loads));

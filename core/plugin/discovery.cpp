@@ -7,11 +7,10 @@
 #include <system_error>
 #include <tuple>
 
-#include "base/suggest.hpp"
+#include "base/text.hpp"
 #include "plugin/compatibility.hpp"
 #include "plugin/trust.hpp"
 #include "prun/plugin.hpp"
-#include "recipe/text.hpp"
 
 namespace prun {
 namespace {
@@ -75,7 +74,7 @@ bool is_known_kind(std::string_view kind) {
 
 std::string kind_list() {
   const std::vector<std::string> kinds(plugin_kinds().begin(), plugin_kinds().end());
-  return recipe::join(kinds, ", ");
+  return join(kinds, ", ");
 }
 
 std::string name_problem(const PluginCandidate& candidate, const PluginNote& note) {
@@ -191,7 +190,7 @@ std::vector<SearchPlace> search_places(const SearchRequest& request) {
   for (const fs::path& path : request.command_paths)
     if (!path.empty()) places.add(fs::absolute(path), "--plugin-path");
   const std::string variable = environment("PRUN_PLUGIN_PATH");
-  for (const std::string_view entry : recipe::split(variable, ':'))
+  for (const std::string_view entry : split(variable, ':'))
     if (fs::path(entry).is_absolute()) places.add(entry, "PRUN_PLUGIN_PATH");
   if (const fs::path folder = user_folder(); !folder.empty()) places.add(folder, "the user's plugins");
   places.add(request.executable_folder / ".." / "lib" / epoch_folder(), "prun's own plugins");
@@ -231,10 +230,10 @@ std::vector<std::string> plugin_names(std::span<const SearchPlace> places, std::
 PluginCandidate find_plugin(std::span<const SearchPlace> places, std::string_view kind,
                             std::string_view name) {
   if (!is_known_kind(kind))
-    throw_error(ErrorCode::bad_input, "there is no plugin kind '", recipe::printable(kind, 64),
+    throw_error(ErrorCode::bad_input, "there is no plugin kind '", printable(kind, 64),
                 "' (there are ", kind_list(), ")");
   if (!is_plugin_word(name))
-    throw_error(ErrorCode::bad_input, "'", recipe::printable(name, 64), "' cannot be the name of a ", kind,
+    throw_error(ErrorCode::bad_input, "'", printable(name, 64), "' cannot be the name of a ", kind,
                 " plugin: names have 1 to 64 of a-z, 0-9, '-' and '_'", hint(places, kind, name));
   std::vector<PluginCandidate> candidates = candidates_of(places, kind, name);
   if (candidates.empty()) not_found(places, kind, name);

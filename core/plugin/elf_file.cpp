@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 namespace {
@@ -62,9 +62,9 @@ ByteSource source_of_bytes(std::span<const std::byte> bytes) {
 
 bool is_plain_text(std::string_view text, std::string_view allowed) {
   while (!text.empty()) {
-    const recipe::CodePoint point = recipe::decode_utf8(text);
+    const CodePoint point = decode_utf8(text);
     const bool exempt = allowed.find(text.front()) != std::string_view::npos;
-    if (!point.valid || (recipe::is_control(point.value) && !exempt)) return false;
+    if (!point.valid || (is_control(point.value) && !exempt)) return false;
     text.remove_prefix(point.bytes);
   }
   return true;

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/durable_file.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 namespace {
@@ -86,13 +86,13 @@ std::string layout_field(const Fields& fields, const std::string& name) {
 
 std::map<std::string, std::string> parse_traits(std::string_view text, const std::string& name) {
   std::map<std::string, std::string> traits;
-  for (std::string_view part : recipe::split(text, ';')) {
-    part = recipe::trim(part);
+  for (std::string_view part : split(text, ';')) {
+    part = trim(part);
     if (part.empty()) continue;
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos) damaged(name, "the trait '", part, "' is no key=value pair");
-    const std::string_view key = recipe::trim(part.substr(0, equals));
-    if (key.empty() || !traits.emplace(key, recipe::trim(part.substr(equals + 1))).second)
+    const std::string_view key = trim(part.substr(0, equals));
+    if (key.empty() || !traits.emplace(key, trim(part.substr(equals + 1))).second)
       damaged(name, "the trait '", part, "' has no key, or one that occurs twice");
   }
   return traits;

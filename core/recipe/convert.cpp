@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "prun/error.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

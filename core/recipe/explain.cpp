@@ -5,7 +5,7 @@
 
 #include "prun/error.hpp"
 #include "recipe/suggest.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "prun/error.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 #include "recipe/toml_reader.hpp"
 
 namespace prun::recipe {

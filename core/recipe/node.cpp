@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <optional>
 
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

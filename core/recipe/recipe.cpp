@@ -6,7 +6,7 @@
 #include "prun/error.hpp"
 #include "recipe/loader.hpp"
 #include "recipe/overrides.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

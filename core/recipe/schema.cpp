@@ -5,7 +5,7 @@
 #include <array>
 
 #include "prun/error.hpp"
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "recipe/text.hpp"
+#include "base/text.hpp"
 
 namespace prun::recipe {
 

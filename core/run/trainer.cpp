@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/durable_file.hpp"
+#include "base/json.hpp"
 #include "base/random.hpp"
 #include "run/stop_signal.hpp"
 #include "run/weights.hpp"
@@ -162,6 +163,19 @@ class Observers {
   std::vector<std::shared_ptr<ObserverInterface>> list_;
 };
 
+// Which code takes part: enough to tell two runs apart.
+std::string plugin_record(const PluginHost& plugins) {
+  JsonWriter json;
+  json.begin_array();
+  for (const auto& [key, library] : plugins.loaded()) {
+    const PluginNote& note = library->note();
+    json.begin_object().member("kind", note.kind).member("name", note.name).member("version", note.version);
+    json.member("path", library->path().string()).member("sha256", library->sha256());
+    json.member("build_id", note.build_id).end_object();
+  }
+  return json.end_array().take();
+}
+
 class Run {
  public:
   Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command)
@@ -169,6 +183,7 @@ class Run {
         recipe_(assembly.recipe()),
         trainer_(assembly, plugins),
         observers_(recipe_, plugins),
+        plugins_(plugins),
         resume_command_(resume_command) {}
 
   int go() {
@@ -190,6 +205,7 @@ class Run {
   void announce() {
     make_folder(trainer_.folder());
     replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
+    replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
     const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
     RunInfo info;
     info.name = text;
@@ -258,6 +274,7 @@ class Run {
   StopSignal stop_;
   Trainer trainer_;
   Observers observers_;
+  PluginHost& plugins_;
   std::string resume_command_;
   Clock::time_point begin_;
 };

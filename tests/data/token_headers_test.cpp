@@ -121,6 +121,17 @@ TEST(IdxHeader, ModesAtTheEndAreAllowed) {
   EXPECT_EQ(index.extents().size(), 1u);
 }
 
+TEST(IdxHeader, AnEmptySetIsRefusedHoweverMuchIsScanned) {
+  IdxFile idx;
+  idx.lengths = {0, 0}, idx.offsets = {0, 0};
+  const std::string file = idx.str();
+  for (const std::uint64_t scan_limit : {std::uint64_t{0}, MegatronIndex::default_scan_limit})
+    EXPECT_NE(test::message_of([&] {
+                MegatronIndex("set.idx", as_bytes(file), 0, scan_limit);
+              }).find("hold no token"),
+              std::string::npos);
+}
+
 struct BrokenLlmc {
   const char* name;
   std::function<void(LlmcFile&)> bend;

@@ -1,11 +1,11 @@
-// Small text helpers shared by the recipe code.
-#include "recipe/text.hpp"
+// Small text helpers .
+#include "base/text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
-namespace prun::recipe {
+namespace prun {
 
 namespace {
 
@@ -162,4 +162,9 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   return found;
 }
 
-}  // namespace prun::recipe
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const std::string near = nearest(name, candidates);
+  return near.empty() ? "" : "; did you mean " + in_quotes(near) + "?";
+}
+
+}  // namespace prun

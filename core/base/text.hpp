@@ -1,4 +1,4 @@
-// Small text helpers shared by the recipe code: UTF-8, safe quoting for messages, nearest names.
+// Small text helpers: UTF-8, safe quoting for messages, nearest names.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace prun::recipe {
+namespace prun {
 
 struct CodePoint {
   char32_t value = 0;
@@ -37,5 +37,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `name`, or empty when none is near enough to be a likely slip.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
+// "; did you mean 'x'?", or empty.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
-}  // namespace prun::recipe
+
+}  // namespace prun

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""The peer of tools/bench/cpu: a plain GPT-2 in PyTorch on the CPU, trained as the recipe says.
+
+  torch_cpu.py LAYERS HIDDEN HEADS SEQ VOCAB MICRO ACCUMULATE STEPS
+
+fp32, AdamW, clipping at 1.0, all cores. Prints the median tokens/s of the steps after two to warm up.
+"""
+import os, statistics, sys, time
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.h = h
+        self.n1, self.n2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def forward(self, x, mask):
+        b, t, d = x.shape
+        q, k, v = (u.view(b, t, self.h, d // self.h).transpose(1, 2) for u in self.qkv(self.n1(x)).split(d, -1))
+        if hasattr(F, "scaled_dot_product_attention"):
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            s = (q @ k.transpose(-2, -1)) / (d // self.h) ** 0.5
+            o = s.masked_fill(mask[:t, :t], float("-inf")).softmax(-1) @ v
+        x = x + self.proj(o.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, d, heads, seq, vocab):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocab, d), nn.Embedding(seq, d)
+        self.blocks = nn.ModuleList(Block(d, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(d)
+        self.register_buffer("mask", torch.ones(seq, seq, dtype=torch.bool).triu(1))
+
+    def forward(self, x, y):
+        h = self.tok(x) + self.pos.weight[: x.shape[1]]
+        for block in self.blocks:
+            h = block(h, self.mask)
+        return F.cross_entropy((self.norm(h) @ self.tok.weight.t()).flatten(0, 1), y.flatten())
+
+
+def main():
+    layers, hidden, heads, seq, vocab, micro, accumulate, steps = map(int, sys.argv[1:])
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(0)
+    model = Gpt(layers, hidden, heads, seq, vocab)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    data = torch.randint(0, vocab, (micro, seq + 1))
+    times = []
+    for _ in range(steps + 2):
+        start = time.perf_counter()
+        for _ in range(accumulate):
+            (model(data[:, :-1], data[:, 1:]) / accumulate).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        times.append(time.perf_counter() - start)
+    print(f"{micro * accumulate * seq / statistics.median(times[2:]):.1f} {torch.__version__} {torch.get_num_threads()}")
+
+
+main()
