@@ -78,7 +78,6 @@ function(prun_add_cpu_kernels libraries)
     set(name prun_cpu_kernels_${isa})
     add_library(${name} OBJECT ${sources} ${table})
     target_compile_definitions(${name} PRIVATE PRUN_ISA=${isa})
-    target_compile_definitions(${name} PRIVATE KC=1536 GR=16 NBB=2048 INN=512)
     target_compile_options(${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
                                            -fvisibility=hidden -fvisibility-inlines-hidden ${flags_${isa}})
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/kernels ${PRUN_SDK_INCLUDE})

@@ -34,6 +34,8 @@ struct Shape {
   static constexpr Index group_rows = 224;
   static constexpr Index inner_columns = 256;
   static constexpr Index block_columns = 1024;
+  static constexpr Index few_rows = 512;       // use a panel of b too seldom for its way to L3 and back...
+  static constexpr Index few_columns = 384;    // ...so then it is small enough for L2, per thread
   static constexpr Index partial_rows = 1024;  // of a block whose sums need the workspace
 };
 
@@ -70,30 +72,39 @@ struct Blocks {
   bool partial;  // sums of one block live in the workspace between steps, since c is too narrow for them
 };
 
+// The widest panel of b.
 template <class T>
-Blocks cut_blocks(Index m, Index n, Index k, bool narrow_result) {
+Index widest_block(std::int32_t threads, Index m) {
+  using S = Shape<T>;
+  return m <= S::few_rows ? std::min(S::block_columns, S::few_columns * threads) : S::block_columns;
+}
+
+template <class T>
+Blocks cut_blocks(std::int32_t threads, Index m, Index n, Index k, bool narrow_result) {
   const Split depth = split_at_most(k, 1, Shape<T>::max_depth);
   const bool partial = narrow_result && depth.count > 1;
   const Split rows = partial ? split_at_most(m, 1, Shape<T>::partial_rows) : Split{m, 1, 1};
-  return {rows, split_at_most(n, Shape<T>::columns, Shape<T>::block_columns), depth, partial};
+  return {rows, split_at_most(n, Shape<T>::columns, widest_block<T>(threads, m)), depth, partial};
 }
 
 // Elements of the workspace's parts; each leaves the next on a cache line.
 struct Sizes {
   Index b, bias, partial, group;  // group: of each thread
+  Index total(std::int32_t threads) const { return b + bias + partial + threads * group; }
 };
 
+// Bounds that grow with every extent, rather than what the nearly equal parts come to.
 template <class T>
-Sizes workspace_sizes(const Blocks& blocks) {
+Sizes workspace_sizes(std::int32_t threads, Index m, Index n, Index k, bool narrow_result) {
   using S = Shape<T>;
-  const auto largest = [](const Split& s) { return (s.extent + s.count - 1) / s.count + s.unit - 1; };
-  const Index columns = (largest(blocks.columns) + S::columns - 1) / S::columns * S::columns;
-  const Index rows = std::min<Index>(largest(blocks.rows), S::group_rows);
-  const Index slivers = split_at_most(rows, 1, S::max_rows).count;
+  const Index columns = std::min((n + S::columns - 1) / S::columns * S::columns, widest_block<T>(threads, m));
+  const Index depth = std::min(k, S::max_depth);
+  const bool partial = narrow_result && k > S::max_depth;
+  const Index slivers = (std::min(m, S::group_rows) + S::max_rows - 1) / S::max_rows;
   const Index by_rows = S::max_rows * Layout<T, true>::per_row;
-  const Index by_columns = largest(blocks.depth) * Layout<T, false>::per_step;
-  return {columns * largest(blocks.depth), columns,
-          blocks.partial ? largest(blocks.rows) * (columns + partial_padding<T>) : 0,
+  const Index by_columns = depth * Layout<T, false>::per_step;
+  return {columns * depth, columns,
+          partial ? std::min(m, S::partial_rows) * (columns + partial_padding<T>) : 0,
           slivers * std::max(by_rows, by_columns)};
 }
 
@@ -501,20 +512,20 @@ template <class A, class B, class C>
 void multiply(const Call<A, B, C>& call, void* workspace) {
   using T = Compute<A>;
   if (call.c.rows == 0 || call.c.cols == 0) return;
-  const Blocks blocks = cut_blocks<T>(call.c.rows, call.c.cols, call.a.cols, !std::is_same_v<T, C>);
-  const Buffers<T> buffers(workspace, workspace_sizes<T>(blocks));
+  const bool narrow_result = !std::is_same_v<T, C>;
+  const std::int32_t threads = call.workers.count;
+  const Index m = call.c.rows, n = call.c.cols, k = call.a.cols;
+  const Blocks blocks = cut_blocks<T>(threads, m, n, k, narrow_result);
+  const Buffers<T> buffers(workspace, workspace_sizes<T>(threads, m, n, k, narrow_result));
   for (Index r = 0; r < blocks.rows.count; ++r)
     for (Index q = 0; q < blocks.columns.count; ++q) multiply_block(call, blocks, buffers, r, q);
 }
 
 template <class T>
 Index workspace_bytes(std::int32_t threads, Index m, Index n, Index k) {
-  const auto elements = [&](bool narrow_result) {
-    const Sizes sizes = workspace_sizes<T>(cut_blocks<T>(m, n, k, narrow_result));
-    return sizes.b + sizes.bias + sizes.partial + threads * sizes.group;
-  };
-  const Index most = std::is_same_v<T, double> ? elements(false) : std::max(elements(false), elements(true));
-  return most * Index{sizeof(T)} + 64;
+  const bool may_be_narrow = std::is_same_v<T, float>;  // there is no narrow result of a double product
+  const Sizes sizes = workspace_sizes<T>(threads, m, n, k, may_be_narrow);
+  return sizes.total(threads) * Index{sizeof(T)} + 64;
 }
 
 }  // namespace

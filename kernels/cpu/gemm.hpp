@@ -36,8 +36,9 @@ Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
-// Bytes of workspace a call with these extents needs: a few MiB at most (packed blocks of a and b, and for
-// a bf16 result a block of float sums), however large the matrices.
+// Bytes of workspace a call with these extents needs; compute_size is that of the arithmetic, 8 for double
+// and else 4. A few MiB for packed blocks and sums and half a MiB a thread, however large the matrices. It
+// never shrinks as an argument grows, so that the largest of several calls can size it for all.
 std::int64_t gemm_workspace(std::int32_t threads, std::int64_t m, std::int64_t n, std::int64_t k,
                             std::int64_t compute_size);
 

@@ -316,9 +316,35 @@ PRUN_GEMM_TEST(BitsDoNotDependOnTheCut) {
 
 PRUN_GEMM_TEST(WorkspaceStaysModest) {
   using A = std::tuple_element_t<0, TypeParam>;
-  const Index huge = gemm_workspace(2, 1 << 20, 1 << 20, 1 << 20, compute_size<A>);
+  constexpr Index size = compute_size<A>;
+  const Index huge = gemm_workspace(2, 1 << 20, 1 << 20, 1 << 20, size);
   EXPECT_LE(huge, Index{10} << 20);
-  EXPECT_EQ(huge, gemm_workspace(2, 1 << 24, 1 << 24, 1 << 24, compute_size<A>));
+  EXPECT_EQ(huge, gemm_workspace(2, 1 << 24, 1 << 24, 1 << 24, size));
+}
+
+PRUN_GEMM_TEST(WorkspaceGrowsWithEveryExtent) {
+  using A = std::tuple_element_t<0, TypeParam>;
+  constexpr Index size = compute_size<A>;
+  for (Index large = 2; large < 3000; large += 1 + large / 8)
+    for (const Index other : {10, 500, 2000}) {
+      const Index small = large - 1 - large / 16;
+      EXPECT_LE(gemm_workspace(2, small, other, other, size), gemm_workspace(2, large, other, other, size));
+      EXPECT_LE(gemm_workspace(2, other, small, other, size), gemm_workspace(2, other, large, other, size));
+      EXPECT_LE(gemm_workspace(2, other, other, small, size), gemm_workspace(2, other, other, large, size));
+    }
+}
+
+// Every shape stays within its workspace, the ones just past a cut above all.
+PRUN_GEMM_TEST(StaysInItsWorkspace) {
+  PRUN_TYPES;
+  for (const int threads : {1, 3}) {
+    TestWorkers pool(threads);
+    for (const Shape& shape : {Shape{520, 400, 3, true, true}, Shape{513, 1030, 2}, Shape{5, 390, 515, true},
+                               Shape{1030, 33, 513, true}, Shape{225, 1024, 257, true, true}}) {
+      const Problem<A, B, C> problem(shape);
+      problem.check(problem.run(pool.workers()), 1);
+    }
+  }
 }
 
 }  // namespace
