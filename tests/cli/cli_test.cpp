@@ -185,6 +185,22 @@ TEST(Cli, MemoryIsThePlanPlusOneConstant) {
   }
 }
 
+TEST(Cli, TheRecipeReferenceIsCurrent) {
+  std::ifstream file(fs::path(PRUN_SOURCE_DIR) / "docs" / "recipe.md");
+  const std::string written((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(prun({"reference"}).out, written) << "run: build/bin/prun reference > docs/recipe.md";
+}
+
+TEST(Cli, RecipesInConfigsAreGood) {
+  int recipes = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / "configs")) {
+    const Result result = prun({"check", entry.path().string()});
+    EXPECT_EQ(result.code, 0) << entry.path() << ": " << result.out;
+    ++recipes;
+  }
+  EXPECT_GE(recipes, 2);
+}
+
 TEST(Cli, EveryVerbThatListsPluginsWorks) {
   EXPECT_NE(prun({"plugins", "list"}).out.find("GPT-2"), std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "gpt"}).out.find("layers"), std::string::npos);

@@ -43,7 +43,7 @@ class Gpt(nn.Module):
         h = self.tok(x) + self.pos.weight[: x.shape[1]]
         for block in self.blocks:
             h = block(h, self.mask)
-        return F.cross_entropy((self.norm(h) @ self.tok.weight.t()).flatten(0, 1), y.flatten())
+        return F.cross_entropy(F.linear(self.norm(h), self.tok.weight).flatten(0, 1), y.flatten())
 
 
 def main():

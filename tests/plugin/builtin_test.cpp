@@ -1,0 +1,46 @@
+// The built-in plugins are built as a third party's are: what they need of prun lies in the SDK library.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plugin/conformance.hpp"
+#include "plugin/discovery.hpp"
+#include "run/section_options.hpp"
+
+namespace prun {
+namespace {
+
+std::vector<PluginCandidate> builtins() {
+  const std::vector<SearchPlace> places = {{PRUN_TEST_PLUGINS, "the build"}};
+  return list_plugins(places);
+}
+
+TEST(Builtins, AreUsableAndMany) {
+  EXPECT_GE(builtins().size(), 9u);
+  for (const PluginCandidate& plugin : builtins()) EXPECT_TRUE(plugin.usable()) << state_of(plugin);
+}
+
+TEST(Builtins, NeedNothingOfPrunBeyondTheSdkLibrary) {
+  for (const PluginCandidate& plugin : builtins()) {
+    int ours = 0;
+    for (const std::string& symbol : plugin.note->undefined) {
+      if (symbol.find("prun") == std::string::npos) continue;
+      EXPECT_EQ(symbol, "prun_sdk_epoch_1_itanium_libstdcxx11") << plugin.path;
+      ++ours;
+    }
+    EXPECT_EQ(ours, 1) << plugin.path << " is not bound to the SDK's epoch";
+  }
+}
+
+TEST(Builtins, KeepTheContract) {
+  const auto defaults = [](const PluginNote& note) {
+    auto section = std::make_shared<DefaultSection>(parse_schema(note.options, describe(note)));
+    return DefaultOptions{options_of(*section), section, section->required()};
+  };
+  for (const PluginCandidate& plugin : builtins())
+    for (const ContractCheck& check : check_plugin(plugin.path, defaults))
+      EXPECT_NE(check.verdict, Verdict::failed) << plugin.path << ": " << to_text(check);
+}
+
+}  // namespace
+}  // namespace prun
