@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdint>
 
 namespace prun {
@@ -165,6 +166,18 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
   const std::string near = nearest(name, candidates);
   return near.empty() ? "" : "; did you mean " + in_quotes(near) + "?";
+}
+
+std::string size_text(double bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 4) {
+    bytes /= 1024;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+  return text;
 }
 
 }  // namespace prun

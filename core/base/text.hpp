@@ -41,4 +41,7 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 
+// "1.50 GiB"
+std::string size_text(double bytes);
+
 }  // namespace prun

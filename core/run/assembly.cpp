@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -65,6 +66,20 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins) : recipe_(std::move(recip
   raise(device_->info(&device_info_));
   write_program();
   plan_ = make_plan(*program_, lowering(), batch_.accumulate);
+  check_memory();
+}
+
+// The plan is exact, so what does not fit is known now.
+void Assembly::check_memory() const {
+  const std::int64_t needed = plan_.layout.memory.total();
+  const std::int64_t limit = recipe_.section("device").bytes("memory").value_or(device_info_.memory_bytes);
+  if (needed <= limit) return;
+  Diagnostics problems;
+  problems.add(recipe_.problem(
+      "device.memory", detail::concat("the plan needs ", size_text(static_cast<double>(needed)), ", ",
+                                      size_text(static_cast<double>(limit)),
+                                      " may be used; a smaller batch.micro, model.seq or model needs less")));
+  problems.throw_if_any();
 }
 
 // Each value is in its range by now; what is left is what several of them mean together.

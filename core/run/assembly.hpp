@@ -38,6 +38,7 @@ class Assembly {
 
  private:
   void check_combinations() const;
+  void check_memory() const;
   void load_ops();
   void write_program();
   void apply_groups();

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 namespace {
@@ -29,16 +30,6 @@ double step_flops(const Assembly& assembly) {
 }
 
 }  // namespace
-
-std::string size_text(double bytes) {
-  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 4) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return format(unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
-}
 
 std::string plan_text(const Assembly& assembly) {
   const Plan& plan = assembly.plan();

@@ -10,7 +10,4 @@ namespace prun {
 std::string plan_text(const Assembly& assembly);
 std::string plan_json(const Assembly& assembly);
 
-// "1.50 GiB"
-std::string size_text(double bytes);
-
 }  // namespace prun

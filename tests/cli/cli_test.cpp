@@ -95,6 +95,12 @@ TEST(Cli, ImpossibleCombinationsAreShownTogether) {
   EXPECT_NE(result.out.find("2 ranks"), std::string::npos) << result.out;
 }
 
+TEST(Cli, WhatDoesNotFitIsRefusedBeforeItRuns) {
+  const Result result = prun({recipe_file(), "--set", "device.memory=100KiB"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("100.00 KiB may be used"), std::string::npos) << result.out;
+}
+
 TEST(Cli, PlanSpeaksJson) {
   const Result result = prun({"plan", recipe_file(), "--json"});
   ASSERT_EQ(result.code, 0) << result.out;
