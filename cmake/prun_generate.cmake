@@ -73,12 +73,17 @@ function(prun_add_cpu_kernels libraries)
   set(flags_generic "")
   set(flags_avx2 -march=haswell)
   set(flags_avx512 -march=skylake-avx512 -mprefer-vector-width=512)
+  # Sanitized kernels are for finding faults: -O3 would triple the time they take to compile.
+  set(optimize -O3)
+  if(PRUN_SANITIZE)
+    set(optimize -O1)
+  endif()
   set(names "")
   foreach(isa ${isas})
     set(name prun_cpu_kernels_${isa})
     add_library(${name} OBJECT ${sources} ${table})
     target_compile_definitions(${name} PRIVATE PRUN_ISA=${isa})
-    target_compile_options(${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
+    target_compile_options(${name} PRIVATE ${optimize} -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
                                            -fvisibility=hidden -fvisibility-inlines-hidden ${flags_${isa}})
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/kernels ${PRUN_SDK_INCLUDE})
     list(APPEND names ${name})
