@@ -1,6 +1,7 @@
 // Which samples a step takes, and their tokens, read ahead by a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <semaphore>
 #include <string>
@@ -66,7 +67,7 @@ class BatchReader {
   std::vector<BatchTarget> targets_;
   std::int64_t counted_ = 0;
   Status status_;
-  bool stop_ = false;
+  std::atomic<bool> stop_ = false;
   std::binary_semaphore asked_{0}, answered_{0};
   std::thread thread_;
 };

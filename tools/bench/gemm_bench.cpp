@@ -4,8 +4,9 @@
 //
 // Built for one instruction set (PRUN_ISA). Libraries are compared when PRUN_BENCH_OPENBLAS or
 // PRUN_BENCH_ONEDNN is defined; the command is in docs/gemm_choice.md.
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -70,28 +71,33 @@ struct Data {
   std::vector<T> a, b, c;
 };
 
-// GFLOP/s of the fastest run, after one to warm up.
+// GFLOP/s of the fastest run, after one to warm up. On one thread the time is that thread's CPU time, which
+// other programs on the machine disturb less.
 class Timer {
  public:
-  explicit Timer(double seconds) : seconds_(seconds) {}
+  Timer(int threads, double seconds)
+      : clock_(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC), seconds_(seconds) {}
 
   template <class Body>
   double best(double flops, Body&& body) const {
-    using Clock = std::chrono::steady_clock;
-    const auto since = [](Clock::time_point t) {
-      return std::chrono::duration<double>(Clock::now() - t).count();
-    };
     body();
     double fastest = 1e30;
-    for (const auto start = Clock::now(); since(start) < seconds_;) {
-      const auto begin = Clock::now();
+    for (const double start = now(); now() - start < seconds_;) {
+      const double begin = now();
       body();
-      fastest = std::min(fastest, since(begin));
+      fastest = std::min(fastest, now() - begin);
     }
     return flops / fastest / 1e9;
   }
 
  private:
+  double now() const {
+    timespec time;
+    clock_gettime(clock_, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+
+  clockid_t clock_;
   double seconds_;
 };
 
@@ -183,7 +189,7 @@ void time_small(const Timer& timer) {
 
 int main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
-  const Timer timer(count > 2 ? std::atof(arguments[2]) : 0.5);
+  const Timer timer(threads, count > 2 ? std::atof(arguments[2]) : 0.5);
   prun::test::TestWorkers pool(threads);
   std::printf("%d thread%s, GFLOP/s of the fastest run\n\n", threads, threads == 1 ? "" : "s");
   std::printf(
