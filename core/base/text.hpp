@@ -40,7 +40,6 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 // "; did you mean 'x'?", or empty.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
-
 // "1.50 GiB"
 std::string size_text(double bytes);
 

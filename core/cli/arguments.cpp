@@ -8,7 +8,8 @@
 namespace prun {
 namespace {
 
-const std::vector<std::string> verbs = {"run", "check", "plan", "explain", "plugins", "reference", "help", "version"};
+const std::vector<std::string> verbs = {"run",     "check",     "plan", "explain",
+                                        "plugins", "reference", "help", "version"};
 const std::vector<std::string> flags = {"--json", "--program", "--all", "--help", "--version"};
 
 std::string value_of(int argc, char** argv, int& i) {
@@ -19,14 +20,19 @@ std::string value_of(int argc, char** argv, int& i) {
 
 void take_option(Arguments& arguments, int argc, char** argv, int& i) {
   const std::string option = argv[i];
-  if (option == "--set") arguments.sets.push_back(value_of(argc, argv, i));
-  else if (option == "--plugin-path") arguments.plugin_paths.emplace_back(value_of(argc, argv, i));
-  else if (option == "-h") arguments.flags.insert("--help");
-  else if (std::find(flags.begin(), flags.end(), option) != flags.end()) arguments.flags.insert(option);
+  if (option == "--set")
+    arguments.sets.push_back(value_of(argc, argv, i));
+  else if (option == "--plugin-path")
+    arguments.plugin_paths.emplace_back(value_of(argc, argv, i));
+  else if (option == "-h")
+    arguments.flags.insert("--help");
+  else if (std::find(flags.begin(), flags.end(), option) != flags.end())
+    arguments.flags.insert(option);
   else {
     std::vector<std::string> known = flags;
     known.insert(known.end(), {"--set", "--plugin-path"});
-    throw_error(ErrorCode::bad_input, "unknown option ", option, did_you_mean(option, known), " See prun --help");
+    throw_error(ErrorCode::bad_input, "unknown option ", option, did_you_mean(option, known),
+                " See prun --help");
   }
 }
 
@@ -41,12 +47,17 @@ Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word.size() > 1 && word[0] == '-') take_option(arguments, argc, argv, i);
-    else arguments.words.push_back(word);
+    if (word.size() > 1 && word[0] == '-')
+      take_option(arguments, argc, argv, i);
+    else
+      arguments.words.push_back(word);
   }
-  if (arguments.has("--help")) arguments.verb = "help";
-  else if (arguments.has("--version")) arguments.verb = "version";
-  else if (arguments.words.empty()) arguments.verb = "help";
+  if (arguments.has("--help"))
+    arguments.verb = "help";
+  else if (arguments.has("--version"))
+    arguments.verb = "version";
+  else if (arguments.words.empty())
+    arguments.verb = "help";
   else if (std::find(verbs.begin(), verbs.end(), arguments.words[0]) != verbs.end()) {
     arguments.verb = arguments.words[0];
     arguments.words.erase(arguments.words.begin());

@@ -15,12 +15,15 @@ int list(const Arguments& arguments) {
   JsonWriter json;
   json.begin_array();
   for (const PluginCandidate& plugin : list_plugins(plugin_places({}, {}, arguments.plugin_paths))) {
-    const std::string version = plugin.note ? plugin.note->version : "", help = plugin.note ? plugin.note->help : "";
+    const std::string version = plugin.note ? plugin.note->version : "",
+                      help = plugin.note ? plugin.note->help : "";
     json.begin_object().member("kind", plugin.kind).member("name", plugin.name).member("version", version);
     json.member("state", state_of(plugin)).member("path", plugin.path.string()).end_object();
     if (arguments.has("--json") || (!plugin.usable() && !arguments.has("--all"))) continue;
-    std::printf("%-10s %-14s %-8s %s\n", plugin.kind.c_str(), plugin.name.c_str(), version.c_str(), help.c_str());
-    if (arguments.has("--all")) std::printf("%26s%s\n%26s%s\n", "", plugin.path.c_str(), "", state_of(plugin).c_str());
+    std::printf("%-10s %-14s %-8s %s\n", plugin.kind.c_str(), plugin.name.c_str(), version.c_str(),
+                help.c_str());
+    if (arguments.has("--all"))
+      std::printf("%26s%s\n%26s%s\n", "", plugin.path.c_str(), "", state_of(plugin).c_str());
     for (const std::string& warning : plugin.warnings) std::printf("%26swarning: %s\n", "", warning.c_str());
   }
   json.end_array();
@@ -30,12 +33,14 @@ int list(const Arguments& arguments) {
 
 // By path, or by name among all that are found.
 std::vector<PluginCandidate> named(const Arguments& arguments, const std::string& word) {
-  if (word.find('/') != std::string::npos || word.ends_with(".so")) return {examine_plugin(word, "the command line")};
+  if (word.find('/') != std::string::npos || word.ends_with(".so"))
+    return {examine_plugin(word, "the command line")};
   std::vector<PluginCandidate> found;
   for (PluginCandidate& plugin : list_plugins(plugin_places({}, {}, arguments.plugin_paths)))
     if (plugin.name == word || plugin.kind + "/" + plugin.name == word) found.push_back(std::move(plugin));
   if (found.empty())
-    throw_error(ErrorCode::not_found, "there is no plugin '", word, "'; prun plugins list shows what there is");
+    throw_error(ErrorCode::not_found, "there is no plugin '", word,
+                "'; prun plugins list shows what there is");
   return found;
 }
 
@@ -83,8 +88,9 @@ int plugins_command(const Arguments& arguments) {
       std::printf("wrote %s\n", file.c_str());
     return 0;
   }
-  throw_error(ErrorCode::bad_input,
-              "usage: prun plugins list [--all] [--json] | inspect NAME | new KIND NAME [FOLDER] | check PATH");
+  throw_error(
+      ErrorCode::bad_input,
+      "usage: prun plugins list [--all] [--json] | inspect NAME | new KIND NAME [FOLDER] | check PATH");
 }
 
 }  // namespace prun

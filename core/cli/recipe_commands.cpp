@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "run/report.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
+#include "run/report.hpp"
 #include "run/trainer.hpp"
 
 namespace prun {
@@ -41,7 +41,8 @@ std::string resume_command(const Arguments& arguments, const std::string& file) 
   std::string command = "prun " + shell_quote(file);
   for (const std::string& set : arguments.sets)
     if (set.rfind("run.resume=", 0) != 0) command += " --set " + shell_quote(set);
-  for (const fs::path& path : arguments.plugin_paths) command += " --plugin-path " + shell_quote(path.string());
+  for (const fs::path& path : arguments.plugin_paths)
+    command += " --plugin-path " + shell_quote(path.string());
   return command;
 }
 
@@ -66,9 +67,12 @@ int plan_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun plan RECIPE [--json] [--program]");
   Opened opened = open_recipe(arguments, file);
   const Assembly assembly(*opened.recipe, *opened.plugins);
-  if (arguments.has("--program")) std::fputs(to_text(assembly.program()).c_str(), stdout);
-  else if (arguments.has("--json")) std::printf("%s\n", plan_json(assembly).c_str());
-  else std::fputs(plan_text(assembly).c_str(), stdout);
+  if (arguments.has("--program"))
+    std::fputs(to_text(assembly.program()).c_str(), stdout);
+  else if (arguments.has("--json"))
+    std::printf("%s\n", plan_json(assembly).c_str());
+  else
+    std::fputs(plan_text(assembly).c_str(), stdout);
   return 0;
 }
 

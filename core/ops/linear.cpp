@@ -23,9 +23,9 @@ std::int64_t leading(const OperandShape& x, int count) {
 void check_same(const OperandShape& a, int from_a, const OperandShape& b, int from_b, int n,
                 const char* what) {
   for (int i = 0; i < n; ++i)
-    PRUN_CHECK(a.dims[from_a + i] == b.dims[from_b + i], what, ": dimension '", a.dims[from_a + i].name.view(),
-               "' (", a.dims[from_a + i].extent, ") meets '", b.dims[from_b + i].name.view(), "' (",
-               b.dims[from_b + i].extent, ")");
+    PRUN_CHECK(a.dims[from_a + i] == b.dims[from_b + i], what, ": dimension '",
+               a.dims[from_a + i].name.view(), "' (", a.dims[from_a + i].extent, ") meets '",
+               b.dims[from_b + i].name.view(), "' (", b.dims[from_b + i].extent, ")");
 }
 
 struct Linear {
@@ -56,8 +56,8 @@ struct Linear {
     g.weight({2}, "bias_grad", {g.arrived(3)});
   }
   static void cost(const OpShape& s, OpCost& c) {
-    c.flops = matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)),
-                           s.operand[1]);
+    c.flops =
+        matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)), s.operand[1]);
   }
 };
 
@@ -96,8 +96,8 @@ struct LinearWeightGrad {
     s.sum(0, 0, lead);
   }
   static void cost(const OpShape& s, OpCost& c) {
-    c.flops = matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)),
-                           s.operand[2]);
+    c.flops =
+        matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)), s.operand[2]);
   }
 };
 

@@ -51,12 +51,8 @@ struct LayerNormInputGrad {
 struct LayerNormWeightGrad {
   static constexpr const char* kind = "layernorm_weight_grad";
   static constexpr const char* help = "dgain and dbias of layernorm";
-  static constexpr OperandDef operands[] = {{"dy"},
-                                            {"x"},
-                                            {"mean"},
-                                            {"rstd"},
-                                            {"dgain", Access::update, true},
-                                            {"dbias", Access::update, true}};
+  static constexpr OperandDef operands[] = {
+      {"dy"}, {"x"}, {"mean"}, {"rstd"}, {"dgain", Access::update, true}, {"dbias", Access::update, true}};
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     s.sum(0, 0, s.operand[0].rank - 1);
@@ -67,8 +63,7 @@ struct LayerNormWeightGrad {
 struct RmsNorm {
   static constexpr const char* kind = "rmsnorm";
   static constexpr const char* help = "y = x / sqrt(mean(x^2) + eps) * gain";
-  static constexpr OperandDef operands[] = {
-      {"x"}, {"gain"}, {"y", Access::write}, {"rstd", Access::write}};
+  static constexpr OperandDef operands[] = {{"x"}, {"gain"}, {"y", Access::write}, {"rstd", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = eps_attr;
   static void rule(OpShape& s) {
     s.like(2, 0);
@@ -105,8 +100,8 @@ struct RmsNormWeightGrad {
 }  // namespace
 
 std::vector<OpDef> norm_ops() {
-  return {op_def<LayerNorm>(),       op_def<LayerNormInputGrad>(), op_def<LayerNormWeightGrad>(),
-          op_def<RmsNorm>(),         op_def<RmsNormInputGrad>(),   op_def<RmsNormWeightGrad>()};
+  return {op_def<LayerNorm>(), op_def<LayerNormInputGrad>(), op_def<LayerNormWeightGrad>(),
+          op_def<RmsNorm>(),   op_def<RmsNormInputGrad>(),   op_def<RmsNormWeightGrad>()};
 }
 
 }  // namespace prun

@@ -18,12 +18,10 @@ struct SumSquares {
 // Everything here is a runtime scalar in fp64.
 struct ClipFactor {
   static constexpr const char* kind = "clip_factor";
-  static constexpr const char* help = "norm = sqrt(sum); keep = norm and loss are finite; clip = min(1, limit / norm)";
-  static constexpr OperandDef operands[] = {{"sum"},
-                                            {"loss"},
-                                            {"norm", Access::write},
-                                            {"clip", Access::write},
-                                            {"keep", Access::write}};
+  static constexpr const char* help =
+      "norm = sqrt(sum); keep = norm and loss are finite; clip = min(1, limit / norm)";
+  static constexpr OperandDef operands[] = {
+      {"sum"}, {"loss"}, {"norm", Access::write}, {"clip", Access::write}, {"keep", Access::write}};
   static constexpr AttrDef attrs[] = {real_attr("limit", 0.0)};  // 0: no clipping
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {

@@ -1,5 +1,5 @@
-// The plan's proof: two steps replayed over shadow memory, whose bytes remember which value they hold, who wrote
-// it and who has read it since.
+// The plan's proof: two steps replayed over shadow memory, whose bytes remember which value they hold, who
+// wrote it and who has read it since.
 #include <map>
 #include <set>
 
@@ -120,8 +120,9 @@ class Replay {
   }
 
   bool before(const When& earlier) const {
-    return earlier.ticket < 0 || clocks_[static_cast<std::size_t>(current_.queue)]
-                                         [static_cast<std::size_t>(earlier.queue)] >= earlier.ticket;
+    return earlier.ticket < 0 ||
+           clocks_[static_cast<std::size_t>(current_.queue)][static_cast<std::size_t>(earlier.queue)] >=
+               earlier.ticket;
   }
 
   void read(std::int64_t at, std::int64_t size, const Content& content, std::string_view op) {
@@ -151,7 +152,8 @@ class Replay {
     for (auto it = memory_.lower_bound(at); it != memory_.end() && it->first < at + size; ++it) {
       bool safe = before(it->second.written);
       for (const When& reader : it->second.reads) safe = safe && before(reader);
-      if (!safe) fail("op '", op, "' overwrites ", describe(it->second.content), " while another queue may use it");
+      if (!safe)
+        fail("op '", op, "' overwrites ", describe(it->second.content), " while another queue may use it");
     }
     if (at < 0 || at + size > plan_.layout.memory.total())
       fail("op '", op, "' writes outside the arena: [", at, ", ", at + size, ")");

@@ -23,9 +23,10 @@ std::int64_t pack(std::vector<Lifetime>& lifetimes) {
       if (one.offset + bytes <= other->offset) break;
       one.offset = std::max(one.offset, other->offset + align(other->bytes));
     }
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &one,
-                                   [](const Lifetime* a, const Lifetime* b) { return a->offset < b->offset; }),
-                  &one);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), &one,
+                         [](const Lifetime* a, const Lifetime* b) { return a->offset < b->offset; }),
+        &one);
     total = std::max(total, one.offset + bytes);
   }
   return total;
@@ -123,8 +124,8 @@ class FunctionPlanner {
 
 }  // namespace
 
-PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes, Id segment,
-                              FunctionKind kind) {
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
+                              Id segment, FunctionKind kind) {
   return FunctionPlanner(program, lowering, homes, segment, kind).run();
 }
 

@@ -26,7 +26,7 @@ struct Homes {
   std::map<Id, Address> of;
 };
 
-PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes, Id segment,
-                              FunctionKind kind);
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
+                              Id segment, FunctionKind kind);
 
 }  // namespace prun

@@ -75,8 +75,8 @@ class Order {
     const auto last = static_cast<std::int32_t>(plan_.instances.size()) - 1;
     const auto first_call = static_cast<std::int32_t>(plan_.calls.size());
     for (std::int32_t i = 1; i <= last; ++i) add(FunctionKind::forward, i, microbatch, compute_queue);
-    call_at(first_call).waits.push_back(
-        {copy_queue, call_at(loads_[static_cast<std::size_t>(microbatch)]).position, 0});
+    call_at(first_call)
+        .waits.push_back({copy_queue, call_at(loads_[static_cast<std::size_t>(microbatch)]).position, 0});
     for (std::int32_t i = last; i >= 1; --i) {
       add(FunctionKind::backward, i, microbatch, compute_queue);
       add(FunctionKind::backward_weight, i, microbatch, compute_queue);
@@ -86,7 +86,8 @@ class Order {
 
   std::int32_t last_reader_of_slot(std::int32_t slot) const {
     std::int32_t reader = 0;
-    for (std::size_t m = static_cast<std::size_t>(slot); m < done_.size(); m += input_slots) reader = done_[m];
+    for (std::size_t m = static_cast<std::size_t>(slot); m < done_.size(); m += input_slots)
+      reader = done_[m];
     return reader;
   }
 

@@ -9,9 +9,9 @@
 namespace prun {
 
 const char* name_of(Region region) {
-  constexpr const char* names[] = {"parameters", "gradients", "optimizer state", "runtime", "inputs",
-                                   "boundaries", "saved",     "flow",            "scratch", "batch",
-                                   "scalars"};
+  constexpr const char* names[] = {"parameters", "gradients",  "optimizer state", "runtime",
+                                   "inputs",     "boundaries", "saved",           "flow",
+                                   "scratch",    "batch",      "scalars"};
   return names[static_cast<int>(region)];
 }
 
@@ -135,8 +135,10 @@ class Planner {
         const Op& op = program_.op(op_id);
         for (std::size_t i = 0; i < op.operands.size(); ++i) {
           const Id value = op.operands[i];
-          if (value == none || program_.value(value).role != Role::activation || homes_.of.count(value)) continue;
-          if (op.access(i) == Access::write) writer[value] = kind;
+          if (value == none || program_.value(value).role != Role::activation || homes_.of.count(value))
+            continue;
+          if (op.access(i) == Access::write)
+            writer[value] = kind;
           else if (writer.at(value) != kind && std::find(saved.begin(), saved.end(), value) == saved.end())
             saved.push_back(value);
         }
@@ -168,7 +170,8 @@ class Planner {
     layout.runtime = take(Region::runtime, step.of(Region::runtime));
     layout.input = {take(Region::input, input_slots * step.of(Region::input)), step.of(Region::input)};
     std::int64_t scratch = 0;
-    for (const PlannedFunction& function : plan_.functions) scratch = std::max(scratch, function.scratch_bytes);
+    for (const PlannedFunction& function : plan_.functions)
+      scratch = std::max(scratch, function.scratch_bytes);
     layout.scratch = take(Region::scratch, scratch);
     layout.batch_side = plan_.microbatches * step.of(Region::batch);
     layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
@@ -178,7 +181,8 @@ class Planner {
   void place_per_instance(Region region, std::int64_t copies) {
     for (const Instance& instance : plan_.instances) {
       const std::int64_t bytes = sizes_[instance.segment].of(region);
-      plan_.layout.instances[static_cast<std::size_t>(region)].push_back({take(region, copies * bytes), bytes});
+      plan_.layout.instances[static_cast<std::size_t>(region)].push_back(
+          {take(region, copies * bytes), bytes});
     }
   }
 
@@ -199,7 +203,8 @@ class Planner {
         if (function.segment == segment && function.kind != FunctionKind::forward)
           for (PlannedStep& step : function.steps)
             for (const PlannedOperand& operand : step.operands)
-              if (operand.value != none && operand.address.region == Region::slot) last[operand.value] = &step;
+              if (operand.value != none && operand.address.region == Region::slot)
+                last[operand.value] = &step;
       for (const auto& [value, step] : last) step->dead_after.push_back(homes_.of.at(value));
     }
   }

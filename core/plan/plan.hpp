@@ -2,7 +2,8 @@
 // anything runs; the executor only carries it out and the simulator only times it.
 //
 // A function is planned once per segment, with addresses relative to what a call brings: the segment's
-// repetition (instance), a microbatch's slot, the side of the double-buffered staging area. A call names them.
+// repetition (instance), a microbatch's slot, the side of the double-buffered staging area. A call names
+// them.
 #pragma once
 
 #include <array>
@@ -112,8 +113,8 @@ struct Layout {
   // Per instance: parameter, gradient, state and flow without stride; slot and boundary by slot.
   std::array<std::vector<Strided>, regions> instances;
   std::int64_t runtime = 0, scratch = 0;
-  Strided input;    // by input slot
-  Strided batch;    // by microbatch
+  Strided input;  // by input slot
+  Strided batch;  // by microbatch
   Strided scalars;
   std::int64_t batch_side = 0;  // from one staging side to the other
   Memory memory;
@@ -145,8 +146,9 @@ struct Lowering {
 // Throws an Error naming what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches);
 
-// Replays two steps over shadow memory: every read finds the value it means, written before on its own queue or
-// across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is called.
+// Replays two steps over shadow memory: every read finds the value it means, written before on its own queue
+// or across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is
+// called.
 void check_plan(const Program& program, const Plan& plan);
 
 // Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/text.hpp"
 #include "plugin/compatibility.hpp"
 #include "plugin/discovery.hpp"
 #include "plugin/isolated.hpp"
 #include "plugin/loader.hpp"
 #include "plugin/trust.hpp"
-#include "base/text.hpp"
 
 namespace prun {
 namespace {

@@ -230,8 +230,8 @@ std::vector<std::string> plugin_names(std::span<const SearchPlace> places, std::
 PluginCandidate find_plugin(std::span<const SearchPlace> places, std::string_view kind,
                             std::string_view name) {
   if (!is_known_kind(kind))
-    throw_error(ErrorCode::bad_input, "there is no plugin kind '", printable(kind, 64),
-                "' (there are ", kind_list(), ")");
+    throw_error(ErrorCode::bad_input, "there is no plugin kind '", printable(kind, 64), "' (there are ",
+                kind_list(), ")");
   if (!is_plugin_word(name))
     throw_error(ErrorCode::bad_input, "'", printable(name, 64), "' cannot be the name of a ", kind,
                 " plugin: names have 1 to 64 of a-z, 0-9, '-' and '_'", hint(places, kind, name));

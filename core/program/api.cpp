@@ -36,8 +36,8 @@ Status outgoing(void* p, Id segment, Id value) {
 Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
               Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count) {
   return guard([&] {
-    const std::vector<Id> created = of(p).add_op_creating(segment, function, Part::input, kind.view(),
-                                                          span(inputs), span(attrs), before);
+    const std::vector<Id> created =
+        of(p).add_op_creating(segment, function, Part::input, kind.view(), span(inputs), span(attrs), before);
     if (created.size() < output_count)
       throw_error(ErrorCode::bad_input, "op '", kind.view(), "' writes ", created.size(), " values, not ",
                   output_count);
@@ -75,8 +75,9 @@ Status set_parameter(void* p, Id id, bool frozen, bool decay, double lr_scale) {
 Status value_info(void* p, Id id, ValueInfo* info) {
   return guard([&] {
     const Value& value = of(p).value(id);
-    *info = {value.role,   value.dtype, value.segment,  static_cast<std::int32_t>(value.dims.size()), {},
-             value.frozen, value.decay, value.lr_scale, value.name};
+    *info = {value.role, value.dtype,  value.segment, static_cast<std::int32_t>(value.dims.size()),
+             {},         value.frozen, value.decay,   value.lr_scale,
+             value.name};
     std::copy(value.dims.begin(), value.dims.end(), info->dims);
   });
 }
@@ -111,11 +112,10 @@ Status values(void* p, Id segment, Array<Id>* result) {
 }  // namespace
 
 const ProgramApi& program_api() {
-  static const ProgramApi api{sizeof(ProgramApi), add_segment,   add_parameter, tie,           input,
-                              runtime,            incoming,      outgoing,      add_op,        replace_operand,
-                              replace_kind,       erase,         set_attr,      get_attr,      set_parameter,
-                              value_info,         op_info,       segment_info,  segment_count, ops,
-                              values};
+  static const ProgramApi api{
+      sizeof(ProgramApi), add_segment, add_parameter,   tie,          input,         runtime,  incoming,
+      outgoing,           add_op,      replace_operand, replace_kind, erase,         set_attr, get_attr,
+      set_parameter,      value_info,  op_info,         segment_info, segment_count, ops,      values};
   return api;
 }
 

@@ -128,15 +128,16 @@ class SegmentBackward {
     std::vector<Id>& parts = found->second;
     while (parts.size() > 1) {
       const Id pair[] = {parts[0], parts[1]};
-      const Id sum = program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "add", pair, {},
-                                              none)[0];
+      const Id sum =
+          program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "add", pair, {}, none)[0];
       parts.erase(parts.begin());
       parts[0] = sum;
     }
     return parts[0];
   }
 
-  // A parameter used as it is (added, scaled, ...) gets its gradient as a value: add that into its accumulator.
+  // A parameter used as it is (added, scaled, ...) gets its gradient as a value: add that into its
+  // accumulator.
   void accumulate_plain_uses() {
     for (Id id : program_.parameters())
       if (const Id gradient = contributions_.count(id) ? total(id) : none; gradient != none)

@@ -34,8 +34,10 @@ void print_operands(std::ostream& out, const Program& program, const Op& op, boo
 void print_attrs(std::ostream& out, const Op& op) {
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
     out << (i ? " " : " {") << op.def->attrs[i].name << '=';
-    if (op.def->attrs[i].real) out << op.attrs[i].f;
-    else out << op.attrs[i].i;
+    if (op.def->attrs[i].real)
+      out << op.attrs[i].f;
+    else
+      out << op.attrs[i].i;
   }
   if (!op.attrs.empty()) out << '}';
 }

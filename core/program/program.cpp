@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-
 namespace prun {
 
 std::int64_t Value::elements() const {
@@ -97,7 +96,8 @@ Id Program::add_segment(std::string_view name, std::int64_t repeat) {
 }
 
 Id Program::add_value(Value value) {
-  PRUN_CHECK(value.dims.size() <= max_dims, "value '", value.name, "' has more than ", max_dims, " dimensions");
+  PRUN_CHECK(value.dims.size() <= max_dims, "value '", value.name, "' has more than ", max_dims,
+             " dimensions");
   for (std::size_t i = 0; i < value.dims.size(); ++i) {
     const Dim& dim = value.dims[i];
     if (dim.extent < 1)
@@ -175,7 +175,8 @@ Id Program::incoming(Id id) {
 void Program::set_outgoing(Id id, Id value_id) {
   const Value& out = value(value_id);
   if (out.segment != id || out.role != Role::activation)
-    throw_error(ErrorCode::bad_input, "segment '", segment(id).name, "' can hand on only a result of its own");
+    throw_error(ErrorCode::bad_input, "segment '", segment(id).name,
+                "' can hand on only a result of its own");
   if (segment(id).repeat > 1 && segment(id).incoming != none) {
     const Value& in = value(segment(id).incoming);
     if (in.dims != out.dims || in.dtype != out.dtype)
@@ -219,8 +220,10 @@ void Program::bind_attrs(Op& op, std::span<const AttrValue> attrs) const {
     while (i < op.def->attr_count && std::string_view(op.def->attrs[i].name) != given.name) ++i;
     if (i == op.def->attr_count)
       throw_error(ErrorCode::bad_input, "op '", op.kind(), "' has no attribute '", given.name, "'");
-    if (op.def->attrs[i].real) op.attrs[i].f = given.value;
-    else op.attrs[i].i = static_cast<std::int64_t>(given.value);
+    if (op.def->attrs[i].real)
+      op.attrs[i].f = given.value;
+    else
+      op.attrs[i].i = static_cast<std::int64_t>(given.value);
   }
 }
 
@@ -264,7 +267,8 @@ Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_
   for (int i = 0; i < given.count; ++i) {
     const OperandShape &a = given.operand[i], &b = right.operand[i];
     const bool same = a.dtype == b.dtype && a.rank == b.rank && std::equal(a.dims, a.dims + a.rank, b.dims);
-    PRUN_CHECK(!a.present || same, "op '", kind, "': operand '", op.def->operands[i].name, "' has a wrong shape");
+    PRUN_CHECK(!a.present || same, "op '", kind, "': operand '", op.def->operands[i].name,
+               "' has a wrong shape");
   }
   return place(std::move(op), before);
 }
@@ -337,8 +341,10 @@ void Program::set_attr(Id id, std::string_view name, double value) {
   Op& target = op(id);
   for (std::uint64_t i = 0; i < target.def->attr_count; ++i) {
     if (target.def->attrs[i].name != name) continue;
-    if (target.def->attrs[i].real) target.attrs[i].f = value;
-    else target.attrs[i].i = static_cast<std::int64_t>(value);
+    if (target.def->attrs[i].real)
+      target.attrs[i].f = value;
+    else
+      target.attrs[i].i = static_cast<std::int64_t>(value);
     infer(target);
     return;
   }

@@ -53,8 +53,8 @@ struct Op {
   Access access(std::size_t i) const { return def->operands[i].access; }
 };
 
-// A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or its
-// own next repetition) takes in.
+// A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or
+// its own next repetition) takes in.
 struct SegmentData {
   std::string name;
   std::int64_t repeat = 1;

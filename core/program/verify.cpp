@@ -17,8 +17,9 @@ class Verifier {
       if (program_.segment(id).incoming != none) written_.insert(program_.segment(id).incoming);
       for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
         check_function(kind);
-      for (FunctionKind kind : {FunctionKind::load, FunctionKind::begin, FunctionKind::zero, FunctionKind::norm,
-                                FunctionKind::finish, FunctionKind::update, FunctionKind::report})
+      for (FunctionKind kind :
+           {FunctionKind::load, FunctionKind::begin, FunctionKind::zero, FunctionKind::norm,
+            FunctionKind::finish, FunctionKind::update, FunctionKind::report})
         check_function(kind);
       check_chain();
     }
@@ -75,8 +76,10 @@ class Verifier {
     if (!status.ok()) fail("op '", op.kind(), "': ", status.message);
     for (int i = 0; i < given.count; ++i) {
       const OperandShape &a = given.operand[i], &b = right.operand[i];
-      if (a.present && (a.dtype != b.dtype || a.rank != b.rank || !std::equal(a.dims, a.dims + a.rank, b.dims)))
-        fail("op '", op.kind(), "', operand '", op.def->operands[i].name, "' has not the shape its rule gives");
+      if (a.present &&
+          (a.dtype != b.dtype || a.rank != b.rank || !std::equal(a.dims, a.dims + a.rank, b.dims)))
+        fail("op '", op.kind(), "', operand '", op.def->operands[i].name,
+             "' has not the shape its rule gives");
     }
   }
 

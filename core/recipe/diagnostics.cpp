@@ -6,8 +6,8 @@
 #include <string_view>
 #include <tuple>
 
-#include "prun/error.hpp"
 #include "base/text.hpp"
+#include "prun/error.hpp"
 
 namespace prun::recipe {
 

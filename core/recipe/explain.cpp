@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "prun/error.hpp"
 #include "recipe/suggest.hpp"
-#include "base/text.hpp"
 
 namespace prun::recipe {
 

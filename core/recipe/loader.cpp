@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "prun/error.hpp"
 #include "base/text.hpp"
+#include "prun/error.hpp"
 #include "recipe/toml_reader.hpp"
 
 namespace prun::recipe {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "prun/error.hpp"
 #include "recipe/loader.hpp"
 #include "recipe/overrides.hpp"
-#include "base/text.hpp"
 
 namespace prun::recipe {
 

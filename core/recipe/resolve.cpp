@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "prun/error.hpp"
 #include "recipe/convert.hpp"
 #include "recipe/suggest.hpp"
-#include "base/text.hpp"
 
 namespace prun::recipe {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "prun/error.hpp"
 #include "base/text.hpp"
+#include "prun/error.hpp"
 
 namespace prun::recipe {
 

@@ -91,8 +91,8 @@ void Assembly::check_combinations() const {
   const std::int64_t global = recipe_.integer("batch.global"), micro = recipe_.integer("batch.micro");
   if (global % micro != 0) {
     const std::int64_t below = std::max(micro, global / micro * micro), above = (global / micro + 1) * micro;
-    report("batch.global", detail::concat("batch.global = ", global, " is not a multiple of batch.micro = ", micro,
-                                          "; the nearest that are: ", below, " and ", above));
+    report("batch.global", detail::concat("batch.global = ", global, " is not a multiple of batch.micro = ",
+                                          micro, "; the nearest that are: ", below, " and ", above));
   }
   const Precision precision = precision_of(recipe_);
   if (size_of(precision.state) < size_of(precision.compute))
@@ -165,8 +165,8 @@ void Assembly::apply_groups() {
   Diagnostics problems;
   for (std::size_t g = 0; g < groups.size(); ++g)
     if (!used[g])
-      problems.add(recipe_.problem(groups[g].path() + ".match", "no parameter's name matches '" +
-                                                                    groups[g].text("match") + "'"));
+      problems.add(recipe_.problem(groups[g].path() + ".match",
+                                   "no parameter's name matches '" + groups[g].text("match") + "'"));
   problems.throw_if_any();
 }
 
@@ -210,7 +210,8 @@ std::string Assembly::full_name(Id id, std::int32_t instance) const {
   const Value& value = program_->value(id);
   const SegmentData& segment = program_->segment(value.segment);
   const std::string layer =
-      segment.repeat > 1 ? std::to_string(plan_.instances[static_cast<std::size_t>(instance)].layer) + "." : "";
+      segment.repeat > 1 ? std::to_string(plan_.instances[static_cast<std::size_t>(instance)].layer) + "."
+                         : "";
   return segment.name + "." + layer + value.name;
 }
 

@@ -9,8 +9,9 @@ namespace prun {
 std::int64_t SampleOrder::index(std::int64_t number) const {
   const std::int64_t epoch = number / samples_, within = number % samples_;
   if (!shuffle_) return within;
-  return static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(within), static_cast<std::uint64_t>(samples_),
-                                           static_cast<std::uint64_t>(seed_), static_cast<std::uint64_t>(epoch)));
+  return static_cast<std::int64_t>(
+      permute(static_cast<std::uint64_t>(within), static_cast<std::uint64_t>(samples_),
+              static_cast<std::uint64_t>(seed_), static_cast<std::uint64_t>(epoch)));
 }
 
 BatchReader::BatchReader(DataInterface& data, SampleOrder order, BatchShape shape)

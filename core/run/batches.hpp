@@ -12,8 +12,8 @@
 
 namespace prun {
 
-// Samples are counted over the whole run: number n is the n-th sample that is trained on, whatever the layout.
-// Each epoch visits every sample once, in an order that the seed and the epoch fix.
+// Samples are counted over the whole run: number n is the n-th sample that is trained on, whatever the
+// layout. Each epoch visits every sample once, in an order that the seed and the epoch fix.
 class SampleOrder {
  public:
   SampleOrder(std::int64_t samples, bool shuffle, std::int64_t seed)

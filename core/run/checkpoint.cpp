@@ -49,7 +49,8 @@ void remove_old(const fs::path& run_folder, std::int64_t keep) {
     if (entry.is_directory() && entry.path().filename().string().rfind("step-", 0) == 0)
       folders.push_back(entry.path());
   std::sort(folders.begin(), folders.end());
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < folders.size(); ++i) fs::remove_all(folders[i]);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < folders.size(); ++i)
+    fs::remove_all(folders[i]);
 }
 
 std::int64_t number(const SafetensorsFile& file, const std::string& key) {
@@ -122,7 +123,8 @@ fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Pro
 
 Progress load_checkpoint(const Assembly& assembly, Executor& executor, const fs::path& where) {
   const SafetensorsFile file(checkpoint_folder(where) / file_name);
-  const Progress progress{number(file, "prun.step"), number(file, "prun.updates"), number(file, "prun.samples")};
+  const Progress progress{number(file, "prun.step"), number(file, "prun.updates"),
+                          number(file, "prun.samples")};
   const std::vector<Item> list = items(assembly, executor);
   if (list.size() != file.entries().size())
     throw_error(ErrorCode::bad_input, file.path().string(), " holds ", file.entries().size(),

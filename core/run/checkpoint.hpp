@@ -21,8 +21,8 @@ struct Progress {
 std::filesystem::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
                                       const std::filesystem::path& run_folder, std::int64_t keep);
 
-// `where` is a checkpoint or a run folder (then its latest). Every tensor must be there with its type and shape;
-// an Error says which is not, and nothing has been changed then but memory.
+// `where` is a checkpoint or a run folder (then its latest). Every tensor must be there with its type and
+// shape; an Error says which is not, and nothing has been changed then but memory.
 Progress load_checkpoint(const Assembly& assembly, Executor& executor, const std::filesystem::path& where);
 
 }  // namespace prun

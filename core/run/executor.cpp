@@ -102,7 +102,8 @@ std::byte* Executor::address(Id id, std::int32_t instance) {
   const Region region = role == Role::parameter  ? Region::parameter
                         : role == Role::gradient ? Region::gradient
                                                  : Region::state;
-  return arena_ + plan_.layout.instances[static_cast<std::size_t>(region)][static_cast<std::size_t>(instance)].base +
+  return arena_ +
+         plan_.layout.instances[static_cast<std::size_t>(region)][static_cast<std::size_t>(instance)].base +
          plan_.offsets[id];
 }
 
@@ -135,7 +136,8 @@ void Executor::finish_step() {
 }
 
 std::uint64_t Executor::ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const {
-  return static_cast<std::uint64_t>(step * plan_.queues[static_cast<std::size_t>(queue)].calls + position + 1);
+  return static_cast<std::uint64_t>(step * plan_.queues[static_cast<std::size_t>(queue)].calls + position +
+                                    1);
 }
 
 void Executor::run_queue(QueueRun& queue) {
@@ -178,7 +180,8 @@ void Executor::launch(QueueRun& queue, const Bound& bound) {
   } else {
     for (std::size_t i = 0; status.ok() && i < bound.launches.size(); ++i) {
       status = device_.launch(queue.handle, &bound.launches[i], 1);
-      for (const auto& [data, bytes] : bound.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
+      for (const auto& [data, bytes] : bound.dead[i])
+        std::memset(data, 0xff, static_cast<std::size_t>(bytes));
     }
   }
   if (!status.ok() && queue.status.ok()) queue.status = status;

@@ -1,5 +1,6 @@
-// Runs a plan on a device: one thread a queue, each going through its own calls of a step. Everything is bound
-// to addresses once, at construction; the loop waits, launches and signals, and neither allocates nor locks.
+// Runs a plan on a device: one thread a queue, each going through its own calls of a step. Everything is
+// bound to addresses once, at construction; the loop waits, launches and signals, and neither allocates nor
+// locks.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,8 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  // The program, plan and device must outlive it. The device needs memory that the host can write, for staging.
+  // The program, plan and device must outlive it. The device needs memory that the host can write, for
+  // staging.
   Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -33,8 +35,8 @@ class Executor {
   std::byte* arena() { return arena_; }
   // Address of a persistent value (parameter, gradient, state) of one instance.
   std::byte* address(Id value, std::int32_t instance);
-  // Staged values of step `step`: inputs by microbatch, scalars with microbatch 0. The host may touch them while
-  // the step does not run.
+  // Staged values of step `step`: inputs by microbatch, scalars with microbatch 0. The host may touch them
+  // while the step does not run.
   std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch);
 
   // Lets the queues run step 0, 1, 2, ... in turn.

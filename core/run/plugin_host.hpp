@@ -24,11 +24,13 @@ class PluginHost {
   const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
   const std::vector<SearchPlace>& places() const { return places_; }
 
-  // Loads the section's plugin and creates its object with the section's options; the section must outlive it.
+  // Loads the section's plugin and creates its object with the section's options; the section must outlive
+  // it.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
   template <class Interface>
-  std::shared_ptr<Interface> create(const std::string& kind, const std::string& name, const OptionsApi& options) {
+  std::shared_ptr<Interface> create(const std::string& kind, const std::string& name,
+                                    const OptionsApi& options) {
     return library(kind, name).template create<Interface>(options);
   }
   // Libraries loaded so far, for the run record.

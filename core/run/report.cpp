@@ -46,8 +46,9 @@ std::string plan_text(const Assembly& assembly) {
   text += "memory      " + size_text(static_cast<double>(memory.total())) + "\n";
   for (int r = 0; r < regions; ++r) {
     const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
-    if (bytes) text += format("  %-16s %12s\n", name_of(static_cast<Region>(r)),
-                              size_text(static_cast<double>(bytes)).c_str());
+    if (bytes)
+      text += format("  %-16s %12s\n", name_of(static_cast<Region>(r)),
+                     size_text(static_cast<double>(bytes)).c_str());
   }
   return text;
 }

@@ -8,7 +8,9 @@ const recipe::Value& value_of(const RecipeSection& section, std::string_view key
   PRUN_CHECK(entry.value, "option '", entry.path, "' is absent");
   return *entry.value;
 }
-const recipe::Value& value_of(const DefaultSection& section, std::string_view key) { return section.value(key); }
+const recipe::Value& value_of(const DefaultSection& section, std::string_view key) {
+  return section.value(key);
+}
 
 template <class T>
 const T& typed(const recipe::Value& value, std::string_view key) {
@@ -20,9 +22,12 @@ const T& typed(const recipe::Value& value, std::string_view key) {
 // Calls visit with a list option, whatever its elements.
 template <class Visit>
 void with_list(const recipe::Value& value, std::string_view key, Visit&& visit) {
-  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) visit(*integers);
-  else if (const auto* numbers = std::get_if<std::vector<double>>(&value)) visit(*numbers);
-  else visit(typed<std::vector<std::string>>(value, key));
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value))
+    visit(*integers);
+  else if (const auto* numbers = std::get_if<std::vector<double>>(&value))
+    visit(*numbers);
+  else
+    visit(typed<std::vector<std::string>>(value, key));
 }
 
 // The table of calls for either kind of section.
@@ -44,24 +49,32 @@ struct Calls {
     return guard([&] { *value = Text(typed<std::string>(at(section, key), key.view())); });
   }
   static Status list_size(void* section, Text key, std::uint64_t* size) {
-    return guard([&] {
-      with_list(at(section, key), key.view(), [&](const auto& list) { *size = list.size(); });
-    });
+    return guard(
+        [&] { with_list(at(section, key), key.view(), [&](const auto& list) { *size = list.size(); }); });
   }
   static Status list_number(void* section, Text key, std::uint64_t index, double* value) {
     return guard([&] {
       with_list(at(section, key), key.view(), [&](const auto& list) {
         if constexpr (requires { static_cast<double>(list.at(index)); })
           *value = static_cast<double>(list.at(index));
-        else throw_error(ErrorCode::internal, "option '", key.view(), "' holds no numbers");
+        else
+          throw_error(ErrorCode::internal, "option '", key.view(), "' holds no numbers");
       });
     });
   }
   static Status list_text(void* section, Text key, std::uint64_t index, Text* value) {
-    return guard([&] { *value = Text(typed<std::vector<std::string>>(at(section, key), key.view()).at(index)); });
+    return guard(
+        [&] { *value = Text(typed<std::vector<std::string>>(at(section, key), key.view()).at(index)); });
   }
   static OptionsApi table(const Section& section) {
-    return {sizeof(OptionsApi), const_cast<Section*>(&section), integer, number, flag, text, list_size, list_number,
+    return {sizeof(OptionsApi),
+            const_cast<Section*>(&section),
+            integer,
+            number,
+            flag,
+            text,
+            list_size,
+            list_number,
             list_text};
   }
 };

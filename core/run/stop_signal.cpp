@@ -1,7 +1,7 @@
 #include "run/stop_signal.hpp"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 namespace prun {
 namespace {

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM as a wish: the run ends at the next step border. A second SIGINT ends the process at once.
+// SIGINT and SIGTERM as a wish: the run ends at the next step border. A second SIGINT ends the process at
+// once.
 #pragma once
 
 #include <memory>

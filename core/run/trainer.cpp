@@ -22,7 +22,8 @@ fs::path run_folder(const Recipe& recipe) {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw_error(ErrorCode::storage, "cannot create the run folder ", folder.string(), ": ", error.message());
+  if (error)
+    throw_error(ErrorCode::storage, "cannot create the run folder ", folder.string(), ": ", error.message());
 }
 
 // Rows of the smallest table that tokens are looked up in.
@@ -45,7 +46,8 @@ Id staged_value(const Program& program, const std::string& name) {
 
 // What dropout draws from in one step: exact in a double.
 double step_seed(std::int64_t seed, std::int64_t step) {
-  const RandomStream stream(static_cast<std::uint64_t>(seed), stream_id("dropout", static_cast<std::uint64_t>(step)));
+  const RandomStream stream(static_cast<std::uint64_t>(seed),
+                            stream_id("dropout", static_cast<std::uint64_t>(step)));
   return static_cast<double>(stream.bits64(0) >> 11);
 }
 
@@ -53,7 +55,8 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 
 Trainer::Trainer(const Assembly& assembly, PluginHost& plugins)
     : assembly_(assembly),
-      executor_(assembly.program(), assembly.plan(), assembly.device(), {assembly.recipe().flag("run.poison")}),
+      executor_(assembly.program(), assembly.plan(), assembly.device(),
+                {assembly.recipe().flag("run.poison")}),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {
   open_data(plugins);
@@ -67,19 +70,22 @@ void Trainer::open_data(PluginHost& plugins) {
   DataInfo info;
   const BatchArithmetic& batch = assembly_.batch();
   raise(data_->open(batch.seq, &info));
-  if (info.samples < 1) throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
+  if (info.samples < 1)
+    throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
   const SampleOrder order(info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
   const BatchShape shape{batch.accumulate, batch.micro, batch.seq, vocabulary(assembly_.program())};
   if (info.vocab > shape.vocab)
-    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1, ", model.vocab = ", shape.vocab,
-                " is too small; set model.vocab to at least ", info.vocab);
+    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,
+                ", model.vocab = ", shape.vocab, " is too small; set model.vocab to at least ", info.vocab);
   reader_ = std::make_unique<BatchReader>(*data_, order, shape);
 }
 
 void Trainer::restore() {
   const std::string& resume = assembly_.recipe().text("run.resume");
-  if (resume.empty()) initialize(assembly_, executor_);
-  else progress_ = load_checkpoint(assembly_, executor_, resume);
+  if (resume.empty())
+    initialize(assembly_, executor_);
+  else
+    progress_ = load_checkpoint(assembly_, executor_, resume);
 }
 
 void Trainer::read_ahead() {
@@ -216,8 +222,8 @@ class Run {
     info.first_step = trainer_.progress().step + 1;
     info.parameters = assembly_.parameters();
     info.tokens_per_step = assembly_.batch().tokens();
-    info.flops_per_token =
-        model_flops(assembly_.program()) / static_cast<double>(assembly_.batch().micro * assembly_.batch().seq);
+    info.flops_per_token = model_flops(assembly_.program()) /
+                           static_cast<double>(assembly_.batch().micro * assembly_.batch().seq);
     info.peak_flops = assembly_.device_info().peak_flops;
     info.plan_bytes = assembly_.plan().layout.memory.total();
     observers_.start(info);
@@ -246,16 +252,17 @@ class Run {
   void non_finite(const StepResult& result) {
     const std::string tensor = first_non_finite_gradient(assembly_, trainer_.executor());
     const std::string what = detail::concat(
-        "step ", trainer_.progress().step, ": ",
-        std::isfinite(result.loss) ? "" : "the loss is not finite; ",
-        tensor.empty() ? "no gradient is non-finite by itself" : "the gradient of '" + tensor + "' is not finite");
+        "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
+        tensor.empty() ? "no gradient is non-finite by itself"
+                       : "the gradient of '" + tensor + "' is not finite");
     if (recipe_.text("run.on_nonfinite") == "skip") {
       observers_.event(EventKind::warning, what + "; the update was skipped");
       return;
     }
     observers_.event(EventKind::failed, what);
-    throw_error(ErrorCode::diverged, what,
-                "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
+    throw_error(
+        ErrorCode::diverged, what,
+        "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
   void save() { observers_.event(EventKind::saved, "saved " + trainer_.save().string()); }

@@ -53,8 +53,8 @@ class Trainer {
   std::int64_t local_steps_ = 0;  // of this process: they alternate the staging sides
 };
 
-// The whole run as `prun RECIPE` does it. `resume_command` is what to print when it is stopped. Returns the exit
-// code: 0, or 130 / 143 after a signal. Raises Error for everything that goes wrong.
+// The whole run as `prun RECIPE` does it. `resume_command` is what to print when it is stopped. Returns the
+// exit code: 0, or 130 / 143 after a signal. Raises Error for everything that goes wrong.
 int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command);
 
 }  // namespace prun

@@ -12,11 +12,15 @@ namespace {
 void store(std::byte* target, DType type, std::int64_t first, std::span<const float> numbers) {
   const auto put = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
-    for (std::size_t i = 0; i < numbers.size(); ++i) data[first + static_cast<std::int64_t>(i)] = T(numbers[i]);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      data[first + static_cast<std::int64_t>(i)] = T(numbers[i]);
   };
-  if (type == DType::f64) put(reinterpret_cast<double*>(target));
-  else if (type == DType::f32) put(reinterpret_cast<float*>(target));
-  else put(reinterpret_cast<bf16*>(target));
+  if (type == DType::f64)
+    put(reinterpret_cast<double*>(target));
+  else if (type == DType::f32)
+    put(reinterpret_cast<float*>(target));
+  else
+    put(reinterpret_cast<bf16*>(target));
 }
 
 struct Filling {
@@ -44,8 +48,9 @@ std::vector<Filling> fillings(const Assembly& assembly, Executor& executor) {
     std::byte* master = value.master == none ? nullptr : executor.address(value.master, instance);
     const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
     for (std::int64_t first = 0; first < value.elements(); first += chunk)
-      list.push_back({executor.address(id, instance), master, value.dtype, assembly.program().precision().state,
-                      value.init, stream, first, std::min(chunk, value.elements() - first)});
+      list.push_back({executor.address(id, instance), master, value.dtype,
+                      assembly.program().precision().state, value.init, stream, first,
+                      std::min(chunk, value.elements() - first)});
   });
   return list;
 }

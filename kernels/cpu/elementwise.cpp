@@ -1,4 +1,5 @@
-// add, scale, cast and accumulate. One rounding an element, so plain loops give the same bits wherever they are cut.
+// add, scale, cast and accumulate. One rounding an element, so plain loops give the same bits wherever they
+// are cut.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -79,7 +80,8 @@ Kernel select_accumulate(const OpShape& s) {
 
 std::vector<KernelDef> elementwise_kernels();
 std::vector<KernelDef> elementwise_kernels() {
-  return {{"add", select_add}, {"scale", select_scale}, {"cast", select_cast}, {"accumulate", select_accumulate}};
+  return {
+      {"add", select_add}, {"scale", select_scale}, {"cast", select_cast}, {"accumulate", select_accumulate}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -87,8 +87,8 @@ TEST(Cli, BadInputExitsWithTwo) {
 }
 
 TEST(Cli, ImpossibleCombinationsAreShownTogether) {
-  const Result result = prun({"check", recipe_file(), "--set", "batch.global=6", "--set", "precision.compute=fp64",
-                              "--set", "mesh.dp=2"});
+  const Result result = prun({"check", recipe_file(), "--set", "batch.global=6", "--set",
+                              "precision.compute=fp64", "--set", "mesh.dp=2"});
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.out.find("the nearest that are: 4 and 8"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("precision.state is narrower"), std::string::npos) << result.out;
@@ -114,7 +114,8 @@ TEST(Cli, PlanSpeaksJson) {
 TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string out = (temporary_folder() / ("signal" + std::to_string(signal))).string();
-    const std::string recipe = recipe_file({"run.steps=100000", "run.out=" + out, "observer.0.plugin=console"});
+    const std::string recipe =
+        recipe_file({"run.steps=100000", "run.out=" + out, "observer.0.plugin=console"});
     const Result stopped = prun({recipe}, signal, "step 5/");
     EXPECT_EQ(stopped.code, 128 + signal) << stopped.out;
     const auto at = stopped.out.find("go on with: prun ");
@@ -155,8 +156,8 @@ TEST(Cli, FullDiskEndsTheRunWithItsName) {
 }
 
 TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
-  const std::vector<std::string> sets = {"optimizer.plugin=sgd", "optimizer.lr=1e6", "optimizer.clip=0", "observer.0.plugin=console",
-                                         "run.steps=6"};
+  const std::vector<std::string> sets = {"optimizer.plugin=sgd", "optimizer.lr=1e6", "optimizer.clip=0",
+                                         "observer.0.plugin=console", "run.steps=6"};
   const Result stop = prun({recipe_file(sets)});
   EXPECT_EQ(stop.code, 15) << stop.out;
   EXPECT_NE(stop.out.find("the gradient of '"), std::string::npos) << stop.out;
@@ -177,12 +178,12 @@ TEST(Cli, MemoryIsThePlanPlusOneConstant) {
   struct Size {
     int layers, hidden, batch, seq;
   };
-  for (const Size& size : {Size{4, 128, 4, 64}, Size{2, 256, 4, 64}, Size{4, 256, 4, 128}, Size{6, 256, 8, 128},
-                           Size{8, 384, 4, 256}}) {
+  for (const Size& size : {Size{4, 128, 4, 64}, Size{2, 256, 4, 64}, Size{4, 256, 4, 128},
+                           Size{6, 256, 8, 128}, Size{8, 384, 4, 256}}) {
     const std::string recipe = recipe_file(
-        {"run.steps=3", "model.layers=" + std::to_string(size.layers), "model.hidden=" + std::to_string(size.hidden),
-         "batch.global=" + std::to_string(size.batch), "batch.micro=" + std::to_string(size.batch),
-         "model.seq=" + std::to_string(size.seq)});
+        {"run.steps=3", "model.layers=" + std::to_string(size.layers),
+         "model.hidden=" + std::to_string(size.hidden), "batch.global=" + std::to_string(size.batch),
+         "batch.micro=" + std::to_string(size.batch), "model.seq=" + std::to_string(size.seq)});
     const Result plan = prun({"plan", recipe, "--json"}), run = prun({recipe});
     ASSERT_EQ(run.code, 0) << run.out;
     const auto planned = parse_json(plan.out, "plan").at("memory_bytes").as_int64() + process_bytes;

@@ -18,8 +18,8 @@ constexpr Id segment_id = 1;
 class Case {
  public:
   Case(const OpCase& op, DType type, DeviceInterface& device)
-      : program(std::make_shared<OpRegistry>(),
-                {type, type == DType::f64 ? DType::f64 : DType::f32}, {2, 5}) {
+      : program(std::make_shared<OpRegistry>(), {type, type == DType::f64 ? DType::f64 : DType::f32},
+                {2, 5}) {
     const Segment segment = ProgramRef(&program_api(), &program).segment("case");
     result = op.build(segment);
     if (result != none) segment.outgoing(result);
@@ -143,8 +143,10 @@ void compare_with_torch(const OpCase& op, DType type, double tolerance) {
   if (op.name == "lm_head") c.set_inputs({}, torch("targets"));
   if (c.result != none) c.runner->set(c.program.segment(segment_id).outgoing_gradient, torch("dy"));
   c.differentiate();
-  if (c.result != none) expect_close(c.runner->numbers(c.result), torch("y"), tolerance, "y");
-  else expect_close(c.runner->numbers(c.program.find_runtime("loss_sum")), torch("y"), tolerance, "loss");
+  if (c.result != none)
+    expect_close(c.runner->numbers(c.result), torch("y"), tolerance, "y");
+  else
+    expect_close(c.runner->numbers(c.program.find_runtime("loss_sum")), torch("y"), tolerance, "loss");
   for (Id id : c.program.parameters())
     expect_close(c.gradient(id), torch("d" + c.program.value(id).name), tolerance, c.program.value(id).name);
 }
@@ -158,17 +160,11 @@ std::vector<OpCase> torch_cases() {
   return cases;
 }
 
-TEST_P(TorchTest, InFp64) {
-  compare_with_torch(GetParam(), DType::f64, 1e-12);
-}
+TEST_P(TorchTest, InFp64) { compare_with_torch(GetParam(), DType::f64, 1e-12); }
 
-TEST_P(TorchTest, InFp32) {
-  compare_with_torch(GetParam(), DType::f32, 5e-6);
-}
+TEST_P(TorchTest, InFp32) { compare_with_torch(GetParam(), DType::f32, 5e-6); }
 
-TEST_P(TorchTest, InBf16) {
-  compare_with_torch(GetParam(), DType::bf16, 3e-2);
-}
+TEST_P(TorchTest, InBf16) { compare_with_torch(GetParam(), DType::bf16, 3e-2); }
 
 std::string name_of_case(const testing::TestParamInfo<OpCase>& test) { return test.param.name; }
 

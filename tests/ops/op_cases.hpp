@@ -11,7 +11,7 @@
 namespace prun::test {
 
 struct OpCase {
-  std::string name;  // as in the PyTorch fixtures
+  std::string name;                         // as in the PyTorch fixtures
   std::function<Id(const Segment&)> build;  // returns the result; none for lm_head, whose result is the loss
   double spread = 1;                        // of the random operands
   bool in_torch = true;
@@ -37,26 +37,34 @@ inline std::vector<OpCase> op_cases() {
     };
   };
   return {
-      {"embedding", [=](const Segment& g) { return g.op("embedding", {g.tokens(), p(g, "table", {v, h})}); }},
+      {"embedding",
+       [=](const Segment& g) {
+         return g.op("embedding", {g.tokens(), p(g, "table", {v, h})});
+       }},
       {"add_position",
        [=](const Segment& g) {
          return g.op("add_position", {p(g, "x", {b, s, h}), p(g, "table", {dim("positions", 7), h})});
        }},
       {"linear",
        [=](const Segment& g) {
-         return g.op("linear", {p(g, "x", {b, s, h}), p(g, "weight", {dim("out", 9), h}), p(g, "bias", {dim("out", 9)})});
+         return g.op("linear", {p(g, "x", {b, s, h}), p(g, "weight", {dim("out", 9), h}),
+                                p(g, "bias", {dim("out", 9)})});
        }},
       {"linear_no_bias_3",
        [=](const Segment& g) {
          const Dim n = dim("heads", 2), q = dim("queries", 1), d = dim("head_dim", 3);
-         return g.op("linear", {p(g, "x", {b, s, n, q, d}), p(g, "weight", {h, n, q, d}), none}, {{"in_dims", 3}});
+         return g.op("linear", {p(g, "x", {b, s, n, q, d}), p(g, "weight", {h, n, q, d}), none},
+                     {{"in_dims", 3}});
        },
        1, false},
       {"layernorm",
        [=](const Segment& g) {
          return g.op("layernorm", {p(g, "x", {b, s, h}), p(g, "gain", {h}), p(g, "bias", {h})});
        }},
-      {"rmsnorm", [=](const Segment& g) { return g.op("rmsnorm", {p(g, "x", {b, s, h}), p(g, "gain", {h})}); }},
+      {"rmsnorm",
+       [=](const Segment& g) {
+         return g.op("rmsnorm", {p(g, "x", {b, s, h}), p(g, "gain", {h})});
+       }},
       {"rope",
        [=](const Segment& g) {
          const auto d = packed(5, 2, 4);
@@ -64,10 +72,24 @@ inline std::vector<OpCase> op_cases() {
        }},
       {"attention_causal", attention(2, 4, 1)},
       {"attention_full", attention(3, 3, 0)},
-      {"gelu", [=](const Segment& g) { return g.op("gelu", {p(g, "x", {b, s, h})}); }, 3},
-      {"swiglu", [=](const Segment& g) { return g.op("swiglu", {p(g, "x", {b, s, dim("gate", 2), h})}); }, 2},
-      {"add", [=](const Segment& g) { return g.op("add", {p(g, "a", {b, s, h}), p(g, "b", {b, s, h})}); }},
-      {"scale", [=](const Segment& g) { return g.op("scale", {p(g, "x", {b, s, h})}, {{"factor", 0.37}}); }},
+      {"gelu",
+       [=](const Segment& g) {
+         return g.op("gelu", {p(g, "x", {b, s, h})});
+       },
+       3},
+      {"swiglu",
+       [=](const Segment& g) {
+         return g.op("swiglu", {p(g, "x", {b, s, dim("gate", 2), h})});
+       },
+       2},
+      {"add",
+       [=](const Segment& g) {
+         return g.op("add", {p(g, "a", {b, s, h}), p(g, "b", {b, s, h})});
+       }},
+      {"scale",
+       [=](const Segment& g) {
+         return g.op("scale", {p(g, "x", {b, s, h})}, {{"factor", 0.37}});
+       }},
       {"dropout",
        [=](const Segment& g) {
          return g.op("dropout", {p(g, "x", {b, s, h}), g.samples(), g.runtime("seed")}, {{"p", 0.4}});

@@ -38,7 +38,8 @@ void compare(const std::string& plugin, const std::vector<std::string>& sets) {
   const std::vector<double> gradients = torch_numbers("update/gradients");
   for (int step = 1; step <= 3; ++step) {
     runner.set(program.runtime("step"), {static_cast<double>(step)});
-    runner.set(program.value(p).gradient, {gradients.begin() + 20 * (step - 1), gradients.begin() + 20 * step});
+    runner.set(program.value(p).gradient,
+               {gradients.begin() + 20 * (step - 1), gradients.begin() + 20 * step});
     const std::vector<double> before = runner.numbers(p);
     runner.set(program.runtime("keep"), {0.0});
     runner.run(1, FunctionKind::update);
@@ -51,7 +52,9 @@ void compare(const std::string& plugin, const std::vector<std::string>& sets) {
   }
 }
 
-TEST(Update, AdamWMatchesPyTorch) { compare("adamw", {"optimizer.weight_decay=0.1", "optimizer.betas=[0.9,0.95]"}); }
+TEST(Update, AdamWMatchesPyTorch) {
+  compare("adamw", {"optimizer.weight_decay=0.1", "optimizer.betas=[0.9,0.95]"});
+}
 TEST(Update, SgdMatchesPyTorch) { compare("sgd", {"optimizer.momentum=0.9"}); }
 
 }  // namespace

@@ -26,6 +26,7 @@ class SwapActivation final : public Strategy {
 
 }  // namespace
 
-PRUN_PLUGIN(strategy, SwapActivation, "swap-activation", "1.0.0", "Replaces one activation by another", "phase=model",
+PRUN_PLUGIN(strategy, SwapActivation, "swap-activation", "1.0.0", "Replaces one activation by another",
+            "phase=model",
             "from | string | gelu     | | Op to replace\n"
             "to   | string | required | | Op to put in its place\n");

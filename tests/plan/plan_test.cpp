@@ -18,7 +18,8 @@ TEST(Pack, NothingAliveOverlaps) {
     std::int64_t widest = 0;
     for (int i = 0; i < 40; ++i) {
       const auto first = static_cast<std::int32_t>(draw.bits32(n++) % 30);
-      list.push_back({1 + draw.bits32(n++) % 5000, first, first + static_cast<std::int32_t>(draw.bits32(n++) % 8), -1});
+      list.push_back(
+          {1 + draw.bits32(n++) % 5000, first, first + static_cast<std::int32_t>(draw.bits32(n++) % 8), -1});
     }
     const std::int64_t total = pack(list);
     for (std::int32_t t = 0; t < 40; ++t) {
@@ -40,7 +41,8 @@ TEST(Pack, NothingAliveOverlaps) {
 
 class PlanCheck : public testing::Test {
  protected:
-  PlanCheck() : assembly(tiny_recipe({"batch.micro=1", "batch.global=4"}), plugins()), plan(assembly.plan()) {}
+  PlanCheck()
+      : assembly(tiny_recipe({"batch.micro=1", "batch.global=4"}), plugins()), plan(assembly.plan()) {}
 
   std::string verdict() const {
     try {
@@ -69,7 +71,8 @@ TEST_F(PlanCheck, FindsAMissingWaitForTheBatch) {
 
 TEST_F(PlanCheck, FindsABatchOverwrittenWhileInUse) {
   for (Call& call : plan.calls)
-    if (plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::load) call.waits.clear();
+    if (plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::load)
+      call.waits.clear();
   EXPECT_NE(verdict().find("while another queue may use it"), std::string::npos) << verdict();
 }
 

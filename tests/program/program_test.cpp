@@ -26,13 +26,26 @@ TEST(Program, NamesWhatDoesNotFit) {
   const Segment s = ref.segment("a");
   const Id w = s.weight("w", {{"out", 3}, {"hidden", 5}}, zeros());
   const Id x = s.vector("x", {{"batch", 2}, {"hidden", 6}}, zeros());
-  EXPECT_NE(message_of([&] { s.op("linear", {x, w, none}); }).find("'hidden' (6) meets 'hidden' (5)"),
+  EXPECT_NE(message_of([&] {
+              s.op("linear", {x, w, none});
+            }).find("'hidden' (6) meets 'hidden' (5)"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { s.op("linaer", {x, w, none}); }).find("did you mean 'linear'"), std::string::npos);
-  EXPECT_NE(message_of([&] { s.op("gelu", {x}, {{"slope", 1.0}}); }).find("no attribute 'slope'"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              s.op("linaer", {x, w, none});
+            }).find("did you mean 'linear'"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] {
+              s.op("gelu", {x}, {{"slope", 1.0}});
+            }).find("no attribute 'slope'"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { s.op("gelu", {none}); }).find("operand 'x' is missing"), std::string::npos);
-  EXPECT_NE(message_of([&] { s.weight("w", {{"a", 1}}, zeros()); }).find("two parameters 'w'"), std::string::npos);
-  EXPECT_NE(message_of([&] { s.weight("v", {{"a", 1}, {"a", 2}}, zeros()); }).find("two dimensions named 'a'"),
+  EXPECT_NE(message_of([&] {
+              s.weight("w", {{"a", 1}}, zeros());
+            }).find("two parameters 'w'"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] {
+              s.weight("v", {{"a", 1}, {"a", 2}}, zeros());
+            }).find("two dimensions named 'a'"),
             std::string::npos);
 }
 
@@ -90,8 +103,7 @@ TEST(Program, BackwardSumsWhatFlowsTogether) {
 }
 
 TEST(Program, FrozenParametersHaveNoGradient) {
-  const Recipe recipe =
-      tiny_recipe({"optimizer.group.0.match=block.qkv.*", "optimizer.group.0.frozen=true"});
+  const Recipe recipe = tiny_recipe({"optimizer.group.0.match=block.qkv.*", "optimizer.group.0.frozen=true"});
   const Assembly assembly(recipe, plugins());
   for (Id id : assembly.program().parameters()) {
     const Value& value = assembly.program().value(id);

@@ -196,11 +196,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "r.toml:18:10: error: unknown optimizer plugin 'lion'; there is adamw, grabby, sgd\n"
                 "  18 | plugin = \"lion\"\n"
                 "     |          ^~~~~~"},
-        Mistake{
-            "\"adamw\"", "\"broken\"",
-            "r.toml:18:10: error: its note is damaged; rebuild it\n"
-            "  18 | plugin = \"broken\"\n"
-            "     |          ^~~~~~~~"},
+        Mistake{"\"adamw\"", "\"broken\"",
+                "r.toml:18:10: error: its note is damaged; rebuild it\n"
+                "  18 | plugin = \"broken\"\n"
+                "     |          ^~~~~~~~"},
         Mistake{
             "\"adamw\"", "\"grabby\"",
             "r.toml:18:10: error: optimizer plugin 'grabby' declares 'lr', which the core reads itself; the "

@@ -43,7 +43,8 @@ fs::path random_tokens() {
   std::vector<std::uint16_t> tokens(count);
   const RandomStream stream(1, stream_id("tokens"));
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::uint16_t>(i == 0 ? 0 : (tokens[i - 1] * 5u + 3u + stream.bits32(i) % 4) % 61);
+    tokens[i] =
+        static_cast<std::uint16_t>(i == 0 ? 0 : (tokens[i - 1] * 5u + 3u + stream.bits32(i) % 4) % 61);
   std::ofstream out(path, std::ios::binary);
   out.write(reinterpret_cast<const char*>(header.data()), 1024);
   out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size() * 2));
@@ -96,9 +97,12 @@ std::vector<double> parameters_of(Trainer& trainer) {
     const Value& value = assembly.program().value(id);
     const std::byte* data = trainer.executor().address(id, instance);
     for (std::int64_t i = 0; i < value.elements(); ++i) {
-      if (value.dtype == DType::f64) all.push_back(reinterpret_cast<const double*>(data)[i]);
-      else if (value.dtype == DType::f32) all.push_back(reinterpret_cast<const float*>(data)[i]);
-      else all.push_back(reinterpret_cast<const bf16*>(data)[i]);
+      if (value.dtype == DType::f64)
+        all.push_back(reinterpret_cast<const double*>(data)[i]);
+      else if (value.dtype == DType::f32)
+        all.push_back(reinterpret_cast<const float*>(data)[i]);
+      else
+        all.push_back(reinterpret_cast<const bf16*>(data)[i]);
     }
   });
   return all;

@@ -36,22 +36,28 @@ class Interpreter {
     const Value& value = program_.value(id);
     std::vector<double> out(static_cast<std::size_t>(value.elements()));
     for (std::size_t i = 0; i < out.size(); ++i) {
-      if (value.dtype == DType::f64) out[i] = reinterpret_cast<const double*>(data(id))[i];
-      else if (value.dtype == DType::f32) out[i] = reinterpret_cast<const float*>(data(id))[i];
-      else out[i] = reinterpret_cast<const bf16*>(data(id))[i];
+      if (value.dtype == DType::f64)
+        out[i] = reinterpret_cast<const double*>(data(id))[i];
+      else if (value.dtype == DType::f32)
+        out[i] = reinterpret_cast<const float*>(data(id))[i];
+      else
+        out[i] = reinterpret_cast<const bf16*>(data(id))[i];
     }
     return out;
   }
   void set(Id id, const std::vector<double>& numbers) {
     const Value& value = program_.value(id);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      if (value.dtype == DType::f64) reinterpret_cast<double*>(data(id))[i] = numbers[i];
-      else if (value.dtype == DType::f32) reinterpret_cast<float*>(data(id))[i] = static_cast<float>(numbers[i]);
+      if (value.dtype == DType::f64)
+        reinterpret_cast<double*>(data(id))[i] = numbers[i];
+      else if (value.dtype == DType::f32)
+        reinterpret_cast<float*>(data(id))[i] = static_cast<float>(numbers[i]);
       else if (value.dtype == DType::bf16)
         reinterpret_cast<bf16*>(data(id))[i] = bf16(static_cast<float>(numbers[i]));
       else if (value.dtype == DType::i32)
         reinterpret_cast<std::int32_t*>(data(id))[i] = static_cast<std::int32_t>(numbers[i]);
-      else reinterpret_cast<std::int64_t*>(data(id))[i] = static_cast<std::int64_t>(numbers[i]);
+      else
+        reinterpret_cast<std::int64_t*>(data(id))[i] = static_cast<std::int64_t>(numbers[i]);
     }
   }
 

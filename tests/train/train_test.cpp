@@ -35,7 +35,8 @@ std::vector<std::string> model_sets(const SafetensorsFile& file, const std::stri
   for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab", "seq", "tied"})
     sets.push_back(std::string("model.") + key + "=" + metadata.at(key));
   if (plugin == "llama") {
-    for (const char* key : {"kv_heads", "qkv_bias"}) sets.push_back(std::string("model.") + key + "=" + metadata.at(key));
+    for (const char* key : {"kv_heads", "qkv_bias"})
+      sets.push_back(std::string("model.") + key + "=" + metadata.at(key));
     sets.push_back("model.rope_base=10000");
   }
   return sets;
@@ -53,8 +54,8 @@ void load_weights(Trainer& trainer, const SafetensorsFile& file) {
 void matches_pytorch(const std::string& fixture, const std::string& plugin) {
   const SafetensorsFile file(fs::path(PRUN_TEST_FIXTURES) / (fixture + ".safetensors"));
   std::vector<std::string> sets = model_sets(file, plugin);
-  sets.insert(sets.end(), {"data.path=" + token_file(file, fixture).string(), "data.shuffle=false", "batch.global=4",
-                           "batch.micro=2", "run.poison=true"});
+  sets.insert(sets.end(), {"data.path=" + token_file(file, fixture).string(), "data.shuffle=false",
+                           "batch.global=4", "batch.micro=2", "run.poison=true"});
   const Assembly assembly(tiny_recipe(sets), plugins());
   Trainer trainer(assembly, plugins());
   load_weights(trainer, file);
@@ -99,9 +100,10 @@ TEST(Train, BitsDoNotDependOnThreads) {
 
 TEST(Train, PoisonedMemoryChangesNothing) {
   for (const char* compute : {"fp32", "bf16", "fp64"}) {
-    const std::vector<std::string> sets = {std::string("precision.compute=") + compute,
-                                           std::string("precision.state=") + (compute[2] == '6' ? "fp64" : "fp32"),
-                                           "batch.micro=1", "model.dropout=0.1"};
+    const std::vector<std::string> sets = {
+        std::string("precision.compute=") + compute,
+        std::string("precision.state=") + (compute[2] == '6' ? "fp64" : "fp32"), "batch.micro=1",
+        "model.dropout=0.1"};
     std::vector<std::string> poisoned = sets;
     poisoned.push_back("run.poison=true");
     const Outcome a = run(sets, 5), b = run(poisoned, 5);
@@ -157,8 +159,8 @@ TEST(Train, LossFalls) {
 }
 
 TEST(Train, UnevenTargetsCountOnce) {
-  // Two samples with different numbers of counted targets weigh as their targets do: checked by the head's own
-  // normalisation against one large microbatch above; here that masked targets are left out of the mean.
+  // Two samples with different numbers of counted targets weigh as their targets do: checked by the head's
+  // own normalisation against one large microbatch above; here that masked targets are left out of the mean.
   const Assembly assembly(tiny_recipe(), plugins());
   Trainer trainer(assembly, plugins());
   const StepResult result = trainer.step();
@@ -171,7 +173,8 @@ TEST(Train, NonFiniteUpdateIsMaskedAndNamed) {
   Trainer trainer(assembly, plugins());
   trainer.step();
   const Id id = assembly.program().parameters()[2];
-  reinterpret_cast<float*>(trainer.executor().address(id, assembly.program().value(id).segment == 1 ? 1 : 2))[0] = NAN;
+  reinterpret_cast<float*>(
+      trainer.executor().address(id, assembly.program().value(id).segment == 1 ? 1 : 2))[0] = NAN;
   const std::vector<double> before = parameters_of(trainer);
   const StepResult result = trainer.step();
   EXPECT_FALSE(result.kept);

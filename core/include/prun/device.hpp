@@ -7,8 +7,8 @@
 namespace prun {
 
 struct DeviceInfo {
-  Text name;         // "cpu: 2 threads, avx512"
-  Text kind;         // what op plugins name their kernels by: "cpu", "cuda"
+  Text name;                 // "cpu: 2 threads, avx512"
+  Text kind;                 // what op plugins name their kernels by: "cpu", "cuda"
   std::int32_t threads = 1;  // what KernelDef::workspace is asked with
   std::int64_t memory_bytes = 0;
   double peak_flops = 0;     // 0: not known
@@ -72,7 +72,9 @@ template <class Author>
 class DeviceAdapter final : public DeviceInterface {
  public:
   explicit DeviceAdapter(const Options& options) : author_(options) {}
-  Status info(DeviceInfo* info) noexcept override { return guard([&] { *info = device().info(); }); }
+  Status info(DeviceInfo* info) noexcept override {
+    return guard([&] { *info = device().info(); });
+  }
   Status allocate(std::int64_t bytes, void** memory) noexcept override {
     return guard([&] { *memory = device().allocate(bytes); });
   }
@@ -92,7 +94,9 @@ class DeviceAdapter final : public DeviceInterface {
   Status destroy_queue(Queue queue) noexcept override {
     return guard([&] { device().destroy_queue(queue); });
   }
-  Status attach(Queue queue) noexcept override { return guard([&] { device().attach(queue); }); }
+  Status attach(Queue queue) noexcept override {
+    return guard([&] { device().attach(queue); });
+  }
   Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept override {
     return guard([&] { device().launch(queue, launches, count); });
   }

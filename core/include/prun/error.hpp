@@ -60,9 +60,9 @@ template <class... Parts>
 }  // namespace prun
 
 // A promise inside prun or a plugin. When it breaks, the message names the expression and its place.
-#define PRUN_CHECK(expression, ...)                                                                      \
-  do {                                                                                                   \
-    if (!(expression)) [[unlikely]]                                                                      \
-      ::prun::throw_error(::prun::ErrorCode::internal, __FILE__, ":", __LINE__, ": " #expression ": ",   \
-                          ::prun::detail::concat(__VA_ARGS__));                                          \
+#define PRUN_CHECK(expression, ...)                                                                    \
+  do {                                                                                                 \
+    if (!(expression)) [[unlikely]]                                                                    \
+      ::prun::throw_error(::prun::ErrorCode::internal, __FILE__, ":", __LINE__, ": " #expression ": ", \
+                          ::prun::detail::concat(__VA_ARGS__));                                        \
   } while (false)

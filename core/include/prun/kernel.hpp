@@ -17,7 +17,9 @@ struct Tensor {
   std::int64_t start[max_dims] = {};
 
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   std::int64_t elements() const {
     std::int64_t n = 1;
     for (int i = 0; i < rank; ++i) n *= dim[i];

@@ -53,12 +53,18 @@ template <class Author>
 class ObserverAdapter final : public ObserverInterface {
  public:
   explicit ObserverAdapter(const Options& options) : author_(options) {}
-  Status start(const RunInfo& info) noexcept override { return guard([&] { base().start(info); }); }
-  Status step(const StepInfo& info) noexcept override { return guard([&] { base().step(info); }); }
+  Status start(const RunInfo& info) noexcept override {
+    return guard([&] { base().start(info); });
+  }
+  Status step(const StepInfo& info) noexcept override {
+    return guard([&] { base().step(info); });
+  }
   Status event(EventKind kind, Text message) noexcept override {
     return guard([&] { base().event(kind, message.view()); });
   }
-  Status finish() noexcept override { return guard([&] { base().finish(); }); }
+  Status finish() noexcept override {
+    return guard([&] { base().finish(); });
+  }
 
  private:
   Observer& base() { return author_; }

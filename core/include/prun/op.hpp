@@ -1,8 +1,8 @@
 // An op: its operands, its rule (shape and placement in one), its gradient and its cost.
 //
 // Rules speak in dimension names. Within one op, equal names mean the same dimension. An op sets the dims of
-// its outputs and marks the dimensions that are summed over or must be whole; everything else is split freely.
-// From that follows, for a mesh axis that shards dimension d:
+// its outputs and marks the dimensions that are summed over or must be whole; everything else is split
+// freely. From that follows, for a mesh axis that shards dimension d:
 //   d unmarked        operands that have d are sharded on it, the others are replicated
 //   d in sums         as above, and outputs without d become partial sums over the axis
 //   d in wholes       operands must have d whole: the program gathers them first
@@ -35,7 +35,9 @@ struct AttrDef {
 };
 
 constexpr AttrDef real_attr(const char* name, double fallback) { return {name, true, Attr{.f = fallback}}; }
-constexpr AttrDef int_attr(const char* name, std::int64_t fallback) { return {name, false, Attr{.i = fallback}}; }
+constexpr AttrDef int_attr(const char* name, std::int64_t fallback) {
+  return {name, false, Attr{.i = fallback}};
+}
 
 // Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.
 enum class Effect : std::uint8_t {
@@ -186,8 +188,8 @@ class Gradient {
     for (Id id : results) list[n++] = id;
     raise(api_.emit(api_.context, part, kind, {list, n}, {attrs.begin(), attrs.size()}));
   }
-  void emit(Part part, const char* kind, std::initializer_list<Id> operands, std::initializer_list<Id> results,
-            std::initializer_list<AttrValue> attrs) const {
+  void emit(Part part, const char* kind, std::initializer_list<Id> operands,
+            std::initializer_list<Id> results, std::initializer_list<AttrValue> attrs) const {
     emit(part, kind, operands, Array<Id>{results.begin(), results.size()}, attrs);
   }
 
@@ -218,7 +220,9 @@ OpDef op_def() {
   if constexpr (requires { Op::effect; }) def.effect = Op::effect;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
   if constexpr (requires(const Gradient& g) { Op::gradient(g); })
-    def.gradient = [](const GradientApi* api) noexcept { return guard([&] { Op::gradient(Gradient(*api)); }); };
+    def.gradient = [](const GradientApi* api) noexcept {
+      return guard([&] { Op::gradient(Gradient(*api)); });
+    };
   def.cost = [](const OpShape* shape, OpCost* cost) noexcept {
     return guard([&] {
       for (int i = 0; i < shape->count; ++i) {

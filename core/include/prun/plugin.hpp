@@ -55,7 +55,8 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 // Virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
     "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
-    "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,wait,"
+    "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,"
+    "wait,"
     "host_wait;op:ops,kernels";
 
 }  // namespace detail
@@ -158,12 +159,12 @@ inline constexpr auto layout_text = hex(layout_hash);
 #define PRUN_KIND_op ::prun::OpPluginInterface, ::prun::OpPluginAdapter
 
 // The note is `key=value` lines; everything after the line `options:` is the schema, one option a line.
-#define PRUN_NOTE_PIECES(kind, name, version, help, traits, options)                                        \
-  {                                                                                                         \
-    "kind=" #kind "\nname=" name "\nversion=" version "\nhelp=" help "\ntraits=" traits "\nepoch=",         \
-        std::string_view(::prun::detail::epoch_text, 2), "\nabi=", ::prun::abi_tag,                         \
-        "\nlayout=", std::string_view(::prun::detail::layout_text.data(), 16), "\nsdk=",                    \
-        ::prun::sdk_version, "\noptions:\n", options                                                        \
+#define PRUN_NOTE_PIECES(kind, name, version, help, traits, options)                                \
+  {                                                                                                 \
+    "kind=" #kind "\nname=" name "\nversion=" version "\nhelp=" help "\ntraits=" traits "\nepoch=", \
+        std::string_view(::prun::detail::epoch_text, 2), "\nabi=", ::prun::abi_tag,                 \
+        "\nlayout=", std::string_view(::prun::detail::layout_text.data(), 16),                      \
+        "\nsdk=", ::prun::sdk_version, "\noptions:\n", options                                      \
   }
 
 #define PRUN_PLUGIN(kind, Author, name, version, help, traits, options) \
@@ -172,27 +173,27 @@ inline constexpr auto layout_text = hex(layout_hash);
 // Expands the interface and adapter of the kind.
 #define PRUN_PLUGIN_AS(kind, pair, ...) PRUN_PLUGIN_WITH(kind, pair, __VA_ARGS__)
 
-#define PRUN_PLUGIN_WITH(kind, Interface, Adapter, Author, name, version, help, traits, options)               \
-  namespace {                                                                                                  \
-  constexpr std::size_t prun_note_size =                                                                       \
-      ::prun::detail::note_size(PRUN_NOTE_PIECES(kind, name, version, help, traits, options));                 \
-  __attribute__((section(".note.prun"), used, aligned(4))) constinit const auto prun_note =                                \
-      ::prun::detail::make_note<prun_note_size>(PRUN_NOTE_PIECES(kind, name, version, help, traits, options)); \
-  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_1_itanium_libstdcxx11;      \
-  }                                                                                                            \
-  extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(            \
-      const ::prun::HostApi*) {                                                                                \
-    static const ::prun::PluginDescriptor descriptor{                                                          \
-        ::prun::descriptor_magic,                                                                              \
-        sizeof(::prun::PluginDescriptor),                                                                      \
-        ::prun::plugin_epoch,                                                                                  \
-        0,                                                                                                     \
-        ::prun::layout_hash,                                                                                   \
-        ::prun::abi_tag,                                                                                       \
-        #kind,                                                                                                 \
-        name,                                                                                                  \
-        &::prun::detail::create<Interface, Adapter<Author>>,                                                   \
-        &::prun::detail::destroy<Interface, Adapter<Author>>};                                                 \
-    return &descriptor;                                                                                        \
-  }                                                                                                            \
+#define PRUN_PLUGIN_WITH(kind, Interface, Adapter, Author, name, version, help, traits, options)            \
+  namespace {                                                                                               \
+  constexpr std::size_t prun_note_size =                                                                    \
+      ::prun::detail::note_size(PRUN_NOTE_PIECES(kind, name, version, help, traits, options));              \
+  __attribute__((section(".note.prun"), used, aligned(4))) constinit const auto prun_note =                 \
+      ::prun::detail::make_note<prun_note_size>(                                                            \
+          PRUN_NOTE_PIECES(kind, name, version, help, traits, options));                                    \
+  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_1_itanium_libstdcxx11;   \
+  }                                                                                                         \
+  extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(         \
+      const ::prun::HostApi*) {                                                                             \
+    static const ::prun::PluginDescriptor descriptor{::prun::descriptor_magic,                              \
+                                                     sizeof(::prun::PluginDescriptor),                      \
+                                                     ::prun::plugin_epoch,                                  \
+                                                     0,                                                     \
+                                                     ::prun::layout_hash,                                   \
+                                                     ::prun::abi_tag,                                       \
+                                                     #kind,                                                 \
+                                                     name,                                                  \
+                                                     &::prun::detail::create<Interface, Adapter<Author>>,   \
+                                                     &::prun::detail::destroy<Interface, Adapter<Author>>}; \
+    return &descriptor;                                                                                     \
+  }                                                                                                         \
   static_assert(true, "ends with a semicolon")

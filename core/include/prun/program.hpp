@@ -14,9 +14,9 @@
 namespace prun {
 
 enum class FunctionKind : std::uint8_t {
-  load,             // step segment: bring a microbatch's tokens in
-  begin,            // step segment: reset what a step accumulates
-  zero,             // clear gradient accumulators
+  load,   // step segment: bring a microbatch's tokens in
+  begin,  // step segment: reset what a step accumulates
+  zero,   // clear gradient accumulators
   forward,
   backward,         // input gradients; weight gradients too unless the program splits backward
   backward_weight,  // weight gradients, where split
@@ -28,8 +28,8 @@ enum class FunctionKind : std::uint8_t {
 inline constexpr int function_kinds = 10;
 
 constexpr const char* name_of(FunctionKind kind) {
-  constexpr const char* names[] = {"load",  "begin",  "zero",   "forward", "backward", "backward_weight",
-                                   "norm",  "finish", "update", "report"};
+  constexpr const char* names[] = {"load", "begin",  "zero",   "forward", "backward", "backward_weight",
+                                   "norm", "finish", "update", "report"};
   return names[static_cast<int>(kind)];
 }
 
@@ -184,7 +184,9 @@ class Segment {
     return parameter(name, dims, init, false);
   }
   // The same parameter as in another, unrepeated segment: one storage, gradients summed.
-  Id tie(Id parameter) const { return call([&](Id* r) { return api().tie(handle(), id_, parameter, r); }); }
+  Id tie(Id parameter) const {
+    return call([&](Id* r) { return api().tie(handle(), id_, parameter, r); });
+  }
 
   Id tokens() const { return input("tokens"); }    // i32 [batch, seq]
   Id targets() const { return input("targets"); }  // i32 [batch, seq]; negative: does not count
@@ -192,7 +194,9 @@ class Segment {
   Id runtime(std::string_view name) const { return program_.runtime(name); }
 
   // What the previous segment hands over, and what this one hands on.
-  Id incoming() const { return call([&](Id* r) { return api().incoming(handle(), id_, r); }); }
+  Id incoming() const {
+    return call([&](Id* r) { return api().incoming(handle(), id_, r); });
+  }
   void outgoing(Id value) const { raise(api().outgoing(handle(), id_, value)); }
 
   // Appends an op to forward. `inputs` are the operands it reads or updates, in order (none: an optional one

@@ -43,7 +43,8 @@ Status guard(Body&& body) noexcept {
 }
 
 inline void raise(const Status& status) {
-  if (!status.ok()) [[unlikely]] throw Error(status.code, status.message);
+  if (!status.ok()) [[unlikely]]
+    throw Error(status.code, status.message);
 }
 
 // Text and arrays across the border: borrowed, valid for the call unless said otherwise.

@@ -54,11 +54,16 @@ static_assert(sizeof(bf16) == 2);
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
-  else return DType::i64;
+  if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::i32;
+  else
+    return DType::i64;
 }
 
 // A short name by value: of a dimension, an axis, a value's role. Longer text is an error, never cut.
@@ -67,7 +72,8 @@ struct Name {
 
   constexpr Name() = default;
   constexpr Name(std::string_view s) {
-    if (s.size() >= sizeof text) throw_error(ErrorCode::bad_input, "name '", s, "' is longer than 23 letters");
+    if (s.size() >= sizeof text)
+      throw_error(ErrorCode::bad_input, "name '", s, "' is longer than 23 letters");
     for (std::size_t i = 0; i < s.size(); ++i) text[i] = s[i];
   }
   constexpr Name(const char* s) : Name(std::string_view(s)) {}

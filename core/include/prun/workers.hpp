@@ -21,8 +21,7 @@ template <class Body>
 void parallel(const Workers& workers, std::int64_t tasks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
   workers.run(
-      workers.pool, tasks,
-      [](void* context, std::int64_t index) { (*static_cast<Plain*>(context))(index); },
+      workers.pool, tasks, [](void* context, std::int64_t index) { (*static_cast<Plain*>(context))(index); },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 

@@ -20,8 +20,8 @@ class Gpt final : public Model {
         dropout_(options.number("dropout")),
         eps_(options.number("norm_eps")) {
     if (hidden_.extent % heads_.extent != 0)
-      throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent, " is not a multiple of model.heads = ",
-                  heads_.extent);
+      throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
+                  " is not a multiple of model.heads = ", heads_.extent);
   }
 
   void build(const ModelContext& context, ProgramRef program) override {
@@ -49,11 +49,13 @@ class Gpt final : public Model {
   // One weight for queries, keys and values, grouped by head, so that sharding `heads` shards all three.
   Id attention(const Segment& s, Id x) const {
     const Dim packed{"packed", 3}, queries{"queries", 1};
-    const Id qkv = s.op("linear", {x, s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
-                                   s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
-    return s.op("linear", {s.op("attention", {qkv}),
-                           s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
-                           s.vector("proj.bias", {hidden_}, zeros())},
+    const Id qkv =
+        s.op("linear", {x, s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
+                        s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
+    return s.op("linear",
+                {s.op("attention", {qkv}),
+                 s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
+                 s.vector("proj.bias", {hidden_}, zeros())},
                 {{"in_dims", 3}});
   }
 
@@ -71,9 +73,10 @@ class Gpt final : public Model {
   }
 
   Id norm(const Segment& s, Id x, const std::string& name) const {
-    return s.op("layernorm",
-                {x, s.vector(name + ".gain", {hidden_}, ones()), s.vector(name + ".bias", {hidden_}, zeros())},
-                {{"eps", eps_}});
+    return s.op(
+        "layernorm",
+        {x, s.vector(name + ".gain", {hidden_}, ones()), s.vector(name + ".bias", {hidden_}, zeros())},
+        {{"eps", eps_}});
   }
 
   Id dropped(const Segment& s, Id x, int stream) const {

@@ -12,8 +12,8 @@ class Llama final : public Model {
         hidden_{"hidden", options.integer("hidden")},
         heads_(options.integer("heads")),
         groups_{"heads", options.integer("kv_heads") ? options.integer("kv_heads") : heads_},
-        head_dim_{"head_dim", options.integer("head_dim") ? options.integer("head_dim")
-                                                          : hidden_.extent / heads_},
+        head_dim_{"head_dim",
+                  options.integer("head_dim") ? options.integer("head_dim") : hidden_.extent / heads_},
         ffn_{"ffn", options.integer("ffn")},
         vocab_{"vocab", options.integer("vocab")},
         tied_(options.flag("tied")),
@@ -21,11 +21,11 @@ class Llama final : public Model {
         rope_base_(options.number("rope_base")),
         eps_(options.number("norm_eps")) {
     if (heads_ % groups_.extent != 0)
-      throw_error(ErrorCode::bad_input, "model.heads = ", heads_, " is not a multiple of model.kv_heads = ",
-                  groups_.extent);
+      throw_error(ErrorCode::bad_input, "model.heads = ", heads_,
+                  " is not a multiple of model.kv_heads = ", groups_.extent);
     if (options.integer("head_dim") == 0 && hidden_.extent % heads_ != 0)
-      throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent, " is not a multiple of model.heads = ",
-                  heads_, "; set model.head_dim");
+      throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
+                  " is not a multiple of model.heads = ", heads_, "; set model.head_dim");
     if (head_dim_.extent % 2 != 0)
       throw_error(ErrorCode::bad_input, "model.head_dim = ", head_dim_.extent,
                   " is odd; rotary positions turn pairs");
@@ -52,15 +52,17 @@ class Llama final : public Model {
     const Id weight = s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02));
     const Id bias = qkv_bias_ ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
     const Id turned = s.op("rope", {s.op("linear", {x, weight, bias})}, {{"base", rope_base_}});
-    return s.op("linear", {s.op("attention", {turned}),
-                           s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)), none},
+    return s.op("linear",
+                {s.op("attention", {turned}),
+                 s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)), none},
                 {{"in_dims", 3}});
   }
 
   Id mlp(const Segment& s, Id x) const {
     const Dim gate{"gate", 2};
     const Id up = s.op("linear", {x, s.weight("up.weight", {gate, ffn_, hidden_}, normal(0.02)), none});
-    return s.op("linear", {s.op("swiglu", {up}), s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), none});
+    return s.op("linear",
+                {s.op("swiglu", {up}), s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), none});
   }
 
   void head(const Segment& s, Id table) const {
@@ -84,15 +86,16 @@ class Llama final : public Model {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(model, prun::Llama, "llama", "0.1.0", "Llama 3 and Qwen2: rotary positions, RMSNorm, SwiGLU, GQA", "",
-            "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
-            "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
-            "heads     | int   | 32     | 1..65536    | Query heads\n"
-            "kv_heads  | int   | 0      | 0..65536    | Key and value heads; divides heads; 0: as many as heads\n"
-            "head_dim  | int   | 0      | 0..1024     | Width of a head; 0: hidden / heads\n"
-            "ffn       | int   | 14336  | 1..4194304  | Width of the MLP\n"
-            "vocab     | int   | 128256 | 2..16777216 | Rows of the token table\n"
-            "tied      | bool  | false  |             | The head shares the token table\n"
-            "qkv_bias  | bool  | false  |             | Biases on queries, keys and values (Qwen2)\n"
-            "rope_base | float | 500000 | 1..1e12     | Base of the rotary frequencies\n"
-            "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n");
+PRUN_PLUGIN(
+    model, prun::Llama, "llama", "0.1.0", "Llama 3 and Qwen2: rotary positions, RMSNorm, SwiGLU, GQA", "",
+    "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
+    "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
+    "heads     | int   | 32     | 1..65536    | Query heads\n"
+    "kv_heads  | int   | 0      | 0..65536    | Key and value heads; divides heads; 0: as many as heads\n"
+    "head_dim  | int   | 0      | 0..1024     | Width of a head; 0: hidden / heads\n"
+    "ffn       | int   | 14336  | 1..4194304  | Width of the MLP\n"
+    "vocab     | int   | 128256 | 2..16777216 | Rows of the token table\n"
+    "tied      | bool  | false  |             | The head shares the token table\n"
+    "qkv_bias  | bool  | false  |             | Biases on queries, keys and values (Qwen2)\n"
+    "rope_base | float | 500000 | 1..1e12     | Base of the rotary frequencies\n"
+    "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n");
