@@ -5,7 +5,7 @@ namespace {
 
 class Order {
  public:
-  Order(const Program& program, Plan& plan) : program_(program), plan_(plan) {
+  explicit Order(Plan& plan) : plan_(plan) {
     plan_.queues = {{"compute", true, 0}, {"copy", false, 0}};
   }
 
@@ -13,7 +13,7 @@ class Order {
     // The copy queue may overwrite an input slot once the step before no longer reads it.
     const std::int32_t first_load = add(FunctionKind::load, step_instance, 0, copy_queue);
     all_instances(FunctionKind::zero, -1);
-    begin_ = add(FunctionKind::begin, step_instance, -1, compute_queue);
+    add(FunctionKind::begin, step_instance, -1, compute_queue);
     loads_.push_back(first_load);
     const auto count = static_cast<std::int32_t>(plan_.microbatches);
     for (std::int32_t microbatch = 0; microbatch < count; ++microbatch) {
@@ -91,15 +91,13 @@ class Order {
     return reader;
   }
 
-  const Program& program_;
   Plan& plan_;
-  std::int32_t begin_ = 0;
   std::vector<std::int32_t> loads_;  // calls, by microbatch
   std::vector<std::int32_t> done_;   // position of each microbatch's last call
 };
 
 }  // namespace
 
-void order_calls(const Program& program, Plan& plan) { Order(program, plan).run(); }
+void order_calls(Plan& plan) { Order(plan).run(); }
 
 }  // namespace prun

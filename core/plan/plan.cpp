@@ -69,7 +69,7 @@ class Planner {
     make_instances();
     for (Id segment = 0; segment < program_.segment_count(); ++segment) place_values(segment);
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
-    order_calls(program_, plan_);
+    order_calls(plan_);
     place_regions();
     mark_dead_slots();
     return std::move(plan_);

@@ -158,9 +158,7 @@ TEST(Train, LossFalls) {
   }
 }
 
-TEST(Train, UnevenTargetsCountOnce) {
-  // Two samples with different numbers of counted targets weigh as their targets do: checked by the head's
-  // own normalisation against one large microbatch above; here that masked targets are left out of the mean.
+TEST(Train, TheFirstLossIsThatOfGuessing) {
   const Assembly assembly(tiny_recipe(), plugins());
   Trainer trainer(assembly, plugins());
   const StepResult result = trainer.step();
