@@ -5,9 +5,7 @@ namespace {
 
 class Order {
  public:
-  explicit Order(Plan& plan) : plan_(plan) {
-    plan_.queues = {{"compute", true, 0}, {"copy", false, 0}};
-  }
+  explicit Order(Plan& plan) : plan_(plan) { plan_.queues = {{"compute", true, 0}, {"copy", false, 0}}; }
 
   void run() {
     // The copy queue may overwrite an input slot once the step before no longer reads it.

@@ -47,6 +47,10 @@ template <>
 inline constexpr std::string_view kind_of<DeviceInterface> = "device";
 template <>
 inline constexpr std::string_view kind_of<OpPluginInterface> = "op";
+template <>
+inline constexpr std::string_view kind_of<ScheduleInterface> = "schedule";
+template <>
+inline constexpr std::string_view kind_of<CommInterface> = "comm";
 }  // namespace detail
 
 class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {

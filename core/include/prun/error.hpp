@@ -17,6 +17,9 @@ enum class ErrorCode : std::int32_t {
   unsupported,  // a combination that cannot work
   storage,      // file system or device I/O
   diverged,     // non-finite loss or gradient
+  rank_died,    // a process of the run ended before its time
+  hang,         // a rank did not reach a collective within the limit
+  comm_failed,  // a peer or a link is gone
   internal,     // a broken promise of ours
 };
 
@@ -28,6 +31,9 @@ inline int exit_code(ErrorCode code) {
     case ErrorCode::unsupported: return 2;
     case ErrorCode::storage: return 13;
     case ErrorCode::diverged: return 15;
+    case ErrorCode::rank_died: return 10;
+    case ErrorCode::hang: return 11;
+    case ErrorCode::comm_failed: return 12;
     case ErrorCode::internal: return 1;
   }
   return 1;

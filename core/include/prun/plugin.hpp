@@ -11,12 +11,14 @@
 
 #include <array>
 
+#include "prun/comm.hpp"
 #include "prun/data.hpp"
 #include "prun/device.hpp"
 #include "prun/model.hpp"
 #include "prun/observer.hpp"
 #include "prun/op_plugin.hpp"
 #include "prun/optimizer.hpp"
+#include "prun/schedule.hpp"
 #include "prun/strategy.hpp"
 
 namespace prun {
@@ -57,7 +59,8 @@ inline constexpr std::string_view interface_methods =
     "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
     "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,"
     "wait,"
-    "host_wait;op:ops,kernels";
+    "host_wait;op:ops,kernels;schedule:problem,stage,order;"
+    "comm:info,create,destroy,start,finish,abort,counters";
 
 }  // namespace detail
 
@@ -66,7 +69,8 @@ inline constexpr std::uint64_t layout_hash =
                         OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi,
                         OpDef, ValueInfo, OpInfo, SegmentInfo, ParameterSpec, ProgramApi, OptionsApi,
                         ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch,
-                        DeviceKernel>(detail::hash_text(detail::interface_methods));
+                        DeviceKernel, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo,
+                        CommCounters>(detail::hash_text(detail::interface_methods));
 
 // Given to the entry. Grows at the end only.
 struct HostApi {
@@ -156,6 +160,8 @@ inline constexpr auto layout_text = hex(layout_hash);
 #define PRUN_KIND_data ::prun::DataInterface, ::prun::DataAdapter
 #define PRUN_KIND_observer ::prun::ObserverInterface, ::prun::ObserverAdapter
 #define PRUN_KIND_device ::prun::DeviceInterface, ::prun::DeviceAdapter
+#define PRUN_KIND_schedule ::prun::ScheduleInterface, ::prun::ScheduleAdapter
+#define PRUN_KIND_comm ::prun::CommInterface, ::prun::CommAdapter
 #define PRUN_KIND_op ::prun::OpPluginInterface, ::prun::OpPluginAdapter
 
 // The note is `key=value` lines; everything after the line `options:` is the schema, one option a line.

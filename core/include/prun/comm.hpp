@@ -1,0 +1,141 @@
+// Plugin kind `comm`: moves bytes between the ranks of a group. It computes nothing but the sum of a
+// reduction and decides nothing: which ranks, which operation, in which order stands in the plan.
+//
+// One communicator belongs to one queue of the plan: start() and finish() are called by the thread that
+// feeds that queue, and by no other. Every member of a group starts the same operations in the same order.
+#pragma once
+
+#include "prun/options.hpp"
+#include "prun/types.hpp"
+
+namespace prun {
+
+enum class CommKind : std::uint8_t {
+  all_reduce,      // `in` and `out` hold count elements; in == out is allowed
+  all_gather,      // `in` holds count, `out` count * size; `in` may be its own place in `out`
+  reduce_scatter,  // `in` holds count * size, `out` count; `out` may be its own place in `in`, which is spent
+  broadcast,       // `out` holds count on every member; `peer` is the root
+  all_to_all,      // `in` and `out` hold count * size, part i for and from member i
+  send,            // `in` holds count, for `peer`
+  recv,            // `out` holds count, from `peer`
+  barrier,
+};
+inline constexpr int comm_kinds = 8;
+
+constexpr const char* name_of(CommKind kind) {
+  constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                   "all_to_all", "send",       "recv",           "barrier"};
+  return names[static_cast<int>(kind)];
+}
+
+enum class Reduction : std::uint8_t { sum, max };
+
+// One operation. Memory is the device's; it must stay as it is until finish().
+struct CommOp {
+  CommKind kind = CommKind::barrier;
+  Reduction reduction = Reduction::sum;
+  DType dtype = DType::f32;
+  std::int32_t peer = -1;  // a member's number within the group
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t count = 0;  // elements, as each kind says
+};
+
+// How the members of a group find each other: everybody gives `bytes`, everybody gets all contributions in
+// the order of the members. Blocking; called by all members in the same order.
+struct ExchangeApi {
+  std::uint64_t struct_size;
+  void* context;
+  Status (*all_gather)(void* context, const void* mine, std::uint64_t bytes, void* all);
+};
+
+struct CommGroup {
+  Text name;              // "dp.reduce[0,2]": for messages
+  std::int32_t rank = 0;  // of this process within the group
+  std::int32_t size = 1;
+  const ExchangeApi* exchange = nullptr;  // valid during create() only
+};
+
+struct CommInfo {
+  Text name;                   // "ucx 1.13: shared memory, tcp"
+  bool host_memory = false;    // which memory operations may lie in
+  bool device_memory = false;  // of the device that the queue belongs to
+};
+
+// What a communicator has moved so far, as it counted it itself: payload bytes this rank put on the wire.
+struct CommCounters {
+  std::uint64_t operations = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+};
+
+using Communicator = void*;
+
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  virtual CommInfo info() = 0;
+  // Collective over the group. On failure every member gets an error or is told by the exchange.
+  virtual Communicator create(const CommGroup& group) = 0;
+  // Local; nothing started may be pending, unless it was aborted.
+  virtual void destroy(Communicator communicator) = 0;
+  // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
+  // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has
+  // been seen. `stream`: the queue's, for devices that have one.
+  virtual void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) = 0;
+  // Holds the calling thread until everything started is done; sleeps rather than spins for long.
+  // Error comm_failed: a peer is gone or the communicator was aborted.
+  virtual void finish(Communicator communicator) = 0;
+  // From any thread: start() and finish() of it fail soon, now and later.
+  virtual void abort(Communicator communicator) = 0;
+  virtual CommCounters counters(Communicator communicator) = 0;
+};
+
+class CommInterface {
+ public:
+  virtual Status info(CommInfo* info) noexcept = 0;
+  virtual Status create(const CommGroup& group, Communicator* communicator) noexcept = 0;
+  virtual Status destroy(Communicator communicator) noexcept = 0;
+  virtual Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
+                       void* stream) noexcept = 0;
+  virtual Status finish(Communicator communicator) noexcept = 0;
+  virtual Status abort(Communicator communicator) noexcept = 0;
+  virtual Status counters(Communicator communicator, CommCounters* counters) noexcept = 0;
+
+ protected:
+  ~CommInterface() = default;
+};
+
+template <class Author>
+class CommAdapter final : public CommInterface {
+ public:
+  explicit CommAdapter(const Options& options) : author_(options) {}
+  Status info(CommInfo* info) noexcept override {
+    return guard([&] { *info = comm().info(); });
+  }
+  Status create(const CommGroup& group, Communicator* communicator) noexcept override {
+    return guard([&] { *communicator = comm().create(group); });
+  }
+  Status destroy(Communicator communicator) noexcept override {
+    return guard([&] { comm().destroy(communicator); });
+  }
+  Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
+               void* stream) noexcept override {
+    return guard([&] { comm().start(communicator, ops, count, stream); });
+  }
+  Status finish(Communicator communicator) noexcept override {
+    return guard([&] { comm().finish(communicator); });
+  }
+  Status abort(Communicator communicator) noexcept override {
+    return guard([&] { comm().abort(communicator); });
+  }
+  Status counters(Communicator communicator, CommCounters* counters) noexcept override {
+    return guard([&] { *counters = comm().counters(communicator); });
+  }
+
+ private:
+  Comm& comm() { return author_; }
+  Author author_;
+};
+
+}  // namespace prun

@@ -1,0 +1,93 @@
+// Plugin kind `schedule`: in which order each rank of a pipeline runs the pieces of a step. A pure function
+// of (ranks, microbatches, chunks): it sees neither the model nor the mesh, and returns the same for the same
+// arguments on every rank.
+//
+// The chain of segments is cut into ranks * chunks stages. stage() says which of them is chunk c of a rank;
+// order() lists a rank's calls. Sends, receives and their overlap follow from it, and so does the proof that
+// it ends: a forward needs the forward of the stage before, a backward that of the stage after.
+//
+// Traits of its PRUN_PLUGIN line: "backward=whole" (Pass::backward only) or "backward=split"
+// (backward_input and backward_weight only, so that the latter may run later).
+#pragma once
+
+#include <vector>
+
+#include "prun/options.hpp"
+
+namespace prun {
+
+enum class Pass : std::uint8_t { forward, backward, backward_input, backward_weight };
+inline constexpr int passes = 4;
+
+constexpr const char* name_of(Pass pass) {
+  constexpr const char* names[] = {"forward", "backward", "backward_input", "backward_weight"};
+  return names[static_cast<int>(pass)];
+}
+
+struct ScheduleCall {
+  Pass pass = Pass::forward;
+  std::int32_t chunk = 0;  // of the rank
+  std::int32_t microbatch = 0;
+  friend bool operator==(const ScheduleCall&, const ScheduleCall&) = default;
+};
+
+struct ScheduleShape {
+  std::int32_t ranks = 1;
+  std::int32_t microbatches = 1;
+  std::int32_t chunks = 1;  // stages a rank holds
+};
+
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  // Why this shape cannot be scheduled, in a sentence that says what to change; empty: it can.
+  virtual std::string problem(const ScheduleShape&) { return {}; }
+  // Which of the ranks * chunks stages of the chain is `chunk` of `rank`. Every stage has one place.
+  virtual std::int32_t stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk) {
+    return chunk * shape.ranks + rank;
+  }
+  virtual std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t rank) = 0;
+};
+
+class ScheduleInterface {
+ public:
+  // Empty text: no problem. Borrowed until the next call, like the array of order().
+  virtual Status problem(const ScheduleShape& shape, Text* text) noexcept = 0;
+  virtual Status stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk,
+                       std::int32_t* stage) noexcept = 0;
+  virtual Status order(const ScheduleShape& shape, std::int32_t rank,
+                       Array<ScheduleCall>* calls) noexcept = 0;
+
+ protected:
+  ~ScheduleInterface() = default;
+};
+
+template <class Author>
+class ScheduleAdapter final : public ScheduleInterface {
+ public:
+  explicit ScheduleAdapter(const Options& options) : author_(options) {}
+  Status problem(const ScheduleShape& shape, Text* text) noexcept override {
+    return guard([&] {
+      problem_ = schedule().problem(shape);
+      *text = problem_;
+    });
+  }
+  Status stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk,
+               std::int32_t* stage) noexcept override {
+    return guard([&] { *stage = schedule().stage(shape, rank, chunk); });
+  }
+  Status order(const ScheduleShape& shape, std::int32_t rank, Array<ScheduleCall>* calls) noexcept override {
+    return guard([&] {
+      calls_ = schedule().order(shape, rank);
+      *calls = {calls_.data(), calls_.size()};
+    });
+  }
+
+ private:
+  Schedule& schedule() { return author_; }
+  Author author_;
+  std::string problem_;
+  std::vector<ScheduleCall> calls_;
+};
+
+}  // namespace prun
