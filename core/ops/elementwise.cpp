@@ -1,5 +1,5 @@
 // add, scale and cast: the linear ops, through which partial sums pass. accumulate adds a value into the
-// gradient of a parameter that is used as it is.
+// gradient of a parameter that is used as it is. reciprocal is for runtime scalars.
 #include <vector>
 
 #include "prun/op.hpp"
@@ -65,10 +65,21 @@ struct Accumulate {
   static void rule(OpShape& s) { s.pass_partial({0}); }
 };
 
+struct Reciprocal {
+  static constexpr const char* kind = "reciprocal";
+  static constexpr const char* help = "y = 1 / x of a number in fp64";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    PRUN_CHECK(s.operand[0].rank == 0 && s.operand[0].dtype == DType::f64,
+               "reciprocal takes one fp64 number");
+    s.scalar(1, DType::f64);
+  }
+};
+
 }  // namespace
 
 std::vector<OpDef> elementwise_ops() {
-  return {op_def<Add>(), op_def<Scale>(), op_def<Cast>(), op_def<Accumulate>()};
+  return {op_def<Add>(), op_def<Scale>(), op_def<Cast>(), op_def<Accumulate>(), op_def<Reciprocal>()};
 }
 
 }  // namespace prun

@@ -19,7 +19,10 @@ struct Copy {
   static constexpr const char* help = "y = x, across queues";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr Effect effect = Effect::transfer;
-  static void rule(OpShape& s) { s.like(1, 0); }
+  static void rule(OpShape& s) {
+    s.like(1, 0);
+    s.pass_partial({0});
+  }
 };
 
 }  // namespace

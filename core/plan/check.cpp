@@ -1,5 +1,6 @@
 // The plan's proof: two steps replayed over shadow memory, whose bytes remember which value they hold, who
 // wrote it and who has read it since.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -65,7 +66,8 @@ class Replay {
         if (!parameter && value.role != Role::state) continue;
         const Region region = parameter ? Region::parameter : Region::state;
         const std::int64_t base = plan_.layout.instances[static_cast<std::size_t>(region)][i].base;
-        assign(base + plan_.offsets[id], value.bytes(), {id, static_cast<std::int32_t>(i), -1}, before);
+        assign(base + plan_.offsets[id], program_.local_bytes(id), {id, static_cast<std::int32_t>(i), -1},
+               before);
       }
   }
 
@@ -75,9 +77,50 @@ class Replay {
     for (const Wait& wait : call.waits) join(clock, wait);
     clock[static_cast<std::size_t>(call.queue)] = current_.ticket;
     history_[{call.queue, current_.ticket}] = clock;
-    const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
-    for (const PlannedStep& step : function.steps) replay_step(call, step);
-    called_.insert(call.function);
+    for (const PlannedStep& step : plan_.steps(call)) {
+      if (step.exchange)
+        replay_exchange(call, step);
+      else
+        replay_step(call, step);
+      for (const Address& dead : step.dead_after)
+        write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
+    }
+    called_.insert({call.function, call.piece});
+  }
+
+  // Reads its first operand and writes its last, which are one where it works in place; and so on for what
+  // travels with it.
+  void replay_exchange(const Call& call, const PlannedStep& step) {
+    const Op& op = program_.op(step.op);
+    const std::size_t own = op.operands.size();
+    for (std::size_t i = 0; i < step.operands.size(); ++i) {
+      const PlannedOperand& operand = step.operands[i];
+      const Access access = i < own ? op.access(i) : Access::update;
+      const std::int64_t at = plan_.resolve(call, operand.address, static_cast<int>(step_ % 2));
+      const Content content = content_of(call, operand.value, operand.address);
+      if (access != Access::write) read(at, operand.address.bytes, content, op.kind());
+      if (access != Access::read) write(at, operand.address.bytes, content, op.kind());
+      if (program_.value(operand.value).role == Role::gradient)
+        summed_.insert({operand.value, content.instance});
+    }
+  }
+
+  // A gradient that is a partial sum of each rank is summed once, after its last contribution.
+  void check_summed(const Call& call, const Op& op, std::size_t i, const Content& content) {
+    const Value& value = program_.value(content.value);
+    if (value.role != Role::gradient) return;
+    if (op.kind() == "zero") {
+      summed_.erase({content.value, content.instance});
+      return;
+    }
+    const bool summed = summed_.count({content.value, content.instance}) != 0;
+    const FunctionKind kind = plan_.functions[static_cast<std::size_t>(call.function)].kind;
+    const bool partial = std::any_of(value.placement.begin(), value.placement.end(),
+                                     [](const AxisPlacement& p) { return p.is_partial(); });
+    if (op.access(i) == Access::update && summed)
+      fail("op '", op.kind(), "' adds to ", describe(content), " after it was summed over the ranks");
+    if (partial && !summed && (kind == FunctionKind::norm || kind == FunctionKind::update))
+      fail("op '", op.kind(), "' reads ", describe(content), " before it is summed over the ranks");
   }
 
   void join(std::vector<std::int64_t>& clock, const Wait& wait) {
@@ -96,13 +139,12 @@ class Replay {
       const Address& address = step.operands[i].address;
       const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
       const Content content = content_of(call, op.operands[i], address);
+      check_summed(call, op, i, content);
       if (op.access(i) != Access::write) read(at, address.bytes, content, op.kind());
       if (op.access(i) != Access::read) write(at, address.bytes, content, op.kind());
     }
     if (step.workspace.bytes > 0)
       write(plan_.resolve(call, step.workspace, 0), step.workspace.bytes, {none, -2, -2}, "workspace");
-    for (const Address& dead : step.dead_after)
-      write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
   }
 
   Content content_of(const Call& call, Id id, const Address& address) const {
@@ -181,10 +223,18 @@ class Replay {
   void check_effects() const {
     for (std::size_t f = 0; f < plan_.functions.size(); ++f) {
       const PlannedFunction& function = plan_.functions[f];
-      if (!called_.count(static_cast<std::int32_t>(f)))
-        fail("function ", name_of(function.kind), " of segment '", program_.segment(function.segment).name,
-             "' is never called");
-      if (function.steps.size() != program_.segment(function.segment).ops(function.kind).size())
+      for (std::size_t piece = 0; piece < function.pieces.size(); ++piece)
+        if (!called_.count({static_cast<std::int32_t>(f), static_cast<std::int32_t>(piece)}))
+          fail("function ", name_of(function.kind), " of segment '", program_.segment(function.segment).name,
+               "' is never called");
+      std::int32_t covered = 0;
+      for (const Piece& piece : function.pieces)
+        if (piece.first == covered) covered = piece.last;
+      if (covered != static_cast<std::int32_t>(function.steps.size()))
+        fail("function ", name_of(function.kind), " has steps that no call runs");
+      std::size_t ops = 0;
+      for (const PlannedStep& step : function.steps) ops += 1 + step.also.size();
+      if (ops != program_.segment(function.segment).ops(function.kind).size())
         fail("function ", name_of(function.kind), " has lost ops");
     }
   }
@@ -196,7 +246,8 @@ class Replay {
   std::map<std::int64_t, Bytes> memory_;
   std::vector<std::vector<std::int64_t>> clocks_;
   std::map<std::pair<std::int32_t, std::int64_t>, std::vector<std::int64_t>> history_;
-  std::set<std::int32_t> called_;
+  std::set<std::pair<std::int32_t, std::int32_t>> called_;  // function, piece
+  std::set<std::pair<Id, std::int32_t>> summed_;            // gradient, instance
 };
 
 }  // namespace

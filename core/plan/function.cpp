@@ -37,8 +37,8 @@ namespace {
 class FunctionPlanner {
  public:
   FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& homes, Id segment,
-                  FunctionKind kind)
-      : program_(program), lowering_(lowering), homes_(homes) {
+                  FunctionKind kind, std::vector<QueueInfo>& queues)
+      : program_(program), lowering_(lowering), homes_(homes), queues_(queues) {
     function_.segment = segment;
     function_.kind = kind;
   }
@@ -47,6 +47,9 @@ class FunctionPlanner {
     for (Id op : program_.segment(function_.segment).ops(function_.kind)) add_step(op);
     function_.scratch_bytes = pack(lifetimes_);
     for (PlannedStep& step : function_.steps) place_scratch(step);
+    for (PlannedStep& step : function_.steps) address_exchange(step);
+    if (function_.kind == FunctionKind::reduce) merge_exchanges();
+    divide();
     return std::move(function_);
   }
 
@@ -55,8 +58,9 @@ class FunctionPlanner {
     const Op& op = program_.op(id);
     PlannedStep step;
     step.op = id;
-    const OpShape shape = program_.shape(op);
-    const std::int64_t workspace = choose_kernel(op, shape, step);
+    const OpShape shape = program_.local_shape(op);
+    const bool exchanges = lower_exchange(op, shape, step);
+    const std::int64_t workspace = exchanges ? 0 : choose_kernel(op, shape, step);
     const auto at = static_cast<std::int32_t>(function_.steps.size());
     for (Id value : op.operands) {
       step.operands.push_back({value, {}});
@@ -66,8 +70,71 @@ class FunctionPlanner {
       workspaces_[at] = lifetimes_.size();
       lifetimes_.push_back({workspace, at, at, -1});
     }
-    raise(op.def->cost(&shape, &function_.cost));
+    if (!exchanges) raise(op.def->cost(&shape, &function_.cost));
     function_.steps.push_back(std::move(step));
+  }
+
+  static bool lower_exchange(const Op& op, const OpShape& shape, PlannedStep& step) {
+    if (op.kind() != "all_reduce" && op.kind() != "all_reduce_update") return false;
+    step.exchange = PlannedExchange{
+        CommKind::all_reduce, Reduction::sum, shape.operand[0].dtype, shape.operand[0].elements(), {}, {}};
+    return true;
+  }
+
+  static void address_exchange(PlannedStep& step) {
+    if (!step.exchange) return;
+    step.exchange->in = step.operands.front().address;
+    step.exchange->out = step.operands.back().address;
+  }
+
+  // Gradients that lie side by side travel together: the padding between them is zero on every rank.
+  void merge_exchanges() {
+    std::vector<PlannedStep> merged;
+    for (PlannedStep& step : function_.steps) {
+      if (merged.empty() || !follows(merged.back(), step)) {
+        merged.push_back(std::move(step));
+        continue;
+      }
+      PlannedExchange& bucket = *merged.back().exchange;
+      const Address& next = step.exchange->in;
+      bucket.in.bytes = bucket.out.bytes = next.offset + next.bytes - bucket.in.offset;
+      bucket.count = bucket.in.bytes / size_of(bucket.dtype);
+      merged.back().also.push_back(step.op);
+      merged.back().operands.push_back(step.operands[0]);
+    }
+    function_.steps = std::move(merged);
+  }
+
+  bool follows(const PlannedStep& a, const PlannedStep& b) const {
+    if (!a.exchange || !b.exchange || axis_of(a) != axis_of(b)) return false;
+    const Address &x = a.exchange->in, &y = b.exchange->in;
+    return a.exchange->dtype == b.exchange->dtype && x.region == y.region && x.region == Region::gradient &&
+           x.whose == y.whose && x.instance == y.instance && align(x.offset + x.bytes) == y.offset;
+  }
+
+  std::int32_t axis_of(const PlannedStep& step) const {
+    return static_cast<std::int32_t>(program_.attr(step.op, "axis"));
+  }
+
+  std::int32_t queue_of(const PlannedStep& step) {
+    if (!step.exchange) return function_.kind == FunctionKind::load ? copy_queue : compute_queue;
+    const std::int32_t axis = axis_of(step);
+    const std::string name = program_.mesh().axes()[static_cast<std::size_t>(axis)].name +
+                             (function_.kind == FunctionKind::reduce ? ".reduce" : "");
+    for (std::size_t q = 0; q < queues_.size(); ++q)
+      if (queues_[q].name == name) return static_cast<std::int32_t>(q);
+    queues_.push_back({name, false, axis, 0});
+    return static_cast<std::int32_t>(queues_.size()) - 1;
+  }
+
+  void divide() {
+    for (std::size_t i = 0; i < function_.steps.size(); ++i) {
+      const std::int32_t queue = queue_of(function_.steps[i]);
+      const auto at = static_cast<std::int32_t>(i);
+      if (function_.pieces.empty() || function_.pieces.back().queue != queue)
+        function_.pieces.push_back({at, at, queue});
+      function_.pieces.back().last = at + 1;
+    }
   }
 
   std::int64_t choose_kernel(const Op& op, const OpShape& shape, PlannedStep& step) {
@@ -94,7 +161,7 @@ class FunctionPlanner {
       return;
     }
     const auto [entry, fresh] = scratch_.try_emplace(operand.value, lifetimes_.size());
-    if (fresh) lifetimes_.push_back({program_.value(operand.value).bytes(), at, at, -1});
+    if (fresh) lifetimes_.push_back({program_.local_bytes(operand.value), at, at, -1});
     lifetimes_[entry->second].last = at;
   }
 
@@ -116,6 +183,7 @@ class FunctionPlanner {
   const Program& program_;
   const Lowering& lowering_;
   const Homes& homes_;
+  std::vector<QueueInfo>& queues_;
   PlannedFunction function_;
   std::vector<Lifetime> lifetimes_;
   std::map<Id, std::size_t> scratch_;
@@ -125,8 +193,8 @@ class FunctionPlanner {
 }  // namespace
 
 PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
-                              Id segment, FunctionKind kind) {
-  return FunctionPlanner(program, lowering, homes, segment, kind).run();
+                              Id segment, FunctionKind kind, std::vector<QueueInfo>& queues) {
+  return FunctionPlanner(program, lowering, homes, segment, kind, queues).run();
 }
 
 }  // namespace prun

@@ -26,7 +26,8 @@ struct Homes {
   std::map<Id, Address> of;
 };
 
+// Adds to `queues` the communicators it needs.
 PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
-                              Id segment, FunctionKind kind);
+                              Id segment, FunctionKind kind, std::vector<QueueInfo>& queues);
 
 }  // namespace prun

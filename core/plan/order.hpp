@@ -5,11 +5,10 @@
 
 namespace prun {
 
-enum : std::int32_t { compute_queue = 0, copy_queue = 1 };
-
-// One rank, no pipeline: each microbatch forward through the chain and back, then the update. Microbatches
-// are brought in on the copy queue, one ahead. Needs plan.functions and plan.instances; fills queues and
-// calls.
+// No pipeline: each microbatch forward through the chain and back, then the update. Microbatches are brought
+// in one ahead; a segment's gradients are summed over the ranks as soon as its last backward is done.
+// Needs plan.functions, plan.instances and plan.queues; fills calls. Which call waits for which is
+// plan/waits.hpp.
 void order_calls(Plan& plan);
 
 }  // namespace prun

@@ -5,6 +5,7 @@
 
 #include "plan/function.hpp"
 #include "plan/order.hpp"
+#include "plan/waits.hpp"
 
 namespace prun {
 
@@ -16,6 +17,13 @@ const char* name_of(Region region) {
 }
 
 std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
+
+std::span<const PlannedStep> Plan::steps(const Call& call) const {
+  const PlannedFunction& function = functions[static_cast<std::size_t>(call.function)];
+  const Piece& piece = function.pieces[static_cast<std::size_t>(call.piece)];
+  return std::span(function.steps)
+      .subspan(static_cast<std::size_t>(piece.first), static_cast<std::size_t>(piece.last - piece.first));
+}
 
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
@@ -61,6 +69,7 @@ class Planner {
   Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches)
       : program_(program), lowering_(lowering) {
     plan_.microbatches = microbatches;
+    plan_.queues = {{"compute", true, -1, 0}, {"copy", false, -1, 0}};
     plan_.offsets.assign(program.value_count(), -1);
     sizes_.resize(program.segment_count());
   }
@@ -72,6 +81,7 @@ class Planner {
     order_calls(plan_);
     place_regions();
     mark_dead_slots();
+    derive_waits(program_, plan_);
     return std::move(plan_);
   }
 
@@ -91,7 +101,7 @@ class Planner {
 
   void home(Id value, Region region, Whose whose, Id segment) {
     std::int64_t& used = sizes_[segment].of(region);
-    const std::int64_t bytes = program_.value(value).bytes();
+    const std::int64_t bytes = program_.local_bytes(value);
     homes_.of[value] = {region, whose, -1, used, bytes};
     plan_.offsets[value] = used;
     used += align(bytes);
@@ -116,10 +126,10 @@ class Planner {
     }
     if (segment.incoming != none)
       homes_.of[segment.incoming] = {Region::boundary, Whose::previous, -1, 0,
-                                     program_.value(segment.incoming).bytes()};
+                                     program_.local_bytes(segment.incoming)};
     if (segment.incoming_gradient != none)
       homes_.of[segment.incoming_gradient] = {Region::flow, Whose::previous, -1, 0,
-                                              program_.value(segment.incoming_gradient).bytes()};
+                                              program_.local_bytes(segment.incoming_gradient)};
     if (segment.outgoing != none) home(segment.outgoing, Region::boundary, Whose::own, segment_id);
     if (segment.outgoing_gradient != none)
       home(segment.outgoing_gradient, Region::flow, Whose::own, segment_id);
@@ -150,7 +160,7 @@ class Planner {
     for (int k = 0; k < function_kinds; ++k) {
       const auto kind = static_cast<FunctionKind>(k);
       if (program_.segment(segment).ops(kind).empty()) continue;
-      plan_.functions.push_back(plan_function(program_, lowering_, homes_, segment, kind));
+      plan_.functions.push_back(plan_function(program_, lowering_, homes_, segment, kind, plan_.queues));
     }
   }
 

@@ -9,10 +9,13 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "program/program.hpp"
+#include "prun/comm.hpp"
 
 namespace prun {
 
@@ -52,18 +55,36 @@ struct PlannedOperand {
   Address address;
 };
 
+// What a comm plugin is asked to do: `in` and `out` are the same where it works in place.
+struct PlannedExchange {
+  CommKind kind = CommKind::barrier;
+  Reduction reduction = Reduction::sum;
+  DType dtype = DType::f32;
+  std::int64_t count = 0;  // elements
+  Address in, out;
+};
+
 struct PlannedStep {
   Id op = none;
-  Kernel kernel = nullptr;
+  Kernel kernel = nullptr;  // null: an exchange
+  std::optional<PlannedExchange> exchange;
+  std::vector<Id> also;  // further ops whose exchange this one includes
   std::vector<PlannedOperand> operands;
   Address workspace;
   std::vector<Address> dead_after;  // bytes nobody reads again once this step is done
+};
+
+// Steps [first, last) of a function, all for one queue: what a call runs.
+struct Piece {
+  std::int32_t first = 0, last = 0;
+  std::int32_t queue = 0;
 };
 
 struct PlannedFunction {
   Id segment = none;
   FunctionKind kind = FunctionKind::forward;
   std::vector<PlannedStep> steps;
+  std::vector<Piece> pieces;
   std::int64_t scratch_bytes = 0;
   OpCost cost;
   bool uses_batch = false;   // addresses depend on the staging side
@@ -84,6 +105,7 @@ struct Wait {
 
 struct Call {
   std::int32_t function = 0;
+  std::int32_t piece = 0;
   std::int32_t instance = 0;
   std::int32_t microbatch = -1;  // -1: not of a microbatch
   std::int32_t slot = 0;
@@ -92,9 +114,13 @@ struct Call {
   std::vector<Wait> waits;
 };
 
+enum : std::int32_t { compute_queue = 0, copy_queue = 1 };
+
+// Each communicator has a queue of its own: what should overlap has different ones.
 struct QueueInfo {
   std::string name;
   bool workers = false;
+  std::int32_t axis = -1;  // of the mesh, whose groups it connects; -1: it does not communicate
   std::int32_t calls = 0;
 };
 
@@ -132,6 +158,8 @@ struct Plan {
   Layout layout;
   std::vector<std::int64_t> offsets;  // of each value within its region; -1: it has none
 
+  std::span<const PlannedStep> steps(const Call& call) const;
+
   // Where an address lies for a call; side is the step's parity.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
 };
@@ -150,6 +178,9 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
 // or across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is
 // called.
 void check_plan(const Program& program, const Plan& plan);
+
+// Everything a rank does, in words: what ranks compare before step one. The same for all that share a plan.
+std::string describe(const Program& program, const Plan& plan);
 
 // Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
 double model_flops(const Program& program);

@@ -109,13 +109,44 @@ Status values(void* p, Id segment, Array<Id>* result) {
   });
 }
 
+Status split(void* p, Text dim, Text axis) {
+  return guard([&] { of(p).split(dim.view(), axis.view()); });
+}
+
+Status axis_extent(void* p, Text axis, std::int64_t* extent) {
+  return guard([&] {
+    const std::int32_t index = of(p).mesh().find(axis.view());
+    if (index < 0) throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "'");
+    *extent = of(p).mesh().extent(static_cast<std::size_t>(index));
+  });
+}
+
 }  // namespace
 
 const ProgramApi& program_api() {
-  static const ProgramApi api{
-      sizeof(ProgramApi), add_segment, add_parameter,   tie,          input,         runtime,  incoming,
-      outgoing,           add_op,      replace_operand, replace_kind, erase,         set_attr, get_attr,
-      set_parameter,      value_info,  op_info,         segment_info, segment_count, ops,      values};
+  static const ProgramApi api{sizeof(ProgramApi),
+                              add_segment,
+                              add_parameter,
+                              tie,
+                              input,
+                              runtime,
+                              incoming,
+                              outgoing,
+                              add_op,
+                              replace_operand,
+                              replace_kind,
+                              erase,
+                              set_attr,
+                              get_attr,
+                              set_parameter,
+                              value_info,
+                              op_info,
+                              segment_info,
+                              segment_count,
+                              ops,
+                              values,
+                              split,
+                              axis_extent};
   return api;
 }
 

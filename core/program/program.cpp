@@ -188,20 +188,72 @@ void Program::set_outgoing(Id id, Id value_id) {
 
 // ---------------------------------------------------------------- ops
 
-OpShape Program::shape(const Op& op) const {
+namespace {
+
+template <class DimsOf>
+OpShape shape_of(const Program& program, const Op& op, DimsOf&& dims_of) {
   OpShape shape;
   shape.count = static_cast<std::int32_t>(op.operands.size());
   shape.attrs = op.attrs.data();
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     if (op.operands[i] == none) continue;
-    const Value& v = value(op.operands[i]);
+    const std::vector<Dim>& dims = dims_of(op.operands[i]);
     OperandShape& o = shape.operand[i];
     o.present = true;
-    o.dtype = v.dtype;
-    o.rank = static_cast<std::int32_t>(v.dims.size());
-    std::copy(v.dims.begin(), v.dims.end(), o.dims);
+    o.dtype = program.value(op.operands[i]).dtype;
+    o.rank = static_cast<std::int32_t>(dims.size());
+    std::copy(dims.begin(), dims.end(), o.dims);
   }
   return shape;
+}
+
+}  // namespace
+
+OpShape Program::shape(const Op& op) const {
+  return shape_of(*this, op, [this](Id id) -> const std::vector<Dim>& { return value(id).dims; });
+}
+
+OpShape Program::local_shape(const Op& op) const {
+  return shape_of(*this, op, [this](Id id) { return local_dims(id); });
+}
+
+// ---------------------------------------------------------------- parts of values
+
+void Program::split(std::string_view dim, std::string_view axis) {
+  const std::int32_t index = mesh_.find(axis);
+  if (index < 0)
+    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to split '", dim, "' over");
+  splits_.push_back({Name(dim), index});
+}
+
+std::vector<Dim> Program::local_dims(Id id) const {
+  const Value& v = value(id);
+  std::vector<Dim> dims = v.dims;
+  for (std::size_t axis = 0; axis < v.placement.size(); ++axis)
+    for (Dim& dim : dims)
+      if (v.placement[axis] == AxisPlacement::sharded(dim.name)) dim.extent /= mesh_.extent(axis);
+  return dims;
+}
+
+std::int64_t Program::local_elements(Id id) const {
+  std::int64_t n = 1;
+  for (const Dim& dim : local_dims(id)) n *= dim.extent;
+  return n;
+}
+
+// Axes that split the same dimension nest: an earlier axis makes the larger parts.
+std::vector<std::int64_t> Program::starts(Id id, std::int64_t rank) const {
+  const Value& v = value(id);
+  std::vector<std::int64_t> starts(v.dims.size(), 0);
+  for (std::size_t d = 0; d < v.dims.size(); ++d) {
+    std::int64_t part = v.dims[d].extent;
+    for (std::size_t axis = 0; axis < v.placement.size(); ++axis)
+      if (v.placement[axis] == AxisPlacement::sharded(v.dims[d].name)) {
+        part /= mesh_.extent(axis);
+        starts[d] += mesh_.coordinate(rank, axis) * part;
+      }
+  }
+  return starts;
 }
 
 OpShape Program::infer(const Op& op) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/registry.hpp"
+#include "program/mesh.hpp"
 #include "prun/model.hpp"
 #include "prun/program.hpp"
 
@@ -37,6 +38,17 @@ struct Value {
   Id master = none;
   std::vector<Id> states;
 
+  // By mesh axis; empty until it is placed, which means replicated on all. Of an accumulator: as its
+  // contributions arrive, before they are summed over the ranks.
+  std::vector<AxisPlacement> placement;
+  // Of a staged number that each rank counts for itself: over which dimensions. It is a partial sum on the
+  // axes that split one of them, and, where it says "*", on every axis.
+  std::vector<Name> counted;
+
+  AxisPlacement on(std::size_t axis) const {
+    return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
+  }
+  // Of the whole value.
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
@@ -74,6 +86,10 @@ class Program {
   Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context);
 
   // --- writing ---
+  void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
+  // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
+  // a value has several.
+  void split(std::string_view dim, std::string_view axis);
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -112,8 +128,17 @@ class Program {
   std::vector<Id> inputs() const;
   std::vector<Id> runtimes() const;
   Id find_runtime(std::string_view name) const;
-  // Operand shapes and attributes as a rule sees them, outputs included.
+  // Operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's part.
   OpShape shape(const Op& op) const;
+  OpShape local_shape(const Op& op) const;
+  const Mesh& mesh() const { return mesh_; }
+  const std::vector<Split>& splits() const { return splits_; }
+  // One rank's part of a value.
+  std::vector<Dim> local_dims(Id id) const;
+  std::int64_t local_elements(Id id) const;
+  std::int64_t local_bytes(Id id) const { return local_elements(id) * size_of(value(id).dtype); }
+  // Index within the whole value of the first element of a rank's part, by dimension.
+  std::vector<std::int64_t> starts(Id id, std::int64_t rank) const;
 
  private:
   void check_operands(const Op& op) const;
@@ -126,6 +151,8 @@ class Program {
   std::shared_ptr<const OpRegistry> registry_;
   Precision precision_;
   ModelContext context_;
+  Mesh mesh_;
+  std::vector<Split> splits_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;

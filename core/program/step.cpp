@@ -6,8 +6,15 @@
 namespace prun {
 namespace {
 
-constexpr const char* scalars_in[] = {"lr", "step", "inv_targets", "seed"};
-constexpr const char* scalars_out[] = {"loss_sum", "grad_norm", "clip", "keep"};
+// `counted` (targets that count) and `stop` are a rank's own; the others every rank knows.
+constexpr const char* scalars_in[] = {"lr", "step", "seed", "counted", "stop"};
+constexpr const char* scalars_out[] = {"loss_sum", "grad_norm", "clip", "keep", "counted", "stop"};
+
+std::vector<Name> counted_over(std::string_view scalar) {
+  if (scalar == "counted") return {"batch", "seq"};
+  if (scalar == "stop") return {"*"};
+  return {};
+}
 
 Id add_staging(Program& program, Id device_value, const char* suffix) {
   Value staged = program.value(device_value);
@@ -29,8 +36,12 @@ void add_step(Program& program, const StepOptions& options) {
     add_copy(program, FunctionKind::load, add_staging(program, input, ".staged"), input);
   for (const char* name : scalars_in) {
     const Id scalar = program.runtime(name);
-    add_copy(program, FunctionKind::begin, add_staging(program, scalar, ".staged"), scalar);
+    const Id staged = add_staging(program, scalar, ".staged");
+    program.value(staged).counted = counted_over(name);
+    add_copy(program, FunctionKind::begin, staged, scalar);
   }
+  program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
+                 {program.runtime("counted"), program.runtime("inv_targets")}, {});
   for (const char* name : {"loss_sum", "grad_squares"})
     program.add_op(step, FunctionKind::begin, Part::input, "zero", {program.runtime(name)}, {});
   const AttrValue limit{"limit", options.clip};

@@ -42,11 +42,12 @@ constexpr std::array<Declaration, 14> declarations = {{
     {"batch", Form::table, "", "", "How many sequences a step takes.", R"(
       global | int | required | 1..1000000000 | Sequences a step, over all ranks
       micro  | int | required | 1..1000000 | Sequences a rank takes at once; accumulation follows
+      pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
     )"},
     {"precision", Form::table, "", "", "Which number formats are used where.", R"(
       compute | choice | fp32 | fp64,fp32,bf16 | Parameters and activations
       state   | choice | fp32 | fp64,fp32 | Master weights, moments, gradient accumulation
-      reduce  | choice | fp32 | fp64,fp32,bf16 | What travels when gradients are summed
+      reduce  | choice | state | state,fp64,fp32,bf16 | What travels when gradients are summed; state: that type
     )"},
     {"optimizer", Form::table, "optimizer", "", "How gradients become updates.", R"(
       plugin          | string | required |  | Optimizer plugin

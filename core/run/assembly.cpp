@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "placement/placement.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -19,20 +20,31 @@ Precision precision_of(const Recipe& recipe) {
   return {dtype_named(recipe.text("precision.compute")), dtype_named(recipe.text("precision.state"))};
 }
 
-std::int64_t world_size(const Recipe& recipe) {
-  std::int64_t ranks = 1;
-  for (const auto& entry : recipe.section("mesh").entries())
-    if (entry.value) ranks *= std::get<std::int64_t>(*entry.value);
-  return ranks;
-}
-
 constexpr std::array phases = {"model", "shard", "partition", "state", "memory", "order"};
+
+// "batch" in "batch,seq".
+bool names(std::string_view list, std::string_view word) {
+  for (const std::string_view item : split(list, ','))
+    if (item == word) return true;
+  return false;
+}
 
 }  // namespace
 
+// In the order they are written: the last axis varies fastest from rank to rank.
+Mesh mesh_of(const Recipe& recipe) {
+  std::vector<Axis> axes;
+  const RecipeSection section = recipe.section("mesh");
+  for (const auto& entry : section.entries())
+    if (entry.value)
+      axes.push_back({entry.path.substr(entry.path.rfind('.') + 1), std::get<std::int64_t>(*entry.value)});
+  return Mesh(std::move(axes));
+}
+
 std::string BatchArithmetic::text() const {
+  const std::string padded = padding() ? detail::concat(" - ", padding(), " padding") : "";
   return detail::concat(global, " sequences = ", micro, " micro x ", accumulate, " accumulate x ", ranks,
-                        ranks == 1 ? " rank" : " ranks", " = ", tokens(), " tokens a step");
+                        ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
 }
 
 bool glob_match(std::string_view pattern, std::string_view text) {
@@ -55,11 +67,14 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-Assembly::Assembly(Recipe recipe, PluginHost& plugins) : recipe_(std::move(recipe)), plugins_(plugins) {
+Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
+    : recipe_(std::move(recipe)), plugins_(plugins), rank_(rank) {
   check_combinations();
   batch_.global = recipe_.integer("batch.global");
   batch_.micro = recipe_.integer("batch.micro");
-  batch_.accumulate = batch_.global / batch_.micro;
+  batch_.ranks = data_ranks();
+  const std::int64_t at_once = batch_.micro * batch_.ranks;
+  batch_.accumulate = (batch_.global + at_once - 1) / at_once;
   batch_.seq = recipe_.integer("model.seq");
   load_ops();
   device_ = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
@@ -67,6 +82,20 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins) : recipe_(std::move(recip
   write_program();
   plan_ = make_plan(*program_, lowering(), batch_.accumulate);
   check_memory();
+}
+
+// Of all axes that a strategy splits the batch over.
+std::int64_t Assembly::data_ranks() const {
+  const Mesh mesh = mesh_of(recipe_);
+  std::int64_t ranks = 1;
+  for (const RecipeSection& section : recipe_.strategies()) {
+    const auto& traits = plugins_.note("strategy", section.plugin()).traits;
+    const auto splits = traits.find("splits");
+    if (splits == traits.end() || !names(splits->second, "batch") || !section.has("axis")) continue;
+    if (const std::int32_t axis = mesh.find(section.text("axis")); axis >= 0)
+      ranks *= mesh.extent(static_cast<std::size_t>(axis));
+  }
+  return ranks;
 }
 
 // The plan is exact, so what does not fit is known now.
@@ -85,34 +114,68 @@ void Assembly::check_memory() const {
 // Each value is in its range by now; what is left is what several of them mean together.
 void Assembly::check_combinations() const {
   Diagnostics problems;
-  const auto report = [&](std::string_view key, std::string message) {
-    problems.add(recipe_.problem(key, std::move(message)));
-  };
-  const std::int64_t global = recipe_.integer("batch.global"), micro = recipe_.integer("batch.micro");
-  if (global % micro != 0) {
-    const std::int64_t below = std::max(micro, global / micro * micro), above = (global / micro + 1) * micro;
-    report("batch.global", detail::concat("batch.global = ", global, " is not a multiple of batch.micro = ",
-                                          micro, "; the nearest that are: ", below, " and ", above));
-  }
   const Precision precision = precision_of(recipe_);
   if (size_of(precision.state) < size_of(precision.compute))
-    report("precision.state", "precision.state is narrower than precision.compute; state = \"fp64\" fits");
-  if (world_size(recipe_) != 1)
-    report("mesh", detail::concat("the mesh has ", world_size(recipe_), " ranks; this version runs one"));
-  for (std::size_t i = 0; i < recipe_.strategies().size(); ++i) {
-    const RecipeSection section = recipe_.strategies()[i];
+    problems.add(recipe_.problem(
+        "precision.state", "precision.state is narrower than precision.compute; state = \"fp64\" fits"));
+  check_strategies(problems);
+  check_mesh(problems);
+  check_batch(problems);
+  problems.throw_if_any();
+}
+
+void Assembly::check_batch(Diagnostics& problems) const {
+  const std::int64_t global = recipe_.integer("batch.global"), ranks = data_ranks(),
+                     at_once = recipe_.integer("batch.micro") * ranks;
+  if (global % at_once == 0 || recipe_.flag("batch.pad")) return;
+  const std::int64_t below = std::max(at_once, global / at_once * at_once),
+                     above = (global / at_once + 1) * at_once;
+  const std::string times = ranks > 1 ? detail::concat(" x ", ranks, " data-parallel ranks = ", at_once) : "";
+  problems.add(recipe_.problem(
+      "batch.global", detail::concat("batch.global = ", global, " is not a multiple of batch.micro = ",
+                                     recipe_.integer("batch.micro"), times, "; the nearest that are: ", below,
+                                     " and ", above, "; or set batch.pad = true")));
+}
+
+// An axis that nobody uses would only do the same work several times.
+void Assembly::check_mesh(Diagnostics& problems) const {
+  const Mesh mesh = mesh_of(recipe_);
+  const std::vector<RecipeSection> strategies = recipe_.strategies();
+  std::vector<std::string> known;
+  for (const Axis& axis : mesh.axes()) {
+    known.push_back(axis.name);
+    const bool used = std::any_of(strategies.begin(), strategies.end(), [&](const RecipeSection& section) {
+      return section.has("axis") && section.text("axis") == axis.name;
+    });
+    if (!used && axis.extent > 1)
+      problems.add(recipe_.problem(
+          "mesh." + axis.name,
+          detail::concat("no strategy uses the axis '", axis.name,
+                         "'; add one, such as [[strategy]] plugin = \"data\", axis = \"", axis.name, "\"")));
+  }
+  for (const RecipeSection& section : strategies)
+    if (section.has("axis") && mesh.find(section.text("axis")) < 0)
+      problems.add(
+          recipe_.problem(section.path() + ".axis",
+                          detail::concat("the mesh has no axis '", section.text("axis"), "'",
+                                         did_you_mean(section.text("axis"), known), "; add it to [mesh]")));
+}
+
+void Assembly::check_strategies(Diagnostics& problems) const {
+  for (const RecipeSection& section : recipe_.strategies()) {
     const auto& traits = plugins_.note("strategy", section.plugin()).traits;
     const auto phase = traits.find("phase");
     if (phase == traits.end() || std::find(phases.begin(), phases.end(), phase->second) == phases.end())
-      report(section.path() + ".plugin",
-             detail::concat("strategy '", section.plugin(), "' does not say in which phase it works"));
+      problems.add(recipe_.problem(
+          section.path() + ".plugin",
+          detail::concat("strategy '", section.plugin(), "' does not say in which phase it works")));
     const auto conflict = traits.find("conflicts");
     for (const RecipeSection& other : recipe_.strategies())
       if (conflict != traits.end() && glob_match(conflict->second, other.plugin()))
-        report(section.path() + ".plugin",
-               detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'"));
+        problems.add(recipe_.problem(
+            section.path() + ".plugin",
+            detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'")));
   }
-  problems.throw_if_any();
 }
 
 void Assembly::load_ops() {
@@ -129,17 +192,21 @@ void Assembly::load_ops() {
 void Assembly::write_program() {
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
+  program_->set_mesh(mesh_of(recipe_));
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
   apply_groups();
-  apply_strategies(true);
+  apply_strategies("model");
   verify(*program_);
   add_backward(*program_);
   optimizer_ = plugins_.create<OptimizerInterface>("optimizer", recipe_.section("optimizer"));
   add_update(*program_, *optimizer_);
   add_step(*program_, {recipe_.number("optimizer.clip")});
-  apply_strategies(false);
+  for (const std::string_view phase : phases) {
+    if (phase != "model") apply_strategies(phase);
+    if (phase == "shard") place_on_mesh(*program_);
+  }
   verify(*program_);
 }
 
@@ -170,16 +237,13 @@ void Assembly::apply_groups() {
   problems.throw_if_any();
 }
 
-void Assembly::apply_strategies(bool model_phase) {
-  for (const std::string_view phase : phases) {
-    if ((phase == "model") != model_phase) continue;
-    for (const RecipeSection& section : recipe_.strategies()) {
-      if (plugins_.note("strategy", section.plugin()).traits.at("phase") != phase) continue;
-      const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
-      const Status status = strategy->apply(&program_api(), program_.get());
-      if (!status.ok())
-        throw_error(status.code, "strategy '", section.plugin(), "' (", phase, "): ", status.message);
-    }
+void Assembly::apply_strategies(std::string_view phase) {
+  for (const RecipeSection& section : recipe_.strategies()) {
+    if (plugins_.note("strategy", section.plugin()).traits.at("phase") != phase) continue;
+    const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
+    const Status status = strategy->apply(&program_api(), program_.get());
+    if (!status.ok())
+      throw_error(status.code, "strategy '", section.plugin(), "' (", phase, "): ", status.message);
   }
 }
 

@@ -9,11 +9,13 @@
 
 namespace prun {
 
-// How the batch divides: global = micro x accumulate x data-parallel ranks.
+// How the batch divides: global = micro x accumulate x data-parallel ranks, where it divides.
 struct BatchArithmetic {
   std::int64_t global = 1, micro = 1, accumulate = 1, ranks = 1, seq = 1;
 
   std::int64_t tokens() const { return global * seq; }
+  // Sequences that fill the last microbatch up and do not count.
+  std::int64_t padding() const { return micro * accumulate * ranks - global; }
   // "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step"
   std::string text() const;
 };
@@ -21,9 +23,12 @@ struct BatchArithmetic {
 class Assembly {
  public:
   // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused.
-  Assembly(Recipe recipe, PluginHost& plugins);
+  // The plan is that of one rank.
+  Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0);
 
   const Recipe& recipe() const { return recipe_; }
+  const Mesh& mesh() const { return program_->mesh(); }
+  std::int64_t rank() const { return rank_; }
   const BatchArithmetic& batch() const { return batch_; }
   const Program& program() const { return *program_; }
   const Plan& plan() const { return plan_; }
@@ -38,15 +43,20 @@ class Assembly {
 
  private:
   void check_combinations() const;
+  void check_batch(Diagnostics& problems) const;
+  void check_mesh(Diagnostics& problems) const;
+  void check_strategies(Diagnostics& problems) const;
+  std::int64_t data_ranks() const;
   void check_memory() const;
   void load_ops();
   void write_program();
   void apply_groups();
-  void apply_strategies(bool model_phase);
+  void apply_strategies(std::string_view phase);
   Lowering lowering() const;
 
   Recipe recipe_;
   PluginHost& plugins_;
+  std::int64_t rank_;
   BatchArithmetic batch_;
   std::shared_ptr<OpRegistry> registry_;
   std::vector<std::shared_ptr<OpPluginInterface>> op_plugins_;
@@ -63,6 +73,9 @@ void Assembly::each_parameter(Body&& body) const {
     for (Id value : program_->segment(plan_.instances[i].segment).values)
       if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
 }
+
+// The ranks that a recipe asks for.
+Mesh mesh_of(const Recipe& recipe);
 
 // "*" any run of letters, "?" one.
 bool glob_match(std::string_view pattern, std::string_view text);

@@ -2,6 +2,8 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
+
 #include "base/random.hpp"
 
 namespace prun {
@@ -47,9 +49,22 @@ void BatchReader::run() {
 
 void BatchReader::fill() {
   counted_ = 0;
-  std::int64_t number = first_;
-  for (const BatchTarget& target : targets_)
-    for (std::int64_t row = 0; row < shape_.micro; ++row) counted_ += read_sample(number++, target, row);
+  std::int64_t within = shape_.first_row;  // number of the sample within the step
+  for (const BatchTarget& target : targets_) {
+    for (std::int64_t row = 0; row < shape_.micro; ++row) {
+      if (within + row < shape_.global)
+        counted_ += read_sample(first_ + within + row, target, row);
+      else
+        pad(first_ + within + row, target, row);
+    }
+    within += shape_.rows;
+  }
+}
+
+void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const {
+  std::fill_n(target.tokens + row * shape_.seq, shape_.seq, 0);
+  std::fill_n(target.targets + row * shape_.seq, shape_.seq, -1);
+  target.samples[row] = number;
 }
 
 std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row) {

@@ -35,9 +35,13 @@ struct BatchTarget {
   std::int64_t* samples = nullptr;
 };
 
+// A rank reads its own rows of each microbatch: [first_row, first_row + micro) of `rows`.
 struct BatchShape {
   std::int64_t microbatches = 1;
+  std::int64_t rows = 1;
+  std::int64_t first_row = 0;
   std::int64_t micro = 1;
+  std::int64_t global = 1;  // samples of a step; rows beyond are padding, whose targets do not count
   std::int64_t seq = 1;
   std::int64_t vocab = 0;  // tokens and targets must be below
 };
@@ -50,15 +54,17 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // Starts to fill `targets` (one a microbatch) with the samples from number `first` on.
+  // Starts to fill `targets` (one a microbatch) with this rank's samples of the step that begins with number
+  // `first`.
   void start(std::int64_t first, std::vector<BatchTarget> targets);
-  // Waits for it; returns how many targets count. Raises what went wrong.
+  // Waits for it; returns how many of this rank's targets count. Raises what went wrong.
   std::int64_t finish();
 
  private:
   void run();
   void fill();
   std::int64_t read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row);
+  void pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const;
 
   DataInterface& data_;
   SampleOrder order_;

@@ -96,9 +96,13 @@ void read_item(const SafetensorsFile& file, const Item& item) {
 
 }  // namespace
 
+fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
+  return run_folder / folder_name(step);
+}
+
 fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
                          const fs::path& run_folder, std::int64_t keep) {
-  const fs::path target = run_folder / folder_name(progress.step);
+  const fs::path target = checkpoint_path(run_folder, progress.step);
   if (fs::exists(target)) return target;  // saved at this very step already
   const std::vector<Item> list = items(assembly, executor);
   std::vector<SafetensorsSpec> specs;

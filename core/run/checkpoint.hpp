@@ -10,6 +10,9 @@
 
 namespace prun {
 
+// Where the checkpoint of a step lies.
+std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::int64_t step);
+
 // What a run needs besides tensors to go on as if it had never stopped.
 struct Progress {
   std::int64_t step = 0;     // steps done

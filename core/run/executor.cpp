@@ -5,8 +5,9 @@
 
 namespace prun {
 
-Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options)
-    : program_(program), plan_(plan), device_(device), options_(options) {
+Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
+                   std::vector<QueueComm> comms, std::vector<Probe*> probes)
+    : program_(program), plan_(plan), device_(device), options_(options), probes_(std::move(probes)) {
   DeviceInfo info;
   raise(device_.info(&info));
   if (!info.host_memory)
@@ -15,8 +16,13 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   void* memory = nullptr;
   raise(device_.allocate(plan_.layout.memory.total(), &memory));
   arena_ = static_cast<std::byte*>(memory);
-  for (const QueueInfo& queue : plan_.queues) {
+  comms.resize(plan_.queues.size());
+  for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
+    const QueueInfo& queue = plan_.queues[q];
+    PRUN_CHECK((queue.axis >= 0) == (comms[q].comm != nullptr), "queue ", queue.name);
     queues_.push_back(std::make_unique<QueueRun>());
+    queues_.back()->index = static_cast<std::int32_t>(q);
+    queues_.back()->comm = comms[q];
     raise(device_.create_queue(queue.name, queue.workers, &queues_.back()->handle));
   }
   bind_calls();
@@ -46,8 +52,7 @@ void Executor::bind_calls() {
     QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
     BoundCall bound;
     for (int side : {0, 1}) bound.sides[side] = bind(call, side);
-    bound.waits = &call.waits;
-    bound.position = call.position;
+    bound.call = &call;
     const bool last = call.position + 1 == plan_.queues[static_cast<std::size_t>(call.queue)].calls;
     bound.signals = last || awaited.count({call.queue, call.position}) != 0;
     queue.calls.push_back(bound);
@@ -59,12 +64,16 @@ const Executor::Bound* Executor::bind(const Call& call, int side) {
   const std::int32_t input = function.uses_batch    ? call.microbatch
                              : function.uses_inputs ? call.microbatch % input_slots
                                                     : -1;
-  const BindKey key{call.function, call.instance, call.slot, input, function.uses_batch ? side : 0};
+  const BindKey key{call.function, call.piece, call.instance,
+                    call.slot,     input,      function.uses_batch ? side : 0};
   std::unique_ptr<Bound>& entry = bound_[key];
   if (entry) return entry.get();
   entry = std::make_unique<Bound>();
-  for (const PlannedStep& step : function.steps) {
-    entry->launches.push_back(bind_step(call, step, side));
+  for (const PlannedStep& step : plan_.steps(call)) {
+    if (step.exchange)
+      entry->exchanges.push_back(bind_exchange(call, *step.exchange, side));
+    else
+      entry->launches.push_back(bind_step(call, step, side));
     if (!options_.poison) continue;
     entry->dead.emplace_back();
     for (const Address& dead : step.dead_after)
@@ -78,11 +87,15 @@ Launch Executor::bind_step(const Call& call, const PlannedStep& step, int side) 
   for (const PlannedOperand& operand : step.operands) {
     Tensor& tensor = operands.emplace_back();
     if (operand.value == none) continue;
-    const Value& value = program_.value(operand.value);
+    const std::vector<Dim> dims = program_.local_dims(operand.value);
+    const std::vector<std::int64_t> starts = program_.starts(operand.value, options_.rank);
     tensor.data = arena_ + plan_.resolve(call, operand.address, side);
-    tensor.dtype = value.dtype;
-    tensor.rank = static_cast<std::int32_t>(value.dims.size());
-    for (std::size_t d = 0; d < value.dims.size(); ++d) tensor.dim[d] = value.dims[d].extent;
+    tensor.dtype = program_.value(operand.value).dtype;
+    tensor.rank = static_cast<std::int32_t>(dims.size());
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      tensor.dim[d] = dims[d].extent;
+      tensor.start[d] = starts[d];
+    }
   }
   Launch launch;
   launch.kernel = step.kernel;
@@ -91,6 +104,17 @@ Launch Executor::bind_step(const Call& call, const PlannedStep& step, int side) 
   launch.args.workspace = step.workspace.bytes ? arena_ + plan_.resolve(call, step.workspace, side) : nullptr;
   launch.args.layer = plan_.instances[static_cast<std::size_t>(call.instance)].layer;
   return launch;
+}
+
+CommOp Executor::bind_exchange(const Call& call, const PlannedExchange& exchange, int side) {
+  CommOp op;
+  op.kind = exchange.kind;
+  op.reduction = exchange.reduction;
+  op.dtype = exchange.dtype;
+  op.in = arena_ + plan_.resolve(call, exchange.in, side);
+  op.out = arena_ + plan_.resolve(call, exchange.out, side);
+  op.count = exchange.count;
+  return op;
 }
 
 // ---------------------------------------------------------------- addresses
@@ -156,35 +180,49 @@ void Executor::run_queue(QueueRun& queue) {
 }
 
 void Executor::run_step(QueueRun& queue, std::int64_t step) {
-  std::int32_t index = 0;
-  while (queues_[static_cast<std::size_t>(index)].get() != &queue) ++index;
   const int side = static_cast<int>(step % 2);
-  for (const BoundCall& call : queue.calls) {
-    for (const Wait& wait : *call.waits)
+  for (const BoundCall& bound : queue.calls) {
+    const Call& call = *bound.call;
+    for (const Wait& wait : call.waits)
       if (step >= wait.steps_ago)
         device_.wait(queue.handle, queues_[static_cast<std::size_t>(wait.queue)]->handle,
                      ticket(wait.queue, step - wait.steps_ago, wait.call));
-    launch(queue, *call.sides[side]);
-    if (call.signals) device_.signal(queue.handle, ticket(index, step, call.position));
+    for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
+    // A queue that has failed goes on handing out tickets, so that nobody waits for ever.
+    if (queue.status.ok())
+      queue.status =
+          queue.comm.comm ? exchange(queue, *bound.sides[side]) : launch(queue, *bound.sides[side]);
+    for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
+    if (bound.signals) device_.signal(queue.handle, ticket(queue.index, step, call.position));
   }
+  if (queue.calls.empty()) return;
   const Status status =
-      device_.host_wait(queue.handle, ticket(index, step, static_cast<std::int32_t>(queue.calls.size()) - 1));
+      device_.host_wait(queue.handle, ticket(queue.index, step, queue.calls.back().call->position));
   if (!status.ok()) queue.status = status;
 }
 
-void Executor::launch(QueueRun& queue, const Bound& bound) {
-  const auto count = static_cast<std::int64_t>(bound.launches.size());
-  Status status;
-  if (!options_.poison) {
-    status = device_.launch(queue.handle, bound.launches.data(), count);
-  } else {
-    for (std::size_t i = 0; status.ok() && i < bound.launches.size(); ++i) {
-      status = device_.launch(queue.handle, &bound.launches[i], 1);
+Status Executor::launch(QueueRun& queue, const Bound& bound) {
+  if (!options_.poison)
+    return device_.launch(queue.handle, bound.launches.data(),
+                          static_cast<std::int64_t>(bound.launches.size()));
+  for (std::size_t i = 0; i < bound.launches.size(); ++i) {
+    const Status status = device_.launch(queue.handle, &bound.launches[i], 1);
+    if (!status.ok()) return status;
+    for (const auto& [data, bytes] : bound.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
+  }
+  return {};
+}
+
+Status Executor::exchange(QueueRun& queue, const Bound& bound) {
+  for (std::size_t i = 0; i < bound.exchanges.size(); ++i) {
+    Status status = queue.comm.comm->start(queue.comm.communicator, &bound.exchanges[i], 1, nullptr);
+    if (status.ok()) status = queue.comm.comm->finish(queue.comm.communicator);
+    if (!status.ok()) return status;
+    if (options_.poison)
       for (const auto& [data, bytes] : bound.dead[i])
         std::memset(data, 0xff, static_cast<std::size_t>(bytes));
-    }
   }
-  if (!status.ok() && queue.status.ok()) queue.status = status;
+  return {};
 }
 
 }  // namespace prun

@@ -21,13 +21,29 @@ namespace prun {
 struct ExecutorOptions {
   // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests.
   bool poison = false;
+  std::int64_t rank = 0;
+};
+
+// The communicator of a queue, or nothing.
+struct QueueComm {
+  CommInterface* comm = nullptr;
+  Communicator communicator = nullptr;
+};
+
+// Told what a queue does, by the thread that feeds it: must neither allocate nor lock.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual void begin_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
+  virtual void end_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
 };
 
 class Executor {
  public:
-  // The program, plan and device must outlive it. The device needs memory that the host can write, for
-  // staging.
-  Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options);
+  // The program, plan, device, communicators (by queue) and probes must outlive it. The device needs memory
+  // that the host can write, for staging.
+  Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
+           std::vector<QueueComm> comms = {}, std::vector<Probe*> probes = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -47,30 +63,34 @@ class Executor {
  private:
   struct Bound {
     std::vector<Launch> launches;
+    std::vector<CommOp> exchanges;  // of a queue that communicates, instead
     std::vector<std::vector<std::pair<std::byte*, std::int64_t>>> dead;  // by launch, only when poisoning
   };
   struct BoundCall {
     const Bound* sides[2] = {nullptr, nullptr};
-    const std::vector<Wait>* waits = nullptr;
-    std::int32_t position = 0;
+    const Call* call = nullptr;
     bool signals = false;
   };
   struct QueueRun {
+    std::int32_t index = 0;
     Queue handle = nullptr;
+    QueueComm comm;
     std::vector<BoundCall> calls;
     std::atomic<std::int64_t> finished{0};
     Status status;
     std::thread thread;
   };
   // What makes two calls' bound launches differ.
-  using BindKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
+  using BindKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
 
   void bind_calls();
   const Bound* bind(const Call& call, int side);
   Launch bind_step(const Call& call, const PlannedStep& step, int side);
+  CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side);
   void run_queue(QueueRun& queue);
   void run_step(QueueRun& queue, std::int64_t step);
-  void launch(QueueRun& queue, const Bound& bound);
+  Status launch(QueueRun& queue, const Bound& bound);
+  Status exchange(QueueRun& queue, const Bound& bound);
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
   void stop();
 
@@ -78,6 +98,7 @@ class Executor {
   const Plan& plan_;
   DeviceInterface& device_;
   ExecutorOptions options_;
+  std::vector<Probe*> probes_;
   std::byte* arena_ = nullptr;
   std::map<BindKey, std::unique_ptr<Bound>> bound_;
   std::deque<std::vector<Tensor>> tensors_;  // operands of bound launches, stable addresses

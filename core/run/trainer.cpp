@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
@@ -53,15 +54,44 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 
 }  // namespace
 
-Trainer::Trainer(const Assembly& assembly, PluginHost& plugins)
+namespace {
+
+std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
+                                       const Membership& membership) {
+  if (assembly.mesh().world() == 1) return nullptr;
+  PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
+  return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
+}
+
+std::vector<Probe*> probes_of(const Membership& membership, const Assembly& assembly,
+                              const Communicators* comms) {
+  return membership.probes && comms ? membership.probes(assembly, *comms) : std::vector<Probe*>{};
+}
+
+}  // namespace
+
+Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, const Membership& membership)
     : assembly_(assembly),
+      communicators_(connect(assembly, plugins, membership)),
       executor_(assembly.program(), assembly.plan(), assembly.device(),
-                {assembly.recipe().flag("run.poison")}),
+                {assembly.recipe().flag("run.poison"), assembly.rank()},
+                communicators_ ? communicators_->queues() : std::vector<QueueComm>{},
+                probes_of(membership, assembly, communicators_.get())),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {
+  find_staged();
   open_data(plugins);
   restore();
   read_ahead();
+}
+
+void Trainer::find_staged() {
+  const auto find = [&](const char* name) { return staged_value(assembly_.program(), name); };
+  staged_ = {find("tokens.staged"),      find("targets.staged"), find("samples.staged"),
+             find("lr.staged"),          find("step.staged"),    find("seed.staged"),
+             find("counted.staged"),     find("stop.staged"),    find("loss_sum.reported"),
+             find("grad_norm.reported"), find("keep.reported"),  find("counted.reported"),
+             find("stop.reported")};
 }
 
 void Trainer::open_data(PluginHost& plugins) {
@@ -73,7 +103,15 @@ void Trainer::open_data(PluginHost& plugins) {
   if (info.samples < 1)
     throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
   const SampleOrder order(info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
-  const BatchShape shape{batch.accumulate, batch.micro, batch.seq, vocabulary(assembly_.program())};
+  const Program& program = assembly_.program();
+  BatchShape shape;
+  shape.microbatches = batch.accumulate;
+  shape.rows = batch.micro * batch.ranks;
+  shape.first_row = program.starts(staged_.samples, assembly_.rank())[0];
+  shape.micro = batch.micro;
+  shape.global = batch.global;
+  shape.seq = batch.seq;
+  shape.vocab = vocabulary(program);
   if (info.vocab > shape.vocab)
     throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,
                 ", model.vocab = ", shape.vocab, " is too small; set model.vocab to at least ", info.vocab);
@@ -89,47 +127,44 @@ void Trainer::restore() {
 }
 
 void Trainer::read_ahead() {
-  const Program& program = assembly_.program();
-  const Id tokens = staged_value(program, "tokens.staged"), targets = staged_value(program, "targets.staged"),
-           samples = staged_value(program, "samples.staged");
   std::vector<BatchTarget> list;
   for (std::int64_t m = 0; m < assembly_.batch().accumulate; ++m)
-    list.push_back({reinterpret_cast<std::int32_t*>(executor_.staged(tokens, local_steps_, m)),
-                    reinterpret_cast<std::int32_t*>(executor_.staged(targets, local_steps_, m)),
-                    reinterpret_cast<std::int64_t*>(executor_.staged(samples, local_steps_, m))});
+    list.push_back({reinterpret_cast<std::int32_t*>(executor_.staged(staged_.tokens, local_steps_, m)),
+                    reinterpret_cast<std::int32_t*>(executor_.staged(staged_.targets, local_steps_, m)),
+                    reinterpret_cast<std::int64_t*>(executor_.staged(staged_.samples, local_steps_, m))});
   reader_->start(progress_.samples, std::move(list));
 }
 
-void Trainer::write_scalar(const char* name, double value) {
-  const Id id = staged_value(assembly_.program(), std::string(name) + ".staged");
+void Trainer::write_scalar(Id id, double value) {
   *reinterpret_cast<double*>(executor_.staged(id, local_steps_, 0)) = value;
 }
 
-double Trainer::read_scalar(const char* name) {
-  const Id id = staged_value(assembly_.program(), std::string(name) + ".reported");
+double Trainer::read_scalar(Id id) {
   return *reinterpret_cast<const double*>(executor_.staged(id, local_steps_, 0));
 }
 
-StepResult Trainer::step() {
+StepResult Trainer::step(bool stop) {
   StepResult result;
-  result.targets = reader_->finish();
-  if (result.targets == 0)
-    throw_error(ErrorCode::bad_input, "step ", progress_.step + 1, ": not one target of the batch counts");
   result.lr = rate_.at(progress_.updates + 1);
-  const double inverse = 1.0 / static_cast<double>(result.targets);
-  write_scalar("lr", result.lr);
-  write_scalar("step", static_cast<double>(progress_.updates + 1));
-  write_scalar("inv_targets", inverse);
-  write_scalar("seed", step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
+  write_scalar(staged_.counted, static_cast<double>(reader_->finish()));
+  write_scalar(staged_.stop_in, stop);
+  write_scalar(staged_.lr, result.lr);
+  write_scalar(staged_.step, static_cast<double>(progress_.updates + 1));
+  write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
   executor_.start_step();
   progress_.samples += assembly_.batch().global;
   ++local_steps_;
   read_ahead();
   --local_steps_;
   executor_.finish_step();
-  result.loss = read_scalar("loss_sum") * inverse;
-  result.grad_norm = read_scalar("grad_norm");
-  result.kept = read_scalar("keep") != 0;
+  const double counted = read_scalar(staged_.all_counted);
+  if (counted == 0)
+    throw_error(ErrorCode::bad_input, "step ", progress_.step + 1, ": not one target of the batch counts");
+  result.targets = static_cast<std::int64_t>(counted);
+  result.loss = read_scalar(staged_.loss_sum) / counted;
+  result.grad_norm = read_scalar(staged_.grad_norm);
+  result.kept = read_scalar(staged_.keep) != 0;
+  result.stop = read_scalar(staged_.stop_out) != 0;
   ++local_steps_;
   ++progress_.step;
   progress_.updates += result.kept;
@@ -137,6 +172,7 @@ StepResult Trainer::step() {
 }
 
 std::filesystem::path Trainer::save() {
+  if (assembly_.rank() != 0) return checkpoint_path(folder_, progress_.step);
   make_folder(folder_);
   return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"));
 }
@@ -148,7 +184,8 @@ namespace {
 // All observers of a run. One that fails ends the run: a log with holes is worse than none.
 class Observers {
  public:
-  Observers(const Recipe& recipe, PluginHost& plugins) {
+  Observers(const Recipe& recipe, PluginHost& plugins, std::int64_t rank) {
+    if (rank != 0) return;
     for (const RecipeSection& section : recipe.sections("observer"))
       list_.push_back(plugins.create<ObserverInterface>("observer", section));
   }
@@ -184,11 +221,12 @@ std::string plugin_record(const PluginHost& plugins) {
 
 class Run {
  public:
-  Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command)
+  Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+      const Membership& membership)
       : assembly_(assembly),
         recipe_(assembly.recipe()),
-        trainer_(assembly, plugins),
-        observers_(recipe_, plugins),
+        trainer_(assembly, plugins, membership),
+        observers_(recipe_, plugins, assembly.rank()),
         plugins_(plugins),
         resume_command_(resume_command) {}
 
@@ -196,8 +234,7 @@ class Run {
     announce();
     const std::int64_t steps = recipe_.integer("run.steps"), save_every = recipe_.integer("run.save_every");
     while (trainer_.progress().step < steps) {
-      one_step();
-      if (stop_.received() != 0) return stopped();
+      if (one_step()) return stopped();
       if (save_every > 0 && trainer_.progress().step % save_every == 0) save();
     }
     if (save_every > 0) save();
@@ -209,6 +246,8 @@ class Run {
   using Clock = std::chrono::steady_clock;
 
   void announce() {
+    begin_ = Clock::now();
+    if (assembly_.rank() != 0) return;
     make_folder(trainer_.folder());
     replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
     replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
@@ -222,18 +261,19 @@ class Run {
     info.first_step = trainer_.progress().step + 1;
     info.parameters = assembly_.parameters();
     info.tokens_per_step = assembly_.batch().tokens();
-    info.flops_per_token = model_flops(assembly_.program()) /
-                           static_cast<double>(assembly_.batch().micro * assembly_.batch().seq);
-    info.peak_flops = assembly_.device_info().peak_flops;
+    info.flops_per_token =
+        model_flops(assembly_.program()) /
+        static_cast<double>(assembly_.batch().micro * assembly_.batch().ranks * assembly_.batch().seq);
+    info.peak_flops = assembly_.device_info().peak_flops * static_cast<double>(assembly_.mesh().world());
     info.plan_bytes = assembly_.plan().layout.memory.total();
     observers_.start(info);
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
-    begin_ = Clock::now();
   }
 
-  void one_step() {
+  // Whether the run is to stop here. Alone, a rank stops at once; many agree in the step they do together.
+  bool one_step() {
     const Clock::time_point before = Clock::now();
-    const StepResult result = trainer_.step();
+    const StepResult result = trainer_.step(stop_.received() != 0);
     const Clock::time_point now = Clock::now();
     StepInfo info;
     info.step = trainer_.progress().step;
@@ -246,6 +286,7 @@ class Run {
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
     observers_.step(info);
     if (!result.kept) non_finite(result);
+    return result.stop || (assembly_.mesh().world() == 1 && stop_.received() != 0);
   }
 
   // The update was masked: parameters and optimizer state are those of the step before.
@@ -273,7 +314,8 @@ class Run {
                                                         "; go on with: ", resume_command_,
                                                         " --set run.resume=", trainer_.folder().string()));
     observers_.finish();
-    return 128 + stop_.received();
+    // Another rank may have had the signal first.
+    return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
   }
 
   const Assembly& assembly_;
@@ -288,8 +330,9 @@ class Run {
 
 }  // namespace
 
-int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command) {
-  return Run(assembly, plugins, resume_command).go();
+int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+          const Membership& membership) {
+  return Run(assembly, plugins, resume_command, membership).go();
 }
 
 }  // namespace prun

@@ -10,6 +10,7 @@
 #include "run/assembly.hpp"
 #include "run/batches.hpp"
 #include "run/checkpoint.hpp"
+#include "run/communicators.hpp"
 #include "run/executor.hpp"
 #include "run/schedule.hpp"
 
@@ -20,31 +21,50 @@ struct StepResult {
   double grad_norm = 0;
   double lr = 0;
   bool kept = true;
-  std::int64_t targets = 0;
+  std::int64_t targets = 0;  // of all ranks
+  bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
+};
+
+// What makes a rank one of many. The probes are told what the queues do.
+struct Membership {
+  Exchange exchange;  // empty: one rank alone
+  std::function<std::vector<Probe*>(const Assembly&, const Communicators&)> probes;
 };
 
 // One run, step by step. Deterministic: recipe and data fix every bit of it.
 class Trainer {
  public:
-  Trainer(const Assembly& assembly, PluginHost& plugins);
+  Trainer(const Assembly& assembly, PluginHost& plugins, const Membership& membership = {});
 
-  // The next step; the batch after it is read meanwhile.
-  StepResult step();
+  // The next step; the batch after it is read meanwhile. `stop`: this rank was asked to.
+  StepResult step(bool stop = false);
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
   Executor& executor() { return executor_; }
   const std::filesystem::path& folder() const { return folder_; }
+  const Communicators* communicators() const { return communicators_.get(); }
+  // The newest checkpoint. Every rank may call it, the first one writes.
   std::filesystem::path save();
 
  private:
   void open_data(PluginHost& plugins);
   void restore();
   void read_ahead();
-  void write_scalar(const char* name, double value);
-  double read_scalar(const char* name);
+  void find_staged();
+  void write_scalar(Id id, double value);
+  double read_scalar(Id id);
+
+  // Staged values, looked up once.
+  struct Staged {
+    Id tokens, targets, samples;
+    Id lr, step, seed, counted, stop_in;
+    Id loss_sum, grad_norm, keep, all_counted, stop_out;
+  };
 
   const Assembly& assembly_;
+  std::unique_ptr<Communicators> communicators_;
   Executor executor_;
+  Staged staged_{};
   LearningRate rate_;
   std::filesystem::path folder_;
   std::shared_ptr<DataInterface> data_;
@@ -53,8 +73,10 @@ class Trainer {
   std::int64_t local_steps_ = 0;  // of this process: they alternate the staging sides
 };
 
-// The whole run as `prun RECIPE` does it. `resume_command` is what to print when it is stopped. Returns the
-// exit code: 0, or 130 / 143 after a signal. Raises Error for everything that goes wrong.
-int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command);
+// The whole run as `prun RECIPE` does it, of one rank; the first has the observers and writes the
+// checkpoints. `resume_command` is what to print when it is stopped. Returns the exit code: 0, or 130 / 143
+// after a signal. Raises Error for everything that goes wrong.
+int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+          const Membership& membership = {});
 
 }  // namespace prun

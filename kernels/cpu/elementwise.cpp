@@ -1,5 +1,5 @@
-// add, scale, cast and accumulate. One rounding an element, so plain loops give the same bits wherever they
-// are cut.
+// add, scale, cast, accumulate and reciprocal. One rounding an element, so plain loops give the same bits
+// wherever they are cut.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -55,6 +55,10 @@ void accumulate(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+void reciprocal(const KernelArgs& args, const KernelContext&) {
+  *args.operands[1].as<double>() = 1.0 / *args.operands[0].as<const double>();
+}
+
 Kernel select_add(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add<T>; });
@@ -71,6 +75,10 @@ Kernel select_cast(const OpShape& s) {
   });
 }
 
+Kernel select_reciprocal(const OpShape& s) {
+  return s.operand[0].dtype == DType::f64 && s.operand[0].rank == 0 ? reciprocal : nullptr;
+}
+
 Kernel select_accumulate(const OpShape& s) {
   return choose_accumulation(s.operand[0].dtype, s.operand[1].dtype,
                              []<class T, class Sum>() -> Kernel { return accumulate<T, Sum>; });
@@ -80,8 +88,11 @@ Kernel select_accumulate(const OpShape& s) {
 
 std::vector<KernelDef> elementwise_kernels();
 std::vector<KernelDef> elementwise_kernels() {
-  return {
-      {"add", select_add}, {"scale", select_scale}, {"cast", select_cast}, {"accumulate", select_accumulate}};
+  return {{"add", select_add},
+          {"scale", select_scale},
+          {"cast", select_cast},
+          {"accumulate", select_accumulate},
+          {"reciprocal", select_reciprocal}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

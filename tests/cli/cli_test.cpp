@@ -92,7 +92,7 @@ TEST(Cli, ImpossibleCombinationsAreShownTogether) {
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.out.find("the nearest that are: 4 and 8"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("precision.state is narrower"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("2 ranks"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("no strategy uses the axis 'dp'"), std::string::npos) << result.out;
 }
 
 TEST(Cli, WhatDoesNotFitIsRefusedBeforeItRuns) {

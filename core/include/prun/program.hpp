@@ -20,16 +20,17 @@ enum class FunctionKind : std::uint8_t {
   forward,
   backward,         // input gradients; weight gradients too unless the program splits backward
   backward_weight,  // weight gradients, where split
+  reduce,           // gradients summed over the ranks that hold summands
   norm,             // sum of squares of the gradients
   finish,           // step segment: global norm, clip factor, keep
   update,           // optimizer
   report,           // step segment: losses and norms out to the host
 };
-inline constexpr int function_kinds = 10;
+inline constexpr int function_kinds = 11;
 
 constexpr const char* name_of(FunctionKind kind) {
-  constexpr const char* names[] = {"load", "begin",  "zero",   "forward", "backward", "backward_weight",
-                                   "norm", "finish", "update", "report"};
+  constexpr const char* names[] = {"load",   "begin", "zero",   "forward", "backward", "backward_weight",
+                                   "reduce", "norm",  "finish", "update",  "report"};
   return names[static_cast<int>(kind)];
 }
 
@@ -111,6 +112,10 @@ struct ProgramApi {
   // Ops of one function in order; borrowed until the next edit.
   Status (*ops)(void* program, Id segment, FunctionKind function, Array<Id>* result);
   Status (*values)(void* program, Id segment, Array<Id>* result);
+  // Phase `shard`: dimension `dim` lies on a mesh axis wherever the ops allow it; the core derives the
+  // placement of every value and what has to be exchanged.
+  Status (*split)(void* program, Text dim, Text axis);
+  Status (*axis_extent)(void* program, Text axis, std::int64_t* extent);
 };
 
 class Segment;
@@ -154,6 +159,12 @@ class ProgramRef {
     Id id = none;
     raise(api_->runtime(program_, name, &id));
     return id;
+  }
+  void split(std::string_view dim, std::string_view axis) const { raise(api_->split(program_, dim, axis)); }
+  std::int64_t axis_extent(std::string_view axis) const {
+    std::int64_t extent = 0;
+    raise(api_->axis_extent(program_, axis, &extent));
+    return extent;
   }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }

@@ -1,0 +1,18 @@
+// From "dimension d lies on axis a" to the placement of every value, and the collectives that follow.
+//
+// Axis by axis, op by op, in the order a step runs them. On one axis an op is split along at most one of its
+// dimensions: the first, in the order the strategies asked for them, that an operand is sharded on and that
+// the op's rule does not want whole. Operands that have the dimension are needed sharded on it, the others
+// replicated; results that have it are sharded, those it is summed over for are partial sums. An op that is
+// linear in its operands passes partial sums on. Where a value lies differently from how it is needed, the
+// exchange that changes it is inserted before the op; the sum of a gradient goes to the function `reduce`.
+#pragma once
+
+#include "program/program.hpp"
+
+namespace prun {
+
+// Needs the mesh and the splits. Throws an Error that names what does not divide or cannot be exchanged.
+void place_on_mesh(Program& program);
+
+}  // namespace prun

@@ -1,0 +1,104 @@
+#include "run/communicators.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace prun {
+namespace {
+
+// What a comm plugin's exchange calls: one channel, used again and again.
+struct Meeting {
+  const Exchange& exchange;
+  std::string channel;
+  std::span<const int> members;
+
+  void all_gather(const void* mine, std::uint64_t bytes, void* all) const {
+    const std::string_view own(static_cast<const char*>(mine), bytes);
+    const std::vector<std::string> texts = exchange(channel, members, own);
+    char* at = static_cast<char*>(all);
+    for (const std::string& text : texts) {
+      if (text.size() != bytes)
+        throw_error(ErrorCode::comm_failed, channel, ": a member gave ", text.size(), " bytes, not ", bytes);
+      std::memcpy(at, text.data(), bytes);
+      at += bytes;
+    }
+  }
+};
+
+std::string group_name(const std::string& queue, const std::vector<int>& members) {
+  return detail::concat(queue, "[", members.front(), "..", members.back(), "]");
+}
+
+}  // namespace
+
+Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange) {
+  const std::vector<QueueInfo>& queues = assembly.plan().queues;
+  queues_.resize(queues.size());
+  members_.resize(queues.size());
+  for (std::size_t q = 0; q < queues.size(); ++q) {
+    if (queues[q].axis < 0) continue;
+    const auto axis = static_cast<std::size_t>(queues[q].axis);
+    members_[q] = assembly.mesh().group(assembly.rank(), axis);
+    connect(assembly, q, comm_for(assembly, plugins, assembly.mesh().axes()[axis].name), exchange);
+  }
+}
+
+Communicators::~Communicators() {
+  for (QueueComm& queue : queues_)
+    if (queue.comm) queue.comm->destroy(queue.communicator);
+}
+
+// Without a word in the recipe, memory that the host can read travels by UCX.
+CommInterface& Communicators::comm_for(const Assembly& assembly, PluginHost& plugins,
+                                       const std::string& axis) {
+  const RecipeSection section = assembly.recipe().section("comm");
+  std::string name = section.has(axis) ? section.text(axis) : section.text("default");
+  if (name.empty()) name = "ucx";
+  std::shared_ptr<CommInterface>& plugin = plugins_[name];
+  if (!plugin) {
+    const PluginNote& note = plugins.note("comm", name);
+    const DefaultSection defaults(parse_schema(note.options, describe(note)));
+    plugin = plugins.create<CommInterface>("comm", name, options_of(defaults));
+    CommInfo info;
+    raise(plugin->info(&info));
+    if (!info.host_memory)
+      throw_error(ErrorCode::unsupported, "comm plugin '", name,
+                  "' does not move host memory, where device '", assembly.device_info().name.view(),
+                  "' has its values");
+  }
+  return *plugin;
+}
+
+void Communicators::connect(const Assembly& assembly, std::size_t queue, CommInterface& comm,
+                            const Exchange& exchange) {
+  const std::vector<int>& members = members_[queue];
+  const std::string name = group_name(assembly.plan().queues[queue].name, members);
+  Meeting meeting{exchange, name, members};
+  ExchangeApi api{};
+  api.struct_size = sizeof api;
+  api.context = &meeting;
+  api.all_gather = [](void* context, const void* mine, std::uint64_t bytes, void* all) {
+    return guard([&] { static_cast<const Meeting*>(context)->all_gather(mine, bytes, all); });
+  };
+  CommGroup group;
+  group.name = name;
+  group.size = static_cast<std::int32_t>(members.size());
+  group.rank = static_cast<std::int32_t>(
+      std::find(members.begin(), members.end(), static_cast<int>(assembly.rank())) - members.begin());
+  group.exchange = &api;
+  raise(comm.create(group, &queues_[queue].communicator));
+  queues_[queue].comm = &comm;
+}
+
+CommCounters Communicators::counters(std::size_t queue) const {
+  CommCounters counters;
+  if (queues_[queue].comm) raise(queues_[queue].comm->counters(queues_[queue].communicator, &counters));
+  return counters;
+}
+
+void Communicators::abort() {
+  for (QueueComm& queue : queues_)
+    if (queue.comm) queue.comm->abort(queue.communicator);
+}
+
+}  // namespace prun

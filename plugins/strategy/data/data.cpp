@@ -1,0 +1,21 @@
+// Data parallelism: each coordinate of an axis takes its part of every microbatch. That gradients, the loss
+// and the count of targets become partial sums, and where they are summed, follows from the ops' rules.
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+class DataParallel final : public Strategy {
+ public:
+  explicit DataParallel(const Options& options) : axis_(options.text("axis")) {}
+  void apply(ProgramRef program) override { program.split("batch", axis_); }
+
+ private:
+  std::string axis_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(strategy, prun::DataParallel, "data", "0.1.0", "Splits the batch over an axis of the mesh",
+            "phase=shard; splits=batch", "axis | string | dp | | Axis of the mesh to split the batch over\n");
