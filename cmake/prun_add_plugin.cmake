@@ -41,7 +41,7 @@ function(prun_add_plugin name)
 endfunction()
 
 function(_prun_check_plugin_arguments name kind sources rest)
-  set(kinds model strategy optimizer data observer device op)
+  set(kinds model strategy optimizer data observer device op schedule comm)
   if(rest)
     message(FATAL_ERROR "prun_add_plugin(${name}): unknown arguments: ${rest}")
   endif()

@@ -1,6 +1,7 @@
 #include "cli/arguments.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
@@ -8,9 +9,14 @@
 namespace prun {
 namespace {
 
-const std::vector<std::string> verbs = {"run",     "check",     "plan", "explain",
+const std::vector<std::string> verbs = {"run",     "check",     "plan", "verify", "explain",
                                         "plugins", "reference", "help", "version"};
-const std::vector<std::string> flags = {"--json", "--program", "--all", "--help", "--version"};
+const std::vector<std::string> flags = {"--json", "--program", "--all", "--as-is", "--help", "--version"};
+const std::vector<std::string> valued = {"--steps"};
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
 
 std::string value_of(int argc, char** argv, int& i) {
   const std::string option = argv[i];
@@ -26,10 +32,13 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
     arguments.plugin_paths.emplace_back(value_of(argc, argv, i));
   else if (option == "-h")
     arguments.flags.insert("--help");
-  else if (std::find(flags.begin(), flags.end(), option) != flags.end())
+  else if (contains(flags, option))
     arguments.flags.insert(option);
+  else if (contains(valued, option))
+    arguments.values[option] = value_of(argc, argv, i);
   else {
     std::vector<std::string> known = flags;
+    known.insert(known.end(), valued.begin(), valued.end());
     known.insert(known.end(), {"--set", "--plugin-path"});
     throw_error(ErrorCode::bad_input, "unknown option ", option, did_you_mean(option, known),
                 " See prun --help");
@@ -37,6 +46,17 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
 }
 
 }  // namespace
+
+std::int64_t Arguments::number(const std::string& option, std::int64_t fallback) const {
+  const auto found = values.find(option);
+  if (found == values.end()) return fallback;
+  const std::string& text = found->second;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 1)
+    throw_error(ErrorCode::bad_input, option, " takes a count, not ", in_quotes(text));
+  return number;
+}
 
 const std::string& Arguments::only_word(const std::string& usage) const {
   if (words.size() != 1) throw_error(ErrorCode::bad_input, "usage: ", usage);
@@ -58,7 +78,7 @@ Arguments parse_arguments(int argc, char** argv) {
     arguments.verb = "version";
   else if (arguments.words.empty())
     arguments.verb = "help";
-  else if (std::find(verbs.begin(), verbs.end(), arguments.words[0]) != verbs.end()) {
+  else if (contains(verbs, arguments.words[0])) {
     arguments.verb = arguments.words[0];
     arguments.words.erase(arguments.words.begin());
   } else {

@@ -1,7 +1,9 @@
 // The command line, taken apart: a verb, what follows it, and options that may stand anywhere.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,9 +15,12 @@ struct Arguments {
   std::vector<std::string> words;  // after the verb
   std::vector<std::string> sets;   // --set a.b=c
   std::vector<std::filesystem::path> plugin_paths;
-  std::set<std::string> flags;  // "--json", "--program", ...
+  std::set<std::string> flags;                // "--json", "--program", ...
+  std::map<std::string, std::string> values;  // "--steps" and what follows it
 
   bool has(const std::string& flag) const { return flags.count(flag) != 0; }
+  // The number given with an option, or `fallback`.
+  std::int64_t number(const std::string& option, std::int64_t fallback) const;
   // The only word, or an Error that says how the verb is used.
   const std::string& only_word(const std::string& usage) const;
 };

@@ -8,6 +8,7 @@ namespace prun {
 int run_command(const Arguments& arguments);
 int check_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
+int verify_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int reference_command(const Arguments& arguments);
 int plugins_command(const Arguments& arguments);

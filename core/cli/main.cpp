@@ -13,6 +13,8 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
   prun RECIPE                  train
   prun check RECIPE            say everything that is wrong with it, run nothing
   prun plan RECIPE             batch, memory and FLOPs before anything runs (--json, --program)
+  prun verify RECIPE           train it beside its one-rank equivalent and compare everything
+                               (--steps N; --as-is: in the recipe's precision, not in fp64)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it
@@ -23,7 +25,7 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
   --set KEY=VALUE              change a value of the recipe, e.g. --set optimizer.lr=3e-4
   --plugin-path FOLDER         look for plugins there first
 
-Exit codes: 0 done, 2 bad input, 13 storage, 15 diverged, 130 and 143 stopped by a signal and saved.
+Exit codes: 0 done, 2 bad input, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 130 and 143 stopped by a signal and saved.
 )";
 
 int dispatch(const prun::Arguments& arguments) {
@@ -31,6 +33,7 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "run") return prun::run_command(arguments);
   if (verb == "check") return prun::check_command(arguments);
   if (verb == "plan") return prun::plan_command(arguments);
+  if (verb == "verify") return prun::verify_command(arguments);
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);

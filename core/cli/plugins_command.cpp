@@ -6,6 +6,7 @@
 #include "plugin/conformance.hpp"
 #include "plugin/scaffold.hpp"
 #include "recipe/explain.hpp"
+#include "run/kind_checks.hpp"
 #include "run/plugin_host.hpp"
 
 namespace prun {
@@ -31,13 +32,13 @@ int list(const Arguments& arguments) {
   return 0;
 }
 
-// By path, or by name among all that are found.
+// "gpt" or "model/gpt" among all that are found, or a path.
 std::vector<PluginCandidate> named(const Arguments& arguments, const std::string& word) {
-  if (word.find('/') != std::string::npos || word.ends_with(".so"))
-    return {examine_plugin(word, "the command line")};
   std::vector<PluginCandidate> found;
   for (PluginCandidate& plugin : list_plugins(plugin_places({}, {}, arguments.plugin_paths)))
     if (plugin.name == word || plugin.kind + "/" + plugin.name == word) found.push_back(std::move(plugin));
+  if (found.empty() && (word.find('/') != std::string::npos || word.ends_with(".so")))
+    return {examine_plugin(word, "the command line")};
   if (found.empty())
     throw_error(ErrorCode::not_found, "there is no plugin '", word,
                 "'; prun plugins list shows what there is");
@@ -69,7 +70,8 @@ DefaultOptions defaults_of(const PluginNote& note) {
 }
 
 int check(const std::string& path) {
-  const std::vector<ContractCheck> checks = check_plugin(path, defaults_of);
+  const std::vector<ContractCheck> checks =
+      check_plugin(path, defaults_of, std::chrono::seconds(60), kind_checks());
   for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
   return conforms(checks) ? 0 : 2;
 }

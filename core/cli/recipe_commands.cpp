@@ -1,4 +1,4 @@
-// run, check, plan, explain, reference: everything that starts from a recipe.
+// run, check, plan, verify, explain, reference: everything that starts from a recipe.
 #include <cstdio>
 #include <optional>
 
@@ -7,6 +7,7 @@
 #include "recipe/explain.hpp"
 #include "run/report.hpp"
 #include "run/trainer.hpp"
+#include "run/verify.hpp"
 
 namespace prun {
 namespace {
@@ -74,6 +75,20 @@ int plan_command(const Arguments& arguments) {
   else
     std::fputs(plan_text(assembly).c_str(), stdout);
   return 0;
+}
+
+// Ranks are threads here: each computes with one, and none is pinned.
+int verify_command(const Arguments& arguments) {
+  const std::string& file = arguments.only_word("prun verify RECIPE [--steps N] [--as-is]");
+  const Opened opened = open_recipe(arguments, file);
+  Recipe recipe = *opened.recipe;
+  if (!arguments.has("--as-is"))
+    for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
+  for (const auto& [key, value] : {std::pair{"device.threads", "1"}, std::pair{"device.pin", "false"}})
+    if (recipe.find(key)) recipe = recipe.with(key, value);
+  const Verdict verdict = verify_layout(recipe, opened.plugins->places(), arguments.number("--steps", 3));
+  std::fputs(to_text(verdict).c_str(), stdout);
+  return verdict.equal() ? 0 : 1;
 }
 
 int explain_command(const Arguments& arguments) {

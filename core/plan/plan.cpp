@@ -110,9 +110,8 @@ class Planner {
   // Persistent values, and activations that outlive the function that writes them.
   void place_values(Id segment_id) {
     const SegmentData& segment = program_.segment(segment_id);
-    for (Id id : segment.values) {
+    for (Id id : in_canonical_order(segment.values)) {
       const Value& value = program_.value(id);
-      if (value.role == Role::activation) continue;
       if (value.role == Role::staging) {
         home(id, value.dims.empty() ? Region::scalars : Region::batch, Whose::own, segment_id);
         continue;
@@ -134,6 +133,18 @@ class Planner {
     if (segment.outgoing_gradient != none)
       home(segment.outgoing_gradient, Region::flow, Whose::own, segment_id);
     for (Id id : saved_values(segment)) home(id, Region::slot, Whose::own, segment_id);
+  }
+
+  // Gradients in the order of their parameters, whatever the order in which backward needed them first: a
+  // reduction packs them as they lie.
+  std::vector<Id> in_canonical_order(const std::vector<Id>& values) const {
+    std::vector<Id> ordered;
+    for (Id id : values) {
+      const Value& value = program_.value(id);
+      if (value.role != Role::activation && value.role != Role::gradient) ordered.push_back(id);
+      if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
+    }
+    return ordered;
   }
 
   // Written by one of forward, backward, backward_weight and read by a later one.

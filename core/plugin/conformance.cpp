@@ -30,6 +30,7 @@ enum Number : int {
   repeated_create,
   two_at_once,
   unreadable_options,
+  first_of_kind,
 };
 
 constexpr int create_rounds = 1000;
@@ -149,12 +150,13 @@ struct Subject {
   fs::path path;
   PluginNote note;
   DefaultOptions options;
+  std::vector<KindCheck> kind_checks;
 };
 
 // Nothing when the plugin's code must not or cannot be run.
 std::optional<Subject> check_file(const fs::path& path, const DefaultOptionsFor& defaults,
                                   std::vector<ContractCheck>& checks) {
-  Subject subject{path, {}, {}};
+  Subject subject{path, {}, {}, {}};
   const PluginNote& note = subject.note;
   if (!attempt(checks, readable_note, quietly([&] { subject.note = read_note(path); }))) return std::nullopt;
   attempt(checks, file_name, quietly([&] { check_file_name(path, note); }));
@@ -222,6 +224,12 @@ std::string create_unreadable(const PluginLibrary& library) {
   return "it reads no option when it is created";
 }
 
+std::string check_kind(const PluginLibrary& library, const DefaultOptions& options, const KindCheck& check) {
+  const auto destroy = [&](void* object) { library.destroy_raw(object); };
+  const std::unique_ptr<void, decltype(destroy)> object(library.create_raw(options.api), destroy);
+  return check.run(object.get(), library.note());
+}
+
 void check_running(const Say& say, const Subject& subject) {
   MappedPlugin mapped;
   std::shared_ptr<const PluginLibrary> library;
@@ -234,6 +242,10 @@ void check_running(const Say& say, const Subject& subject) {
       report(say, repeated_create, [&] { return refusal = create_repeatedly(*library, options); });
   if (created && refusal.empty()) report(say, two_at_once, [&] { return create_two(*library, options); });
   report(say, unreadable_options, [&] { return create_unreadable(*library); });
+  if (!created || !refusal.empty()) return;
+  int number = first_of_kind;
+  for (const KindCheck& check : subject.kind_checks)
+    report(say, number++, [&] { return check_kind(*library, options, check); });
 }
 
 // ---------------------------------------------------------------- from the child
@@ -243,7 +255,7 @@ void note_line(std::string_view line, std::vector<ContractCheck>& checks, int& b
   const std::string_view word = line.substr(0, first);
   if (first == line.npos) return;
   const int number = std::atoi(std::string(line.substr(first + 1, second - first - 1)).c_str());
-  if (number < loads || number > unreadable_options) return;
+  if (number < loads || number > static_cast<int>(checks.size())) return;
   if (word == "begin") {
     begun = number;
     return;
@@ -275,10 +287,17 @@ std::string to_text(const ContractCheck& check) {
 }
 
 std::vector<ContractCheck> check_plugin(const fs::path& path, const DefaultOptionsFor& defaults,
-                                        std::chrono::milliseconds limit) {
+                                        std::chrono::milliseconds limit,
+                                        const std::vector<KindCheck>& kind_checks) {
   std::vector<ContractCheck> checks = all_checks();
-  if (const auto subject = check_file(path, defaults, checks))
-    note_result(run_isolated([&](const Say& say) { check_running(say, *subject); }, limit), checks);
+  auto subject = check_file(path, defaults, checks);
+  if (!subject) return checks;
+  for (const KindCheck& check : kind_checks) {
+    if (check.kind != subject->note.kind) continue;
+    checks.push_back({static_cast<int>(checks.size()) + 1, check.text, {}, {}});
+    subject->kind_checks.push_back(check);
+  }
+  note_result(run_isolated([&](const Say& say) { check_running(say, *subject); }, limit), checks);
   return checks;
 }
 

@@ -23,6 +23,14 @@ struct DefaultOptions {
 // Throws Error when the schema in the note is broken.
 using DefaultOptionsFor = std::function<DefaultOptions(const PluginNote& note)>;
 
+// A check of what plugins of one kind do, made by those who know the kind. It runs in the child, and gets an
+// object made with default options; returns a detail worth saying, or throws Error.
+struct KindCheck {
+  std::string kind;
+  std::string text;  // what is asked of the plugin
+  std::function<std::string(void* object, const PluginNote& note)> run;
+};
+
 enum class Verdict : std::uint8_t { not_run, passed, failed };
 
 struct ContractCheck {
@@ -35,9 +43,11 @@ struct ContractCheck {
 // "PRUN-PLG-006  passed   exports prun_plugin_v1 and nothing else"
 std::string to_text(const ContractCheck& check);
 
-// All checks in order of their numbers. `limit`: for everything that runs the plugin's code.
+// All checks in order of their numbers; the ones of its kind are the last. `limit`: for everything that runs
+// the plugin's code.
 std::vector<ContractCheck> check_plugin(const std::filesystem::path& path, const DefaultOptionsFor& defaults,
-                                        std::chrono::milliseconds limit = std::chrono::seconds(60));
+                                        std::chrono::milliseconds limit = std::chrono::seconds(60),
+                                        const std::vector<KindCheck>& kind_checks = {});
 
 bool conforms(const std::vector<ContractCheck>& checks);
 

@@ -22,8 +22,8 @@ constexpr std::uint32_t note_type = 1;
 constexpr std::string_view options_line = "options:";
 constexpr std::size_t word_limit = 64;
 
-constexpr std::array<std::string_view, 7> kinds = {"model",    "strategy", "optimizer", "data",
-                                                   "observer", "device",   "op"};
+constexpr std::array<std::string_view, 9> kinds = {"model",  "strategy", "optimizer", "data", "observer",
+                                                   "device", "op",       "schedule",  "comm"};
 
 template <class... Parts>
 [[noreturn]] void damaged(const std::string& name, const Parts&... parts) {

@@ -302,9 +302,49 @@ class @CLASS@ final : public prun::OpPlugin {
 PRUN_PLUGIN(op, @CLASS@, "@NAME@", "0.1.0", "The square of every element", "", "");
 )~";
 
+constexpr std::string_view schedule = R"~(
+// A pipeline schedule in waves: a few microbatches forward and back, then the next few. A start for your own.
+#include <algorithm>
+
+#include "prun/plugin.hpp"
+
+namespace {
+
+class @CLASS@ final : public prun::Schedule {
+ public:
+  explicit @CLASS@(const prun::Options& options)
+      : wave_(static_cast<std::int32_t>(options.integer("wave"))) {}
+
+  std::string problem(const prun::ScheduleShape& shape) override {
+    return shape.chunks == 1 ? "" : "@NAME@ gives each rank one chunk; set chunks to 1";
+  }
+
+  // Rank r holds stage r: that is what stage() says where it is not overridden.
+  std::vector<prun::ScheduleCall> order(const prun::ScheduleShape& shape, std::int32_t) override {
+    std::vector<prun::ScheduleCall> calls;
+    for (std::int32_t begin = 0; begin < shape.microbatches; begin += wave_) {
+      const std::int32_t end = std::min(shape.microbatches, begin + wave_);
+      for (std::int32_t i = begin; i < end; ++i) calls.push_back({prun::Pass::forward, 0, i});
+      for (std::int32_t i = begin; i < end; ++i) calls.push_back({prun::Pass::backward, 0, i});
+    }
+    return calls;
+  }
+
+ private:
+  std::int32_t wave_;
+};
+
+}  // namespace
+
+// backward=whole: it says Pass::backward; backward=split: backward_input and backward_weight.
+PRUN_PLUGIN(schedule, @CLASS@, "@NAME@", "0.1.0", "Waves of microbatches", "backward=whole",
+            "wave | int | 2 | 1..1000000 | Microbatches that go forward before any comes back\n");
+)~";
+
 constexpr std::pair<std::string_view, std::string_view> sources[] = {
-    {"model", model}, {"strategy", strategy}, {"optimizer", optimizer},
-    {"data", data},   {"observer", observer}, {"op", op}};
+    {"model", model},      {"strategy", strategy}, {"optimizer", optimizer},
+    {"data", data},        {"observer", observer}, {"op", op},
+    {"schedule", schedule}};
 
 }  // namespace
 

@@ -42,7 +42,7 @@ class Trainer {
   const Assembly& assembly() const { return assembly_; }
   Executor& executor() { return executor_; }
   const std::filesystem::path& folder() const { return folder_; }
-  const Communicators* communicators() const { return communicators_.get(); }
+  Communicators* communicators() { return communicators_.get(); }
   // The newest checkpoint. Every rank may call it, the first one writes.
   std::filesystem::path save();
 

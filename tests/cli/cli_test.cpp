@@ -211,6 +211,9 @@ TEST(Cli, RecipesInConfigsAreGood) {
 TEST(Cli, EveryVerbThatListsPluginsWorks) {
   EXPECT_NE(prun({"plugins", "list"}).out.find("GPT-2"), std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "gpt"}).out.find("layers"), std::string::npos);
+  EXPECT_NE(prun({"plugins", "inspect", "schedule/zb-v"}).out.find("schedule plugin 'zb-v'"),
+            std::string::npos);
+  EXPECT_NE(prun({"plugins", "inspect", "1f1b"}).out.find("backward whole"), std::string::npos);
   EXPECT_NE(prun({"explain", "model.heads"}).out.find("heads"), std::string::npos);
   EXPECT_EQ(prun({"explain", "model.haeds"}).code, 2);
   EXPECT_NE(prun({"reference"}).out.find("rope_base"), std::string::npos);

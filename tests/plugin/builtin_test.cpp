@@ -5,6 +5,7 @@
 
 #include "plugin/conformance.hpp"
 #include "plugin/discovery.hpp"
+#include "run/kind_checks.hpp"
 #include "run/section_options.hpp"
 
 namespace prun {
@@ -38,7 +39,8 @@ TEST(Builtins, KeepTheContract) {
     return DefaultOptions{options_of(*section), section, section->required()};
   };
   for (const PluginCandidate& plugin : builtins())
-    for (const ContractCheck& check : check_plugin(plugin.path, defaults))
+    for (const ContractCheck& check :
+         check_plugin(plugin.path, defaults, std::chrono::seconds(60), kind_checks()))
       EXPECT_NE(check.verdict, Verdict::failed) << plugin.path << ": " << to_text(check);
 }
 

@@ -3,6 +3,7 @@
 
 #include "plugin/isolated.hpp"
 #include "plugin_fixtures.hpp"
+#include "run/kind_checks.hpp"
 
 namespace prun {
 namespace {
@@ -17,7 +18,7 @@ class Conformance : public testing::Test {
   std::vector<ContractCheck> check(const std::string& file,
                                    std::chrono::milliseconds limit = std::chrono::seconds(60)) {
     const std::filesystem::path path = test::copy_fixture(file, folder_.path());
-    return check_plugin(path, defaults_, limit);
+    return check_plugin(path, defaults_, limit, kind_checks());
   }
 
   test::TempFolder folder_;
@@ -72,6 +73,43 @@ TEST_F(Conformance, ARefusalOfDefaultsFails) {
   const auto checks = check("libprun_model_good.so");
   EXPECT_EQ(failed(checks), std::vector<int>{10}) << report(checks);
   EXPECT_TRUE(holds(checks[9].detail, "13 layers bring bad luck"));
+}
+
+TEST_F(Conformance, AScheduleIsTriedOnAllSmallShapes) {
+  const auto checks = check("libprun_schedule_turns.so");
+  ASSERT_EQ(checks.size(), static_cast<std::size_t>(check_count) + 1);
+  EXPECT_TRUE(conforms(checks)) << report(checks);
+  EXPECT_EQ(to_text(checks[12]),
+            "PRUN-PLG-013  passed   gives every small shape it accepts an order that is complete and ends: "
+            "32 of 128 small shapes");
+}
+
+TEST_F(Conformance, AScheduleThatDoesNotEndFails) {
+  const auto checks = check("libprun_schedule_stuck.so");
+  EXPECT_EQ(failed(checks), std::vector<int>{13}) << report(checks);
+  EXPECT_TRUE(
+      holds(checks[12].detail,
+            "schedule 'stuck' (2 ranks, 2 microbatches, 1 chunk): rank 0: call 1, backward of chunk 0, "
+            "microbatch 0, waits forever for the backward of stage 1"));
+}
+
+TEST_F(Conformance, AScheduleThatChangesItsMindFails) {
+  const auto checks = check("libprun_schedule_fickle.so");
+  EXPECT_EQ(failed(checks), std::vector<int>{13}) << report(checks);
+  EXPECT_TRUE(holds(checks[12].detail, "it returned another order the second time"));
+}
+
+TEST_F(Conformance, AScheduleThatRefusesAllShapesFails) {
+  const auto checks = check("libprun_schedule_lazy.so");
+  EXPECT_EQ(failed(checks), std::vector<int>{13}) << report(checks);
+  EXPECT_TRUE(holds(checks[12].detail, "'lazy' refuses all of the 128 shapes of up to 4 ranks"));
+}
+
+TEST_F(Conformance, AScheduleWithoutItsTraitFails) {
+  const auto checks = check("libprun_schedule_silent.so");
+  EXPECT_EQ(failed(checks), std::vector<int>{13}) << report(checks);
+  EXPECT_TRUE(
+      holds(checks[12].detail, "its trait backward is ''; it must say backward=whole or backward=split"));
 }
 
 TEST_F(Conformance, ACrashIsAVerdictThatNamesTheSignal) {

@@ -41,7 +41,8 @@ TEST_P(ScaffoldKind, Compiles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ScaffoldKind,
-                         testing::Values("model", "strategy", "optimizer", "data", "observer", "op"));
+                         testing::Values("model", "strategy", "optimizer", "data", "observer", "op",
+                                         "schedule"));
 
 TEST(Scaffold, NamesAClassThatBeginsWithALetter) {
   const test::TempFolder folder;
@@ -64,6 +65,7 @@ TEST(Scaffold, RefusesWhatItCannotStart) {
     return error_of([&] { write_scaffold(kind, name, folder.path() / "new"); });
   };
   EXPECT_TRUE(holds(error("device", "x"), "no short start for a device plugin"));
+  EXPECT_TRUE(holds(error("comm", "x"), "no short start for a comm plugin"));
   EXPECT_TRUE(holds(error("modle", "x"), "there is no plugin kind 'modle'"));
   EXPECT_TRUE(holds(error("model", "X y"), "'X y' cannot be a plugin's name"));
   EXPECT_TRUE(holds(error("model", ""), "cannot be a plugin's name"));

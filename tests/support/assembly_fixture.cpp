@@ -12,7 +12,8 @@ namespace prun::test {
 namespace fs = std::filesystem;
 
 PluginHost& plugins() {
-  static PluginHost host(std::vector<SearchPlace>{{PRUN_TEST_PLUGINS, "the build"}});
+  static PluginHost host(
+      std::vector<SearchPlace>{{PRUN_TEST_PLUGINS, "the build"}, {PRUN_TEST_PLUGINS "/test", "the tests"}});
   return host;
 }
 
@@ -83,11 +84,15 @@ std::shared_ptr<DeviceInterface> cpu_device(int threads) {
   return plugins().create<DeviceInterface>("device", recipe.section("device"));
 }
 
-Recipe tiny_recipe(const std::vector<std::string>& sets) {
+std::string data_parallel(int ranks) {
+  return "[mesh]\ndp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = \"data\"\naxis = \"dp\"\n";
+}
+
+Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more) {
   std::vector<std::string> all = {"data.path=" + random_tokens().string(),
                                   "run.out=" + (temporary_folder() / "run").string()};
   all.insert(all.end(), sets.begin(), sets.end());
-  return Recipe::parse(tiny_text, "tiny.toml", all, plugins().catalog());
+  return Recipe::parse(tiny_text + more, "tiny.toml", all, plugins().catalog());
 }
 
 std::vector<double> parameters_of(Trainer& trainer) {

@@ -15,8 +15,11 @@ PluginHost& plugins();
 // The CPU device with that many threads.
 std::shared_ptr<DeviceInterface> cpu_device(int threads = 2);
 
-// A tiny GPT on a file of random tokens in a temporary folder; `sets` change it.
-Recipe tiny_recipe(const std::vector<std::string>& sets = {});
+// A tiny GPT on a file of random tokens in a temporary folder; `more` is added to its text, `sets` change it.
+Recipe tiny_recipe(const std::vector<std::string>& sets = {}, const std::string& more = {});
+
+// What makes it data-parallel over that many ranks.
+std::string data_parallel(int ranks);
 
 // A folder that is removed at exit.
 std::filesystem::path temporary_folder();

@@ -17,7 +17,7 @@
 namespace prun {
 
 enum class Pass : std::uint8_t { forward, backward, backward_input, backward_weight };
-inline constexpr int passes = 4;
+inline constexpr int pass_count = 4;
 
 constexpr const char* name_of(Pass pass) {
   constexpr const char* names[] = {"forward", "backward", "backward_input", "backward_weight"};

@@ -1,0 +1,16 @@
+// All ranks of a mesh as threads of this process: how a layout is compared with one rank. Each has an
+// assembly, a device and communicators of its own, as a process would.
+#pragma once
+
+#include <functional>
+
+#include "run/trainer.hpp"
+
+namespace prun {
+
+// Runs body on a thread a rank; the trainers are made on their threads, all at once. When one fails, the
+// others are made to give up, and the first error is raised here.
+void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::function<void(Trainer& trainer)>& body);
+
+}  // namespace prun

@@ -1,0 +1,63 @@
+// Configuration of UCX: the user's environment first, then what this plugin needs.
+#include "context.hpp"
+
+#include <cstdlib>
+#include <string>
+
+// Exported by libucs, declared in a header that is not installed.
+extern "C" void ucs_debug_disable_signals();
+
+namespace prun::ucx {
+namespace {
+
+// UCX takes over SIGSEGV and the like when it is loaded. Reports of crashes are prun's; UCX's are left in
+// place if the user asks for them.
+__attribute__((constructor)) void give_signals_back() {
+  if (!std::getenv("UCX_HANDLE_ERRORS")) ucs_debug_disable_signals();
+}
+
+struct Setting {
+  const char* name;
+  const char* value;
+};
+
+// How soon a peer behind a network that fell silent is given up.
+constexpr Setting settings[] = {
+    {"KEEPALIVE_INTERVAL", "1s"}, {"TCP_KEEPIDLE", "2s"}, {"TCP_KEEPINTVL", "1s"}, {"TCP_KEEPCNT", "3"}};
+
+struct ReleaseConfig {
+  void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+};
+using Config = std::unique_ptr<ucp_config_t, ReleaseConfig>;
+
+Config read_config() {
+  ucp_config_t* raw = nullptr;
+  check_ucx(ucp_config_read(nullptr, nullptr, &raw), "read its configuration");
+  Config config(raw);
+  for (const Setting& setting : settings)
+    if (!std::getenv((std::string("UCX_") + setting.name).c_str()))
+      check_ucx(ucp_config_modify(raw, setting.name, setting.value), setting.name);
+  return config;
+}
+
+}  // namespace
+
+void check_ucx(ucs_status_t status, const char* action) {
+  if (status != UCS_OK)
+    throw_error(ErrorCode::comm_failed, "UCX could not ", action, ": ", ucs_status_string(status),
+                "; check the UCX_ variables of the environment");
+}
+
+Context::Context() {
+  const Config config = read_config();
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;
+  params.name = "prun";
+  ucp_context_h context = nullptr;
+  check_ucx(ucp_init(&params, config.get(), &context), "start");
+  context_.reset(context);
+}
+
+}  // namespace prun::ucx

@@ -1,0 +1,41 @@
+// The plans of a communicator, each made when its kind and size are first seen, and runs of them to use
+// again.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "algorithms.hpp"
+#include "run.hpp"
+
+namespace prun::ucx {
+
+class Library {
+ public:
+  Library(std::int32_t rank, std::int32_t size, const Tuning& tuning)
+      : rank_(rank), size_(size), tuning_(tuning) {}
+
+  // A run that is not in use. Allocates only if there are more of this kind and size at a time than ever.
+  Run& take(const CommOp& op);
+  void give_back(Run& run);
+
+ private:
+  struct Shelf {
+    Plan plan;
+    std::vector<std::unique_ptr<Run>> runs;
+    std::vector<Run*> free;
+  };
+  using Key = std::tuple<CommKind, std::int64_t, std::int64_t, std::int32_t, bool>;
+
+  Key key_of(const CommOp& op) const;
+  bool in_place(const CommOp& op) const;
+  Plan write(const CommOp& op) const;
+
+  std::int32_t rank_, size_;
+  Tuning tuning_;
+  std::map<Key, Shelf> shelves_;
+};
+
+}  // namespace prun::ucx

@@ -1,0 +1,91 @@
+// What one member does for one collective: messages, copies and sums, each with what it waits for.
+// A plan is made once for a kind and size, knows offsets instead of addresses, and is then run many times.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+namespace prun::ucx {
+
+enum class Buffer : std::uint8_t { in, out, scratch };
+
+struct Place {
+  Buffer buffer = Buffer::in;
+  std::int64_t offset = 0;  // bytes
+  Place operator+(std::int64_t bytes) const { return {buffer, offset + bytes}; }
+};
+
+enum class Action : std::uint8_t { send, receive, copy, combine, join };
+
+using StepId = std::int32_t;
+inline constexpr StepId no_step = -1;
+
+struct Step {
+  Action action = Action::copy;
+  std::int32_t peer = -1;
+  std::uint32_t message = 0;     // its number among those between this pair, in this direction
+  Place from{}, second{}, to{};  // combine: to = from (+) second
+  std::int64_t bytes = 0;
+  std::uint32_t waits_for = 0;  // how many steps
+  std::uint32_t next_begin = 0, next_end = 0;
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<StepId> next;  // of each step, those that wait for it
+  std::int64_t scratch_bytes = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+};
+
+// Steps wait for earlier ones only. Both members of a pair must write the messages between them in the same
+// order: that numbers them. Moving no bytes is no step.
+class PlanWriter {
+ public:
+  using After = std::initializer_list<StepId>;
+
+  explicit PlanWriter(std::int32_t members) : sent_(members, 0), received_(members, 0) {}
+
+  StepId send(std::int32_t peer, Place from, std::int64_t bytes, After after = {});
+  StepId receive(std::int32_t peer, Place to, std::int64_t bytes, After after = {});
+  StepId copy(Place from, Place to, std::int64_t bytes, After after = {});
+  StepId combine(Place from, Place second, Place to, std::int64_t bytes, After after = {});
+  // Messages without payload.
+  StepId notify(std::int32_t peer, After after = {});
+  StepId await(std::int32_t peer, After after = {});
+
+  // Nothing but the end of all these.
+  StepId join(const std::vector<StepId>& steps);
+
+  // The next so many bytes of scratch, on a cache line of their own.
+  Place scratch(std::int64_t bytes);
+
+  Plan finish();
+
+ private:
+  struct Edge {
+    StepId before, after;
+  };
+  StepId add(Step step, After after);
+
+  Plan plan_;
+  std::vector<Edge> edges_;
+  std::vector<std::uint32_t> sent_, received_;
+};
+
+// Bounds how many steps are under way: a new one waits for the one that was added `size` before it.
+class Window {
+ public:
+  explicit Window(std::size_t size) : steps_(size, no_step) {}
+  StepId oldest() const { return steps_[at_]; }
+  void add(StepId step) {
+    steps_[at_] = step;
+    at_ = (at_ + 1) % steps_.size();
+  }
+
+ private:
+  std::vector<StepId> steps_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace prun::ucx

@@ -1,0 +1,26 @@
+// Which process a member is, and whether it still runs: what shared memory cannot tell by itself.
+#pragma once
+
+#include <cstdint>
+
+namespace prun::ucx {
+
+// A process of this machine keeps its number and start time until it ends; no other ever has both.
+struct ProcessId {
+  std::uint64_t machine = 0;  // of this boot
+  std::uint64_t name_space = 0;
+  std::int32_t number = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t started = 0;
+
+  static ProcessId own();
+
+  // Whether the two see each other in /proc.
+  bool beside(const ProcessId& other) const {
+    return machine == other.machine && name_space == other.name_space && started != 0 && other.started != 0;
+  }
+  // Of one beside this process. Neither allocates nor waits. A zombie runs no more.
+  bool running() const;
+};
+
+}  // namespace prun::ucx

@@ -1,0 +1,72 @@
+// The comm `ucx`: host memory over whatever UCX finds between two processes.
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "communicator.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun::ucx {
+namespace {
+
+std::string library_version() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
+}
+
+class UcxComm final : public Comm {
+ public:
+  explicit UcxComm(const Options& options)
+      : name_("ucx " + library_version() + ": host memory"),
+        tuning_{options.integer("chunk_kib") * 1024, options.integer("small_kib") * 1024},
+        spin_(options.integer("spin_us")) {}
+
+  CommInfo info() override {
+    CommInfo info;
+    info.name = name_;
+    info.host_memory = true;
+    return info;
+  }
+
+  Communicator create(const CommGroup& group) override {
+    return std::make_unique<GroupMember>(
+               group, [this] { return context(); }, tuning_, spin_)
+        .release();
+  }
+  void destroy(Communicator communicator) override {
+    std::unique_ptr<GroupMember>(&of(communicator)).reset();
+  }
+
+  void start(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
+    of(communicator).start(ops, count);
+  }
+  void finish(Communicator communicator) override { of(communicator).finish(); }
+  void abort(Communicator communicator) override { of(communicator).abort(); }
+  CommCounters counters(Communicator communicator) override { return of(communicator).counters(); }
+
+ private:
+  static GroupMember& of(Communicator communicator) { return *static_cast<GroupMember*>(communicator); }
+
+  // Communicators may be made by several threads at once.
+  std::shared_ptr<Context> context() {
+    const std::lock_guard lock(mutex_);
+    if (!context_) context_ = std::make_shared<Context>();
+    return context_;
+  }
+
+  std::string name_;
+  Tuning tuning_;
+  std::chrono::microseconds spin_;
+  std::mutex mutex_;
+  std::shared_ptr<Context> context_;
+};
+
+}  // namespace
+}  // namespace prun::ucx
+
+PRUN_PLUGIN(comm, prun::ucx::UcxComm, "ucx", "0.1.0", "Host memory over shared memory, TCP or RDMA, with UCX",
+            "",
+            "chunk_kib | int | 256 | 4..1048576 | KiB of one message of a pipelined operation\n"
+            "small_kib | int | 32 | 0..1048576 | Operations up to so many KiB take the fewest messages\n"
+            "spin_us | int | 100 | 0..1000000 | Microseconds a thread spins for messages before it sleeps\n");

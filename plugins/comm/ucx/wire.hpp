@@ -1,0 +1,88 @@
+// One UCP worker and its endpoints: sends and receives tagged messages to and from the members of a group.
+// Used by one thread at a time; wake() alone may be called by others.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "context.hpp"
+#include "descriptor.hpp"
+#include "process_id.hpp"
+
+namespace prun::ucx {
+
+struct Transfer;
+
+class TransferListener {
+ public:
+  // Called within post_send, post_receive and progress.
+  virtual void on_done(Transfer& transfer, ucs_status_t status) noexcept = 0;
+
+ protected:
+  ~TransferListener() = default;
+};
+
+// One message; stays where it is until its listener has been told that it is done.
+struct Transfer {
+  TransferListener* listener = nullptr;
+  void* request = nullptr;  // while it is under way
+};
+
+class Wire {
+ public:
+  explicit Wire(std::shared_ptr<Context> context);
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  ~Wire();
+
+  std::vector<std::byte> address() const;
+  // Each member's address, nothing for oneself.
+  void connect(const std::vector<std::vector<std::byte>>& addresses);
+
+  void post_send(std::int32_t member, std::uint64_t tag, const void* data, std::int64_t bytes,
+                 Transfer& transfer);
+  void post_receive(std::uint64_t tag, void* data, std::int64_t bytes, Transfer& transfer);
+  void cancel(Transfer& transfer);
+
+  // Whether anything happened.
+  bool progress() { return ucp_worker_progress(worker_.get()) != 0; }
+  // What UCX says became of the connection to this member.
+  ucs_status_t state_of(std::int32_t member) const { return peers_[static_cast<std::size_t>(member)].state; }
+  // From now on nobody waits for what is still on its way.
+  void give_up() { given_up_ = true; }
+
+  // Sleeps until something may have happened, someone calls wake(), or the time is over.
+  void sleep(std::chrono::milliseconds limit);
+  void wake() noexcept;
+
+ private:
+  struct Peer {
+    ucp_ep_h endpoint = nullptr;
+    ucs_status_t state = UCS_OK;
+  };
+  struct Destroy {
+    void operator()(ucp_worker_h worker) const { ucp_worker_destroy(worker); }
+  };
+
+  static void done(void* request, ucs_status_t status, void* transfer) noexcept;
+  static void received(void* request, ucs_status_t status, const ucp_tag_recv_info_t*,
+                       void* transfer) noexcept {
+    done(request, status, transfer);
+  }
+  static void lost(void* peer, ucp_ep_h endpoint, ucs_status_t status) noexcept;
+  static void settle(Transfer& transfer, ucs_status_ptr_t result);
+  void close(Peer& peer);
+
+  std::shared_ptr<Context> context_;
+  std::unique_ptr<ucp_worker, Destroy> worker_;
+  std::vector<Peer> peers_;
+  Descriptor bell_;
+  int events_ = -1;
+  bool given_up_ = false;
+};
+
+}  // namespace prun::ucx

@@ -1,0 +1,130 @@
+// Layouts compute what one rank computes: losses, gradients and parameters, over real communicators.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "run/local_ranks.hpp"
+#include "run/verify.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+const std::vector<std::string> small = {"model.hidden=16", "model.heads=2", "model.ffn=32", "model.seq=8", "device.threads=1",
+                                        "device.pin=false"};
+const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64"};
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Layout {
+  const char* model;
+  int ranks, accumulate, missing;  // samples short of a full batch
+  bool ragged;
+  friend std::ostream& operator<<(std::ostream& out, const Layout& l) {
+    return out << l.model << " dp" << l.ranks << " accumulate " << l.accumulate << " padding " << l.missing
+               << (l.ragged ? " ragged" : "");
+  }
+};
+
+Recipe recipe_of(const Layout& layout, const std::vector<std::string>& sets) {
+  std::vector<std::string> all = joined(small, sets);
+  const int micro = 2, global = layout.ranks * layout.accumulate * micro - layout.missing;
+  all.push_back("model.plugin=" + std::string(layout.model));
+  all.push_back("batch.micro=" + std::to_string(micro));
+  all.push_back("batch.global=" + std::to_string(global));
+  all.push_back("batch.pad=true");
+  if (std::string_view(layout.model) == "llama") all.push_back("model.kv_heads=1");
+  if (!layout.ragged) return tiny_recipe(all, data_parallel(layout.ranks));
+  // The tokens plugin's keys do not fit: another recipe.
+  std::string text = R"([run]
+name = "ragged"
+steps = 20
+[data]
+plugin = "ragged"
+[model]
+plugin = "gpt"
+layers = 2
+vocab = 64
+seq = 8
+[batch]
+global = 4
+micro = 4
+[optimizer]
+plugin = "adamw"
+lr = 3e-3
+clip = 1.0
+[[observer]]
+plugin = "jsonl"
+)";
+  return Recipe::parse(text + data_parallel(layout.ranks), "ragged.toml", all, plugins().catalog());
+}
+
+class DataParallel : public testing::TestWithParam<Layout> {};
+
+TEST_P(DataParallel, EqualsOneRankInDoublePrecision) {
+  const Verdict verdict = verify_layout(recipe_of(GetParam(), exact), plugins().places(), 20);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_EQ(verdict.ranks, GetParam().ranks);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+}
+
+TEST_P(DataParallel, StartsAlikeInSinglePrecision) {
+  const Verdict verdict = verify_layout(recipe_of(GetParam(), {}), plugins().places(), 3);
+  EXPECT_FALSE(verdict.exact_arithmetic);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, DataParallel,
+                         testing::Values(Layout{"gpt", 1, 2, 0, false}, Layout{"gpt", 2, 1, 0, false},
+                                         Layout{"gpt", 2, 4, 0, false}, Layout{"gpt", 3, 2, 1, false},
+                                         Layout{"gpt", 4, 3, 0, false}, Layout{"gpt", 8, 1, 0, false},
+                                         Layout{"gpt", 2, 2, 0, true}, Layout{"gpt", 3, 3, 2, true},
+                                         Layout{"gpt", 8, 1, 3, true}, Layout{"llama", 2, 2, 0, false},
+                                         Layout{"llama", 3, 1, 0, false}, Layout{"llama", 4, 4, 3, false},
+                                         Layout{"llama", 8, 1, 0, true}));
+
+// Losses and parameters of every rank.
+std::vector<std::vector<double>> run_ranks(const Recipe& recipe, int steps) {
+  std::vector<std::vector<double>> results(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<double> numbers = train_steps(trainer, steps);
+    const std::vector<double> parameters = parameters_of(trainer);
+    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
+    results[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
+  });
+  return results;
+}
+
+TEST(DataParallel, RanksHoldTheSameBits) {
+  const auto results = run_ranks(recipe_of({"gpt", 3, 2, 1, true}, {}), 5);
+  for (const auto& result : results) EXPECT_EQ(result, results[0]);
+}
+
+TEST(DataParallel, TheSameRecipeTwiceGivesTheSameBits) {
+  const Recipe recipe = recipe_of({"llama", 4, 2, 0, false}, {});
+  EXPECT_EQ(run_ranks(recipe, 5), run_ranks(recipe, 5));
+}
+
+TEST(DataParallel, AFailureOfOneRankEndsAll) {
+  const Recipe recipe = recipe_of({"gpt", 3, 1, 0, false}, {});
+  const auto run = [&] {
+    run_local_ranks(recipe, plugins().places(), [](Trainer& trainer) {
+      for (int step = 0; step < 5; ++step) {
+        if (trainer.assembly().rank() == 1 && step == 2) throw_error(ErrorCode::storage, "a planned failure");
+        trainer.step();
+      }
+    });
+  };
+  try {
+    run();
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "a planned failure");
+  }
+}
+
+}  // namespace
+}  // namespace prun::test

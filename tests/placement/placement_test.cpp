@@ -1,0 +1,115 @@
+// What splitting a dimension over an axis makes of a program.
+#include <gtest/gtest.h>
+
+#include "placement/placement.hpp"
+#include "program/passes.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+Assembly assembled(int ranks, const std::vector<std::string>& sets = {}) {
+  std::vector<std::string> all = {"batch.micro=2", "batch.global=" + std::to_string(4 * ranks)};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return Assembly(tiny_recipe(all, data_parallel(ranks)), plugins());
+}
+
+TEST(Mesh, RanksAreNumberedRowByRow) {
+  const Mesh mesh({{"pp", 2}, {"dp", 3}, {"tp", 4}});
+  EXPECT_EQ(mesh.world(), 24);
+  EXPECT_EQ(mesh.coordinate(17, 0), 1);
+  EXPECT_EQ(mesh.coordinate(17, 1), 1);
+  EXPECT_EQ(mesh.coordinate(17, 2), 1);
+  EXPECT_EQ(mesh.group(17, 0), (std::vector<int>{5, 17}));
+  EXPECT_EQ(mesh.group(17, 1), (std::vector<int>{13, 17, 21}));
+  EXPECT_EQ(mesh.group(17, 2), (std::vector<int>{16, 17, 18, 19}));
+  EXPECT_EQ(mesh.find("dp"), 1);
+  EXPECT_EQ(mesh.find("zp"), -1);
+}
+
+TEST(Placement, TheBatchIsSharedOutAndParametersAreNot) {
+  const Assembly assembly = assembled(4);
+  const Program& program = assembly.program();
+  for (Id id = 0; id < program.value_count(); ++id) {
+    const Value& value = program.value(id);
+    const bool batched = !value.dims.empty() && value.dims[0].name == Name("batch");
+    if (batched) {
+      EXPECT_EQ(value.on(0), AxisPlacement::sharded("batch")) << value.name;
+      EXPECT_EQ(program.local_dims(id)[0].extent * 4, value.dims[0].extent) << value.name;
+    }
+    if (value.role == Role::parameter || value.role == Role::state) {
+      EXPECT_TRUE(value.on(0).is_replicated()) << value.name;
+    }
+    if (value.role == Role::gradient) {
+      EXPECT_TRUE(value.on(0).is_partial()) << value.name;
+    }
+  }
+}
+
+TEST(Placement, EveryGradientIsSummedOnceAndNothingElseButScalars) {
+  const Assembly assembly = assembled(2);
+  const Program& program = assembly.program();
+  std::map<std::string, int> sums;
+  for (Id s = 0; s < program.segment_count(); ++s)
+    for (int kind = 0; kind < function_kinds; ++kind)
+      for (Id id : program.segment(s).functions[static_cast<std::size_t>(kind)]) {
+        const Op& op = program.op(id);
+        EXPECT_NE(op.kind(), "all_reduce");
+        if (op.kind() != "all_reduce_update") continue;
+        const Value& value = program.value(op.operands[0]);
+        EXPECT_EQ(op.function == FunctionKind::reduce, value.role == Role::gradient) << value.name;
+        ++sums[program.segment(value.segment).name + "." + value.name];
+      }
+  std::map<std::string, int> wanted = {{"step.counted", 1}, {"step.loss_sum", 1}, {"step.stop", 1}};
+  for (Id id : program.parameters()) {
+    const Value& gradient = program.value(program.value(id).gradient);
+    wanted[program.segment(gradient.segment).name + "." + gradient.name] = 1;
+  }
+  EXPECT_EQ(sums, wanted);
+}
+
+TEST(Placement, ARankStartsWhereThoseBeforeItEnd) {
+  const Assembly assembly = assembled(4);
+  const Program& program = assembly.program();
+  for (Id id : program.inputs())
+    for (std::int64_t rank = 0; rank < 4; ++rank) EXPECT_EQ(program.starts(id, rank)[0], 2 * rank);
+}
+
+TEST(Placement, AnAxisOfOneChangesNothing) {
+  const Assembly with = assembled(1), without(tiny_recipe({"batch.micro=2", "batch.global=4"}), plugins());
+  EXPECT_EQ(to_text(with.program()), to_text(without.program()));
+}
+
+TEST(Placement, GradientsOfASegmentTravelTogether) {
+  const Assembly assembly = assembled(2);
+  int exchanges = 0, ops = 0;
+  for (const PlannedFunction& function : assembly.plan().functions) {
+    if (function.kind != FunctionKind::reduce) continue;
+    exchanges += static_cast<int>(function.steps.size());
+    for (const PlannedStep& step : function.steps) ops += 1 + static_cast<int>(step.also.size());
+  }
+  EXPECT_EQ(exchanges, 3);  // embedding, block, head
+  EXPECT_EQ(ops, static_cast<int>(assembly.program().parameters().size()));
+}
+
+TEST(Placement, ADimensionThatDoesNotDivideIsNamed) {
+  Program program(std::make_shared<OpRegistry>(), {}, {3, 4});
+  program.set_mesh(Mesh({{"dp", 2}}));
+  program.split("batch", "dp");
+  try {
+    place_on_mesh(program);
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("dimension 'batch' of 'tokens' is 3"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("axis 'dp'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Placement, AnUnknownAxisIsNamed) {
+  Program program(std::make_shared<OpRegistry>(), {}, {4, 4});
+  EXPECT_THROW(program.split("batch", "dp"), Error);
+}
+
+}  // namespace
+}  // namespace prun::test
