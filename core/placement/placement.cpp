@@ -1,6 +1,7 @@
 #include "placement/placement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -132,6 +133,7 @@ class AxisPass {
 
   void place(Id id) {
     const Op op = program_.op(id);
+    if (op.kind() == "all_reduce_update") return;  // of an axis before this one: here it changes nothing
     OpShape shape = program_.shape(op);
     raise(op.def->rule(&shape));
     const std::optional<Name> split = choose_split(op, shape);
@@ -199,14 +201,49 @@ class AxisPass {
     }
   }
 
-  // A gradient is summed in a function of its own, which may run under backward.
   void sum_in_place(Id id, const Op& op, Id before) {
-    const bool gradient = program_.value(id).role == Role::gradient;
-    const AttrValue axis{"axis", static_cast<double>(axis_)};
-    program_.add_op(gradient ? program_.value(id).segment : op.segment,
-                    gradient ? FunctionKind::reduce : op.function, Part::input, "all_reduce_update", {id},
-                    std::span(&axis, 1), gradient ? none : before);
+    if (program_.value(id).role == Role::gradient)
+      sum_gradient(id);
+    else
+      add_exchange(op.segment, op.function, "all_reduce_update", id, before);
     now_[id] = AxisPlacement::replicated();
+  }
+
+  Id add_exchange(Id segment, FunctionKind function, const char* kind, Id id, Id before) {
+    const AttrValue axis{"axis", static_cast<double>(axis_)};
+    return program_.add_op(segment, function, Part::input, kind, {id}, std::span(&axis, 1), before);
+  }
+
+  // In a function of its own, which may run under backward. Where it travels in another type than it is kept
+  // in, all casts come first and all casts back last, so that it is one exchange.
+  void sum_gradient(Id id) {
+    const Id segment = program_.value(id).segment;
+    const DType kept = program_.value(id).dtype, travels = program_.precision().reduce;
+    if (kept == travels) {
+      add_exchange(segment, FunctionKind::reduce, "all_reduce_update", id, none);
+      return;
+    }
+    const auto cast = [](DType to, DType from) {
+      return std::array{AttrValue{"to", static_cast<double>(to)},
+                        AttrValue{"from", static_cast<double>(from)}};
+    };
+    const Id exchange =
+        first_in_reduce(segment, [&](const Op& op) { return op.kind() == "all_reduce_update"; });
+    const Id narrow = program_.add_op_creating(segment, FunctionKind::reduce, Part::input, "cast",
+                                               std::span(&id, 1), cast(travels, kept), exchange)[0];
+    program_.value(narrow).placement = program_.value(id).placement;
+    const Id back = first_in_reduce(segment, [&](const Op& op) {
+      return op.kind() == "cast" && program_.value(op.operands[1]).role == Role::gradient;
+    });
+    add_exchange(segment, FunctionKind::reduce, "all_reduce_update", narrow, back);
+    program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id}, cast(kept, travels));
+  }
+
+  template <class Wanted>
+  Id first_in_reduce(Id segment, Wanted&& wanted) const {
+    for (Id op : program_.segment(segment).ops(FunctionKind::reduce))
+      if (wanted(program_.op(op))) return op;
+    return none;
   }
 
   // The same value lying as wanted; exchanged once a function.

@@ -115,6 +115,10 @@ class Replay {
     }
     const bool summed = summed_.count({content.value, content.instance}) != 0;
     const FunctionKind kind = plan_.functions[static_cast<std::size_t>(call.function)].kind;
+    if (kind == FunctionKind::reduce && op.access(i) == Access::write) {  // the sum, back in its own type
+      summed_.insert({content.value, content.instance});
+      return;
+    }
     const bool partial = std::any_of(value.placement.begin(), value.placement.end(),
                                      [](const AxisPlacement& p) { return p.is_partial(); });
     if (op.access(i) == Access::update && summed)

@@ -32,6 +32,15 @@ std::int64_t pack(std::vector<Lifetime>& lifetimes) {
   return total;
 }
 
+std::int64_t pack_in_order(std::vector<Lifetime>& lifetimes) {
+  std::int64_t total = 0;
+  for (Lifetime& one : lifetimes) {
+    one.offset = total;
+    total += align(one.bytes);
+  }
+  return total;
+}
+
 namespace {
 
 class FunctionPlanner {
@@ -45,10 +54,12 @@ class FunctionPlanner {
 
   PlannedFunction run() {
     for (Id op : program_.segment(function_.segment).ops(function_.kind)) add_step(op);
-    function_.scratch_bytes = pack(lifetimes_);
+    // What travels together must lie together.
+    const bool reduces = function_.kind == FunctionKind::reduce;
+    function_.scratch_bytes = reduces ? pack_in_order(lifetimes_) : pack(lifetimes_);
     for (PlannedStep& step : function_.steps) place_scratch(step);
     for (PlannedStep& step : function_.steps) address_exchange(step);
-    if (function_.kind == FunctionKind::reduce) merge_exchanges();
+    if (reduces) merge_exchanges();
     divide();
     return std::move(function_);
   }
@@ -108,8 +119,9 @@ class FunctionPlanner {
   bool follows(const PlannedStep& a, const PlannedStep& b) const {
     if (!a.exchange || !b.exchange || axis_of(a) != axis_of(b)) return false;
     const Address &x = a.exchange->in, &y = b.exchange->in;
-    return a.exchange->dtype == b.exchange->dtype && x.region == y.region && x.region == Region::gradient &&
-           x.whose == y.whose && x.instance == y.instance && align(x.offset + x.bytes) == y.offset;
+    return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
+           (x.region == Region::gradient || x.region == Region::bucket) && x.whose == y.whose &&
+           x.instance == y.instance && align(x.offset + x.bytes) == y.offset;
   }
 
   std::int32_t axis_of(const PlannedStep& step) const {
@@ -165,17 +177,22 @@ class FunctionPlanner {
     lifetimes_[entry->second].last = at;
   }
 
+  // A reduction runs beside other functions: it shares no scratch with them.
+  Region scratch_region() const {
+    return function_.kind == FunctionKind::reduce ? Region::bucket : Region::scratch;
+  }
+
   void place_scratch(PlannedStep& step) {
     const auto at = static_cast<std::int32_t>(&step - function_.steps.data());
     for (PlannedOperand& operand : step.operands) {
       if (operand.value == none || homes_.of.count(operand.value)) continue;
       const Lifetime& lifetime = lifetimes_[scratch_.at(operand.value)];
-      operand.address = {Region::scratch, Whose::own, -1, lifetime.offset, lifetime.bytes};
+      operand.address = {scratch_region(), Whose::own, -1, lifetime.offset, lifetime.bytes};
       if (lifetime.last == at) step.dead_after.push_back(operand.address);
     }
     if (const auto found = workspaces_.find(at); found != workspaces_.end()) {
       const Lifetime& lifetime = lifetimes_[found->second];
-      step.workspace = {Region::scratch, Whose::own, -1, lifetime.offset, lifetime.bytes};
+      step.workspace = {scratch_region(), Whose::own, -1, lifetime.offset, lifetime.bytes};
       step.dead_after.push_back(step.workspace);
     }
   }

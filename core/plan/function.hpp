@@ -20,6 +20,8 @@ struct Lifetime {
 
 // Gives each an offset such that no two that live at once overlap; returns the bytes needed.
 std::int64_t pack(std::vector<Lifetime>& lifetimes);
+// Side by side, as they come.
+std::int64_t pack_in_order(std::vector<Lifetime>& lifetimes);
 
 // Where values of roles other than scratch live: filled by the planner before functions are planned.
 struct Homes {

@@ -27,13 +27,52 @@ class Order {
 
   std::int32_t last_instance() const { return static_cast<std::int32_t>(plan_.instances.size()) - 1; }
 
-  // One call for each piece of the function; none where the segment has no such function.
-  void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch) {
+  // The segment's function of that kind, or -1.
+  std::int32_t find(FunctionKind kind, std::int32_t instance) const {
     const Id segment = plan_.instances[static_cast<std::size_t>(instance)].segment;
     for (std::size_t f = 0; f < plan_.functions.size(); ++f)
       if (plan_.functions[f].segment == segment && plan_.functions[f].kind == kind)
-        for (std::size_t piece = 0; piece < plan_.functions[f].pieces.size(); ++piece)
-          add_piece(static_cast<std::int32_t>(f), static_cast<std::int32_t>(piece), instance, microbatch);
+        return static_cast<std::int32_t>(f);
+    return -1;
+  }
+
+  std::int32_t pieces(std::int32_t function) const {
+    return static_cast<std::int32_t>(plan_.functions[static_cast<std::size_t>(function)].pieces.size());
+  }
+
+  // One call for each piece of the function; none where the segment has no such function.
+  void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch) {
+    const std::int32_t function = find(kind, instance);
+    if (function < 0) return;
+    for (std::int32_t piece = 0; piece < pieces(function); ++piece)
+      add_piece(function, piece, instance, microbatch);
+  }
+
+  // What follows the exchange on the compute queue would hold the next backward up: it comes one instance
+  // later.
+  void reduce(std::int32_t instance) {
+    finish_reduce();
+    const std::int32_t function = find(FunctionKind::reduce, instance);
+    if (function < 0) return;
+    std::int32_t piece = 0, exchanges = 0;
+    for (; piece < pieces(function) && (exchanges == 0 || !on_compute(function, piece)); ++piece) {
+      exchanges += !on_compute(function, piece);
+      add_piece(function, piece, instance, -1);
+    }
+    if (piece < pieces(function)) pending_ = {function, piece, instance};
+  }
+
+  void finish_reduce() {
+    if (pending_.function < 0) return;
+    for (std::int32_t piece = pending_.piece; piece < pieces(pending_.function); ++piece)
+      add_piece(pending_.function, piece, pending_.instance, -1);
+    pending_ = {};
+  }
+
+  bool on_compute(std::int32_t function, std::int32_t piece) const {
+    return plan_.functions[static_cast<std::size_t>(function)]
+               .pieces[static_cast<std::size_t>(piece)]
+               .queue == compute_queue;
   }
 
   void add_piece(std::int32_t function, std::int32_t piece, std::int32_t instance, std::int32_t microbatch) {
@@ -57,11 +96,17 @@ class Order {
     for (std::int32_t i = last_instance(); i >= 1; --i) {
       add(FunctionKind::backward, i, microbatch);
       add(FunctionKind::backward_weight, i, microbatch);
-      if (last) add(FunctionKind::reduce, i, -1);
+      if (last) reduce(i);
     }
+    finish_reduce();
   }
 
+  struct Pending {
+    std::int32_t function = -1, piece = 0, instance = 0;
+  };
+
   Plan& plan_;
+  Pending pending_;  // the rest of a reduction
 };
 
 }  // namespace

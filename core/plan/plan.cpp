@@ -12,7 +12,7 @@ namespace prun {
 const char* name_of(Region region) {
   constexpr const char* names[] = {"parameters", "gradients",  "optimizer state", "runtime",
                                    "inputs",     "boundaries", "saved",           "flow",
-                                   "scratch",    "batch",      "scalars"};
+                                   "scratch",    "buckets",    "batch",           "scalars"};
   return names[static_cast<int>(region)];
 }
 
@@ -36,6 +36,7 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
     case Region::parameter:
     case Region::gradient:
     case Region::state:
+    case Region::bucket:
     case Region::flow: return of_instance().base + address.offset;
     case Region::slot:
     case Region::boundary: return of_instance().base + call.slot * of_instance().stride + address.offset;
@@ -187,12 +188,13 @@ class Planner {
     for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region, 1);
     for (Region region : {Region::boundary, Region::slot}) place_per_instance(region, plan_.slots);
     place_flow();
+    place_buckets();
     SegmentBytes& step = sizes_[program_.step_segment()];
     layout.runtime = take(Region::runtime, step.of(Region::runtime));
     layout.input = {take(Region::input, input_slots * step.of(Region::input)), step.of(Region::input)};
     std::int64_t scratch = 0;
     for (const PlannedFunction& function : plan_.functions)
-      scratch = std::max(scratch, function.scratch_bytes);
+      if (function.kind != FunctionKind::reduce) scratch = std::max(scratch, function.scratch_bytes);
     layout.scratch = take(Region::scratch, scratch);
     layout.batch_side = plan_.microbatches * step.of(Region::batch);
     layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
@@ -211,9 +213,21 @@ class Planner {
   void place_flow() {
     std::int64_t largest = 0;
     for (SegmentBytes& segment : sizes_) largest = std::max(largest, segment.of(Region::flow));
-    const std::int64_t buffers[] = {take(Region::flow, largest), take(Region::flow, largest)};
+    place_in_turn(Region::flow, largest);
+  }
+
+  // Two as well: while the gradients of one instance travel, those of the next are packed.
+  void place_buckets() {
+    std::int64_t largest = 0;
+    for (const PlannedFunction& function : plan_.functions)
+      if (function.kind == FunctionKind::reduce) largest = std::max(largest, function.scratch_bytes);
+    place_in_turn(Region::bucket, largest);
+  }
+
+  void place_in_turn(Region region, std::int64_t bytes) {
+    const std::int64_t buffers[] = {take(region, bytes), take(region, bytes)};
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
-      plan_.layout.instances[static_cast<std::size_t>(Region::flow)].push_back({buffers[i % 2], 0});
+      plan_.layout.instances[static_cast<std::size_t>(region)].push_back({buffers[i % 2], 0});
   }
 
   // A saved value dies with its last reader in backward (or backward_weight).

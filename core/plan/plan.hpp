@@ -30,10 +30,11 @@ enum class Region : std::uint8_t {
   slot,      // what its forward keeps for its backward
   flow,      // gradient of what it hands on
   scratch,   // shared by all calls of the compute queue
+  bucket,    // gradients on their way, where they travel in another type than they are kept in
   batch,     // staged microbatches of a step
   scalars,   // staged runtime values
 };
-inline constexpr int regions = 11;
+inline constexpr int regions = 12;
 const char* name_of(Region region);
 
 enum class Whose : std::uint8_t {

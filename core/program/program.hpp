@@ -19,6 +19,7 @@ namespace prun {
 struct Precision {
   DType compute = DType::f32;  // parameters and activations
   DType state = DType::f32;    // master copies, moments, gradient accumulators
+  DType reduce = DType::f32;   // what travels when gradients are summed over ranks
 };
 
 struct Value {

@@ -17,7 +17,10 @@ DType dtype_named(const std::string& name) {
 }
 
 Precision precision_of(const Recipe& recipe) {
-  return {dtype_named(recipe.text("precision.compute")), dtype_named(recipe.text("precision.state"))};
+  const DType state = dtype_named(recipe.text("precision.state"));
+  const std::string& reduce = recipe.text("precision.reduce");
+  return {dtype_named(recipe.text("precision.compute")), state,
+          reduce == "state" ? state : dtype_named(reduce)};
 }
 
 constexpr std::array phases = {"model", "shard", "partition", "state", "memory", "order"};

@@ -10,8 +10,8 @@
 namespace prun::test {
 namespace {
 
-const std::vector<std::string> small = {"model.hidden=16", "model.heads=2", "model.ffn=32", "model.seq=8", "device.threads=1",
-                                        "device.pin=false"};
+const std::vector<std::string> small = {"model.hidden=16", "model.heads=2",    "model.ffn=32",
+                                        "model.seq=8",     "device.threads=1", "device.pin=false"};
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -106,6 +106,27 @@ TEST(DataParallel, RanksHoldTheSameBits) {
 TEST(DataParallel, TheSameRecipeTwiceGivesTheSameBits) {
   const Recipe recipe = recipe_of({"llama", 4, 2, 0, false}, {});
   EXPECT_EQ(run_ranks(recipe, 5), run_ranks(recipe, 5));
+}
+
+// What travels may be narrower than what is kept, or wider.
+TEST(DataParallel, GradientsTravelInTheTypeThatTheRecipeSays) {
+  const Layout layout{"gpt", 3, 2, 1, true};
+  const Verdict wide = verify_layout(recipe_of(layout, {"precision.reduce=fp64"}), plugins().places(), 3);
+  EXPECT_TRUE(wide.equal()) << to_text(wide);
+  const Verdict narrow = verify_layout(recipe_of(layout, {"precision.reduce=bf16"}), plugins().places(), 3);
+  EXPECT_LT(narrow.gradient.value, 1e-2) << to_text(narrow);
+  EXPECT_GT(narrow.gradient.value, 1e-5) << to_text(narrow);
+  const Assembly assembly(recipe_of(layout, {"precision.reduce=bf16"}), plugins());
+  for (const PlannedFunction& function : assembly.plan().functions) {
+    if (function.kind != FunctionKind::reduce) continue;
+    int exchanges = 0;
+    for (const PlannedStep& step : function.steps)
+      if (step.exchange) {
+        ++exchanges;
+        EXPECT_EQ(step.exchange->dtype, DType::bf16);
+      }
+    EXPECT_EQ(exchanges, 1);
+  }
 }
 
 TEST(DataParallel, AFailureOfOneRankEndsAll) {
