@@ -180,9 +180,6 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
 // called.
 void check_plan(const Program& program, const Plan& plan);
 
-// Everything a rank does, in words: what ranks compare before step one. The same for all that share a plan.
-std::string describe(const Program& program, const Plan& plan);
-
 // Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
 double model_flops(const Program& program);
 

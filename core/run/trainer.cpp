@@ -3,10 +3,12 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <numeric>
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
 #include "base/random.hpp"
+#include "plan/ranks.hpp"
 #include "run/stop_signal.hpp"
 #include "run/weights.hpp"
 
@@ -56,10 +58,24 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 
 namespace {
 
+// Ranks that read another recipe, or run another build, must not begin.
+void compare_plans(const Assembly& assembly, const Exchange& exchange) {
+  std::vector<int> all(static_cast<std::size_t>(assembly.mesh().world()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::string mine = fingerprint(assembly.program(), assembly.plan());
+  const std::vector<std::string> plans = exchange("plan", all, mine);
+  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+    if (plans[rank] != mine)
+      throw_error(
+          ErrorCode::bad_input, "rank ", assembly.rank(), " and rank ", rank,
+          " have different plans; start all ranks with the same recipe, the same --set and the same prun");
+}
+
 std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
                                        const Membership& membership) {
   if (assembly.mesh().world() == 1) return nullptr;
   PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
+  compare_plans(assembly, membership.exchange);
   return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
 }
 

@@ -1,0 +1,162 @@
+#include "plan/ranks.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/sha256.hpp"
+
+namespace prun {
+namespace {
+
+// One exchange as a member asks for it.
+struct Asked {
+  CommKind kind;
+  Reduction reduction;
+  DType dtype;
+  std::int64_t count;
+  friend bool operator==(const Asked&, const Asked&) = default;
+};
+
+std::string to_text(const Asked& asked) {
+  return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype));
+}
+
+// What a plan asks of its communicators: each one's exchanges in order, and the order among them.
+struct Demands {
+  std::map<std::string, std::vector<Asked>> of;  // by queue
+  std::vector<std::string> launches;             // queue of each exchange
+  std::map<std::string, std::int32_t> axis;      // by queue
+};
+
+Demands demands_of(const Plan& plan) {
+  Demands demands;
+  for (const QueueInfo& queue : plan.queues)
+    if (queue.axis >= 0) demands.axis[queue.name] = queue.axis;
+  for (const Call& call : plan.calls)
+    for (const PlannedStep& step : plan.steps(call)) {
+      if (!step.exchange) continue;
+      const std::string& queue = plan.queues[static_cast<std::size_t>(call.queue)].name;
+      const PlannedExchange& e = *step.exchange;
+      demands.of[queue].push_back({e.kind, e.reduction, e.dtype, e.count});
+      demands.launches.push_back(queue);
+    }
+  return demands;
+}
+
+class RankCheck {
+ public:
+  RankCheck(const Program& program, std::span<const RankPlan> ranks) : mesh_(program.mesh()), ranks_(ranks) {
+    for (const RankPlan& rank : ranks) demands_.try_emplace(rank.plan, Demands{});
+    for (auto& [plan, demands] : demands_) demands = demands_of(*plan);
+  }
+
+  void run() const {
+    for (std::size_t a = 0; a < ranks_.size(); ++a)
+      for (std::size_t b = a + 1; b < ranks_.size(); ++b)
+        if (ranks_[a].plan != ranks_[b].plan) compare(ranks_[a], ranks_[b]);
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] static void fail(const RankPlan& a, const RankPlan& b, const Parts&... parts) {
+    throw_error(ErrorCode::internal, "plan check: ranks ", a.rank, " and ", b.rank, ": ",
+                detail::concat(parts...));
+  }
+
+  bool share_group(const RankPlan& a, const RankPlan& b, std::int32_t axis) const {
+    const std::vector<int> group = mesh_.group(a.rank, static_cast<std::size_t>(axis));
+    return std::find(group.begin(), group.end(), static_cast<int>(b.rank)) != group.end();
+  }
+
+  void compare(const RankPlan& a, const RankPlan& b) const {
+    const Demands &mine = demands_.at(a.plan), &theirs = demands_.at(b.plan);
+    std::vector<std::string> shared;
+    for (const auto& [queue, axis] : mine.axis)
+      if (share_group(a, b, axis)) {
+        shared.push_back(queue);
+        compare_queue(a, b, queue);
+      }
+    for (const auto& [queue, axis] : theirs.axis)
+      if (share_group(a, b, axis) && !mine.axis.count(queue))
+        fail(a, b, "rank ", a.rank, " has no communicator '", queue, "'");
+    if (only(mine.launches, shared) != only(theirs.launches, shared))
+      fail(a, b, "they use the communicators they share in different orders");
+  }
+
+  void compare_queue(const RankPlan& a, const RankPlan& b, const std::string& queue) const {
+    const auto &mine = demands_.at(a.plan).of, &theirs = demands_.at(b.plan).of;
+    static const std::vector<Asked> nothing;
+    const auto of = [&](const auto& map) -> const std::vector<Asked>& {
+      const auto found = map.find(queue);
+      return found == map.end() ? nothing : found->second;
+    };
+    const std::vector<Asked>&x = of(mine), &y = of(theirs);
+    for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i)
+      if (i >= x.size() || i >= y.size() || !(x[i] == y[i]))
+        fail(a, b, "exchange ", i, " on '", queue, "' is ", i < x.size() ? to_text(x[i]) : "missing",
+             " for one and ", i < y.size() ? to_text(y[i]) : "missing", " for the other");
+  }
+
+  static std::vector<std::string> only(const std::vector<std::string>& launches,
+                                       const std::vector<std::string>& queues) {
+    std::vector<std::string> kept;
+    for (const std::string& queue : launches)
+      if (std::find(queues.begin(), queues.end(), queue) != queues.end()) kept.push_back(queue);
+    return kept;
+  }
+
+  const Mesh& mesh_;
+  std::span<const RankPlan> ranks_;
+  std::map<const Plan*, Demands> demands_;
+};
+
+class Fingerprint {
+ public:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    hash_.update(detail::concat(parts...));
+    hash_.update("\n");
+  }
+  void add_address(const Address& a) {
+    add(static_cast<int>(a.region), ' ', static_cast<int>(a.whose), ' ', a.instance, ' ', a.offset, ' ',
+        a.bytes);
+  }
+  std::string hex() { return hash_.hex(); }
+
+ private:
+  Sha256 hash_;
+};
+
+void add_function(Fingerprint& print, const Program& program, const PlannedFunction& function) {
+  print.add("function ", function.segment, ' ', name_of(function.kind));
+  for (const PlannedStep& step : function.steps) {
+    const Op& op = program.op(step.op);
+    print.add(op.kind());
+    for (std::uint64_t i = 0; i < op.def->attr_count; ++i) print.add(op.attrs[i].i);
+    for (const PlannedOperand& operand : step.operands) {
+      if (operand.value == none) continue;
+      for (const Dim& dim : program.local_dims(operand.value)) print.add(dim.name.view(), '=', dim.extent);
+      print.add_address(operand.address);
+    }
+    if (step.exchange) print.add(name_of(step.exchange->kind), ' ', step.exchange->count);
+  }
+  for (const Piece& piece : function.pieces) print.add(piece.first, ' ', piece.last, ' ', piece.queue);
+}
+
+}  // namespace
+
+void check_ranks(const Program& program, std::span<const RankPlan> ranks) { RankCheck(program, ranks).run(); }
+
+std::string fingerprint(const Program& program, const Plan& plan) {
+  Fingerprint print;
+  for (const PlannedFunction& function : plan.functions) add_function(print, program, function);
+  for (const QueueInfo& queue : plan.queues) print.add(queue.name, ' ', queue.axis, ' ', queue.calls);
+  for (const Call& call : plan.calls) {
+    print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot);
+    for (const Wait& wait : call.waits) print.add(wait.queue, ' ', wait.call, ' ', wait.steps_ago);
+  }
+  print.add(plan.layout.memory.total());
+  return print.hex();
+}
+
+}  // namespace prun

@@ -1,0 +1,24 @@
+// What ranks must agree on before they start.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+struct RankPlan {
+  std::int64_t rank = 0;
+  const Plan* plan = nullptr;  // shared by ranks that do the same
+};
+
+// Every member of a communicator asks for the same exchanges in the same order; communicators that share two
+// ranks or more are used in the same order relative to each other. Throws an Error that names ranks, queue
+// and the first difference. Ranks that share a plan are not compared with each other.
+void check_ranks(const Program& program, std::span<const RankPlan> ranks);
+
+// A fingerprint (SHA-256) of everything that a plan does: functions, layout, calls, waits.
+std::string fingerprint(const Program& program, const Plan& plan);
+
+}  // namespace prun

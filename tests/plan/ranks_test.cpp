@@ -1,0 +1,70 @@
+// What ranks must agree on.
+#include <gtest/gtest.h>
+
+#include "plan/ranks.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+struct Ranks : testing::Test {
+  Ranks()
+      : assembly(tiny_recipe({"batch.micro=1"}, data_parallel(2)), plugins()),
+        first(assembly.plan()),
+        second(assembly.plan()) {}
+
+  std::string verdict() {
+    const RankPlan ranks[] = {{0, &first}, {1, &second}};
+    try {
+      check_ranks(assembly.program(), ranks);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  // Calls of a queue in the order of the plan.
+  std::vector<std::size_t> calls_of(const Plan& plan, const std::string& queue) {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < plan.calls.size(); ++i)
+      if (plan.queues[static_cast<std::size_t>(plan.calls[i].queue)].name == queue) found.push_back(i);
+    return found;
+  }
+
+  Assembly assembly;
+  Plan first, second;
+};
+
+TEST_F(Ranks, EqualPlansAgree) { EXPECT_EQ(verdict(), ""); }
+
+TEST_F(Ranks, AMissingExchangeIsNamed) {
+  second.calls.erase(second.calls.begin() +
+                     static_cast<std::ptrdiff_t>(calls_of(second, "dp.reduce").back()));
+  EXPECT_NE(verdict().find("on 'dp.reduce' is all_reduce"), std::string::npos) << verdict();
+  EXPECT_NE(verdict().find("missing for the other"), std::string::npos) << verdict();
+}
+
+TEST_F(Ranks, AnExchangeOfAnotherSizeIsNamed) {
+  for (PlannedFunction& function : second.functions)
+    for (PlannedStep& step : function.steps)
+      if (step.exchange && function.kind == FunctionKind::reduce) ++step.exchange->count;
+  EXPECT_NE(verdict().find("ranks 0 and 1: exchange 0 on 'dp.reduce'"), std::string::npos) << verdict();
+}
+
+TEST_F(Ranks, CommunicatorsUsedInAnotherOrderAreNamed) {
+  const std::vector<std::size_t> scalars = calls_of(second, "dp"), gradients = calls_of(second, "dp.reduce");
+  const auto at = [&](std::size_t i) { return second.calls.begin() + static_cast<std::ptrdiff_t>(i); };
+  std::rotate(at(scalars.front()), at(scalars.front()) + 1, at(gradients.front()) + 1);
+  EXPECT_NE(verdict().find("in different orders"), std::string::npos) << verdict();
+}
+
+TEST_F(Ranks, AFingerprintChangesWithThePlan) {
+  const std::string before = fingerprint(assembly.program(), first);
+  EXPECT_EQ(before, fingerprint(assembly.program(), second));
+  EXPECT_EQ(before.size(), 64u);
+  std::swap(second.calls[5], second.calls[6]);
+  EXPECT_NE(before, fingerprint(assembly.program(), second));
+}
+
+}  // namespace
+}  // namespace prun::test
