@@ -31,8 +31,102 @@ struct AllReduceUpdate {
   static void rule(OpShape& s) { s.pass_partial({0}); }
 };
 
+// Exchanges along a dimension work on blocks: x[lead.., d, rest..] as [parts, lead.., d / parts, rest..], one
+// block for each coordinate of the axis. `dim` is the number of d in x, `parts` the extent of the axis.
+constexpr AttrDef block_attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_attr("parts", 1)};
+
+void to_blocks(OpShape& s, int from, int to) {
+  const OperandShape x = s.operand[from];
+  const std::int64_t dim = s.attrs[1].i, parts = s.attrs[2].i;
+  PRUN_CHECK(dim >= 0 && dim < x.rank && x.rank < max_dims && parts > 0 && x.dims[dim].extent % parts == 0,
+             "dimension ", dim, " in ", parts, " blocks");
+  Dim dims[max_dims] = {{"parts", parts}};
+  for (int i = 0; i < x.rank; ++i) dims[i + 1] = x.dims[i];
+  dims[dim + 1].extent /= parts;
+  s.output(to, x.dtype, dims, x.rank + 1);
+  s.whole(from, static_cast<int>(dim), static_cast<int>(dim) + 1);
+}
+
+void from_blocks(OpShape& s, int from, int to) {
+  const OperandShape x = s.operand[from];
+  const std::int64_t dim = s.attrs[1].i;
+  PRUN_CHECK(dim >= 0 && dim + 1 < x.rank, "dimension ", dim, " of blocks with rank ", x.rank);
+  Dim dims[max_dims];
+  for (int i = 1; i < x.rank; ++i) dims[i - 1] = x.dims[i];
+  dims[dim].extent *= x.dims[0].extent;
+  s.output(to, x.dtype, dims, x.rank - 1);
+  s.whole(to, static_cast<int>(dim), static_cast<int>(dim) + 1);
+}
+
+struct AllGather {
+  static constexpr const char* kind = "all_gather";
+  static constexpr const char* help = "the parts of a dimension come together, as blocks";
+  static constexpr OperandDef operands[] = {{"x"}, {"blocks", Access::write}};
+  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static constexpr Effect effect = Effect::transfer;
+  static void rule(OpShape& s) { to_blocks(s, 0, 1); }
+};
+
+struct ReduceScatter {
+  static constexpr const char* kind = "reduce_scatter";
+  static constexpr const char* help = "partial sums, as blocks, become the sum of this coordinate's block";
+  static constexpr OperandDef operands[] = {{"blocks"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static constexpr Effect effect = Effect::transfer;
+  static void rule(OpShape& s) {
+    from_blocks(s, 0, 1);
+    s.pass_partial({0});
+  }
+};
+
+struct Block {
+  static constexpr const char* kind = "block";
+  static constexpr const char* help = "x as one block after another";
+  static constexpr OperandDef operands[] = {{"x"}, {"blocks", Access::write}};
+  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static void rule(OpShape& s) {
+    to_blocks(s, 0, 1);
+    s.pass_partial({0});
+  }
+};
+
+struct Unblock {
+  static constexpr const char* kind = "unblock";
+  static constexpr const char* help = "blocks side by side again";
+  static constexpr OperandDef operands[] = {{"blocks"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static void rule(OpShape& s) {
+    from_blocks(s, 0, 1);
+    s.pass_partial({0});
+  }
+};
+
+// What is the same everywhere needs no exchange to be split: each keeps its part.
+struct Slice {
+  static constexpr const char* kind = "slice";
+  static constexpr const char* help = "this coordinate's part of dimension `dim`";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static void rule(OpShape& s) {
+    s.like(1, 0);
+    s.whole(0, static_cast<int>(s.attrs[1].i), static_cast<int>(s.attrs[1].i) + 1);
+    s.pass_partial({0});
+  }
+};
+
+// What is the same everywhere as a partial sum: it counts once.
+struct Gate {
+  static constexpr const char* kind = "gate";
+  static constexpr const char* help = "x where the runtime number `open` is not 0, else zeros";
+  static constexpr OperandDef operands[] = {{"x"}, {"open"}, {"y", Access::write}};
+  static void rule(OpShape& s) { s.like(2, 0); }
+};
+
 }  // namespace
 
-std::vector<OpDef> collective_ops() { return {op_def<AllReduce>(), op_def<AllReduceUpdate>()}; }
+std::vector<OpDef> collective_ops() {
+  return {op_def<AllReduce>(), op_def<AllReduceUpdate>(), op_def<AllGather>(), op_def<ReduceScatter>(),
+          op_def<Block>(),     op_def<Unblock>(),         op_def<Slice>(),     op_def<Gate>()};
+}
 
 }  // namespace prun

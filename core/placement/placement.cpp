@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 
+#include "program/passes.hpp"
+
 namespace prun {
 namespace {
 
@@ -77,14 +79,19 @@ class AxisPass {
                   ", which axis '", axis_name(), "' cannot split into ", parts, " equal parts");
   }
 
-  // Values that exist before a step: sharded on the first asked dimension that they have.
+  // Values that exist before a step: sharded on the first asked dimension that they have. A microbatch's
+  // inputs come in parts only if their dimension is the first that was asked for: what needs weights in parts
+  // may need them whole.
   void place_what_stays() {
     for (Id id = 0; id < program_.value_count(); ++id) {
       const Value& value = program_.value(id);
       if (value.role == Role::activation || value.role == Role::runtime) continue;
+      const bool input = value.role == Role::input || value.role == Role::staging;
       AxisPlacement placement;
-      for (const Name& dim : dims_)
+      for (const Name& dim : dims_) {
         if (placement.is_replicated() && has_dim(value, dim)) placement = AxisPlacement::sharded(dim);
+        if (input) break;
+      }
       if (counts_over_axis(value)) placement = AxisPlacement::partial();
       settle(id, placement);
     }
@@ -92,7 +99,7 @@ class AxisPass {
 
   bool counts_over_axis(const Value& value) const {
     return std::any_of(value.counted.begin(), value.counted.end(), [&](const Name& name) {
-      return name == Name("*") || std::find(dims_.begin(), dims_.end(), name) != dims_.end();
+      return name == Name("*") || (!dims_.empty() && dims_.front() == name);
     });
   }
 
@@ -103,7 +110,7 @@ class AxisPass {
     if (segment.incoming != none) settle(segment.incoming, handed_on_);
     visit(id, FunctionKind::forward);
     if (segment.outgoing == none) return;
-    const AxisPlacement wanted = segment.repeat > 1 ? handed_on_ : without_partial(now(segment.outgoing));
+    const AxisPlacement wanted = segment.repeat > 1 ? handed_on_ : at_rest(segment.outgoing);
     program_.segment(id).outgoing = converted(segment.outgoing, wanted, id, FunctionKind::forward, none);
     handed_on_ = wanted;
   }
@@ -119,8 +126,12 @@ class AxisPass {
     visit(id, FunctionKind::backward_weight);
   }
 
-  static AxisPlacement without_partial(const AxisPlacement& placement) {
-    return placement.is_partial() ? AxisPlacement::replicated() : placement;
+  // How a value is handed on: a partial sum is summed first, in parts where it can be.
+  AxisPlacement at_rest(Id id) const {
+    if (!now(id).is_partial()) return now(id);
+    for (const Name& dim : dims_)
+      if (has_dim(program_.value(id), dim)) return AxisPlacement::sharded(dim);
+    return AxisPlacement::replicated();
   }
 
   void visit(Id segment, FunctionKind kind) {
@@ -133,35 +144,41 @@ class AxisPass {
 
   void place(Id id) {
     const Op op = program_.op(id);
-    if (op.kind() == "all_reduce_update") return;  // of an axis before this one: here it changes nothing
+    if (is_exchange(op)) return;  // of an axis before this one, or asked for explicitly
     OpShape shape = program_.shape(op);
     raise(op.def->rule(&shape));
-    const std::optional<Name> split = choose_split(op, shape);
-    const bool passes = !split && passes_partial(op, shape);
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.operands[i] != none && op.access(i) == Access::read)
-        need(op, id, i, passes && linear(shape, i) ? AxisPlacement::partial() : under(split, op.operands[i]));
-    const AxisPlacement sum = passes || (split && lists(shape.sums, *split)) ? AxisPlacement::partial()
-                                                                             : AxisPlacement::replicated();
+    const bool passes = passes_partial(op, shape);
+    const std::optional<Name> split = passes ? std::nullopt : choose_split(op, shape);
+    const bool sums = split && lists(shape.sums, *split);
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none || op.access(i) != Access::read) continue;
+      // What is linear and added to a partial sum must count once.
+      const bool summand = linear(shape, i) && (passes || sums);
+      need(op, id, i, under(split, op.operands[i], summand));
+    }
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.operands[i] != none && op.access(i) != Access::read)
-        produce(op, i, under(split, op.operands[i], sum));
+        produce(op, id, i, under(split, op.operands[i], passes || sums));
+    visited_.push_back(id);
   }
 
-  // How an operand lies when the op is split along that dimension; `otherwise` without the dimension.
-  AxisPlacement under(const std::optional<Name>& split, Id id,
-                      AxisPlacement otherwise = AxisPlacement::replicated()) const {
-    return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : otherwise;
+  // How an operand lies when the op is split along that dimension.
+  AxisPlacement under(const std::optional<Name>& split, Id id, bool summand) const {
+    if (split && has_dim(program_.value(id), *split)) return AxisPlacement::sharded(*split);
+    return summand ? AxisPlacement::partial() : AxisPlacement::replicated();
   }
 
+  // A partial sum that must be summed anyway is cheaper to get in parts than whole.
   std::optional<Name> choose_split(const Op& op, const OpShape& shape) const {
     for (const Name& dim : dims_) {
       if (lists(shape.wholes, dim)) continue;
       for (std::size_t i = 0; i < op.operands.size(); ++i) {
         const Id id = op.operands[i];
-        if (id == none || (op.access(i) == Access::write && program_.value(id).role == Role::activation))
-          continue;
+        if (id == none) continue;
+        const Value& value = program_.value(id);
+        if (value.role == Role::activation && op.access(i) == Access::write) continue;
         if (now(id) == AxisPlacement::sharded(dim)) return dim;
+        if (value.role == Role::activation && now(id).is_partial() && has_dim(value, dim)) return dim;
       }
     }
     return std::nullopt;
@@ -169,15 +186,16 @@ class AxisPass {
 
   static bool linear(const OpShape& shape, std::size_t i) { return (shape.linear >> i & 1u) != 0; }
 
-  // An op that is linear in some operands passes partial sums on if all of these are partial.
-  // What the host reads must be whole.
+  // An op that is linear in some operands passes partial sums on if all of these are partial and no other
+  // operand is split. What the host reads must be whole.
   bool passes_partial(const Op& op, const OpShape& shape) const {
     bool any = false;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      if (op.operands[i] != none && op.access(i) == Access::write &&
-          program_.value(op.operands[i]).role == Role::staging)
-        return false;
-      if (op.operands[i] == none || op.access(i) != Access::read || !linear(shape, i)) continue;
+      if (op.operands[i] == none) continue;
+      if (op.access(i) == Access::write && program_.value(op.operands[i]).role == Role::staging) return false;
+      if (op.access(i) != Access::read) continue;
+      if (!linear(shape, i) && now(op.operands[i]).is_sharded()) return false;
+      if (!linear(shape, i)) continue;
       if (!now(op.operands[i]).is_partial()) return false;
       any = true;
     }
@@ -189,29 +207,42 @@ class AxisPass {
     const Id operand = op.operands[i];
     const AxisPlacement have = now(operand);
     if (have == wanted) return;
-    const Value& value = program_.value(operand);
-    if (value.role == Role::activation) {
-      program_.replace_operand(id, i, converted(operand, wanted, op.segment, op.function, id));
-    } else if (have.is_partial() && wanted.is_replicated() &&
-               (value.role == Role::gradient || value.role == Role::runtime)) {
+    const Role role = program_.value(operand).role;
+    if (role == Role::gradient || role == Role::runtime || role == Role::state) {
+      if (!have.is_partial() || !wanted.is_replicated() || role == Role::state)
+        refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
+               to_text(have), " but is needed ", to_text(wanted));
       sum_in_place(operand, op, id);
-    } else {
-      refuse(op, "operand '", op.def->operands[i].name, "' ('", value.name, "') is ", to_text(have),
-             " but is needed ", to_text(wanted), "; this version does not exchange that");
+      return;
     }
+    const Id changed = converted(operand, wanted, op.segment, op.function, id);
+    program_.replace_operand(id, i, changed);
   }
+
+  // ------------------------------------------------------------- exchanges
+
+  static bool is_exchange(const Op& op) {
+    return op.kind() == "all_reduce_update" || op.kind() == "all_reduce_max";
+  }
+
+  AttrValue axis_attr() const { return {"axis", static_cast<double>(axis_)}; }
 
   void sum_in_place(Id id, const Op& op, Id before) {
     if (program_.value(id).role == Role::gradient)
       sum_gradient(id);
     else
-      add_exchange(op.segment, op.function, "all_reduce_update", id, before);
+      add_sum(op.segment, op.function, id, before);
     now_[id] = AxisPlacement::replicated();
+    if (const auto twin = twins_.find(id); twin != twins_.end()) {
+      // What every rank had counted alike comes on top.
+      program_.add_op(op.segment, op.function, Part::input, "accumulate", {twin->second, id}, {}, before);
+      twins_.erase(twin);
+    }
   }
 
-  Id add_exchange(Id segment, FunctionKind function, const char* kind, Id id, Id before) {
-    const AttrValue axis{"axis", static_cast<double>(axis_)};
-    return program_.add_op(segment, function, Part::input, kind, {id}, std::span(&axis, 1), before);
+  void add_sum(Id segment, FunctionKind function, Id id, Id before) {
+    const AttrValue axis = axis_attr();
+    program_.add_op(segment, function, Part::input, "all_reduce_update", {id}, std::span(&axis, 1), before);
   }
 
   // In a function of its own, which may run under backward. Where it travels in another type than it is kept
@@ -220,7 +251,7 @@ class AxisPass {
     const Id segment = program_.value(id).segment;
     const DType kept = program_.value(id).dtype, travels = program_.precision().reduce;
     if (kept == travels) {
-      add_exchange(segment, FunctionKind::reduce, "all_reduce_update", id, none);
+      add_sum(segment, FunctionKind::reduce, id, none);
       return;
     }
     const auto cast = [](DType to, DType from) {
@@ -235,7 +266,7 @@ class AxisPass {
     const Id back = first_in_reduce(segment, [&](const Op& op) {
       return op.kind() == "cast" && program_.value(op.operands[1]).role == Role::gradient;
     });
-    add_exchange(segment, FunctionKind::reduce, "all_reduce_update", narrow, back);
+    add_sum(segment, FunctionKind::reduce, narrow, back);
     program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id}, cast(kept, travels));
   }
 
@@ -248,49 +279,122 @@ class AxisPass {
 
   // The same value lying as wanted; exchanged once a function.
   Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before) {
-    const AxisPlacement have = now(id);
-    if (have == wanted) return id;
+    if (now(id) == wanted) return id;
     for (const auto& [from, to] : exchanged_)
       if (from == id && now(to) == wanted) return to;
-    if (!have.is_partial() || !wanted.is_replicated())
-      throw_error(ErrorCode::unsupported, "axis '", axis_name(), "': segment '",
-                  program_.segment(segment).name, "': '", program_.value(id).name, "' is ", to_text(have),
-                  " but is needed ", to_text(wanted), "; this version does not exchange that");
-    const AttrValue axis{"axis", static_cast<double>(axis_)};
-    const Id sum = program_.add_op_creating(segment, function, Part::input, "all_reduce", std::span(&id, 1),
-                                            std::span(&axis, 1), before)[0];
-    program_.value(sum).placement = program_.value(id).placement;
-    settle(sum, AxisPlacement::replicated());
-    exchanged_.push_back({id, sum});
-    return sum;
+    place_ = {segment, function, before};
+    const Id result = exchange(id, wanted);
+    exchanged_.push_back({id, result});
+    return result;
   }
 
+  Id exchange(Id id, const AxisPlacement& wanted) {
+    const AxisPlacement have = now(id);
+    if (have.is_partial() && wanted.is_replicated()) return add(id, "all_reduce", wanted);
+    if (have.is_partial())
+      return along(along(id, "block", wanted.dim, have), "reduce_scatter", wanted.dim, wanted);
+    if (have.is_sharded() && wanted.is_replicated())
+      return along(along(id, "all_gather", have.dim, wanted), "unblock", have.dim, wanted);
+    if (have.is_sharded()) return exchange(exchange(id, AxisPlacement::replicated()), wanted);
+    if (wanted.is_sharded()) return along(id, "slice", wanted.dim, wanted);
+    return add(id, "gate", wanted);
+  }
+
+  // An op whose result lies on this axis as said, and on the others as its operand does.
+  Id insert(Id id, const char* kind, std::span<const Id> operands, std::span<const AttrValue> attrs,
+            const AxisPlacement& result) {
+    const Id made = program_.add_op_creating(place_.segment, place_.function, Part::input, kind, operands,
+                                             attrs, place_.before)[0];
+    program_.value(made).placement = program_.value(id).placement;
+    settle(made, result);
+    return made;
+  }
+
+  Id add(Id id, const char* kind, const AxisPlacement& result) {
+    const AttrValue axis = axis_attr();
+    if (kind == std::string_view("gate")) {
+      const Id operands[] = {id, first_of_axis()};
+      return insert(id, kind, operands, {}, result);
+    }
+    return insert(id, kind, std::span(&id, 1), std::span(&axis, 1), result);
+  }
+
+  // The same for exchanges along a dimension; blocks have one dimension more, in front.
+  Id along(Id id, const char* kind, const Name& dim, const AxisPlacement& result) {
+    const std::vector<Dim>& dims = program_.value(id).dims;
+    const auto found = std::find_if(dims.begin(), dims.end(), [&](const Dim& d) { return d.name == dim; });
+    PRUN_CHECK(found != dims.end(), kind, " along '", dim.view(), "'");
+    const bool blocks = dims.front().name == Name("parts");
+    const AttrValue attrs[] = {axis_attr(),
+                               {"dim", static_cast<double>(found - dims.begin() - blocks)},
+                               {"parts", static_cast<double>(extent())}};
+    return insert(id, kind, std::span(&id, 1), attrs, result);
+  }
+
+  // A runtime number that is 1 on the first coordinate of the axis and 0 on the others; the host stages it.
+  Id first_of_axis() {
+    const std::string name = "first." + axis_name();
+    if (const Id known = program_.find_runtime(name); known != none) return known;
+    return add_staged_scalar(program_, name.c_str(), {});
+  }
+
+  // ------------------------------------------------------------- results
+
   // Operand i is written or accumulated into, as `placement`.
-  void produce(const Op& op, std::size_t i, const AxisPlacement& placement) {
+  void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
-    const Value& value = program_.value(id);
+    const Role role = program_.value(id).role;
     if (op.kind() == "zero") {
       cleared_.insert(id);
-    } else if (value.role == Role::activation) {
+    } else if (role == Role::activation) {
       settle(id, placement);
     } else if (placement.is_sharded() || now(id).is_sharded()) {
       if (now(id) != placement)
-        refuse(op, "'", value.name, "' is ", to_text(now(id)), " but would be written ", to_text(placement));
-    } else if (op.access(i) == Access::write || value.role == Role::runtime || value.role == Role::gradient) {
-      accumulate(op, i, placement);
+        refuse(op, "'", program_.value(id).name, "' is ", to_text(now(id)), " but would be written ",
+               to_text(placement));
+    } else if (op.access(i) == Access::write || role == Role::runtime || role == Role::gradient) {
+      accumulate(op, op_id, i, placement);
     } else if (placement.is_partial()) {
-      refuse(op, "'", value.name, "' would become a partial sum");
+      refuse(op, "'", program_.value(id).name, "' would become a partial sum");
     }
   }
 
-  // Replicated and partial contributions to one sum cannot be told apart afterwards.
-  void accumulate(const Op& op, std::size_t i, const AxisPlacement& placement) {
+  // What every rank adds alike and what each adds of its own must not meet in one sum: the former goes to a
+  // twin, which is added when the sum is complete.
+  void accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const bool first = op.access(i) == Access::write || cleared_.erase(id) != 0;
-    if (!first && now(id) != placement)
+    if (first || now(id) == placement) {
+      settle(id, placement);
+      return;
+    }
+    if (program_.value(id).role != Role::runtime)
       refuse(op, "adds ", to_text(placement), " to '", program_.value(id).name, "', which is ",
              to_text(now(id)));
-    settle(id, placement);
+    if (placement.is_partial()) {
+      // So far it holds what is alike everywhere: that becomes the twin's.
+      redirect(id, twin_of(id));
+      settle(id, placement);
+    } else {
+      program_.replace_operand(op_id, i, twin_of(id));
+    }
+  }
+
+  Id twin_of(Id id) {
+    if (const auto known = twins_.find(id); known != twins_.end()) return known->second;
+    const Id step = program_.step_segment();
+    const Id twin = program_.runtime(program_.value(id).name + "@" + axis_name());
+    program_.add_op(step, FunctionKind::begin, Part::input, "zero", {twin}, {});
+    settle(twin, AxisPlacement::replicated());
+    return twins_[id] = twin;
+  }
+
+  // Everything that has been added to `id` so far goes to `twin` instead.
+  void redirect(Id id, Id twin) {
+    for (Id op_id : visited_)
+      for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i)
+        if (program_.op(op_id).operands[i] == id && program_.op(op_id).access(i) == Access::update)
+          program_.replace_operand(op_id, i, twin);
   }
 
   Program& program_;
@@ -299,6 +403,13 @@ class AxisPass {
   std::map<Id, AxisPlacement> now_;
   std::set<Id> cleared_;
   AxisPlacement handed_on_;
+  struct {
+    Id segment = none;
+    FunctionKind function = FunctionKind::forward;
+    Id before = none;
+  } place_;                                   // where exchanges are inserted
+  std::map<Id, Id> twins_;                    // runtime sums: the part that is alike on every rank
+  std::vector<Id> visited_;                   // ops
   std::vector<std::pair<Id, Id>> exchanged_;  // in this function: value, the same lying otherwise
 };
 

@@ -85,10 +85,21 @@ class FunctionPlanner {
     function_.steps.push_back(std::move(step));
   }
 
+  static std::optional<CommKind> exchange_of(std::string_view op) {
+    if (op == "all_reduce" || op == "all_reduce_update" || op == "all_reduce_max")
+      return CommKind::all_reduce;
+    if (op == "all_gather") return CommKind::all_gather;
+    if (op == "reduce_scatter") return CommKind::reduce_scatter;
+    return std::nullopt;
+  }
+
   static bool lower_exchange(const Op& op, const OpShape& shape, PlannedStep& step) {
-    if (op.kind() != "all_reduce" && op.kind() != "all_reduce_update") return false;
-    step.exchange = PlannedExchange{
-        CommKind::all_reduce, Reduction::sum, shape.operand[0].dtype, shape.operand[0].elements(), {}, {}};
+    const std::optional<CommKind> kind = exchange_of(op.kind());
+    if (!kind) return false;
+    // A reduce-scatter counts what is left of it, the others what goes in.
+    const OperandShape& counted = shape.operand[*kind == CommKind::reduce_scatter ? 1 : 0];
+    const Reduction reduction = op.kind() == "all_reduce_max" ? Reduction::max : Reduction::sum;
+    step.exchange = PlannedExchange{*kind, reduction, counted.dtype, counted.elements(), {}, {}};
     return true;
   }
 

@@ -25,6 +25,9 @@ struct StepOptions {
   double clip = 0;  // global norm limit; 0: none
 };
 void add_step(Program& program, const StepOptions& options);
+// A runtime number that the host stages before each step; what each rank `counted` for itself is a partial
+// sum.
+Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted);
 
 // Throws an Error that names segment, op and value at the first broken rule.
 void verify(const Program& program);

@@ -30,16 +30,19 @@ void add_copy(Program& program, FunctionKind function, Id from, Id to) {
 
 }  // namespace
 
+Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted) {
+  const Id scalar = program.runtime(name);
+  const Id staged = add_staging(program, scalar, ".staged");
+  program.value(staged).counted = std::move(counted);
+  add_copy(program, FunctionKind::begin, staged, scalar);
+  return scalar;
+}
+
 void add_step(Program& program, const StepOptions& options) {
   const Id step = program.step_segment();
   for (Id input : program.inputs())
     add_copy(program, FunctionKind::load, add_staging(program, input, ".staged"), input);
-  for (const char* name : scalars_in) {
-    const Id scalar = program.runtime(name);
-    const Id staged = add_staging(program, scalar, ".staged");
-    program.value(staged).counted = counted_over(name);
-    add_copy(program, FunctionKind::begin, staged, scalar);
-  }
+  for (const char* name : scalars_in) add_staged_scalar(program, name, counted_over(name));
   program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
                  {program.runtime("counted"), program.runtime("inv_targets")}, {});
   for (const char* name : {"loss_sum", "grad_squares"})

@@ -108,6 +108,11 @@ void Trainer::find_staged() {
              find("counted.staged"),     find("stop.staged"),    find("loss_sum.reported"),
              find("grad_norm.reported"), find("keep.reported"),  find("counted.reported"),
              find("stop.reported")};
+  for (std::size_t axis = 0; axis < assembly_.mesh().size(); ++axis)
+    if (const std::string name = "first." + assembly_.mesh().axes()[axis].name;
+        assembly_.program().find_runtime(name) != none)
+      first_.push_back(
+          {find((name + ".staged").c_str()), assembly_.mesh().coordinate(assembly_.rank(), axis) == 0});
 }
 
 void Trainer::open_data(PluginHost& plugins) {
@@ -167,6 +172,7 @@ StepResult Trainer::step(bool stop) {
   write_scalar(staged_.lr, result.lr);
   write_scalar(staged_.step, static_cast<double>(progress_.updates + 1));
   write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
+  for (const auto& [id, first] : first_) write_scalar(id, first);
   executor_.start_step();
   progress_.samples += assembly_.batch().global;
   ++local_steps_;

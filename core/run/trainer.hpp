@@ -65,6 +65,7 @@ class Trainer {
   std::unique_ptr<Communicators> communicators_;
   Executor executor_;
   Staged staged_{};
+  std::vector<std::pair<Id, bool>> first_;  // whether this rank is the first of an axis
   LearningRate rate_;
   std::filesystem::path folder_;
   std::shared_ptr<DataInterface> data_;

@@ -1,0 +1,121 @@
+// The flight record: what a rank did last. It lies in memory that the launcher made and the rank inherited,
+// so it can be read after the rank was killed, and is gone when the last of both is gone. Writing takes a few
+// atomic stores: no lock, no allocation, from any thread. Reading trusts nothing: a rank may be in the middle
+// of a write, or have been overwritten by a stray pointer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/durable_file.hpp"
+
+namespace prun {
+
+enum class FlightKind : std::uint32_t {
+  step_begin = 1,
+  step_end,
+  call_begin,
+  call_end,
+  collective_begin,
+  collective_end,
+  note,
+};
+
+inline constexpr std::size_t flight_events = 256;
+inline constexpr std::size_t flight_communicators = 16;
+inline constexpr std::size_t flight_text = 40;     // bytes of a text that are kept
+inline constexpr int flight_ranks = 1024;          // a communicator's members are below it
+inline constexpr std::uint32_t no_group = 0xffff;  // of an event that belongs to no watched communicator
+
+struct FlightEvent {
+  std::uint64_t number = 0;  // counts all events of the rank
+  std::int64_t time_ns = 0;  // of the host's monotonic clock
+  std::int64_t step = -1;
+  FlightKind kind = FlightKind::note;
+  std::uint32_t group = no_group;
+  std::uint64_t sequence = 0;  // of a collective, within its communicator
+  std::string text;
+};
+
+struct FlightCommunicator {
+  std::string name;
+  std::uint64_t id = 0;  // of the whole name and the members: the same on each member
+  std::vector<int> members;
+  std::uint64_t entered = 0, left = 0;  // the last collective entered and left; the first is 1
+  std::int64_t entered_ns = 0;
+  std::string operation;  // of the last one entered
+
+  bool inside() const { return entered > left; }
+};
+
+struct FlightSnapshot {
+  std::int64_t step = -1;
+  bool in_step = false;
+  std::vector<FlightCommunicator> communicators;
+  std::vector<FlightEvent> events;  // oldest first
+};
+
+std::int64_t flight_now_ns();
+
+struct FlightLayout;
+
+// The rank's side.
+class FlightRecorder {
+ public:
+  FlightRecorder();                 // in private memory: nobody reads it from outside
+  explicit FlightRecorder(int fd);  // in memory made by make_flight_record()
+  ~FlightRecorder();
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+
+  void begin_step(std::int64_t step);
+  void end_step();
+  void begin_call(std::string_view name);
+  void end_call(std::string_view name);
+  void note(std::string_view text);
+
+  // Before the first collective of a communicator. Members are ranks. Only the first 16 are watched; for more
+  // this leaves a note and returns a number that enter() and leave() accept.
+  int add_communicator(std::string_view name, std::span<const int> members);
+  // Around each collective, by one thread at a time for each communicator. All members count the same.
+  void enter(int communicator, std::string_view operation);
+  void leave(int communicator);
+
+  FlightSnapshot snapshot() const;
+
+ private:
+  void record(FlightKind kind, std::uint32_t group, std::uint64_t sequence, std::string_view text);
+
+  FlightLayout* layout_;
+};
+
+// A record for a rank: memory of fixed size without a name. Its size is sealed, so that the rank cannot pull
+// it away from under a reader.
+FileDescriptor make_flight_record();
+
+// The launcher's side.
+class FlightView {
+ public:
+  explicit FlightView(int fd);
+  ~FlightView();
+  FlightView(FlightView&& other) noexcept;
+  FlightView& operator=(FlightView&&) = delete;
+
+  FlightSnapshot snapshot() const;
+
+ private:
+  const void* memory_;
+};
+
+// What the bytes of a record say, whatever they are.
+FlightSnapshot decode_flight(std::span<const std::byte> bytes);
+
+// "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in forward", "before the first step"; as the
+// end of a sentence. With `now_ns` it also says for how long.
+std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::int64_t> now_ns = {});
+
+}  // namespace prun

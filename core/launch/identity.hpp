@@ -1,0 +1,39 @@
+// Which rank of which run this process is. Ranks may be started by prun itself, torchrun, Slurm's srun or
+// Open MPI's mpirun; each tells it in variables of its own.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace prun {
+
+// The value of a variable; nothing when it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment process_environment();
+
+struct Identity {
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;  // among the ranks of this host
+  int local_world = 1;
+  std::string how;  // "prun", "torchrun", "srun" or "mpirun"
+
+  // Where rank 0 listens. Not used by ranks that prun started: they have a socket each.
+  std::string master_host;
+  int master_port = 0;
+
+  bool one_host() const { return local_world == world; }
+};
+
+// Nothing when this process is no rank. Throws bad_input, naming the variables, for numbers that cannot be
+// and when two launchers disagree about rank or world; PRUN_LAUNCHER=torchrun (or prun, srun, mpirun) says
+// which holds. A Slurm allocation or a step of one task is no launch: prun may be called in it like in any
+// shell.
+//
+// Host and port of rank 0: PRUN_MASTER and PRUN_MASTER_PORT; else MASTER_ADDR and MASTER_PORT; else 127.0.0.1
+// when all ranks are on one host, or the first host of a Slurm step, and a port made from the job's name.
+// torchrun's own store holds MASTER_PORT, so under torchrun MASTER_PORT + 17 is taken.
+std::optional<Identity> identity_from_environment(const Environment& environment = process_environment());
+
+}  // namespace prun

@@ -1,0 +1,34 @@
+// Starts the ranks of a run on this host, watches over them, and ends them all when one fails. Nothing
+// outlives it: ranks die with the launcher, and sockets and flight records have no names.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace prun {
+
+struct LaunchOptions {
+  int ranks = 1;
+  std::string program = "/proc/self/exe";
+  std::vector<std::string> arguments;                              // with the name as the first
+  std::vector<std::pair<std::string, std::string>> environment;    // added for every rank
+  std::chrono::milliseconds hang_limit{0};                         // in one collective; 0: not watched
+  std::chrono::milliseconds grace{200};                            // for the others once a rank has failed
+  std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // for the others once a rank has stopped
+  std::function<void(std::string_view line)> say;                  // default: stderr
+};
+
+// Returns when all ranks are gone:
+//   0                  all ended with 0
+//   128 + signal       stopped: SIGINT and SIGTERM are passed on once, a second SIGINT kills
+//   10 (rank_died)     the first to fail was killed by a signal
+//   11 (hang)          a rank did not reach a collective, or the rendezvous, within its limit
+//   any other          what the first to fail ended with
+// Throws when the ranks cannot be started. The launcher passes on no identity of another launcher.
+int launch(const LaunchOptions& options);
+
+}  // namespace prun

@@ -1,0 +1,34 @@
+// The few things done to sockets here: addresses, time limits, whole messages.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/durable_file.hpp"
+
+namespace prun {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+void set_nonblocking(int fd);
+// No delay, and a peer that vanishes is noticed within six to eight seconds.
+void tune_tcp(int fd);
+
+// Two ends that know each other, neither below descriptor 3 nor kept by a program that is started.
+std::pair<FileDescriptor, FileDescriptor> connected_pair();
+
+// Listens at this address only. Throws comm_failed naming it.
+FileDescriptor listen_at(const std::string& host, int port);
+// One attempt; nothing when nobody answers before the deadline. Throws bad_input for a host without an
+// address.
+std::optional<FileDescriptor> connect_to(const std::string& host, int port, Deadline deadline);
+
+// So many bytes from a non-blocking socket; nothing when it ends or the deadline passes.
+std::optional<std::string> receive(int fd, std::size_t bytes, Deadline deadline);
+// False when the other end is gone or the deadline passes.
+bool send_all(int fd, std::string_view bytes, Deadline deadline);
+
+}  // namespace prun

@@ -1,0 +1,85 @@
+// What surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand gated. Bytes
+// of any type.
+#include <cstring>
+#include <vector>
+
+#include "cpu/isa.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> collective_kernels();
+
+namespace {
+
+using Index = std::int64_t;
+
+Index bytes_from(const Tensor& x, Index dim) {
+  Index n = size_of(x.dtype);
+  for (Index i = dim; i < x.rank; ++i) n *= x.dim[i];
+  return n;
+}
+
+Index before(const Tensor& x, Index dim) {
+  Index n = 1;
+  for (Index i = 0; i < dim; ++i) n *= x.dim[i];
+  return n;
+}
+
+// to[b][a] = from[a][b], each a run of so many bytes.
+void swap_outer(const KernelContext& context, const void* from, void* to, Index a, Index b, Index bytes) {
+  parallel_ranges(*context.workers, a * b, 1, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(static_cast<char*>(to) + (i % b * a + i / b) * bytes,
+                  static_cast<const char*>(from) + i * bytes, static_cast<std::size_t>(bytes));
+  });
+}
+
+// Operand 0 is x[lead.., d, rest..], operand 1 its blocks.
+void block(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &blocks = args.operands[1];
+  const Index dim = args.attrs[1].i, parts = args.attrs[2].i;
+  swap_outer(context, x.data, blocks.data, before(x, dim), parts, bytes_from(x, dim) / parts);
+}
+
+void unblock(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &blocks = args.operands[0], &y = args.operands[1];
+  const Index dim = args.attrs[1].i, parts = args.attrs[2].i;
+  swap_outer(context, blocks.data, y.data, parts, before(y, dim), bytes_from(y, dim) / parts);
+}
+
+void slice(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &y = args.operands[1];
+  const Index dim = args.attrs[1].i, all = bytes_from(x, dim), part = bytes_from(y, dim);
+  const Index first = (y.start[dim] - x.start[dim]) * bytes_from(x, dim + 1);
+  parallel_ranges(*context.workers, before(x, dim), 1, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(y.as<char>() + i * part, x.as<const char>() + i * all + first,
+                  static_cast<std::size_t>(part));
+  });
+}
+
+void gate(const KernelArgs& args, const KernelContext&) {
+  const Tensor &x = args.operands[0], &y = args.operands[2];
+  const auto bytes = static_cast<std::size_t>(x.elements() * size_of(x.dtype));
+  if (*args.operands[1].as<const double>() != 0)
+    std::memcpy(y.data, x.data, bytes);
+  else
+    std::memset(y.data, 0, bytes);
+}
+
+template <Kernel K>
+Kernel select(const OpShape&) {
+  return K;
+}
+
+}  // namespace
+
+std::vector<KernelDef> collective_kernels() {
+  return {{"block", select<block>},
+          {"unblock", select<unblock>},
+          {"slice", select<slice>},
+          {"gate", select<gate>}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

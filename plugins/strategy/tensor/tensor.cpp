@@ -1,0 +1,32 @@
+// Tensor parallelism: attention heads, the MLP's width and the vocabulary are spread over an axis. With
+// `sequence`, what lies between (norms, residuals, dropout) is split along the sequence, so that a sum of
+// partial results becomes a reduce-scatter and its use a gather. Where these stand follows from the ops'
+// rules.
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+class TensorParallel final : public Strategy {
+ public:
+  explicit TensorParallel(const Options& options)
+      : axis_(options.text("axis")), sequence_(options.flag("sequence")) {}
+
+  // The order is a preference: a value is gathered along the sequence where a weight's dimension needs it.
+  void apply(ProgramRef program) override {
+    for (const char* dim : {"heads", "ffn", "vocab"}) program.split(dim, axis_);
+    if (sequence_) program.split("seq", axis_);
+  }
+
+ private:
+  std::string axis_;
+  bool sequence_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(strategy, prun::TensorParallel, "tensor", "0.1.0",
+            "Splits heads, MLP and vocabulary over an axis of the mesh", "phase=shard",
+            "axis     | string | tp | | Axis of the mesh to split over\n"
+            "sequence | bool | false | | Split the sequence between the blocks over the same axis\n");
