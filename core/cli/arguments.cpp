@@ -65,6 +65,7 @@ const std::string& Arguments::only_word(const std::string& usage) const {
 
 Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
+  arguments.all.assign(argv, argv + argc);
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word.size() > 1 && word[0] == '-')

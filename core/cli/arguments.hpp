@@ -11,6 +11,7 @@
 namespace prun {
 
 struct Arguments {
+  std::vector<std::string> all;    // as given, the program's name first
   std::string verb;                // "run" where only a recipe is given
   std::vector<std::string> words;  // after the verb
   std::vector<std::string> sets;   // --set a.b=c

@@ -3,8 +3,10 @@
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "launch/launcher.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
+#include "run/rank.hpp"
 #include "run/report.hpp"
 #include "run/trainer.hpp"
 #include "run/verify.hpp"
@@ -49,9 +51,43 @@ std::string resume_command(const Arguments& arguments, const std::string& file) 
 
 }  // namespace
 
+namespace {
+
+// One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
+int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
+  const Assembly checked(*opened.recipe, *opened.plugins);
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.arguments = arguments.all;
+  options.hang_limit = std::chrono::seconds(opened.recipe->integer("run.hang_limit"));
+  return launch(options);
+}
+
+int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
+  try {
+    Opened opened = open_recipe(arguments, file);
+    check_world(session.identity(), *opened.recipe);
+    const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);
+    return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
+  } catch (const Error& error) {
+    session.rendezvous().report_failure(error.code(), error.what());
+    if (session.identity().how != "prun")  // our own launcher says it for all
+      std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, error.what());
+    return exit_code(error.code());
+  }
+}
+
+}  // namespace
+
 int run_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun RECIPE [--set KEY=VALUE]...");
+  if (const std::unique_ptr<Session> session = Session::join()) return run_as_rank(arguments, file, *session);
   Opened opened = open_recipe(arguments, file);
+  const std::int64_t world = mesh_of(*opened.recipe).world();
+  if (world > flight_ranks)
+    throw_error(ErrorCode::unsupported, "the mesh has ", world, " ranks, prun starts at most ", flight_ranks,
+                " on one host; start them with srun, mpirun or torchrun");
+  if (world > 1) return launch_ranks(arguments, opened, static_cast<int>(world));
   const Assembly assembly(*opened.recipe, *opened.plugins);
   return train(assembly, *opened.plugins, resume_command(arguments, file));
 }

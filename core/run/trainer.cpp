@@ -79,26 +79,27 @@ std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plu
   return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
 }
 
-std::vector<Probe*> probes_of(const Membership& membership, const Assembly& assembly,
-                              const Communicators* comms) {
-  return membership.probes && comms ? membership.probes(assembly, *comms) : std::vector<Probe*>{};
-}
-
 }  // namespace
 
-Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, const Membership& membership)
+Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
     : assembly_(assembly),
-      communicators_(connect(assembly, plugins, membership)),
+      membership_(std::move(membership)),
+      communicators_(connect(assembly, plugins, membership_)),
       executor_(assembly.program(), assembly.plan(), assembly.device(),
                 {assembly.recipe().flag("run.poison"), assembly.rank()},
                 communicators_ ? communicators_->queues() : std::vector<QueueComm>{},
-                probes_of(membership, assembly, communicators_.get())),
+                membership_.connected ? membership_.connected(assembly, communicators_.get())
+                                      : std::vector<Probe*>{}),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {
   find_staged();
   open_data(plugins);
   restore();
   read_ahead();
+}
+
+Trainer::~Trainer() {
+  if (membership_.disconnecting) membership_.disconnecting();
 }
 
 void Trainer::find_staged() {
@@ -165,6 +166,7 @@ double Trainer::read_scalar(Id id) {
 }
 
 StepResult Trainer::step(bool stop) {
+  if (membership_.before_step) membership_.before_step(progress_.step + 1);
   StepResult result;
   result.lr = rate_.at(progress_.updates + 1);
   write_scalar(staged_.counted, static_cast<double>(reader_->finish()));
@@ -243,11 +245,10 @@ std::string plugin_record(const PluginHost& plugins) {
 
 class Run {
  public:
-  Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
-      const Membership& membership)
+  Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command, Membership membership)
       : assembly_(assembly),
         recipe_(assembly.recipe()),
-        trainer_(assembly, plugins, membership),
+        trainer_(assembly, plugins, std::move(membership)),
         observers_(recipe_, plugins, assembly.rank()),
         plugins_(plugins),
         resume_command_(resume_command) {}
@@ -353,8 +354,8 @@ class Run {
 }  // namespace
 
 int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
-          const Membership& membership) {
-  return Run(assembly, plugins, resume_command, membership).go();
+          Membership membership) {
+  return Run(assembly, plugins, resume_command, std::move(membership)).go();
 }
 
 }  // namespace prun

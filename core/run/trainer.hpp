@@ -25,16 +25,20 @@ struct StepResult {
   bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
 };
 
-// What makes a rank one of many. The probes are told what the queues do.
+// What makes a rank one of many; all of it may be left out for one rank alone.
 struct Membership {
-  Exchange exchange;  // empty: one rank alone
-  std::function<std::vector<Probe*>(const Assembly&, const Communicators&)> probes;
+  Exchange exchange;
+  // Called once the communicators stand (null: there are none): who is told what the queues do.
+  std::function<std::vector<Probe*>(const Assembly&, Communicators*)> connected;
+  std::function<void(std::int64_t step)> before_step;
+  std::function<void()> disconnecting;  // before the communicators go
 };
 
 // One run, step by step. Deterministic: recipe and data fix every bit of it.
 class Trainer {
  public:
-  Trainer(const Assembly& assembly, PluginHost& plugins, const Membership& membership = {});
+  Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership = {});
+  ~Trainer();
 
   // The next step; the batch after it is read meanwhile. `stop`: this rank was asked to.
   StepResult step(bool stop = false);
@@ -62,6 +66,7 @@ class Trainer {
   };
 
   const Assembly& assembly_;
+  Membership membership_;
   std::unique_ptr<Communicators> communicators_;
   Executor executor_;
   Staged staged_{};
@@ -78,6 +83,6 @@ class Trainer {
 // checkpoints. `resume_command` is what to print when it is stopped. Returns the exit code: 0, or 130 / 143
 // after a signal. Raises Error for everything that goes wrong.
 int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
-          const Membership& membership = {});
+          Membership membership = {});
 
 }  // namespace prun
