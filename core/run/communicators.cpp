@@ -31,6 +31,42 @@ std::string group_name(const std::string& queue, const std::vector<int>& members
 
 }  // namespace
 
+// Without a word in the recipe, memory that the host can read travels by UCX.
+std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost& plugins,
+                                            const std::string& axis) {
+  const RecipeSection section = assembly.recipe().section("comm");
+  std::string name = section.has(axis) ? section.text(axis) : section.text("default");
+  if (name.empty()) name = "ucx";
+  const PluginNote& note = plugins.note("comm", name);
+  const DefaultSection defaults(parse_schema(note.options, describe(note)));
+  auto plugin = plugins.create<CommInterface>("comm", name, options_of(defaults));
+  CommInfo info;
+  raise(plugin->info(&info));
+  if (!info.host_memory)
+    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move host memory, where device '",
+                assembly.device_info().name.view(), "' has its values");
+  return plugin;
+}
+
+std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::size_t queue) {
+  const Plan& plan = assembly.plan();
+  const auto axis = static_cast<std::size_t>(plan.queues[queue].axis);
+  const auto rank = static_cast<std::int32_t>(assembly.mesh().coordinate(assembly.rank(), axis));
+  std::uint64_t total = 0;
+  for (const Call& call : plan.calls)
+    for (const PlannedStep& step : plan.steps(call)) {
+      if (!step.exchange || static_cast<std::size_t>(call.queue) != queue) continue;
+      CommOp op;
+      op.kind = step.exchange->kind;
+      op.dtype = step.exchange->dtype;
+      op.count = step.exchange->count;
+      std::uint64_t bytes = 0;
+      raise(comm.traffic(op, rank, static_cast<std::int32_t>(assembly.mesh().extent(axis)), &bytes));
+      total += bytes;
+    }
+  return total;
+}
+
 Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange) {
   const std::vector<QueueInfo>& queues = assembly.plan().queues;
   queues_.resize(queues.size());
@@ -39,34 +75,15 @@ Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, cons
     if (queues[q].axis < 0) continue;
     const auto axis = static_cast<std::size_t>(queues[q].axis);
     members_[q] = assembly.mesh().group(assembly.rank(), axis);
-    connect(assembly, q, comm_for(assembly, plugins, assembly.mesh().axes()[axis].name), exchange);
+    std::shared_ptr<CommInterface>& plugin = plugins_[assembly.mesh().axes()[axis].name];
+    if (!plugin) plugin = comm_of_axis(assembly, plugins, assembly.mesh().axes()[axis].name);
+    connect(assembly, q, *plugin, exchange);
   }
 }
 
 Communicators::~Communicators() {
   for (QueueComm& queue : queues_)
     if (queue.comm) queue.comm->destroy(queue.communicator);
-}
-
-// Without a word in the recipe, memory that the host can read travels by UCX.
-CommInterface& Communicators::comm_for(const Assembly& assembly, PluginHost& plugins,
-                                       const std::string& axis) {
-  const RecipeSection section = assembly.recipe().section("comm");
-  std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  if (name.empty()) name = "ucx";
-  std::shared_ptr<CommInterface>& plugin = plugins_[name];
-  if (!plugin) {
-    const PluginNote& note = plugins.note("comm", name);
-    const DefaultSection defaults(parse_schema(note.options, describe(note)));
-    plugin = plugins.create<CommInterface>("comm", name, options_of(defaults));
-    CommInfo info;
-    raise(plugin->info(&info));
-    if (!info.host_memory)
-      throw_error(ErrorCode::unsupported, "comm plugin '", name,
-                  "' does not move host memory, where device '", assembly.device_info().name.view(),
-                  "' has its values");
-  }
-  return *plugin;
 }
 
 void Communicators::connect(const Assembly& assembly, std::size_t queue, CommInterface& comm,

@@ -17,6 +17,13 @@ namespace prun {
 using Exchange = std::function<std::vector<std::string>(std::string_view channel,
                                                         std::span<const int> members, std::string_view mine)>;
 
+// The comm plugin that carries an axis' traffic.
+std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost& plugins,
+                                            const std::string& axis);
+
+// Payload bytes that the assembly's rank sends in a step on a queue, as its comm plugin will count them.
+std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::size_t queue);
+
 class Communicators {
  public:
   // Collective over all ranks of the mesh.
@@ -34,10 +41,9 @@ class Communicators {
   void abort();
 
  private:
-  CommInterface& comm_for(const Assembly& assembly, PluginHost& plugins, const std::string& axis);
   void connect(const Assembly& assembly, std::size_t queue, CommInterface& comm, const Exchange& exchange);
 
-  std::map<std::string, std::shared_ptr<CommInterface>> plugins_;  // by name
+  std::map<std::string, std::shared_ptr<CommInterface>> plugins_;  // by axis
   std::vector<QueueComm> queues_;
   std::vector<std::vector<int>> members_;
 };

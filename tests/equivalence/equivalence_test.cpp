@@ -129,6 +129,21 @@ TEST(DataParallel, GradientsTravelInTheTypeThatTheRecipeSays) {
   }
 }
 
+TEST(DataParallel, ThePlanSaysWhatTheCommPluginCounts) {
+  const Recipe recipe = recipe_of({"gpt", 3, 2, 0, false}, {});
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    for (int step = 0; step < 3; ++step) trainer.step();
+    const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
+    Communicators& communicators = *trainer.communicators();
+    for (std::size_t q = 0; q < queues.size(); ++q) {
+      if (queues[q].axis < 0) continue;
+      const std::uint64_t planned = planned_bytes(trainer.assembly(), *communicators.queues()[q].comm, q);
+      EXPECT_GT(planned, 0u);
+      EXPECT_EQ(communicators.counters(q).bytes_sent, 3 * planned) << queues[q].name;
+    }
+  });
+}
+
 TEST(DataParallel, AFailureOfOneRankEndsAll) {
   const Recipe recipe = recipe_of({"gpt", 3, 1, 0, false}, {});
   const auto run = [&] {

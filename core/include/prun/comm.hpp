@@ -89,6 +89,9 @@ class Comm {
   // From any thread: start() and finish() of it fail soon, now and later.
   virtual void abort(Communicator communicator) = 0;
   virtual CommCounters counters(Communicator communicator) = 0;
+  // Payload bytes that member `rank` of a group of that size sends for an operation: what its counters will
+  // say. Of `op`, the kind, type, count and peer are read, and whether in and out are the same.
+  virtual std::uint64_t traffic(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
 };
 
 class CommInterface {
@@ -101,6 +104,8 @@ class CommInterface {
   virtual Status finish(Communicator communicator) noexcept = 0;
   virtual Status abort(Communicator communicator) noexcept = 0;
   virtual Status counters(Communicator communicator, CommCounters* counters) noexcept = 0;
+  virtual Status traffic(const CommOp& op, std::int32_t rank, std::int32_t size,
+                         std::uint64_t* bytes) noexcept = 0;
 
  protected:
   ~CommInterface() = default;
@@ -131,6 +136,10 @@ class CommAdapter final : public CommInterface {
   }
   Status counters(Communicator communicator, CommCounters* counters) noexcept override {
     return guard([&] { *counters = comm().counters(communicator); });
+  }
+  Status traffic(const CommOp& op, std::int32_t rank, std::int32_t size,
+                 std::uint64_t* bytes) noexcept override {
+    return guard([&] { *bytes = comm().traffic(op, rank, size); });
   }
 
  private:

@@ -60,7 +60,7 @@ inline constexpr std::string_view interface_methods =
     "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,"
     "wait,"
     "host_wait;op:ops,kernels;schedule:problem,stage,order;"
-    "comm:info,create,destroy,start,finish,abort,counters";
+    "comm:info,create,destroy,start,finish,abort,counters,traffic";
 
 }  // namespace detail
 

@@ -59,6 +59,9 @@ inline std::int64_t parts_for(std::int64_t bytes, std::int64_t chunk) {
   return std::max<std::int64_t>(1, (bytes + chunk - 1) / chunk);
 }
 
+// What is passed on as it came need not stay in a cache until it is added: fewer, larger messages.
+inline constexpr std::int64_t forwarded_chunks = 4;
+
 // Messages of one member under way at a time in each direction.
 inline constexpr std::size_t messages_under_way = 8;
 

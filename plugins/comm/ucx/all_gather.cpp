@@ -19,7 +19,9 @@ Plan exchange_all(const Shape& shape) {
 
 Plan pass_round(const Shape& shape) {
   PlanWriter plan(shape.size);
-  const std::int64_t chunks = parts_for(shape.bytes(), shape.tuning.chunk_bytes);
+  // In a group of two nothing is passed on, and so nothing is cut.
+  const std::int64_t longest = forwarded_chunks * shape.tuning.chunk_bytes;
+  const std::int64_t chunks = shape.size == 2 ? 1 : parts_for(shape.bytes(), longest);
   const std::int64_t stages = shape.size - 1;
   std::vector<StepId> ready(static_cast<std::size_t>(chunks), no_step);
   Window sending(messages_under_way), receiving(messages_under_way);
@@ -34,9 +36,10 @@ Plan pass_round(const Shape& shape) {
                           {last, sending.oldest()}));
     last = plan.receive(shape.left(), gathered(shape.rank - stage - 1), part.bytes, {receiving.oldest()});
     receiving.add(last);
-    if (stage == 0 && !shape.in_place) plan.copy(own, gathered(shape.rank), part.bytes, {last});
   };
   each_in_pipeline(stages, chunks, visit);
+  // The others read from here meanwhile.
+  if (!shape.in_place) plan.copy({Buffer::in, 0}, {Buffer::out, shape.rank * shape.bytes()}, shape.bytes());
   return plan.finish();
 }
 

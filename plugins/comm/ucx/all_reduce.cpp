@@ -59,7 +59,8 @@ class Doubling {
       const std::int32_t partner = number() ^ (1 << round);
       meet(member(partner), true);
     }
-    const StepId done = plan_.copy(mine_, out_, shape_.bytes(), {ready_});
+    // `out` may be what is still being sent.
+    const StepId done = plan_.copy(mine_, out_, shape_.bytes(), {ready_, input_sent_});
     if (folds) plan_.send(shape_.rank - 1, out_, shape_.bytes(), {done});
     return plan_.finish();
   }
@@ -78,7 +79,10 @@ class Doubling {
 
   void meet(std::int32_t peer, bool both) {
     const std::int64_t bytes = shape_.bytes();
-    if (both) plan_.send(peer, mine_, bytes, {ready_});
+    if (both) {
+      const StepId sent = plan_.send(peer, mine_, bytes, {ready_});
+      if (mine_.buffer == Buffer::in) input_sent_ = sent;
+    }
     const Place theirs = plan_.scratch(bytes), sum = plan_.scratch(bytes);
     const StepId arrived = plan_.receive(peer, theirs, bytes);
     const bool lower = shape_.rank < peer;
@@ -91,7 +95,7 @@ class Doubling {
   std::int32_t power_, extra_, rounds_;
   Place mine_{Buffer::in, 0};
   Place out_{Buffer::out, 0};
-  StepId ready_ = no_step;
+  StepId ready_ = no_step, input_sent_ = no_step;
 };
 
 // A block's sum starts at the member after its owner and goes round.

@@ -20,7 +20,7 @@ Plan along_tree(const Shape& shape) {
 
 Plan along_chain(const Shape& shape) {
   PlanWriter plan(shape.size);
-  const std::int64_t chunks = parts_for(shape.bytes(), shape.tuning.chunk_bytes);
+  const std::int64_t chunks = parts_for(shape.bytes(), forwarded_chunks * shape.tuning.chunk_bytes);
   const bool first = shape.rank == shape.root, last = shape.right() == shape.root;
   Window sending(messages_under_way), receiving(messages_under_way);
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {

@@ -10,42 +10,46 @@ namespace prun::ucx {
 namespace {
 
 constexpr std::chrono::milliseconds look_at_peers_every{100};
+constexpr std::chrono::milliseconds longest_silence{3000};
+constexpr std::chrono::milliseconds lingering{250};
 
 bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
 
 }  // namespace
 
-GroupMember::GroupMember(const CommGroup& group, const std::function<std::shared_ptr<Context>()>& context,
-                         const Tuning& tuning, std::chrono::microseconds spin)
+GroupMember::GroupMember(const CommGroup& group, const ContextSource& context, const Settings& settings)
     : name_(group.name.view()),
       rank_(group.rank),
       size_(group.size),
-      library_(group.rank, group.size, tuning),
+      library_(group.rank, group.size, settings.tuning),
       farewells_(group.rank, group.size),
-      idle_(spin) {
+      idle_(settings.spin) {
   PRUN_CHECK(size_ >= 1 && rank_ >= 0 && rank_ < size_, name_, ": member ", rank_, " of ", size_);
   if (size_ > most_members)
     throw_error(ErrorCode::unsupported, "comm ucx: group ", name_, " has ", size_, " members; ", most_members,
                 " is the limit");
-  if (size_ > 1) connect(group, context);
+  if (size_ > 1) connect(group, context, settings);
 }
 
-void GroupMember::connect(const CommGroup& group, const std::function<std::shared_ptr<Context>()>& context) {
+void GroupMember::connect(const CommGroup& group, const ContextSource& context, const Settings& settings) {
   PRUN_CHECK(group.exchange != nullptr, name_, ": a group without an exchange");
   const std::vector<Member> members = meet(group, [&] {
     wire_ = std::make_unique<Wire>(context());
     return wire_->address();
   });
-  std::vector<std::vector<std::byte>> addresses;
+  std::vector<Wire::Remote> remotes;
   const ProcessId own = ProcessId::own();
   for (const Member& member : members) {
-    peers_.push_back({.process = member.process, .beside = own.beside(member.process)});
-    addresses.push_back(member.address);
+    Peer& peer = peers_.emplace_back();
+    peer.process = member.process;
+    peer.watched = settings.shared_memory && own.beside(member.process);
+    remotes.push_back({member.address, peer.watched});
   }
-  addresses[static_cast<std::size_t>(rank_)].clear();
-  wire_->connect(addresses);
+  remotes[static_cast<std::size_t>(rank_)].address.clear();
+  all_do(group, [&] { wire_->connect(remotes); });
   farewells_.listen(*wire_);
   greet();
+  wire_->limit_silence(longest_silence);
 }
 
 // Makes every connection now, so that what is wrong with one is known before the first operation.
@@ -69,7 +73,15 @@ GroupMember::~GroupMember() {
     farewells_.to(i) = {collectives_, peer.sends, peer.receives, broken};
   }
   farewells_.say(*wire_);
+  if (!failure_.empty()) linger();
   wire_.reset();
+}
+
+// Closing connections looks like dying to those who have not noticed yet what happened: gives them time to.
+void GroupMember::linger() {
+  const auto end = std::chrono::steady_clock::now() + lingering;
+  while (std::chrono::steady_clock::now() < end)
+    if (!wire_->progress()) wire_->sleep(lingering / 10);
 }
 
 // ---------------------------------------------------------------- operations
@@ -206,9 +218,12 @@ void GroupMember::check_health() {
     throw_error(ErrorCode::comm_failed, "comm ucx: group ", name_, ", member ", rank_, ": aborted");
   if (bad_status_ == UCS_ERR_MESSAGE_TRUNCATED && failure_.empty())
     fail(bad_member_, "sent more than was asked for: the members started different operations");
-  if (bad_status_ != UCS_OK && failure_.empty())
+  if (bad_status_ == UCS_OK && failure_.empty()) return;
+  if (failure_.empty()) {
+    check_peers();
     fail(bad_member_, std::string("a message failed: ") + ucs_status_string(bad_status_));
-  if (!failure_.empty()) throw_error(ErrorCode::comm_failed, failure_);
+  }
+  throw_error(ErrorCode::comm_failed, failure_);
 }
 
 bool GroupMember::needs(const Run& run, std::int32_t member) const {
@@ -225,7 +240,7 @@ void GroupMember::check_peers() {
   for (std::int32_t i = 0; i < size_; ++i) {
     if (i == rank_ || farewells_.has_left(i)) continue;
     const Peer& peer = peers_[static_cast<std::size_t>(i)];
-    const bool gone = peer.beside && !peer.process.running();
+    const bool gone = peer.watched && !peer.process.running();
     const ucs_status_t state = wire_->state_of(i);
     if (!gone && state == UCS_OK) continue;
     while (wire_->progress()) {
@@ -236,7 +251,11 @@ void GroupMember::check_peers() {
   }
   for (std::int32_t i = 0; i < size_; ++i) {
     if (i == rank_ || !farewells_.has_left(i)) continue;
-    if (farewells_.from(i).failed) fail(i, "it has given up; its own message says why");
+    // Not at first sight: the member whose death made it give up is the better news.
+    bool& gave_up = peers_[static_cast<std::size_t>(i)].gave_up;
+    if (gave_up) fail(i, "it has given up; its own message says why");
+    gave_up = farewells_.from(i).failed;
+    if (gave_up) continue;
     for (const Run* run : active_)
       if (!run->done() && needs(*run, i)) fail(i, "it left before this operation");
   }

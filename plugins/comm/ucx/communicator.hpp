@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,10 +19,17 @@
 
 namespace prun::ucx {
 
+struct Settings {
+  Tuning tuning;
+  std::chrono::microseconds spin{0};
+  bool shared_memory = true;
+};
+
+using ContextSource = std::function<std::shared_ptr<Context>()>;
+
 class GroupMember final : private TransferListener {
  public:
-  GroupMember(const CommGroup& group, const std::function<std::shared_ptr<Context>()>& context,
-              const Tuning& tuning, std::chrono::microseconds spin);
+  GroupMember(const CommGroup& group, const ContextSource& context, const Settings& settings);
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
   ~GroupMember();
@@ -34,12 +42,14 @@ class GroupMember final : private TransferListener {
  private:
   struct Peer {
     ProcessId process;
-    bool beside = false;  // process.running() can tell
+    bool watched = false;  // process.running() can tell
     std::uint32_t sends = 0, receives = 0;
+    bool gave_up = false;
   };
 
-  void connect(const CommGroup& group, const std::function<std::shared_ptr<Context>()>& context);
+  void connect(const CommGroup& group, const ContextSource& context, const Settings& settings);
   void greet();
+  void linger();
 
   void check_op(const CommOp& op) const;
   void admit(const CommOp& op);

@@ -2,7 +2,6 @@
 #include "context.hpp"
 
 #include <cstdlib>
-#include <string>
 
 // Exported by libucs, declared in a header that is not installed.
 extern "C" void ucs_debug_disable_signals();
@@ -17,13 +16,16 @@ __attribute__((constructor)) void give_signals_back() {
 }
 
 struct Setting {
-  const char* name;
+  const char* variable;
+  const char* name;  // to ucp_config_modify: a transport's own settings go without its prefix there
   const char* value;
 };
 
 // How soon a peer behind a network that fell silent is given up.
-constexpr Setting settings[] = {
-    {"KEEPALIVE_INTERVAL", "1s"}, {"TCP_KEEPIDLE", "2s"}, {"TCP_KEEPINTVL", "1s"}, {"TCP_KEEPCNT", "3"}};
+constexpr Setting settings[] = {{"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
+                                {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "2s"},
+                                {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
+                                {"UCX_TCP_KEEPCNT", "KEEPCNT", "3"}};
 
 struct ReleaseConfig {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
@@ -35,8 +37,8 @@ Config read_config() {
   check_ucx(ucp_config_read(nullptr, nullptr, &raw), "read its configuration");
   Config config(raw);
   for (const Setting& setting : settings)
-    if (!std::getenv((std::string("UCX_") + setting.name).c_str()))
-      check_ucx(ucp_config_modify(raw, setting.name, setting.value), setting.name);
+    if (!std::getenv(setting.variable))
+      check_ucx(ucp_config_modify(raw, setting.name, setting.value), "take a setting");
   return config;
 }
 

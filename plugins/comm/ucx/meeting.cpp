@@ -12,26 +12,41 @@ void exchange(const CommGroup& group, const void* mine, std::size_t bytes, void*
   raise(group.exchange->all_gather(group.exchange->context, mine, bytes, all));
 }
 
-}  // namespace
-
-std::vector<Member> meet(const CommGroup& group, const std::function<std::vector<std::byte>()>& own_address) {
-  std::vector<std::byte> address;
+// Does it, then exchanges `size` as it then is: 0 says that something went wrong here.
+std::vector<std::uint64_t> do_and_tell(const CommGroup& group, const std::function<std::uint64_t()>& action) {
+  std::uint64_t size = 0;
   std::exception_ptr trouble;
   try {
-    address = own_address();
+    size = action();
   } catch (...) {
     trouble = std::current_exception();
   }
-
-  const auto members = static_cast<std::size_t>(group.size);
-  std::vector<std::uint64_t> sizes(members);
-  const std::uint64_t size = address.size();  // 0: something is wrong here
+  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(group.size));
   exchange(group, &size, sizeof size, sizes.data());
   if (trouble) std::rethrow_exception(trouble);
-  for (std::size_t i = 0; i < members; ++i)
+  for (std::size_t i = 0; i < sizes.size(); ++i)
     if (sizes[i] == 0)
-      throw_error(ErrorCode::comm_failed, "comm ucx: group ", group.name.view(), ": member ", i,
-                  " could not start communication; its own message says why");
+      throw_error(ErrorCode::comm_failed, "comm ucx: group ", group.name.view(), ", member ", i,
+                  ": it could not start communication; its own message says why");
+  return sizes;
+}
+
+}  // namespace
+
+void all_do(const CommGroup& group, const std::function<void()>& action) {
+  do_and_tell(group, [&] {
+    action();
+    return std::uint64_t{1};
+  });
+}
+
+std::vector<Member> meet(const CommGroup& group, const std::function<std::vector<std::byte>()>& own_address) {
+  const auto members = static_cast<std::size_t>(group.size);
+  std::vector<std::byte> address;
+  const std::vector<std::uint64_t> sizes = do_and_tell(group, [&] {
+    address = own_address();
+    return std::uint64_t{address.size()};
+  });
 
   const std::size_t blob = sizeof(ProcessId) + *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::byte> mine(blob), all(blob * members);

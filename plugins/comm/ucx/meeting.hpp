@@ -14,8 +14,9 @@ struct Member {
   std::vector<std::byte> address;
 };
 
-// Collective. If `own_address` throws, this member still takes part, tells the others, and then rethrows.
-// Throws comm_failed if another member could not.
+// Both are collective. A member whose own action throws still takes part, tells the others, and then
+// rethrows; they throw comm_failed.
 std::vector<Member> meet(const CommGroup& group, const std::function<std::vector<std::byte>()>& own_address);
+void all_do(const CommGroup& group, const std::function<void()>& action);
 
 }  // namespace prun::ucx

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "communicator.hpp"
+#include "library.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun::ucx {
@@ -19,8 +20,9 @@ class UcxComm final : public Comm {
  public:
   explicit UcxComm(const Options& options)
       : name_("ucx " + library_version() + ": host memory"),
-        tuning_{options.integer("chunk_kib") * 1024, options.integer("small_kib") * 1024},
-        spin_(options.integer("spin_us")) {}
+        settings_{{options.integer("chunk_kib") * 1024, options.integer("small_kib") * 1024},
+                  std::chrono::microseconds(options.integer("spin_us")),
+                  options.flag("shared_memory")} {}
 
   CommInfo info() override {
     CommInfo info;
@@ -31,7 +33,7 @@ class UcxComm final : public Comm {
 
   Communicator create(const CommGroup& group) override {
     return std::make_unique<GroupMember>(
-               group, [this] { return context(); }, tuning_, spin_)
+               group, [this] { return context(); }, settings_)
         .release();
   }
   void destroy(Communicator communicator) override {
@@ -44,6 +46,9 @@ class UcxComm final : public Comm {
   void finish(Communicator communicator) override { of(communicator).finish(); }
   void abort(Communicator communicator) override { of(communicator).abort(); }
   CommCounters counters(Communicator communicator) override { return of(communicator).counters(); }
+  std::uint64_t traffic(const CommOp& op, std::int32_t rank, std::int32_t size) override {
+    return Library(rank, size, settings_.tuning).traffic(op);
+  }
 
  private:
   static GroupMember& of(Communicator communicator) { return *static_cast<GroupMember*>(communicator); }
@@ -56,8 +61,7 @@ class UcxComm final : public Comm {
   }
 
   std::string name_;
-  Tuning tuning_;
-  std::chrono::microseconds spin_;
+  Settings settings_;
   std::mutex mutex_;
   std::shared_ptr<Context> context_;
 };
@@ -65,8 +69,9 @@ class UcxComm final : public Comm {
 }  // namespace
 }  // namespace prun::ucx
 
-PRUN_PLUGIN(comm, prun::ucx::UcxComm, "ucx", "0.1.0", "Host memory over shared memory, TCP or RDMA, with UCX",
-            "",
-            "chunk_kib | int | 256 | 4..1048576 | KiB of one message of a pipelined operation\n"
-            "small_kib | int | 32 | 0..1048576 | Operations up to so many KiB take the fewest messages\n"
-            "spin_us | int | 100 | 0..1000000 | Microseconds a thread spins for messages before it sleeps\n");
+PRUN_PLUGIN(
+    comm, prun::ucx::UcxComm, "ucx", "0.1.0", "Host memory over shared memory, TCP or RDMA, with UCX", "",
+    "chunk_kib | int | 512 | 4..1048576 | KiB of one message of a pipelined operation\n"
+    "small_kib | int | 32 | 0..1048576 | Operations up to so many KiB take the fewest messages\n"
+    "spin_us | int | 100 | 0..1000000 | Microseconds a thread spins for messages before it sleeps\n"
+    "shared_memory | bool | true | | Shared memory within a machine; without it, as between machines\n");

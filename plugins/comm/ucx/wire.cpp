@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
+#include <string>
+
+#include "silence.hpp"
 
 namespace prun::ucx {
 namespace {
@@ -42,21 +44,22 @@ std::vector<std::byte> Wire::address() const {
   return copy;
 }
 
-void Wire::connect(const std::vector<std::vector<std::byte>>& addresses) {
-  peers_.resize(addresses.size());
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    Peer& peer = peers_[i];
-    if (addresses[i].empty()) continue;
+void Wire::connect(const std::vector<Remote>& remotes) {
+  peers_.resize(remotes.size());
+  for (std::size_t i = 0; i < remotes.size(); ++i) {
+    if (remotes[i].address.empty()) continue;
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address = reinterpret_cast<const ucp_address_t*>(addresses[i].data());
-    params.err_mode = std::getenv("H1_NONE") ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler = {&Wire::lost, &peer};
-    check_ucx(ucp_ep_create(worker_.get(), &params, &peer.endpoint), "connect");
-    if (std::getenv("H1_INFO")) ucp_ep_print_info(peer.endpoint, stderr);
+    params.address = reinterpret_cast<const ucp_address_t*>(remotes[i].address.data());
+    params.err_mode = remotes[i].watched ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler = {&Wire::lost, &peers_[i]};
+    const std::string action = "connect to member " + std::to_string(i);
+    check_ucx(ucp_ep_create(worker_.get(), &params, &peers_[i].endpoint), action.c_str());
   }
 }
+
+void Wire::limit_silence(std::chrono::milliseconds limit) const { ucx::limit_silence(events_, limit); }
 
 void Wire::post_send(std::int32_t member, std::uint64_t tag, const void* data, std::int64_t bytes,
                      Transfer& transfer) {

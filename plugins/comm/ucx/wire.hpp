@@ -6,12 +6,10 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "context.hpp"
 #include "descriptor.hpp"
-#include "process_id.hpp"
 
 namespace prun::ucx {
 
@@ -40,8 +38,15 @@ class Wire {
   ~Wire();
 
   std::vector<std::byte> address() const;
-  // Each member's address, nothing for oneself.
-  void connect(const std::vector<std::vector<std::byte>>& addresses);
+  struct Remote {
+    std::vector<std::byte> address;  // nothing for oneself
+    // Whether somebody else finds out when this one ends. If not, UCX must, and then it does without shared
+    // memory: that cannot tell, and UCX 1.13 leaves it out.
+    bool watched = false;
+  };
+  void connect(const std::vector<Remote>& remotes);
+  // Once all connections are up: how long TCP waits for an answer.
+  void limit_silence(std::chrono::milliseconds limit) const;
 
   void post_send(std::int32_t member, std::uint64_t tag, const void* data, std::int64_t bytes,
                  Transfer& transfer);
