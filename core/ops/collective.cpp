@@ -21,6 +21,16 @@ struct AllReduce {
   }
 };
 
+// For what is no sum: the largest logit of a row whose logits are split.
+struct AllReduceMax {
+  static constexpr const char* kind = "all_reduce_max";
+  static constexpr const char* help = "what each rank of an axis found largest becomes the largest of all";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = axis_attr;
+  static constexpr Effect effect = Effect::transfer;
+  static void rule(OpShape& s) { s.like(1, 0); }
+};
+
 // For what is accumulated in place: gradients, the loss, the sum of squares.
 struct AllReduceUpdate {
   static constexpr const char* kind = "all_reduce_update";
@@ -125,8 +135,9 @@ struct Gate {
 }  // namespace
 
 std::vector<OpDef> collective_ops() {
-  return {op_def<AllReduce>(), op_def<AllReduceUpdate>(), op_def<AllGather>(), op_def<ReduceScatter>(),
-          op_def<Block>(),     op_def<Unblock>(),         op_def<Slice>(),     op_def<Gate>()};
+  return {op_def<AllReduce>(), op_def<AllReduceMax>(),  op_def<AllReduceUpdate>(),
+          op_def<AllGather>(), op_def<ReduceScatter>(), op_def<Block>(),
+          op_def<Unblock>(),   op_def<Slice>(),         op_def<Gate>()};
 }
 
 }  // namespace prun

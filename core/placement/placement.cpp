@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "placement/split_head.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -144,7 +145,11 @@ class AxisPass {
 
   void place(Id id) {
     const Op op = program_.op(id);
-    if (is_exchange(op)) return;  // of an axis before this one, or asked for explicitly
+    if (op.kind() == "all_reduce_update") return;  // of an axis before this one: here it changes nothing
+    if (op.kind() == "all_reduce_max" && program_.attr(id, "axis") == static_cast<double>(axis_)) {
+      settle(op.operands[1], AxisPlacement::replicated());
+      return;
+    }
     OpShape shape = program_.shape(op);
     raise(op.def->rule(&shape));
     const bool passes = passes_partial(op, shape);
@@ -220,10 +225,6 @@ class AxisPass {
   }
 
   // ------------------------------------------------------------- exchanges
-
-  static bool is_exchange(const Op& op) {
-    return op.kind() == "all_reduce_update" || op.kind() == "all_reduce_max";
-  }
 
   AttrValue axis_attr() const { return {"axis", static_cast<double>(axis_)}; }
 
@@ -416,6 +417,9 @@ class AxisPass {
 }  // namespace
 
 void place_on_mesh(Program& program) {
+  for (const Split& split : program.splits())
+    if (split.dim == Name("vocab") && program.mesh().extent(static_cast<std::size_t>(split.axis)) > 1)
+      split_head(program, static_cast<std::size_t>(split.axis));
   for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
 }

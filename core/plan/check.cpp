@@ -64,6 +64,9 @@ class Replay {
         const Value& value = program_.value(id);
         const bool parameter = value.role == Role::parameter;
         if (!parameter && value.role != Role::state) continue;
+        if (parameter && value.bucket >= 0 &&
+            program_.buckets()[static_cast<std::size_t>(value.bucket)].stage >= 3)
+          continue;  // gathered when it is needed
         const Region region = parameter ? Region::parameter : Region::state;
         const std::int64_t base = plan_.layout.instances[static_cast<std::size_t>(region)][i].base;
         assign(base + plan_.offsets[id], program_.local_bytes(id), {id, static_cast<std::int32_t>(i), -1},
@@ -142,13 +145,41 @@ class Replay {
       if (op.operands[i] == none) continue;
       const Address& address = step.operands[i].address;
       const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
-      const Content content = content_of(call, op.operands[i], address);
-      check_summed(call, op, i, content);
-      if (op.access(i) != Access::write) read(at, address.bytes, content, op.kind());
-      if (op.access(i) != Access::read) write(at, address.bytes, content, op.kind());
+      for (const Window& window : windows(content_of(call, op.operands[i], address), address, at)) {
+        check_summed(call, op, i, window.content);
+        if (op.access(i) != Access::write) read(window.at, window.bytes, window.content, op.kind());
+        if (op.access(i) != Access::read) write(window.at, window.bytes, window.content, op.kind());
+      }
     }
     if (step.workspace.bytes > 0)
       write(plan_.resolve(call, step.workspace, 0), step.workspace.bytes, {none, -2, -2}, "workspace");
+  }
+
+  struct Window {
+    Content content;
+    std::int64_t at = 0, bytes = 0;
+  };
+
+  // A view shows what its members hold; between them there is nothing.
+  std::vector<Window> windows(const Content& content, const Address& address, std::int64_t at) const {
+    const Value& value = program_.value(content.value);
+    if (value.role != Role::view) return {{content, at, address.bytes}};
+    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
+    const bool gradients = content.value == bucket.all_gradients || content.value == bucket.own_gradients;
+    const std::int64_t part =
+        address.part_axis < 0
+            ? 0
+            : plan_.coordinates[static_cast<std::size_t>(address.part_axis)] * address.bytes;
+    std::vector<Window> shown;
+    for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+      const Id parameter = bucket.parameters[m],
+               member = gradients ? program_.value(parameter).gradient : parameter;
+      const std::int64_t first = bucket.offsets[m] * size_of(value.dtype) - part;
+      const std::int64_t begin = std::max<std::int64_t>(first, 0),
+                         end = std::min(first + program_.local_bytes(member), address.bytes);
+      if (begin < end) shown.push_back({{member, content.instance, -1}, at + begin, end - begin});
+    }
+    return shown;
   }
 
   Content content_of(const Call& call, Id id, const Address& address) const {

@@ -129,6 +129,7 @@ class FunctionPlanner {
 
   bool follows(const PlannedStep& a, const PlannedStep& b) const {
     if (!a.exchange || !b.exchange || axis_of(a) != axis_of(b)) return false;
+    if (a.exchange->kind != CommKind::all_reduce || b.exchange->kind != CommKind::all_reduce) return false;
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
            (x.region == Region::gradient || x.region == Region::bucket) && x.whose == y.whose &&
@@ -142,12 +143,18 @@ class FunctionPlanner {
   std::int32_t queue_of(const PlannedStep& step) {
     if (!step.exchange) return function_.kind == FunctionKind::load ? copy_queue : compute_queue;
     const std::int32_t axis = axis_of(step);
-    const std::string name = program_.mesh().axes()[static_cast<std::size_t>(axis)].name +
-                             (function_.kind == FunctionKind::reduce ? ".reduce" : "");
+    const std::string name = program_.mesh().axes()[static_cast<std::size_t>(axis)].name + purpose();
     for (std::size_t q = 0; q < queues_.size(); ++q)
       if (queues_[q].name == name) return static_cast<std::int32_t>(q);
     queues_.push_back({name, false, axis, 0});
     return static_cast<std::int32_t>(queues_.size()) - 1;
+  }
+
+  // Exchanges that should not wait for each other have communicators of their own.
+  const char* purpose() const {
+    if (function_.kind == FunctionKind::reduce) return ".reduce";
+    if (function_.kind == FunctionKind::gather || function_.kind == FunctionKind::update) return ".gather";
+    return "";
   }
 
   void divide() {

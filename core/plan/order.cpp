@@ -11,6 +11,8 @@ class Order {
     add(FunctionKind::load, step_instance, 0);
     all_instances(FunctionKind::zero);
     add(FunctionKind::begin, step_instance, -1);
+    for (std::int32_t i = 1; i <= last_instance(); ++i)
+      if (!repeats(i)) add(FunctionKind::gather, i, -1);
     const auto count = static_cast<std::int32_t>(plan_.microbatches);
     for (std::int32_t microbatch = 0; microbatch < count; ++microbatch) {
       if (microbatch + 1 < count) add(FunctionKind::load, step_instance, microbatch + 1);
@@ -92,13 +94,36 @@ class Order {
   }
 
   void run_microbatch(std::int32_t microbatch, bool last) {
-    for (std::int32_t i = 1; i <= last_instance(); ++i) add(FunctionKind::forward, i, microbatch);
+    for (std::int32_t i = 1; i <= last_instance(); ++i)
+      if (!repeats(i)) add(FunctionKind::clear, i, -1);
+    gather(1);
+    for (std::int32_t i = 1; i <= last_instance(); ++i) {
+      gather(i + 1);
+      add(FunctionKind::forward, i, microbatch);
+    }
+    gather(last_instance());
     for (std::int32_t i = last_instance(); i >= 1; --i) {
+      gather(i - 1);
+      if (repeats(i)) add(FunctionKind::clear, i, -1);
       add(FunctionKind::backward, i, microbatch);
       add(FunctionKind::backward_weight, i, microbatch);
-      if (last) reduce(i);
+      // What is cleared for each microbatch is summed after each.
+      if (last || find(FunctionKind::clear, i) >= 0) reduce(i);
     }
     finish_reduce();
+  }
+
+  // One instance ahead of its use. What does not repeat was gathered for the whole step.
+  void gather(std::int32_t instance) {
+    if (instance >= 1 && instance <= last_instance() && repeats(instance))
+      add(FunctionKind::gather, instance, -1);
+  }
+
+  bool repeats(std::int32_t instance) const {
+    const Id segment = plan_.instances[static_cast<std::size_t>(instance)].segment;
+    const auto at = static_cast<std::size_t>(instance);
+    return (at > 0 && plan_.instances[at - 1].segment == segment) ||
+           (at + 1 < plan_.instances.size() && plan_.instances[at + 1].segment == segment);
   }
 
   struct Pending {

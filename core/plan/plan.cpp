@@ -10,9 +10,9 @@
 namespace prun {
 
 const char* name_of(Region region) {
-  constexpr const char* names[] = {"parameters", "gradients",  "optimizer state", "runtime",
-                                   "inputs",     "boundaries", "saved",           "flow",
-                                   "scratch",    "buckets",    "batch",           "scalars"};
+  constexpr const char* names[] = {
+      "parameters", "gradients", "optimizer state", "runtime", "inputs",  "boundaries", "saved",
+      "flow",       "scratch",   "gathered",        "passing", "buckets", "batch",      "scalars"};
   return names[static_cast<int>(region)];
 }
 
@@ -32,12 +32,16 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   const auto of_instance = [&] {
     return layout.instances[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(instance)];
   };
+  const std::int64_t part =
+      address.part_axis < 0 ? 0 : coordinates[static_cast<std::size_t>(address.part_axis)] * address.bytes;
   switch (address.region) {
     case Region::parameter:
     case Region::gradient:
     case Region::state:
+    case Region::gathered:
+    case Region::passing:
     case Region::bucket:
-    case Region::flow: return of_instance().base + address.offset;
+    case Region::flow: return of_instance().base + address.offset + part;
     case Region::slot:
     case Region::boundary: return of_instance().base + call.slot * of_instance().stride + address.offset;
     case Region::runtime: return layout.runtime + address.offset;
@@ -67,8 +71,10 @@ Region region_of(Role role) {
 
 class Planner {
  public:
-  Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches)
+  Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank)
       : program_(program), lowering_(lowering) {
+    for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
+      plan_.coordinates.push_back(program.mesh().coordinate(rank, axis));
     plan_.microbatches = microbatches;
     plan_.queues = {{"compute", true, -1, 0}, {"copy", false, -1, 0}};
     plan_.offsets.assign(program.value_count(), -1);
@@ -111,6 +117,8 @@ class Planner {
   // Persistent values, and activations that outlive the function that writes them.
   void place_values(Id segment_id) {
     const SegmentData& segment = program_.segment(segment_id);
+    for (const Bucket& bucket : program_.buckets())
+      if (bucket.segment == segment_id) place_bucket(bucket);
     for (Id id : in_canonical_order(segment.values)) {
       const Value& value = program_.value(id);
       if (value.role == Role::staging) {
@@ -142,10 +150,48 @@ class Planner {
     std::vector<Id> ordered;
     for (Id id : values) {
       const Value& value = program_.value(id);
+      if (value.role == Role::view || (value.role == Role::parameter && value.bucket >= 0)) continue;
       if (value.role != Role::activation && value.role != Role::gradient) ordered.push_back(id);
       if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
     }
     return ordered;
+  }
+
+  // The members side by side, and the views over them. What a repeated segment does not keep whole lies in
+  // buffers that its instances use in turn.
+  void place_bucket(const Bucket& bucket) {
+    const bool repeats = program_.segment(bucket.segment).repeat > 1;
+    const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
+      Address whole{region, Whose::own, -1, sizes_[bucket.segment].of(region), program_.local_bytes(all), -1};
+      sizes_[bucket.segment].of(region) += align(whole.bytes);
+      if (!repeats) {
+        whole.whose = Whose::fixed;
+        whole.instance = first_instance_[bucket.segment];
+      }
+      set_home(all, whole);
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        Address member = whole;
+        member.offset += bucket.offsets[i] * size_of(program_.value(all).dtype);
+        member.bytes = program_.local_bytes(members[i]);
+        set_home(members[i], member);
+      }
+      if (program_.value(own).role != Role::view) return;
+      Address part = whole;
+      part.bytes = program_.local_bytes(own);
+      part.part_axis = bucket.axis;
+      set_home(own, part);
+    };
+    std::vector<Id> gradients;
+    for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
+    place(bucket.stage >= 3 && repeats ? Region::gathered : Region::parameter, bucket.parameters,
+          bucket.all_parameters, bucket.own_parameters);
+    place(bucket.stage >= 2 && repeats ? Region::passing : Region::gradient, gradients, bucket.all_gradients,
+          bucket.own_gradients);
+  }
+
+  void set_home(Id value, const Address& address) {
+    homes_.of[value] = address;
+    plan_.offsets[value] = address.offset;
   }
 
   // Written by one of forward, backward, backward_weight and read by a later one.
@@ -211,9 +257,11 @@ class Planner {
 
   // Backward reads the gradient of one boundary and writes that of the one before: two buffers in turn.
   void place_flow() {
-    std::int64_t largest = 0;
-    for (SegmentBytes& segment : sizes_) largest = std::max(largest, segment.of(Region::flow));
-    place_in_turn(Region::flow, largest);
+    for (Region region : {Region::flow, Region::gathered, Region::passing}) {
+      std::int64_t largest = 0;
+      for (SegmentBytes& segment : sizes_) largest = std::max(largest, segment.of(region));
+      place_in_turn(region, largest);
+    }
   }
 
   // Two as well: while the gradients of one instance travel, those of the next are packed.
@@ -255,8 +303,9 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches) {
-  Plan plan = Planner(program, lowering, microbatches).run();
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
+               std::int64_t rank) {
+  Plan plan = Planner(program, lowering, microbatches, rank).run();
   check_plan(program, plan);
   return plan;
 }
@@ -271,7 +320,7 @@ double model_flops(const Program& program) {
       raise(op.def->cost(&shape, &cost));
       // An op that computes its gradient in forward has counted all three passes.
       const double passes = op.def->effect == Effect::update ? 1 : 3;
-      flops += passes * cost.flops * static_cast<double>(program.segment(id).repeat);
+      flops += passes * (cost.flops - cost.repeated) * static_cast<double>(program.segment(id).repeat);
     }
   return flops;
 }

@@ -30,11 +30,13 @@ enum class Region : std::uint8_t {
   slot,      // what its forward keeps for its backward
   flow,      // gradient of what it hands on
   scratch,   // shared by all calls of the compute queue
+  gathered,  // parameters kept in parts, while they are used
+  passing,   // gradients of one microbatch, until they are summed over the ranks
   bucket,    // gradients on their way, where they travel in another type than they are kept in
   batch,     // staged microbatches of a step
   scalars,   // staged runtime values
 };
-inline constexpr int regions = 12;
+inline constexpr int regions = 14;
 const char* name_of(Region region);
 
 enum class Whose : std::uint8_t {
@@ -49,6 +51,7 @@ struct Address {
   std::int32_t instance = -1;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
+  std::int32_t part_axis = -1;  // the rank's own part of a flat range, by its coordinate on this axis
 };
 
 struct PlannedOperand {
@@ -158,6 +161,8 @@ struct Plan {
   std::int64_t slots = 1;
   Layout layout;
   std::vector<std::int64_t> offsets;  // of each value within its region; -1: it has none
+  // Where this rank stands on each axis: all that ranks with the same plan do not share.
+  std::vector<std::int64_t> coordinates;
 
   std::span<const PlannedStep> steps(const Call& call) const;
 
@@ -173,7 +178,8 @@ struct Lowering {
 };
 
 // Throws an Error naming what does not fit.
-Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches);
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
+               std::int64_t rank = 0);
 
 // Replays two steps over shadow memory: every read finds the value it means, written before on its own queue
 // or across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is

@@ -383,6 +383,8 @@ void Program::replace_kind(Id id, std::string_view kind) {
   target = std::move(changed);
 }
 
+void Program::forget_value(Id id) { std::erase(segment(value(id).segment).values, id); }
+
 void Program::erase_op(Id id) {
   Op& target = op(id);
   std::erase(segment(target.segment).ops(target.function), id);

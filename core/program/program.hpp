@@ -46,6 +46,8 @@ struct Value {
   // axes that split one of them, and, where it says "*", on every axis.
   std::vector<Name> counted;
 
+  std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
+
   AxisPlacement on(std::size_t axis) const {
     return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
   }
@@ -53,6 +55,25 @@ struct Value {
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
+
+// Parameters of one segment that are updated alike, packed into a flat range that the ranks of an axis share
+// out: each owns an equal part of it. Every member begins at a multiple of bucket_grain elements, in all
+// types.
+struct Bucket {
+  Id segment = none;
+  std::int32_t axis = 0;
+  int stage = 1;  // what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too
+  std::vector<Id> parameters;
+  std::vector<std::int64_t> offsets;  // elements
+  std::int64_t elements = 0;          // padding included; of one rank of the other axes
+  // Flat values [parts, packed] over all of it and [packed] over the own part: views where the whole is kept,
+  // else a value of its own.
+  Id all_parameters = none, own_parameters = none;
+  Id all_gradients = none, own_gradients = none;
+  Id master = none;
+  std::vector<Id> states;
+};
+inline constexpr std::int64_t bucket_grain = 128;
 
 struct Op {
   const OpDef* def = nullptr;
@@ -121,6 +142,10 @@ class Program {
   SegmentData& segment(Id id);
   Id segment_count() const { return static_cast<Id>(segments_.size()); }
   Id value_count() const { return static_cast<Id>(values_.size()); }
+  std::vector<Bucket>& buckets() { return buckets_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  // For a pass that puts others in their place.
+  void forget_value(Id id);
   Id step_segment() const { return 0; }  // load, begin, finish, report
   const OpRegistry& registry() const { return *registry_; }
   const Precision& precision() const { return precision_; }
@@ -154,6 +179,7 @@ class Program {
   ModelContext context_;
   Mesh mesh_;
   std::vector<Split> splits_;
+  std::vector<Bucket> buckets_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;

@@ -83,7 +83,7 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
   device_ = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
   raise(device_->info(&device_info_));
   write_program();
-  plan_ = make_plan(*program_, lowering(), batch_.accumulate);
+  plan_ = make_plan(*program_, lowering(), batch_.accumulate, rank_);
   check_memory();
 }
 

@@ -120,9 +120,14 @@ CommOp Executor::bind_exchange(const Call& call, const PlannedExchange& exchange
 // ---------------------------------------------------------------- addresses
 
 std::byte* Executor::address(Id id, std::int32_t instance) {
-  const Role role = program_.value(id).role;
-  PRUN_CHECK(role == Role::parameter || role == Role::gradient || role == Role::state, "value '",
-             program_.value(id).name, "' is not persistent");
+  const Value& value = program_.value(id);
+  Role role = value.role;
+  if (role == Role::view) {
+    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
+    role = id == bucket.all_parameters || id == bucket.own_parameters ? Role::parameter : Role::gradient;
+  }
+  PRUN_CHECK(role == Role::parameter || role == Role::gradient || role == Role::state, "value '", value.name,
+             "' is not persistent");
   const Region region = role == Role::parameter  ? Region::parameter
                         : role == Role::gradient ? Region::gradient
                                                  : Region::state;

@@ -35,8 +35,8 @@ std::int64_t vocabulary(const Program& program) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
       const Op& op = program.op(id);
-      if (op.kind() == "embedding") rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
-      if (op.kind() == "lm_head") rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
+      if (op.kind() == "embedding" || op.kind() == "lm_head" || op.kind() == "lm_head_scan")
+        rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
     }
   return rows;
 }

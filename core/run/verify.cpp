@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "run/local_ranks.hpp"
+#include "run/tensors.hpp"
 
 namespace prun {
 namespace {
@@ -29,38 +30,27 @@ struct Reference {
   Tensors gradients, parameters;
 };
 
-// Calls body(name, value, data) for the gradients or the parameters that a rank holds.
+// Calls body(name, data, type, whole, count) for each run of elements that a rank holds.
 template <class Body>
-void each_tensor(Trainer& trainer, bool gradients, Body&& body) {
+void each_run(Trainer& trainer, bool gradients, Body&& body) {
   const Assembly& assembly = trainer.assembly();
   assembly.each_parameter([&](Id parameter, std::int32_t instance) {
-    const Id id = gradients ? assembly.program().value(parameter).gradient : parameter;
-    if (id != none)
-      body(assembly.full_name(parameter, instance), id, trainer.executor().address(id, instance));
+    if (gradients && assembly.program().value(parameter).gradient == none) return;
+    const std::string name = assembly.full_name(parameter, instance);
+    each_held(assembly, trainer.executor(), parameter, instance, gradients ? Kept::gradient : Kept::parameter,
+              [&](const std::byte* data, DType type, std::int64_t whole, std::int64_t count) {
+                body(name, data, type, whole, count);
+              });
   });
 }
 
 Tensors snapshot(Trainer& trainer, bool gradients) {
   Tensors all;
-  const Program& program = trainer.assembly().program();
-  each_tensor(trainer, gradients, [&](const std::string& name, Id id, const std::byte* data) {
-    std::vector<double>& numbers = all[name];
-    for (std::int64_t i = 0; i < program.value(id).elements(); ++i)
-      numbers.push_back(element(data, program.value(id).dtype, i));
-  });
+  each_run(trainer, gradients,
+           [&](const std::string& name, const std::byte* data, DType type, std::int64_t, std::int64_t count) {
+             for (std::int64_t i = 0; i < count; ++i) all[name].push_back(element(data, type, i));
+           });
   return all;
-}
-
-// Index in the whole tensor of element i of a rank's part.
-std::int64_t whole_index(std::int64_t i, const std::vector<Dim>& whole, const std::vector<Dim>& part,
-                         const std::vector<std::int64_t>& starts) {
-  std::int64_t index = 0, stride = 1;
-  for (std::size_t d = whole.size(); d-- > 0;) {
-    index += (starts[d] + i % part[d].extent) * stride;
-    i /= part[d].extent;
-    stride *= whole[d].extent;
-  }
-  return index;
 }
 
 double norm(const std::vector<double>& numbers) {
@@ -90,24 +80,20 @@ class Comparison {
   }
 
   void compare_tensors(Trainer& trainer, bool gradients) {
-    const Program& program = trainer.assembly().program();
-    const std::int64_t rank = trainer.assembly().rank();
-    each_tensor(trainer, gradients, [&](const std::string& name, Id id, const std::byte* data) {
-      const std::vector<double>& whole = (gradients ? reference_.gradients : reference_.parameters).at(name);
-      const std::vector<Dim> part = program.local_dims(id);
-      const std::vector<std::int64_t> starts = program.starts(id, rank);
-      double largest = 0;
-      for (std::int64_t i = 0; i < program.local_elements(id); ++i) {
-        const std::int64_t at = whole_index(i, program.value(id).dims, part, starts);
-        const double difference =
-            worse(std::abs(element(data, program.value(id).dtype, i) - whole[static_cast<std::size_t>(at)]));
-        largest = std::max(largest, difference);
-      }
-      const double scale = gradients ? std::max(norm(whole), 1e-300) : 1.0;
-      const std::scoped_lock lock(mutex_);
-      (gradients ? verdict_.gradient : verdict_.parameter)
-          .take(largest / scale, name + " on rank " + std::to_string(rank));
-    });
+    const std::string rank = " on rank " + std::to_string(trainer.assembly().rank());
+    each_run(trainer, gradients,
+             [&](const std::string& name, const std::byte* data, DType type, std::int64_t whole,
+                 std::int64_t count) {
+               const std::vector<double>& right =
+                   (gradients ? reference_.gradients : reference_.parameters).at(name);
+               double largest = 0;
+               for (std::int64_t i = 0; i < count; ++i)
+                 largest = std::max(largest, worse(std::abs(element(data, type, i) -
+                                                            right.at(static_cast<std::size_t>(whole + i)))));
+               const double scale = gradients ? std::max(norm(right), 1e-300) : 1.0;
+               const std::scoped_lock lock(mutex_);
+               (gradients ? verdict_.gradient : verdict_.parameter).take(largest / scale, name + rank);
+             });
   }
 
   const Reference& reference_;

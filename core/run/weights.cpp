@@ -4,16 +4,16 @@
 #include <thread>
 
 #include "base/random.hpp"
+#include "run/tensors.hpp"
 
 namespace prun {
 namespace {
 
 // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike.
-void store(std::byte* target, DType type, std::int64_t first, std::span<const float> numbers) {
+void store(std::byte* target, DType type, std::span<const float> numbers) {
   const auto put = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      data[first + static_cast<std::int64_t>(i)] = T(numbers[i]);
+    for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = T(numbers[i]);
   };
   if (type == DType::f64)
     put(reinterpret_cast<double*>(target));
@@ -24,33 +24,34 @@ void store(std::byte* target, DType type, std::int64_t first, std::span<const fl
 }
 
 struct Filling {
-  std::byte* parameter;
-  std::byte* master;
-  DType type, master_type;
+  std::byte* data;
+  DType type;
   Init init;
   std::uint64_t stream;
-  std::int64_t first, count;
+  std::int64_t first, count;  // elements of the whole tensor
 };
 
 void fill(const Filling& f, std::uint64_t seed) {
   std::vector<float> numbers(static_cast<std::size_t>(f.count), static_cast<float>(f.init.value));
   if (f.init.kind == Init::Kind::normal)
     RandomStream(seed, f.stream).fill_normal(numbers, static_cast<std::uint64_t>(f.first), 0.0, f.init.value);
-  store(f.parameter, f.type, f.first, numbers);
-  if (f.master) store(f.master, f.master_type, f.first, numbers);
+  store(f.data, f.type, numbers);
 }
 
+// Only what this rank holds is ever made.
 std::vector<Filling> fillings(const Assembly& assembly, Executor& executor) {
   constexpr std::int64_t chunk = 1 << 16;
   std::vector<Filling> list;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
-    const Value& value = assembly.program().value(id);
-    std::byte* master = value.master == none ? nullptr : executor.address(value.master, instance);
+    const Init init = assembly.program().value(id).init;
     const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
-    for (std::int64_t first = 0; first < value.elements(); first += chunk)
-      list.push_back({executor.address(id, instance), master, value.dtype,
-                      assembly.program().precision().state, value.init, stream, first,
-                      std::min(chunk, value.elements() - first)});
+    for (Kept kept : {Kept::parameter, Kept::master})
+      each_held(assembly, executor, id, instance, kept,
+                [&](std::byte* data, DType type, std::int64_t whole, std::int64_t count) {
+                  for (std::int64_t at = 0; at < count; at += chunk)
+                    list.push_back({data + at * size_of(type), type, init, stream, whole + at,
+                                    std::min(chunk, count - at)});
+                });
   });
   return list;
 }
@@ -78,14 +79,14 @@ void initialize(const Assembly& assembly, Executor& executor) {
 std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor) {
   std::string name;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
-    const Id gradient = assembly.program().value(id).gradient;
-    if (!name.empty() || gradient == none) return;
-    const Value& value = assembly.program().value(gradient);
-    const std::byte* data = executor.address(gradient, instance);
-    const bool finite = value.dtype == DType::f64
-                            ? all_finite(reinterpret_cast<const double*>(data), value.elements())
-                            : all_finite(reinterpret_cast<const float*>(data), value.elements());
-    if (!finite) name = assembly.full_name(id, instance);
+    if (!name.empty() || assembly.program().value(id).gradient == none) return;
+    each_held(assembly, executor, id, instance, Kept::gradient,
+              [&](const std::byte* data, DType type, std::int64_t, std::int64_t count) {
+                const bool finite = type == DType::f64
+                                        ? all_finite(reinterpret_cast<const double*>(data), count)
+                                        : all_finite(reinterpret_cast<const float*>(data), count);
+                if (!finite) name = assembly.full_name(id, instance);
+              });
   });
   return name;
 }

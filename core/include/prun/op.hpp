@@ -49,6 +49,8 @@ enum class Effect : std::uint8_t {
 struct OpCost {
   double flops = 0;
   double bytes = 0;  // moved, operands read and written once unless the op says otherwise
+  // Of the flops, those that another op does as well and counts: they are no model FLOPs.
+  double repeated = 0;
 };
 
 // What a rule reads (operands, attrs) and fills (outputs, sums, wholes, linear).

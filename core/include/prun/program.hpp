@@ -14,9 +14,11 @@
 namespace prun {
 
 enum class FunctionKind : std::uint8_t {
-  load,   // step segment: bring a microbatch's tokens in
-  begin,  // step segment: reset what a step accumulates
-  zero,   // clear gradient accumulators
+  load,    // step segment: bring a microbatch's tokens in
+  begin,   // step segment: reset what a step accumulates
+  zero,    // clear gradient accumulators
+  gather,  // parameters that the ranks keep in parts come together
+  clear,   // gradients of one microbatch, where they are summed over the ranks microbatch by microbatch
   forward,
   backward,         // input gradients; weight gradients too unless the program splits backward
   backward_weight,  // weight gradients, where split
@@ -26,11 +28,12 @@ enum class FunctionKind : std::uint8_t {
   update,           // optimizer
   report,           // step segment: losses and norms out to the host
 };
-inline constexpr int function_kinds = 11;
+inline constexpr int function_kinds = 13;
 
 constexpr const char* name_of(FunctionKind kind) {
-  constexpr const char* names[] = {"load",   "begin", "zero",   "forward", "backward", "backward_weight",
-                                   "reduce", "norm",  "finish", "update",  "report"};
+  constexpr const char* names[] = {"load",     "begin",           "zero",   "gather", "clear",  "forward",
+                                   "backward", "backward_weight", "reduce", "norm",   "finish", "update",
+                                   "report"};
   return names[static_cast<int>(kind)];
 }
 
@@ -42,6 +45,7 @@ enum class Role : std::uint8_t {
   input,     // tokens, targets, sample numbers of one microbatch
   runtime,   // scalar that changes from step to step: learning rate, norm, keep, ...
   staging,   // host side of `load` and `report`
+  view,      // several parameters or gradients, side by side, as one flat value
 };
 
 // How a parameter starts. Element values depend on (seed, name, index) alone, never on the layout.

@@ -1,0 +1,104 @@
+// The LM head for a weight whose vocabulary is split: lm_head in four ops, so that ranks can exchange the
+// little that each must know of the others' logits. In between stand, over the axis that splits the
+// vocabulary:
+//   lm_head_scan      max, sum and hit of this part   -> gmax: all_reduce_max of max
+//   lm_head_rescale   sum, as if gmax were the max    -> all_reduce of scaled, and of hit
+//   lm_head_loss      lse = log of the sum of all exponentials; the loss
+//   lm_head_grad      dweight of this part; dx        -> all_reduce of dx
+// The logits exist in chunks of rows, twice: scan and grad compute them each.
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+void check_head(const OpShape& s, const char* kind) {
+  const OperandShape &x = s.operand[0], &w = s.operand[1];
+  PRUN_CHECK(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1], kind,
+             " takes x [batch, seq, width] and a weight [vocab, width]");
+  PRUN_CHECK(s.operand[2].dtype == DType::i32, kind, " takes i32 targets [batch, seq]");
+}
+
+double product_flops(const OpShape& s) {
+  const OperandShape& x = s.operand[0];
+  return 2.0 * static_cast<double>(x.dims[0].extent * x.dims[1].extent) *
+         static_cast<double>(s.operand[1].elements());
+}
+
+struct LmHeadScan {
+  static constexpr const char* kind = "lm_head_scan";
+  static constexpr const char* help =
+      "by row, over one part of the vocabulary: the largest logit, the sum of exp(logit - largest), and the "
+      "target's logit (0 where another part has it)";
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"weight"}, {"targets"}, {"max", Access::write}, {"sum", Access::write}, {"hit", Access::write}};
+  // Of all parts: a target beyond it makes its hit NaN.
+  static constexpr AttrDef attrs[] = {int_attr("vocab", 0)};
+  static void rule(OpShape& s) {
+    check_head(s, kind);
+    const OperandShape &x = s.operand[0], &w = s.operand[1];
+    PRUN_CHECK(s.attrs[0].i == w.dims[0].extent, "lm_head_scan: `vocab` is ", s.attrs[0].i,
+               ", but the whole weight has ", w.dims[0].extent, " rows");
+    for (int i : {3, 4, 5}) s.output(i, OpShape::statistics(x.dtype), x.dims, 2);
+    s.sum(1, 0, 1);
+    s.whole(1, 1, 2);
+  }
+  // lm_head_grad needs the logits again, and counts them.
+  static void cost(const OpShape& s, OpCost& c) { c.flops = c.repeated = product_flops(s); }
+};
+
+struct LmHeadRescale {
+  static constexpr const char* kind = "lm_head_rescale";
+  static constexpr const char* help = "scaled = sum * exp(max - gmax)";
+  static constexpr OperandDef operands[] = {{"max"}, {"gmax"}, {"sum"}, {"scaled", Access::write}};
+  static void rule(OpShape& s) {
+    s.like(3, 2);
+    s.pass_partial({0, 2});
+  }
+};
+
+struct LmHeadLoss {
+  static constexpr const char* kind = "lm_head_loss";
+  static constexpr const char* help = "lse = gmax + log(scaled); loss += lse - hit where the target counts";
+  static constexpr OperandDef operands[] = {
+      {"gmax"}, {"scaled"}, {"hit"}, {"targets"}, {"loss", Access::update}, {"lse", Access::write}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    PRUN_CHECK(s.operand[0].rank == 2, "lm_head_loss takes gmax, scaled and hit [batch, seq]");
+    PRUN_CHECK(s.operand[3].dtype == DType::i32, "lm_head_loss takes i32 targets [batch, seq]");
+    s.like(5, 0);
+    s.sum(0, 0, 2);
+  }
+};
+
+struct LmHeadGrad {
+  static constexpr const char* kind = "lm_head_grad";
+  static constexpr const char* help =
+      "gradients of the loss over one part of the vocabulary: dweight, and this part's contribution to dx";
+  static constexpr OperandDef operands[] = {{"x"},
+                                            {"weight"},
+                                            {"targets"},
+                                            {"lse"},
+                                            {"scale"},
+                                            {"dweight", Access::update, true},
+                                            {"dx", Access::write}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    check_head(s, kind);
+    s.like(6, 0);
+    s.sum(0, 0, 2);
+    s.sum(1, 0, 1);
+    s.whole(1, 1, 2);
+  }
+  // Three products, as in lm_head: logits, dx and dweight.
+  static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }
+};
+
+}  // namespace
+
+std::vector<OpDef> lm_head_split_ops() {
+  return {op_def<LmHeadScan>(), op_def<LmHeadRescale>(), op_def<LmHeadLoss>(), op_def<LmHeadGrad>()};
+}
+
+}  // namespace prun

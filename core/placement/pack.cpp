@@ -1,0 +1,229 @@
+#include "placement/pack.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+namespace prun {
+namespace {
+
+// Parameters with equal keys can be updated by one op.
+using Key = std::tuple<bool, double, double, Id, std::string>;
+
+class Packer {
+ public:
+  Packer(Program& program, OptimizerInterface& optimizer, std::size_t axis, int stage)
+      : program_(program), optimizer_(optimizer), axis_(axis), stage_(stage) {}
+
+  void run() {
+    Array<Text> texts;
+    raise(optimizer_.states(&texts));
+    for (const Text& text : texts) state_names_.emplace_back(text.view());
+    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
+      for (const auto& [key, members] : groups_of(segment)) pack(segment, members, std::get<Id>(key));
+    sum_norms();
+  }
+
+ private:
+  std::int64_t parts() const { return program_.mesh().extent(axis_); }
+
+  // The accumulator that the norm of a gradient goes to.
+  Id norm_of(Id gradient, Id segment) const {
+    for (Id id : program_.segment(segment).ops(FunctionKind::norm))
+      if (program_.op(id).operands[0] == gradient) return program_.op(id).operands[1];
+    return none;
+  }
+
+  std::map<Key, std::vector<Id>> groups_of(Id segment) const {
+    std::map<Key, std::vector<Id>> groups;
+    for (Id id : program_.segment(segment).values) {
+      const Value& value = program_.value(id);
+      if (value.role != Role::parameter || value.gradient == none || value.bucket >= 0) continue;
+      std::string lies;
+      for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
+      groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies}]
+          .push_back(id);
+    }
+    return groups;
+  }
+
+  void pack(Id segment, const std::vector<Id>& members, Id norm) {
+    Bucket bucket;
+    bucket.segment = segment;
+    bucket.axis = static_cast<std::int32_t>(axis_);
+    bucket.stage = stage_;
+    for (Id id : members) {
+      bucket.parameters.push_back(id);
+      bucket.offsets.push_back(bucket.elements);
+      bucket.elements += (program_.local_elements(id) + bucket_grain - 1) / bucket_grain * bucket_grain;
+    }
+    const std::int64_t grain = parts() * bucket_grain;
+    bucket.elements = (bucket.elements + grain - 1) / grain * grain;
+    number_ = static_cast<std::int32_t>(program_.buckets().size());
+    add_values(bucket);
+    remove_single_ops(bucket);
+    add_ops(bucket, norm);
+    program_.buckets().push_back(std::move(bucket));
+    norms_.insert(norm);
+  }
+
+  // ------------------------------------------------------------- values
+
+  Id add_flat(const Bucket& bucket, const char* name, Role role, DType type, bool own) {
+    Value value;
+    value.name = detail::concat("bucket.", number_, ".", name);
+    value.role = role;
+    value.dtype = type;
+    value.segment = bucket.segment;
+    value.bucket = number_;
+    value.dims = own ? std::vector<Dim>{{"packed", bucket.elements}}
+                     : std::vector<Dim>{{"parts", parts()}, {"packed", bucket.elements / parts()}};
+    value.placement.resize(program_.mesh().size());
+    if (own) value.placement[axis_] = AxisPlacement::sharded("packed");
+    return program_.add_value(std::move(value));
+  }
+
+  void add_values(Bucket& bucket) {
+    const Precision& precision = program_.precision();
+    for (Id id : bucket.parameters) {
+      Value& parameter = program_.value(id);
+      parameter.bucket = number_;
+      program_.value(parameter.gradient).bucket = number_;
+      forget_states(parameter);
+    }
+    const Role parts_kept = Role::state;
+    bucket.all_parameters = add_flat(bucket, "parameters", Role::view, precision.compute, false);
+    bucket.own_parameters =
+        add_flat(bucket, "parameters.own", stage_ >= 3 ? parts_kept : Role::view, precision.compute, true);
+    bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.state, false);
+    bucket.own_gradients =
+        add_flat(bucket, "gradients.own", stage_ >= 2 ? parts_kept : Role::view, precision.state, true);
+    if (precision.compute != precision.state)
+      bucket.master = add_flat(bucket, "master", Role::state, precision.state, true);
+    for (const std::string& name : state_names_)
+      bucket.states.push_back(add_flat(bucket, name.c_str(), Role::state, precision.state, true));
+  }
+
+  void forget_states(Value& parameter) {
+    if (parameter.master != none) program_.forget_value(parameter.master);
+    for (Id state : parameter.states) program_.forget_value(state);
+    parameter.master = none;
+    parameter.states.clear();
+  }
+
+  // ------------------------------------------------------------- ops
+
+  // The ops of single parameters that the bucket's replace. Sums over other axes stay.
+  void remove_single_ops(const Bucket& bucket) {
+    std::set<Id> members(bucket.parameters.begin(), bucket.parameters.end());
+    for (Id id : bucket.parameters) members.insert(program_.value(id).gradient);
+    for (FunctionKind kind :
+         {FunctionKind::zero, FunctionKind::reduce, FunctionKind::norm, FunctionKind::update}) {
+      const std::vector<Id> ops = program_.segment(bucket.segment).ops(kind);
+      for (Id id : ops)
+        if (members.count(program_.op(id).operands[0]) != 0 && !sums_over_another_axis(id))
+          program_.erase_op(id);
+    }
+  }
+
+  bool sums_over_another_axis(Id id) const {
+    return program_.op(id).kind() == "all_reduce_update" &&
+           static_cast<std::size_t>(program_.attr(id, "axis")) != axis_;
+  }
+
+  void add(const Bucket& bucket, FunctionKind function, const char* kind, std::vector<Id> operands,
+           std::span<const AttrValue> attrs = {}) {
+    program_.add_op(bucket.segment, function, Part::input, kind, std::move(operands), attrs);
+  }
+
+  std::array<AttrValue, 3> along() const {
+    return {
+        AttrValue{"axis", static_cast<double>(axis_)}, {"dim", 0}, {"parts", static_cast<double>(parts())}};
+  }
+
+  void add_ops(const Bucket& bucket, Id norm) {
+    if (stage_ >= 3)
+      add(bucket, FunctionKind::gather, "all_gather", {bucket.own_parameters, bucket.all_parameters},
+          along());
+    add(bucket, stage_ >= 2 ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
+    if (stage_ >= 2) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
+    add_reduce(bucket);
+    add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
+    add_update(bucket);
+    if (stage_ < 3)
+      add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
+          along());
+  }
+
+  // The ranks' gradients summed, each rank its part, in the type that travels. From stage 2 on microbatches
+  // add up in the part.
+  void add_reduce(const Bucket& bucket) {
+    const Precision& precision = program_.precision();
+    Id blocks = bucket.all_gradients;
+    if (precision.reduce != precision.state) blocks = cast(bucket, blocks, precision.state, precision.reduce);
+    if (precision.reduce == precision.state && stage_ < 2) {
+      add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, bucket.own_gradients}, along());
+      return;
+    }
+    const Id part = program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input,
+                                             "reduce_scatter", std::span(&blocks, 1), along(), none)[0];
+    program_.value(part).placement.resize(program_.mesh().size());
+    program_.value(part).placement[axis_] = AxisPlacement::sharded("packed");
+    if (stage_ >= 2) {
+      add(bucket, FunctionKind::reduce, "accumulate", {part, bucket.own_gradients});
+    } else {
+      const AttrValue types[] = {{"to", static_cast<double>(precision.state)},
+                                 {"from", static_cast<double>(precision.reduce)}};
+      add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients}, types);
+    }
+  }
+
+  Id cast(const Bucket& bucket, Id id, DType from, DType to) {
+    const AttrValue types[] = {{"to", static_cast<double>(to)}, {"from", static_cast<double>(from)}};
+    return program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input, "cast",
+                                    std::span(&id, 1), types, none)[0];
+  }
+
+  void add_update(const Bucket& bucket) {
+    const Value first = program_.value(bucket.parameters.front());
+    UpdateContext context;
+    context.parameter = bucket.own_parameters;
+    context.master = bucket.master;
+    context.gradient = bucket.own_gradients;
+    context.states = {bucket.states.data(), bucket.states.size()};
+    context.lr = program_.runtime("lr");
+    context.step = program_.runtime("step");
+    context.clip = program_.runtime("clip");
+    context.keep = program_.runtime("keep");
+    context.lr_scale = first.lr_scale;
+    context.weight_decay = first.weight_decay;
+    context.decay = first.decay;
+    raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
+  }
+
+  // Each rank has the squares of its parts only.
+  void sum_norms() {
+    const std::vector<Id>& finish = program_.segment(program_.step_segment()).ops(FunctionKind::finish);
+    const AttrValue axis{"axis", static_cast<double>(axis_)};
+    for (Id norm : norms_)
+      program_.add_op(program_.step_segment(), FunctionKind::finish, Part::input, "all_reduce_update", {norm},
+                      std::span(&axis, 1), finish.empty() ? none : finish.front());
+  }
+
+  Program& program_;
+  OptimizerInterface& optimizer_;
+  std::size_t axis_;
+  int stage_;
+  std::vector<std::string> state_names_;
+  std::int32_t number_ = 0;
+  std::set<Id> norms_;
+};
+
+}  // namespace
+
+void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, int stage) {
+  if (program.mesh().extent(axis) > 1) Packer(program, optimizer, axis, stage).run();
+}
+
+}  // namespace prun

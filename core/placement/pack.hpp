@@ -1,0 +1,14 @@
+// Packed shards: what ZeRO keeps. The parameters of a segment that are updated alike become one flat bucket,
+// of which each rank of an axis owns a part: it sums that part of the gradient, updates it, and the parts are
+// gathered again.
+#pragma once
+
+#include "program/passes.hpp"
+
+namespace prun {
+
+// After place_on_mesh. `stage` as in Bucket. The optimizer writes the update of the parts; it must treat
+// elements alike wherever they stand.
+void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, int stage);
+
+}  // namespace prun

@@ -1,0 +1,146 @@
+// The logits of an LM head, a chunk of rows at a time, so that the logits of one chunk are all that ever
+// exists of them: what lm_head and the ops of its split form share.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/gemm.hpp"
+#include "cpu/scratch.hpp"
+#include "cpu/softmax.hpp"
+#include "cpu/values.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+// All rows in chunks of equal size, the last one perhaps smaller.
+struct RowChunks {
+  std::int64_t rows, vocab, width, chunk;
+
+  // As many rows as 64 MiB of logits hold, but at least 64: every chunk reads the weight and updates its
+  // gradient once, which only many rows pay for.
+  static RowChunks cut(std::int64_t rows, std::int64_t vocab, std::int64_t width, std::int64_t compute_size) {
+    const std::int64_t most = std::max<std::int64_t>(64, (std::int64_t{64} << 20) / (vocab * compute_size));
+    const std::int64_t count = std::max<std::int64_t>(1, (rows + most - 1) / most);
+    return {rows, vocab, width, std::max<std::int64_t>(1, (rows + count - 1) / count)};
+  }
+  std::int64_t last() const { return rows - (rows - 1) / chunk * chunk; }
+};
+
+// The workspace of one launch.
+template <class C>
+struct LogitBuffers {
+  std::int64_t stride;  // of the logits' rows
+  C* logits;
+  double* losses;  // of the chunk's rows
+  void* gemm;
+
+  // `gradients`: dx and dweight are computed too.
+  LogitBuffers(Scratch& scratch, const RowChunks& chunks, std::int32_t threads, bool gradients)
+      : stride(padded<C>(chunks.vocab)),
+        logits(scratch.take<C>(chunks.chunk * stride)),
+        losses(scratch.take<double>(chunks.chunk)) {
+    std::int64_t bytes = 0;
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+      bytes = std::max(bytes, gemm_workspace(threads, m, n, k, sizeof(C)));
+    };
+    for (const std::int64_t rows : {chunks.chunk, chunks.last()}) {
+      product(rows, chunks.vocab, chunks.width);
+      if (!gradients) continue;
+      product(rows, chunks.width, chunks.vocab);
+      product(chunks.vocab, chunks.width, rows);
+    }
+    gemm = scratch.take<std::byte>(bytes);
+  }
+};
+
+// The workspace of an op whose first operands are x [batch, seq, width] and a weight [vocab, width].
+template <bool gradients>
+std::int64_t logit_workspace(const OpShape& shape, std::int32_t threads) {
+  const auto bytes = [&]<class C>(C) {
+    const Dim *x = shape.operand[0].dims, *weight = shape.operand[1].dims;
+    const auto chunks =
+        RowChunks::cut(x[0].extent * x[1].extent, weight[0].extent, weight[1].extent, sizeof(C));
+    Scratch scratch;
+    const LogitBuffers<C> counted(scratch, chunks, threads, gradients);
+    return scratch.bytes();
+  };
+  return shape.operand[0].dtype == DType::f64 ? bytes(double{}) : bytes(float{});
+}
+
+// One launch of such an op.
+template <class T, bool gradients>
+class LogitRows {
+ public:
+  using C = Compute<T>;
+
+  LogitRows(const Tensor& x, const Tensor& weight, const Workers& workers, void* workspace)
+      : workers_(workers),
+        chunks_(RowChunks::cut(x.outer(1), weight.dim[0], weight.dim[1], sizeof(C))),
+        scratch_(workspace),
+        buffers_(scratch_, chunks_, workers.count, gradients),
+        x_(x.as<const T>()),
+        weight_(row_major(weight.as<const T>(), chunks_.vocab, chunks_.width)) {}
+
+  std::int64_t vocab() const { return chunks_.vocab; }
+
+  // Calls chunk(first, rows) for each chunk in order, its logits computed.
+  template <class Chunk>
+  void each_chunk(Chunk chunk) const {
+    for (std::int64_t first = 0; first < chunks_.rows; first += chunks_.chunk) {
+      const std::int64_t rows = std::min(chunks_.chunk, chunks_.rows - first);
+      gemm<T, T, C>(workers_, part(x_, first, rows), weight_.transposed(), logits(rows), false, nullptr,
+                    buffers_.gemm);
+      chunk(first, rows);
+    }
+  }
+
+  // Row r of the chunk.
+  C* row(std::int64_t r) const { return buffers_.logits + r * buffers_.stride; }
+  double& row_loss(std::int64_t r) const { return buffers_.losses[r]; }
+
+  // The chunk's logits have become gradients: writes its rows of dx and adds to dweight, which may be null.
+  void add_gradients(std::int64_t first, std::int64_t rows, T* dx, C* dweight) const requires gradients {
+    gemm<C, T, T>(workers_, logits(rows), weight_, part(dx, first, rows), false, nullptr, buffers_.gemm);
+    if (!dweight) return;
+    gemm<C, T, C>(workers_, logits(rows).transposed(), part(x_, first, rows),
+                  row_major(dweight, chunks_.vocab, chunks_.width), true, nullptr, buffers_.gemm);
+  }
+
+ private:
+  Matrix<C> logits(std::int64_t rows) const {
+    return row_major(buffers_.logits, rows, chunks_.vocab, buffers_.stride);
+  }
+  template <class E>
+  Matrix<E> part(E* data, std::int64_t first, std::int64_t rows) const {
+    return row_major(data + first * chunks_.width, rows, chunks_.width);
+  }
+
+  const Workers& workers_;
+  RowChunks chunks_;
+  Scratch scratch_;
+  LogitBuffers<C> buffers_;
+  const T* x_;
+  Matrix<const T> weight_;
+};
+
+// Exponentials to gradients: times `factor`, and minus `scale` at the target, if it is in this row.
+template <class C>
+void scale_row(C* row, std::int64_t vocab, double factor, std::int64_t target, double scale) {
+  const C by = static_cast<C>(factor);
+#pragma omp simd
+  for (std::int64_t j = 0; j < vocab; ++j) row[j] *= by;
+  if (target >= 0 && target < vocab) row[target] -= static_cast<C>(scale);
+}
+
+// Whether a kernel takes the types of an op's first operands {x, weight, targets}.
+inline bool head_types(const OpShape& s) { return same_type(s, {0, 1}) && s.operand[2].dtype == DType::i32; }
+// The same, and those of the operands at these places.
+inline bool head_gradient_types(const OpShape& s, int scale, int dweight, int dx) {
+  const OperandShape* o = s.operand;
+  return head_types(s) && same_type(s, {0, dx}) && o[scale].dtype == DType::f64 &&
+         (!o[dweight].present || o[dweight].dtype == OpShape::statistics(o[0].dtype));
+}
+
+}  // namespace prun::cpu::PRUN_ISA
