@@ -54,6 +54,11 @@ class Packer {
     bucket.axis = static_cast<std::int32_t>(axis_);
     bucket.stage = stage_;
     for (Id id : members) {
+      if (!program_.value(program_.value(id).gradient).on(axis_).is_partial())
+        throw_error(
+            ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name, "': the gradient of '",
+            program_.value(id).name, "' is ", to_text(program_.value(program_.value(id).gradient).on(axis_)),
+            " there; state can be kept in parts only over an axis that splits the batch (strategy data)");
       bucket.parameters.push_back(id);
       bucket.offsets.push_back(bucket.elements);
       bucket.elements += (program_.local_elements(id) + bucket_grain - 1) / bucket_grain * bucket_grain;

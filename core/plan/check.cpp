@@ -101,10 +101,12 @@ class Replay {
       const Access access = i < own ? op.access(i) : Access::update;
       const std::int64_t at = plan_.resolve(call, operand.address, static_cast<int>(step_ % 2));
       const Content content = content_of(call, operand.value, operand.address);
-      if (access != Access::write) read(at, operand.address.bytes, content, op.kind());
-      if (access != Access::read) write(at, operand.address.bytes, content, op.kind());
-      if (program_.value(operand.value).role == Role::gradient)
-        summed_.insert({operand.value, content.instance});
+      for (const Window& window : windows(content, operand.address, at)) {
+        if (access != Access::write) read(window.at, window.bytes, window.content, op.kind());
+        if (access != Access::read) write(window.at, window.bytes, window.content, op.kind());
+        if (program_.value(window.content.value).role == Role::gradient)
+          summed_.insert({window.content.value, content.instance});
+      }
     }
   }
 

@@ -121,6 +121,10 @@ Status axis_extent(void* p, Text axis, std::int64_t* extent) {
   });
 }
 
+Status keep_in_parts(void* p, Text axis, std::int32_t stage) {
+  return guard([&] { of(p).keep_in_parts(axis.view(), stage); });
+}
+
 }  // namespace
 
 const ProgramApi& program_api() {
@@ -146,7 +150,8 @@ const ProgramApi& program_api() {
                               ops,
                               values,
                               split,
-                              axis_extent};
+                              axis_extent,
+                              keep_in_parts};
   return api;
 }
 

@@ -112,6 +112,8 @@ class Program {
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis);
+  // Asks for packed shards: core/placement/pack makes them.
+  void keep_in_parts(std::string_view axis, int stage);
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -159,6 +161,11 @@ class Program {
   OpShape local_shape(const Op& op) const;
   const Mesh& mesh() const { return mesh_; }
   const std::vector<Split>& splits() const { return splits_; }
+  struct Parts {
+    std::size_t axis = 0;
+    int stage = 1;
+  };
+  const std::vector<Parts>& parts() const { return parts_; }
   // One rank's part of a value.
   std::vector<Dim> local_dims(Id id) const;
   std::int64_t local_elements(Id id) const;
@@ -179,6 +186,7 @@ class Program {
   ModelContext context_;
   Mesh mesh_;
   std::vector<Split> splits_;
+  std::vector<Parts> parts_;
   std::vector<Bucket> buckets_;
   std::vector<Value> values_;
   std::vector<Op> ops_;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "placement/pack.hpp"
 #include "placement/placement.hpp"
 #include "program/passes.hpp"
 
@@ -209,8 +210,21 @@ void Assembly::write_program() {
   for (const std::string_view phase : phases) {
     if (phase != "model") apply_strategies(phase);
     if (phase == "shard") place_on_mesh(*program_);
+    if (phase == "state") pack_parts();
   }
   verify(*program_);
+}
+
+void Assembly::pack_parts() {
+  for (const Program::Parts& parts : program_->parts()) {
+    const std::string& name = recipe_.section("optimizer").plugin();
+    if (!plugins_.note("optimizer", name).traits.count("elementwise"))
+      throw_error(
+          ErrorCode::unsupported, "optimizer '", name,
+          "' does not say that it treats elements alike (trait elementwise), so its state cannot be kept in "
+          "parts; leave strategy zero out or choose adamw or sgd");
+    pack_state(*program_, *optimizer_, parts.axis, parts.stage);
+  }
 }
 
 // The first group whose pattern matches a parameter's name ("block.qkv.weight") decides.

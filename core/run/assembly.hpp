@@ -51,6 +51,7 @@ class Assembly {
   void load_ops();
   void write_program();
   void apply_groups();
+  void pack_parts();
   void apply_strategies(std::string_view phase);
   Lowering lowering() const;
 

@@ -120,6 +120,9 @@ struct ProgramApi {
   // placement of every value and what has to be exchanged.
   Status (*split)(void* program, Text dim, Text axis);
   Status (*axis_extent)(void* program, Text axis, std::int64_t* extent);
+  // Phase `state`: the ranks of an axis keep optimizer state (stage 1), gradients (2) and parameters (3) in
+  // equal parts of flat buckets.
+  Status (*keep_in_parts)(void* program, Text axis, std::int32_t stage);
 };
 
 class Segment;
@@ -169,6 +172,9 @@ class ProgramRef {
     std::int64_t extent = 0;
     raise(api_->axis_extent(program_, axis, &extent));
     return extent;
+  }
+  void keep_in_parts(std::string_view axis, std::int32_t stage) const {
+    raise(api_->keep_in_parts(program_, axis, stage));
   }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }

@@ -28,6 +28,6 @@ class Sgd final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(optimizer, prun::Sgd, "sgd", "0.1.0", "Stochastic gradient descent", "",
+PRUN_PLUGIN(optimizer, prun::Sgd, "sgd", "0.1.0", "Stochastic gradient descent", "elementwise=yes",
             "momentum     | float | 0 | 0..0.999999 | Decay of the running gradient; 0: none is kept\n"
             "weight_decay | float | 0 | 0..10       | Decoupled, on matrices\n");
