@@ -123,18 +123,38 @@ class Packer {
   void remove_single_ops(const Bucket& bucket) {
     std::set<Id> members(bucket.parameters.begin(), bucket.parameters.end());
     for (Id id : bucket.parameters) members.insert(program_.value(id).gradient);
-    for (FunctionKind kind :
-         {FunctionKind::zero, FunctionKind::reduce, FunctionKind::norm, FunctionKind::update}) {
-      const std::vector<Id> ops = program_.segment(bucket.segment).ops(kind);
-      for (Id id : ops)
-        if (members.count(program_.op(id).operands[0]) != 0 && !sums_over_another_axis(id))
-          program_.erase_op(id);
-    }
+    for (FunctionKind kind : {FunctionKind::zero, FunctionKind::norm, FunctionKind::update})
+      for (Id id : copy_of(bucket, kind))
+        if (members.count(program_.op(id).operands[0]) != 0) program_.erase_op(id);
+    std::vector<Id> sums = copy_of(bucket, FunctionKind::reduce);
+    std::erase_if(sums, [&](Id id) { return !sums_over_axis(id); });
+    for (Id id : sums) remove_sum(bucket, id, members);
   }
 
-  bool sums_over_another_axis(Id id) const {
+  std::vector<Id> copy_of(const Bucket& bucket, FunctionKind kind) const {
+    return program_.segment(bucket.segment).ops(kind);
+  }
+
+  bool sums_over_axis(Id id) const {
     return program_.op(id).kind() == "all_reduce_update" &&
-           static_cast<std::size_t>(program_.attr(id, "axis")) != axis_;
+           static_cast<std::size_t>(program_.attr(id, "axis")) == axis_;
+  }
+
+  // With the casts around it, where the gradient travels in another type.
+  void remove_sum(const Bucket& bucket, Id sum, const std::set<Id>& members) {
+    const Id summed = program_.op(sum).operands[0];
+    bool ours = members.count(summed) != 0;
+    std::vector<Id> casts;
+    for (Id id : copy_of(bucket, FunctionKind::reduce)) {
+      const Op& op = program_.op(id);
+      if (op.kind() != "cast" || (op.operands[0] != summed && op.operands[1] != summed)) continue;
+      casts.push_back(id);
+      ours |= members.count(op.operands[0]) != 0;
+    }
+    if (!ours) return;
+    program_.erase_op(sum);
+    for (Id id : casts)
+      if (members.count(summed) == 0) program_.erase_op(id);
   }
 
   void add(const Bucket& bucket, FunctionKind function, const char* kind, std::vector<Id> operands,

@@ -291,6 +291,7 @@ class AxisPass {
 
   Id exchange(Id id, const AxisPlacement& wanted) {
     const AxisPlacement have = now(id);
+    if (wanted.is_sharded()) check_divides(program_.value(id), wanted.dim);
     if (have.is_partial() && wanted.is_replicated()) return add(id, "all_reduce", wanted);
     if (have.is_partial())
       return along(along(id, "block", wanted.dim, have), "reduce_scatter", wanted.dim, wanted);

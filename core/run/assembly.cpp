@@ -132,13 +132,14 @@ void Assembly::check_batch(Diagnostics& problems) const {
   const std::int64_t global = recipe_.integer("batch.global"), ranks = data_ranks(),
                      at_once = recipe_.integer("batch.micro") * ranks;
   if (global % at_once == 0 || recipe_.flag("batch.pad")) return;
-  const std::int64_t below = std::max(at_once, global / at_once * at_once),
-                     above = (global / at_once + 1) * at_once;
+  const std::int64_t below = global / at_once * at_once, above = below + at_once;
   const std::string times = ranks > 1 ? detail::concat(" x ", ranks, " data-parallel ranks = ", at_once) : "";
   problems.add(recipe_.problem(
-      "batch.global", detail::concat("batch.global = ", global, " is not a multiple of batch.micro = ",
-                                     recipe_.integer("batch.micro"), times, "; the nearest that are: ", below,
-                                     " and ", above, "; or set batch.pad = true")));
+      "batch.global",
+      detail::concat("batch.global = ", global,
+                     " is not a multiple of batch.micro = ", recipe_.integer("batch.micro"), times,
+                     "; the nearest that are: ", below > 0 ? detail::concat(below, " and ") : "", above,
+                     "; or set batch.pad = true")));
 }
 
 // An axis that nobody uses would only do the same work several times.

@@ -1,4 +1,4 @@
-// Samples by formula, of which between none and all targets count: documents of uneven length.
+// Samples by formula, of which between one and all targets count: documents of uneven length.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -13,7 +13,7 @@ class Ragged final : public Data {
     return {1000, 1000 * seq, vocab_};
   }
   void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) override {
-    const std::int64_t counted = index * 7 % (seq_ + 1);
+    const std::int64_t counted = 1 + index * 7 % seq_;
     for (std::int64_t i = 0; i < seq_; ++i) {
       tokens[i] = token(index, i);
       targets[i] = i < counted ? token(index, i + 1) : -1;
