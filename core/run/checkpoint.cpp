@@ -11,8 +11,13 @@ namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* file_name = "rank-00000.safetensors";
 constexpr const char* format_version = "1";
+
+std::string file_name(std::int64_t rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+  return name;
+}
 
 struct Item {
   SafetensorsSpec spec;
@@ -20,21 +25,44 @@ struct Item {
   std::int64_t bytes;
 };
 
+// What outlives a step on this rank: parameters, unless they are kept in parts, and optimizer state, parts of
+// parameters and gradients included.
+bool lasts(const Program& program, const Value& value) {
+  if (value.role == Role::state) return true;
+  return value.role == Role::parameter &&
+         (value.bucket < 0 || program.buckets()[static_cast<std::size_t>(value.bucket)].stage < 3);
+}
+
 std::vector<Item> items(const Assembly& assembly, Executor& executor) {
+  const Program& program = assembly.program();
   std::vector<Item> list;
-  const auto add = [&](Id id, std::int32_t instance) {
-    const Value& value = assembly.program().value(id);
-    SafetensorsSpec spec{assembly.full_name(id, instance), value.dtype, {}};
-    for (const Dim& dim : value.dims) spec.shape.push_back(dim.extent);
-    list.push_back({std::move(spec), executor.address(id, instance), value.bytes()});
-  };
-  assembly.each_parameter([&](Id id, std::int32_t instance) {
-    const Value& value = assembly.program().value(id);
-    add(id, instance);
-    if (value.master != none) add(value.master, instance);
-    for (Id state : value.states) add(state, instance);
-  });
+  for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i)
+    for (Id id : program.segment(assembly.plan().instances[i].segment).values) {
+      const auto instance = static_cast<std::int32_t>(i);
+      if (!lasts(program, program.value(id))) continue;
+      SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
+      for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
+      list.push_back({std::move(spec), executor.address(id, instance), program.local_bytes(id)});
+    }
   return list;
+}
+
+// Whether every rank holds the same.
+bool all_alike(const Program& program) {
+  for (Id id = 0; id < program.value_count(); ++id)
+    for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
+      if (lasts(program, program.value(id)) && program.value(id).on(axis).is_sharded()) return false;
+  return true;
+}
+
+// "dp=2 tp=2, stage 1": what must be the same for ranks to go on from their own files.
+std::string layout_text(const Program& program) {
+  if (all_alike(program)) return "alike";
+  std::string text;
+  for (const Axis& axis : program.mesh().axes()) text += axis.name + "=" + std::to_string(axis.extent) + " ";
+  for (const Program::Parts& parts : program.parts())
+    text += "stage " + std::to_string(parts.stage) + " over " + program.mesh().axes()[parts.axis].name;
+  return text;
 }
 
 std::string folder_name(std::int64_t step) {
@@ -69,9 +97,9 @@ std::int64_t number(const SafetensorsFile& file, const std::string& key) {
 }
 
 fs::path checkpoint_folder(const fs::path& where) {
-  if (fs::exists(where / file_name)) return where;
+  if (fs::exists(where / file_name(0))) return where;
   if (const auto latest = read_latest(where)) return *latest;
-  throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ", file_name,
+  throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ", file_name(0),
               " nor `latest` in it");
 }
 
@@ -94,16 +122,8 @@ void read_item(const SafetensorsFile& file, const Item& item) {
   std::memcpy(item.data, bytes.data(), bytes.size());
 }
 
-}  // namespace
-
-fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
-  return run_folder / folder_name(step);
-}
-
-fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
-                         const fs::path& run_folder, std::int64_t keep) {
-  const fs::path target = checkpoint_path(run_folder, progress.step);
-  if (fs::exists(target)) return target;  // saved at this very step already
+void write_file(const Assembly& assembly, Executor& executor, const Progress& progress,
+                const fs::path& folder) {
   const std::vector<Item> list = items(assembly, executor);
   std::vector<SafetensorsSpec> specs;
   for (const Item& item : list) specs.push_back(item.spec);
@@ -111,22 +131,67 @@ fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Pro
                                      {"prun.step", std::to_string(progress.step)},
                                      {"prun.updates", std::to_string(progress.updates)},
                                      {"prun.samples", std::to_string(progress.samples)},
+                                     {"prun.layout", layout_text(assembly.program())},
                                      {"prun.recipe", assembly.recipe().resolved_toml()}};
-  DurableFolder folder(target);
-  SafetensorsWriter writer(folder.staging() / file_name, specs, metadata);
+  SafetensorsWriter writer(folder / file_name(assembly.rank()), specs, metadata);
   for (const SafetensorsSpec& spec : writer.order()) {
     const auto item =
         std::find_if(list.begin(), list.end(), [&](const Item& i) { return i.spec.name == spec.name; });
     writer.write(spec.name, {item->data, static_cast<std::size_t>(item->bytes)});
   }
   writer.finish();
+}
+
+// The first rank's part: the folder, whose place the others are told, and its end.
+fs::path save_first(const Assembly& assembly, Executor& executor, const Progress& progress,
+                    const fs::path& target, const Announce& others) {
+  if (fs::exists(target)) {  // saved at this very step already
+    if (others) others("save", "");
+    return target;
+  }
+  DurableFolder folder(target);
+  if (others) others("save", folder.staging().string());
+  write_file(assembly, executor, progress, folder.staging());
+  if (others) others("saved", "");
   folder.commit_as_latest();
-  if (keep > 0) remove_old(run_folder, keep);
+  return target;
+}
+
+void save_part(const Assembly& assembly, Executor& executor, const Progress& progress,
+               const Announce& others) {
+  const std::string staging = others("save", "").front();
+  if (staging.empty()) return;
+  write_file(assembly, executor, progress, staging);
+  others("saved", "");
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
+  return run_folder / folder_name(step);
+}
+
+fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
+                         const fs::path& run_folder, std::int64_t keep, const Announce& announce) {
+  const fs::path target = checkpoint_path(run_folder, progress.step);
+  const Announce others = all_alike(assembly.program()) ? Announce{} : announce;
+  if (assembly.rank() == 0) {
+    save_first(assembly, executor, progress, target, others);
+    if (keep > 0) remove_old(run_folder, keep);
+  } else if (others) {
+    save_part(assembly, executor, progress, others);
+  }
   return target;
 }
 
 Progress load_checkpoint(const Assembly& assembly, Executor& executor, const fs::path& where) {
-  const SafetensorsFile file(checkpoint_folder(where) / file_name);
+  const std::string layout = layout_text(assembly.program());
+  const SafetensorsFile file(checkpoint_folder(where) / file_name(layout == "alike" ? 0 : assembly.rank()));
+  const auto saved = file.index().metadata().find("prun.layout");
+  if (saved != file.index().metadata().end() && saved->second != layout)
+    throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", saved->second,
+                "', the recipe makes it '", layout,
+                "'; go on with the mesh and strategies it was saved with");
   const Progress progress{number(file, "prun.step"), number(file, "prun.updates"),
                           number(file, "prun.samples")};
   const std::vector<Item> list = items(assembly, executor);

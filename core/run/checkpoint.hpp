@@ -1,9 +1,12 @@
-// Checkpoints: a folder a step, one safetensors file a rank, complete or absent.
+// Checkpoints: a folder a step, complete or absent.
 //   runs/NAME/step-00000100/rank-00000.safetensors
 //   runs/NAME/latest                                   names the newest
+// Where every rank holds the same, the first one's file is all there is, and any number of ranks can go on
+// from it. Where ranks hold parts, each writes a file, and the same mesh and strategies go on from them.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "run/assembly.hpp"
 #include "run/executor.hpp"
@@ -20,9 +23,13 @@ struct Progress {
   std::int64_t samples = 0;  // trained on so far
 };
 
-// Returns the folder written. `keep` > 0 removes all but that many newest checkpoints.
+// What a rank tells all others; each gets what each has said, in the order of ranks. Empty: one rank alone.
+using Announce = std::function<std::vector<std::string>(std::string_view channel, std::string_view mine)>;
+
+// Returns the folder written; all ranks call it. `keep` > 0 removes all but that many newest checkpoints.
 std::filesystem::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
-                                      const std::filesystem::path& run_folder, std::int64_t keep);
+                                      const std::filesystem::path& run_folder, std::int64_t keep,
+                                      const Announce& announce);
 
 // `where` is a checkpoint or a run folder (then its latest). Every tensor must be there with its type and
 // shape; an Error says which is not, and nothing has been changed then but memory.

@@ -58,12 +58,16 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 
 namespace {
 
-// Ranks that read another recipe, or run another build, must not begin.
-void compare_plans(const Assembly& assembly, const Exchange& exchange) {
+std::vector<int> all_ranks(const Assembly& assembly) {
   std::vector<int> all(static_cast<std::size_t>(assembly.mesh().world()));
   std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Ranks that read another recipe, or run another build, must not begin.
+void compare_plans(const Assembly& assembly, const Exchange& exchange) {
   const std::string mine = fingerprint(assembly.program(), assembly.plan());
-  const std::vector<std::string> plans = exchange("plan", all, mine);
+  const std::vector<std::string> plans = exchange("plan", all_ranks(assembly), mine);
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
     if (plans[rank] != mine)
       throw_error(
@@ -196,9 +200,14 @@ StepResult Trainer::step(bool stop) {
 }
 
 std::filesystem::path Trainer::save() {
-  if (assembly_.rank() != 0) return checkpoint_path(folder_, progress_.step);
-  make_folder(folder_);
-  return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"));
+  if (assembly_.rank() == 0) make_folder(folder_);
+  Announce announce;
+  if (membership_.exchange)
+    announce = [this](std::string_view channel, std::string_view mine) {
+      return membership_.exchange(channel, all_ranks(assembly_), mine);
+    };
+  return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"),
+                         announce);
 }
 
 // ---------------------------------------------------------------- the run

@@ -32,7 +32,8 @@ class Drawing {
     out << "[run]\nname = 'drawn'\nsteps = 5\nseed = " << pick({1, 2, 3}) << "\npoison = " << word(flip())
         << "\n[data]\nplugin = 'ragged'\nvocab = 23\n[model]\nplugin = '" << (llama ? "llama" : "gpt")
         << "'\nlayers = " << pick({1, 2, 3}) << "\nhidden = " << heads * head_dim << "\nheads = " << heads
-        << "\nffn = " << pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18}) << "\nvocab = " << pick({24, 24, 24, 32, 24, 32, 24, 32, 24, 25})
+        << "\nffn = " << pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18})
+        << "\nvocab = " << pick({24, 24, 24, 32, 24, 32, 24, 32, 24, 25})
         << "\nseq = " << pick({4, 8, 8, 8, 4, 8, 8, 4, 8, 6}) << "\ntied = " << word(flip());
     if (llama)
       out << "\nkv_heads = " << (flip() ? heads : heads / 2) << "\nqkv_bias = " << word(flip());

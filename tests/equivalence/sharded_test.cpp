@@ -1,0 +1,164 @@
+// Tensor parallelism and ZeRO: equal to one rank, in the memory that their papers promise, and resumable.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "run/local_ranks.hpp"
+#include "run/verify.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+struct Layout {
+  const char* name;
+  const char* text;  // mesh and strategies
+  std::vector<std::string> sets;
+  friend std::ostream& operator<<(std::ostream& out, const Layout& l) { return out << l.name; }
+};
+
+std::string zero(int stage) {
+  return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
+}
+
+Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets, bool exact = true) {
+  std::vector<std::string> all = {"model.hidden=16",  "model.heads=4",    "model.ffn=32",
+                                  "model.seq=8",      "batch.micro=1",    "batch.global=8",
+                                  "device.pin=false", "device.threads=1", "run.poison=true"};
+  if (exact) all.insert(all.end(), {"precision.compute=fp64", "precision.state=fp64"});
+  all.insert(all.end(), sets.begin(), sets.end());
+  return tiny_recipe(all, text);
+}
+
+constexpr const char* dp2 = "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n";
+constexpr const char* tp2 = "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'tensor'\n";
+constexpr const char* dp2tp2 =
+    "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\nsequence = "
+    "true\n";
+
+class Sharded : public testing::TestWithParam<Layout> {};
+
+TEST_P(Sharded, EqualsOneRank) {
+  const Recipe recipe = recipe_of(GetParam().text, GetParam().sets);
+  const Verdict verdict = verify_layout(recipe, plugins().places(), 20);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+}
+
+const std::string dp2_zero1 = dp2 + zero(1), dp2_zero2 = dp2 + zero(2), dp2_zero3 = dp2 + zero(3),
+                  all_zero1 = dp2tp2 + zero(1), all_zero2 = dp2tp2 + zero(2), all_zero3 = dp2tp2 + zero(3);
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Sharded,
+    testing::Values(
+        Layout{"tensor", tp2, {}}, Layout{"tensor4", tp2, {"mesh.tp=4"}},
+        Layout{"sequence", tp2, {"strategy.0.sequence=true", "model.dropout=0.2"}},
+        Layout{"sequence_untied", tp2, {"strategy.0.sequence=true", "model.tied=false"}},
+        Layout{"llama_sequence", tp2, {"strategy.0.sequence=true", "model.plugin=llama", "model.kv_heads=2"}},
+        Layout{"zero1", dp2_zero1.c_str(), {}}, Layout{"zero2", dp2_zero2.c_str(), {}},
+        Layout{"zero3", dp2_zero3.c_str(), {}},
+        Layout{"zero3_of_3_ranks", dp2_zero3.c_str(), {"mesh.dp=3", "batch.pad=true"}},
+        Layout{"zero2_sgd", dp2_zero2.c_str(), {"optimizer.plugin=sgd", "optimizer.momentum=0.9"}},
+        Layout{"everything1", all_zero1.c_str(), {}}, Layout{"everything2", all_zero2.c_str(), {}},
+        Layout{"everything3", all_zero3.c_str(), {"model.dropout=0.1"}}),
+    [](const auto& layout) { return std::string(layout.param.name); });
+
+// ---------------------------------------------------------------- memory
+
+Memory memory_of(int dp, int stage) {
+  std::string text = data_parallel(dp);
+  if (stage > 0) text += zero(stage);
+  const Recipe recipe =
+      recipe_of(text, {"model.layers=8", "model.hidden=64", "model.ffn=256", "model.vocab=64"}, false);
+  return Assembly(recipe, plugins()).plan().layout.memory;
+}
+
+std::int64_t of(const Memory& memory, Region region) {
+  return memory.bytes[static_cast<std::size_t>(region)];
+}
+
+// What a stage keeps in parts falls with the number of ranks; the padding of a bucket is under 1 KiB a
+// member.
+TEST(ZeroMemory, WhatAStageKeepsInPartsFallsWithTheRanks) {
+  const std::int64_t padding = 200 * 1024;
+  const Memory whole = memory_of(1, 0);
+  for (int dp : {2, 4, 8}) {
+    for (int stage : {1, 2, 3}) {
+      const Memory memory = memory_of(dp, stage);
+      std::int64_t state = of(whole, Region::state), kept = of(memory, Region::state);
+      if (stage >= 2) {
+        // Blocks only: what does not repeat is summed in place. Its part is counted with the state.
+        state += of(whole, Region::gradient);
+        kept += 0;
+      }
+      if (stage >= 3) state += of(whole, Region::parameter);
+      EXPECT_LE(kept, state / dp + padding) << "dp " << dp << " stage " << stage;
+      EXPECT_EQ(of(memory, Region::gathered) > 0, stage == 3);
+      EXPECT_EQ(of(memory, Region::passing) > 0, stage >= 2);
+      if (stage < 3) {
+        EXPECT_LE(of(memory, Region::parameter), of(whole, Region::parameter) + padding);
+      }
+    }
+  }
+}
+
+TEST(TensorMemory, ParametersAndActivationsFallWithTheRanks) {
+  const auto memory = [](int tp, bool sequence) {
+    const std::string text =
+        "[mesh]\ntp = " + std::to_string(tp) +
+        "\n[[strategy]]\nplugin = 'tensor'\nsequence = " + (sequence ? "true\n" : "false\n");
+    return Assembly(recipe_of(text, {"model.layers=4", "model.hidden=64", "model.ffn=256"}, false), plugins())
+        .plan()
+        .layout.memory;
+  };
+  const Memory one = memory(1, false), plain = memory(4, false), sequence = memory(4, true);
+  EXPECT_LT(of(plain, Region::parameter), of(one, Region::parameter) / 3);
+  EXPECT_LT(of(sequence, Region::slot), of(plain, Region::slot));
+  EXPECT_LT(of(sequence, Region::slot), of(one, Region::slot) / 3);
+  EXPECT_EQ(of(sequence, Region::boundary) * 4, of(one, Region::boundary));
+}
+
+// ---------------------------------------------------------------- resume
+
+// Losses of the last steps, of every rank; saves or resumes on the way.
+std::vector<std::vector<double>> losses(const Recipe& recipe, int steps, bool save) {
+  std::vector<std::vector<double>> all(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<double>& mine = all[static_cast<std::size_t>(trainer.assembly().rank())];
+    for (int step = 0; step < steps; ++step) mine.push_back(trainer.step().loss);
+    if (save) trainer.save();
+  });
+  return all;
+}
+
+TEST_P(Sharded, GoesOnFromItsCheckpointWithTheSameBits) {
+  const std::string out = (temporary_folder() / ("resume-" + std::string(GetParam().name))).string();
+  std::vector<std::string> sets = GetParam().sets;
+  sets.push_back("run.out=" + out);
+  const Recipe recipe = recipe_of(GetParam().text, sets, false);
+  const auto through = losses(recipe, 6, false);
+  const auto first = losses(recipe, 3, true);
+  const auto second = losses(recipe.with("run.resume", out), 3, false);
+  for (std::size_t rank = 0; rank < through.size(); ++rank) {
+    std::vector<double> joined = first[rank];
+    joined.insert(joined.end(), second[rank].begin(), second[rank].end());
+    EXPECT_EQ(joined, through[rank]) << "rank " << rank;
+  }
+}
+
+TEST(Checkpoint, APartOfAnotherLayoutIsRefused) {
+  const std::string out = "run.out=" + (temporary_folder() / "other-layout").string();
+  losses(recipe_of(dp2_zero1, {out}, false), 1, true);
+  try {
+    losses(recipe_of(dp2_zero2, {out, "run.resume=" + (temporary_folder() / "other-layout").string()}, false),
+           1, false);
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("was saved by the layout 'dp=2 stage 1 over dp'"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
