@@ -81,8 +81,13 @@ class FunctionPlanner {
       workspaces_[at] = lifetimes_.size();
       lifetimes_.push_back({workspace, at, at, -1});
     }
-    if (!exchanges) raise(op.def->cost(&shape, &function_.cost));
+    if (!exchanges) add_cost(op.cost(shape));
     function_.steps.push_back(std::move(step));
+  }
+
+  void add_cost(const OpCost& cost) {
+    function_.cost.flops += cost.flops;
+    function_.cost.bytes += cost.bytes;
   }
 
   static std::optional<CommKind> exchange_of(std::string_view op) {

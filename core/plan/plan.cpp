@@ -315,11 +315,9 @@ double model_flops(const Program& program) {
   for (Id id = 0; id < program.segment_count(); ++id)
     for (Id op_id : program.segment(id).ops(FunctionKind::forward)) {
       const Op& op = program.op(op_id);
-      const OpShape shape = program.shape(op);
-      OpCost cost;
-      raise(op.def->cost(&shape, &cost));
       // An op that computes its gradient in forward has counted all three passes.
       const double passes = op.def->effect == Effect::update ? 1 : 3;
+      const OpCost cost = op.cost(program.shape(op));
       flops += passes * (cost.flops - cost.repeated) * static_cast<double>(program.segment(id).repeat);
     }
   return flops;

@@ -1,5 +1,6 @@
 // The plugin's side of Program: every call guarded, nothing thrown across the border.
 #include "program/program.hpp"
+#include "program/recompute.hpp"
 
 namespace prun {
 namespace {
@@ -125,6 +126,23 @@ Status keep_in_parts(void* p, Text axis, std::int32_t stage) {
   return guard([&] { of(p).keep_in_parts(axis.view(), stage); });
 }
 
+Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> kinds) {
+  return guard([&] {
+    using Kind = RecomputeChoice::Kind;
+    if (mode == RecomputeMode::budget) {
+      of(p).segment(segment).recompute_to_fit = true;
+      recompute(of(p), segment, of(p).planned_recompute());
+      return;
+    }
+    RecomputeChoice choice{mode == RecomputeMode::full  ? Kind::full
+                           : mode == RecomputeMode::ops ? Kind::ops
+                                                        : Kind::nothing,
+                           {}};
+    for (const Text& kind : kinds) choice.op_kinds.emplace_back(kind.view());
+    recompute(of(p), segment, choice);
+  });
+}
+
 }  // namespace
 
 const ProgramApi& program_api() {
@@ -151,7 +169,8 @@ const ProgramApi& program_api() {
                               values,
                               split,
                               axis_extent,
-                              keep_in_parts};
+                              keep_in_parts,
+                              recompute_segment};
   return api;
 }
 

@@ -52,6 +52,7 @@ void print_op(std::ostream& out, const Program& program, const Op& op) {
   out << ')';
   print_attrs(out, op);
   if (op.part == Part::weight) out << "  # weight gradient";
+  if (op.again) out << "  # again";
   out << '\n';
 }
 

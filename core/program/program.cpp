@@ -11,6 +11,12 @@ std::int64_t Value::elements() const {
   return n;
 }
 
+OpCost Op::cost(const OpShape& shape) const {
+  OpCost cost;
+  raise(def->cost(&shape, &cost));
+  return cost;
+}
+
 Program::Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context)
     : registry_(std::move(registry)), precision_(precision), context_(context) {
   add_segment("step", 1);
@@ -361,6 +367,15 @@ std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, P
   }
   place(std::move(op), before);
   return created;
+}
+
+Id Program::add_copy(Id id, FunctionKind function, std::vector<Id> operands, Id before) {
+  Op copy = op(id);
+  copy.function = function;
+  copy.operands = std::move(operands);
+  check_operands(copy);
+  infer(copy);
+  return place(std::move(copy), before);
 }
 
 void Program::replace_operand(Id id, std::size_t index, Id value_id) {

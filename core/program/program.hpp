@@ -82,9 +82,18 @@ struct Op {
   Part part = Part::input;
   std::vector<Id> operands;  // in the order of def->operands; none: absent
   std::vector<Attr> attrs;   // in the order of def->attrs
+  bool again = false;        // computes in backward what forward has computed already
 
   std::string_view kind() const { return def->kind; }
   Access access(std::size_t i) const { return def->operands[i].access; }
+  // Of operands of this shape: whole tensors, or one rank's part.
+  OpCost cost(const OpShape& shape) const;
+};
+
+// What a segment's backward computes again instead of keeping it from forward.
+struct RecomputeChoice {
+  enum class Kind : std::uint8_t { nothing, full, ops } kind = Kind::nothing;
+  std::vector<std::string> op_kinds;  // with Kind::ops
 };
 
 // A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or
@@ -98,6 +107,7 @@ struct SegmentData {
   Id outgoing_gradient = none;
   std::array<std::vector<Id>, function_kinds> functions;
   std::vector<Id> values;
+  bool recompute_to_fit = false;  // what it computes again is the planner's choice
 
   std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
   const std::vector<Id>& ops(FunctionKind kind) const { return functions[static_cast<std::size_t>(kind)]; }
@@ -114,6 +124,8 @@ class Program {
   void split(std::string_view dim, std::string_view axis);
   // Asks for packed shards: core/placement/pack makes them.
   void keep_in_parts(std::string_view axis, int stage);
+  // What segments do that leave it to the planner; set before strategies run.
+  void set_planned_recompute(RecomputeChoice choice) { planned_recompute_ = std::move(choice); }
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -133,6 +145,8 @@ class Program {
   void replace_kind(Id op, std::string_view kind);
   void erase_op(Id op);
   void set_attr(Id op, std::string_view name, double value);
+  // The same op on other operands.
+  Id add_copy(Id op, FunctionKind function, std::vector<Id> operands, Id before);
   double attr(Id op, std::string_view name) const;
 
   // --- reading ---
@@ -166,6 +180,7 @@ class Program {
     int stage = 1;
   };
   const std::vector<Parts>& parts() const { return parts_; }
+  const RecomputeChoice& planned_recompute() const { return planned_recompute_; }
   // One rank's part of a value.
   std::vector<Dim> local_dims(Id id) const;
   std::int64_t local_elements(Id id) const;
@@ -188,6 +203,7 @@ class Program {
   std::vector<Split> splits_;
   std::vector<Parts> parts_;
   std::vector<Bucket> buckets_;
+  RecomputeChoice planned_recompute_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;

@@ -7,6 +7,7 @@
 #include "placement/pack.hpp"
 #include "placement/placement.hpp"
 #include "program/passes.hpp"
+#include "program/recompute.hpp"
 
 namespace prun {
 namespace {
@@ -83,9 +84,7 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
   load_ops();
   device_ = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
   raise(device_->info(&device_info_));
-  write_program();
-  plan_ = make_plan(*program_, lowering(), batch_.accumulate, rank_);
-  check_memory();
+  make_fitting_plan();
 }
 
 // Of all axes that a strategy splits the batch over.
@@ -102,15 +101,33 @@ std::int64_t Assembly::data_ranks() const {
   return ranks;
 }
 
-// The plan is exact, so what does not fit is known now.
-void Assembly::check_memory() const {
-  const std::int64_t needed = plan_.layout.memory.total();
+// The plan is exact, so what does not fit is known now. Where the program leaves it to the planner what is
+// computed again in backward, each try starts from a fresh program: strategies after that see the choice.
+void Assembly::make_fitting_plan() {
   const std::int64_t limit = recipe_.section("device").bytes("memory").value_or(device_info_.memory_bytes);
+  const auto plan_bytes = [&](const RecomputeChoice& choice) {
+    write_program(choice);
+    plan_ = make_plan(*program_, lowering(), batch_.accumulate, rank_);
+    return plan_.layout.memory.total();
+  };
+  const std::int64_t needed = plan_bytes({});
   if (needed <= limit) return;
+  std::int64_t least = needed;
+  if (chooses_recompute(*program_)) {
+    const std::vector<RecomputeChoice> choices = recompute_choices(*program_);
+    for (std::size_t i = 1; i < choices.size() && least > limit; ++i) least = plan_bytes(choices[i]);
+    if (least <= limit) return;
+  }
+  refuse_memory(needed, least, limit);
+}
+
+// `least`: with full recompute, where the planner may choose it.
+void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const {
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const std::string full = least == needed ? "" : detail::concat(", ", size(least), " with full recompute");
   Diagnostics problems;
   problems.add(recipe_.problem(
-      "device.memory", detail::concat("the plan needs ", size_text(static_cast<double>(needed)), ", ",
-                                      size_text(static_cast<double>(limit)),
+      "device.memory", detail::concat("the plan needs ", size(needed), full, ", ", size(limit),
                                       " may be used; a smaller batch.micro, model.seq or model needs less")));
   problems.throw_if_any();
 }
@@ -194,10 +211,11 @@ void Assembly::load_ops() {
   }
 }
 
-void Assembly::write_program() {
+void Assembly::write_program(const RecomputeChoice& choice) {
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
   program_->set_mesh(mesh_of(recipe_));
+  program_->set_planned_recompute(choice);
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");

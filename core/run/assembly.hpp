@@ -47,9 +47,10 @@ class Assembly {
   void check_mesh(Diagnostics& problems) const;
   void check_strategies(Diagnostics& problems) const;
   std::int64_t data_ranks() const;
-  void check_memory() const;
+  void make_fitting_plan();
+  void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();
-  void write_program();
+  void write_program(const RecomputeChoice& choice);
   void apply_groups();
   void pack_parts();
   void apply_strategies(std::string_view phase);

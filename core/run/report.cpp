@@ -4,6 +4,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "program/recompute.hpp"
 
 namespace prun {
 namespace {
@@ -29,6 +30,21 @@ double step_flops(const Assembly& assembly) {
   return model_flops(assembly.program()) * static_cast<double>(assembly.batch().accumulate);
 }
 
+// Whether there is anything to say about it.
+bool recomputes(const Assembly& assembly) {
+  return chooses_recompute(assembly.program()) || recomputed_text(assembly.program()) != "nothing";
+}
+
+double again_flops(const Assembly& assembly) {
+  return recomputed_flops(assembly.program()) * static_cast<double>(assembly.batch().accumulate);
+}
+
+// "gelu, layernorm in block, 1.20 G FLOPs a step"
+std::string recompute_text(const Assembly& assembly) {
+  const double flops = again_flops(assembly);
+  return recomputed_text(assembly.program()) + (flops > 0 ? ", " + count_text(flops) + " FLOPs a step" : "");
+}
+
 }  // namespace
 
 std::string plan_text(const Assembly& assembly) {
@@ -43,6 +59,7 @@ std::string plan_text(const Assembly& assembly) {
   text += "model FLOPs " + count_text(flops) + " a step, " +
           count_text(flops / static_cast<double>(assembly.batch().tokens())) +
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
+  if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   text += "memory      " + size_text(static_cast<double>(memory.total())) + "\n";
   for (int r = 0; r < regions; ++r) {
     const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
@@ -64,6 +81,8 @@ std::string plan_json(const Assembly& assembly) {
   json.member("parameters", assembly.parameters());
   json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
   json.member("model_flops", step_flops(assembly));
+  json.member("recompute", recomputed_text(assembly.program()));
+  json.member("recomputed_flops", again_flops(assembly));
   json.member("memory_bytes", plan.layout.memory.total());
   json.name("memory").begin_object();
   for (int r = 0; r < regions; ++r)

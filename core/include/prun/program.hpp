@@ -82,6 +82,14 @@ struct SegmentInfo {
   std::int64_t repeat = 1;
 };
 
+// What a segment's backward computes again instead of keeping it from forward.
+enum class RecomputeMode : std::uint8_t {
+  nothing,
+  full,    // everything that follows from what comes in
+  ops,     // results of ops of the given kinds
+  budget,  // whatever the planner needs to make the plan fit the device's memory
+};
+
 struct ParameterSpec {
   Text name;
   Array<Dim> dims;
@@ -123,6 +131,9 @@ struct ProgramApi {
   // Phase `state`: the ranks of an axis keep optimizer state (stage 1), gradients (2) and parameters (3) in
   // equal parts of flat buckets.
   Status (*keep_in_parts)(void* program, Text axis, std::int32_t stage);
+  // Phase `memory`: what follows from the rest is not kept but computed again in backward. `kinds` with mode
+  // `ops` only.
+  Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
 };
 
 class Segment;
@@ -213,6 +224,11 @@ class Segment {
   Id targets() const { return input("targets"); }  // i32 [batch, seq]; negative: does not count
   Id samples() const { return input("samples"); }  // i64 [batch]: global sample numbers
   Id runtime(std::string_view name) const { return program_.runtime(name); }
+
+  void recompute(RecomputeMode mode, const std::vector<std::string>& kinds = {}) const {
+    const std::vector<Text> texts(kinds.begin(), kinds.end());
+    raise(api().recompute(handle(), id_, mode, {texts.data(), texts.size()}));
+  }
 
   // What the previous segment hands over, and what this one hands on.
   Id incoming() const {

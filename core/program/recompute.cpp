@@ -1,0 +1,285 @@
+#include "program/recompute.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/min_cut.hpp"
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+constexpr FunctionKind after_forward[] = {FunctionKind::backward, FunctionKind::backward_weight};
+
+// What changes while microbatches run: an op that has to do with it may find something else the second time.
+std::set<Id> changing_values(const Program& program) {
+  std::set<Id> changing;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+      for (Id id : program.segment(segment).ops(kind)) {
+        const Op& op = program.op(id);
+        for (std::size_t i = 0; i < op.operands.size(); ++i) {
+          if (op.operands[i] == none || op.access(i) == Access::read) continue;
+          const bool fresh =
+              op.access(i) == Access::write && program.value(op.operands[i]).role == Role::activation;
+          if (!fresh) changing.insert(op.operands[i]);
+        }
+      }
+  return changing;
+}
+
+// Which of forward's results are kept, and which are computed again.
+class Selection {
+ public:
+  Selection(const Program& program, Id segment, const RecomputeChoice& choice)
+      : program_(program), segment_(program.segment(segment)), choice_(choice) {
+    for (Id id : segment_.ops(FunctionKind::forward))
+      each_operand(id, Access::write, [&](Id value) { writer_[value] = id; });
+    cut();
+  }
+
+  bool again(Id value) const { return again_.count(value) != 0; }
+  Id writer(Id value) const { return writer_.at(value); }
+
+  RecomputeEstimate estimate() const {
+    RecomputeEstimate result;
+    for (Id value : kept_) result.kept_bytes += program_.local_bytes(value);
+    for (FunctionKind kind : after_forward) {
+      std::set<Id> ops;
+      for (Id id : segment_.ops(kind)) each_operand(id, Access::read, [&](Id value) { collect(value, ops); });
+      for (Id id : ops) {
+        const OpCost cost = program_.op(id).cost(program_.local_shape(program_.op(id)));
+        result.cost.flops += cost.flops;
+        result.cost.bytes += cost.bytes;
+      }
+    }
+    return result;
+  }
+
+ private:
+  template <class Body>
+  void each_operand(Id id, Access access, Body&& body) const {
+    const Op& op = program_.op(id);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.operands[i] != none && op.access(i) == access) body(op.operands[i]);
+  }
+
+  // Ops that must run again for a function to read this value.
+  void collect(Id value, std::set<Id>& ops) const {
+    if (again(value) && ops.insert(writer(value)).second)
+      each_operand(writer(value), Access::read, [&](Id operand) { collect(operand, ops); });
+  }
+
+  bool may_run_again(const Op& op) const {
+    if (op.def->effect == Effect::update) return false;
+    if (choice_.kind == RecomputeChoice::Kind::nothing) return false;
+    if (choice_.kind == RecomputeChoice::Kind::ops &&
+        std::find(choice_.op_kinds.begin(), choice_.op_kinds.end(), op.kind()) == choice_.op_kinds.end())
+      return false;
+    return std::none_of(op.operands.begin(), op.operands.end(),
+                        [&](Id value) { return changing_.count(value) != 0; });
+  }
+
+  // Each value is an edge that costs its bytes to cut. What an op writes that may not run again comes from
+  // the source, what is read after forward flows to the sink: on every way between lies a value that is kept.
+  void cut() {
+    std::map<Id, std::size_t> entry;  // of a value's edge; it leaves at the next node
+    for (const auto& [value, op] : writer_) entry.emplace(value, 2 + 2 * entry.size());
+    constexpr std::size_t source = 0, sink = 1;
+    FlowGraph graph(2 + 2 * entry.size());
+    for (const auto& [value, node] : entry)
+      graph.add_edge(node, node + 1, value == segment_.outgoing ? 0 : program_.local_bytes(value));
+    for (Id id : segment_.ops(FunctionKind::forward)) {
+      const bool free = may_run_again(program_.op(id));
+      each_operand(id, Access::write, [&](Id result) {
+        if (!free) graph.add_edge(source, entry.at(result), FlowGraph::unbounded);
+        each_operand(id, Access::read, [&](Id operand) {
+          if (const auto found = entry.find(operand); free && found != entry.end())
+            graph.add_edge(found->second + 1, entry.at(result), FlowGraph::unbounded);
+        });
+      });
+    }
+    for (FunctionKind kind : after_forward)
+      for (Id id : segment_.ops(kind))
+        each_operand(id, Access::read, [&](Id value) {
+          if (const auto found = entry.find(value); found != entry.end())
+            graph.add_edge(found->second + 1, sink, FlowGraph::unbounded);
+        });
+    const std::vector<bool> late = graph.sink_side(source, sink);
+    for (const auto& [value, node] : entry) {
+      if (!late[node + 1] || value == segment_.outgoing) continue;
+      (late[node] ? again_ : kept_).insert(value);
+    }
+  }
+
+  const Program& program_;
+  const SegmentData& segment_;
+  const RecomputeChoice& choice_;
+  const std::set<Id> changing_ = changing_values(program_);
+  std::map<Id, Id> writer_;
+  std::set<Id> kept_, again_;
+};
+
+// Clones into one function what it reads and does not find.
+class Cloning {
+ public:
+  Cloning(Program& program, Id segment, FunctionKind function, const Selection& selection)
+      : program_(program), segment_(segment), function_(function), selection_(selection) {}
+
+  void run() {
+    const std::vector<Id> ops = program_.segment(segment_).ops(function_);
+    for (Id id : ops)
+      for (std::size_t i = 0; i < program_.op(id).operands.size(); ++i)
+        if (const Id value = program_.op(id).operands[i]; selection_.again(value))
+          program_.replace_operand(id, i, computed(value, id));
+  }
+
+ private:
+  // The value computed in this function, by clones of ops that end before `before`.
+  Id computed(Id value, Id before) {
+    if (const auto known = clones_.find(value); known != clones_.end()) return known->second;
+    const Op original = program_.op(selection_.writer(value));
+    std::vector<Id> operands = original.operands;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == none) continue;
+      if (original.access(i) == Access::write)
+        operands[i] = clones_[operands[i]] = like(operands[i]);
+      else if (selection_.again(operands[i]))
+        operands[i] = computed(operands[i], before);
+    }
+    const Id clone = program_.add_copy(selection_.writer(value), function_, std::move(operands), before);
+    program_.op(clone).again = true;
+    return clones_.at(value);
+  }
+
+  Id like(Id id) {
+    Value copy = program_.value(id);
+    copy.name += ".again";
+    return program_.add_value(std::move(copy));
+  }
+
+  Program& program_;
+  Id segment_;
+  FunctionKind function_;
+  const Selection& selection_;
+  std::map<Id, Id> clones_;
+};
+
+void check_choice(const Program& program, Id segment, const RecomputeChoice& choice) {
+  if (segment == program.step_segment() ||
+      program.segment(program.step_segment()).ops(FunctionKind::report).empty())
+    throw_error(ErrorCode::bad_input, "segment '", program.segment(segment).name,
+                "' has no backward to compute anything again in; recompute belongs in phase 'memory'");
+  for (const std::string& kind : choice.op_kinds)
+    if (program.registry().find(kind).effect == Effect::update)
+      throw_error(ErrorCode::bad_input, "op '", kind,
+                  "' changes something that outlives it, so it cannot run again");
+}
+
+// Of all repetitions of the segments that leave the choice to the planner.
+struct Total {
+  double kept = 0, price = 0;
+};
+
+// A byte moved counts as one FLOP, so that ops without FLOPs have a price too.
+Total total_of(const Program& program, const RecomputeChoice& choice) {
+  Total total;
+  for (Id id = 0; id < program.segment_count(); ++id) {
+    const SegmentData& segment = program.segment(id);
+    if (!segment.recompute_to_fit) continue;
+    const RecomputeEstimate estimate = estimate_recompute(program, id, choice);
+    total.kept += static_cast<double>(segment.repeat * estimate.kept_bytes);
+    total.price += static_cast<double>(segment.repeat) * (estimate.cost.flops + estimate.cost.bytes);
+  }
+  return total;
+}
+
+std::set<std::string> kinds_that_run_again(const Program& program) {
+  std::set<std::string> kinds;
+  for (Id id = 0; id < program.segment_count(); ++id)
+    if (program.segment(id).recompute_to_fit)
+      for (Id op : program.segment(id).ops(FunctionKind::forward))
+        if (program.op(op).def->effect != Effect::update) kinds.emplace(program.op(op).kind());
+  return kinds;
+}
+
+// The kind that frees most for its price on top of `choice`, or empty when none frees anything.
+std::string best_next(const Program& program, const std::set<std::string>& kinds, RecomputeChoice choice) {
+  const Total now = total_of(program, choice);
+  std::string best;
+  double best_worth = 0;
+  choice.op_kinds.emplace_back();
+  for (const std::string& kind : kinds) {
+    choice.op_kinds.back() = kind;
+    const Total then = total_of(program, choice);
+    const double worth = (now.kept - then.kept) / std::max(1.0, then.price - now.price);
+    if (worth > best_worth) {
+      best = kind;
+      best_worth = worth;
+    }
+  }
+  return best;
+}
+
+template <class Body>
+void each_again(const Program& program, Body&& body) {
+  for (Id id = 0; id < program.segment_count(); ++id)
+    for (FunctionKind kind : after_forward)
+      for (Id op : program.segment(id).ops(kind))
+        if (program.op(op).again) body(program.segment(id), program.op(op));
+}
+
+}  // namespace
+
+void recompute(Program& program, Id segment, const RecomputeChoice& choice) {
+  check_choice(program, segment, choice);
+  const Selection selection(program, segment, choice);
+  for (FunctionKind kind : after_forward) Cloning(program, segment, kind, selection).run();
+}
+
+RecomputeEstimate estimate_recompute(const Program& program, Id segment, const RecomputeChoice& choice) {
+  return Selection(program, segment, choice).estimate();
+}
+
+bool chooses_recompute(const Program& program) {
+  for (Id id = 0; id < program.segment_count(); ++id)
+    if (program.segment(id).recompute_to_fit) return true;
+  return false;
+}
+
+std::vector<RecomputeChoice> recompute_choices(const Program& program) {
+  using Kind = RecomputeChoice::Kind;
+  std::vector<RecomputeChoice> choices{{}};
+  std::set<std::string> kinds = kinds_that_run_again(program);
+  RecomputeChoice growing{Kind::ops, {}};
+  for (std::string kind; !(kind = best_next(program, kinds, growing)).empty(); kinds.erase(kind)) {
+    growing.op_kinds.push_back(kind);
+    choices.push_back(growing);
+  }
+  choices.push_back({Kind::full, {}});
+  return choices;
+}
+
+std::string recomputed_text(const Program& program) {
+  std::vector<std::pair<const SegmentData*, std::set<std::string>>> segments;
+  each_again(program, [&](const SegmentData& segment, const Op& op) {
+    if (segments.empty() || segments.back().first != &segment) segments.push_back({&segment, {}});
+    segments.back().second.emplace(op.kind());
+  });
+  std::vector<std::string> parts;
+  for (const auto& [segment, kinds] : segments)
+    parts.push_back(join(std::vector<std::string>(kinds.begin(), kinds.end()), ", ") + " in " +
+                    segment->name);
+  return parts.empty() ? "nothing" : join(parts, "; ");
+}
+
+double recomputed_flops(const Program& program) {
+  double flops = 0;
+  each_again(program, [&](const SegmentData& segment, const Op& op) {
+    flops += op.cost(program.shape(op)).flops * static_cast<double>(segment.repeat);
+  });
+  return flops;
+}
+
+}  // namespace prun

@@ -1,0 +1,42 @@
+// Activations that backward computes again instead of keeping them from forward.
+//
+// What backward reads of forward's results is kept in memory from one to the other. Some ops may run again:
+// all without lasting effect, or those of the given kinds. Then it is enough to keep values from which the
+// rest follows; which ones is a cheapest cut through forward, by bytes. What a segment takes in and hands on
+// is kept anyway and costs nothing, so with all ops allowed usually nothing else is kept.
+//
+// Each function that reads a value computes it again itself, right before its first use. Backward uses what
+// forward computed last first, so that values that are needed late take no memory early; and a value that is
+// handed from backward to a split backward_weight would be kept again. The price: with a split backward some
+// ops run twice.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace prun {
+
+// For a placed program with backward. The numbers a step computes stay the same to the last bit.
+void recompute(Program& program, Id segment, const RecomputeChoice& choice);
+
+// What a choice would mean for one repetition of a segment, on one rank.
+struct RecomputeEstimate {
+  std::int64_t kept_bytes = 0;
+  OpCost cost;  // of what runs again
+};
+RecomputeEstimate estimate_recompute(const Program& program, Id segment, const RecomputeChoice& choice);
+
+// Whether a segment leaves it to the planner.
+bool chooses_recompute(const Program& program);
+// Ways to make a program fit whose segments leave it to the planner: none, then kinds of ops, those first
+// that free most bytes for their cost, then full.
+std::vector<RecomputeChoice> recompute_choices(const Program& program);
+
+// "gelu, layernorm in block": what runs again; "nothing" where nothing does.
+std::string recomputed_text(const Program& program);
+// FLOPs of it in one microbatch, on all ranks.
+double recomputed_flops(const Program& program);
+
+}  // namespace prun

@@ -1,0 +1,76 @@
+// Activation recomputation: backward computes again what forward would otherwise have to keep. Which values
+// that are and how they are computed is the core's business; here is said for which segments and ops.
+#include <algorithm>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+RecomputeMode mode_named(const std::string& name) {
+  if (name == "none") return RecomputeMode::nothing;
+  if (name == "full") return RecomputeMode::full;
+  return name == "selective" ? RecomputeMode::ops : RecomputeMode::budget;
+}
+
+class Recompute final : public Strategy {
+ public:
+  explicit Recompute(const Options& options)
+      : mode_(mode_named(options.text("mode"))),
+        kinds_(options.texts("ops")),
+        names_(options.texts("segments")) {
+    if (mode_ == RecomputeMode::ops && kinds_.empty())
+      throw_error(ErrorCode::bad_input,
+                  "mode = \"selective\" needs to know which ops: set ops, such as [\"gelu\", \"layernorm\"]");
+    if (mode_ != RecomputeMode::ops && !kinds_.empty())
+      throw_error(ErrorCode::bad_input, "ops goes with mode = \"selective\" only");
+  }
+
+  void apply(ProgramRef program) override {
+    if (mode_ == RecomputeMode::nothing) return;
+    const std::vector<Segment> segments = chosen(program);
+    for (const std::string& kind : kinds_) check_present(program, segments, kind);
+    for (const Segment& segment : segments) segment.recompute(mode_, kinds_);
+  }
+
+ private:
+  // Those that are named; else those that repeat, since one after another needs the memory.
+  std::vector<Segment> chosen(ProgramRef program) const {
+    std::vector<Segment> list;
+    for (const Segment& segment : program.segments())
+      if (names_.empty() ? segment.info().repeat > 1 : named(segment)) list.push_back(segment);
+    if (names_.empty() && list.empty())
+      throw_error(ErrorCode::bad_input, "no segment repeats; name those meant in segments");
+    for (const std::string& name : names_)
+      if (std::none_of(list.begin(), list.end(),
+                       [&](const Segment& segment) { return segment.info().name.view() == name; }))
+        throw_error(ErrorCode::bad_input, "the model has no segment '", name, "'");
+    return list;
+  }
+
+  bool named(const Segment& segment) const {
+    return std::find(names_.begin(), names_.end(), segment.info().name.view()) != names_.end();
+  }
+
+  static void check_present(ProgramRef program, const std::vector<Segment>& segments,
+                            const std::string& kind) {
+    for (const Segment& segment : segments)
+      for (const Id op : segment.operations(FunctionKind::forward))
+        if (program.op(op).kind.view() == kind) return;
+    throw_error(ErrorCode::bad_input, "ops: forward has no '", kind, "' in the segments that are recomputed");
+  }
+
+  RecomputeMode mode_;
+  std::vector<std::string> kinds_, names_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(
+    strategy, prun::Recompute, "recompute", "0.1.0", "Computes activations again instead of keeping them",
+    "phase=memory",
+    "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
+    "makes the plan fit device.memory\n"
+    "ops      | strings | []   | | Kinds of ops whose results are, with mode = \"selective\"\n"
+    "segments | strings | []   | | Segments it applies to; empty means those that repeat\n");
