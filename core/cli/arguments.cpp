@@ -9,10 +9,11 @@
 namespace prun {
 namespace {
 
-const std::vector<std::string> verbs = {"run",     "check",     "plan", "verify", "explain",
-                                        "plugins", "reference", "help", "version"};
-const std::vector<std::string> flags = {"--json", "--program", "--all", "--as-is", "--help", "--version"};
-const std::vector<std::string> valued = {"--steps"};
+const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",  "bench",
+                                        "explain", "plugins", "reference", "help",   "version"};
+const std::vector<std::string> flags = {"--json",      "--program", "--all",  "--as-is",
+                                        "--simulated", "--no-grid", "--help", "--version"};
+const std::vector<std::string> valued = {"--steps", "--out", "--costs", "--ranks"};
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
@@ -56,6 +57,12 @@ std::int64_t Arguments::number(const std::string& option, std::int64_t fallback)
   if (error != std::errc() || end != text.data() + text.size() || number < 1)
     throw_error(ErrorCode::bad_input, option, " takes a count, not ", in_quotes(text));
   return number;
+}
+
+std::optional<std::filesystem::path> Arguments::path(const std::string& option) const {
+  const auto found = values.find(option);
+  if (found == values.end()) return {};
+  return found->second;
 }
 
 const std::string& Arguments::only_word(const std::string& usage) const {

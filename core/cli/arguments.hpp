@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ struct Arguments {
   bool has(const std::string& flag) const { return flags.count(flag) != 0; }
   // The number given with an option, or `fallback`.
   std::int64_t number(const std::string& option, std::int64_t fallback) const;
+  // The file given with an option.
+  std::optional<std::filesystem::path> path(const std::string& option) const;
   // The only word, or an Error that says how the verb is used.
   const std::string& only_word(const std::string& usage) const;
 };

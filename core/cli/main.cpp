@@ -12,9 +12,15 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
 
   prun RECIPE                  train
   prun check RECIPE            say everything that is wrong with it, run nothing
-  prun plan RECIPE             batch, memory and FLOPs before anything runs (--json, --program)
+  prun plan RECIPE             batch, ranks, traffic, memory, FLOPs and predicted step time before anything
+                               runs (--json; --program; --costs FILE)
   prun verify RECIPE           train it beside its one-rank equivalent and compare everything
                                (--steps N; --as-is: in the recipe's precision, not in fp64)
+  prun trace RECIPE            what every queue does when, as a trace for ui.perfetto.dev; ranks are threads
+                               (--steps N; --out FILE; --simulated: from the cost table; --costs FILE)
+  prun bench kernels [RECIPE]  measure this machine's kernels, a recipe's own too, into the cost table
+                               (--no-grid: the recipe's alone)
+  prun bench comm              measure exchanges between ranks (--ranks N); both: --out FILE
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it
@@ -34,6 +40,8 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "check") return prun::check_command(arguments);
   if (verb == "plan") return prun::plan_command(arguments);
   if (verb == "verify") return prun::verify_command(arguments);
+  if (verb == "trace") return prun::trace_command(arguments);
+  if (verb == "bench") return prun::bench_command(arguments);
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);

@@ -1,11 +1,12 @@
 // run, check, plan, verify, explain, reference: everything that starts from a recipe.
 #include <cstdio>
-#include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
 #include "launch/launcher.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
+#include "run/forecast.hpp"
 #include "run/rank.hpp"
 #include "run/report.hpp"
 #include "run/trainer.hpp"
@@ -15,19 +16,6 @@ namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A recipe together with the plugins it can name.
-struct Opened {
-  std::unique_ptr<PluginHost> plugins;
-  std::optional<Recipe> recipe;
-};
-
-Opened open_recipe(const Arguments& arguments, const std::string& file) {
-  Opened opened;
-  opened.plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
-  opened.recipe = Recipe::load(file, arguments.sets, opened.plugins->catalog());
-  return opened;
-}
 
 // The command that was given, quoted where a shell needs it.
 std::string shell_quote(const std::string& word) {
@@ -101,28 +89,26 @@ int check_command(const Arguments& arguments) {
 }
 
 int plan_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word("prun plan RECIPE [--json] [--program]");
+  const std::string& file = arguments.only_word("prun plan RECIPE [--json] [--program] [--costs FILE]");
   Opened opened = open_recipe(arguments, file);
   const Assembly assembly(*opened.recipe, *opened.plugins);
   if (arguments.has("--program"))
     std::fputs(to_text(assembly.program()).c_str(), stdout);
   else if (arguments.has("--json"))
-    std::printf("%s\n", plan_json(assembly).c_str());
+    std::printf("%s\n", plan_json(assembly, forecast(assembly, arguments.path("--costs"))).c_str());
   else
-    std::fputs(plan_text(assembly).c_str(), stdout);
+    std::fputs(plan_text(assembly, forecast(assembly, arguments.path("--costs"))).c_str(), stdout);
   return 0;
 }
 
-// Ranks are threads here: each computes with one, and none is pinned.
 int verify_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun verify RECIPE [--steps N] [--as-is]");
   const Opened opened = open_recipe(arguments, file);
   Recipe recipe = *opened.recipe;
   if (!arguments.has("--as-is"))
     for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
-  for (const auto& [key, value] : {std::pair{"device.threads", "1"}, std::pair{"device.pin", "false"}})
-    if (recipe.find(key)) recipe = recipe.with(key, value);
-  const Verdict verdict = verify_layout(recipe, opened.plugins->places(), arguments.number("--steps", 3));
+  const Verdict verdict =
+      verify_layout(with_thread_ranks(recipe), opened.plugins->places(), arguments.number("--steps", 3));
   std::fputs(to_text(verdict).c_str(), stdout);
   return verdict.equal() ? 0 : 1;
 }

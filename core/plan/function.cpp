@@ -104,7 +104,7 @@ class FunctionPlanner {
     // A reduce-scatter counts what is left of it, the others what goes in.
     const OperandShape& counted = shape.operand[*kind == CommKind::reduce_scatter ? 1 : 0];
     const Reduction reduction = op.kind() == "all_reduce_max" ? Reduction::max : Reduction::sum;
-    step.exchange = PlannedExchange{*kind, reduction, counted.dtype, counted.elements(), {}, {}};
+    step.exchange = PlannedExchange{*kind, reduction, counted.dtype, counted.elements(), {}, {}, -1};
     return true;
   }
 

@@ -66,6 +66,7 @@ struct PlannedExchange {
   DType dtype = DType::f32;
   std::int64_t count = 0;  // elements
   Address in, out;
+  std::int32_t peer = -1;  // of send, recv and broadcast: a member's number within the group
 };
 
 struct PlannedStep {

@@ -19,12 +19,13 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   comms.resize(plan_.queues.size());
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
-    PRUN_CHECK((queue.axis >= 0) == (comms[q].comm != nullptr), "queue ", queue.name);
+    PRUN_CHECK((queue.axis >= 0 && !options_.alone) == (comms[q].comm != nullptr), "queue ", queue.name);
     queues_.push_back(std::make_unique<QueueRun>());
     queues_.back()->index = static_cast<std::int32_t>(q);
     queues_.back()->comm = comms[q];
     raise(device_.create_queue(queue.name, queue.workers, &queues_.back()->handle));
   }
+  for (const Probe* probe : probes_) each_kernel_ |= probe->each_kernel();
   bind_calls();
   for (auto& queue : queues_) queue->thread = std::thread([this, &queue = *queue] { run_queue(queue); });
 }
@@ -114,6 +115,7 @@ CommOp Executor::bind_exchange(const Call& call, const PlannedExchange& exchange
   op.in = arena_ + plan_.resolve(call, exchange.in, side);
   op.out = arena_ + plan_.resolve(call, exchange.out, side);
   op.count = exchange.count;
+  op.peer = exchange.peer;
   return op;
 }
 
@@ -188,15 +190,12 @@ void Executor::run_step(QueueRun& queue, std::int64_t step) {
   const int side = static_cast<int>(step % 2);
   for (const BoundCall& bound : queue.calls) {
     const Call& call = *bound.call;
-    for (const Wait& wait : call.waits)
-      if (step >= wait.steps_ago)
-        device_.wait(queue.handle, queues_[static_cast<std::size_t>(wait.queue)]->handle,
-                     ticket(wait.queue, step - wait.steps_ago, wait.call));
+    await(queue, call, step);
     for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
     // A queue that has failed goes on handing out tickets, so that nobody waits for ever.
     if (queue.status.ok())
       queue.status =
-          queue.comm.comm ? exchange(queue, *bound.sides[side]) : launch(queue, *bound.sides[side]);
+          queue.comm.comm ? exchange(queue, *bound.sides[side]) : launch(queue, call, *bound.sides[side]);
     for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
     if (bound.signals) device_.signal(queue.handle, ticket(queue.index, step, call.position));
   }
@@ -206,13 +205,25 @@ void Executor::run_step(QueueRun& queue, std::int64_t step) {
   if (!status.ok()) queue.status = status;
 }
 
-Status Executor::launch(QueueRun& queue, const Bound& bound) {
-  if (!options_.poison)
+void Executor::await(QueueRun& queue, const Call& call, std::int64_t step) {
+  for (const Wait& wait : call.waits) {
+    if (step < wait.steps_ago) continue;
+    for (Probe* probe : probes_) probe->begin_wait(queue.index, call, wait, step);
+    device_.wait(queue.handle, queues_[static_cast<std::size_t>(wait.queue)]->handle,
+                 ticket(wait.queue, step - wait.steps_ago, wait.call));
+    for (Probe* probe : probes_) probe->end_wait(queue.index, call, wait, step);
+  }
+}
+
+Status Executor::launch(QueueRun& queue, const Call& call, const Bound& bound) {
+  if (!options_.poison && !each_kernel_)
     return device_.launch(queue.handle, bound.launches.data(),
                           static_cast<std::int64_t>(bound.launches.size()));
   for (std::size_t i = 0; i < bound.launches.size(); ++i) {
     const Status status = device_.launch(queue.handle, &bound.launches[i], 1);
     if (!status.ok()) return status;
+    for (Probe* probe : probes_) probe->end_kernel(queue.index, call, i);
+    if (!options_.poison) continue;
     for (const auto& [data, bytes] : bound.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
   }
   return {};

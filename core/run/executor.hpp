@@ -22,6 +22,8 @@ struct ExecutorOptions {
   // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests.
   bool poison = false;
   std::int64_t rank = 0;
+  // Without communicators: exchanges are left out. For measuring what one rank computes.
+  bool alone = false;
 };
 
 // The communicator of a queue, or nothing.
@@ -36,6 +38,12 @@ class Probe {
   virtual ~Probe() = default;
   virtual void begin_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
   virtual void end_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
+  // Around each of the call's waits, before begin_call.
+  virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t) noexcept {}
+  virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t) noexcept {}
+  // Whether kernels are launched one by one, with end_kernel after each; `index` counts within the call.
+  virtual bool each_kernel() const noexcept { return false; }
+  virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/) noexcept {}
 };
 
 class Executor {
@@ -89,7 +97,8 @@ class Executor {
   CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side);
   void run_queue(QueueRun& queue);
   void run_step(QueueRun& queue, std::int64_t step);
-  Status launch(QueueRun& queue, const Bound& bound);
+  void await(QueueRun& queue, const Call& call, std::int64_t step);
+  Status launch(QueueRun& queue, const Call& call, const Bound& bound);
   Status exchange(QueueRun& queue, const Bound& bound);
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
   void stop();
@@ -99,6 +108,7 @@ class Executor {
   DeviceInterface& device_;
   ExecutorOptions options_;
   std::vector<Probe*> probes_;
+  bool each_kernel_ = false;
   std::byte* arena_ = nullptr;
   std::map<BindKey, std::unique_ptr<Bound>> bound_;
   std::deque<std::vector<Tensor>> tensors_;  // operands of bound launches, stable addresses

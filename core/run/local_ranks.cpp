@@ -1,61 +1,19 @@
 #include "run/local_ranks.hpp"
 
-#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <set>
+#include <thread>
+
+#include "run/meetings.hpp"
 
 namespace prun {
 namespace {
 
-// Where threads meet.
-class Meetings {
- public:
-  std::vector<std::string> all_gather(std::string_view channel, std::span<const int> members, int me,
-                                      std::string_view mine) {
-    std::unique_lock lock(mutex_);
-    Round& round = rounds_[{std::string(channel), {members.begin(), members.end()}}];
-    changed_.wait(lock, [&] { return given_up_ || round.leaving == 0; });
-    give_up_if_asked(channel);
-    round.texts[me] = mine;
-    const std::size_t size = members.size();
-    if (round.texts.size() == size) round.leaving = size;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return given_up_ || round.leaving > 0; });
-    give_up_if_asked(channel);
-    std::vector<std::string> all;
-    for (int member : members) all.push_back(round.texts.at(member));
-    if (--round.leaving == 0) round.texts.clear();
-    changed_.notify_all();
-    return all;
-  }
-
-  void give_up() {
-    const std::scoped_lock lock(mutex_);
-    given_up_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  struct Round {
-    std::map<int, std::string> texts;
-    std::size_t leaving = 0;
-  };
-
-  void give_up_if_asked(std::string_view channel) const {
-    if (given_up_) throw_error(ErrorCode::comm_failed, channel, ": another rank has failed");
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<std::string, std::vector<int>>, Round> rounds_;
-  bool given_up_ = false;
-};
-
 class LocalRanks {
  public:
-  LocalRanks(const Recipe& recipe, const std::vector<SearchPlace>& places)
-      : recipe_(recipe), places_(places) {}
+  LocalRanks(const Recipe& recipe, const std::vector<SearchPlace>& places, const Probes& probes)
+      : recipe_(recipe), places_(places), probes_(probes) {}
 
   void run(const std::function<void(Trainer&)>& body) {
     {
@@ -76,6 +34,7 @@ class LocalRanks {
                                 std::string_view mine) {
         return meetings_.all_gather(channel, members, static_cast<int>(rank), mine);
       };
+      membership.probes = probes_;
       Trainer trainer(assembly, plugins, membership);
       enter(trainer);
       try {
@@ -110,6 +69,7 @@ class LocalRanks {
 
   const Recipe& recipe_;
   const std::vector<SearchPlace>& places_;
+  const Probes& probes_;
   Meetings meetings_;
   std::mutex mutex_;
   std::set<Trainer*> running_;
@@ -119,8 +79,8 @@ class LocalRanks {
 }  // namespace
 
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                     const std::function<void(Trainer&)>& body) {
-  LocalRanks(recipe, places).run(body);
+                     const std::function<void(Trainer&)>& body, const Probes& probes) {
+  LocalRanks(recipe, places, probes).run(body);
 }
 
 }  // namespace prun

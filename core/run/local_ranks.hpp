@@ -8,9 +8,9 @@
 
 namespace prun {
 
-// Runs body on a thread a rank; the trainers are made on their threads, all at once. When one fails, the
-// others are made to give up, and the first error is raised here.
+// Runs body on a thread a rank; the trainers are made on their threads, all at once, and so are the probes.
+// When one fails, the others are made to give up, and the first error is raised here.
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                     const std::function<void(Trainer& trainer)>& body);
+                     const std::function<void(Trainer& trainer)>& body, const Probes& probes = {});
 
 }  // namespace prun

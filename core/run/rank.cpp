@@ -85,7 +85,7 @@ class RankRun {
                                  std::string_view mine) {
       return session_.rendezvous().all_gather(channel, members, mine);
     };
-    membership.connected = [this](const Assembly& assembly, Communicators* communicators) {
+    membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
       if (!communicators) return std::vector<Probe*>{};
       probe_ = std::make_unique<FlightProbe>(session_.flight(), assembly, *communicators);
       abort_->set(communicators);

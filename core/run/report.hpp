@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "run/assembly.hpp"
+#include "run/forecast.hpp"
 
 namespace prun {
 
-std::string plan_text(const Assembly& assembly);
-std::string plan_json(const Assembly& assembly);
+std::string plan_text(const Assembly& assembly, const Forecast& forecast);
+std::string plan_json(const Assembly& assembly, const Forecast& forecast);
 
 }  // namespace prun

@@ -77,7 +77,7 @@ void compare_plans(const Assembly& assembly, const Exchange& exchange) {
 
 std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
                                        const Membership& membership) {
-  if (assembly.mesh().world() == 1) return nullptr;
+  if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
   PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
   compare_plans(assembly, membership.exchange);
   return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
@@ -89,11 +89,11 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
     : assembly_(assembly),
       membership_(std::move(membership)),
       communicators_(connect(assembly, plugins, membership_)),
-      executor_(assembly.program(), assembly.plan(), assembly.device(),
-                {assembly.recipe().flag("run.poison"), assembly.rank()},
-                communicators_ ? communicators_->queues() : std::vector<QueueComm>{},
-                membership_.connected ? membership_.connected(assembly, communicators_.get())
-                                      : std::vector<Probe*>{}),
+      executor_(
+          assembly.program(), assembly.plan(), assembly.device(),
+          {assembly.recipe().flag("run.poison"), assembly.rank(), membership_.alone},
+          communicators_ ? communicators_->queues() : std::vector<QueueComm>{},
+          membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {
   find_staged();

@@ -25,11 +25,16 @@ struct StepResult {
   bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
 };
 
+// Who is told what the queues of a rank do; they must outlive its trainer. Called once the communicators
+// stand; one rank alone has none: null.
+using Probes = std::function<std::vector<Probe*>(const Assembly&, Communicators*)>;
+
 // What makes a rank one of many; all of it may be left out for one rank alone.
 struct Membership {
   Exchange exchange;
-  // Called once the communicators stand (null: there are none): who is told what the queues do.
-  std::function<std::vector<Probe*>(const Assembly&, Communicators*)> connected;
+  Probes probes;
+  // A rank of many without the others: it computes its part, and exchanges are left out.
+  bool alone = false;
   std::function<void(std::int64_t step)> before_step;
   std::function<void()> disconnecting;  // before the communicators go
 };

@@ -111,6 +111,52 @@ TEST(Cli, PlanSpeaksJson) {
   EXPECT_EQ(sum, json.at("memory_bytes").as_int64());
 }
 
+TEST(Cli, PlanPredictsWhereTheMachineWasMeasured) {
+  setenv("XDG_CACHE_HOME", (temporary_folder() / "cache").c_str(), 1);
+  const std::string recipe = recipe_file({"device.threads=1"});
+  const Result before = prun({"plan", recipe});
+  EXPECT_NE(before.out.find("prediction  none: no cost table yet; prun bench kernels RECIPE makes one"),
+            std::string::npos)
+      << before.out;
+  ASSERT_EQ(prun({"bench", "kernels", recipe, "--no-grid"}).code, 0);
+  const Result plan = prun({"plan", recipe});
+  EXPECT_NE(plan.out.find("tokens/s, exposed communication 0.0 ms"), std::string::npos) << plan.out;
+  const JsonValue json = parse_json(prun({"plan", recipe, "--json"}).out, "plan");
+  EXPECT_GT(json.at("prediction").at("step_seconds").as_double(), 0);
+  EXPECT_TRUE(json.at("prediction").at("notes").as_array().empty());
+  const std::string trace = (temporary_folder() / "simulated.json").string();
+  const Result simulated = prun({"trace", recipe, "--simulated", "--out", trace});
+  EXPECT_EQ(simulated.code, 0) << simulated.out;
+  EXPECT_TRUE(fs::exists(trace));
+  EXPECT_EQ(prun({"plan", recipe, "--costs", "/nowhere.json"}).code, 2);
+}
+
+TEST(Cli, PlanShowsRanksAndTraffic) {
+  const fs::path path = temporary_folder() / "ranks.toml";
+  std::ofstream(path) << tiny_recipe({"batch.global=8"}, data_parallel(2)).resolved_toml();
+  const Result plan = prun({"plan", path.string()});
+  EXPECT_NE(plan.out.find("ranks       2 = dp 2\n  dp               1 group of 2: 0 1\n"), std::string::npos)
+      << plan.out;
+  EXPECT_NE(plan.out.find("traffic     what each rank sends a step\n"), std::string::npos) << plan.out;
+  const JsonValue json = parse_json(prun({"plan", path.string(), "--json"}).out, "plan");
+  EXPECT_EQ(json.at("mesh").at("dp").as_int64(), 2);
+  const double gradients = static_cast<double>(json.at("memory").at("gradients").as_int64());
+  EXPECT_NEAR(json.at("sent_bytes").at("dp.reduce").at("bytes").as_double() / gradients, 1, 0.01);
+}
+
+TEST(Cli, TraceRunsARankThatIsAlone) {
+  const std::string trace = (temporary_folder() / "real.json").string();
+  const Result result = prun({"trace", recipe_file(), "--steps", "2", "--out", trace});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_NE(result.out.find("exposed communication 0.000 ms"), std::string::npos) << result.out;
+  std::ifstream file(trace);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_GT(parse_json(text, "trace").at("traceEvents").as_array().size(), 50u);
+  EXPECT_EQ(prun({"trace", recipe_file(), "--steps", "1001"}).code, 2);
+  EXPECT_EQ(prun({"bench", "nothing"}).code, 2);
+  EXPECT_EQ(prun({"bench", "comm", "--ranks", "1"}).code, 2);
+}
+
 TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string out = (temporary_folder() / ("signal" + std::to_string(signal))).string();

@@ -1,7 +1,9 @@
-// After warm-up the threads that feed and serve the compute queue allocate nothing and take no lock.
+// After warm-up the threads that feed and serve the compute queue allocate nothing and take no lock, even
+// while they are recorded.
 #include <gtest/gtest.h>
 
 #include "call_counter.hpp"
+#include "run/recorder.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
@@ -12,7 +14,8 @@ namespace {
 TEST(Quiet, ComputeThreadsNeitherAllocateNorLock) {
   if (!calls_are_counted()) GTEST_SKIP() << "a sanitizer stands in the way of counting";
   const Assembly assembly(tiny_recipe({"batch.micro=1", "model.dropout=0.1", "device.threads=2"}), plugins());
-  Executor executor(assembly.program(), assembly.plan(), assembly.device(), {});
+  Recorder recorder(assembly.plan(), 4);
+  Executor executor(assembly.program(), assembly.plan(), assembly.device(), {}, {}, {&recorder});
   for (int warm_up = 0; warm_up < 3; ++warm_up) {
     executor.start_step();
     executor.finish_step();

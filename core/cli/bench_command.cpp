@@ -1,0 +1,72 @@
+// prun bench kernels | comm: measures this machine for predictions.
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
+#include "run/comm_bench.hpp"
+#include "run/kernel_bench.hpp"
+#include "sim/costs_file.hpp"
+
+namespace prun {
+namespace {
+
+constexpr const char* usage =
+    "usage: prun bench kernels [RECIPE] [--no-grid] [--out FILE] | prun bench comm [--ranks N] [--out FILE]";
+
+std::filesystem::path target(const Arguments& arguments) {
+  return arguments.path("--out").value_or(default_costs_path());
+}
+
+void save(const Arguments& arguments, const CostTable& table) {
+  merge_costs(target(arguments), table);
+  std::printf("wrote %s: %s\n", target(arguments).c_str(), to_text(table.machine).c_str());
+}
+
+int kernels(const Arguments& arguments) {
+  Opened opened;
+  if (arguments.words.size() == 2)
+    opened = open_recipe(arguments, arguments.words[1]);
+  else
+    opened.plugins = std::make_unique<PluginHost>(plugin_places({}, {}, arguments.plugin_paths));
+  CostTable table;
+  table.machine = this_machine();
+  const Say say = [](const std::string& what) {
+    std::printf("measuring: %s\n", what.c_str());
+    std::fflush(stdout);
+  };
+  if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say);
+  if (opened.recipe) bench_recipe(*opened.plugins, *opened.recipe, table, say);
+  std::printf("%zu kernels by formula, %zu as they are\n", table.kernels.size(), table.exact.size());
+  save(arguments, table);
+  return 0;
+}
+
+int comm(const Arguments& arguments) {
+  const std::int64_t ranks = arguments.number("--ranks", 2);
+  if (ranks < 2 || ranks > 64)
+    throw_error(ErrorCode::bad_input, "--ranks takes 2 to 64 ranks, which are threads of this process, not ",
+                ranks);
+  const CostTable table = bench_comm(plugin_places({}, {}, arguments.plugin_paths), "ucx", ranks);
+  for (const auto& [key, curve] : table.exchanges) {
+    const ExchangePoint &first = curve.points.front(), &last = curve.points.back();
+    std::printf("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB\n", name_of(key.kind),
+                static_cast<long long>(key.members), first.seconds * 1e6, static_cast<long long>(first.bytes),
+                static_cast<double>(last.bytes) / last.seconds / 1e9,
+                static_cast<long long>(last.bytes >> 20));
+  }
+  save(arguments, table);
+  return 0;
+}
+
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.words;
+  const bool of_kernels = !words.empty() && words[0] == "kernels" && words.size() <= 2;
+  const bool of_comm = !words.empty() && words[0] == "comm" && words.size() == 1;
+  if (!of_kernels && !of_comm) throw_error(ErrorCode::bad_input, usage);
+  check_can_merge(target(arguments), this_machine());
+  return of_kernels ? kernels(arguments) : comm(arguments);
+}
+
+}  // namespace prun

@@ -1,0 +1,35 @@
+// Measures kernels where they run: one by one within training steps, with real values and the caches as the
+// kernel before left them.
+#pragma once
+
+#include "run/trainer.hpp"
+#include "sim/costs.hpp"
+
+namespace prun {
+
+struct KernelTime {
+  std::string op;
+  DType type = DType::f32;
+  std::string shape;  // shape_key()
+  OpCost cost;
+  double seconds = 0;  // of one launch: the lower quartile of all
+};
+
+// All kernels of the recipe's plan, each shape once, of the first rank. Ranks compute without exchanges,
+// `at_once` of them: they share the machine's memory.
+std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                                     std::int64_t at_once = 1);
+
+// What the executor adds on this device.
+Overheads time_overheads(DeviceInterface& device);
+
+using Say = std::function<void(const std::string& what)>;  // is told what begins
+
+// Formulas from a grid of small models that together use the ops in every type, with one thread and with all
+// of them.
+void bench_grid(PluginHost& plugins, CostTable& table, const Say& say);
+
+// A recipe's own kernels as they are, while as many of its ranks compute as this machine has cores for.
+void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say);
+
+}  // namespace prun

@@ -1,0 +1,103 @@
+// What a machine takes for kernels and exchanges, as measured (prun bench), and what follows for those that
+// were not.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "prun/comm.hpp"
+#include "prun/op.hpp"
+#include "sim/machine.hpp"
+#include "sim/simulate.hpp"
+
+namespace prun {
+
+struct KernelKey {
+  std::string op;
+  DType type = DType::f32;
+  std::string device;  // its name, which tells threads and instruction set: "cpu: 2 threads, avx512"
+
+  friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
+};
+
+// Seconds = fixed + per_flop x FLOPs + per_byte x bytes.
+struct KernelFit {
+  double fixed = 0, per_flop = 0, per_byte = 0;
+
+  double seconds(const OpCost& cost) const { return fixed + per_flop * cost.flops + per_byte * cost.bytes; }
+};
+
+struct KernelSample {
+  OpCost cost;
+  double seconds = 0;
+};
+
+// The three numbers, none negative, with the least sum of squared relative errors.
+KernelFit fit_kernel(std::span<const KernelSample> samples);
+
+// Of a kernel, the type it computes in: that of its first floating-point operand.
+DType element_type(const OpShape& shape);
+// "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])"
+std::string shape_key(std::string_view op, const OpShape& shape);
+
+struct ExchangeKey {
+  CommKind kind = CommKind::barrier;
+  std::int64_t members = 2;
+
+  friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
+};
+
+struct ExchangePoint {
+  std::int64_t bytes = 0;  // as exchange_bytes() counts them
+  double seconds = 0;
+};
+
+// By growing size. Between two points straight, before the first constant, beyond the last as between the
+// last two.
+struct ExchangeCurve {
+  std::vector<ExchangePoint> points;
+
+  double seconds(std::int64_t bytes) const;
+};
+
+struct ExactKey {
+  std::string device;
+  std::string shape;  // shape_key()
+
+  friend auto operator<=>(const ExactKey&, const ExactKey&) = default;
+};
+
+struct CostTable {
+  Machine machine;
+  std::map<std::string, Overheads> overheads;  // by device
+  std::map<KernelKey, KernelFit> kernels;
+  std::map<ExactKey, double> exact;  // seconds of one kernel; they take precedence
+  std::map<ExchangeKey, ExchangeCurve> exchanges;
+
+  // What the other has replaces what stands here.
+  void merge(const CostTable& newer);
+};
+
+// Prices by a table, for one device. Throws not_found for what the table says nothing about.
+class TablePrices final : public Prices {
+ public:
+  TablePrices(const CostTable& table, std::string device) : table_(table), device_(std::move(device)) {}
+
+  double kernel(const Program& program, const PlannedStep& step) override;
+  double exchange(const PlannedExchange& exchange, std::int64_t members) override;
+  Overheads overheads() override;
+
+  // What was not measured as it is but worked out from something near, in words.
+  std::vector<std::string> notes() const;
+
+ private:
+  const CostTable& table_;
+  std::string device_;
+  std::int64_t measured_ = 0, fitted_ = 0;
+  std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size
+};
+
+}  // namespace prun

@@ -1,0 +1,33 @@
+// What the queues of a rank did when, simulated or real, and what follows from it.
+//
+// *Exposed communication* of a step: the time for which queues that compute are held up by queues that
+// communicate. A call's waits count one after the other, as they stand in the plan, each with the time that
+// it holds the queue longer than those before it did. A peer that comes late counts: what is not computed
+// meanwhile is lost, whatever the reason. Communication behind which something is computed does not count.
+#pragma once
+
+#include <span>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// A call, or a wait before it.
+struct Event {
+  std::int32_t queue = 0;
+  std::int32_t position = 0;    // of the call, within its queue
+  std::int32_t waits_for = -1;  // which queue is waited for; -1: it is the call
+  std::int64_t step = 0;
+  double begin = 0, end = 0;  // seconds
+};
+
+// Seconds of one step.
+struct StepTimes {
+  std::vector<double> busy;     // by queue: within its calls
+  std::vector<double> waiting;  // by queue: for other queues
+  double exposed_communication = 0;
+};
+
+StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);
+
+}  // namespace prun

@@ -1,0 +1,22 @@
+// Which machine figures were taken on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace prun {
+
+struct Machine {
+  std::string cpu;         // as the system names it
+  std::int64_t cores = 0;  // that this process may use
+  std::string isa;         // the best there is: "avx512", "avx2", "generic"
+
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+
+Machine this_machine();
+
+// "Intel(R) Xeon(R), 2 cores, avx512"
+std::string to_text(const Machine& machine);
+
+}  // namespace prun

@@ -1,0 +1,18 @@
+// What a step will take, before it runs: the plan simulated at the prices of a cost table.
+#pragma once
+
+#include "sim/costs.hpp"
+
+namespace prun {
+
+struct Prediction {
+  Simulation simulation;
+  std::vector<std::string>
+      notes;  // what it rests on, where that is less than measured figures of this machine
+};
+
+// `device`: the name of the ranks' device. Throws not_found for what the table says nothing about.
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table, const std::string& device,
+                   const Machine& here);
+
+}  // namespace prun

@@ -1,0 +1,74 @@
+// Runs plans in virtual time. Each queue goes through its calls in order and waits as the plan says; an
+// exchange begins when all who take part have reached it; a send meets the receive that has the same number
+// between the same two ranks.
+//
+// Ranks that cannot be told apart (same plan, same company) are simulated once, however many they are.
+#pragma once
+
+#include <memory>
+
+#include "sim/events.hpp"
+
+namespace prun {
+
+// What the executor adds, in seconds.
+struct Overheads {
+  double call = 0;     // to each call
+  double handoff = 0;  // from the end of a call until a queue that stood still for it goes on
+};
+
+// What things take, in seconds.
+class Prices {
+ public:
+  virtual ~Prices() = default;
+  virtual double kernel(const Program& program, const PlannedStep& step) = 0;
+  virtual double exchange(const PlannedExchange& exchange, std::int64_t members) = 0;
+  virtual Overheads overheads() { return {}; }
+};
+
+// Ranks by number, in the order of the members.
+using Group = std::shared_ptr<const std::vector<int>>;
+
+struct SimulatedRank {
+  const Program* program = nullptr;
+  const Plan* plan = nullptr;
+  int rank = 0;
+  std::vector<Group> groups;  // by queue; null: it does not communicate
+};
+
+// All ranks of the program's mesh, where they share one plan.
+std::vector<SimulatedRank> all_ranks(const Program& program, const Plan& plan);
+
+// By rank, a number that those share who cannot be told apart: they have the same plan and, by queue, members
+// with the same numbers in the same order.
+std::vector<int> tell_apart(std::span<const SimulatedRank> ranks);
+
+struct SimulateOptions {
+  std::int64_t steps = 3;
+  // The host starts a step before the one before it is done. The executor does not.
+  bool ahead = false;
+};
+
+// One rank, for all that are like it.
+struct RankTimes {
+  int rank = 0;
+  std::int64_t alike = 1;  // how many there are, itself included
+  SimulatedRank simulated;
+  StepTimes times;            // of the last step
+  std::vector<Event> events;  // of all steps
+};
+
+struct Simulation {
+  double step_seconds = 0;  // from the end of the step before to the end of the last one
+  std::vector<RankTimes> ranks;
+
+  // Of the rank that has most of it.
+  double exposed_communication() const;
+};
+
+// Throws an Error of code hang when nobody can go on, naming the ranks, queues and calls that wait for each
+// other. Programs and plans must outlive the result.
+Simulation simulate(std::span<const SimulatedRank> ranks, Prices& prices,
+                    const SimulateOptions& options = {});
+
+}  // namespace prun

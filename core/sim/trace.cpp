@@ -1,0 +1,81 @@
+#include "sim/trace.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/json.hpp"
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+std::string exchange_name(const Plan& plan, const Call& call) {
+  const std::span<const PlannedStep> steps = plan.steps(call);
+  double bytes = 0;
+  for (const PlannedStep& step : steps)
+    bytes += static_cast<double>(step.exchange->count * size_of(step.exchange->dtype));
+  const std::string times = steps.size() > 1 ? std::to_string(steps.size()) + " x " : "";
+  return times + name_of(steps.front().exchange->kind) + " " +
+         plan.queues[static_cast<std::size_t>(call.queue)].name + " " + size_text(bytes);
+}
+
+// A complete event; times in microseconds.
+void write_row(JsonWriter& json, int rank, const TraceRow& row, double origin) {
+  json.begin_object().member("name", row.name).member("cat", row.waits ? "wait" : "call");
+  json.member("ph", "X").member("pid", rank).member("tid", row.queue);
+  json.member("ts", (row.begin - origin) * 1e6).member("dur", (row.end - row.begin) * 1e6);
+  json.name("args").begin_object().member("step", row.step).end_object().end_object();
+}
+
+void write_title(JsonWriter& json, const char* what, int rank, std::size_t queue, const std::string& title) {
+  json.begin_object().member("name", what).member("ph", "M").member("pid", rank).member("tid", queue);
+  json.name("args").begin_object().member("name", title).end_object().end_object();
+}
+
+}  // namespace
+
+std::string call_name(const Program& program, const Plan& plan, const Call& call) {
+  const std::span<const PlannedStep> steps = plan.steps(call);
+  if (!steps.empty() && steps.front().exchange) return exchange_name(plan, call);
+  const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
+  const SegmentData& segment = program.segment(function.segment);
+  std::string name = std::string(name_of(function.kind)) + " " + segment.name;
+  if (segment.repeat > 1)
+    name += "." + std::to_string(plan.instances[static_cast<std::size_t>(call.instance)].layer);
+  if (call.microbatch >= 0) name += " mb " + std::to_string(call.microbatch);
+  return name;
+}
+
+RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events) {
+  RankTrace trace{rank, {}, {}};
+  std::vector<std::vector<std::string>> names(plan.queues.size());
+  for (const QueueInfo& queue : plan.queues) trace.queues.push_back(queue.name);
+  for (const Call& call : plan.calls)
+    names[static_cast<std::size_t>(call.queue)].push_back(call_name(program, plan, call));
+  for (const Event& event : events) {
+    const bool waits = event.waits_for >= 0;
+    trace.rows.push_back(
+        {event.queue, waits,
+         waits ? "wait for " + trace.queues[static_cast<std::size_t>(event.waits_for)]
+               : names[static_cast<std::size_t>(event.queue)][static_cast<std::size_t>(event.position)],
+         event.step, event.begin, event.end});
+  }
+  return trace;
+}
+
+std::string trace_json(std::span<const RankTrace> ranks) {
+  double origin = std::numeric_limits<double>::infinity();
+  for (const RankTrace& rank : ranks)
+    for (const TraceRow& row : rank.rows) origin = std::min(origin, row.begin);
+  JsonWriter json;
+  json.begin_object().member("displayTimeUnit", "ms").name("traceEvents").begin_array();
+  for (const RankTrace& rank : ranks) {
+    write_title(json, "process_name", rank.rank, 0, "rank " + std::to_string(rank.rank));
+    for (std::size_t q = 0; q < rank.queues.size(); ++q)
+      write_title(json, "thread_name", rank.rank, q, rank.queues[q]);
+    for (const TraceRow& row : rank.rows) write_row(json, rank.rank, row, origin);
+  }
+  return json.end_array().end_object().take();
+}
+
+}  // namespace prun

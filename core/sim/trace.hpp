@@ -1,0 +1,34 @@
+// Events as a trace that Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev) show: a process a rank, a
+// thread a queue.
+#pragma once
+
+#include <string>
+
+#include "sim/events.hpp"
+
+namespace prun {
+
+// "forward block.3 mb 1", "all_reduce dp.reduce 3.10 MiB"
+std::string call_name(const Program& program, const Plan& plan, const Call& call);
+
+struct TraceRow {
+  std::int32_t queue = 0;
+  bool waits = false;
+  std::string name;
+  std::int64_t step = 0;
+  double begin = 0, end = 0;  // seconds
+};
+
+// Needs neither program nor plan any more.
+struct RankTrace {
+  int rank = 0;
+  std::vector<std::string> queues;  // names
+  std::vector<TraceRow> rows;
+};
+
+RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events);
+
+// Times start at 0 with the earliest event.
+std::string trace_json(std::span<const RankTrace> ranks);
+
+}  // namespace prun

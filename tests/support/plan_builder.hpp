@@ -1,0 +1,85 @@
+// Plans written by hand: calls that take given times, on queues of one's own.
+#pragma once
+
+#include <memory>
+
+#include "sim/simulate.hpp"
+
+namespace prun::test {
+
+class PlanBuilder {
+ public:
+  PlanBuilder() : program_(std::make_shared<OpRegistry>(), Precision{}, ModelContext{1, 1}) {
+    segment_ = program_.add_segment("block", 1);
+    plan_.instances.push_back({segment_, 0});
+  }
+
+  std::int32_t queue(const std::string& name, bool workers, std::int32_t axis = -1) {
+    plan_.queues.push_back({name, workers, axis, 0});
+    return static_cast<std::int32_t>(plan_.queues.size()) - 1;
+  }
+
+  // Returns what waits for it. A kernel's op is its time: see FixedPrices.
+  Wait kernel(std::int32_t queue, Id seconds, std::vector<Wait> waits = {}) {
+    PlannedStep step;
+    step.op = seconds;
+    return add(queue, std::move(step), std::move(waits));
+  }
+  Wait exchange(std::int32_t queue, CommKind kind, std::int64_t bytes, std::vector<Wait> waits = {},
+                std::int32_t peer = -1) {
+    PlannedStep step;
+    step.exchange = PlannedExchange{kind, Reduction::sum, DType::u8, bytes, {}, {}, peer};
+    return add(queue, std::move(step), std::move(waits));
+  }
+
+  SimulatedRank rank(int number, std::vector<Group> groups = {}) const {
+    groups.resize(plan_.queues.size());
+    return {&program_, &plan_, number, std::move(groups)};
+  }
+  Plan& plan() { return plan_; }
+  const Program& program() const { return program_; }
+
+ private:
+  Wait add(std::int32_t queue, PlannedStep step, std::vector<Wait> waits) {
+    PlannedFunction function;
+    function.segment = segment_;
+    function.steps.push_back(std::move(step));
+    function.pieces.push_back({0, 1, queue});
+    Call call;
+    call.function = static_cast<std::int32_t>(plan_.functions.size());
+    call.queue = queue;
+    call.position = plan_.queues[static_cast<std::size_t>(queue)].calls++;
+    call.microbatch = call.position;
+    call.waits = std::move(waits);
+    plan_.functions.push_back(std::move(function));
+    plan_.calls.push_back(call);
+    return {queue, call.position, 0};
+  }
+
+  Program program_;
+  Plan plan_;
+  Id segment_ = 0;
+};
+
+inline Group group(std::vector<int> members) {
+  return std::make_shared<const std::vector<int>>(std::move(members));
+}
+
+// Seconds: kernels as they say, exchanges one a byte.
+class FixedPrices final : public Prices {
+ public:
+  double kernel(const Program&, const PlannedStep& step) override {
+    ++asked;
+    return static_cast<double>(step.op);
+  }
+  double exchange(const PlannedExchange& exchange, std::int64_t) override {
+    ++asked;
+    return static_cast<double>(exchange.count);
+  }
+  Overheads overheads() override { return extra; }
+
+  Overheads extra;
+  int asked = 0;
+};
+
+}  // namespace prun::test
