@@ -329,7 +329,7 @@ TEST(RecomputeBudget, TakesNoMoreThanItMust) {
   ASSERT_LT(full_needs, none_needs);
   const Assembly fits(larger_recipe("mode = \"budget\"", none_needs), plugins());
   EXPECT_EQ(recomputed_text(fits.program()), "nothing");
-  EXPECT_NE(plan_text(fits).find("recompute   nothing\n"), std::string::npos) << plan_text(fits);
+  EXPECT_NE(plan_text(fits, {}).find("recompute   nothing\n"), std::string::npos) << plan_text(fits, {});
   EXPECT_EQ(fits.plan().layout.memory.total(), none_needs);
 
   double before = 0;
@@ -342,7 +342,7 @@ TEST(RecomputeBudget, TakesNoMoreThanItMust) {
     EXPECT_GE(flops, before);
     before = flops;
     chosen.insert(recomputed_text(assembly.program()));
-    EXPECT_NE(plan_text(assembly).find("recompute   " + recomputed_text(assembly.program())),
+    EXPECT_NE(plan_text(assembly, {}).find("recompute   " + recomputed_text(assembly.program())),
               std::string::npos);
   }
   EXPECT_GE(chosen.size(), 2u);  // something between nothing and everything
