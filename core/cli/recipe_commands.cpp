@@ -1,9 +1,11 @@
 // run, check, plan, verify, explain, reference: everything that starts from a recipe.
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
 #include "launch/launcher.hpp"
+#include "launch/shared_folder.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
 #include "run/forecast.hpp"
@@ -51,8 +53,17 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   return launch(options);
 }
 
+// What our own launcher has done for its ranks already.
+std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
+  if (identity.how == "prun" || identity.world == 1 || std::getenv(shared_folder_variable)) return nullptr;
+  auto folder = std::make_unique<SharedFolder>();
+  if (!folder->path().empty()) ::setenv(shared_folder_variable, folder->path().c_str(), 0);
+  return folder;
+}
+
 int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
   try {
+    const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     Opened opened = open_recipe(arguments, file);
     check_world(session.identity(), *opened.recipe);
     const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);

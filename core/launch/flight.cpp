@@ -49,7 +49,7 @@ struct EventWords {
 };
 
 struct CommunicatorWords {
-  Word ready, id, entered, left, entered_time;
+  Word ready, id, entered, left, waiting, entered_time;
   TextWords name, operation;
   Word members[member_words];
 };
@@ -157,9 +157,10 @@ void FlightRecorder::end_call(std::string_view name) { record(FlightKind::call_e
 void FlightRecorder::note(std::string_view text) { record(FlightKind::note, no_group, 0, text); }
 
 int FlightRecorder::add_communicator(std::string_view name, std::span<const int> members) {
-  for (const int member : members)
-    PRUN_CHECK(member >= 0 && member < flight_ranks, "rank ", member, " in communicator ", name);
-  const std::uint64_t index = layout_->communicator_count.fetch_add(1, relaxed);
+  const bool fits = std::all_of(members.begin(), members.end(),
+                                [](int member) { return member >= 0 && member < flight_ranks; });
+  const std::uint64_t index =
+      fits ? layout_->communicator_count.fetch_add(1, relaxed) : std::uint64_t{flight_communicators};
   if (index >= flight_communicators) {
     note("not watched: " + std::string(name.substr(0, flight_text)));
     return static_cast<int>(flight_communicators);
@@ -179,6 +180,7 @@ void FlightRecorder::enter(int communicator, std::string_view operation) {
   CommunicatorWords& to = layout_->communicators[index];
   const std::uint64_t sequence = to.entered.load(relaxed) + 1;
   to.operation.store(operation);
+  to.waiting.store(0, relaxed);
   to.entered_time.store(static_cast<std::uint64_t>(flight_now_ns()), relaxed);
   to.entered.store(sequence, release);
   record(FlightKind::collective_begin, static_cast<std::uint32_t>(communicator), sequence, operation);
@@ -191,6 +193,11 @@ void FlightRecorder::leave(int communicator) {
   const std::uint64_t sequence = to.entered.load(relaxed);
   to.left.store(sequence, release);
   record(FlightKind::collective_end, static_cast<std::uint32_t>(communicator), sequence, {});
+}
+
+void FlightRecorder::wait(int communicator, bool waiting) {
+  const auto index = static_cast<std::size_t>(communicator);
+  if (index < flight_communicators) layout_->communicators[index].waiting.store(waiting, release);
 }
 
 // ------------------------------------------------------------------- reading
@@ -242,6 +249,7 @@ FlightCommunicator read_communicator(Words& words, bool* ready) {
   out.id = words.next();
   out.entered = words.next();
   out.left = words.next();
+  out.waiting = words.next() == 1;
   out.entered_ns = words.next_signed();
   out.name = words.text();
   out.operation = words.text();

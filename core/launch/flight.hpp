@@ -46,6 +46,7 @@ struct FlightCommunicator {
   std::uint64_t id = 0;  // of the whole name and the members: the same on each member
   std::vector<int> members;
   std::uint64_t entered = 0, left = 0;  // the last collective entered and left; the first is 1
+  bool waiting = false;                 // for the others, in the last one entered: the rank has done its part
   std::int64_t entered_ns = 0;
   std::string operation;  // of the last one entered
 
@@ -78,12 +79,15 @@ class FlightRecorder {
   void end_call(std::string_view name);
   void note(std::string_view text);
 
-  // Before the first collective of a communicator. Members are ranks. Only the first 16 are watched; for more
-  // this leaves a note and returns a number that enter() and leave() accept.
+  // Before the first collective of a communicator. Members are ranks. Only the first 16 communicators are
+  // watched, and ranks below flight_ranks; for others this leaves a note and returns a number that enter(),
+  // wait() and leave() accept.
   int add_communicator(std::string_view name, std::span<const int> members);
   // Around each collective, by one thread at a time for each communicator. All members count the same.
   void enter(int communicator, std::string_view operation);
   void leave(int communicator);
+  // Between them: whether the rank has handed over its part and waits for the other members.
+  void wait(int communicator, bool waiting);
 
   FlightSnapshot snapshot() const;
 

@@ -51,6 +51,25 @@ int missing_member(std::span<const WatchedRank> ranks, const Waiting& waiting) {
   return missing;
 }
 
+// Where all members have entered and some wait for the others: one that does not wait, best one that is
+// inside (its comm plugin does not get on), or else one that went on without the others. -1: there is none.
+int idle_member(std::span<const WatchedRank> ranks, const Waiting& waiting) {
+  int inside = -1, gone_on = -1;
+  bool somebody_waits = false;
+  for (const int member : waiting.in->members) {
+    if (static_cast<std::size_t>(member) >= ranks.size()) continue;
+    const WatchedRank& rank = ranks[static_cast<std::size_t>(member)];
+    for (const FlightCommunicator& communicator : rank.flight.communicators) {
+      if (communicator.id != waiting.in->id) continue;
+      const bool here = communicator.entered == waiting.in->entered && communicator.inside();
+      somebody_waits |= here && communicator.waiting;
+      if (here && !communicator.waiting && inside < 0) inside = member;
+      if (communicator.left >= waiting.in->entered && gone_on < 0) gone_on = member;
+    }
+  }
+  return !somebody_waits ? -1 : inside >= 0 ? inside : gone_on;
+}
+
 std::string collective_text(const FlightCommunicator& in) {
   return detail::concat(in.operation, " (number ", in.entered, " of '", in.name, "')");
 }
@@ -69,6 +88,19 @@ Hang blame(std::span<const WatchedRank> ranks, int culprit, const Waiting& by, s
   return {culprit, what + collective_text(*by.in) + waiting_text(by, now_ns)};
 }
 
+Hang blame_inside(std::span<const WatchedRank> ranks, const Waiting& by, std::int64_t now_ns) {
+  const int culprit = idle_member(ranks, by);
+  const std::string collective = collective_text(*by.in);
+  if (culprit < 0)
+    return {by.rank,
+            "is stuck inside " + collective + ", which all members have entered" + waiting_text(by, now_ns)};
+  if (has_left(ranks[static_cast<std::size_t>(culprit)], *by.in))
+    return {culprit, "has gone on without the others from " + collective + waiting_text(by, now_ns)};
+  return {culprit, "does not get on in its comm plugin, in " + collective +
+                       ", which all members have entered" +
+                       (culprit == by.rank ? std::string() : waiting_text(by, now_ns))};
+}
+
 // From one that waits to the one it waits for, until somebody waits for nobody.
 Hang follow(std::span<const WatchedRank> ranks, Waiting at, std::int64_t now_ns) {
   if (ranks[static_cast<std::size_t>(at.rank)].stopped)
@@ -76,9 +108,7 @@ Hang follow(std::span<const WatchedRank> ranks, Waiting at, std::int64_t now_ns)
   std::vector<int> path = {at.rank};
   for (;;) {
     const int next = missing_member(ranks, at);
-    if (next < 0)
-      return {at.rank, "is stuck inside " + collective_text(*at.in) + ", which all members have entered" +
-                           waiting_text(at, now_ns)};
+    if (next < 0) return blame_inside(ranks, at, now_ns);
     const WatchedRank& rank = ranks[static_cast<std::size_t>(next)];
     const FlightCommunicator* in = longest_inside(rank.flight);
     if (rank.ended || rank.stopped || !in) return blame(ranks, next, at, now_ns);

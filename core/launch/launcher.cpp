@@ -14,12 +14,14 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "base/text.hpp"
 #include "launch/flight.hpp"
 #include "launch/hang_watch.hpp"
 #include "launch/rank_process.hpp"
 #include "launch/rendezvous_server.hpp"
+#include "launch/shared_folder.hpp"
 #include "launch/socket.hpp"
 #include "launch/wire.hpp"
 #include "prun/error.hpp"
@@ -141,6 +143,8 @@ class Launch {
   void take_ended();
   void reap(std::size_t rank);
   void watch();
+  void blame(const Hang& hang);
+  std::optional<Hang> find_stopped_alone(std::span<const WatchedRank> watched);
 
   bool is_stop(int status) const;
   void note_end(int rank, int status);
@@ -155,15 +159,18 @@ class Launch {
   void tell(const Failure& failure);
 
   LaunchOptions options_;
+  SharedFolder shared_;
   CaughtSignals signals_;
   RendezvousServer server_;
   std::vector<Rank> ranks_;
   std::vector<Failure> failures_;  // in the order they became known
   std::vector<FlightSnapshot> when_it_failed_;
   Clock::time_point next_watch_{};
+  std::optional<Clock::time_point> only_stopped_since_;
   std::optional<Clock::time_point> kill_at_, killed_at_;
   int stop_signal_ = 0;  // passed on
   int stop_status_ = 0;  // exit code of a rank that stopped
+  bool stopped_early_ = false;
   bool killed_by_user_ = false;
 };
 
@@ -178,6 +185,7 @@ std::vector<std::string> Launch::environment_of(int rank, int socket, int record
       variables[std::string(line.substr(0, equals))] = line.substr(equals + 1);
   }
   for (const char* name : foreign_variables) variables.erase(name);
+  if (!shared_.path().empty()) variables.try_emplace(shared_folder_variable, shared_.path());
   for (const auto& [name, value] : options_.environment) variables[name] = value;
   variables["PRUN_RANK"] = variables["PRUN_LOCAL_RANK"] = std::to_string(rank);
   variables["PRUN_WORLD"] = variables["PRUN_LOCAL_WORLD"] = std::to_string(options_.ranks);
@@ -278,8 +286,9 @@ void Launch::note_end(int rank, int status) {
     return kill_by(Clock::now() + options_.stop_limit);
   }
   if (WIFSIGNALED(status) && stop_signal_ != 0 && WTERMSIG(status) == stop_signal_) {
-    // It had not come so far as to handle the signal.
+    // It had not come so far as to handle the signal; others that wait for it may fail because of that.
     stop_status_ = 128 + stop_signal_;
+    stopped_early_ = true;
     return kill_by(Clock::now() + options_.grace);
   }
   Failure& failure = failure_of(rank);
@@ -326,12 +335,33 @@ void Launch::watch() {
     const bool stopped = !rank.status && process_state(rank.process.pid) == 'T';
     watched.push_back({rank.flight.snapshot(), rank.status.has_value(), stopped});
   }
-  const auto hang = find_hang(watched, flight_now_ns(), options_.hang_limit);
-  if (!hang) return;
-  Failure& failure = failure_of(hang->culprit);
-  failure.what = hang->reason;
+  if (const auto hang = find_hang(watched, flight_now_ns(), options_.hang_limit))
+    blame(*hang);
+  else if (const auto stopped = find_stopped_alone(watched))
+    blame(*stopped);
+}
+
+void Launch::blame(const Hang& hang) {
+  Failure& failure = failure_of(hang.culprit);
+  failure.what = hang.reason;
   failure.exit_code = exit_code(ErrorCode::hang);
   kill_all();
+}
+
+// When the others have ended nobody waits for it in a collective any more.
+std::optional<Hang> Launch::find_stopped_alone(std::span<const WatchedRank> watched) {
+  const auto stopped =
+      std::find_if(watched.begin(), watched.end(), [](const WatchedRank& rank) { return rank.stopped; });
+  const bool others_run = std::any_of(watched.begin(), watched.end(),
+                                      [](const WatchedRank& rank) { return !rank.ended && !rank.stopped; });
+  if (stopped == watched.end() || others_run) {
+    only_stopped_since_.reset();
+    return {};
+  }
+  if (!only_stopped_since_) only_stopped_since_ = Clock::now();
+  if (Clock::now() - *only_stopped_since_ < options_.hang_limit) return {};
+  return Hang{static_cast<int>(stopped - watched.begin()),
+              "is stopped (by a signal such as SIGSTOP), and no other rank runs any more"};
 }
 
 // ------------------------------------------------------------------- the end
@@ -363,7 +393,7 @@ void Launch::end_all() {
 const Failure* Launch::first() const {
   for (const Failure& failure : failures_)
     if (!failure.consequence) return &failure;
-  return failures_.empty() ? nullptr : &failures_.front();
+  return failures_.empty() || stopped_early_ ? nullptr : &failures_.front();
 }
 
 void Launch::tell(const Failure& failure) {
@@ -396,7 +426,7 @@ int Launch::conclude() {
     tell(*failure);
     return failure->exit_code;
   }
-  if (killed_at_)
+  if (killed_at_ && !stopped_early_)
     options_.say("prun: a rank stopped and the others did not within their time; they were killed");
   return stop_status_;
 }

@@ -1,5 +1,6 @@
 // Starts the ranks of a run on this host, watches over them, and ends them all when one fails. Nothing
-// outlives it: ranks die with the launcher, and sockets and flight records have no names.
+// outlives it: ranks die with the launcher, sockets and flight records have no names, and the folder that
+// shared memory of ranks is named in goes with it (launch/shared_folder.hpp).
 #pragma once
 
 #include <chrono>

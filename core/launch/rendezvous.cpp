@@ -12,6 +12,7 @@
 #include <charconv>
 #include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -28,6 +29,7 @@ using namespace std::chrono_literals;
 
 constexpr auto goodbye_limit = 10s;
 constexpr auto failed_goodbye_limit = 1s;  // the others have been told, or cannot be
+constexpr auto late_limit = 5s;            // for those that have not come yet, to be told why the run fails
 constexpr auto send_limit = 10s;
 constexpr auto answer_slack = 10s;  // beyond the server's own limit
 constexpr std::string_view descriptor_prefix = "fd:";
@@ -63,15 +65,16 @@ class HostedServer {
 
   bool over(Clock::time_point left) const {
     const auto waited = Clock::now() - left;
-    return server_.finished() || waited >= (server_.failed() ? failed_goodbye_limit : goodbye_limit);
+    if (server_.finished()) return true;
+    if (!server_.failed()) return waited >= goodbye_limit;
+    return waited >= (server_.all_came() ? failed_goodbye_limit : late_limit);
   }
 
   // The first to fail is named once, by the rank that everybody is connected to. Who was lost without having
   // reported is told to all even if nobody waits for it yet.
   void pass_on_failures() {
     std::vector<RankReport> reports = server_.take_reports();
-    for (const int rank : server_.take_lost())
-      reports.push_back({rank, ErrorCode::rank_died, "ended without a word"});
+    for (RankReport& lost : server_.take_lost()) reports.push_back(std::move(lost));
     for (const RankReport& report : reports) {
       const std::string text = detail::concat("rank ", report.rank, ": ", report.text);
       if (!told_) std::fprintf(stderr, "prun: the first to fail is %s\n", text.c_str());
@@ -152,7 +155,12 @@ void Rendezvous::State::receive_all() {
       ::poll(&entry, 1, -1);
       const ssize_t count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
       if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-      if (count <= 0) throw_error(ErrorCode::comm_failed, server_name, " is gone");
+      if (count == 0 || (count < 0 && errno == ECONNRESET))
+        throw_error(ErrorCode::comm_failed, server_name, " is gone");
+      if (count < 0)
+        throw_error(ErrorCode::comm_failed, server_name,
+                    " does not answer any more: its host or the network between is gone (",
+                    std::strerror(errno), ")");
       frames.add(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
       while (const auto frame = frames.next()) take(*frame);
     }

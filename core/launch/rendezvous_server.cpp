@@ -26,6 +26,13 @@ constexpr int accepts_at_once = spare_strangers;  // a rank among them is heard 
 constexpr int reads_at_once = 16;                 // of 64 KiB, from one connection
 constexpr std::size_t unsent_limit = answer_limit + (std::size_t{1} << 20);
 
+// A process that dies closes its connection; a host or a link that is gone does not.
+const char* lost_text(int error) {
+  return error == 0 || error == ECONNRESET || error == EPIPE
+             ? "ended without a word"
+             : "does not answer any more: its host or the network between is gone";
+}
+
 }  // namespace
 
 struct RendezvousServer::Connection {
@@ -148,14 +155,14 @@ void RendezvousServer::accept_all() {
   }
 }
 
-void RendezvousServer::drop(Connection& connection) {
+void RendezvousServer::drop(Connection& connection, const char* how) {
   if (connection.dropped) return;
   connection.dropped = true;
   const int rank = connection.rank;
   if (rank < 0) return;
   by_rank_[static_cast<std::size_t>(rank)] = 0;
   gone_[static_cast<std::size_t>(rank)] = 1;
-  if (!connection.good_bye) lost_.push_back(rank);
+  if (!connection.good_bye) lost_.push_back({rank, ErrorCode::rank_died, how});
   fail_gathers_without(rank);
 }
 
@@ -172,8 +179,12 @@ RendezvousServer::Connection* RendezvousServer::of_rank(int rank) {
 
 bool RendezvousServer::finished() const {
   for (std::size_t rank = 0; rank < seen_.size(); ++rank)
-    if (by_rank_[rank] != 0 || (!seen_[rank] && !failed())) return false;
+    if (by_rank_[rank] != 0 || !seen_[rank]) return false;
   return true;
+}
+
+bool RendezvousServer::all_came() const {
+  return std::all_of(seen_.begin(), seen_.end(), [](char seen) { return seen != 0; });
 }
 
 // ------------------------------------------------------------------- bytes
@@ -215,7 +226,7 @@ void RendezvousServer::read(Connection& connection) {
     const ssize_t count = ::recv(connection.socket.get(), buffer, wanted, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) return drop(connection);
+    if (count <= 0) return drop(connection, lost_text(count < 0 ? errno : 0));
     const std::string_view bytes(buffer, static_cast<std::size_t>(count));
     if (stranger) {
       connection.hello += bytes;
@@ -342,14 +353,16 @@ void RendezvousServer::finish(Gather& gather) {
 }
 
 void RendezvousServer::fail_gathers_without(int rank) {
-  const bool in_order = std::find(lost_.begin(), lost_.end(), rank) == lost_.end();
+  const auto lost =
+      std::find_if(lost_.begin(), lost_.end(), [&](const RankReport& report) { return report.rank == rank; });
   for (const auto& gather : gathers_) {
     const auto& members = gather->members;
     const auto slot =
         static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
     if (gather->done || slot == members.size() || gather->here[slot]) continue;
-    const std::string how = in_order ? " has ended and will not come to " + in_quotes(gather->channel)
-                                     : std::string(": ended without a word");
+    const std::string how = lost == lost_.end()
+                                ? " has ended and will not come to " + in_quotes(gather->channel)
+                                : ": " + lost->text;
     return fail({ErrorCode::comm_failed, detail::concat("rank ", rank, how)});
   }
 }
@@ -364,7 +377,7 @@ void RendezvousServer::fail(const FailureText& why) {
 }
 
 std::vector<RankReport> RendezvousServer::take_reports() { return std::exchange(reports_, {}); }
-std::vector<int> RendezvousServer::take_lost() { return std::exchange(lost_, {}); }
+std::vector<RankReport> RendezvousServer::take_lost() { return std::exchange(lost_, {}); }
 
 // ------------------------------------------------------------------- time
 

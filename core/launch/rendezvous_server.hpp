@@ -43,8 +43,8 @@ class RendezvousServer {
   // Since the last call; the ranks have been told. A gather that waited too long is a report by the rank that
   // did not come.
   std::vector<RankReport> take_reports();
-  // Ranks whose connection ended without a goodbye, since the last call.
-  std::vector<int> take_lost();
+  // Ranks whose connection ended without a goodbye, and how, since the last call.
+  std::vector<RankReport> take_lost();
 
   // Tells every rank, also those that come later. Only the first call counts.
   void fail(const FailureText& why);
@@ -52,6 +52,7 @@ class RendezvousServer {
 
   // No rank is connected, and all that were meant to come have been here.
   bool finished() const;
+  bool all_came() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -75,7 +76,7 @@ class RendezvousServer {
   void expire();
   void expire_gathers(Clock::time_point now);
   void send(Connection& connection, std::string bytes);
-  void drop(Connection& connection);
+  void drop(Connection& connection, const char* how = "ended without a word");
   void sweep();
   Connection* of_rank(int rank);
   std::string absent(const Gather& gather, int* first) const;
@@ -91,7 +92,7 @@ class RendezvousServer {
   std::vector<char> seen_, gone_;
   std::vector<std::unique_ptr<Gather>> gathers_;
   std::vector<RankReport> reports_;
-  std::vector<int> lost_;
+  std::vector<RankReport> lost_;
   std::optional<FailureText> failure_;
 };
 

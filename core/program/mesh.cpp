@@ -1,11 +1,19 @@
 #include "program/mesh.hpp"
 
+#include <numeric>
+
 namespace prun {
 
 std::int64_t Mesh::world() const {
   std::int64_t ranks = 1;
   for (const Axis& axis : axes_) ranks *= axis.extent;
   return ranks;
+}
+
+std::vector<int> Mesh::ranks() const {
+  std::vector<int> all(static_cast<std::size_t>(world()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 std::int32_t Mesh::find(std::string_view name) const {

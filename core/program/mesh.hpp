@@ -25,6 +25,8 @@ class Mesh {
   std::size_t size() const { return axes_.size(); }
   std::int64_t extent(std::size_t axis) const { return axes_[axis].extent; }
   std::int64_t world() const;
+  // All ranks, in order.
+  std::vector<int> ranks() const;
   // The axis of that name, or -1.
   std::int32_t find(std::string_view name) const;
   // Where a rank stands along an axis.

@@ -232,7 +232,10 @@ Status Executor::launch(QueueRun& queue, const Call& call, const Bound& bound) {
 Status Executor::exchange(QueueRun& queue, const Bound& bound) {
   for (std::size_t i = 0; i < bound.exchanges.size(); ++i) {
     Status status = queue.comm.comm->start(queue.comm.communicator, &bound.exchanges[i], 1, nullptr);
-    if (status.ok()) status = queue.comm.comm->finish(queue.comm.communicator);
+    if (!status.ok()) return status;
+    for (Probe* probe : probes_) probe->waits(queue.index, true);
+    status = queue.comm.comm->finish(queue.comm.communicator);
+    for (Probe* probe : probes_) probe->waits(queue.index, false);
     if (!status.ok()) return status;
     if (options_.poison)
       for (const auto& [data, bytes] : bound.dead[i])

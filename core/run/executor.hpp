@@ -44,6 +44,8 @@ class Probe {
   // Whether kernels are launched one by one, with end_kernel after each; `index` counts within the call.
   virtual bool each_kernel() const noexcept { return false; }
   virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/) noexcept {}
+  // Within a call that communicates: whether its operations have been started and now wait for the others.
+  virtual void waits(std::int32_t, bool /*waiting*/) noexcept {}
 };
 
 class Executor {

@@ -1,6 +1,11 @@
 #include "run/rank.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 namespace prun {
 namespace {
@@ -43,6 +48,9 @@ class FlightProbe final : public Probe {
     else
       flight_.leave(group);
   }
+  void waits(std::int32_t queue, bool waiting) noexcept override {
+    flight_.wait(groups_[static_cast<std::size_t>(queue)], waiting);
+  }
 
  private:
   const std::string& text(const Call& call) const { return texts_[static_cast<std::size_t>(&call - first_)]; }
@@ -53,39 +61,79 @@ class FlightProbe final : public Probe {
   std::vector<int> groups_;  // by queue
 };
 
-// The communicators as long as they live, for whoever has to abort them.
+// The communicators as long as they live, for whoever has to abort them, and why that was done.
 class AbortSwitch {
  public:
   void set(Communicators* communicators) {
     const std::scoped_lock lock(mutex_);
     communicators_ = communicators;
-    if (pulled_ && communicators_) communicators_->abort();
+    if (reason_ && communicators_) communicators_->abort();
   }
-  void pull() {
+  void pull(const Error& why) {
     const std::scoped_lock lock(mutex_);
-    pulled_ = true;
+    if (!reason_) reason_ = why;
     if (communicators_) communicators_->abort();
+  }
+  std::optional<Error> reason() {
+    const std::scoped_lock lock(mutex_);
+    return reason_;
   }
 
  private:
   std::mutex mutex_;
   Communicators* communicators_ = nullptr;
-  bool pulled_ = false;
+  std::optional<Error> reason_;
 };
+
+// Meeting and connecting as one collective of all ranks, so that one that does not come is noticed like in
+// the steps.
+class Start {
+ public:
+  Start(FlightRecorder& flight, int world) : flight_(flight) {
+    std::vector<int> all(static_cast<std::size_t>(world));
+    std::iota(all.begin(), all.end(), 0);
+    group_ = flight.add_communicator("start", all);
+  }
+  void enter() {
+    if (!std::exchange(inside_, true)) flight_.enter(group_, "meet and connect");
+  }
+  void leave() {
+    if (std::exchange(inside_, false)) flight_.leave(group_);
+  }
+
+ private:
+  FlightRecorder& flight_;
+  int group_ = 0;
+  bool inside_ = false;
+};
+
+// How long ranks wait for one when they meet. Our own launcher watches over that itself and says more.
+std::chrono::milliseconds meeting_limit(const Identity& identity, const Recipe& recipe) {
+  constexpr std::chrono::hours for_ever(24 * 7);
+  const std::int64_t seconds = recipe.integer("run.hang_limit");
+  if (identity.how == "prun" || seconds == 0) return for_ever;
+  return std::min<std::chrono::milliseconds>(for_ever, std::chrono::seconds(seconds));
+}
 
 class RankRun {
  public:
-  explicit RankRun(Session& session) : session_(session), abort_(std::make_shared<AbortSwitch>()) {
-    session_.rendezvous().on_failure([abort = abort_](const Error&) { abort->pull(); });
+  RankRun(Session& session, const Recipe& recipe)
+      : session_(session),
+        meeting_limit_(meeting_limit(session.identity(), recipe)),
+        start_(session.flight(), session.identity().world),
+        abort_(std::make_shared<AbortSwitch>()) {
+    session_.rendezvous().on_failure([abort = abort_](const Error& why) { abort->pull(why); });
   }
 
   Membership membership() {
     Membership membership;
     membership.exchange = [this](std::string_view channel, std::span<const int> members,
                                  std::string_view mine) {
-      return session_.rendezvous().all_gather(channel, members, mine);
+      start_.enter();
+      return session_.rendezvous().all_gather(channel, members, mine, meeting_limit_);
     };
     membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
+      start_.leave();
       if (!communicators) return std::vector<Probe*>{};
       probe_ = std::make_unique<FlightProbe>(session_.flight(), assembly, *communicators);
       abort_->set(communicators);
@@ -95,9 +143,12 @@ class RankRun {
     membership.disconnecting = [this] { abort_->set(nullptr); };
     return membership;
   }
+  std::optional<Error> why_aborted() const { return abort_->reason(); }
 
  private:
   Session& session_;
+  std::chrono::milliseconds meeting_limit_;
+  Start start_;
   std::shared_ptr<AbortSwitch> abort_;
   std::unique_ptr<FlightProbe> probe_;
 };
@@ -114,8 +165,14 @@ void check_world(const Identity& identity, const Recipe& recipe) {
 
 int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                Session& session) {
-  RankRun run(session);
-  return train(assembly, plugins, resume_command, run.membership());
+  RankRun run(session, assembly.recipe());
+  try {
+    return train(assembly, plugins, resume_command, run.membership());
+  } catch (const Error& error) {
+    const std::optional<Error> reason = run.why_aborted();
+    if (error.code() != ErrorCode::comm_failed || !reason) throw;
+    throw_error(ErrorCode::comm_failed, reason->what(), "; this rank ends because of that");
+  }
 }
 
 }  // namespace prun

@@ -3,12 +3,11 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <numeric>
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
 #include "base/random.hpp"
-#include "plan/ranks.hpp"
+#include "run/agreement.hpp"
 #include "run/stop_signal.hpp"
 #include "run/weights.hpp"
 
@@ -58,28 +57,11 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 
 namespace {
 
-std::vector<int> all_ranks(const Assembly& assembly) {
-  std::vector<int> all(static_cast<std::size_t>(assembly.mesh().world()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-// Ranks that read another recipe, or run another build, must not begin.
-void compare_plans(const Assembly& assembly, const Exchange& exchange) {
-  const std::string mine = fingerprint(assembly.program(), assembly.plan());
-  const std::vector<std::string> plans = exchange("plan", all_ranks(assembly), mine);
-  for (std::size_t rank = 0; rank < plans.size(); ++rank)
-    if (plans[rank] != mine)
-      throw_error(
-          ErrorCode::bad_input, "rank ", assembly.rank(), " and rank ", rank,
-          " have different plans; start all ranks with the same recipe, the same --set and the same prun");
-}
-
 std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
                                        const Membership& membership) {
   if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
   PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
-  compare_plans(assembly, membership.exchange);
+  check_agreement(assembly, membership.exchange);
   return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
 }
 
@@ -204,7 +186,7 @@ std::filesystem::path Trainer::save() {
   Announce announce;
   if (membership_.exchange)
     announce = [this](std::string_view channel, std::string_view mine) {
-      return membership_.exchange(channel, all_ranks(assembly_), mine);
+      return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
     };
   return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"),
                          announce);

@@ -26,6 +26,8 @@ TEST(Flight, WhatIsWrittenComesOut) {
   recorder.enter(group, "all_reduce");
   recorder.leave(group);
   recorder.enter(group, "all_gather");
+  EXPECT_FALSE(recorder.snapshot().communicators.at(0).waiting);
+  recorder.wait(group, true);
   const FlightSnapshot now = recorder.snapshot();
   EXPECT_EQ(now.step, 7);
   EXPECT_TRUE(now.in_step);
@@ -34,6 +36,7 @@ TEST(Flight, WhatIsWrittenComesOut) {
   EXPECT_EQ(now.communicators[0].members, (std::vector<int>{0, 3, 1023}));
   EXPECT_EQ(now.communicators[0].entered, 2u);
   EXPECT_EQ(now.communicators[0].left, 1u);
+  EXPECT_TRUE(now.communicators[0].waiting);
   ASSERT_EQ(now.events.size(), 5u);
   EXPECT_EQ(now.events[1].text, "forward");
   EXPECT_EQ(now.events[4].kind, FlightKind::collective_begin);
@@ -225,6 +228,22 @@ TEST(HangWatch, SaysWhenAllAreInside) {
                               std::chrono::seconds(10));
   ASSERT_TRUE(hang);
   EXPECT_NE(hang->reason.find("which all members have entered"), std::string::npos) << hang->reason;
+}
+
+// 0 and 2 have done their part and wait.
+TEST(HangWatch, NamesTheOneThatDoesNotWaitForTheOthers) {
+  FlightCommunicator waits = communicator("a", {0, 1, 2}, 4, 3, 0);
+  waits.waiting = true;
+  const FlightCommunicator stuck = communicator("a", {0, 1, 2}, 4, 3, second);
+  const FlightCommunicator gone_on = communicator("a", {0, 1, 2}, 9, 9, 5 * second);
+  for (const auto& [other, reason] : {std::pair(stuck, "does not get on in its comm plugin, in all_reduce"),
+                                      std::pair(gone_on, "has gone on without the others from all_reduce")}) {
+    const std::vector<WatchedRank> ranks = {rank_with({waits}), rank_with({other}), rank_with({waits})};
+    const auto hang = find_hang(ranks, 11 * second, std::chrono::seconds(10));
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->culprit, 1);
+    EXPECT_NE(hang->reason.find(reason), std::string::npos) << hang->reason;
+  }
 }
 
 TEST(HangWatch, NamesAMemberThatEnded) {

@@ -194,6 +194,13 @@ TEST(Launcher, NamesAStoppedRank) {
   EXPECT_LT(seconds_until_gone(launcher, 4, 1), 1);
 }
 
+TEST(Launcher, NamesAStoppedRankThatNobodyWaitsFor) {
+  Process launcher = launch_ranks(3, 500, {"stop", "0", "1"});
+  EXPECT_EQ(launcher.end(), 11) << launcher.output();
+  EXPECT_TRUE(contains(launcher.output(), "prun: rank 1 (pid ")) << launcher.output();
+  EXPECT_TRUE(contains(launcher.output(), "and no other rank runs any more")) << launcher.output();
+}
+
 TEST(Launcher, NamesTheRankThatDoesNotCome) {
   const auto start = Clock::now();
   Process launcher = launch_ranks(3, 500, {"nap", "7", "1"});

@@ -1,6 +1,7 @@
 // What the tests of core/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that plays a
 // role.
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -109,6 +110,10 @@ int play(Session& session, const std::vector<std::string>& role) {
       session.flight().begin_call("long nap");
       sleep_for_ever();
     });
+  if (name == "stop") {
+    if (chosen) ::raise(SIGSTOP);
+    return 0;
+  }
   if (name == "children") {
     if (::fork() == 0) {
       std::printf("child pid %d\n", ::getpid());

@@ -1,0 +1,36 @@
+// A folder in shared memory for what ranks must give a name, if only for an instant: UCX makes its segments
+// by name and takes the name away a few milliseconds later. A rank that is killed in between leaves megabytes
+// of memory behind that nobody owns. This folder goes with the process that made it, however that one ends.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "base/durable_file.hpp"
+
+namespace prun {
+
+class SharedFolder {
+ public:
+  // No folder where nothing can be written to /dev/shm: then nobody makes segments there either. Throws
+  // internal when the process that removes the folder cannot be started.
+  SharedFolder();
+  // The folder is gone afterwards.
+  ~SharedFolder();
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+
+  // Empty: there is none.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  FileDescriptor alive_;  // the other end sees it close
+  pid_t remover_ = -1;
+};
+
+// The variable by which UCX is told where its segments go. One that the user has set holds.
+inline constexpr const char* shared_folder_variable = "UCX_POSIX_DIR";
+
+}  // namespace prun

@@ -1,0 +1,137 @@
+// Ranks that others start: on two hosts with a cable between them, by Slurm, by Open MPI. What each takes is
+// in the script of that name beside this file; where a script cannot run here, its test is skipped.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runs.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+constexpr int cannot_run = 77;
+constexpr const char* scripts = PRUN_SOURCE_DIR "/tests/faults/";
+
+struct Outcome {
+  int code = -1;
+  std::string text;
+};
+
+Outcome run_script(const std::string& words) {
+  Outcome outcome;
+  FILE* pipe = ::popen((scripts + words + " 2>&1").c_str(), "r");
+  if (!pipe) return outcome;
+  char buffer[4096];
+  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.text.append(buffer, count);
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  return outcome;
+}
+
+// "slurm FOLDER PRUN RECIPE"
+Outcome run_script(const std::string& script, const TempFolder& folder, const std::string& recipe) {
+  return run_script(script + " " + folder.path() + " " PRUN_TEST_BINARY " " + recipe);
+}
+
+// Two ranks in fp64, and one that does the same batches alone.
+std::string two_ranks(const std::string& name, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> sets = {"precision.compute=fp64", "precision.state=fp64", "run.steps=30",
+                                   "run.save_every=30"};
+  sets.insert(sets.end(), more.begin(), more.end());
+  return recipe_file(name, 2, sets);
+}
+
+Tensors saved_by_one_rank() {
+  const std::string recipe = recipe_file("one-rank", 1,
+                                         {"precision.compute=fp64", "precision.state=fp64", "run.steps=30",
+                                          "run.save_every=30", "batch.global=8"});
+  PrunRun run({recipe});
+  EXPECT_EQ(run.process().end(60), 0) << run.output();
+  return saved_tensors(out_folder("one-rank"));
+}
+
+// Of the lines "step 7/30 | loss ... | 3.83 ms | eta 0s".
+double median_step_ms(const std::string& text) {
+  std::vector<double> times;
+  for (std::size_t at = 0; (at = text.find(" ms | eta", at)) != std::string::npos; ++at)
+    times.push_back(std::atof(text.c_str() + text.rfind(' ', at - 1)));
+  if (times.empty()) return 0;
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void expect_equal_to_one_rank(const std::string& name) {
+  const Tensors alone = saved_by_one_rank();
+  ASSERT_FALSE(alone.empty());
+  const double difference = largest_difference(saved_tensors(out_folder(name)), alone);
+  EXPECT_LT(difference, 1e-9);
+  std::printf("largest difference to one rank: %.2e\n", difference);
+}
+
+TEST(Hosts, TwoWithACableDoWhatOneRankDoes) {
+  const TempFolder folder;
+  const Outcome outcome = run_script("two_hosts run", folder, two_ranks("two-hosts"));
+  if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
+  const std::string said = read_file(folder / "rank-0.txt");
+  ASSERT_EQ(outcome.code, 0) << outcome.text << said << read_file(folder / "rank-1.txt");
+  expect_equal_to_one_rank("two-hosts");
+  std::printf("%sstep of the tiny model: %.2f ms median\n", outcome.text.c_str(), median_step_ms(said));
+}
+
+TEST(Hosts, BothEndWithASentenceWhenTheCableIsCut) {
+  const TempFolder folder;
+  const std::string recipe = two_ranks("cut", {"run.steps=1000000"});
+  const Outcome outcome = run_script("two_hosts cut", folder, recipe);
+  if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
+  std::printf("%s", outcome.text.c_str());
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string said = read_file(folder / ("rank-" + std::to_string(rank) + ".txt"));
+    const std::string ended = "rank " + std::to_string(rank) + " ended with ", word = " after ";
+    const std::size_t at = outcome.text.find(ended);
+    ASSERT_NE(at, std::string::npos) << outcome.text;
+    EXPECT_EQ(std::atoi(outcome.text.c_str() + at + ended.size()), 12) << outcome.text << said;
+    EXPECT_LT(std::atof(outcome.text.c_str() + outcome.text.find(word, at) + word.size()), 12)
+        << outcome.text;
+    const std::string sentence = "prun: rank " + std::to_string(rank) + ": ";
+    ASSERT_TRUE(contains(said, sentence)) << said;
+    const std::string line =
+        said.substr(said.find(sentence), said.find('\n', said.find(sentence)) - said.find(sentence));
+    EXPECT_TRUE(contains(line, "its host or the network between is gone") ||
+                contains(line, "the connection is lost"))
+        << said;
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+TEST(Hosts, SlurmStartsRanksAsItIs) {
+  const TempFolder folder;
+  const Outcome outcome = run_script("slurm", folder, two_ranks("slurm"));
+  if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_EQ(count_of(outcome.text, "step 30/30 "), 1) << outcome.text;
+  expect_equal_to_one_rank("slurm");
+}
+
+TEST(Hosts, OpenMpiStartsRanksAsItIs) {
+  const TempFolder folder;
+  const Outcome outcome = run_script("mpirun", folder, two_ranks("mpirun"));
+  if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_EQ(count_of(outcome.text, "step 30/30 "), 1) << outcome.text;
+  expect_equal_to_one_rank("mpirun");
+}
+
+TEST(Hosts, TorchrunsVariablesByHandDoTheSame) {
+  const std::string recipe = two_ranks("by-hand");
+  const int port = free_port();
+  PrunRun first({recipe}, torchrun_variables(0, 2, port)), second({recipe}, torchrun_variables(1, 2, port));
+  EXPECT_EQ(first.process().end(60), 0) << first.output();
+  EXPECT_EQ(second.process().end(60), 0) << second.output();
+  expect_equal_to_one_rank("by-hand");
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,61 @@
+// Ranks that were started by hand and do not fit together are refused before the first step.
+#include <gtest/gtest.h>
+
+#include "runs.hpp"
+
+namespace prun::test {
+namespace {
+
+struct Pair {
+  std::string first, second;  // outputs
+};
+
+// Two ranks, started as torchrun starts them, which both have to end with 2.
+Pair refused(const std::vector<std::string>& first, const std::vector<std::string>& second, int world = 2) {
+  const int port = free_port();
+  PrunRun a(first, torchrun_variables(0, world, port)), b(second, torchrun_variables(1, world, port));
+  EXPECT_EQ(a.process().end(30), 2) << a.output();
+  EXPECT_EQ(b.process().end(30), 2) << b.output();
+  EXPECT_EQ(count_of(a.output() + b.output(), "step 1/"), 0) << a.output() << b.output();
+  return {a.output(), b.output()};
+}
+
+TEST(Plans, DifferentRecipesAreRefused) {
+  const std::string recipe = recipe_file("plans", 2);
+  for (const std::string& set :
+       std::vector<std::string>{"model.layers=3", "batch.micro=2", "optimizer.clip=0.0", "optimizer.lr=1e-3",
+                                "run.seed=7", "run.steps=21", "data.shuffle=false"}) {
+    const Pair said = refused({recipe}, {recipe, "--set", set});
+    const std::string key = set.substr(0, set.find('='));
+    for (const std::string& text : {said.first, said.second}) {
+      EXPECT_TRUE(contains(text, "rank 0 and rank 1 have different plans: " + key + " is ")) << text;
+      EXPECT_TRUE(contains(text, "; start all ranks with the same recipe, the same --set and the same prun"))
+          << text;
+    }
+  }
+}
+
+TEST(Plans, AnotherWorldThanTheMeshIsRefused) {
+  const std::string recipe = recipe_file("world", 3);
+  const Pair said = refused({recipe}, {recipe});
+  for (const std::string& text : {said.first, said.second})
+    EXPECT_TRUE(contains(text, "torchrun started 2 ranks, the recipe's mesh has 3")) << text;
+}
+
+TEST(Plans, OneRankOfAMeshAloneIsRefused) {
+  PrunRun run({recipe_file("alone", 3)}, torchrun_variables(0, 1, free_port()));
+  EXPECT_EQ(run.process().end(), 2) << run.output();
+  EXPECT_TRUE(contains(run.output(), "torchrun started 1 rank, the recipe's mesh has 3")) << run.output();
+}
+
+TEST(Plans, RanksThatDisagreeAboutTheWorldAreRefused) {
+  const std::string recipe = recipe_file("worlds", 2);
+  const int port = free_port();
+  PrunRun b({recipe}, torchrun_variables(1, 3, port)), a({recipe}, torchrun_variables(0, 2, port));
+  EXPECT_EQ(b.process().end(30), 2) << b.output();
+  EXPECT_TRUE(contains(b.output(), "its number of ranks is another one")) << b.output();
+  EXPECT_EQ(a.process().end(0.2), -1) << "rank 0 waits for its rank 1: " << a.output();
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,202 @@
+#include "runs.hpp"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "launch/identity.hpp"
+#include "run/safetensors.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* tag_name = "PRUN_TEST_TAG";
+
+std::string new_tag() {
+  static int number = 0;
+  return std::to_string(::getpid()) + "-" + std::to_string(number++);
+}
+
+Variables tagged(Variables variables, const std::string& tag) {
+  variables.emplace_back(tag_name, tag);
+  variables.emplace_back("PATH", "/usr/bin:/bin");
+  return variables;
+}
+
+// A process that has ended, even if nobody has asked for it yet, has no environment any more.
+bool has_setting(pid_t pid, const std::string& setting) {
+  const std::string all = '\0' + read_file("/proc/" + std::to_string(pid) + "/environ");
+  return all.find('\0' + setting + '\0') != std::string::npos;
+}
+
+std::set<pid_t> processes_with(const std::string& setting) {
+  std::set<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc"))
+    if (const pid_t pid = std::atoi(entry.path().filename().c_str()); pid > 0 && has_setting(pid, setting))
+      found.insert(pid);
+  return found;
+}
+
+}  // namespace
+
+bool is_long() { return std::getenv("PRUN_LONG") != nullptr; }
+
+unsigned test_seed() {
+  const char* given = std::getenv("PRUN_TEST_SEED");
+  const unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : std::random_device()() % 1'000'000;
+  std::printf("seed: PRUN_TEST_SEED=%u\n", seed);
+  return seed;
+}
+
+// ------------------------------------------------------------------- runs
+
+std::string out_folder(const std::string& name) { return (temporary_folder() / ("out-" + name)).string(); }
+
+std::string recipe_file(const std::string& name, int ranks, const std::vector<std::string>& sets) {
+  std::vector<std::string> all = {"observer.0.plugin=console", "run.out=" + out_folder(name),
+                                  "batch.global=" + std::to_string(4 * ranks)};
+  all.insert(all.end(), sets.begin(), sets.end());
+  const fs::path path = temporary_folder() / (name + ".toml");
+  const std::string more = ranks > 1 ? data_parallel(ranks) : std::string();
+  std::ofstream(path) << tiny_recipe(all, more).resolved_toml();
+  return path.string();
+}
+
+PrunRun::PrunRun(const std::vector<std::string>& words, Variables variables)
+    : tag_(new_tag()), process_(words, tagged(std::move(variables), tag_)) {}
+
+std::set<pid_t> PrunRun::alive() const { return processes_with(std::string(tag_name) + "=" + tag_); }
+
+pid_t PrunRun::rank(int number) const {
+  const std::string setting = "PRUN_RANK=" + std::to_string(number);
+  for (const auto start = Clock::now(); seconds_since(start) < 20; ::usleep(500))
+    for (const pid_t pid : alive())
+      if (has_setting(pid, setting)) return pid;
+  return -1;
+}
+
+std::optional<double> PrunRun::seconds_until_gone(double limit) const {
+  for (const auto start = Clock::now(); seconds_since(start) < limit; ::usleep(1000))
+    if (alive().empty()) return seconds_since(start);
+  return {};
+}
+
+Variables torchrun_variables(int rank, int world, int port) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(world)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(world)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"PRUN_MASTER_PORT", std::to_string(port)},
+          {"PRUN_TOKEN", test_token}};
+}
+
+int free_port() {
+  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw_error(ErrorCode::internal, "no free port: ", std::strerror(errno));
+  return ntohs(address.sin_port);
+}
+
+// ------------------------------------------------------------------- what is left
+
+namespace {
+
+// The processes that remove the folders of runs name them in their arguments.
+bool has_a_remover(const std::string& folder) {
+  for (const auto& entry : fs::directory_iterator("/proc"))
+    if (std::atoi(entry.path().filename().c_str()) > 0 &&
+        contains(read_file(entry.path() / "cmdline"), folder + '\0'))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+std::set<std::string> new_leftovers(const std::set<std::string>& before) {
+  for (const auto start = Clock::now();; ::usleep(50'000)) {
+    std::set<std::string> names = leftovers();
+    std::erase_if(names, [&](const std::string& name) { return before.contains(name); });
+    if (names.empty() || seconds_since(start) > 2) return names;
+  }
+}
+
+std::set<std::string> leftovers() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator("/dev/shm"))
+    if (const std::string name = entry.path().filename(); contains(name, "prun") || contains(name, "ucx"))
+      if (!has_a_remover(entry.path())) names.insert(entry.path());
+  for (const auto& entry : fs::directory_iterator("/tmp")) {
+    const std::string name = entry.path().filename();
+    const bool tests_own = name.starts_with("prun-test-") || name.starts_with("prun_test_");
+    if (!tests_own && (name.starts_with("prun") || name.starts_with("ucx"))) names.insert(entry.path());
+  }
+  return names;
+}
+
+Tensors saved_tensors(const std::string& out) {
+  const std::optional<fs::path> latest = read_latest(out);
+  if (!latest) throw_error(ErrorCode::not_found, "no checkpoint in ", out);
+  const SafetensorsFile file(*latest / "rank-00000.safetensors");
+  Tensors tensors;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const std::span<const std::byte> bytes = file.bytes(entry);
+    tensors[entry.name].assign(bytes.begin(), bytes.end());
+  }
+  return tensors;
+}
+
+double largest_difference(const Tensors& a, const Tensors& b) {
+  double largest = a.size() == b.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (const auto& [name, bytes] : a) {
+    const auto other = b.find(name);
+    if (other == b.end() || other->second.size() != bytes.size() || bytes.size() % sizeof(double) != 0)
+      return std::numeric_limits<double>::infinity();
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(double)) {
+      double x = 0, y = 0;
+      std::memcpy(&x, bytes.data() + at, sizeof x);
+      std::memcpy(&y, other->second.data() + at, sizeof y);
+      largest = std::max(largest, std::abs(x - y));
+    }
+  }
+  return largest;
+}
+
+// ------------------------------------------------------------------- words and figures
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+void print_times(const std::string& what, std::vector<double> seconds) {
+  if (seconds.empty()) return;
+  std::sort(seconds.begin(), seconds.end());
+  std::printf("%s: median %.3f s, worst %.3f s of %zu\n", what.c_str(), seconds[seconds.size() / 2],
+              seconds.back(), seconds.size());
+}
+
+}  // namespace prun::test

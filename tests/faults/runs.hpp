@@ -1,0 +1,71 @@
+// Runs of the real binary with several ranks, for tests that disturb them: starting, finding the processes,
+// what is left behind, what was saved.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launch/process.hpp"
+
+namespace prun::test {
+
+// The slow versions, with many trials.
+bool is_long();
+// A number to draw from; PRUN_TEST_SEED repeats a run.
+unsigned test_seed();
+
+// A file with the tiny recipe, data-parallel over that many ranks (4 sequences each). It prints its steps and
+// saves into out_folder(name).
+std::string recipe_file(const std::string& name, int ranks, const std::vector<std::string>& sets = {});
+std::string out_folder(const std::string& name);
+
+// A prun process and whatever it starts, which is recognized by a variable of its environment.
+class PrunRun {
+ public:
+  explicit PrunRun(const std::vector<std::string>& words, Variables variables = {});
+
+  Process& process() { return process_; }
+  const std::string& output() { return process_.output(); }
+  // All processes that live, the launcher among them.
+  std::set<pid_t> alive() const;
+  // Waits for a rank that prun starts.
+  pid_t rank(int number) const;
+  // Until all of them are gone: the seconds it took. Nothing when some live on after the limit.
+  std::optional<double> seconds_until_gone(double limit) const;
+
+ private:
+  std::string tag_;
+  Process process_;
+};
+
+// What torchrun gives to a rank of a run on one host, and a token.
+Variables torchrun_variables(int rank, int world, int port);
+inline constexpr const char* test_token = "a token of this test that is long enough";
+// A port of 127.0.0.1 that was free a moment ago, and at which torchrun's ranks find MASTER_PORT for it.
+int free_port();
+
+// Names in /dev/shm and /tmp that runs have left there: no living run is going to remove them.
+std::set<std::string> leftovers();
+// Those that were not there before. Other programs on this machine have names for an instant, too: they get
+// two seconds.
+std::set<std::string> new_leftovers(const std::set<std::string>& before);
+
+// Every tensor of the newest checkpoint in the folder of a run.
+using Tensors = std::map<std::string, std::vector<std::byte>>;
+Tensors saved_tensors(const std::string& out);
+// How far two checkpoints in fp64 differ at most; infinite when they do not hold the same tensors.
+double largest_difference(const Tensors& a, const Tensors& b);
+
+bool contains(const std::string& text, const std::string& part);
+int count_of(const std::string& text, const std::string& part);
+
+// "killed rank to all gone: median 0.040 s, worst 0.055 s of 50"
+void print_times(const std::string& what, std::vector<double> seconds);
+
+}  // namespace prun::test
