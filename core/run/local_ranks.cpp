@@ -80,7 +80,10 @@ class LocalRanks {
 
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::function<void(Trainer&)>& body, const Probes& probes) {
-  LocalRanks(recipe, places, probes).run(body);
+  // Each device would take the first cores for its threads: here they share the process, and none is pinned.
+  const bool pins = mesh_of(recipe).world() > 1 && recipe.find("device.pin") != nullptr;
+  const Recipe unpinned = pins ? recipe.with("device.pin", "false") : recipe;
+  LocalRanks(unpinned, places, probes).run(body);
 }
 
 }  // namespace prun

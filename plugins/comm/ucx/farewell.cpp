@@ -30,6 +30,7 @@ void Farewells::say(Wire& wire) {
       wire.post_send(member, tag_of(rank_), &said_[i].message, sizeof(Farewell), said_[i]);
   }
   settle(wire, said_);
+  settle(wire, heard_);  // most leave together: what arrives after the cancelling would be an orphan
   for (Note& note : heard_) wire.cancel(note);
   settle(wire, heard_);
 }
