@@ -243,7 +243,9 @@ void bench_grid(PluginHost& plugins, const std::string& threads, const std::stri
 
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
                                      std::int64_t at_once) {
-  const Recipe fresh = recipe.with("run.resume", "");
+  Recipe fresh = recipe.with("run.resume", "");
+  // Ranks of one process would all be pinned to the same cores.
+  if (at_once > 1 && fresh.find("device.pin")) fresh = fresh.with("device.pin", "false");
   Neighbours neighbours(fresh, plugins.places(), at_once - 1);
   const Assembly assembly(fresh, plugins);
   KernelTimer timer(assembly.plan(), steps);
