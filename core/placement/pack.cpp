@@ -28,7 +28,7 @@ class Packer {
  private:
   std::int64_t parts() const { return program_.mesh().extent(axis_); }
 
-  // The accumulator that the norm of a gradient goes to.
+  // The accumulator that the norm of a gradient goes to; none: of a copy, which its original counts.
   Id norm_of(Id gradient, Id segment) const {
     for (Id id : program_.segment(segment).ops(FunctionKind::norm))
       if (program_.op(id).operands[0] == gradient) return program_.op(id).operands[1];
@@ -70,7 +70,7 @@ class Packer {
     remove_single_ops(bucket);
     add_ops(bucket, norm);
     program_.buckets().push_back(std::move(bucket));
-    norms_.insert(norm);
+    if (norm != none) norms_.insert(norm);
   }
 
   // ------------------------------------------------------------- values
@@ -174,7 +174,7 @@ class Packer {
     add(bucket, stage_ >= 2 ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
     if (stage_ >= 2) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
     add_reduce(bucket);
-    add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
+    if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
     add_update(bucket);
     if (stage_ < 3)
       add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},

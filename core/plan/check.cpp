@@ -61,6 +61,7 @@ class Replay {
     const When before{0, -1};
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
       for (Id id : program_.segment(plan_.instances[i].segment).values) {
+        if (plan_.instances[i].inlet) continue;
         const Value& value = program_.value(id);
         const bool parameter = value.role == Role::parameter;
         if (!parameter && value.role != Role::state) continue;
@@ -81,7 +82,9 @@ class Replay {
     clock[static_cast<std::size_t>(call.queue)] = current_.ticket;
     history_[{call.queue, current_.ticket}] = clock;
     for (const PlannedStep& step : plan_.steps(call)) {
-      if (step.exchange)
+      if (step.op == none)
+        replay_transfer(call, step);
+      else if (step.exchange)
         replay_exchange(call, step);
       else
         replay_step(call, step);
@@ -89,6 +92,17 @@ class Replay {
         write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
     }
     called_.insert({call.function, call.piece});
+  }
+
+  // From another rank, or to it. That both mean the same is for plan/ranks.
+  void replay_transfer(const Call& call, const PlannedStep& step) {
+    const PlannedOperand& operand = step.operands.front();
+    const std::int64_t at = plan_.resolve(call, operand.address, 0);
+    const Content content = content_of(call, operand.value, operand.address);
+    if (step.exchange->kind == CommKind::send)
+      read(at, operand.address.bytes, content, "send");
+    else
+      write(at, operand.address.bytes, content, "recv");
   }
 
   // Reads its first operand and writes its last, which are one where it works in place; and so on for what
@@ -104,7 +118,9 @@ class Replay {
       for (const Window& window : windows(content, operand.address, at)) {
         if (access != Access::write) read(window.at, window.bytes, window.content, op.kind());
         if (access != Access::read) write(window.at, window.bytes, window.content, op.kind());
-        if (program_.value(window.content.value).role == Role::gradient)
+        // Tied copies are summed before the ranks that hold summands of each.
+        const bool ties = plan_.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::tie;
+        if (program_.value(window.content.value).role == Role::gradient && !ties)
           summed_.insert({window.content.value, content.instance});
       }
     }
@@ -270,7 +286,7 @@ class Replay {
       if (covered != static_cast<std::int32_t>(function.steps.size()))
         fail("function ", name_of(function.kind), " has steps that no call runs");
       std::size_t ops = 0;
-      for (const PlannedStep& step : function.steps) ops += 1 + step.also.size();
+      for (const PlannedStep& step : function.steps) ops += (step.op != none) + step.also.size();
       if (ops != program_.segment(function.segment).ops(function.kind).size())
         fail("function ", name_of(function.kind), " has lost ops");
     }

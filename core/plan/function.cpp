@@ -104,7 +104,7 @@ class FunctionPlanner {
     // A reduce-scatter counts what is left of it, the others what goes in.
     const OperandShape& counted = shape.operand[*kind == CommKind::reduce_scatter ? 1 : 0];
     const Reduction reduction = op.kind() == "all_reduce_max" ? Reduction::max : Reduction::sum;
-    step.exchange = PlannedExchange{*kind, reduction, counted.dtype, counted.elements(), {}, {}, -1};
+    step.exchange = PlannedExchange{*kind, reduction, counted.dtype, counted.elements(), -1, {}, {}};
     return true;
   }
 
@@ -151,13 +151,14 @@ class FunctionPlanner {
     const std::string name = program_.mesh().axes()[static_cast<std::size_t>(axis)].name + purpose();
     for (std::size_t q = 0; q < queues_.size(); ++q)
       if (queues_[q].name == name) return static_cast<std::int32_t>(q);
-    queues_.push_back({name, false, axis, 0});
+    queues_.push_back({name, false, axis, 0, -1});
     return static_cast<std::int32_t>(queues_.size()) - 1;
   }
 
   // Exchanges that should not wait for each other have communicators of their own.
   const char* purpose() const {
     if (function_.kind == FunctionKind::reduce) return ".reduce";
+    if (function_.kind == FunctionKind::tie) return ".tie";
     if (function_.kind == FunctionKind::gather || function_.kind == FunctionKind::update) return ".gather";
     return "";
   }

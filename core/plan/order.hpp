@@ -5,10 +5,11 @@
 
 namespace prun {
 
-// No pipeline: each microbatch forward through the chain and back, then the update. Microbatches are brought
-// in one ahead; a segment's gradients are summed over the ranks as soon as its last backward is done.
-// Needs plan.functions, plan.instances and plan.queues; fills calls. Which call waits for which is
-// plan/waits.hpp.
-void order_calls(Plan& plan);
+// The passes of each microbatch in the order that the work says, with what goes from stage to stage around
+// them, then the update. Microbatches are brought in one ahead; a segment's gradients are summed over the
+// ranks as soon as its last backward is done.
+// Needs plan.functions, plan.instances, plan.chunks and plan.queues; fills calls, and how many microbatches
+// of a chunk are alive at once. Which call waits for which is plan/waits.hpp.
+void order_calls(const Program& program, const Work& work, Plan& plan);
 
 }  // namespace prun

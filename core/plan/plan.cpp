@@ -5,6 +5,7 @@
 
 #include "plan/function.hpp"
 #include "plan/order.hpp"
+#include "plan/stages.hpp"
 #include "plan/waits.hpp"
 
 namespace prun {
@@ -25,6 +26,25 @@ std::span<const PlannedStep> Plan::steps(const Call& call) const {
       .subspan(static_cast<std::size_t>(piece.first), static_cast<std::size_t>(piece.last - piece.first));
 }
 
+std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
+  if (axis < 0) return {};
+  const std::vector<int> group = mesh.group(rank, static_cast<std::size_t>(axis));
+  if (peer < 0) return group;
+  const int other = group[static_cast<std::size_t>(peer)], own = static_cast<int>(rank);
+  return {std::min(own, other), std::max(own, other)};
+}
+
+Work whole_work(const Program& program, std::int64_t microbatches) {
+  std::int64_t instances = 0;
+  for (Id id = program.step_segment() + 1; id < program.segment_count(); ++id)
+    instances += program.segment(id).repeat;
+  Work work;
+  work.chunks.push_back({0, 0, static_cast<std::int32_t>(instances), -1, -1});
+  for (std::int32_t microbatch = 0; microbatch < microbatches; ++microbatch)
+    for (const Pass pass : {Pass::forward, Pass::backward}) work.calls.push_back({pass, 0, microbatch});
+  return work;
+}
+
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
@@ -40,10 +60,14 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
     case Region::state:
     case Region::gathered:
     case Region::passing:
-    case Region::bucket:
-    case Region::flow: return of_instance().base + address.offset + part;
+    case Region::bucket: return of_instance().base + address.offset + part;
+    case Region::flow:
     case Region::slot:
-    case Region::boundary: return of_instance().base + call.slot * of_instance().stride + address.offset;
+    case Region::boundary: {
+      const bool inlet = instances[static_cast<std::size_t>(instance)].inlet;
+      const std::int32_t slot = inlet ? call.inlet_slot : call.slot;
+      return of_instance().base + slot * of_instance().stride + address.offset;
+    }
     case Region::runtime: return layout.runtime + address.offset;
     case Region::scratch: return layout.scratch + address.offset;
     case Region::input:
@@ -71,12 +95,15 @@ Region region_of(Role role) {
 
 class Planner {
  public:
-  Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank)
-      : program_(program), lowering_(lowering) {
+  Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
+          const Work& work)
+      : program_(program), lowering_(lowering), work_(work) {
     for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
       plan_.coordinates.push_back(program.mesh().coordinate(rank, axis));
     plan_.microbatches = microbatches;
-    plan_.queues = {{"compute", true, -1, 0}, {"copy", false, -1, 0}};
+    // A pipeline comes back to each of them later.
+    if (work.axis >= 0) plan_.input_slots = microbatches;
+    plan_.queues = {{"compute", true, -1, 0, -1}, {"copy", false, -1, 0, -1}};
     plan_.offsets.assign(program.value_count(), -1);
     sizes_.resize(program.segment_count());
   }
@@ -84,8 +111,10 @@ class Planner {
   Plan run() {
     make_instances();
     for (Id segment = 0; segment < program_.segment_count(); ++segment) place_values(segment);
+    if (work_.tied_to >= 0) add_queue(axis_name() + ".tie", work_.tied_to);
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
-    order_calls(plan_);
+    for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) plan_transfers(chunk);
+    order_calls(program_, work_, plan_);
     place_regions();
     mark_dead_slots();
     derive_waits(program_, plan_);
@@ -98,12 +127,39 @@ class Planner {
     std::int64_t& of(Region region) { return bytes[static_cast<std::size_t>(region)]; }
   };
 
+  // Chunks by stage, so that one lies behind the one it goes on from.
   void make_instances() {
-    for (Id segment = 0; segment < program_.segment_count(); ++segment)
-      for (std::int64_t layer = 0; layer < program_.segment(segment).repeat; ++layer) {
-        if (layer == 0) first_instance_.push_back(static_cast<std::int32_t>(plan_.instances.size()));
-        plan_.instances.push_back({segment, layer});
+    first_instance_.assign(program_.segment_count(), -1);
+    add_instance({program_.step_segment(), 0, false});
+    plan_.chunks.resize(work_.chunks.size());
+    std::vector<std::size_t> order(work_.chunks.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return work_.chunks[a].stage < work_.chunks[b].stage; });
+    const std::vector<Instance> chain = chain_of(program_);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const ChunkWork& work = work_.chunks[order[i]];
+      Chunk& chunk = plan_.chunks[order[i]];
+      chunk.stage = work.stage;
+      if (work.from >= 0 && work.from == work_.coordinate)
+        chunk.follows = static_cast<std::int32_t>(order[i - 1]);
+      if (work.from >= 0 && work.from != work_.coordinate) {
+        Instance inlet = chain[static_cast<std::size_t>(work.first) - 1];
+        inlet.inlet = true;
+        chunk.inlet = add_instance(inlet);
       }
+      chunk.first = static_cast<std::int32_t>(plan_.instances.size());
+      for (std::int32_t at = work.first; at < work.last; ++at)
+        add_instance(chain[static_cast<std::size_t>(at)]);
+      chunk.last = static_cast<std::int32_t>(plan_.instances.size());
+    }
+  }
+
+  std::int32_t add_instance(const Instance& instance) {
+    const auto at = static_cast<std::int32_t>(plan_.instances.size());
+    plan_.instances.push_back(instance);
+    if (!instance.inlet && first_instance_[instance.segment] < 0) first_instance_[instance.segment] = at;
+    return at;
   }
 
   void home(Id value, Region region, Whose whose, Id segment) {
@@ -214,13 +270,72 @@ class Planner {
     return saved;
   }
 
+  // Nothing of a segment that other ranks hold.
   void plan_functions(Id segment) {
+    if (first_instance_[segment] < 0) return;
     for (int k = 0; k < function_kinds; ++k) {
       const auto kind = static_cast<FunctionKind>(k);
       if (program_.segment(segment).ops(kind).empty()) continue;
       plan_.functions.push_back(plan_function(program_, lowering_, homes_, segment, kind, plan_.queues));
     }
   }
+
+  // ------------------------------------------------------------- from stage to stage
+
+  const std::string& axis_name() const {
+    return program_.mesh().axes()[static_cast<std::size_t>(work_.axis)].name;
+  }
+
+  std::int32_t add_queue(const std::string& name, std::int64_t peer) {
+    plan_.queues.push_back({name, false, work_.axis, 0, peer});
+    return static_cast<std::int32_t>(plan_.queues.size()) - 1;
+  }
+
+  // Each way between two stages has a queue of its own, so that nothing waits for what it does not need.
+  void plan_transfers(std::size_t index) {
+    Chunk& chunk = plan_.chunks[index];
+    const ChunkWork& work = work_.chunks[index];
+    if (chunk.inlet >= 0) {
+      chunk.receive = plan_transfer(chunk.inlet, FunctionKind::receive, work.stage - 1, work.from);
+      chunk.send_gradient =
+          plan_transfer(chunk.inlet, FunctionKind::send_gradient, work.stage - 1, work.from);
+    }
+    if (work.to >= 0 && work.to != work_.coordinate) {
+      chunk.send = plan_transfer(chunk.last - 1, FunctionKind::send, work.stage, work.to);
+      chunk.receive_gradient =
+          plan_transfer(chunk.last - 1, FunctionKind::receive_gradient, work.stage, work.to);
+    }
+  }
+
+  // Of what stage `stage` hands on, or of its gradient; -1 where there is none.
+  std::int32_t plan_transfer(std::int32_t instance, FunctionKind kind, std::int32_t stage,
+                             std::int64_t peer) {
+    const Id segment = plan_.instances[static_cast<std::size_t>(instance)].segment;
+    const bool gradient = kind == FunctionKind::send_gradient || kind == FunctionKind::receive_gradient;
+    const bool sends = kind == FunctionKind::send || kind == FunctionKind::send_gradient;
+    const Id value =
+        gradient ? program_.segment(segment).outgoing_gradient : program_.segment(segment).outgoing;
+    if (value == none) return -1;
+    PlannedExchange exchange;
+    exchange.kind = sends ? CommKind::send : CommKind::recv;
+    exchange.dtype = program_.value(value).dtype;
+    exchange.count = program_.local_elements(value);
+    exchange.peer = peer < work_.coordinate ? 0 : 1;
+    (sends ? exchange.in : exchange.out) = homes_.of.at(value);
+    PlannedStep step;
+    step.exchange = exchange;
+    step.operands.push_back({value, homes_.of.at(value)});
+    PlannedFunction function;
+    function.segment = segment;
+    function.kind = kind;
+    function.steps.push_back(std::move(step));
+    function.pieces.push_back(
+        {0, 1, add_queue(detail::concat(axis_name(), gradient ? ".backward." : ".forward.", stage), peer)});
+    plan_.functions.push_back(std::move(function));
+    return static_cast<std::int32_t>(plan_.functions.size()) - 1;
+  }
+
+  // ------------------------------------------------------------- memory
 
   std::int64_t take(Region region, std::int64_t bytes) {
     const std::int64_t at = end_;
@@ -231,13 +346,13 @@ class Planner {
 
   void place_regions() {
     Layout& layout = plan_.layout;
-    for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region, 1);
-    for (Region region : {Region::boundary, Region::slot}) place_per_instance(region, plan_.slots);
+    for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region);
+    for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
     place_flow();
     place_buckets();
     SegmentBytes& step = sizes_[program_.step_segment()];
     layout.runtime = take(Region::runtime, step.of(Region::runtime));
-    layout.input = {take(Region::input, input_slots * step.of(Region::input)), step.of(Region::input)};
+    layout.input = {take(Region::input, plan_.input_slots * step.of(Region::input)), step.of(Region::input)};
     std::int64_t scratch = 0;
     for (const PlannedFunction& function : plan_.functions)
       if (function.kind != FunctionKind::reduce) scratch = std::max(scratch, function.scratch_bytes);
@@ -247,19 +362,64 @@ class Planner {
     layout.scalars = {take(Region::scalars, 2 * step.of(Region::scalars)), step.of(Region::scalars)};
   }
 
-  void place_per_instance(Region region, std::int64_t copies) {
-    for (const Instance& instance : plan_.instances) {
-      const std::int64_t bytes = sizes_[instance.segment].of(region);
-      plan_.layout.instances[static_cast<std::size_t>(region)].push_back(
-          {take(region, copies * bytes), bytes});
+  std::vector<Layout::Strided>& placed(Region region) {
+    return plan_.layout.instances[static_cast<std::size_t>(region)];
+  }
+
+  // Nothing of an inlet is here but what passes through it.
+  std::int64_t bytes_of(const Instance& instance, Region region) {
+    const bool passes = region == Region::boundary || region == Region::flow;
+    return instance.inlet && !passes ? 0 : sizes_[instance.segment].of(region);
+  }
+
+  void place_per_instance(Region region) {
+    for (const Instance& instance : plan_.instances)
+      placed(region).push_back({take(region, bytes_of(instance, region)), 0});
+  }
+
+  void place_per_slot(Region region) {
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
+      const std::int64_t bytes = bytes_of(plan_.instances[i], region);
+      placed(region).push_back({take(region, slots_of(i) * bytes), bytes});
     }
+  }
+
+  const Chunk* chunk_of(std::size_t instance) const {
+    const auto at = static_cast<std::int32_t>(instance);
+    for (const Chunk& chunk : plan_.chunks)
+      if (at == chunk.inlet || (chunk.first <= at && at < chunk.last)) return &chunk;
+    return nullptr;
+  }
+
+  std::int64_t slots_of(std::size_t instance) const {
+    const Chunk* chunk = chunk_of(instance);
+    return chunk ? chunk->slots + plan_.instances[instance].inlet : 1;
+  }
+
+  // Whether the gradient of what an instance hands on must outlast the backward pass that it is made in: it
+  // is for or from another stage, or weight gradients are made of it later.
+  bool flow_lasts(std::size_t instance) const {
+    const Chunk* chunk = chunk_of(instance);
+    return chunk && work_.axis >= 0 &&
+           (work_.split || plan_.instances[instance].inlet ||
+            static_cast<std::int32_t>(instance) + 1 == chunk->last);
   }
 
   // Backward reads the gradient of one boundary and writes that of the one before: two buffers in turn.
   void place_flow() {
-    for (Region region : {Region::flow, Region::gathered, Region::passing}) {
-      std::int64_t largest = 0;
-      for (SegmentBytes& segment : sizes_) largest = std::max(largest, segment.of(region));
+    std::int64_t largest = 0;
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+      if (!flow_lasts(i)) largest = std::max(largest, bytes_of(plan_.instances[i], Region::flow));
+    place_in_turn(Region::flow, largest);
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+      if (flow_lasts(i)) {
+        const std::int64_t bytes = bytes_of(plan_.instances[i], Region::flow);
+        placed(Region::flow)[i] = {take(Region::flow, slots_of(i) * bytes), bytes};
+      }
+    for (Region region : {Region::gathered, Region::passing}) {
+      largest = 0;
+      for (const Instance& instance : plan_.instances)
+        largest = std::max(largest, bytes_of(instance, region));
       place_in_turn(region, largest);
     }
   }
@@ -274,8 +434,7 @@ class Planner {
 
   void place_in_turn(Region region, std::int64_t bytes) {
     const std::int64_t buffers[] = {take(region, bytes), take(region, bytes)};
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
-      plan_.layout.instances[static_cast<std::size_t>(region)].push_back({buffers[i % 2], 0});
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i) placed(region).push_back({buffers[i % 2], 0});
   }
 
   // A saved value dies with its last reader in backward (or backward_weight).
@@ -294,10 +453,11 @@ class Planner {
 
   const Program& program_;
   const Lowering& lowering_;
+  const Work& work_;
   Plan plan_;
   Homes homes_;
   std::vector<SegmentBytes> sizes_;
-  std::vector<std::int32_t> first_instance_;
+  std::vector<std::int32_t> first_instance_;  // by segment; -1: this rank has none
   std::int64_t end_ = 0;
 };
 
@@ -305,21 +465,32 @@ class Planner {
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank) {
-  Plan plan = Planner(program, lowering, microbatches, rank).run();
+  return make_plan(program, lowering, microbatches, rank, whole_work(program, microbatches));
+}
+
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
+               const Work& work) {
+  Plan plan = Planner(program, lowering, microbatches, rank, work).run();
   check_plan(program, plan);
   return plan;
+}
+
+double segment_flops(const Program& program, Id segment) {
+  double flops = 0;
+  for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
+    const Op& op = program.op(id);
+    const OpCost cost = op.cost(program.shape(op));
+    // An op that computes its gradient in forward has counted all three passes.
+    const double passes = op.def->effect == Effect::update ? 1 : 3;
+    flops += passes * (cost.flops - cost.repeated);
+  }
+  return flops;
 }
 
 double model_flops(const Program& program) {
   double flops = 0;
   for (Id id = 0; id < program.segment_count(); ++id)
-    for (Id op_id : program.segment(id).ops(FunctionKind::forward)) {
-      const Op& op = program.op(op_id);
-      // An op that computes its gradient in forward has counted all three passes.
-      const double passes = op.def->effect == Effect::update ? 1 : 3;
-      const OpCost cost = op.cost(program.shape(op));
-      flops += passes * (cost.flops - cost.repeated) * static_cast<double>(program.segment(id).repeat);
-    }
+    flops += segment_flops(program, id) * static_cast<double>(program.segment(id).repeat);
   return flops;
 }
 

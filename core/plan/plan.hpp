@@ -16,6 +16,7 @@
 
 #include "program/program.hpp"
 #include "prun/comm.hpp"
+#include "prun/schedule.hpp"
 
 namespace prun {
 
@@ -65,12 +66,12 @@ struct PlannedExchange {
   Reduction reduction = Reduction::sum;
   DType dtype = DType::f32;
   std::int64_t count = 0;  // elements
+  std::int32_t peer = -1;  // member that it is sent to or received from
   Address in, out;
-  std::int32_t peer = -1;  // of send, recv and broadcast: a member's number within the group
 };
 
 struct PlannedStep {
-  Id op = none;
+  Id op = none;             // none: a transfer between stages
   Kernel kernel = nullptr;  // null: an exchange
   std::optional<PlannedExchange> exchange;
   std::vector<Id> also;  // further ops whose exchange this one includes
@@ -100,6 +101,9 @@ struct PlannedFunction {
 struct Instance {
   Id segment = none;
   std::int64_t layer = 0;
+  // Stands for the last instance of the stage before, which another rank holds: no more of it is here than
+  // what it hands on, once that has arrived, and the gradient of that, until it is sent back.
+  bool inlet = false;
 };
 
 struct Wait {
@@ -114,6 +118,7 @@ struct Call {
   std::int32_t instance = 0;
   std::int32_t microbatch = -1;  // -1: not of a microbatch
   std::int32_t slot = 0;
+  std::int32_t inlet_slot = 0;  // of the inlet it is for, or reads from
   std::int32_t queue = 0;
   std::int32_t position = 0;  // within its queue
   std::vector<Wait> waits;
@@ -127,6 +132,39 @@ struct QueueInfo {
   bool workers = false;
   std::int32_t axis = -1;  // of the mesh, whose groups it connects; -1: it does not communicate
   std::int32_t calls = 0;
+  std::int64_t peer = -1;  // it connects this rank with that coordinate of the axis only; -1: with all
+
+  // The ranks it connects, in order.
+  std::vector<int> members(const Mesh& mesh, std::int64_t rank) const;
+};
+
+// What a rank is to do with each microbatch. Without a pipeline: all of the chain, forward and back.
+struct ChunkWork {
+  std::int32_t stage = 0;
+  std::int32_t first = 0, last = 0;  // instances of the chain
+  // Coordinates that have the stage before and the one after; -1: there is none.
+  std::int64_t from = -1, to = -1;
+};
+struct Work {
+  std::int32_t axis = -1;  // of the pipeline; -1: there is none
+  std::int64_t coordinate = -1;
+  bool split = false;         // weight gradients are a function of their own
+  std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
+  std::vector<ChunkWork> chunks;
+  std::vector<ScheduleCall> calls;
+};
+Work whole_work(const Program& program, std::int64_t microbatches);
+
+// A stage as its rank runs it.
+struct Chunk {
+  std::int32_t stage = 0;
+  std::int32_t first = 0, last = 0;  // instances
+  std::int32_t inlet = -1;           // instance in front of the first one; -1: nothing comes from elsewhere
+  // It goes on where the chunk of this number ends, on the same rank; -1: it does not.
+  std::int32_t follows = -1;
+  std::int32_t slots = 1;  // microbatches of it that are alive at once; an inlet has one slot more
+  // Functions that receive and send; -1: there is no such neighbour.
+  std::int32_t receive = -1, send = -1, receive_gradient = -1, send_gradient = -1;
 };
 
 // Bytes by purpose; their sum is the arena.
@@ -141,7 +179,8 @@ struct Layout {
     std::int64_t base = 0;
     std::int64_t stride = 0;
   };
-  // Per instance: parameter, gradient, state and flow without stride; slot and boundary by slot.
+  // Per instance: parameter, gradient and state without stride; slot and boundary by slot; flow by slot where
+  // it must last.
   std::array<std::vector<Strided>, regions> instances;
   std::int64_t runtime = 0, scratch = 0;
   Strided input;  // by input slot
@@ -151,15 +190,14 @@ struct Layout {
   Memory memory;
 };
 
-inline constexpr int input_slots = 2;
-
 struct Plan {
   std::vector<PlannedFunction> functions;
   std::vector<Instance> instances;
   std::vector<Call> calls;  // a valid order; each queue runs its own in this order
   std::vector<QueueInfo> queues;
+  std::vector<Chunk> chunks;
   std::int64_t microbatches = 1;
-  std::int64_t slots = 1;
+  std::int64_t input_slots = 2;
   Layout layout;
   std::vector<std::int64_t> offsets;  // of each value within its region; -1: it has none
   // Where this rank stands on each axis: all that ranks with the same plan do not share.
@@ -181,6 +219,8 @@ struct Lowering {
 // Throws an Error naming what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank = 0);
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
+               const Work& work);
 
 // Replays two steps over shadow memory: every read finds the value it means, written before on its own queue
 // or across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is
@@ -189,5 +229,7 @@ void check_plan(const Program& program, const Plan& plan);
 
 // Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
 double model_flops(const Program& program);
+// The same of one repetition of a segment.
+double segment_flops(const Program& program, Id segment);
 
 }  // namespace prun

@@ -14,31 +14,44 @@ struct Asked {
   Reduction reduction;
   DType dtype;
   std::int64_t count;
+  std::int32_t microbatch;  // of what goes from stage to stage; else -1
   friend bool operator==(const Asked&, const Asked&) = default;
 };
 
 std::string to_text(const Asked& asked) {
-  return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype));
+  const std::string of = asked.microbatch < 0 ? "" : detail::concat(" for microbatch ", asked.microbatch);
+  return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype), of);
+}
+
+bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
+
+// A send meets a receive, everything else its like.
+bool meet(const Asked& mine, const Asked& theirs) {
+  if (!is_pair(mine.kind)) return mine == theirs;
+  Asked mirror = theirs;
+  mirror.kind = theirs.kind == CommKind::send ? CommKind::recv : CommKind::send;
+  return is_pair(theirs.kind) && mine == mirror;
 }
 
 // What a plan asks of its communicators: each one's exchanges in order, and the order among them.
 struct Demands {
   std::map<std::string, std::vector<Asked>> of;  // by queue
-  std::vector<std::string> launches;             // queue of each exchange
-  std::map<std::string, std::int32_t> axis;      // by queue
+  std::vector<std::string> launches;             // queue of each exchange that all members start together
+  std::map<std::string, QueueInfo> queues;       // by name
 };
 
 Demands demands_of(const Plan& plan) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
-    if (queue.axis >= 0) demands.axis[queue.name] = queue.axis;
+    if (queue.axis >= 0) demands.queues[queue.name] = queue;
   for (const Call& call : plan.calls)
     for (const PlannedStep& step : plan.steps(call)) {
       if (!step.exchange) continue;
       const std::string& queue = plan.queues[static_cast<std::size_t>(call.queue)].name;
       const PlannedExchange& e = *step.exchange;
-      demands.of[queue].push_back({e.kind, e.reduction, e.dtype, e.count});
-      demands.launches.push_back(queue);
+      demands.of[queue].push_back(
+          {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1});
+      if (!is_pair(e.kind)) demands.launches.push_back(queue);
     }
   return demands;
 }
@@ -63,22 +76,25 @@ class RankCheck {
                 detail::concat(parts...));
   }
 
-  bool share_group(const RankPlan& a, const RankPlan& b, std::int32_t axis) const {
-    const std::vector<int> group = mesh_.group(a.rank, static_cast<std::size_t>(axis));
-    return std::find(group.begin(), group.end(), static_cast<int>(b.rank)) != group.end();
+  bool connects(const QueueInfo& queue, const RankPlan& a, const RankPlan& b) const {
+    const std::vector<int> members = queue.members(mesh_, a.rank);
+    return std::find(members.begin(), members.end(), static_cast<int>(b.rank)) != members.end();
   }
 
   void compare(const RankPlan& a, const RankPlan& b) const {
     const Demands &mine = demands_.at(a.plan), &theirs = demands_.at(b.plan);
     std::vector<std::string> shared;
-    for (const auto& [queue, axis] : mine.axis)
-      if (share_group(a, b, axis)) {
-        shared.push_back(queue);
-        compare_queue(a, b, queue);
+    for (const auto& [name, queue] : mine.queues)
+      if (connects(queue, a, b)) {
+        shared.push_back(name);
+        if (const auto other = theirs.queues.find(name);
+            other == theirs.queues.end() || !connects(other->second, b, a))
+          fail(a, b, "rank ", b.rank, " has no communicator '", name, "'");
+        compare_queue(a, b, name);
       }
-    for (const auto& [queue, axis] : theirs.axis)
-      if (share_group(a, b, axis) && !mine.axis.count(queue))
-        fail(a, b, "rank ", a.rank, " has no communicator '", queue, "'");
+    for (const auto& [name, queue] : theirs.queues)
+      if (connects(queue, b, a) && !mine.queues.count(name))
+        fail(a, b, "rank ", a.rank, " has no communicator '", name, "'");
     if (only(mine.launches, shared) != only(theirs.launches, shared))
       fail(a, b, "they use the communicators they share in different orders");
   }
@@ -92,7 +108,7 @@ class RankCheck {
     };
     const std::vector<Asked>&x = of(mine), &y = of(theirs);
     for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i)
-      if (i >= x.size() || i >= y.size() || !(x[i] == y[i]))
+      if (i >= x.size() || i >= y.size() || !meet(x[i], y[i]))
         fail(a, b, "exchange ", i, " on '", queue, "' is ", i < x.size() ? to_text(x[i]) : "missing",
              " for one and ", i < y.size() ? to_text(y[i]) : "missing", " for the other");
   }
@@ -127,12 +143,15 @@ class Fingerprint {
   Sha256 hash_;
 };
 
+void add_op(Fingerprint& print, const Op& op) {
+  print.add(op.kind());
+  for (std::uint64_t i = 0; i < op.def->attr_count; ++i) print.add(op.attrs[i].i);
+}
+
 void add_function(Fingerprint& print, const Program& program, const PlannedFunction& function) {
   print.add("function ", function.segment, ' ', name_of(function.kind));
   for (const PlannedStep& step : function.steps) {
-    const Op& op = program.op(step.op);
-    print.add(op.kind());
-    for (std::uint64_t i = 0; i < op.def->attr_count; ++i) print.add(op.attrs[i].i);
+    if (step.op != none) add_op(print, program.op(step.op));
     for (const PlannedOperand& operand : step.operands) {
       if (operand.value == none) continue;
       for (const Dim& dim : program.local_dims(operand.value)) print.add(dim.name.view(), '=', dim.extent);
@@ -150,9 +169,11 @@ void check_ranks(const Program& program, std::span<const RankPlan> ranks) { Rank
 std::string fingerprint(const Program& program, const Plan& plan) {
   Fingerprint print;
   for (const PlannedFunction& function : plan.functions) add_function(print, program, function);
-  for (const QueueInfo& queue : plan.queues) print.add(queue.name, ' ', queue.axis, ' ', queue.calls);
+  for (const QueueInfo& queue : plan.queues)
+    print.add(queue.name, ' ', queue.axis, ' ', queue.peer, ' ', queue.calls);
   for (const Call& call : plan.calls) {
-    print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot);
+    print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
+              call.inlet_slot);
     for (const Wait& wait : call.waits) print.add(wait.queue, ' ', wait.call, ' ', wait.steps_ago);
   }
   print.add(plan.layout.memory.total());

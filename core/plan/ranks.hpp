@@ -14,7 +14,8 @@ struct RankPlan {
 };
 
 // Every member of a communicator asks for the same exchanges in the same order; communicators that share two
-// ranks or more are used in the same order relative to each other. Throws an Error that names ranks, queue
+// ranks or more are used in the same order relative to each other; a send between stages meets the receive of
+// the same microbatch. Throws an Error that names ranks, queue
 // and the first difference. Ranks that share a plan are not compared with each other.
 void check_ranks(const Program& program, std::span<const RankPlan> ranks);
 

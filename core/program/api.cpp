@@ -143,6 +143,12 @@ Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> ki
   });
 }
 
+Status pipeline(void* p, Text axis, Text schedule, std::int32_t chunks, Array<std::int64_t> layers) {
+  return guard([&] {
+    of(p).ask_for_pipeline(axis.view(), schedule.view(), chunks, {layers.begin(), layers.end()});
+  });
+}
+
 }  // namespace
 
 const ProgramApi& program_api() {
@@ -170,7 +176,8 @@ const ProgramApi& program_api() {
                               split,
                               axis_extent,
                               keep_in_parts,
-                              recompute_segment};
+                              recompute_segment,
+                              pipeline};
   return api;
 }
 

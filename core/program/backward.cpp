@@ -96,14 +96,15 @@ class SegmentBackward {
         wanted_.insert(op.operands[i]);
   }
 
+  // The next segment writes it, even where nothing of this one is trained.
   void seed() {
     const Id out = program_.segment(segment_).outgoing;
-    if (out == none || !wanted_.count(out)) return;
+    if (out == none) return;
     Value gradient = program_.value(out);
     gradient.name = "out.gradient";
     const Id id = program_.add_value(std::move(gradient));
     program_.segment(segment_).outgoing_gradient = id;
-    contributions_[out].push_back(id);
+    if (wanted_.count(out)) contributions_[out].push_back(id);
   }
 
   void visit(Id id) {

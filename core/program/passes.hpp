@@ -21,6 +21,11 @@ void split_backward(Program& program);
 // Optimizer state and ops for every parameter that is not frozen.
 void add_update(Program& program, OptimizerInterface& optimizer);
 
+// Gives `user`, a segment that uses a parameter of another one, a copy of it of its own: the same start, the
+// same updates, and the two gradients summed (function tie) over two ranks of `axis`. Its norm counts once.
+// After add_update, before placement.
+void untie(Program& program, Id parameter, Id user, std::size_t axis, OptimizerInterface& optimizer);
+
 struct StepOptions {
   double clip = 0;  // global norm limit; 0: none
 };

@@ -243,6 +243,16 @@ void Program::keep_in_parts(std::string_view axis, int stage) {
   parts_.push_back({static_cast<std::size_t>(index), stage});
 }
 
+void Program::ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
+                               std::vector<std::int64_t> layers) {
+  const std::int32_t index = mesh_.find(axis);
+  if (index < 0)
+    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to lay a pipeline along");
+  if (pipeline_) throw_error(ErrorCode::bad_input, "two strategies ask for a pipeline; keep one of them");
+  if (chunks < 1) throw_error(ErrorCode::bad_input, "a rank holds at least one chunk, not ", chunks);
+  pipeline_ = PipelineWish{static_cast<std::size_t>(index), std::string(schedule), chunks, std::move(layers)};
+}
+
 std::vector<Dim> Program::local_dims(Id id) const {
   const Value& v = value(id);
   std::vector<Dim> dims = v.dims;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ struct Value {
   // Of a staged number that each rank counts for itself: over which dimensions. It is a partial sum on the
   // axes that split one of them, and, where it says "*", on every axis.
   std::vector<Name> counted;
+
+  // Of a parameter: the one of an earlier segment that it is another rank's copy of.
+  Id copy_of = none;
 
   std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
 
@@ -96,6 +100,14 @@ struct RecomputeChoice {
   std::vector<std::string> op_kinds;  // with Kind::ops
 };
 
+// What a strategy asked for: the chain cut into stages that the ranks of an axis share out.
+struct PipelineWish {
+  std::size_t axis = 0;
+  std::string schedule;
+  std::int32_t chunks = 1;
+  std::vector<std::int64_t> layers;  // of each stage; empty: cut by cost
+};
+
 // A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or
 // its own next repetition) takes in.
 struct SegmentData {
@@ -126,6 +138,9 @@ class Program {
   void keep_in_parts(std::string_view axis, int stage);
   // What segments do that leave it to the planner; set before strategies run.
   void set_planned_recompute(RecomputeChoice choice) { planned_recompute_ = std::move(choice); }
+  // Asks for a pipeline: run/pipeline lays it out.
+  void ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
+                        std::vector<std::int64_t> layers);
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -181,6 +196,7 @@ class Program {
   };
   const std::vector<Parts>& parts() const { return parts_; }
   const RecomputeChoice& planned_recompute() const { return planned_recompute_; }
+  const std::optional<PipelineWish>& pipeline() const { return pipeline_; }
   // One rank's part of a value.
   std::vector<Dim> local_dims(Id id) const;
   std::int64_t local_elements(Id id) const;
@@ -202,6 +218,7 @@ class Program {
   Mesh mesh_;
   std::vector<Split> splits_;
   std::vector<Parts> parts_;
+  std::optional<PipelineWish> pipeline_;
   std::vector<Bucket> buckets_;
   RecomputeChoice planned_recompute_;
   std::vector<Value> values_;

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/sha256.hpp"
-#include "plan/ranks.hpp"
 
 namespace prun {
 namespace {
@@ -60,7 +59,7 @@ std::string first_difference(const Settings& mine, const Settings& theirs) {
 void check_agreement(const Assembly& assembly, const Exchange& exchange) {
   const std::vector<int> all = assembly.mesh().ranks();
   const std::string settings = settings_text(assembly.recipe());
-  const std::string mine = fingerprint(assembly.program(), assembly.plan()) + sha256_hex(settings);
+  const std::string mine = assembly.fingerprint() + sha256_hex(settings);
   const std::vector<std::string> prints = exchange("plan", all, mine);
   // Every rank sees the same prints, so all of them go on to the second exchange or none.
   const auto other = std::find_if(prints.begin(), prints.end(),

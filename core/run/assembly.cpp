@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "placement/pack.hpp"
 #include "placement/placement.hpp"
+#include "plan/ranks.hpp"
 #include "program/passes.hpp"
 #include "program/recompute.hpp"
 
@@ -87,6 +88,31 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
   make_fitting_plan();
 }
 
+// Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
+// Returns the bytes of the largest.
+std::int64_t Assembly::make_plans() {
+  plans_.clear();
+  fingerprint_.clear();
+  if (!pipeline_) {
+    plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, rank_));
+    fingerprint_ = prun::fingerprint(*program_, plans_[0]);
+    return plans_[0].layout.memory.total();
+  }
+  const std::vector<int> ranks = mesh().group(rank_, pipeline_->axis);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, ranks[i],
+                               work_of(*program_, *pipeline_, static_cast<std::int64_t>(i))));
+  std::int64_t largest = 0;
+  std::vector<RankPlan> pairs;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    pairs.push_back({ranks[i], &plans_[i]});
+    fingerprint_ += prun::fingerprint(*program_, plans_[i]);
+    largest = std::max(largest, plans_[i].layout.memory.total());
+  }
+  check_ranks(*program_, pairs);
+  return largest;
+}
+
 // Of all axes that a strategy splits the batch over.
 std::int64_t Assembly::data_ranks() const {
   const Mesh mesh = mesh_of(recipe_);
@@ -107,8 +133,7 @@ void Assembly::make_fitting_plan() {
   const std::int64_t limit = recipe_.section("device").bytes("memory").value_or(device_info_.memory_bytes);
   const auto plan_bytes = [&](const RecomputeChoice& choice) {
     write_program(choice);
-    plan_ = make_plan(*program_, lowering(), batch_.accumulate, rank_);
-    return plan_.layout.memory.total();
+    return make_plans();
   };
   const std::int64_t needed = plan_bytes({});
   if (needed <= limit) return;
@@ -228,13 +253,18 @@ void Assembly::write_program(const RecomputeChoice& choice) {
   add_step(*program_, {recipe_.number("optimizer.clip")});
   for (const std::string_view phase : phases) {
     if (phase != "model") apply_strategies(phase);
-    if (phase == "shard") place_on_mesh(*program_);
+    if (phase == "partition") {
+      pipeline_ = lay_out_pipeline(*program_, plugins_, *optimizer_, batch_.accumulate);
+      place_on_mesh(*program_);
+      if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
+    }
     if (phase == "state") pack_parts();
   }
   verify(*program_);
 }
 
 void Assembly::pack_parts() {
+  if (pipeline_) check_parts(*program_, *pipeline_);
   for (const Program::Parts& parts : program_->parts()) {
     const std::string& name = recipe_.section("optimizer").plugin();
     if (!plugins_.note("optimizer", name).traits.count("elementwise"))
@@ -302,15 +332,19 @@ Lowering Assembly::lowering() const {
 
 std::int64_t Assembly::parameters() const {
   std::int64_t count = 0;
-  each_parameter([&](Id value, std::int32_t) { count += program_->value(value).elements(); });
+  for (Id id : program_->parameters()) {
+    const Value& value = program_->value(id);
+    if (value.copy_of == none) count += value.elements() * program_->segment(value.segment).repeat;
+  }
   return count;
 }
 
 std::string Assembly::full_name(Id id, std::int32_t instance) const {
-  const Value& value = program_->value(id);
+  const Id original = program_->value(id).copy_of;
+  const Value& value = program_->value(original == none ? id : original);
   const SegmentData& segment = program_->segment(value.segment);
   const std::string layer =
-      segment.repeat > 1 ? std::to_string(plan_.instances[static_cast<std::size_t>(instance)].layer) + "."
+      segment.repeat > 1 ? std::to_string(plan().instances[static_cast<std::size_t>(instance)].layer) + "."
                          : "";
   return segment.name + "." + layer + value.name;
 }

@@ -5,6 +5,7 @@
 
 #include "plan/plan.hpp"
 #include "prun/strategy.hpp"
+#include "run/pipeline.hpp"
 #include "run/plugin_host.hpp"
 
 namespace prun {
@@ -31,13 +32,22 @@ class Assembly {
   std::int64_t rank() const { return rank_; }
   const BatchArithmetic& batch() const { return batch_; }
   const Program& program() const { return *program_; }
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return plan_of(rank_); }
+  // Ranks that do the same share a plan: all but the stages of a pipeline.
+  const Plan& plan_of(std::int64_t rank) const {
+    return plans_[pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0];
+  }
+  const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
+  // Of everything that ranks must agree on: the plans of all stages.
+  const std::string& fingerprint() const { return fingerprint_; }
   DeviceInterface& device() const { return *device_; }
   const DeviceInfo& device_info() const { return device_info_; }
-  std::int64_t parameters() const;  // numbers, frozen ones included
-  // "block.3.qkv.weight": how a value of one instance is called in files and messages.
+  std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
+  // "block.3.qkv.weight" (a copy goes by its original's name): how a value of one instance is called in files
+  // and messages.
   std::string full_name(Id value, std::int32_t instance) const;
-  // Calls body(value, instance) for every parameter of every instance, in registration order.
+  // Calls body(value, instance) for every parameter of every instance that this rank holds, in registration
+  // order.
   template <class Body>
   void each_parameter(Body&& body) const;
 
@@ -53,6 +63,7 @@ class Assembly {
   void write_program(const RecomputeChoice& choice);
   void apply_groups();
   void pack_parts();
+  std::int64_t make_plans();
   void apply_strategies(std::string_view phase);
   Lowering lowering() const;
 
@@ -66,14 +77,18 @@ class Assembly {
   DeviceInfo device_info_;
   std::shared_ptr<OptimizerInterface> optimizer_;
   std::unique_ptr<Program> program_;
-  Plan plan_;
+  std::optional<PipelineLayout> pipeline_;
+  std::vector<Plan> plans_;  // by the pipeline's coordinate
+  std::string fingerprint_;
 };
 
 template <class Body>
 void Assembly::each_parameter(Body&& body) const {
-  for (std::size_t i = 0; i < plan_.instances.size(); ++i)
-    for (Id value : program_->segment(plan_.instances[i].segment).values)
+  for (std::size_t i = 0; i < plan().instances.size(); ++i) {
+    if (plan().instances[i].inlet) continue;
+    for (Id value : program_->segment(plan().instances[i].segment).values)
       if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
+  }
 }
 
 // The ranks that a recipe asks for.

@@ -36,7 +36,8 @@ bool lasts(const Program& program, const Value& value) {
 std::vector<Item> items(const Assembly& assembly, Executor& executor) {
   const Program& program = assembly.program();
   std::vector<Item> list;
-  for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i)
+  for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
+    if (assembly.plan().instances[i].inlet) continue;
     for (Id id : program.segment(assembly.plan().instances[i].segment).values) {
       const auto instance = static_cast<std::int32_t>(i);
       if (!lasts(program, program.value(id))) continue;
@@ -44,11 +45,13 @@ std::vector<Item> items(const Assembly& assembly, Executor& executor) {
       for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
       list.push_back({std::move(spec), executor.address(id, instance), program.local_bytes(id)});
     }
+  }
   return list;
 }
 
 // Whether every rank holds the same.
 bool all_alike(const Program& program) {
+  if (program.pipeline()) return false;
   for (Id id = 0; id < program.value_count(); ++id)
     for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
       if (lasts(program, program.value(id)) && program.value(id).on(axis).is_sharded()) return false;
@@ -60,6 +63,9 @@ std::string layout_text(const Program& program) {
   if (all_alike(program)) return "alike";
   std::string text;
   for (const Axis& axis : program.mesh().axes()) text += axis.name + "=" + std::to_string(axis.extent) + " ";
+  if (const auto& pipeline = program.pipeline())
+    text += pipeline->schedule + " in " + std::to_string(pipeline->chunks) + " chunks over " +
+            program.mesh().axes()[pipeline->axis].name + " ";
   for (const Program::Parts& parts : program.parts())
     text += "stage " + std::to_string(parts.stage) + " over " + program.mesh().axes()[parts.axis].name;
   return text;

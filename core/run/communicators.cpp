@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace prun {
 namespace {
@@ -29,6 +30,21 @@ std::string group_name(const std::string& queue, const std::vector<int>& members
   return detail::concat(queue, "[", members.front(), "..", members.back(), "]");
 }
 
+std::int32_t place_of(std::int64_t rank, const std::vector<int>& members) {
+  const auto found = std::find(members.begin(), members.end(), static_cast<int>(rank));
+  return static_cast<std::int32_t>(found - members.begin());
+}
+
+// Making one takes all its members. All ranks go by the names, so nobody waits for somebody who waits for
+// them: whoever is not here yet makes one of an earlier name.
+std::vector<std::size_t> by_name(const std::vector<QueueInfo>& queues) {
+  std::vector<std::size_t> order(queues.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return queues[a].name < queues[b].name; });
+  return order;
+}
+
 }  // namespace
 
 // Without a word in the recipe, memory that the host can read travels by UCX.
@@ -50,8 +66,8 @@ std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost
 
 std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::size_t queue) {
   const Plan& plan = assembly.plan();
-  const auto axis = static_cast<std::size_t>(plan.queues[queue].axis);
-  const auto rank = static_cast<std::int32_t>(assembly.mesh().coordinate(assembly.rank(), axis));
+  const std::vector<int> members = plan.queues[queue].members(assembly.mesh(), assembly.rank());
+  const std::int32_t rank = place_of(assembly.rank(), members);
   std::uint64_t total = 0;
   for (const Call& call : plan.calls)
     for (const PlannedStep& step : plan.steps(call)) {
@@ -60,8 +76,9 @@ std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::
       op.kind = step.exchange->kind;
       op.dtype = step.exchange->dtype;
       op.count = step.exchange->count;
+      op.peer = step.exchange->peer;
       std::uint64_t bytes = 0;
-      raise(comm.traffic(op, rank, static_cast<std::int32_t>(assembly.mesh().extent(axis)), &bytes));
+      raise(comm.traffic(op, rank, static_cast<std::int32_t>(members.size()), &bytes));
       total += bytes;
     }
   return total;
@@ -71,10 +88,10 @@ Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, cons
   const std::vector<QueueInfo>& queues = assembly.plan().queues;
   queues_.resize(queues.size());
   members_.resize(queues.size());
-  for (std::size_t q = 0; q < queues.size(); ++q) {
+  for (const std::size_t q : by_name(queues)) {
     if (queues[q].axis < 0) continue;
     const auto axis = static_cast<std::size_t>(queues[q].axis);
-    members_[q] = assembly.mesh().group(assembly.rank(), axis);
+    members_[q] = queues[q].members(assembly.mesh(), assembly.rank());
     std::shared_ptr<CommInterface>& plugin = plugins_[assembly.mesh().axes()[axis].name];
     if (!plugin) plugin = comm_of_axis(assembly, plugins, assembly.mesh().axes()[axis].name);
     connect(assembly, q, *plugin, exchange);
@@ -100,8 +117,7 @@ void Communicators::connect(const Assembly& assembly, std::size_t queue, CommInt
   CommGroup group;
   group.name = name;
   group.size = static_cast<std::int32_t>(members.size());
-  group.rank = static_cast<std::int32_t>(
-      std::find(members.begin(), members.end(), static_cast<int>(assembly.rank())) - members.begin());
+  group.rank = place_of(assembly.rank(), members);
   group.exchange = &api;
   raise(comm.create(group, &queues_[queue].communicator));
   queues_[queue].comm = &comm;

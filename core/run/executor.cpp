@@ -62,11 +62,17 @@ void Executor::bind_calls() {
 
 const Executor::Bound* Executor::bind(const Call& call, int side) {
   const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
-  const std::int32_t input = function.uses_batch    ? call.microbatch
-                             : function.uses_inputs ? call.microbatch % input_slots
-                                                    : -1;
-  const BindKey key{call.function, call.piece, call.instance,
-                    call.slot,     input,      function.uses_batch ? side : 0};
+  const std::int32_t input = function.uses_batch ? call.microbatch
+                             : function.uses_inputs
+                                 ? call.microbatch % static_cast<std::int32_t>(plan_.input_slots)
+                                 : -1;
+  const BindKey key{call.function,
+                    call.piece,
+                    call.instance,
+                    call.slot,
+                    call.inlet_slot,
+                    input,
+                    function.uses_batch ? side : 0};
   std::unique_ptr<Bound>& entry = bound_[key];
   if (entry) return entry.get();
   entry = std::make_unique<Bound>();
@@ -112,8 +118,9 @@ CommOp Executor::bind_exchange(const Call& call, const PlannedExchange& exchange
   op.kind = exchange.kind;
   op.reduction = exchange.reduction;
   op.dtype = exchange.dtype;
-  op.in = arena_ + plan_.resolve(call, exchange.in, side);
-  op.out = arena_ + plan_.resolve(call, exchange.out, side);
+  op.peer = exchange.peer;
+  if (exchange.in.bytes > 0) op.in = arena_ + plan_.resolve(call, exchange.in, side);
+  if (exchange.out.bytes > 0) op.out = arena_ + plan_.resolve(call, exchange.out, side);
   op.count = exchange.count;
   op.peer = exchange.peer;
   return op;

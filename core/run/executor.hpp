@@ -91,7 +91,8 @@ class Executor {
     std::thread thread;
   };
   // What makes two calls' bound launches differ.
-  using BindKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
+  using BindKey =
+      std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
 
   void bind_calls();
   const Bound* bind(const Call& call, int side);

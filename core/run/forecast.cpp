@@ -13,7 +13,8 @@ bool leaves_no_core(const Assembly& assembly, const Machine& here) {
 }
 
 Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
-  const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), assembly.plan());
+  const std::vector<SimulatedRank> ranks =
+      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   const Machine here = this_machine();
   Prediction prediction = predict(ranks, table, std::string(assembly.device_info().name.view()), here);
   if (leaves_no_core(assembly, here))

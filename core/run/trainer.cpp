@@ -323,6 +323,13 @@ class Run {
   void save() { observers_.event(EventKind::saved, "saved " + trainer_.save().string()); }
 
   int stopped() {
+    if (assembly_.pipeline()) {
+      observers_.event(EventKind::stopped,
+                       detail::concat("stopped at step ", trainer_.progress().step,
+                                      "; nothing was saved: checkpoints of a pipeline are not written yet"));
+      observers_.finish();
+      return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
+    }
     save();
     observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
                                                         "; go on with: ", resume_command_,

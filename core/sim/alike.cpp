@@ -99,18 +99,21 @@ class Division {
 
 std::vector<int> tell_apart(std::span<const SimulatedRank> ranks) { return Division(ranks).run(); }
 
-std::vector<SimulatedRank> all_ranks(const Program& program, const Plan& plan) {
+std::vector<SimulatedRank> all_ranks(const Program& program,
+                                     const std::function<const Plan&(int rank)>& plan_of) {
   const Mesh& mesh = program.mesh();
   std::vector<SimulatedRank> ranks(static_cast<std::size_t>(mesh.world()));
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    ranks[i] = {&program, &plan, static_cast<int>(i), std::vector<Group>(plan.queues.size())};
-  for (std::size_t q = 0; q < plan.queues.size(); ++q) {
-    if (plan.queues[q].axis < 0) continue;
-    const auto axis = static_cast<std::size_t>(plan.queues[q].axis);
-    for (SimulatedRank& first : ranks) {
-      if (mesh.coordinate(first.rank, axis) != 0) continue;
-      const auto group = std::make_shared<const std::vector<int>>(mesh.group(first.rank, axis));
-      for (int member : *group) ranks[static_cast<std::size_t>(member)].groups[q] = group;
+  std::map<std::pair<std::string, int>, Group> groups;  // by queue and first member
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const Plan& plan = plan_of(rank);
+    ranks[i] = {&program, &plan, rank, std::vector<Group>(plan.queues.size())};
+    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
+      if (plan.queues[q].axis < 0) continue;
+      std::vector<int> members = plan.queues[q].members(mesh, rank);
+      Group& group = groups[{plan.queues[q].name, members.front()}];
+      if (!group) group = std::make_shared<const std::vector<int>>(std::move(members));
+      ranks[i].groups[q] = group;
     }
   }
   return ranks;

@@ -5,6 +5,7 @@
 // Ranks that cannot be told apart (same plan, same company) are simulated once, however many they are.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "sim/events.hpp"
@@ -36,8 +37,9 @@ struct SimulatedRank {
   std::vector<Group> groups;  // by queue; null: it does not communicate
 };
 
-// All ranks of the program's mesh, where they share one plan.
-std::vector<SimulatedRank> all_ranks(const Program& program, const Plan& plan);
+// All ranks of the program's mesh, each with its plan.
+std::vector<SimulatedRank> all_ranks(const Program& program,
+                                     const std::function<const Plan&(int rank)>& plan_of);
 
 // By rank, a number that those share who cannot be told apart: they have the same plan and, by queue, members
 // with the same numbers in the same order.

@@ -215,7 +215,7 @@ TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
 }
 
 // What a process needs besides its plan: code, libraries, stacks, the recipe. Stated here in advance.
-constexpr std::int64_t process_bytes = std::int64_t{9} << 20;
+constexpr std::int64_t process_bytes = std::int64_t{10} << 20;
 
 TEST(Cli, MemoryIsThePlanPlusOneConstant) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -16,6 +16,9 @@ constexpr const char* permitted[] = {
     "equal parts",                // a dimension that does not divide
     "is not a multiple of",       // heads and hidden, heads and key-value heads, batch
     "no strategy uses the axis",  // drawn without one
+    "need at least one each",     // fewer layers than stages
+    "kept in parts (zero stage",  // tied over two stages
+    "in rounds of",               // interleaved, and a padded batch has fewer microbatches
 };
 
 class Drawing {
@@ -25,14 +28,14 @@ class Drawing {
   std::string recipe() {
     const bool llama = flip();
     const int heads = pick({2, 4, 4, 4, 8, 8, 8, 8, 4, 3}), head_dim = pick({2, 4, 6});
-    const int dp = pick({1, 2, 3, 4}), tp = pick({1, 1, 2, 2, 4});
-    const int micro = pick({1, 2}), accumulate = pick({1, 2, 3}), missing = flip() ? 0 : 1;
+    const int dp = pick({1, 2, 3, 4}), tp = pick({1, 1, 2, 2, 4}), pp = pick({1, 1, 1, 2, 2, 3});
+    const int micro = pick({1, 2}), accumulate = pick({1, 2, 3, 4}), missing = flip() ? 0 : 1;
     const int global = std::max(1, micro * accumulate * dp - missing);
     std::ostringstream out;
     out << "[run]\nname = 'drawn'\nsteps = 5\nseed = " << pick({1, 2, 3}) << "\npoison = " << word(flip())
         << "\n[data]\nplugin = 'ragged'\nvocab = 23\n[model]\nplugin = '" << (llama ? "llama" : "gpt")
-        << "'\nlayers = " << pick({1, 2, 3}) << "\nhidden = " << heads * head_dim << "\nheads = " << heads
-        << "\nffn = " << pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18})
+        << "'\nlayers = " << pick({1, 2, 3}) * (pp > 1 ? 2 : 1) << "\nhidden = " << heads * head_dim
+        << "\nheads = " << heads << "\nffn = " << pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18})
         << "\nvocab = " << pick({24, 24, 24, 32, 24, 32, 24, 32, 24, 25})
         << "\nseq = " << pick({4, 8, 8, 8, 4, 8, 8, 4, 8, 6}) << "\ntied = " << word(flip());
     if (llama)
@@ -45,10 +48,11 @@ class Drawing {
     if (flip()) out << "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n";
     out << "[[observer]]\nplugin = 'jsonl'\n[mesh]\n";
     if (flip())
-      out << "dp = " << dp << "\ntp = " << tp << "\n";
+      out << "dp = " << dp << "\npp = " << pp << "\ntp = " << tp << "\n";
     else
-      out << "tp = " << tp << "\ndp = " << dp << "\n";
+      out << "tp = " << tp << "\ndp = " << dp << "\npp = " << pp << "\n";
     strategies(out, dp, tp);
+    if (pp > 1) pipeline(out, accumulate % pp == 0);
     return out.str();
   }
 
@@ -58,6 +62,13 @@ class Drawing {
     if (tp > 1 || flip()) out << "[[strategy]]\nplugin = 'tensor'\nsequence = " << word(flip()) << "\n";
     if (dp > 1 && pick({0, 1, 1, 1}) == 1)
       out << "[[strategy]]\nplugin = 'zero'\nstage = " << pick({1, 2, 3}) << "\n";
+  }
+
+  // Interleaved asks for whole rounds.
+  void pipeline(std::ostringstream& out, bool rounds) {
+    const std::string schedule = pick({"1f1b", "gpipe", rounds ? "interleaved" : "1f1b", "zb-h1", "zb-v"});
+    const int chunks = schedule == "zb-v" || schedule == "interleaved" ? 2 : 1;
+    out << "[[strategy]]\nplugin = 'pipeline'\nschedule = '" << schedule << "'\nchunks = " << chunks << "\n";
   }
 
   template <class T>

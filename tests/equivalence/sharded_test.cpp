@@ -59,6 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"zero3", dp2_zero3.c_str(), {}},
         Layout{"zero3_of_3_ranks", dp2_zero3.c_str(), {"mesh.dp=3", "batch.pad=true"}},
         Layout{"zero2_sgd", dp2_zero2.c_str(), {"optimizer.plugin=sgd", "optimizer.momentum=0.9"}},
+        Layout{"pipeline",
+               "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n",
+               {"model.layers=4"}},
         Layout{"everything1", all_zero1.c_str(), {}}, Layout{"everything2", all_zero2.c_str(), {}},
         Layout{"everything3", all_zero3.c_str(), {"model.dropout=0.1"}}),
     [](const auto& layout) { return std::string(layout.param.name); });

@@ -16,12 +16,14 @@ struct Ranks : testing::Test {
   std::string verdict() {
     const RankPlan ranks[] = {{0, &first}, {1, &second}};
     try {
-      check_ranks(assembly.program(), ranks);
+      check_ranks(program(), ranks);
     } catch (const Error& error) {
       return error.what();
     }
     return "";
   }
+
+  virtual const Program& program() const { return assembly.program(); }
 
   // Calls of a queue in the order of the plan.
   std::vector<std::size_t> calls_of(const Plan& plan, const std::string& queue) {
@@ -64,6 +66,44 @@ TEST_F(Ranks, AFingerprintChangesWithThePlan) {
   EXPECT_EQ(before.size(), 64u);
   std::swap(second.calls[5], second.calls[6]);
   EXPECT_NE(before, fingerprint(assembly.program(), second));
+}
+
+// Two stages of a pipeline.
+struct StageRanks : Ranks {
+  StageRanks()
+      : recipe(tiny_recipe({"batch.micro=1", "model.tied=false"},
+                           "[mesh]\npp = 2\n[[strategy]]\nplugin = \"pipeline\"\n")),
+        upstream(recipe, plugins(), 0),
+        downstream(recipe, plugins(), 1) {
+    first = upstream.plan();
+    second = downstream.plan();
+  }
+
+  const Program& program() const override { return upstream.program(); }
+
+  Recipe recipe;
+  Assembly upstream, downstream;
+};
+
+TEST_F(StageRanks, ASendMeetsTheReceiveOfItsMicrobatch) {
+  EXPECT_EQ(verdict(), "");
+  const std::vector<std::size_t> sends = calls_of(first, "pp.forward.0");
+  std::swap(first.calls[sends[1]], first.calls[sends[2]]);
+  EXPECT_NE(verdict().find("exchange 1 on 'pp.forward.0' is send of"), std::string::npos) << verdict();
+  EXPECT_NE(verdict().find("for microbatch 2"), std::string::npos) << verdict();
+}
+
+TEST_F(StageRanks, AReceiveThatNobodySendsIsNamed) {
+  const std::vector<std::size_t> sends = calls_of(first, "pp.forward.0");
+  first.calls.erase(first.calls.begin() + static_cast<std::ptrdiff_t>(sends.back()));
+  EXPECT_NE(verdict().find("missing for one"), std::string::npos) << verdict();
+}
+
+TEST_F(StageRanks, AStageThatDoesNotWaitForWhatArrivesIsFound) {
+  for (Call& call : second.calls)
+    if (second.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::forward)
+      call.waits.clear();
+  EXPECT_THROW(check_plan(downstream.program(), second), Error);
 }
 
 }  // namespace

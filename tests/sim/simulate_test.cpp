@@ -185,12 +185,13 @@ TEST(Simulate, RanksThatCannotBeToldApartCostOneRanksWork) {
   const auto begin = std::chrono::steady_clock::now();
   const Assembly many(tiny_recipe({"batch.global=16384"}, data_parallel(4096)), plugins());
   FixedPrices prices, of_two;
-  const Simulation result = simulate(all_ranks(many.program(), many.plan()), prices);
+  const Simulation result =
+      simulate(all_ranks(many.program(), [&](int) -> const Plan& { return many.plan(); }), prices);
   ASSERT_EQ(result.ranks.size(), 1u);
   EXPECT_EQ(result.ranks[0].alike, 4096);
   EXPECT_EQ(result.ranks[0].events.empty(), false);
   const Assembly two(tiny_recipe({"batch.global=8"}, data_parallel(2)), plugins());
-  simulate(all_ranks(two.program(), two.plan()), of_two);
+  simulate(all_ranks(two.program(), [&](int) -> const Plan& { return two.plan(); }), of_two);
   EXPECT_EQ(prices.asked, of_two.asked);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }

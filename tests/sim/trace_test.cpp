@@ -49,7 +49,8 @@ void expect_nested(const JsonValue& trace) {
 TEST(Trace, OfASimulationParsesAndNests) {
   const Assembly assembly(tiny_recipe({"batch.global=16", "batch.micro=4"}, data_parallel(2)), plugins());
   FixedPrices prices;
-  const Simulation simulation = simulate(all_ranks(assembly.program(), assembly.plan()), prices);
+  const Simulation simulation =
+      simulate(all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }), prices);
   const std::vector<RankTrace> traces = {
       trace_of(assembly.program(), assembly.plan(), 0, simulation.ranks.at(0).events)};
   const std::string text = trace_json(traces);
@@ -165,7 +166,8 @@ TEST(Bench, TimesEveryKernelOfAPlanAndItsPredictionIsNear) {
     EXPECT_GT(time.seconds, 0) << time.shape;
     table.exact[{device, time.shape}] = time.seconds;
   }
-  const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), assembly.plan());
+  const std::vector<SimulatedRank> ranks =
+      all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); });
   const Prediction prediction = predict(ranks, table, device, table.machine);
   EXPECT_TRUE(prediction.notes.empty()) << prediction.notes[0];
   double fastest = INFINITY;

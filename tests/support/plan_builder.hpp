@@ -28,7 +28,7 @@ class PlanBuilder {
   Wait exchange(std::int32_t queue, CommKind kind, std::int64_t bytes, std::vector<Wait> waits = {},
                 std::int32_t peer = -1) {
     PlannedStep step;
-    step.exchange = PlannedExchange{kind, Reduction::sum, DType::u8, bytes, {}, {}, peer};
+    step.exchange = PlannedExchange{kind, Reduction::sum, DType::u8, bytes, peer, {}, {}};
     return add(queue, std::move(step), std::move(waits));
   }
 

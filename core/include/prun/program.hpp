@@ -27,13 +27,24 @@ enum class FunctionKind : std::uint8_t {
   finish,           // step segment: global norm, clip factor, keep
   update,           // optimizer
   report,           // step segment: losses and norms out to the host
+  tie,              // gradients of a parameter that two stages of a pipeline hold, summed over the two
+  send,             // made by the planner, between stages on different ranks: what an instance hands on,
+  receive,          // its arrival,
+  send_gradient,    // the gradient of what came in, back to the stage before,
+  receive_gradient  // and its arrival
 };
-inline constexpr int function_kinds = 13;
+inline constexpr int function_kinds = 18;
 
 constexpr const char* name_of(FunctionKind kind) {
-  constexpr const char* names[] = {"load",     "begin",           "zero",   "gather", "clear",  "forward",
-                                   "backward", "backward_weight", "reduce", "norm",   "finish", "update",
-                                   "report"};
+  constexpr const char* names[] = {"load",          "begin",
+                                   "zero",          "gather",
+                                   "clear",         "forward",
+                                   "backward",      "backward_weight",
+                                   "reduce",        "norm",
+                                   "finish",        "update",
+                                   "report",        "tie",
+                                   "send",          "receive",
+                                   "send_gradient", "receive_gradient"};
   return names[static_cast<int>(kind)];
 }
 
@@ -134,6 +145,11 @@ struct ProgramApi {
   // Phase `memory`: what follows from the rest is not kept but computed again in backward. `kinds` with mode
   // `ops` only.
   Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
+  // Phase `partition`: the chain of instances is cut into stages, `chunks` for each rank of an axis, which
+  // run in the order that a schedule plugin gives. `layers`: instances of each stage, first to last; empty:
+  // cut so that the costliest stage costs least.
+  Status (*pipeline)(void* program, Text axis, Text schedule, std::int32_t chunks,
+                     Array<std::int64_t> layers);
 };
 
 class Segment;
@@ -186,6 +202,10 @@ class ProgramRef {
   }
   void keep_in_parts(std::string_view axis, std::int32_t stage) const {
     raise(api_->keep_in_parts(program_, axis, stage));
+  }
+  void pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
+                const std::vector<std::int64_t>& layers) const {
+    raise(api_->pipeline(program_, axis, schedule, chunks, {layers.data(), layers.size()}));
   }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }

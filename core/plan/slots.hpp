@@ -1,0 +1,42 @@
+// Where in a chunk's memory a microbatch lies.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// A microbatch has a slot of its chunk from its forward to its last backward. Chunks that go on from each
+// other share slots, so that one finds what the other left. What comes in has one slot more, taken in turn:
+// while the oldest microbatch is still at work, the next one can arrive.
+class Slots {
+ public:
+  // Sets how many slots each chunk of the plan needs for these calls.
+  Slots(Plan& plan, const Work& work);
+
+  struct Held {
+    std::int32_t slot = 0, inlet = 0;
+  };
+  // For each call of the work in turn: what its microbatch has; and that it is done.
+  Held of(const ScheduleCall& call);
+  void done(const ScheduleCall& call);
+
+ private:
+  using Key = std::pair<std::int32_t, std::int32_t>;  // chunk, microbatch
+
+  std::int32_t root_of(std::int32_t chunk) const;
+  Key key_of(const ScheduleCall& call) const { return {root_of(call.chunk), call.microbatch}; }
+  void count_alive(const Work& work);
+
+  const Plan& plan_;
+  std::map<Key, std::int32_t> left_;            // passes that are still to come
+  std::map<std::int32_t, std::int32_t> alive_;  // by chunk: microbatches at once, at most
+  std::map<std::int32_t, std::set<std::int32_t>> free_;
+  std::map<std::int32_t, std::deque<std::int32_t>> free_inlets_;  // longest free first
+  std::map<Key, Held> held_;
+};
+
+}  // namespace prun

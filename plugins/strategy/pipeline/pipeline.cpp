@@ -1,0 +1,36 @@
+// Pipeline parallelism: the chain of layers is cut into stages that the ranks of an axis share out, and
+// microbatches pass through them in the order of a schedule plugin. What is sent from stage to stage follows
+// from the cut.
+#include <cmath>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+class Pipeline final : public Strategy {
+ public:
+  explicit Pipeline(const Options& options)
+      : axis_(options.text("axis")),
+        schedule_(options.text("schedule")),
+        chunks_(static_cast<std::int32_t>(options.integer("chunks"))) {
+    for (const double count : options.numbers("layers")) layers_.push_back(std::llround(count));
+  }
+  void apply(ProgramRef program) override { program.pipeline(axis_, schedule_, chunks_, layers_); }
+
+ private:
+  std::string axis_, schedule_;
+  std::int32_t chunks_;
+  std::vector<std::int64_t> layers_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(
+    strategy, prun::Pipeline, "pipeline", "0.1.0", "Cuts the layers into stages on an axis of the mesh",
+    "phase=partition",
+    "axis     | string | pp | | Axis of the mesh whose ranks hold the stages\n"
+    "schedule | string | 1f1b | | Schedule plugin: in which order a rank runs its pieces\n"
+    "chunks   | int | 1 | 1..1024 | Stages a rank holds\n"
+    "layers   | ints | [] | 1..1000000 | Layers of each stage, embedding and head counted; none: by cost\n");
