@@ -106,9 +106,11 @@ int plan_command(const Arguments& arguments) {
   if (arguments.has("--program"))
     std::fputs(to_text(assembly.program()).c_str(), stdout);
   else if (arguments.has("--json"))
-    std::printf("%s\n", plan_json(assembly, forecast(assembly, arguments.path("--costs"))).c_str());
+    std::printf("%s\n",
+                plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str());
   else
-    std::fputs(plan_text(assembly, forecast(assembly, arguments.path("--costs"))).c_str(), stdout);
+    std::fputs(plan_text(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str(),
+               stdout);
   return 0;
 }
 

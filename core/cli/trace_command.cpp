@@ -37,8 +37,9 @@ void write(const std::filesystem::path& file, std::vector<RankTrace> ranks) {
   std::printf("wrote %s; open it in ui.perfetto.dev\n", file.c_str());
 }
 
-int simulated(const Arguments& arguments, const Assembly& assembly, const std::filesystem::path& out) {
-  const Forecast forecast = prun::forecast(assembly, arguments.path("--costs"));
+int simulated(const Arguments& arguments, const Opened& opened, const std::filesystem::path& out) {
+  const Assembly assembly(*opened.recipe, *opened.plugins);
+  const Forecast forecast = prun::forecast(assembly, *opened.plugins, arguments.path("--costs"));
   if (!forecast.prediction) throw_error(ErrorCode::not_found, forecast.missing);
   const Simulation& simulation = forecast.prediction->simulation;
   std::printf("simulated: %.3f ms a step, exposed communication %.3f ms\n", simulation.step_seconds * 1e3,
@@ -134,8 +135,7 @@ int trace_command(const Arguments& arguments) {
                 steps);
   const std::filesystem::path out =
       arguments.path("--out").value_or(opened.recipe->text("run.name") + ".trace.json");
-  if (arguments.has("--simulated"))
-    return simulated(arguments, Assembly(*opened.recipe, *opened.plugins), out);
+  if (arguments.has("--simulated")) return simulated(arguments, opened, out);
   const bool many = mesh_of(*opened.recipe).world() > 1;
   if (many) std::printf("ranks are threads of this process, each computes with one thread, none is pinned\n");
   return recorded(many ? with_thread_ranks(*opened.recipe) : *opened.recipe, opened.plugins->places(), steps,

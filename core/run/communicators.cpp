@@ -84,6 +84,17 @@ std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::
   return total;
 }
 
+std::vector<std::uint64_t> planned_traffic(const Assembly& assembly, PluginHost& plugins) {
+  const std::vector<QueueInfo>& queues = assembly.plan().queues;
+  std::vector<std::uint64_t> sent(queues.size(), 0);
+  for (std::size_t q = 0; q < queues.size(); ++q)
+    if (queues[q].axis >= 0) {
+      const std::string& axis = assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name;
+      sent[q] = planned_bytes(assembly, *comm_of_axis(assembly, plugins, axis), q);
+    }
+  return sent;
+}
+
 Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange) {
   const std::vector<QueueInfo>& queues = assembly.plan().queues;
   queues_.resize(queues.size());

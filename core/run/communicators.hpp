@@ -24,6 +24,9 @@ std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost
 // Payload bytes that the assembly's rank sends in a step on a queue, as its comm plugin will count them.
 std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::size_t queue);
 
+// The same for every queue; 0 for those that do not communicate.
+std::vector<std::uint64_t> planned_traffic(const Assembly& assembly, PluginHost& plugins);
+
 class Communicators {
  public:
   // Collective over all ranks of the mesh.

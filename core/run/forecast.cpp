@@ -1,5 +1,6 @@
 #include "run/forecast.hpp"
 
+#include "run/communicators.hpp"
 #include "sim/costs_file.hpp"
 
 namespace prun {
@@ -24,22 +25,29 @@ Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
   return prediction;
 }
 
-}  // namespace
-
-Forecast forecast(const Assembly& assembly, const std::optional<std::filesystem::path>& costs) {
+Forecast forecast_time(const Assembly& assembly, const std::optional<std::filesystem::path>& costs) {
   const std::filesystem::path file = costs ? *costs : default_costs_path();
   try {
     const std::optional<CostTable> table = read_costs(file);
-    if (table) return {predict_plan(assembly, *table), ""};
+    if (table) return {predict_plan(assembly, *table), "", {}};
     if (costs)
       throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
                   "; prun bench kernels RECIPE --out FILE makes one");
-    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
+    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one", {}};
   } catch (const Error& error) {
     // A plan is worth showing without its prediction, unless that was asked for.
     if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
-    return {std::nullopt, error.what()};
+    return {std::nullopt, error.what(), {}};
   }
+}
+
+}  // namespace
+
+Forecast forecast(const Assembly& assembly, PluginHost& plugins,
+                  const std::optional<std::filesystem::path>& costs) {
+  Forecast forecast = forecast_time(assembly, costs);
+  forecast.sent = planned_traffic(assembly, plugins);
+  return forecast;
 }
 
 }  // namespace prun

@@ -4,7 +4,6 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "plan/traffic.hpp"
 #include "program/recompute.hpp"
 
 namespace prun {
@@ -82,17 +81,17 @@ std::string grid_text(const Mesh& mesh) {
 }
 
 template <class Body>
-void each_traffic(const Assembly& assembly, Body&& body) {
+void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& body) {
   const std::vector<QueueInfo>& queues = assembly.plan().queues;
-  for (std::size_t q = 0; q < queues.size(); ++q)
+  for (std::size_t q = 0; q < forecast.sent.size(); ++q)
     if (queues[q].axis >= 0)
       body(queues[q], assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name,
-           planned_bytes(assembly.mesh(), assembly.plan(), static_cast<std::int32_t>(q)));
+           static_cast<double>(forecast.sent[q]));
 }
 
-std::string traffic_text(const Assembly& assembly) {
+std::string traffic_text(const Assembly& assembly, const Forecast& forecast) {
   std::string text;
-  each_traffic(assembly, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
+  each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
     if (text.empty()) text = "traffic     what each rank sends a step\n";
     text += format("  %-16s %12s  axis ", queue.name.c_str(), size_text(bytes).c_str()) + axis + "\n";
   });
@@ -115,11 +114,11 @@ std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
-void write_grid(JsonWriter& json, const Assembly& assembly) {
+void write_grid(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
   json.name("mesh").begin_object();
   for (const Axis& axis : assembly.mesh().axes()) json.member(axis.name, axis.extent);
   json.end_object().name("sent_bytes").begin_object();
-  each_traffic(assembly, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
+  each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
     json.name(queue.name).begin_object().member("axis", axis).member("bytes", bytes).end_object();
   });
   json.end_object();
@@ -163,7 +162,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
       text += format("  %-16s %12s\n", name_of(static_cast<Region>(r)),
                      size_text(static_cast<double>(bytes)).c_str());
   }
-  text += traffic_text(assembly);
+  text += traffic_text(assembly, forecast);
   return text + forecast_text(assembly, forecast);
 }
 
@@ -185,7 +184,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   for (int r = 0; r < regions; ++r)
     json.member(name_of(static_cast<Region>(r)), plan.layout.memory.bytes[static_cast<std::size_t>(r)]);
   json.end_object();
-  write_grid(json, assembly);
+  write_grid(json, assembly, forecast);
   write_forecast(json, assembly, forecast);
   return json.end_object().take();
 }

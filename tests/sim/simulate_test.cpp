@@ -3,7 +3,6 @@
 
 #include <chrono>
 
-#include "plan/traffic.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
 
@@ -241,36 +240,6 @@ TEST(Simulate, CompanyTellsRanksApart) {
   const std::vector<SimulatedRank> ranks = {usual.rank(0, {a}), usual.rank(1, {a}), usual.rank(2, {b}),
                                             other.rank(3, {b})};
   EXPECT_EQ(tell_apart(ranks), (std::vector<int>{0, 0, 1, 2}));
-}
-
-TEST(Traffic, IsWhatARingSends) {
-  const Mesh mesh({{"dp", 4}, {"tp", 2}});
-  for (const auto& [kind, sent] : {std::pair{Kind::all_reduce, 1.5},
-                                   {Kind::all_gather, 3.0},
-                                   {Kind::reduce_scatter, 3.0},
-                                   {Kind::all_to_all, 3.0},
-                                   {Kind::broadcast, 0.75},
-                                   {Kind::send, 1.0},
-                                   {Kind::recv, 0.0}}) {
-    PlanBuilder builder;
-    const std::int32_t dp = builder.queue("dp", false, 0), compute = builder.queue("compute", true);
-    builder.exchange(dp, kind, 64, {}, 1);
-    builder.exchange(dp, kind, 64, {}, 1);
-    builder.kernel(compute, 1);
-    EXPECT_DOUBLE_EQ(planned_bytes(mesh, builder.plan(), dp), 2 * 64 * sent) << name_of(kind);
-    EXPECT_EQ(planned_bytes(mesh, builder.plan(), compute), 0);
-  }
-}
-
-TEST(Traffic, OfTwoRanksIsTheGradientsOnce) {
-  const Assembly assembly(tiny_recipe({"batch.global=8"}, data_parallel(2)), plugins());
-  const Plan& plan = assembly.plan();
-  double all = 0;
-  for (std::size_t q = 0; q < plan.queues.size(); ++q)
-    if (plan.queues[q].name == "dp.reduce")
-      all += planned_bytes(assembly.mesh(), plan, static_cast<std::int32_t>(q));
-  EXPECT_GE(all, static_cast<double>(assembly.parameters() * 4));
-  EXPECT_LE(all, static_cast<double>(plan.layout.memory.bytes[static_cast<std::size_t>(Region::gradient)]));
 }
 
 }  // namespace
