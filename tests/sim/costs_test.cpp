@@ -255,11 +255,11 @@ TEST(Forecasts, ADamagedTableSpoilsNoPlanUnlessItWasNamed) {
   const std::filesystem::path file = temporary_folder() / "prun" / "costs.json";
   std::filesystem::create_directories(file.parent_path());
   setenv("XDG_CACHE_HOME", temporary_folder().c_str(), 1);
-  EXPECT_NE(forecast(assembly, {}).missing.find("prun bench kernels"), std::string::npos);
+  EXPECT_NE(forecast(assembly, plugins(), {}).missing.find("prun bench kernels"), std::string::npos);
   std::ofstream(file) << "{";
-  EXPECT_NE(forecast(assembly, {}).missing.find("costs.json"), std::string::npos);
-  EXPECT_THROW(forecast(assembly, file), Error);
-  EXPECT_THROW(forecast(assembly, file.string() + ".not"), Error);
+  EXPECT_NE(forecast(assembly, plugins(), {}).missing.find("costs.json"), std::string::npos);
+  EXPECT_THROW(forecast(assembly, plugins(), file), Error);
+  EXPECT_THROW(forecast(assembly, plugins(), file.string() + ".not"), Error);
 }
 
 }  // namespace
