@@ -242,12 +242,12 @@ void bench_grid(PluginHost& plugins, const std::string& threads, const std::stri
 }  // namespace
 
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
-                                     std::int64_t at_once) {
+                                     std::int64_t at_once, std::int64_t rank) {
   Recipe fresh = recipe.with("run.resume", "");
   // Ranks of one process would all be pinned to the same cores.
   if (at_once > 1 && fresh.find("device.pin")) fresh = fresh.with("device.pin", "false");
   Neighbours neighbours(fresh, plugins.places(), at_once - 1);
-  const Assembly assembly(fresh, plugins);
+  const Assembly assembly(fresh, plugins, rank);
   KernelTimer timer(assembly.plan(), steps);
   Membership membership;
   membership.alone = true;
@@ -303,6 +303,17 @@ void bench_grid(PluginHost& plugins, CostTable& table, const Say& say) {
   if (this_machine().cores > 1) bench_grid(plugins, "1", letters.path(), table, say);
 }
 
+namespace {
+
+// One rank of each stage: all others do the same as one of them.
+std::vector<int> stages_of(const Recipe& recipe, PluginHost& plugins) {
+  const Assembly assembly(recipe, plugins);
+  if (!assembly.pipeline()) return {0};
+  return assembly.mesh().group(0, assembly.pipeline()->axis);
+}
+
+}  // namespace
+
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say) {
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
@@ -312,8 +323,9 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   table.overheads[name] = time_overheads(*device);
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
   const std::int64_t at_once = std::min(mesh_of(recipe).world(), room);
-  for (const KernelTime& time : time_kernels(recipe, plugins, 8, at_once))
-    table.exact[{name, time.shape}] = time.seconds;
+  for (int rank : stages_of(recipe, plugins))
+    for (const KernelTime& time : time_kernels(recipe, plugins, 8, at_once, rank))
+      table.exact[{name, time.shape}] = time.seconds;
 }
 
 }  // namespace prun

@@ -15,10 +15,10 @@ struct KernelTime {
   double seconds = 0;  // of one launch: the lower quartile of all
 };
 
-// All kernels of the recipe's plan, each shape once, of the first rank. Ranks compute without exchanges,
+// All kernels of a rank's plan, each shape once. Ranks compute without exchanges,
 // `at_once` of them: they share the machine's memory.
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
-                                     std::int64_t at_once = 1);
+                                     std::int64_t at_once = 1, std::int64_t rank = 0);
 
 // What the executor adds on this device.
 Overheads time_overheads(DeviceInterface& device);
