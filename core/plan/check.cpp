@@ -27,7 +27,16 @@ struct Bytes {
   std::int64_t end = 0;
   Content content;
   When written;
-  std::vector<When> reads;
+  std::vector<When> reads;  // the latest of each queue since it was written: the earlier ones are before it
+
+  void add_read(const When& when) {
+    for (When& read : reads)
+      if (read.queue == when.queue) {
+        read = when;
+        return;
+      }
+    reads.push_back(when);
+  }
 };
 
 class Replay {
@@ -35,7 +44,10 @@ class Replay {
   Replay(const Program& program, const Plan& plan)
       : program_(program),
         plan_(plan),
-        clocks_(plan.queues.size(), std::vector<std::int64_t>(plan.queues.size(), -1)) {}
+        clocks_(plan.queues.size(), std::vector<std::int64_t>(plan.queues.size(), -1)) {
+    for (const QueueInfo& queue : plan.queues)
+      history_.emplace_back(static_cast<std::size_t>(2 * queue.calls));
+  }
 
   void run() {
     write_initial();
@@ -80,7 +92,7 @@ class Replay {
     std::vector<std::int64_t>& clock = clocks_[static_cast<std::size_t>(call.queue)];
     for (const Wait& wait : call.waits) join(clock, wait);
     clock[static_cast<std::size_t>(call.queue)] = current_.ticket;
-    history_[{call.queue, current_.ticket}] = clock;
+    clock_at(call.queue, current_.ticket) = clock;
     for (const PlannedStep& step : plan_.steps(call)) {
       if (step.op == none)
         replay_transfer(call, step);
@@ -115,14 +127,14 @@ class Replay {
       const Access access = i < own ? op.access(i) : Access::update;
       const std::int64_t at = plan_.resolve(call, operand.address, static_cast<int>(step_ % 2));
       const Content content = content_of(call, operand.value, operand.address);
-      for (const Window& window : windows(content, operand.address, at)) {
+      each_window(content, operand.address, at, [&](const Window& window) {
         if (access != Access::write) read(window.at, window.bytes, window.content, op.kind());
         if (access != Access::read) write(window.at, window.bytes, window.content, op.kind());
         // Tied copies are summed before the ranks that hold summands of each.
         const bool ties = plan_.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::tie;
         if (program_.value(window.content.value).role == Role::gradient && !ties)
           summed_.insert({window.content.value, content.instance});
-      }
+      });
     }
   }
 
@@ -152,9 +164,17 @@ class Replay {
     const std::int64_t ticket =
         (step_ - wait.steps_ago) * plan_.queues[static_cast<std::size_t>(wait.queue)].calls + wait.call;
     if (ticket < 0) return;
-    const auto other = history_.find({wait.queue, ticket});
-    if (other == history_.end()) fail("a call waits for one that comes later in the order");
-    for (std::size_t q = 0; q < clock.size(); ++q) clock[q] = std::max(clock[q], other->second[q]);
+    const std::vector<std::int64_t>& other = clock_at(wait.queue, ticket);
+    if (other.empty()) fail("a call waits for one that comes later in the order");
+    for (std::size_t q = 0; q < clock.size(); ++q) clock[q] = std::max(clock[q], other[q]);
+  }
+
+  // What was known to be done when a call began; empty before that.
+  std::vector<std::int64_t>& clock_at(std::int32_t queue, std::int64_t ticket) {
+    std::vector<std::vector<std::int64_t>>& of_queue = history_[static_cast<std::size_t>(queue)];
+    if (static_cast<std::size_t>(ticket) >= of_queue.size())
+      fail("a call has a place that its queue, of ", of_queue.size() / 2, " calls a step, does not have");
+    return of_queue[static_cast<std::size_t>(ticket)];
   }
 
   void replay_step(const Call& call, const PlannedStep& step) {
@@ -163,11 +183,11 @@ class Replay {
       if (op.operands[i] == none) continue;
       const Address& address = step.operands[i].address;
       const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
-      for (const Window& window : windows(content_of(call, op.operands[i], address), address, at)) {
+      each_window(content_of(call, op.operands[i], address), address, at, [&](const Window& window) {
         check_summed(call, op, i, window.content);
         if (op.access(i) != Access::write) read(window.at, window.bytes, window.content, op.kind());
         if (op.access(i) != Access::read) write(window.at, window.bytes, window.content, op.kind());
-      }
+      });
     }
     if (step.workspace.bytes > 0)
       write(plan_.resolve(call, step.workspace, 0), step.workspace.bytes, {none, -2, -2}, "workspace");
@@ -179,25 +199,27 @@ class Replay {
   };
 
   // A view shows what its members hold; between them there is nothing.
-  std::vector<Window> windows(const Content& content, const Address& address, std::int64_t at) const {
+  template <class Body>
+  void each_window(const Content& content, const Address& address, std::int64_t at, Body&& body) const {
     const Value& value = program_.value(content.value);
-    if (value.role != Role::view) return {{content, at, address.bytes}};
+    if (value.role != Role::view) {
+      body(Window{content, at, address.bytes});
+      return;
+    }
     const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
     const bool gradients = content.value == bucket.all_gradients || content.value == bucket.own_gradients;
     const std::int64_t part =
         address.part_axis < 0
             ? 0
             : plan_.coordinates[static_cast<std::size_t>(address.part_axis)] * address.bytes;
-    std::vector<Window> shown;
     for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
       const Id parameter = bucket.parameters[m],
                member = gradients ? program_.value(parameter).gradient : parameter;
       const std::int64_t first = bucket.offsets[m] * size_of(value.dtype) - part;
       const std::int64_t begin = std::max<std::int64_t>(first, 0),
                          end = std::min(first + program_.local_bytes(member), address.bytes);
-      if (begin < end) shown.push_back({{member, content.instance, -1}, at + begin, end - begin});
+      if (begin < end) body(Window{{member, content.instance, -1}, at + begin, end - begin});
     }
-    return shown;
   }
 
   Content content_of(const Call& call, Id id, const Address& address) const {
@@ -223,14 +245,12 @@ class Replay {
   void read(std::int64_t at, std::int64_t size, const Content& content, std::string_view op) {
     if (program_.value(content.value).role == Role::staging) return;  // the host's side
     const std::int64_t end = at + size;
-    split(at);
-    split(end);
     std::int64_t covered = at;
-    for (auto it = memory_.lower_bound(at); it != memory_.end() && it->first < end; ++it) {
+    for (auto it = stretches(at, end); it != memory_.end() && it->first < end; ++it) {
       if (it->first != covered || !(it->second.content == content)) break;
       if (!before(it->second.written))
         fail("op '", op, "' reads ", describe(content), " without waiting for the queue that writes it");
-      it->second.reads.push_back(current_);
+      it->second.add_read(current_);
       covered = it->second.end;
     }
     if (covered != end) {
@@ -242,9 +262,7 @@ class Replay {
 
   void write(std::int64_t at, std::int64_t size, const Content& content, std::string_view op) {
     if (size == 0) return;
-    split(at);
-    split(at + size);
-    for (auto it = memory_.lower_bound(at); it != memory_.end() && it->first < at + size; ++it) {
+    for (auto it = stretches(at, at + size); it != memory_.end() && it->first < at + size; ++it) {
       bool safe = before(it->second.written);
       for (const When& reader : it->second.reads) safe = safe && before(reader);
       if (!safe)
@@ -256,10 +274,29 @@ class Replay {
   }
 
   void assign(std::int64_t at, std::int64_t size, const Content& content, const When& when) {
-    split(at);
-    split(at + size);
-    memory_.erase(memory_.lower_bound(at), memory_.lower_bound(at + size));
-    memory_[at] = {at + size, content, when, {}};
+    if (size == 0) return;
+    const std::int64_t end = at + size;
+    const auto first = stretches(at, end);
+    if (first == memory_.end() || first->first != at) {
+      memory_.erase(first, memory_.lower_bound(end));
+      memory_[at] = {end, content, when, {}};
+      return;
+    }
+    memory_.erase(std::next(first), memory_.lower_bound(end));
+    Bytes& bytes = first->second;
+    bytes.end = end;
+    bytes.content = content;
+    bytes.written = when;
+    bytes.reads.clear();
+  }
+
+  // The first of the stretches in [begin, end), which none crosses afterwards. Most are used whole.
+  std::map<std::int64_t, Bytes>::iterator stretches(std::int64_t begin, std::int64_t end) {
+    const auto whole = memory_.lower_bound(begin);
+    if (whole != memory_.end() && whole->first == begin && whole->second.end == end) return whole;
+    split(begin);
+    split(end);
+    return memory_.lower_bound(begin);
   }
 
   // Makes `at` a border between two stretches of bytes.
@@ -298,9 +335,9 @@ class Replay {
   When current_;
   std::map<std::int64_t, Bytes> memory_;
   std::vector<std::vector<std::int64_t>> clocks_;
-  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<std::int64_t>> history_;
-  std::set<std::pair<std::int32_t, std::int32_t>> called_;  // function, piece
-  std::set<std::pair<Id, std::int32_t>> summed_;            // gradient, instance
+  std::vector<std::vector<std::vector<std::int64_t>>> history_;  // by queue and ticket
+  std::set<std::pair<std::int32_t, std::int32_t>> called_;       // function, piece
+  std::set<std::pair<Id, std::int32_t>> summed_;                 // gradient, instance
 };
 
 }  // namespace

@@ -181,7 +181,8 @@ PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs)
   return timing;
 }
 
-std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width) {
+std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
+                 std::int32_t first_rank) {
   const std::string label = "rank ";
   const std::size_t digits = std::to_string(order.shape.ranks - 1).size();
   const int columns = std::max(1, width - static_cast<int>(label.size() + digits + 2));
@@ -189,7 +190,7 @@ std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int w
   const auto used = static_cast<std::size_t>(std::lround(timing.makespan * scale));
   std::string text;
   for (std::size_t rank = 0; rank < order.calls.size(); ++rank) {
-    const std::string number = std::to_string(rank);
+    const std::string number = std::to_string(static_cast<std::size_t>(first_rank) + rank);
     std::string row(used, '.');
     for (std::size_t i = 0; i < order.calls[rank].size(); ++i)
       draw_call(row, timing.times[rank][i], scale, cell_text(order.calls[rank][i], order.shape.chunks > 1));

@@ -34,7 +34,9 @@ PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs)
 
 // A row for each rank, `width` columns or somewhat less. A cell is F, B (whole, or of the input) or W (of the
 // weights) with its microbatch, and before it its chunk where a rank has several; idle time is dots.
-std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width);
+// `first_rank`: what the first row is called.
+std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
+                 std::int32_t first_rank = 0);
 
 // What a call waits for: a pass of the stage before or after it.
 struct Awaited {

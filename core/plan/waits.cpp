@@ -130,10 +130,17 @@ class Waits {
     memory_.emplace(at, std::move(right));
   }
 
-  void require(const Use& use, Clock& needed) {
+  // The first of the stretches in the bytes used, which none crosses afterwards. Most are used whole.
+  std::map<std::int64_t, Stretch>::iterator stretches(const Use& use) {
+    const auto whole = memory_.lower_bound(use.begin);
+    if (whole != memory_.end() && whole->first == use.begin && whole->second.end == use.end) return whole;
     split(use.begin);
     split(use.end);
-    for (auto it = memory_.lower_bound(use.begin); it != memory_.end() && it->first < use.end; ++it) {
+    return memory_.lower_bound(use.begin);
+  }
+
+  void require(const Use& use, Clock& needed) {
+    for (auto it = stretches(use); it != memory_.end() && it->first < use.end; ++it) {
       const Stretch& s = it->second;
       if (s.writer >= 0) {
         std::int64_t& of_writer = needed[static_cast<std::size_t>(s.writer)];
@@ -145,15 +152,23 @@ class Waits {
   }
 
   void record(const Use& use, std::int32_t queue, std::int64_t now) {
-    split(use.begin);
-    split(use.end);
+    const auto first = stretches(use);
     if (use.writes) {
-      memory_.erase(memory_.lower_bound(use.begin), memory_.lower_bound(use.end));
+      if (first != memory_.end() && first->first == use.begin) {
+        memory_.erase(std::next(first), memory_.lower_bound(use.end));
+        Stretch& stretch = first->second;
+        stretch.end = use.end;
+        stretch.writer = queue;
+        stretch.written = now;
+        std::fill(stretch.reads.begin(), stretch.reads.end(), -1);
+        return;
+      }
+      memory_.erase(first, memory_.lower_bound(use.end));
       memory_[use.begin] = {use.end, queue, now, Clock(queues_, -1)};
       return;
     }
     std::int64_t covered = use.begin;
-    for (auto it = memory_.lower_bound(use.begin); it != memory_.end() && it->first < use.end; ++it) {
+    for (auto it = first; it != memory_.end() && it->first < use.end; ++it) {
       if (it->first > covered) add_reader(covered, it->first, queue, now);
       it->second.reads[static_cast<std::size_t>(queue)] = now;
       covered = it->second.end;

@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "program/recompute.hpp"
+#include "run/pipeline_report.hpp"
 
 namespace prun {
 namespace {
@@ -89,6 +90,17 @@ void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& bod
            static_cast<double>(forecast.sent[q]));
 }
 
+// The stages of a pipeline differ: what each of its ranks needs.
+std::string stages_text(const Assembly& assembly) {
+  if (!assembly.pipeline()) return "";
+  const std::size_t axis = assembly.pipeline()->axis;
+  std::string text =
+      detail::concat("stages      memory by coordinate of ", assembly.mesh().axes()[axis].name, ":");
+  for (int rank : assembly.mesh().group(assembly.rank(), axis))
+    text += " " + size_text(static_cast<double>(assembly.plan_of(rank).layout.memory.total()));
+  return text + "\n";
+}
+
 std::string traffic_text(const Assembly& assembly, const Forecast& forecast) {
   std::string text;
   each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
@@ -162,7 +174,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
       text += format("  %-16s %12s\n", name_of(static_cast<Region>(r)),
                      size_text(static_cast<double>(bytes)).c_str());
   }
-  text += traffic_text(assembly, forecast);
+  text += stages_text(assembly) + traffic_text(assembly, forecast) + pipeline_text(assembly);
   return text + forecast_text(assembly, forecast);
 }
 
@@ -185,6 +197,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
     json.member(name_of(static_cast<Region>(r)), plan.layout.memory.bytes[static_cast<std::size_t>(r)]);
   json.end_object();
   write_grid(json, assembly, forecast);
+  write_pipeline(json, assembly);
   write_forecast(json, assembly, forecast);
   return json.end_object().take();
 }
