@@ -1,5 +1,7 @@
 #include "cli/open_recipe.hpp"
 
+#include "run/local_ranks.hpp"
+
 namespace prun {
 
 Opened open_recipe(const Arguments& arguments, const std::string& file) {
@@ -10,9 +12,8 @@ Opened open_recipe(const Arguments& arguments, const std::string& file) {
 }
 
 Recipe with_thread_ranks(Recipe recipe) {
-  for (const auto& [key, value] : {std::pair{"device.threads", "1"}, std::pair{"device.pin", "false"}})
-    if (recipe.find(key)) recipe = recipe.with(key, value);
-  return recipe;
+  if (recipe.find("device.threads")) recipe = recipe.with("device.threads", "1");
+  return unpinned(recipe);
 }
 
 }  // namespace prun

@@ -97,13 +97,12 @@ class Packer {
       program_.value(parameter.gradient).bucket = number_;
       forget_states(parameter);
     }
-    const Role parts_kept = Role::state;
     bucket.all_parameters = add_flat(bucket, "parameters", Role::view, precision.compute, false);
     bucket.own_parameters =
-        add_flat(bucket, "parameters.own", stage_ >= 3 ? parts_kept : Role::view, precision.compute, true);
+        add_flat(bucket, "parameters.own", stage_ >= 3 ? Role::state : Role::view, precision.compute, true);
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.state, false);
     bucket.own_gradients =
-        add_flat(bucket, "gradients.own", stage_ >= 2 ? parts_kept : Role::view, precision.state, true);
+        add_flat(bucket, "gradients.own", stage_ >= 2 ? Role::state : Role::view, precision.state, true);
     if (precision.compute != precision.state)
       bucket.master = add_flat(bucket, "master", Role::state, precision.state, true);
     for (const std::string& name : state_names_)
@@ -198,16 +197,14 @@ class Packer {
     if (stage_ >= 2) {
       add(bucket, FunctionKind::reduce, "accumulate", {part, bucket.own_gradients});
     } else {
-      const AttrValue types[] = {{"to", static_cast<double>(precision.state)},
-                                 {"from", static_cast<double>(precision.reduce)}};
-      add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients}, types);
+      add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients},
+          cast_attrs(precision.reduce, precision.state));
     }
   }
 
   Id cast(const Bucket& bucket, Id id, DType from, DType to) {
-    const AttrValue types[] = {{"to", static_cast<double>(to)}, {"from", static_cast<double>(from)}};
     return program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input, "cast",
-                                    std::span(&id, 1), types, none)[0];
+                                    std::span(&id, 1), cast_attrs(from, to), none)[0];
   }
 
   void add_update(const Bucket& bucket) {

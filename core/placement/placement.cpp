@@ -1,7 +1,6 @@
 #include "placement/placement.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -255,20 +254,17 @@ class AxisPass {
       add_sum(segment, FunctionKind::reduce, id, none);
       return;
     }
-    const auto cast = [](DType to, DType from) {
-      return std::array{AttrValue{"to", static_cast<double>(to)},
-                        AttrValue{"from", static_cast<double>(from)}};
-    };
     const Id exchange =
         first_in_reduce(segment, [&](const Op& op) { return op.kind() == "all_reduce_update"; });
     const Id narrow = program_.add_op_creating(segment, FunctionKind::reduce, Part::input, "cast",
-                                               std::span(&id, 1), cast(travels, kept), exchange)[0];
+                                               std::span(&id, 1), cast_attrs(kept, travels), exchange)[0];
     program_.value(narrow).placement = program_.value(id).placement;
     const Id back = first_in_reduce(segment, [&](const Op& op) {
       return op.kind() == "cast" && program_.value(op.operands[1]).role == Role::gradient;
     });
     add_sum(segment, FunctionKind::reduce, narrow, back);
-    program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id}, cast(kept, travels));
+    program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id},
+                    cast_attrs(travels, kept));
   }
 
   template <class Wanted>
@@ -292,14 +288,14 @@ class AxisPass {
   Id exchange(Id id, const AxisPlacement& wanted) {
     const AxisPlacement have = now(id);
     if (wanted.is_sharded()) check_divides(program_.value(id), wanted.dim);
-    if (have.is_partial() && wanted.is_replicated()) return add(id, "all_reduce", wanted);
+    if (have.is_partial() && wanted.is_replicated()) return sum(id);
     if (have.is_partial())
       return along(along(id, "block", wanted.dim, have), "reduce_scatter", wanted.dim, wanted);
     if (have.is_sharded() && wanted.is_replicated())
       return along(along(id, "all_gather", have.dim, wanted), "unblock", have.dim, wanted);
     if (have.is_sharded()) return exchange(exchange(id, AxisPlacement::replicated()), wanted);
     if (wanted.is_sharded()) return along(id, "slice", wanted.dim, wanted);
-    return add(id, "gate", wanted);
+    return counted_once(id);
   }
 
   // An op whose result lies on this axis as said, and on the others as its operand does.
@@ -312,13 +308,14 @@ class AxisPass {
     return made;
   }
 
-  Id add(Id id, const char* kind, const AxisPlacement& result) {
+  Id sum(Id id) {
     const AttrValue axis = axis_attr();
-    if (kind == std::string_view("gate")) {
-      const Id operands[] = {id, first_of_axis()};
-      return insert(id, kind, operands, {}, result);
-    }
-    return insert(id, kind, std::span(&id, 1), std::span(&axis, 1), result);
+    return insert(id, "all_reduce", std::span(&id, 1), std::span(&axis, 1), AxisPlacement::replicated());
+  }
+
+  Id counted_once(Id id) {
+    const Id operands[] = {id, first_of_axis()};
+    return insert(id, "gate", operands, {}, AxisPlacement::partial());
   }
 
   // The same for exchanges along a dimension; blocks have one dimension more, in front.

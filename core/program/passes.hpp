@@ -5,12 +5,18 @@
 // Strategies of phase `model` run before the first, all others after the last. verify() may run at any time.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "program/program.hpp"
 #include "prun/optimizer.hpp"
 
 namespace prun {
+
+// Attributes of the op `cast`.
+inline std::array<AttrValue, 2> cast_attrs(DType from, DType to) {
+  return {AttrValue{"to", static_cast<double>(to)}, AttrValue{"from", static_cast<double>(from)}};
+}
 
 // Derives backward from forward, op by op in reverse. Input and weight gradients are separate ops.
 void add_backward(Program& program);

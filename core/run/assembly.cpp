@@ -92,10 +92,8 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
 // Returns the bytes of the largest.
 std::int64_t Assembly::make_plans() {
   plans_.clear();
-  fingerprint_.clear();
   if (!pipeline_) {
     plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, rank_));
-    fingerprint_ = prun::fingerprint(*program_, plans_[0]);
     return plans_[0].layout.memory.total();
   }
   const std::vector<int> ranks = mesh().group(rank_, pipeline_->axis);
@@ -106,11 +104,16 @@ std::int64_t Assembly::make_plans() {
   std::vector<RankPlan> pairs;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     pairs.push_back({ranks[i], &plans_[i]});
-    fingerprint_ += prun::fingerprint(*program_, plans_[i]);
     largest = std::max(largest, plans_[i].layout.memory.total());
   }
   check_ranks(*program_, pairs);
   return largest;
+}
+
+std::string Assembly::fingerprint() const {
+  std::string all;
+  for (const Plan& plan : plans_) all += prun::fingerprint(*program_, plan);
+  return all;
 }
 
 // Of all axes that a strategy splits the batch over.

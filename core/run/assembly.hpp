@@ -39,7 +39,7 @@ class Assembly {
   }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
   // Of everything that ranks must agree on: the plans of all stages.
-  const std::string& fingerprint() const { return fingerprint_; }
+  std::string fingerprint() const;
   DeviceInterface& device() const { return *device_; }
   const DeviceInfo& device_info() const { return device_info_; }
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
@@ -79,7 +79,6 @@ class Assembly {
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;  // by the pipeline's coordinate
-  std::string fingerprint_;
 };
 
 template <class Body>

@@ -68,19 +68,26 @@ std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::
   const Plan& plan = assembly.plan();
   const std::vector<int> members = plan.queues[queue].members(assembly.mesh(), assembly.rank());
   const std::int32_t rank = place_of(assembly.rank(), members);
+  const auto sent = [&](const PlannedExchange& exchange) {
+    CommOp op;
+    op.kind = exchange.kind;
+    op.dtype = exchange.dtype;
+    op.count = exchange.count;
+    op.peer = exchange.peer;
+    std::uint64_t bytes = 0;
+    raise(comm.traffic(op, rank, static_cast<std::int32_t>(members.size()), &bytes));
+    return bytes;
+  };
+  std::map<const PlannedStep*, std::uint64_t> known;  // many calls run the same step
   std::uint64_t total = 0;
-  for (const Call& call : plan.calls)
+  for (const Call& call : plan.calls) {
+    if (static_cast<std::size_t>(call.queue) != queue) continue;
     for (const PlannedStep& step : plan.steps(call)) {
-      if (!step.exchange || static_cast<std::size_t>(call.queue) != queue) continue;
-      CommOp op;
-      op.kind = step.exchange->kind;
-      op.dtype = step.exchange->dtype;
-      op.count = step.exchange->count;
-      op.peer = step.exchange->peer;
-      std::uint64_t bytes = 0;
-      raise(comm.traffic(op, rank, static_cast<std::int32_t>(members.size()), &bytes));
-      total += bytes;
+      const auto [entry, fresh] = known.try_emplace(&step, 0);
+      if (fresh && step.exchange) entry->second = sent(*step.exchange);
+      total += entry->second;
     }
+  }
   return total;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/random.hpp"
+#include "run/local_ranks.hpp"
 
 namespace prun {
 namespace {
@@ -244,8 +245,7 @@ void bench_grid(PluginHost& plugins, const std::string& threads, const std::stri
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
                                      std::int64_t at_once, std::int64_t rank) {
   Recipe fresh = recipe.with("run.resume", "");
-  // Ranks of one process would all be pinned to the same cores.
-  if (at_once > 1 && fresh.find("device.pin")) fresh = fresh.with("device.pin", "false");
+  if (at_once > 1) fresh = unpinned(fresh);
   Neighbours neighbours(fresh, plugins.places(), at_once - 1);
   const Assembly assembly(fresh, plugins, rank);
   KernelTimer timer(assembly.plan(), steps);

@@ -78,12 +78,14 @@ class LocalRanks {
 
 }  // namespace
 
+Recipe unpinned(const Recipe& recipe) {
+  return recipe.find("device.pin") ? recipe.with("device.pin", "false") : recipe;
+}
+
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::function<void(Trainer&)>& body, const Probes& probes) {
-  // Each device would take the first cores for its threads: here they share the process, and none is pinned.
-  const bool pins = mesh_of(recipe).world() > 1 && recipe.find("device.pin") != nullptr;
-  const Recipe unpinned = pins ? recipe.with("device.pin", "false") : recipe;
-  LocalRanks(unpinned, places, probes).run(body);
+  const Recipe shared = mesh_of(recipe).world() > 1 ? unpinned(recipe) : recipe;
+  LocalRanks(shared, places, probes).run(body);
 }
 
 }  // namespace prun

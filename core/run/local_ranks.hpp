@@ -8,6 +8,9 @@
 
 namespace prun {
 
+// Each device would take the first cores for its threads: where ranks share a process, none is pinned.
+Recipe unpinned(const Recipe& recipe);
+
 // Runs body on a thread a rank; the trainers are made on their threads, all at once, and so are the probes.
 // When one fails, the others are made to give up, and the first error is raised here.
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,

@@ -7,27 +7,18 @@
 #include <optional>
 #include <utility>
 
+#include "plan/call_text.hpp"
+
 namespace prun {
 namespace {
-
-// "forward block.3 mb 1": a call in the words of the flight record.
-std::string call_text(const Assembly& assembly, const Call& call) {
-  const Plan& plan = assembly.plan();
-  const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
-  const Instance& instance = plan.instances[static_cast<std::size_t>(call.instance)];
-  const SegmentData& segment = assembly.program().segment(instance.segment);
-  std::string text = detail::concat(name_of(function.kind), ' ', segment.name);
-  if (segment.repeat > 1) text += detail::concat('.', instance.layer);
-  if (call.microbatch >= 0) text += detail::concat(" mb ", call.microbatch);
-  return text;
-}
 
 // Writes down what each queue does.
 class FlightProbe final : public Probe {
  public:
   FlightProbe(FlightRecorder& flight, const Assembly& assembly, const Communicators& communicators)
       : flight_(flight), first_(assembly.plan().calls.data()) {
-    for (const Call& call : assembly.plan().calls) texts_.push_back(call_text(assembly, call));
+    for (const Call& call : assembly.plan().calls)
+      texts_.push_back(call_text(assembly.program(), assembly.plan(), call));
     const std::vector<QueueInfo>& queues = assembly.plan().queues;
     for (std::size_t q = 0; q < queues.size(); ++q)
       groups_.push_back(

@@ -7,7 +7,6 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "plan/traffic.hpp"
 #include "sim/trace.hpp"
 
 namespace prun {

@@ -5,6 +5,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "plan/call_text.hpp"
 
 namespace prun {
 namespace {
@@ -37,13 +38,7 @@ void write_title(JsonWriter& json, const char* what, int rank, std::size_t queue
 std::string call_name(const Program& program, const Plan& plan, const Call& call) {
   const std::span<const PlannedStep> steps = plan.steps(call);
   if (!steps.empty() && steps.front().exchange) return exchange_name(plan, call);
-  const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
-  const SegmentData& segment = program.segment(function.segment);
-  std::string name = std::string(name_of(function.kind)) + " " + segment.name;
-  if (segment.repeat > 1)
-    name += "." + std::to_string(plan.instances[static_cast<std::size_t>(call.instance)].layer);
-  if (call.microbatch >= 0) name += " mb " + std::to_string(call.microbatch);
-  return name;
+  return call_text(program, plan, call);
 }
 
 RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events) {

@@ -37,29 +37,8 @@ Recipe recipe_of(const Layout& layout, const std::vector<std::string>& sets) {
   all.push_back("batch.global=" + std::to_string(global));
   all.push_back("batch.pad=true");
   if (std::string_view(layout.model) == "llama") all.push_back("model.kv_heads=1");
-  if (!layout.ragged) return tiny_recipe(all, data_parallel(layout.ranks));
-  // The tokens plugin's keys do not fit: another recipe.
-  std::string text = R"([run]
-name = "ragged"
-steps = 20
-[data]
-plugin = "ragged"
-[model]
-plugin = "gpt"
-layers = 2
-vocab = 64
-seq = 8
-[batch]
-global = 4
-micro = 4
-[optimizer]
-plugin = "adamw"
-lr = 3e-3
-clip = 1.0
-[[observer]]
-plugin = "jsonl"
-)";
-  return Recipe::parse(text + data_parallel(layout.ranks), "ragged.toml", all, plugins().catalog());
+  return layout.ragged ? ragged_recipe(all, data_parallel(layout.ranks))
+                       : tiny_recipe(all, data_parallel(layout.ranks));
 }
 
 class DataParallel : public testing::TestWithParam<Layout> {};
@@ -85,18 +64,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, DataParallel,
                                          Layout{"gpt", 8, 1, 3, true}, Layout{"llama", 2, 2, 0, false},
                                          Layout{"llama", 3, 1, 0, false}, Layout{"llama", 4, 4, 3, false},
                                          Layout{"llama", 8, 1, 0, true}));
-
-// Losses and parameters of every rank.
-std::vector<std::vector<double>> run_ranks(const Recipe& recipe, int steps) {
-  std::vector<std::vector<double>> results(static_cast<std::size_t>(mesh_of(recipe).world()));
-  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
-    std::vector<double> numbers = train_steps(trainer, steps);
-    const std::vector<double> parameters = parameters_of(trainer);
-    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
-    results[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
-  });
-  return results;
-}
 
 TEST(DataParallel, RanksHoldTheSameBits) {
   const auto results = run_ranks(recipe_of({"gpt", 3, 2, 1, true}, {}), 5);

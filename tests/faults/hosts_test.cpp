@@ -106,23 +106,17 @@ TEST(Hosts, BothEndWithASentenceWhenTheCableIsCut) {
   }
 }
 
-TEST(Hosts, SlurmStartsRanksAsItIs) {
+void starts_ranks_as_it_is(const std::string& launcher) {
   const TempFolder folder;
-  const Outcome outcome = run_script("slurm", folder, two_ranks("slurm"));
+  const Outcome outcome = run_script(launcher, folder, two_ranks(launcher));
   if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_EQ(count_of(outcome.text, "step 30/30 "), 1) << outcome.text;
-  expect_equal_to_one_rank("slurm");
+  expect_equal_to_one_rank(launcher);
 }
 
-TEST(Hosts, OpenMpiStartsRanksAsItIs) {
-  const TempFolder folder;
-  const Outcome outcome = run_script("mpirun", folder, two_ranks("mpirun"));
-  if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
-  ASSERT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_EQ(count_of(outcome.text, "step 30/30 "), 1) << outcome.text;
-  expect_equal_to_one_rank("mpirun");
-}
+TEST(Hosts, SlurmStartsRanksAsItIs) { starts_ranks_as_it_is("slurm"); }
+TEST(Hosts, OpenMpiStartsRanksAsItIs) { starts_ranks_as_it_is("mpirun"); }
 
 TEST(Hosts, TorchrunsVariablesByHandDoTheSame) {
   const std::string recipe = two_ranks("by-hand");

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/random.hpp"
+#include "run/local_ranks.hpp"
 
 namespace prun::test {
 
@@ -63,9 +64,6 @@ hidden = 32
 heads = 4
 seq = 16
 vocab = 64
-[data]
-plugin = "tokens"
-path = "data"
 [batch]
 global = 4
 micro = 4
@@ -92,7 +90,13 @@ Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more
   std::vector<std::string> all = {"data.path=" + random_tokens().string(),
                                   "run.out=" + (temporary_folder() / "run").string()};
   all.insert(all.end(), sets.begin(), sets.end());
-  return Recipe::parse(tiny_text + more, "tiny.toml", all, plugins().catalog());
+  const std::string data = "[data]\nplugin = \"tokens\"\npath = \"data\"\n";
+  return Recipe::parse(tiny_text + data + more, "tiny.toml", all, plugins().catalog());
+}
+
+Recipe ragged_recipe(const std::vector<std::string>& sets, const std::string& more) {
+  return Recipe::parse(tiny_text + ("[data]\nplugin = \"ragged\"\n" + more), "ragged.toml", sets,
+                       plugins().catalog());
 }
 
 std::vector<double> parameters_of(Trainer& trainer) {
@@ -101,7 +105,7 @@ std::vector<double> parameters_of(Trainer& trainer) {
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     const Value& value = assembly.program().value(id);
     const std::byte* data = trainer.executor().address(id, instance);
-    for (std::int64_t i = 0; i < value.elements(); ++i) {
+    for (std::int64_t i = 0; i < assembly.program().local_elements(id); ++i) {
       if (value.dtype == DType::f64)
         all.push_back(reinterpret_cast<const double*>(data)[i]);
       else if (value.dtype == DType::f32)
@@ -117,6 +121,17 @@ std::vector<double> train_steps(Trainer& trainer, int steps) {
   std::vector<double> losses;
   for (int i = 0; i < steps; ++i) losses.push_back(trainer.step().loss);
   return losses;
+}
+
+std::vector<std::vector<double>> run_ranks(const Recipe& recipe, int steps) {
+  std::vector<std::vector<double>> results(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<double> numbers = train_steps(trainer, steps);
+    const std::vector<double> parameters = parameters_of(trainer);
+    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
+    results[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
+  });
+  return results;
 }
 
 }  // namespace prun::test

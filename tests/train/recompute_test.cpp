@@ -75,17 +75,6 @@ TEST(Recompute, WhatTheBudgetChoseKeepsEveryBit) {
 
 // ---------------------------------------------------------------- several ranks
 
-std::vector<std::vector<double>> run_ranks(const Recipe& recipe) {
-  std::vector<std::vector<double>> results(static_cast<std::size_t>(mesh_of(recipe).world()));
-  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
-    std::vector<double> numbers = train_steps(trainer, 3);
-    const std::vector<double> parameters = parameters_of(trainer);
-    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
-    results[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
-  });
-  return results;
-}
-
 const std::vector<std::string> on_ranks = {"device.threads=1", "device.pin=false", "batch.micro=1",
                                            "model.dropout=0.1"};
 
@@ -99,43 +88,13 @@ TEST(Recompute, TwoRanksEqualOne) {
 }
 
 TEST(Recompute, TwoRanksKeepEveryBit) {
-  EXPECT_EQ(run_ranks(tiny_recipe(on_ranks, data_parallel(2) + strategy(""))),
-            run_ranks(tiny_recipe(on_ranks, data_parallel(2))));
+  EXPECT_EQ(run_ranks(tiny_recipe(on_ranks, data_parallel(2) + strategy("")), 3),
+            run_ranks(tiny_recipe(on_ranks, data_parallel(2)), 3));
 }
 
-std::string split_over_tp(const std::string& dims) {
-  return "[mesh]\ntp = 2\n[[strategy]]\nplugin = \"split-dims\"\naxis = \"tp\"\ndims = [" + dims + "]\n";
-}
-
-// One rank's parts of all parameters, optimizer states after them.
-void each_part(Trainer& trainer, const std::function<void(std::span<float> numbers, bool state)>& body) {
-  const Program& program = trainer.assembly().program();
-  trainer.assembly().each_parameter([&](Id parameter, std::int32_t instance) {
-    const auto visit = [&](Id id, bool state) {
-      auto* data = reinterpret_cast<float*>(trainer.executor().address(id, instance));
-      body({data, static_cast<std::size_t>(program.local_elements(id))}, state);
-    };
-    visit(parameter, false);
-    for (Id id : program.value(parameter).states) visit(id, true);
-  });
-}
-
-// Losses and parameters of each rank, from weights that are drawn part by part.
-std::vector<std::vector<double>> run_parts(const Recipe& recipe) {
-  std::vector<std::vector<double>> results(static_cast<std::size_t>(mesh_of(recipe).world()));
-  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
-    const RandomStream stream(static_cast<std::uint64_t>(trainer.assembly().rank()), stream_id("weights"));
-    std::uint64_t drawn = 0;
-    each_part(trainer, [&](std::span<float> numbers, bool state) {
-      for (float& x : numbers) x = state ? 0 : static_cast<float>(stream.bits32(drawn++) % 1000) * 1e-4f;
-    });
-    std::vector<double> result = train_steps(trainer, 3);
-    each_part(trainer, [&](std::span<float> numbers, bool state) {
-      if (!state) result.insert(result.end(), numbers.begin(), numbers.end());
-    });
-    results[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(result);
-  });
-  return results;
+std::string tensor_parallel(bool sequence) {
+  return std::string("[mesh]\ntp = 2\n[[strategy]]\nplugin = \"tensor\"\nsequence = ") +
+         (sequence ? "true\n" : "false\n");
 }
 
 int exchanges_in_backward(const Assembly& assembly) {
@@ -148,16 +107,16 @@ int exchanges_in_backward(const Assembly& assembly) {
 
 // Exchanges of forward run again as well, on all ranks together; where they are named, they alone do.
 TEST(Recompute, ExchangesRunAgainWithTheSameBits) {
-  for (const char* dims : {R"("heads", "ffn")", R"("heads", "ffn", "seq")"}) {
-    const Recipe plain = tiny_recipe(on_ranks, split_over_tp(dims));
-    const Recipe full = tiny_recipe(on_ranks, split_over_tp(dims) + strategy(""));
+  for (const bool sequence : {false, true}) {
+    const Recipe plain = tiny_recipe(on_ranks, tensor_parallel(sequence));
+    const Recipe full = tiny_recipe(on_ranks, tensor_parallel(sequence) + strategy(""));
     EXPECT_GT(exchanges_in_backward(Assembly(full, plugins())),
               exchanges_in_backward(Assembly(plain, plugins())));
-    EXPECT_EQ(run_parts(full), run_parts(plain));
+    EXPECT_EQ(run_ranks(full, 3), run_ranks(plain, 3));
   }
-  const std::string along_seq = split_over_tp(R"("heads", "ffn", "seq")");
-  EXPECT_EQ(run_parts(tiny_recipe(on_ranks, along_seq + selective(R"("all_gather", "unblock")"))),
-            run_parts(tiny_recipe(on_ranks, along_seq)));
+  const std::string along_seq = tensor_parallel(true);
+  EXPECT_EQ(run_ranks(tiny_recipe(on_ranks, along_seq + selective(R"("all_gather", "unblock")")), 3),
+            run_ranks(tiny_recipe(on_ranks, along_seq), 3));
 }
 
 }  // namespace

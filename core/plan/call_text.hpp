@@ -1,0 +1,13 @@
+// A call in words, for flight records, traces and messages.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// "forward block.3 mb 1"
+std::string call_text(const Program& program, const Plan& plan, const Call& call);
+
+}  // namespace prun
