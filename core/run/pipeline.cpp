@@ -95,19 +95,11 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, PluginHost& plu
 }
 
 void check_parts(const Program& program, const PipelineLayout& layout) {
-  bool ties = false;
-  for (Id segment = 0; segment < program.segment_count(); ++segment)
-    ties |= !program.segment(segment).ops(FunctionKind::tie).empty();
   for (const Program::Parts& parts : program.parts())
     if (parts.axis == layout.axis)
       throw_error(ErrorCode::bad_input, "axis '", program.mesh().axes()[layout.axis].name,
                   "' has the stages of a pipeline: its ranks have no state in common to keep in parts; name "
                   "the axis of strategy data");
-    else if (ties && parts.stage >= 2)
-      throw_error(ErrorCode::unsupported,
-                  "a parameter is tied between two stages of the pipeline, which does not go with gradients "
-                  "kept in parts (zero stage ",
-                  parts.stage, "); choose stage 1 or untie it, as with model.tied = false");
 }
 
 void sum_over_stages(Program& program, std::size_t axis) {

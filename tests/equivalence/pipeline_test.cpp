@@ -99,6 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{"1f1b", 2, 1, 4, 2, 1, 2}, Layout{"zb-h1", 2, 1, 4, 2, 1, 2},
                     Layout{"1f1b", 2, 1, 4, 2, 1, 3}, Layout{"interleaved", 2, 2, 4, 2, 1, 3},
                     Layout{"1f1b", 2, 1, 4, 2, 1, 0, tied}, Layout{"1f1b", 2, 1, 4, 2, 1, 1, tied},
+                    Layout{"1f1b", 2, 1, 4, 2, 1, 2, tied}, Layout{"zb-v", 2, 2, 4, 2, 1, 2, tied},
+                    Layout{"gpipe", 2, 1, 4, 2, 1, 3, tied_llama}, Layout{"zb-h1", 2, 1, 4, 2, 2, 3, tied},
                     Layout{"gpipe", 2, 1, 4, 1, 2, 0, tied}, Layout{"1f1b", 2, 1, 4, 2, 2, 1, tied_llama},
                     Layout{"zb-h1",
                            2,
@@ -195,7 +197,6 @@ TEST(Pipeline, RefusesWhatItCannotDo) {
   refuses(Layout("1f1b", 4, 1, 4, 1, 1, 0, {"model.layers=1"}), "the model has 3 layers");
   refuses(Layout("1f1b", 2, 2), "set chunks to 1");
   refuses(Layout("nothing-like-it"), "nothing-like-it");
-  refuses(Layout("1f1b", 2, 1, 4, 2, 1, 2, {"model.tied=true"}), "choose stage 1 or untie it");
   refuses(Layout("1f1b", 2, 1, 4, 2, 1, 1, {"strategy.2.axis=pp"}), "name the axis of strategy data");
   refuses(Layout("1f1b", 2, 1, 4, 2, 1, 0, {"strategy.0.axis=pp", "mesh.dp=1"}),
           "give each strategy an axis");

@@ -304,10 +304,13 @@ TEST(Recompute, BadOptionsAreNamed) {
   EXPECT_NE(message("mode = \"selective\"\nops = [\"swiglu\"]").find("forward has no 'swiglu'"),
             std::string::npos);
   EXPECT_NE(message("segments = [\"blok\"]").find("the model has no segment 'blok'"), std::string::npos);
-  EXPECT_NE(message_of([&] {
-              Assembly(tiny_recipe({"model.layers=1"}, recompute_strategy("")), plugins());
-            }).find("no segment repeats"),
-            std::string::npos);
+}
+
+TEST(Recompute, AModelOfOneLayerHasOneToRecompute) {
+  const Assembly without(tiny_recipe({"model.layers=1"}), plugins());
+  const Assembly with(tiny_recipe({"model.layers=1"}, recompute_strategy("")), plugins());
+  EXPECT_GT(kept_by_block(without), 0);
+  EXPECT_EQ(kept_by_block(with), 0);
 }
 
 // ---------------------------------------------------------------- budget

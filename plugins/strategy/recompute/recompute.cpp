@@ -34,13 +34,15 @@ class Recompute final : public Strategy {
   }
 
  private:
-  // Those that are named; else those that repeat, since one after another needs the memory.
+  // Those that are named; else all between the first and the last, whose memory the others need in turn.
   std::vector<Segment> chosen(ProgramRef program) const {
+    const std::vector<Segment> chain = program.segments();
     std::vector<Segment> list;
-    for (const Segment& segment : program.segments())
-      if (names_.empty() ? segment.info().repeat > 1 : named(segment)) list.push_back(segment);
+    for (std::size_t i = 0; i < chain.size(); ++i)
+      if (names_.empty() ? i > 0 && i + 1 < chain.size() : named(chain[i])) list.push_back(chain[i]);
     if (names_.empty() && list.empty())
-      throw_error(ErrorCode::bad_input, "no segment repeats; name those meant in segments");
+      throw_error(ErrorCode::bad_input,
+                  "no segment lies between the first and the last; name those meant in segments");
     for (const std::string& name : names_)
       if (std::none_of(list.begin(), list.end(),
                        [&](const Segment& segment) { return segment.info().name.view() == name; }))
@@ -73,4 +75,4 @@ PRUN_PLUGIN(
     "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
     "makes the plan fit device.memory\n"
     "ops      | strings | []   | | Kinds of ops whose results are, with mode = \"selective\"\n"
-    "segments | strings | []   | | Segments it applies to; empty means those that repeat\n");
+    "segments | strings | []   | | Segments it applies to; empty means all between the first and the last\n");

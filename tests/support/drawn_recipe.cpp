@@ -1,0 +1,137 @@
+#include "support/drawn_recipe.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <random>
+#include <sstream>
+
+namespace prun::test {
+namespace {
+
+constexpr const char* permitted[] = {
+    "equal parts",                // a dimension that does not divide
+    "is not a multiple of",       // heads and hidden, heads and key-value heads, batch
+    "no strategy uses the axis",  // drawn without one
+    "need at least one each",     // fewer layers than stages
+    "in rounds of",               // interleaved, and a padded batch has fewer microbatches
+};
+
+class Drawing {
+ public:
+  Drawing(unsigned seed, Scale scale) : random_(seed), large_(scale == Scale::large) {}
+
+  std::string recipe() {
+    draw_mesh();
+    model();
+    batch();
+    rest();
+    strategies();
+    return out_.str();
+  }
+
+ private:
+  // Odd sizes on purpose, and rarely enough that most draws train.
+  void draw_mesh() {
+    dp_ = pick({1, 2, 3, 4});
+    tp_ = pick({1, 1, 2, 2, 4});
+    pp_ = pick({1, 1, 1, 2, 2, 3});
+    while (dp_ * tp_ * pp_ > 8) {
+      dp_ = pick({1, 2});
+      pp_ = pick({1, 2});
+    }
+  }
+
+  void model() {
+    const bool llama = flip();
+    const int heads = pick({2, 4, 4, 4, 8, 8, 8, 8, 4, 3}), head_dim = pick({2, 4, 6}) * times(8);
+    out_ << "[model]\nplugin = '" << (llama ? "llama" : "gpt")
+         << "'\nlayers = " << pick({1, 2, 3}) * (pp_ > 1 ? 2 : 1) * times(2)
+         << "\nhidden = " << heads * head_dim << "\nheads = " << heads
+         << "\nffn = " << pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18}) * times(32)
+         << "\nvocab = " << pick({24, 24, 24, 32, 24, 32, 24, 32, 24, 25}) * times(16)
+         << "\nseq = " << pick({4, 8, 8, 8, 4, 8, 8, 4, 8, 6}) * times(16) << "\ntied = " << word(flip());
+    if (llama)
+      out_ << "\nkv_heads = " << (flip() ? heads : heads / 2) << "\nqkv_bias = " << word(flip());
+    else
+      out_ << "\ndropout = " << (flip() ? 0.0 : 0.2);
+  }
+
+  // Not every batch is full.
+  void batch() {
+    const int micro = pick({1, 2}), missing = flip() ? 0 : 1;
+    accumulate_ = pick({1, 2, 3, 4});
+    out_ << "\n[batch]\nglobal = " << std::max(1, micro * accumulate_ * dp_ - missing)
+         << "\nmicro = " << micro << "\npad = true\n";
+  }
+
+  void rest() {
+    const std::string compute = large_ ? "fp32" : pick<std::string>({"fp64", "fp64", "fp32", "bf16"});
+    out_ << "[precision]\ncompute = '" << compute << "'\nstate = '" << (compute == "fp64" ? "fp64" : "fp32")
+         << "'\n[run]\nname = 'drawn'\nsteps = 5\nseed = " << pick({1, 2, 3})
+         << "\npoison = " << word(!large_ && flip()) << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
+         << "[device]\nthreads = 1\npin = false\n[optimizer]\nplugin = '" << (flip() ? "adamw" : "sgd")
+         << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
+    if (flip()) out_ << "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n";
+    out_ << "[[observer]]\nplugin = 'jsonl'\n[mesh]\n";
+    if (flip())
+      out_ << "dp = " << dp_ << "\npp = " << pp_ << "\ntp = " << tp_ << "\n";
+    else
+      out_ << "tp = " << tp_ << "\ndp = " << dp_ << "\npp = " << pp_ << "\n";
+  }
+
+  void strategies() {
+    if (dp_ > 1 || flip()) out_ << "[[strategy]]\nplugin = 'data'\n";
+    if (tp_ > 1 || flip()) out_ << "[[strategy]]\nplugin = 'tensor'\nsequence = " << word(flip()) << "\n";
+    if (dp_ > 1 && pick({0, 1, 1, 1}) == 1)
+      out_ << "[[strategy]]\nplugin = 'zero'\nstage = " << pick({1, 2, 3}) << "\n";
+    recompute();
+    if (pp_ > 1) pipeline();
+  }
+
+  void recompute() {
+    switch (pick({0, 0, 1, 2})) {
+      case 1: out_ << "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n"; break;
+      case 2:
+        out_ << "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention', 'linear']\n";
+        break;
+    }
+  }
+
+  // Interleaved asks for whole rounds.
+  void pipeline() {
+    const std::string schedule = pick<std::string>(
+        {"1f1b", "gpipe", accumulate_ % pp_ == 0 ? "interleaved" : "1f1b", "zb-h1", "zb-v"});
+    const int chunks = schedule == "zb-v" || schedule == "interleaved" ? 2 : 1;
+    out_ << "[[strategy]]\nplugin = 'pipeline'\nschedule = '" << schedule << "'\nchunks = " << chunks << "\n";
+  }
+
+  template <class T>
+  T pick(std::initializer_list<T> list) {
+    return list.begin()[std::uniform_int_distribution<std::size_t>(0, list.size() - 1)(random_)];
+  }
+  bool flip() { return pick({0, 1}) == 1; }
+  int times(int factor) const { return large_ ? factor : 1; }
+  static const char* word(bool value) { return value ? "true" : "false"; }
+
+  std::mt19937 random_;
+  bool large_;
+  int dp_ = 1, tp_ = 1, pp_ = 1, accumulate_ = 1;
+  std::ostringstream out_;
+};
+
+}  // namespace
+
+unsigned first_seed() {
+  const char* const given = std::getenv("PRUN_SEED");
+  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}() % 1000000;
+}
+
+std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }
+
+bool is_permitted_refusal(const std::string& message) {
+  return std::any_of(std::begin(permitted), std::end(permitted),
+                     [&](const char* part) { return message.find(part) != std::string::npos; });
+}
+
+}  // namespace prun::test

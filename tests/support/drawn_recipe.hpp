@@ -1,0 +1,22 @@
+// Recipes drawn at random, without asking what is allowed.
+#pragma once
+
+#include <string>
+
+namespace prun::test {
+
+enum class Scale {
+  small,  // in any precision: for comparing numbers
+  large,  // in fp32, each rank's plan well above what a process needs anyway: for comparing memory
+};
+
+// PRUN_SEED, or another one each time.
+unsigned first_seed();
+
+// The same seed, the same text.
+std::string drawn_recipe(unsigned seed, Scale scale);
+
+// Whether the refusal of a drawn recipe is one of those that are in order.
+bool is_permitted_refusal(const std::string& message);
+
+}  // namespace prun::test
