@@ -13,8 +13,8 @@ using Key = std::tuple<bool, double, double, Id, std::string>;
 
 class Packer {
  public:
-  Packer(Program& program, OptimizerInterface& optimizer, std::size_t axis, int stage)
-      : program_(program), optimizer_(optimizer), axis_(axis), stage_(stage) {}
+  Packer(Program& program, OptimizerInterface& optimizer, std::size_t axis, KeptInParts kept)
+      : program_(program), optimizer_(optimizer), axis_(axis), kept_(kept) {}
 
   void run() {
     Array<Text> texts;
@@ -52,7 +52,7 @@ class Packer {
     Bucket bucket;
     bucket.segment = segment;
     bucket.axis = static_cast<std::int32_t>(axis_);
-    bucket.stage = stage_;
+    bucket.kept = kept_;
     for (Id id : members) {
       if (!program_.value(program_.value(id).gradient).on(axis_).is_partial())
         throw_error(
@@ -98,11 +98,11 @@ class Packer {
       forget_states(parameter);
     }
     bucket.all_parameters = add_flat(bucket, "parameters", Role::view, precision.compute, false);
-    bucket.own_parameters =
-        add_flat(bucket, "parameters.own", stage_ >= 3 ? Role::state : Role::view, precision.compute, true);
+    bucket.own_parameters = add_flat(bucket, "parameters.own", kept_.parameters ? Role::state : Role::view,
+                                     precision.compute, true);
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.state, false);
     bucket.own_gradients =
-        add_flat(bucket, "gradients.own", stage_ >= 2 ? Role::state : Role::view, precision.state, true);
+        add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view, precision.state, true);
     if (precision.compute != precision.state)
       bucket.master = add_flat(bucket, "master", Role::state, precision.state, true);
     for (const std::string& name : state_names_)
@@ -167,26 +167,26 @@ class Packer {
   }
 
   void add_ops(const Bucket& bucket, Id norm) {
-    if (stage_ >= 3)
+    if (kept_.parameters)
       add(bucket, FunctionKind::gather, "all_gather", {bucket.own_parameters, bucket.all_parameters},
           along());
-    add(bucket, stage_ >= 2 ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
-    if (stage_ >= 2) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
+    add(bucket, kept_.gradients ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
+    if (kept_.gradients) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
     add_reduce(bucket);
     if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
     add_update(bucket);
-    if (stage_ < 3)
+    if (!kept_.parameters)
       add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
           along());
   }
 
-  // The ranks' gradients summed, each rank its part, in the type that travels. From stage 2 on microbatches
-  // add up in the part.
+  // The ranks' gradients summed, each rank its part, in the type that travels. Where parts are kept,
+  // microbatches add up in the part.
   void add_reduce(const Bucket& bucket) {
     const Precision& precision = program_.precision();
     Id blocks = bucket.all_gradients;
     if (precision.reduce != precision.state) blocks = cast(bucket, blocks, precision.state, precision.reduce);
-    if (precision.reduce == precision.state && stage_ < 2) {
+    if (precision.reduce == precision.state && !kept_.gradients) {
       add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, bucket.own_gradients}, along());
       return;
     }
@@ -194,7 +194,7 @@ class Packer {
                                              "reduce_scatter", std::span(&blocks, 1), along(), none)[0];
     program_.value(part).placement.resize(program_.mesh().size());
     program_.value(part).placement[axis_] = AxisPlacement::sharded("packed");
-    if (stage_ >= 2) {
+    if (kept_.gradients) {
       add(bucket, FunctionKind::reduce, "accumulate", {part, bucket.own_gradients});
     } else {
       add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients},
@@ -236,7 +236,7 @@ class Packer {
   Program& program_;
   OptimizerInterface& optimizer_;
   std::size_t axis_;
-  int stage_;
+  KeptInParts kept_;
   std::vector<std::string> state_names_;
   std::int32_t number_ = 0;
   std::set<Id> norms_;
@@ -244,8 +244,8 @@ class Packer {
 
 }  // namespace
 
-void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, int stage) {
-  if (program.mesh().extent(axis) > 1) Packer(program, optimizer, axis, stage).run();
+void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, KeptInParts kept) {
+  if (program.mesh().extent(axis) > 1) Packer(program, optimizer, axis, kept).run();
 }
 
 }  // namespace prun

@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// After place_on_mesh. `stage` as in Bucket. The optimizer writes the update of the parts; it must treat
+// After place_on_mesh. The optimizer writes the update of the parts; it must treat
 // elements alike wherever they stand.
-void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, int stage);
+void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, KeptInParts kept);
 
 }  // namespace prun

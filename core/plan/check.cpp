@@ -78,7 +78,7 @@ class Replay {
         const bool parameter = value.role == Role::parameter;
         if (!parameter && value.role != Role::state) continue;
         if (parameter && value.bucket >= 0 &&
-            program_.buckets()[static_cast<std::size_t>(value.bucket)].stage >= 3)
+            program_.buckets()[static_cast<std::size_t>(value.bucket)].kept.parameters)
           continue;  // gathered when it is needed
         const Region region = parameter ? Region::parameter : Region::state;
         const std::int64_t base = plan_.layout.instances[static_cast<std::size_t>(region)][i].base;

@@ -1,45 +1,9 @@
 #include "plan/function.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 
 namespace prun {
-
-// Largest first, each at the lowest offset that is free for as long as it lives.
-std::int64_t pack(std::vector<Lifetime>& lifetimes) {
-  std::vector<std::size_t> order(lifetimes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
-  std::vector<const Lifetime*> placed;  // by offset
-  std::int64_t total = 0;
-  for (std::size_t index : order) {
-    Lifetime& one = lifetimes[index];
-    const std::int64_t bytes = align(one.bytes);
-    one.offset = 0;
-    for (const Lifetime* other : placed) {
-      if (other->last < one.first || one.last < other->first) continue;
-      if (one.offset + bytes <= other->offset) break;
-      one.offset = std::max(one.offset, other->offset + align(other->bytes));
-    }
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), &one,
-                         [](const Lifetime* a, const Lifetime* b) { return a->offset < b->offset; }),
-        &one);
-    total = std::max(total, one.offset + bytes);
-  }
-  return total;
-}
-
-std::int64_t pack_in_order(std::vector<Lifetime>& lifetimes) {
-  std::int64_t total = 0;
-  for (Lifetime& one : lifetimes) {
-    one.offset = total;
-    total += align(one.bytes);
-  }
-  return total;
-}
 
 namespace {
 

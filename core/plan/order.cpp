@@ -9,16 +9,20 @@ namespace {
 
 class Order {
  public:
-  Order(const Program& program, const Work& work, Plan& plan)
-      : program_(program), work_(work), plan_(plan), slots_(plan, work), passes_(plan.instances.size(), 0) {}
+  Order(const Work& work, const Turns& gathered, Plan& plan)
+      : work_(work),
+        plan_(plan),
+        slots_(plan, work),
+        gradients_(plan, work),
+        gathered_(gathered),
+        uses_parameters_(plan, {Region::gathered}),
+        uses_(gathered_uses(plan, work)),
+        holds_(plan.instances.size(), false) {}
 
   void run() {
     load_until(0);
     all_instances(FunctionKind::zero);
     add(FunctionKind::begin, step_instance, -1);
-    for_the_whole_step(FunctionKind::gather);
-    for_the_whole_step(FunctionKind::clear);
-    list_gathered();
     for (const ScheduleCall& call : work_.calls) {
       load_until(call.microbatch + 1);
       held_ = slots_.of(call);
@@ -38,15 +42,6 @@ class Order {
 
   // ------------------------------------------------------------- calls
 
-  // The segment's function of that kind, or -1.
-  std::int32_t find(FunctionKind kind, std::int32_t instance) const {
-    const Id segment = plan_.instances[static_cast<std::size_t>(instance)].segment;
-    for (std::size_t f = 0; f < plan_.functions.size(); ++f)
-      if (plan_.functions[f].segment == segment && plan_.functions[f].kind == kind)
-        return static_cast<std::int32_t>(f);
-    return -1;
-  }
-
   const PlannedFunction& planned(std::int32_t function) const {
     return plan_.functions[static_cast<std::size_t>(function)];
   }
@@ -57,7 +52,7 @@ class Order {
 
   // One call for each piece of the function; none where the segment has no such function.
   void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch) {
-    add_function(find(kind, instance), instance, microbatch);
+    add_function(plan_.find(kind, instance), instance, microbatch);
   }
 
   void add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch) {
@@ -96,17 +91,6 @@ class Order {
     each_instance([&](std::int32_t i) { add(kind, i, -1); });
   }
 
-  // What does not repeat has buffers of its own.
-  void for_the_whole_step(FunctionKind kind) {
-    each_instance([&](std::int32_t i) {
-      if (!repeats(i)) add(kind, i, -1);
-    });
-  }
-
-  bool repeats(std::int32_t instance) const {
-    return program_.segment(plan_.instances[static_cast<std::size_t>(instance)].segment).repeat > 1;
-  }
-
   void load_until(std::int32_t microbatch) {
     for (; loaded_ <= microbatch && loaded_ < plan_.microbatches; ++loaded_)
       add(FunctionKind::load, step_instance, loaded_);
@@ -114,51 +98,28 @@ class Order {
 
   // ------------------------------------------------------------- passes
 
-  // Calls body(kind, instance) for the functions of a pass, in order.
-  template <class Body>
-  void each_function(const ScheduleCall& call, Body&& body) const {
-    const Chunk& chunk = plan_.chunks[static_cast<std::size_t>(call.chunk)];
-    if (call.pass == Pass::forward) {
-      for (std::int32_t i = chunk.first; i < chunk.last; ++i) body(FunctionKind::forward, i);
-      return;
-    }
-    const bool weights = call.pass == Pass::backward_weight;
-    for (std::int32_t i = chunk.last; i-- > chunk.first;)
-      body(weights ? FunctionKind::backward_weight : FunctionKind::backward, i);
-  }
-
   void run_pass(const ScheduleCall& call) {
     const Chunk& chunk = plan_.chunks[static_cast<std::size_t>(call.chunk)];
     const bool forward = call.pass == Pass::forward, weights = call.pass == Pass::backward_weight;
     if (forward) add_function(chunk.receive, chunk.inlet, call.microbatch);
     if (!forward && !weights) add_function(chunk.receive_gradient, chunk.last - 1, call.microbatch);
-    each_function(call, [&](FunctionKind kind, std::int32_t i) {
-      const bool contributes = call.pass == Pass::backward || weights;
-      if (contributes && repeats(i)) add(FunctionKind::clear, i, -1);
-      gather_for(kind, i);
-      add(kind, i, call.microbatch);
-      // A program whose backward is split, in an order that does not tell the parts apart.
-      if (call.pass == Pass::backward) add(FunctionKind::backward_weight, i, call.microbatch);
-      if (contributes) contributed(i);
-    });
+    for (const PassCall& next : functions_of(plan_, call)) {
+      gather_for(next);
+      for (const std::int32_t i : gradients_.begun_by(next)) add(FunctionKind::clear, i, -1);
+      add_function(next.function, next.instance, call.microbatch);
+      for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) reduce(i);
+    }
     if (forward) add_function(chunk.send, chunk.last - 1, call.microbatch);
     if (!forward && !weights) add_function(chunk.send_gradient, chunk.inlet, call.microbatch);
   }
 
   // ------------------------------------------------------------- gradients
 
-  // What is cleared for each microbatch is summed after each, everything else after the last.
-  void contributed(std::int32_t instance) {
-    const bool last = ++passes_[static_cast<std::size_t>(instance)] == plan_.microbatches;
-    const bool each = repeats(instance) && find(FunctionKind::clear, instance) >= 0;
-    if (each || (last && find(FunctionKind::tie, instance) < 0)) reduce(instance);
-  }
-
   // Two ranks meet for it, each with its own last pass: at the end, where nobody holds the other up.
   void sum_tied() {
     all_instances(FunctionKind::tie);
     each_instance([&](std::int32_t i) {
-      if (find(FunctionKind::tie, i) >= 0) reduce(i);
+      if (plan_.find(FunctionKind::tie, i) >= 0) reduce(i);
     });
     finish_reduce();
   }
@@ -167,7 +128,7 @@ class Order {
   // later.
   void reduce(std::int32_t instance) {
     finish_reduce();
-    const std::int32_t function = find(FunctionKind::reduce, instance);
+    const std::int32_t function = plan_.find(FunctionKind::reduce, instance);
     if (function < 0) return;
     std::int32_t piece = 0, exchanges = 0;
     for (; piece < pieces(function) && (exchanges == 0 || !on_compute(function, piece)); ++piece) {
@@ -190,55 +151,43 @@ class Order {
 
   // ------------------------------------------------------------- parameters kept in parts
 
-  bool uses_gathered(std::int32_t function) const {
-    if (function < 0) return false;
-    const std::vector<PlannedStep>& steps = planned(function).steps;
-    return std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
-      return std::any_of(step.operands.begin(), step.operands.end(), [](const PlannedOperand& operand) {
-        return operand.value != none && operand.address.region == Region::gathered;
-      });
-    });
-  }
-
-  void list_gathered() {
-    for (const ScheduleCall& call : work_.calls)
-      each_function(call, [&](FunctionKind kind, std::int32_t i) {
-        if (uses_gathered(find(kind, i))) gathered_.push_back(i);
-      });
-  }
-
-  // One use ahead, where the next one's buffer is not the one in use now.
-  void gather_for(FunctionKind kind, std::int32_t instance) {
-    if (!uses_gathered(find(kind, instance))) return;
-    gather(instance);
-    if (++used_ < gathered_.size() && gathered_[used_] % 2 != instance % 2) gather(gathered_[used_]);
+  // What this call uses, and ahead of it what the next one does.
+  void gather_for(const PassCall& call) {
+    const std::vector<std::int32_t> needed = uses_parameters_.by(call);
+    if (needed.empty()) return;
+    for (const std::int32_t i : needed) gather(i);
+    if (++used_ < uses_.size())
+      for (const std::int32_t i : uses_[used_]) gather(i);
   }
 
   void gather(std::int32_t instance) {
-    std::int32_t& holds = holds_[instance % 2];
-    if (holds != instance) add(FunctionKind::gather, instance, -1);
-    holds = instance;
+    const auto at = static_cast<std::size_t>(instance);
+    if (!holds_[at]) add(FunctionKind::gather, instance, -1);
+    for (std::size_t other = 0; other < holds_.size(); ++other)
+      if (gathered_.overlap(other, at)) holds_[other] = false;
+    holds_[at] = true;
   }
 
   struct Pending {
     std::int32_t function = -1, piece = 0, instance = 0;
   };
 
-  const Program& program_;
   const Work& work_;
   Plan& plan_;
   Slots slots_;
   Slots::Held held_;  // by the pass at hand
   std::int32_t loaded_ = 0;
-  std::vector<std::int64_t> passes_;    // by instance: that its gradients have contributions of
-  Pending pending_;                     // the rest of a reduction
-  std::vector<std::int32_t> gathered_;  // instances, as their gathered parameters are used
+  Contributions gradients_;
+  Pending pending_;  // the rest of a reduction
+  const Turns& gathered_;
+  const Touched uses_parameters_;
+  const std::vector<std::vector<std::int32_t>> uses_;
   std::size_t used_ = 0;
-  std::int32_t holds_[2] = {-1, -1};  // which instance's parameters the two buffers have
+  std::vector<bool> holds_;  // by instance: its parameters are gathered
 };
 
 }  // namespace
 
-void order_calls(const Program& program, const Work& work, Plan& plan) { Order(program, work, plan).run(); }
+void order_calls(const Work& work, const Turns& gathered, Plan& plan) { Order(work, gathered, plan).run(); }
 
 }  // namespace prun

@@ -5,6 +5,7 @@
 
 #include "plan/function.hpp"
 #include "plan/order.hpp"
+#include "plan/regions.hpp"
 #include "plan/stages.hpp"
 #include "plan/waits.hpp"
 
@@ -24,6 +25,13 @@ std::span<const PlannedStep> Plan::steps(const Call& call) const {
   const Piece& piece = function.pieces[static_cast<std::size_t>(call.piece)];
   return std::span(function.steps)
       .subspan(static_cast<std::size_t>(piece.first), static_cast<std::size_t>(piece.last - piece.first));
+}
+
+std::int32_t Plan::find(FunctionKind kind, std::int32_t instance) const {
+  const Id segment = instances[static_cast<std::size_t>(instance)].segment;
+  for (std::size_t f = 0; f < functions.size(); ++f)
+    if (functions[f].segment == segment && functions[f].kind == kind) return static_cast<std::int32_t>(f);
+  return -1;
 }
 
 std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
@@ -114,18 +122,17 @@ class Planner {
     if (work_.tied_to >= 0) add_queue(axis_name() + ".tie", work_.tied_to);
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) plan_transfers(chunk);
-    order_calls(program_, work_, plan_);
-    place_regions();
+    const Turns gathered = take_gathered_turns(plan_, work_, bytes_of(Region::gathered));
+    const Turns passing = take_passing_turns(plan_, work_, bytes_of(Region::passing));
+    order_calls(work_, gathered, plan_);
+    place_regions(program_, work_, sizes_, gathered, passing, plan_);
     mark_dead_slots();
     derive_waits(program_, plan_);
     return std::move(plan_);
   }
 
  private:
-  struct SegmentBytes {
-    std::array<std::int64_t, regions> bytes{};
-    std::int64_t& of(Region region) { return bytes[static_cast<std::size_t>(region)]; }
-  };
+  std::vector<std::int64_t> bytes_of(Region region) const { return bytes_by_instance(plan_, sizes_, region); }
 
   // Chunks by stage, so that one lies behind the one it goes on from.
   void make_instances() {
@@ -213,8 +220,8 @@ class Planner {
     return ordered;
   }
 
-  // The members side by side, and the views over them. What a repeated segment does not keep whole lies in
-  // buffers that its instances use in turn.
+  // The members side by side, and the views over them. What is not kept whole lies in memory that instances
+  // have in turn.
   void place_bucket(const Bucket& bucket) {
     const bool repeats = program_.segment(bucket.segment).repeat > 1;
     const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
@@ -239,9 +246,9 @@ class Planner {
     };
     std::vector<Id> gradients;
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
-    place(bucket.stage >= 3 && repeats ? Region::gathered : Region::parameter, bucket.parameters,
+    place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
           bucket.all_parameters, bucket.own_parameters);
-    place(bucket.stage >= 2 && repeats ? Region::passing : Region::gradient, gradients, bucket.all_gradients,
+    place(bucket.kept.gradients ? Region::passing : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
   }
 
@@ -337,106 +344,6 @@ class Planner {
 
   // ------------------------------------------------------------- memory
 
-  std::int64_t take(Region region, std::int64_t bytes) {
-    const std::int64_t at = end_;
-    end_ += bytes;
-    plan_.layout.memory.bytes[static_cast<std::size_t>(region)] += bytes;
-    return at;
-  }
-
-  void place_regions() {
-    Layout& layout = plan_.layout;
-    for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region);
-    for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
-    place_flow();
-    place_buckets();
-    SegmentBytes& step = sizes_[program_.step_segment()];
-    layout.runtime = take(Region::runtime, step.of(Region::runtime));
-    layout.input = {take(Region::input, plan_.input_slots * step.of(Region::input)), step.of(Region::input)};
-    std::int64_t scratch = 0;
-    for (const PlannedFunction& function : plan_.functions)
-      if (function.kind != FunctionKind::reduce) scratch = std::max(scratch, function.scratch_bytes);
-    layout.scratch = take(Region::scratch, scratch);
-    layout.batch_side = plan_.microbatches * step.of(Region::batch);
-    layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
-    layout.scalars = {take(Region::scalars, 2 * step.of(Region::scalars)), step.of(Region::scalars)};
-  }
-
-  std::vector<Layout::Strided>& placed(Region region) {
-    return plan_.layout.instances[static_cast<std::size_t>(region)];
-  }
-
-  // Nothing of an inlet is here but what passes through it.
-  std::int64_t bytes_of(const Instance& instance, Region region) {
-    const bool passes = region == Region::boundary || region == Region::flow;
-    return instance.inlet && !passes ? 0 : sizes_[instance.segment].of(region);
-  }
-
-  void place_per_instance(Region region) {
-    for (const Instance& instance : plan_.instances)
-      placed(region).push_back({take(region, bytes_of(instance, region)), 0});
-  }
-
-  void place_per_slot(Region region) {
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
-      const std::int64_t bytes = bytes_of(plan_.instances[i], region);
-      placed(region).push_back({take(region, slots_of(i) * bytes), bytes});
-    }
-  }
-
-  const Chunk* chunk_of(std::size_t instance) const {
-    const auto at = static_cast<std::int32_t>(instance);
-    for (const Chunk& chunk : plan_.chunks)
-      if (at == chunk.inlet || (chunk.first <= at && at < chunk.last)) return &chunk;
-    return nullptr;
-  }
-
-  std::int64_t slots_of(std::size_t instance) const {
-    const Chunk* chunk = chunk_of(instance);
-    return chunk ? chunk->slots + plan_.instances[instance].inlet : 1;
-  }
-
-  // Whether the gradient of what an instance hands on must outlast the backward pass that it is made in: it
-  // is for or from another stage, or weight gradients are made of it later.
-  bool flow_lasts(std::size_t instance) const {
-    const Chunk* chunk = chunk_of(instance);
-    return chunk && work_.axis >= 0 &&
-           (work_.split || plan_.instances[instance].inlet ||
-            static_cast<std::int32_t>(instance) + 1 == chunk->last);
-  }
-
-  // Backward reads the gradient of one boundary and writes that of the one before: two buffers in turn.
-  void place_flow() {
-    std::int64_t largest = 0;
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
-      if (!flow_lasts(i)) largest = std::max(largest, bytes_of(plan_.instances[i], Region::flow));
-    place_in_turn(Region::flow, largest);
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
-      if (flow_lasts(i)) {
-        const std::int64_t bytes = bytes_of(plan_.instances[i], Region::flow);
-        placed(Region::flow)[i] = {take(Region::flow, slots_of(i) * bytes), bytes};
-      }
-    for (Region region : {Region::gathered, Region::passing}) {
-      largest = 0;
-      for (const Instance& instance : plan_.instances)
-        largest = std::max(largest, bytes_of(instance, region));
-      place_in_turn(region, largest);
-    }
-  }
-
-  // Two as well: while the gradients of one instance travel, those of the next are packed.
-  void place_buckets() {
-    std::int64_t largest = 0;
-    for (const PlannedFunction& function : plan_.functions)
-      if (function.kind == FunctionKind::reduce) largest = std::max(largest, function.scratch_bytes);
-    place_in_turn(Region::bucket, largest);
-  }
-
-  void place_in_turn(Region region, std::int64_t bytes) {
-    const std::int64_t buffers[] = {take(region, bytes), take(region, bytes)};
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i) placed(region).push_back({buffers[i % 2], 0});
-  }
-
   // A saved value dies with its last reader in backward (or backward_weight).
   void mark_dead_slots() {
     for (Id segment = 0; segment < program_.segment_count(); ++segment) {
@@ -456,9 +363,8 @@ class Planner {
   const Work& work_;
   Plan plan_;
   Homes homes_;
-  std::vector<SegmentBytes> sizes_;
+  std::vector<RegionBytes> sizes_;            // by segment
   std::vector<std::int32_t> first_instance_;  // by segment; -1: this rank has none
-  std::int64_t end_ = 0;
 };
 
 }  // namespace

@@ -204,6 +204,8 @@ struct Plan {
   std::vector<std::int64_t> coordinates;
 
   std::span<const PlannedStep> steps(const Call& call) const;
+  // The function of that kind of the instance's segment, or -1.
+  std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 
   // Where an address lies for a call; side is the step's parity.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;

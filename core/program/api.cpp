@@ -122,8 +122,8 @@ Status axis_extent(void* p, Text axis, std::int64_t* extent) {
   });
 }
 
-Status keep_in_parts(void* p, Text axis, std::int32_t stage) {
-  return guard([&] { of(p).keep_in_parts(axis.view(), stage); });
+Status keep_in_parts(void* p, Text axis, KeptInParts kept) {
+  return guard([&] { of(p).keep_in_parts(axis.view(), kept); });
 }
 
 Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> kinds) {

@@ -232,15 +232,13 @@ void Program::split(std::string_view dim, std::string_view axis) {
   splits_.push_back({Name(dim), index});
 }
 
-void Program::keep_in_parts(std::string_view axis, int stage) {
+void Program::keep_in_parts(std::string_view axis, KeptInParts kept) {
   const std::int32_t index = mesh_.find(axis);
   if (index < 0)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
-  if (stage < 1 || stage > 3)
-    throw_error(ErrorCode::bad_input, "there is no stage ", stage, "; choose 1, 2 or 3");
   if (!parts_.empty())
     throw_error(ErrorCode::bad_input, "two strategies ask to keep state in parts; keep one of them");
-  parts_.push_back({static_cast<std::size_t>(index), stage});
+  parts_.push_back({static_cast<std::size_t>(index), kept});
 }
 
 void Program::ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,

@@ -66,7 +66,7 @@ struct Value {
 struct Bucket {
   Id segment = none;
   std::int32_t axis = 0;
-  int stage = 1;  // what is kept in parts: 1 optimizer state, 2 gradients too, 3 parameters too
+  KeptInParts kept;  // beside the optimizer state
   std::vector<Id> parameters;
   std::vector<std::int64_t> offsets;  // elements
   std::int64_t elements = 0;          // padding included; of one rank of the other axes
@@ -135,7 +135,7 @@ class Program {
   // a value has several.
   void split(std::string_view dim, std::string_view axis);
   // Asks for packed shards: core/placement/pack makes them.
-  void keep_in_parts(std::string_view axis, int stage);
+  void keep_in_parts(std::string_view axis, KeptInParts kept);
   // What segments do that leave it to the planner; set before strategies run.
   void set_planned_recompute(RecomputeChoice choice) { planned_recompute_ = std::move(choice); }
   // Asks for a pipeline: run/pipeline lays it out.
@@ -192,7 +192,7 @@ class Program {
   const std::vector<Split>& splits() const { return splits_; }
   struct Parts {
     std::size_t axis = 0;
-    int stage = 1;
+    KeptInParts kept;
   };
   const std::vector<Parts>& parts() const { return parts_; }
   const RecomputeChoice& planned_recompute() const { return planned_recompute_; }

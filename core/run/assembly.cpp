@@ -275,7 +275,7 @@ void Assembly::pack_parts() {
           ErrorCode::unsupported, "optimizer '", name,
           "' does not say that it treats elements alike (trait elementwise), so its state cannot be kept in "
           "parts; leave strategy zero out or choose adamw or sgd");
-    pack_state(*program_, *optimizer_, parts.axis, parts.stage);
+    pack_state(*program_, *optimizer_, parts.axis, parts.kept);
   }
 }
 

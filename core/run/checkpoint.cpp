@@ -25,12 +25,13 @@ struct Item {
   std::int64_t bytes;
 };
 
-// What outlives a step on this rank: parameters, unless they are kept in parts, and optimizer state, parts of
-// parameters and gradients included.
-bool lasts(const Program& program, const Value& value) {
-  if (value.role == Role::state) return true;
-  return value.role == Role::parameter &&
-         (value.bucket < 0 || program.buckets()[static_cast<std::size_t>(value.bucket)].stage < 3);
+// What outlives a step on this rank: parameters, or its parts of them, and optimizer state.
+bool lasts(const Program& program, Id id) {
+  const Value& value = program.value(id);
+  const Bucket* bucket =
+      value.bucket < 0 ? nullptr : &program.buckets()[static_cast<std::size_t>(value.bucket)];
+  if (value.role == Role::state) return !bucket || id != bucket->own_gradients;
+  return value.role == Role::parameter && (!bucket || !bucket->kept.parameters);
 }
 
 std::vector<Item> items(const Assembly& assembly, Executor& executor) {
@@ -40,7 +41,7 @@ std::vector<Item> items(const Assembly& assembly, Executor& executor) {
     if (assembly.plan().instances[i].inlet) continue;
     for (Id id : program.segment(assembly.plan().instances[i].segment).values) {
       const auto instance = static_cast<std::int32_t>(i);
-      if (!lasts(program, program.value(id))) continue;
+      if (!lasts(program, id)) continue;
       SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
       for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
       list.push_back({std::move(spec), executor.address(id, instance), program.local_bytes(id)});
@@ -54,7 +55,7 @@ bool all_alike(const Program& program) {
   if (program.pipeline()) return false;
   for (Id id = 0; id < program.value_count(); ++id)
     for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
-      if (lasts(program, program.value(id)) && program.value(id).on(axis).is_sharded()) return false;
+      if (lasts(program, id) && program.value(id).on(axis).is_sharded()) return false;
   return true;
 }
 
@@ -67,7 +68,8 @@ std::string layout_text(const Program& program) {
     text += pipeline->schedule + " in " + std::to_string(pipeline->chunks) + " chunks over " +
             program.mesh().axes()[pipeline->axis].name + " ";
   for (const Program::Parts& parts : program.parts())
-    text += "stage " + std::to_string(parts.stage) + " over " + program.mesh().axes()[parts.axis].name;
+    text += (parts.kept.parameters ? "state and parameters in parts over " : "state in parts over ") +
+            program.mesh().axes()[parts.axis].name;
   return text;
 }
 

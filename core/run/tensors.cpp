@@ -60,9 +60,9 @@ Held held(const Assembly& assembly, Executor& executor, Id id, std::int32_t inst
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
   const std::int64_t coordinate =
       program.mesh().coordinate(assembly.rank(), static_cast<std::size_t>(bucket.axis));
-  if (kept == Kept::parameter && bucket.stage < 3)
+  if (kept == Kept::parameter && !bucket.kept.parameters)
     return {executor.address(id, instance), parameter.dtype, 0, program.local_elements(id)};
-  if (kept == Kept::gradient && bucket.stage < 2) {
+  if (kept == Kept::gradient && !bucket.kept.gradients) {
     // The own part of the whole range.
     const std::int64_t own = bucket.elements / program.mesh().extent(static_cast<std::size_t>(bucket.axis));
     std::byte* all = executor.address(bucket.all_gradients, instance);

@@ -57,6 +57,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"llama_sequence", tp2, {"strategy.0.sequence=true", "model.plugin=llama", "model.kv_heads=2"}},
         Layout{"zero1", dp2_zero1.c_str(), {}}, Layout{"zero2", dp2_zero2.c_str(), {}},
         Layout{"zero3", dp2_zero3.c_str(), {}},
+        Layout{"zero3_untied", dp2_zero3.c_str(), {"model.tied=false"}},
+        Layout{"zero3_summed_once", dp2_zero3.c_str(), {"strategy.1.reduce=step"}},
         Layout{"zero3_of_3_ranks", dp2_zero3.c_str(), {"mesh.dp=3", "batch.pad=true"}},
         Layout{"zero2_sgd", dp2_zero2.c_str(), {"optimizer.plugin=sgd", "optimizer.momentum=0.9"}},
         Layout{"pipeline",
@@ -80,29 +82,54 @@ std::int64_t of(const Memory& memory, Region region) {
   return memory.bytes[static_cast<std::size_t>(region)];
 }
 
-// What a stage keeps in parts falls with the number of ranks; the padding of a bucket is under 1 KiB a
-// member.
+// Whatever a stage keeps in parts falls with the number of ranks, and nothing of it is whole; the padding of
+// a bucket is under 1 KiB a member.
 TEST(ZeroMemory, WhatAStageKeepsInPartsFallsWithTheRanks) {
   const std::int64_t padding = 200 * 1024;
   const Memory whole = memory_of(1, 0);
   for (int dp : {2, 4, 8}) {
     for (int stage : {1, 2, 3}) {
       const Memory memory = memory_of(dp, stage);
-      std::int64_t state = of(whole, Region::state), kept = of(memory, Region::state);
-      if (stage >= 2) {
-        // Blocks only: what does not repeat is summed in place. Its part is counted with the state.
-        state += of(whole, Region::gradient);
-        kept += 0;
-      }
-      if (stage >= 3) state += of(whole, Region::parameter);
-      EXPECT_LE(kept, state / dp + padding) << "dp " << dp << " stage " << stage;
-      EXPECT_EQ(of(memory, Region::gathered) > 0, stage == 3);
+      std::int64_t parts = of(whole, Region::state);
+      if (stage >= 2) parts += of(whole, Region::gradient);
+      if (stage >= 3) parts += of(whole, Region::parameter);
+      EXPECT_LE(of(memory, Region::state), parts / dp + padding) << "dp " << dp << " stage " << stage;
+      EXPECT_EQ(of(memory, Region::gradient) > 0, stage < 2);
       EXPECT_EQ(of(memory, Region::passing) > 0, stage >= 2);
-      if (stage < 3) {
-        EXPECT_LE(of(memory, Region::parameter), of(whole, Region::parameter) + padding);
-      }
+      EXPECT_EQ(of(memory, Region::parameter) > 0, stage < 3);
+      EXPECT_EQ(of(memory, Region::gathered) > 0, stage == 3);
     }
   }
+}
+
+// Two blocks of ten, or a block and the table.
+TEST(ZeroMemory, NoMoreIsGatheredThanOneUseAndTheNext) {
+  for (const char* vocab : {"model.vocab=64", "model.vocab=4096"}) {
+    const Recipe recipe = recipe_of(dp2_zero3, {"model.layers=10", "model.tied=false", vocab}, false);
+    const Assembly assembly(recipe, plugins());
+    const Program& program = assembly.program();
+    std::map<std::string, std::int64_t> bytes;
+    for (const Bucket& bucket : program.buckets())
+      bytes[program.segment(bucket.segment).name] += program.local_bytes(bucket.all_parameters);
+    const Memory& memory = assembly.plan().layout.memory;
+    const std::int64_t most =
+        std::max({2 * bytes["block"], bytes["block"] + bytes["embedding"], bytes["block"] + bytes["head"]});
+    EXPECT_LE(of(memory, Region::gathered), most + 8 * 256) << vocab;
+    // The table's gradients may still travel when those of the next microbatch's head begin.
+    EXPECT_LE(of(memory, Region::passing), std::max(most, bytes["embedding"] + bytes["head"]) + 8 * 256)
+        << vocab;
+  }
+}
+
+TEST(ZeroMemory, GradientsSummedOnceAStepAreKeptWhole) {
+  const auto memory = [](const char* reduce) {
+    return Assembly(recipe_of(dp2_zero3, {std::string("strategy.1.reduce=") + reduce}, false), plugins())
+        .plan()
+        .layout.memory;
+  };
+  EXPECT_EQ(of(memory("microbatch"), Region::gradient), 0);
+  EXPECT_GT(of(memory("step"), Region::gradient), 0);
+  EXPECT_EQ(of(memory("step"), Region::passing), 0);
 }
 
 TEST(TensorMemory, ParametersAndActivationsFallWithTheRanks) {
@@ -153,11 +180,11 @@ TEST(Checkpoint, APartOfAnotherLayoutIsRefused) {
   const std::string out = "run.out=" + (temporary_folder() / "other-layout").string();
   losses(recipe_of(dp2_zero1, {out}, false), 1, true);
   try {
-    losses(recipe_of(dp2_zero2, {out, "run.resume=" + (temporary_folder() / "other-layout").string()}, false),
+    losses(recipe_of(dp2_zero3, {out, "run.resume=" + (temporary_folder() / "other-layout").string()}, false),
            1, false);
     FAIL() << "nothing was raised";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("was saved by the layout 'dp=2 stage 1 over dp'"),
+    EXPECT_NE(std::string(error.what()).find("was saved by the layout 'dp=2 state in parts over dp'"),
               std::string::npos)
         << error.what();
   }

@@ -83,8 +83,11 @@ class Drawing {
   void strategies() {
     if (dp_ > 1 || flip()) out_ << "[[strategy]]\nplugin = 'data'\n";
     if (tp_ > 1 || flip()) out_ << "[[strategy]]\nplugin = 'tensor'\nsequence = " << word(flip()) << "\n";
-    if (dp_ > 1 && pick({0, 1, 1, 1}) == 1)
-      out_ << "[[strategy]]\nplugin = 'zero'\nstage = " << pick({1, 2, 3}) << "\n";
+    if (dp_ > 1 && pick({0, 1, 1, 1}) == 1) {
+      const int stage = pick({1, 2, 3});
+      out_ << "[[strategy]]\nplugin = 'zero'\nstage = " << stage << "\nreduce = '"
+           << (stage != 2 && flip() ? "step" : "microbatch") << "'\n";
+    }
     recompute();
     if (pp_ > 1) pipeline();
   }

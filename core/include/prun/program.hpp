@@ -101,6 +101,12 @@ enum class RecomputeMode : std::uint8_t {
   budget,  // whatever the planner needs to make the plan fit the device's memory
 };
 
+// What the ranks of an axis keep in parts beside optimizer state, rather than each of them whole.
+struct KeptInParts {
+  bool gradients = false;   // then they are summed over the ranks after each microbatch, else once a step
+  bool parameters = false;  // then they are gathered ahead of each use
+};
+
 struct ParameterSpec {
   Text name;
   Array<Dim> dims;
@@ -139,9 +145,9 @@ struct ProgramApi {
   // placement of every value and what has to be exchanged.
   Status (*split)(void* program, Text dim, Text axis);
   Status (*axis_extent)(void* program, Text axis, std::int64_t* extent);
-  // Phase `state`: the ranks of an axis keep optimizer state (stage 1), gradients (2) and parameters (3) in
-  // equal parts of flat buckets.
-  Status (*keep_in_parts)(void* program, Text axis, std::int32_t stage);
+  // Phase `state`: the ranks of an axis keep optimizer state, and what else is said, in equal parts of flat
+  // buckets.
+  Status (*keep_in_parts)(void* program, Text axis, KeptInParts kept);
   // Phase `memory`: what follows from the rest is not kept but computed again in backward. `kinds` with mode
   // `ops` only.
   Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
@@ -200,8 +206,8 @@ class ProgramRef {
     raise(api_->axis_extent(program_, axis, &extent));
     return extent;
   }
-  void keep_in_parts(std::string_view axis, std::int32_t stage) const {
-    raise(api_->keep_in_parts(program_, axis, stage));
+  void keep_in_parts(std::string_view axis, KeptInParts kept) const {
+    raise(api_->keep_in_parts(program_, axis, kept));
   }
   void pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                 const std::vector<std::int64_t>& layers) const {

@@ -1,7 +1,9 @@
 // ZeRO: the ranks of a data-parallel axis keep in parts what each of them would otherwise keep whole.
 //   stage 1  optimizer state and master copies
 //   stage 2  gradients too: summed over the ranks after each microbatch, each rank its part
-//   stage 3  parameters too: gathered one block ahead of their use, forward and backward
+//   stage 3  parameters too: gathered one use ahead, forward and backward
+// With reduce = "step", gradients are kept whole after all and summed once a step: m times less to send for m
+// microbatches.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -10,18 +12,33 @@ namespace {
 class Zero final : public Strategy {
  public:
   explicit Zero(const Options& options)
-      : axis_(options.text("axis")), stage_(static_cast<int>(options.integer("stage"))) {}
-  void apply(ProgramRef program) override { program.keep_in_parts(axis_, stage_); }
+      : axis_(options.text("axis")),
+        stage_(options.integer("stage")),
+        once_(options.text("reduce") == "step") {
+    if (stage_ == 2 && once_)
+      throw_error(
+          ErrorCode::bad_input,
+          "stage 2 with reduce = \"step\" keeps gradients whole, which is stage 1; choose stage = 1, or "
+          "reduce = \"microbatch\"");
+  }
+
+  void apply(ProgramRef program) override {
+    program.keep_in_parts(axis_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
+  }
 
  private:
   std::string axis_;
-  int stage_;
+  std::int64_t stage_;
+  bool once_;
 };
 
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
-            "phase=state",
-            "axis  | string | dp | | Axis of the mesh whose ranks share them out\n"
-            "stage | int | 1 | 1..3 | 1: optimizer state; 2: gradients too; 3: parameters too\n");
+PRUN_PLUGIN(
+    strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
+    "phase=state",
+    "axis   | string | dp | | Axis of the mesh whose ranks share them out\n"
+    "stage  | int    | 1  | 1..3 | 1: optimizer state; 2: gradients too; 3: parameters too\n"
+    "reduce | choice | microbatch | microbatch,step | When gradients of stage 2 and 3 are summed; step: "
+    "kept whole until then, which sends less\n");

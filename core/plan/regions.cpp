@@ -1,0 +1,136 @@
+#include "plan/regions.hpp"
+
+#include <algorithm>
+
+namespace prun {
+namespace {
+
+class Regions {
+ public:
+  Regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes, Plan& plan)
+      : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
+
+  void place(const Turns& gathered, const Turns& passing) {
+    for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region);
+    for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
+    place_flow();
+    place_turns(Region::gathered, gathered);
+    place_turns(Region::passing, passing);
+    place_buckets();
+    place_step();
+  }
+
+ private:
+  std::int64_t take(Region region, std::int64_t bytes) {
+    const std::int64_t at = end_;
+    end_ += bytes;
+    plan_.layout.memory.bytes[static_cast<std::size_t>(region)] += bytes;
+    return at;
+  }
+
+  std::vector<Layout::Strided>& placed(Region region) {
+    return plan_.layout.instances[static_cast<std::size_t>(region)];
+  }
+
+  std::vector<std::int64_t> bytes_of(Region region) const { return bytes_by_instance(plan_, sizes_, region); }
+
+  void place_per_instance(Region region) {
+    for (const std::int64_t bytes : bytes_of(region)) placed(region).push_back({take(region, bytes), 0});
+  }
+
+  void place_per_slot(Region region) {
+    const std::vector<std::int64_t> bytes = bytes_of(region);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      placed(region).push_back({take(region, slots_of(i) * bytes[i]), bytes[i]});
+  }
+
+  void place_turns(Region region, const Turns& turns) {
+    const std::int64_t base = take(region, turns.packed.bytes);
+    for (const std::int64_t offset : turns.packed.offsets) placed(region).push_back({base + offset, 0});
+  }
+
+  // Two buffers for all instances.
+  void place_alternately(Region region, std::int64_t bytes) {
+    const std::int64_t buffers[] = {take(region, bytes), take(region, bytes)};
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i) placed(region).push_back({buffers[i % 2], 0});
+  }
+
+  const Chunk* chunk_of(std::size_t instance) const {
+    const auto at = static_cast<std::int32_t>(instance);
+    for (const Chunk& chunk : plan_.chunks)
+      if (at == chunk.inlet || (chunk.first <= at && at < chunk.last)) return &chunk;
+    return nullptr;
+  }
+
+  std::int64_t slots_of(std::size_t instance) const {
+    const Chunk* chunk = chunk_of(instance);
+    return chunk ? chunk->slots + plan_.instances[instance].inlet : 1;
+  }
+
+  // Whether the gradient of what an instance hands on must outlast the backward pass that it is made in: it
+  // is for or from another stage, or weight gradients are made of it later.
+  bool flow_lasts(std::size_t instance) const {
+    const Chunk* chunk = chunk_of(instance);
+    return chunk && work_.axis >= 0 &&
+           (work_.split || plan_.instances[instance].inlet ||
+            static_cast<std::int32_t>(instance) + 1 == chunk->last);
+  }
+
+  // Backward reads the gradient of one boundary and writes that of the one before.
+  void place_flow() {
+    const std::vector<std::int64_t> bytes = bytes_of(Region::flow);
+    std::int64_t largest = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (!flow_lasts(i)) largest = std::max(largest, bytes[i]);
+    place_alternately(Region::flow, largest);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (flow_lasts(i)) placed(Region::flow)[i] = {take(Region::flow, slots_of(i) * bytes[i]), bytes[i]};
+  }
+
+  // While the gradients of one instance travel, those of the next are packed.
+  void place_buckets() {
+    std::int64_t largest = 0;
+    for (const PlannedFunction& function : plan_.functions)
+      if (function.kind == FunctionKind::reduce) largest = std::max(largest, function.scratch_bytes);
+    place_alternately(Region::bucket, largest);
+  }
+
+  // What belongs to no instance of the chain.
+  void place_step() {
+    Layout& layout = plan_.layout;
+    const RegionBytes& step = sizes_[program_.step_segment()];
+    layout.runtime = take(Region::runtime, step.of(Region::runtime));
+    layout.input = {take(Region::input, plan_.input_slots * step.of(Region::input)), step.of(Region::input)};
+    std::int64_t scratch = 0;
+    for (const PlannedFunction& function : plan_.functions)
+      if (function.kind != FunctionKind::reduce) scratch = std::max(scratch, function.scratch_bytes);
+    layout.scratch = take(Region::scratch, scratch);
+    layout.batch_side = plan_.microbatches * step.of(Region::batch);
+    layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
+    layout.scalars = {take(Region::scalars, 2 * step.of(Region::scalars)), step.of(Region::scalars)};
+  }
+
+  const Program& program_;
+  const Work& work_;
+  std::span<const RegionBytes> sizes_;
+  Plan& plan_;
+  std::int64_t end_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
+                                            Region region) {
+  const bool passes = region == Region::boundary || region == Region::flow;
+  std::vector<std::int64_t> bytes;
+  for (const Instance& instance : plan.instances)
+    bytes.push_back(instance.inlet && !passes ? 0 : sizes[instance.segment].of(region));
+  return bytes;
+}
+
+void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
+                   const Turns& gathered, const Turns& passing, Plan& plan) {
+  Regions(program, work, sizes, plan).place(gathered, passing);
+}
+
+}  // namespace prun

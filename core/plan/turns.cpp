@@ -1,0 +1,157 @@
+#include "plan/turns.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace prun {
+
+std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call) {
+  const Chunk& chunk = plan.chunks[static_cast<std::size_t>(call.chunk)];
+  std::vector<PassCall> list;
+  const auto add = [&](FunctionKind kind, std::int32_t instance) {
+    if (const std::int32_t function = plan.find(kind, instance); function >= 0)
+      list.push_back({function, instance});
+  };
+  if (call.pass == Pass::forward) {
+    for (std::int32_t i = chunk.first; i < chunk.last; ++i) add(FunctionKind::forward, i);
+    return list;
+  }
+  for (std::int32_t i = chunk.last; i-- > chunk.first;) {
+    if (call.pass != Pass::backward_weight) add(FunctionKind::backward, i);
+    if (call.pass != Pass::backward_input) add(FunctionKind::backward_weight, i);
+  }
+  return list;
+}
+
+// ---------------------------------------------------------------- what a call touches
+
+Touched::Touched(const Plan& plan, std::initializer_list<Region> wanted) {
+  for (const PlannedFunction& function : plan.functions) {
+    std::set<Target> found;
+    for (const PlannedStep& step : function.steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.value != none &&
+            std::find(wanted.begin(), wanted.end(), operand.address.region) != wanted.end())
+          found.insert({operand.address.whose, operand.address.instance});
+    targets_.emplace_back(found.begin(), found.end());
+  }
+}
+
+std::vector<std::int32_t> Touched::by(const PassCall& call) const {
+  std::vector<std::int32_t> instances;
+  for (const auto& [whose, instance] : targets_[static_cast<std::size_t>(call.function)]) {
+    const std::int32_t at = whose == Whose::fixed ? instance : call.instance;
+    if (std::find(instances.begin(), instances.end(), at) == instances.end()) instances.push_back(at);
+  }
+  return instances;
+}
+
+// ---------------------------------------------------------------- gradients
+
+Contributions::Contributions(const Plan& plan, const Work& work)
+    : touched_(plan, {Region::gradient, Region::passing}), progress_(plan.instances.size()) {
+  for (std::size_t i = 0; i < progress_.size(); ++i) {
+    progress_[i].each = plan.find(FunctionKind::clear, static_cast<std::int32_t>(i)) >= 0;
+    progress_[i].tied = plan.find(FunctionKind::tie, static_cast<std::int32_t>(i)) >= 0;
+  }
+  for (const ScheduleCall& pass : work.calls)
+    for (const PassCall& call : functions_of(plan, pass))
+      for (const std::int32_t i : touched_.by(call)) {
+        Progress& progress = progress_[static_cast<std::size_t>(i)];
+        ++progress.left;
+        Microbatch& microbatch = progress.microbatches[pass.microbatch];
+        microbatch.left = ++microbatch.all;
+      }
+}
+
+std::vector<std::int32_t> Contributions::begun_by(const PassCall& call) {
+  std::vector<std::int32_t> begun = touched_.by(call);
+  std::erase_if(begun, [&](std::int32_t i) {
+    Progress& progress = progress_[static_cast<std::size_t>(i)];
+    return !progress.each || std::exchange(progress.begun, true);
+  });
+  return begun;
+}
+
+std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std::int32_t microbatch) {
+  std::vector<std::int32_t> complete = touched_.by(call);
+  std::erase_if(complete, [&](std::int32_t i) {
+    Progress& progress = progress_[static_cast<std::size_t>(i)];
+    Microbatch& of = progress.microbatches.at(microbatch);
+    progress.partial += of.left == of.all;
+    progress.partial -= --of.left == 0;
+    --progress.left;
+    const bool done = !progress.tied && (progress.each ? progress.partial == 0 : progress.left == 0);
+    progress.begun &= !done;
+    return !done;
+  });
+  return complete;
+}
+
+// ---------------------------------------------------------------- turns
+
+std::vector<std::vector<std::int32_t>> gathered_uses(const Plan& plan, const Work& work) {
+  const Touched touched(plan, {Region::gathered});
+  std::vector<std::vector<std::int32_t>> uses;
+  for (const ScheduleCall& pass : work.calls)
+    for (const PassCall& call : functions_of(plan, pass))
+      if (std::vector<std::int32_t> instances = touched.by(call); !instances.empty())
+        uses.push_back(std::move(instances));
+  return uses;
+}
+
+namespace {
+
+// Pairs of instances that need their memory at the same time.
+class Conflicts {
+ public:
+  explicit Conflicts(std::size_t count) : count_(count), pairs_(count * count) {}
+  void add(std::int32_t a, std::int32_t b) { pairs_[index(a, b)] = pairs_[index(b, a)] = true; }
+  bool operator()(std::size_t a, std::size_t b) const { return pairs_[a * count_ + b]; }
+
+ private:
+  std::size_t index(std::int32_t a, std::int32_t b) const {
+    return static_cast<std::size_t>(a) * count_ + static_cast<std::size_t>(b);
+  }
+  std::size_t count_;
+  std::vector<bool> pairs_;
+};
+
+}  // namespace
+
+bool Turns::overlap(std::size_t a, std::size_t b) const {
+  return packed.offsets[a] < packed.offsets[b] + bytes[b] && packed.offsets[b] < packed.offsets[a] + bytes[a];
+}
+
+Turns take_gathered_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
+  const std::vector<std::vector<std::int32_t>> uses = gathered_uses(plan, work);
+  Conflicts conflicts(bytes.size());
+  for (std::size_t use = 0; use < uses.size(); ++use)
+    for (const std::int32_t now : uses[use])
+      for (std::size_t other = use; other < std::min(use + 2, uses.size()); ++other)
+        for (const std::int32_t then : uses[other]) conflicts.add(now, then);
+  const Packed packed = pack(bytes, std::cref(conflicts));
+  return {std::move(bytes), packed};
+}
+
+Turns take_passing_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
+  Contributions contributions(plan, work);
+  Conflicts conflicts(bytes.size());
+  std::set<std::int32_t> open;
+  std::int32_t completed = -1;  // the last one
+  for (const ScheduleCall& pass : work.calls)
+    for (const PassCall& call : functions_of(plan, pass)) {
+      for (const std::int32_t begun : contributions.begun_by(call)) {
+        for (const std::int32_t other : open) conflicts.add(begun, other);
+        if (completed >= 0) conflicts.add(begun, completed);
+        open.insert(begun);
+      }
+      for (const std::int32_t complete : contributions.completed_by(call, pass.microbatch))
+        if (open.erase(complete) > 0) completed = complete;
+    }
+  const Packed packed = pack(bytes, std::cref(conflicts));
+  return {std::move(bytes), packed};
+}
+
+}  // namespace prun

@@ -1,0 +1,73 @@
+// Memory that instances have in turn: parameters kept in parts, from when they are gathered to their use, and
+// gradients of a microbatch, until they are summed over the ranks. The order of the passes says which
+// instances need theirs at the same time; others may have the same memory.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+
+#include "plan/packing.hpp"
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// A function as a pass calls it.
+struct PassCall {
+  std::int32_t function = -1;
+  std::int32_t instance = 0;
+};
+// In order. The backward pass of a program whose backward is split has both its functions.
+std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
+
+// Which instances' memory in a region the calls of each function touch.
+class Touched {
+ public:
+  Touched(const Plan& plan, std::initializer_list<Region> wanted);
+  std::vector<std::int32_t> by(const PassCall& call) const;
+
+ private:
+  using Target = std::pair<Whose, std::int32_t>;
+  std::vector<std::vector<Target>> targets_;  // by function
+};
+
+// When the gradients of an instance begin and are complete. Those that a function `clear` empties are summed
+// over the ranks as soon as no microbatch has given only some of its contributions; all others after the last
+// one of the step. What is tied to another stage is complete at the end only, which is not said here.
+class Contributions {
+ public:
+  Contributions(const Plan& plan, const Work& work);
+  // To be called around each call of a pass, in order: which instances' gradients begin with it, and which
+  // are complete after it.
+  std::vector<std::int32_t> begun_by(const PassCall& call);
+  std::vector<std::int32_t> completed_by(const PassCall& call, std::int32_t microbatch);
+
+ private:
+  struct Microbatch {
+    std::int64_t all = 0, left = 0;
+  };
+  struct Progress {
+    bool each = false, tied = false, begun = false;
+    std::int64_t left = 0;  // contributions of the step
+    std::map<std::int32_t, Microbatch> microbatches;
+    std::int64_t partial = 0;  // microbatches of which some contributions have come, not all
+  };
+  Touched touched_;
+  std::vector<Progress> progress_;  // by instance
+};
+
+// Instances whose gathered parameters are used, use by use.
+std::vector<std::vector<std::int32_t>> gathered_uses(const Plan& plan, const Work& work);
+
+// Where each instance's part of a region lies.
+struct Turns {
+  std::vector<std::int64_t> bytes;  // by instance
+  Packed packed;
+
+  bool overlap(std::size_t a, std::size_t b) const;
+};
+// While one's gathered parameters are used, those of the next use can be gathered.
+Turns take_gathered_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
+// While one's gradients are summed, the next can contribute.
+Turns take_passing_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
+
+}  // namespace prun
