@@ -55,10 +55,11 @@ class Packer {
     bucket.kept = kept_;
     for (Id id : members) {
       if (!program_.value(program_.value(id).gradient).on(axis_).is_partial())
-        throw_error(
-            ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name, "': the gradient of '",
-            program_.value(id).name, "' is ", to_text(program_.value(program_.value(id).gradient).on(axis_)),
-            " there; state can be kept in parts only over an axis that splits the batch (strategy data)");
+        throw_error(ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name,
+                    "': the gradient of '", program_.value(id).name, "' is ",
+                    to_text(program_.value(program_.value(id).gradient).on(axis_)),
+                    " there; state can be kept in parts only over an axis that sums every gradient, as "
+                    "strategy data's does");
       bucket.parameters.push_back(id);
       bucket.offsets.push_back(bucket.elements);
       bucket.elements += (program_.local_elements(id) + bucket_grain - 1) / bucket_grain * bucket_grain;

@@ -35,6 +35,13 @@ bool names(std::string_view list, std::string_view word) {
   return false;
 }
 
+// One of the patterns in "tensor,zb-*".
+bool any_matches(std::string_view patterns, std::string_view text) {
+  for (const std::string_view pattern : split(patterns, ','))
+    if (glob_match(pattern, text)) return true;
+  return false;
+}
+
 }  // namespace
 
 // In the order they are written: the last axis varies fastest from rank to rank.
@@ -219,9 +226,9 @@ void Assembly::check_strategies(Diagnostics& problems) const {
       problems.add(recipe_.problem(
           section.path() + ".plugin",
           detail::concat("strategy '", section.plugin(), "' does not say in which phase it works")));
-    const auto conflict = traits.find("conflicts");
+    const auto conflicts = traits.find("conflicts");
     for (const RecipeSection& other : recipe_.strategies())
-      if (conflict != traits.end() && glob_match(conflict->second, other.plugin()))
+      if (conflicts != traits.end() && any_matches(conflicts->second, other.plugin()))
         problems.add(recipe_.problem(
             section.path() + ".plugin",
             detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'")));
@@ -259,11 +266,22 @@ void Assembly::write_program(const RecomputeChoice& choice) {
     if (phase == "partition") {
       pipeline_ = lay_out_pipeline(*program_, plugins_, *optimizer_, batch_.accumulate);
       place_on_mesh(*program_);
+      check_rows();
       if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
     }
     if (phase == "state") pack_parts();
   }
   verify(*program_);
+}
+
+// The traits are known before the program, and the batch is counted by them.
+void Assembly::check_rows() const {
+  const std::int64_t rows = program_->local_dims(program_->inputs().front()).front().extent;
+  if (rows != batch_.micro)
+    throw_error(ErrorCode::bad_input, "batch.micro is ", batch_.micro,
+                ", and a rank's part of a microbatch would be ", rows,
+                "; a strategy that splits the batch over its axis says so in its traits (splits=batch), and "
+                "stands in front of others that split something over the same axis");
 }
 
 void Assembly::pack_parts() {

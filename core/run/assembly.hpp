@@ -57,6 +57,7 @@ class Assembly {
   void check_mesh(Diagnostics& problems) const;
   void check_strategies(Diagnostics& problems) const;
   std::int64_t data_ranks() const;
+  void check_rows() const;
   void make_fitting_plan();
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();

@@ -17,7 +17,12 @@ std::int64_t SampleOrder::index(std::int64_t number) const {
 }
 
 BatchReader::BatchReader(DataInterface& data, SampleOrder order, BatchShape shape)
-    : data_(data), order_(order), shape_(shape), thread_([this] { run(); }) {}
+    : data_(data),
+      order_(order),
+      shape_(shape),
+      sample_tokens_(static_cast<std::size_t>(shape.seq)),
+      sample_targets_(static_cast<std::size_t>(shape.seq)),
+      thread_([this] { run(); }) {}
 
 BatchReader::~BatchReader() {
   stop_ = true;
@@ -62,26 +67,32 @@ void BatchReader::fill() {
 }
 
 void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const {
-  std::fill_n(target.tokens + row * shape_.seq, shape_.seq, 0);
-  std::fill_n(target.targets + row * shape_.seq, shape_.seq, -1);
+  std::fill_n(target.tokens + row * shape_.positions, shape_.positions, 0);
+  std::fill_n(target.targets + row * shape_.positions, shape_.positions, -1);
   target.samples[row] = number;
 }
 
+// Returns how many of the rank's targets count.
 std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row) {
-  std::int32_t* tokens = target.tokens + row * shape_.seq;
-  std::int32_t* targets = target.targets + row * shape_.seq;
   const std::int64_t index = order_.index(number);
-  raise(data_.read(index, tokens, targets));
+  raise(data_.read(index, sample_tokens_.data(), sample_targets_.data()));
+  check_vocabulary(index);
+  const std::int32_t* const targets = sample_targets_.data() + shape_.first_position;
+  std::copy_n(sample_tokens_.data() + shape_.first_position, shape_.positions,
+              target.tokens + row * shape_.positions);
+  std::copy_n(targets, shape_.positions, target.targets + row * shape_.positions);
   target.samples[row] = number;
-  std::int64_t counted = 0;
-  for (std::int64_t i = 0; i < shape_.seq; ++i) {
-    if (tokens[i] < 0 || tokens[i] >= shape_.vocab || targets[i] >= shape_.vocab)
+  return std::count_if(targets, targets + shape_.positions, [](std::int32_t t) { return t >= 0; });
+}
+
+void BatchReader::check_vocabulary(std::int64_t index) const {
+  for (std::size_t i = 0; i < sample_tokens_.size(); ++i) {
+    const std::int32_t token = sample_tokens_[i], target = sample_targets_[i];
+    const bool bad_token = token < 0 || token >= shape_.vocab;
+    if (bad_token || target >= shape_.vocab)
       throw_error(ErrorCode::bad_input, "data: sample ", index, ", position ", i, " holds token ",
-                  tokens[i] < 0 || tokens[i] >= shape_.vocab ? tokens[i] : targets[i],
-                  ", outside of model.vocab = ", shape_.vocab);
-    counted += targets[i] >= 0;
+                  bad_token ? token : target, ", outside of model.vocab = ", shape_.vocab);
   }
-  return counted;
 }
 
 }  // namespace prun

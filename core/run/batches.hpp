@@ -35,14 +35,17 @@ struct BatchTarget {
   std::int64_t* samples = nullptr;
 };
 
-// A rank reads its own rows of each microbatch: [first_row, first_row + micro) of `rows`.
+// A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
+// own positions, [first_position, first_position + positions) of `seq`.
 struct BatchShape {
   std::int64_t microbatches = 1;
   std::int64_t rows = 1;
   std::int64_t first_row = 0;
   std::int64_t micro = 1;
   std::int64_t global = 1;  // samples of a step; rows beyond are padding, whose targets do not count
-  std::int64_t seq = 1;
+  std::int64_t seq = 1;     // of a sample
+  std::int64_t first_position = 0;
+  std::int64_t positions = 1;
   std::int64_t vocab = 0;  // tokens and targets must be below
 };
 
@@ -65,10 +68,12 @@ class BatchReader {
   void fill();
   std::int64_t read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row);
   void pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const;
+  void check_vocabulary(std::int64_t index) const;
 
   DataInterface& data_;
   SampleOrder order_;
   BatchShape shape_;
+  std::vector<std::int32_t> sample_tokens_, sample_targets_;  // of one sample, all positions
   std::int64_t first_ = 0;
   std::vector<BatchTarget> targets_;
   std::int64_t counted_ = 0;

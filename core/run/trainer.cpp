@@ -119,6 +119,8 @@ void Trainer::open_data(PluginHost& plugins) {
   shape.micro = batch.micro;
   shape.global = batch.global;
   shape.seq = batch.seq;
+  shape.first_position = program.starts(staged_.tokens, assembly_.rank())[1];
+  shape.positions = program.local_dims(staged_.tokens)[1].extent;
   shape.vocab = vocabulary(program);
   if (info.vocab > shape.vocab)
     throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,

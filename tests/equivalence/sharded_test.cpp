@@ -176,6 +176,20 @@ TEST_P(Sharded, GoesOnFromItsCheckpointWithTheSameBits) {
   }
 }
 
+// The heads come first on that axis, so its ranks would all take the whole batch.
+TEST(Sharding, ABatchThatIsSplitBehindSomethingElseIsRefused) {
+  const std::string data_on_tp = tp2 + std::string("[[strategy]]\nplugin = 'data'\naxis = 'tp'\n");
+  try {
+    Assembly(recipe_of(data_on_tp, {}), plugins());
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("batch.micro is 1, and a rank's part of a microbatch would be 2"),
+        std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Checkpoint, APartOfAnotherLayoutIsRefused) {
   const std::string out = "run.out=" + (temporary_folder() / "other-layout").string();
   losses(recipe_of(dp2_zero1, {out}, false), 1, true);

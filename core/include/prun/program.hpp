@@ -142,7 +142,8 @@ struct ProgramApi {
   Status (*ops)(void* program, Id segment, FunctionKind function, Array<Id>* result);
   Status (*values)(void* program, Id segment, Array<Id>* result);
   // Phase `shard`: dimension `dim` lies on a mesh axis wherever the ops allow it; the core derives the
-  // placement of every value and what has to be exchanged.
+  // placement of every value and what has to be exchanged. Of several dimensions on one axis, each op and
+  // parameter takes the first asked for that it can; a microbatch's inputs know only the very first.
   Status (*split)(void* program, Text dim, Text axis);
   Status (*axis_extent)(void* program, Text axis, std::int64_t* extent);
   // Phase `state`: the ranks of an axis keep optimizer state, and what else is said, in equal parts of flat

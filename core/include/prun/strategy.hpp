@@ -1,10 +1,13 @@
 // Plugin kind `strategy`: rewrites the program in one phase. It knows nothing of the model.
 //
-// The phase, and what a strategy provides, requires and conflicts with, stand in the traits of its
-// PRUN_PLUGIN line, so that they are checked before any of its code runs:
-//   "phase=model; provides=squared-relu; conflicts=recompute"
-// Phases in order: model (the forward program, before gradients are derived), shard, partition, state,
-// memory, order.
+// What must be known before any of its code runs stands in the traits of its PRUN_PLUGIN line:
+//   phase=shard         when it works; in order: model (the forward program, before gradients are derived),
+//                       shard, partition, state, memory, order
+//   conflicts=tensor    strategies that it cannot be combined with: names with commas between; * stands for
+//                       any text, ? for any character
+//   splits=batch        it splits the batch over its axis, so batch.global is counted for that many ranks
+// Its axis is the mesh axis that its string option `axis` names: the recipe is refused where [mesh] lacks it,
+// and an axis of several ranks must be some strategy's.
 #pragma once
 
 #include "prun/options.hpp"
