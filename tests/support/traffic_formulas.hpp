@@ -1,0 +1,212 @@
+// What a rank sends a step, in bytes, as the papers have it: closed formulas of the model's sizes. They know
+// nothing of programs and plans; where prun sends something else than a paper says, it stands here why.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace prun::test {
+
+using Bytes = std::int64_t;
+
+struct Sizes {
+  bool llama = false, tied = false, sequence = false;
+  std::int64_t batch = 2;  // sequences of a rank's microbatch
+  std::int64_t seq = 64, hidden = 128, ffn = 512, heads = 4, kv_heads = 4, layers = 4, vocab = 128;
+  std::int64_t microbatches = 2;
+  std::int64_t dp = 1, pp = 1, tp = 1;
+  std::string schedule = "1f1b";
+  std::int64_t chunks = 1;  // stages a rank holds
+};
+
+// What of the model the ranks of one coordinate of the pipeline hold.
+struct Share {
+  std::int64_t coordinate = 0, layers = 0;
+  bool first = true, last = true;  // they hold embedding, head
+};
+
+inline Share share_of(const Sizes& s, std::int64_t coordinate) {
+  const std::int64_t end = s.schedule == "zb-v" ? 0 : s.pp - 1;  // zb-v's chain comes back to the first rank
+  return {coordinate, s.layers / s.pp, coordinate == 0, coordinate == end};
+}
+
+inline constexpr Bytes element = 4, scalar = 8;
+
+// ---------------------------------------------------------------- exchanges
+
+// Of `bytes` that each of n members has. A ring sends 2(n-1)/n of them; what is small goes to everybody at
+// once, which is (n-1) times all of it and the same in a group of two.
+inline Bytes all_reduce(Bytes bytes, std::int64_t n) {
+  const Bytes small = 32 * 1024;
+  return bytes <= small ? (n - 1) * bytes : 2 * (n - 1) * bytes / n;
+}
+
+// Of `bytes` that all n members have together: an all-gather or a reduce-scatter, half an all-reduce.
+inline Bytes half(Bytes bytes, std::int64_t n) { return (n - 1) * bytes / n; }
+
+// ---------------------------------------------------------------- parameters
+
+enum class Lies { whole, heads, ffn, vocab };  // over tp
+
+struct Parameter {
+  std::int64_t elements;  // of one rank of tp
+  bool decays;            // matrices and tables do, vectors do not
+  Lies lies;
+};
+using Parameters = std::vector<Parameter>;
+
+inline Parameters block(const Sizes& s) {
+  const std::int64_t h = s.hidden, t = s.tp, qkv = h + 2 * h * s.kv_heads / s.heads;
+  const std::int64_t up = s.llama ? 2 * s.ffn : s.ffn;
+  Parameters list = {{qkv * h / t, true, Lies::heads},
+                     {h * h / t, true, Lies::heads},
+                     {up * h / t, true, Lies::ffn},
+                     {h * s.ffn / t, true, Lies::ffn}};
+  const std::int64_t norms_and_biases = s.llama ? 2 : 6;  // as wide as the residual stream
+  list.insert(list.end(), static_cast<std::size_t>(norms_and_biases), {h, false, Lies::whole});
+  if (s.llama) return list;
+  list.push_back({qkv / t, false, Lies::heads});
+  list.push_back({up / t, false, Lies::ffn});
+  return list;
+}
+
+inline Parameters embedding(const Sizes& s) {
+  Parameters list = {{s.vocab * s.hidden / s.tp, true, Lies::vocab}};
+  if (!s.llama) list.push_back({s.seq * s.hidden, true, Lies::whole});
+  return list;
+}
+
+// A tied table counts where its owner is; of a pipeline's two ranks each has one.
+inline Parameters head(const Sizes& s, const Share& share) {
+  Parameters list(s.llama ? 1 : 2, {s.hidden, false, Lies::whole});
+  if (!s.tied || !share.first) list.push_back({s.vocab * s.hidden / s.tp, true, Lies::vocab});
+  return list;
+}
+
+inline Bytes bytes_of(const Parameters& list) {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : list) elements += parameter.elements;
+  return elements * element;
+}
+
+inline Bytes bytes_whole_over_tp(const Parameters& list) {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : list)
+    if (parameter.lies == Lies::whole) elements += parameter.elements;
+  return elements * element;
+}
+
+// As ZeRO packs them: a bucket for those that are updated alike and lie alike, each member padded to 128
+// elements and the bucket to as many for each rank.
+inline Bytes packed(const Parameters& list, const Sizes& s) {
+  const std::int64_t grain = 128;
+  const auto up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+  std::map<std::pair<bool, Lies>, std::int64_t> buckets;
+  for (const Parameter& parameter : list)
+    buckets[{parameter.decays, s.tp > 1 ? parameter.lies : Lies::whole}] += up(parameter.elements, grain);
+  Bytes bytes = 0;
+  for (const auto& [key, elements] : buckets) bytes += up(elements, s.dp * grain) * element;
+  return bytes;
+}
+
+// ---------------------------------------------------------------- tensor parallelism
+
+inline Bytes activation(const Sizes& s) { return s.batch * s.seq * s.hidden * element; }
+
+// Of one layer and microbatch. Megatron (Shoeybi et al., 2019): two all-reduces forward and two backward.
+// With sequence parallelism (Korthikanti et al., 2022) each becomes a reduce-scatter and an all-gather;
+// keeping only its part of what enters a split matrix product, backward gathers both of these once more,
+// which makes ten halves, two more than four all-reduces. `again`: exchanges that recomputation repeats.
+inline Bytes tensor_layer(const Sizes& s, std::int64_t again = 0) {
+  return s.sequence ? (10 + again) * half(activation(s), s.tp)
+                    : (4 + again) * all_reduce(activation(s), s.tp);
+}
+
+// The sum of the looked-up rows, which leaves nothing to exchange backward; with sequence its result is
+// scattered and its gradient gathered.
+inline Bytes tensor_embedding(const Sizes& s) {
+  return s.sequence ? 2 * half(activation(s), s.tp) : all_reduce(activation(s), s.tp);
+}
+
+// The gradient of what enters; and by row the largest logit, the sum of exponentials and the target's logit.
+// With sequence, what enters is gathered and its gradient scattered; of the rows' numbers, the latter two are
+// scattered and the loss of a row gathered.
+inline Bytes tensor_head(const Sizes& s) {
+  const Bytes rows = s.batch * s.seq * element;
+  return s.sequence ? 2 * half(activation(s), s.tp) + all_reduce(rows, s.tp) + 3 * half(rows, s.tp)
+                    : all_reduce(activation(s), s.tp) + 3 * all_reduce(rows, s.tp);
+}
+
+// With sequence, each rank has summed the gradients of parameters that it keeps whole over its part of the
+// sequence: they are all-reduced, once a step or, in layers, as often as these are over dp. The scalars: the
+// norm and whether to stop; with sequence, the loss.
+inline Bytes tensor(const Sizes& s, const Share& share, std::int64_t again = 0, std::int64_t reductions = 1) {
+  const Bytes microbatch =
+      share.layers * tensor_layer(s, again) + share.first * tensor_embedding(s) + share.last * tensor_head(s);
+  const Bytes step = s.microbatches * microbatch + (s.sequence ? 3 : 2) * all_reduce(scalar, s.tp);
+  if (!s.sequence) return step;
+  const auto gradients = [&](const Parameters& list) { return all_reduce(bytes_whole_over_tp(list), s.tp); };
+  return step + share.layers * reductions * gradients(block(s)) + share.first * gradients(embedding(s)) +
+         share.last * gradients(head(s, share));
+}
+
+// ---------------------------------------------------------------- pipelines
+
+// Boundaries over which a rank sends, forward or back: two for each stage it holds, but for the ends of the
+// chain. In the V of zb-v the last rank keeps the turn to itself, and the first one has both ends.
+inline std::int64_t crossings(const Sizes& s, const Share& share) {
+  const bool top = share.coordinate == 0, bottom = share.coordinate == s.pp - 1;
+  return 2 * s.chunks - (s.schedule == "zb-v" ? 2 * (top + bottom) : top + bottom);
+}
+
+// Each rank of tp sends all that is handed on, with sequence its part. The scalars: loss, norm, and whether
+// to stop. A table that two ranks share has its gradient summed over these two.
+inline Bytes pipeline(const Sizes& s, const Share& share) {
+  const Bytes boundary = activation(s) / (s.sequence ? s.tp : 1);
+  const bool shares_table = s.tied && share.first != share.last;
+  return s.microbatches * crossings(s, share) * boundary + 3 * all_reduce(scalar, s.pp) +
+         (shares_table ? all_reduce(s.vocab * s.hidden / s.tp * element, 2) : 0);
+}
+
+// ---------------------------------------------------------------- data parallelism and ZeRO
+
+// All gradients once a step, whatever the number of microbatches. The scalars: loss, number of targets, and
+// whether to stop.
+inline Bytes data(const Sizes& s, const Share& share) {
+  const auto sum = [&](const Parameters& list) { return all_reduce(bytes_of(list), s.dp); };
+  return share.layers * sum(block(s)) + share.first * sum(embedding(s)) + share.last * sum(head(s, share)) +
+         3 * all_reduce(scalar, s.dp);
+}
+
+// Layers gathered a step, of two or more: in each of the 2m passes all but the two at the end that the pass
+// starts from, whose parameters the two buffers still have from the pass before; in the first pass these too.
+inline std::int64_t gathers(std::int64_t layers, std::int64_t microbatches) {
+  return 2 * microbatches * (layers - 2) + 2;
+}
+
+// The scalars are those of data parallelism and the norm of each rank's part; over tp, what is kept whole
+// there has a norm of its own.
+inline Bytes zero_scalars(const Sizes& s) { return (s.tp > 1 ? 5 : 4) * all_reduce(scalar, s.dp); }
+
+inline Bytes zero_layer(const Sizes& s) { return half(packed(block(s), s), s.dp); }
+inline Bytes zero_others(const Sizes& s, const Share& share) {
+  return share.first * half(packed(embedding(s), s), s.dp) +
+         share.last * half(packed(head(s, share), s), s.dp);
+}
+
+// `reductions`, how often a step a layer's gradients are reduced, is the paper's r. What does not repeat,
+// embedding and head, is reduced once and gathered once.
+inline Bytes zero(const Sizes& s, const Share& share, int stage, std::int64_t reductions) {
+  const std::int64_t gathered = stage == 3 ? gathers(share.layers, s.microbatches) : share.layers;
+  return (gathered + share.layers * reductions) * zero_layer(s) + 2 * zero_others(s, share) + zero_scalars(s);
+}
+
+// Stage 3 as the paper has it (Rajbhandari et al., 2020): (2m + r) (d-1)/d of all parameters.
+inline Bytes zero3_bound(const Sizes& s, const Share& share, std::int64_t reductions) {
+  const Bytes all = share.layers * zero_layer(s) + zero_others(s, share);
+  return (2 * s.microbatches + reductions) * all + zero_scalars(s);
+}
+
+}  // namespace prun::test
