@@ -227,12 +227,13 @@ TEST(Traffic, FourDataParallelRanksTogether) {
 struct Zero {
   int stage;
   const char* options;   // further ones
-  bool each_microbatch;  // whether layers' gradients are reduced after each: r = m, else r = 1
+  bool each_microbatch;  // whether gradients are reduced after each: r = m, else r = 1
 };
 const Zero zeros[] = {
     {1, "", false},
     {2, "", true},
     {3, "", true},
+    {3, "reduce = 'step'\n", false},
 };
 
 std::string text_of(const Zero& z) {
@@ -297,7 +298,7 @@ TEST(Traffic, EachAxisOfThreeSendsWhatItSendsAlone) {
     });
 }
 
-// From stage 2 on, layers' gradients are reduced over tp too after each microbatch.
+// From stage 2 on, gradients are reduced over tp too after each microbatch.
 TEST(Traffic, EachAxisOfThreeWithZero) {
   const Sizes s = over_all(gpt, true);
   for (const Zero& z : zeros) {

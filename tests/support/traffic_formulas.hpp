@@ -140,7 +140,7 @@ inline Bytes tensor_head(const Sizes& s) {
 }
 
 // With sequence, each rank has summed the gradients of parameters that it keeps whole over its part of the
-// sequence: they are all-reduced, once a step or, in layers, as often as these are over dp. The scalars: the
+// sequence: they are all-reduced, as often as over dp. The scalars: the
 // norm and whether to stop; with sequence, the loss.
 inline Bytes tensor(const Sizes& s, const Share& share, std::int64_t again = 0, std::int64_t reductions = 1) {
   const Bytes microbatch =
@@ -148,8 +148,8 @@ inline Bytes tensor(const Sizes& s, const Share& share, std::int64_t again = 0, 
   const Bytes step = s.microbatches * microbatch + (s.sequence ? 3 : 2) * all_reduce(scalar, s.tp);
   if (!s.sequence) return step;
   const auto gradients = [&](const Parameters& list) { return all_reduce(bytes_whole_over_tp(list), s.tp); };
-  return step + share.layers * reductions * gradients(block(s)) + share.first * gradients(embedding(s)) +
-         share.last * gradients(head(s, share));
+  return step + reductions * (share.layers * gradients(block(s)) + share.first * gradients(embedding(s)) +
+                              share.last * gradients(head(s, share)));
 }
 
 // ---------------------------------------------------------------- pipelines
@@ -180,32 +180,45 @@ inline Bytes data(const Sizes& s, const Share& share) {
          3 * all_reduce(scalar, s.dp);
 }
 
-// Layers gathered a step, of two or more: in each of the 2m passes all but the two at the end that the pass
-// starts from, whose parameters the two buffers still have from the pass before; in the first pass these too.
-inline std::int64_t gathers(std::int64_t layers, std::int64_t microbatches) {
-  return 2 * microbatches * (layers - 2) + 2;
+// What is gathered a step, where a layer is larger than embedding and head. Parameters stay where they are
+// until something else is gathered there.
+struct Gathers {
+  std::int64_t layers, embedding, head;
+};
+
+// A pass turns at either end and finds its first layer as the one before left it: each microbatch saves the
+// last layer's gathering before backward and, but for the first one, the first layer's before forward.
+// Embedding and head have the memory of the second layer from the end.
+inline Gathers gathers_of_whole(const Sizes& s) {
+  const std::int64_t m = s.microbatches;
+  return {2 * m * (s.layers - 1) + 1, m, m};
+}
+
+// A stage of two layers. The first one goes from its end to its beginning, needs its embedding beside either
+// layer, and keeps all it gathers. The last one turns at the head, which has the memory of its first layer.
+inline Gathers gathers_of_stage_of_two(const Sizes& s, const Share& share) {
+  return share.last ? Gathers{s.microbatches + 2, 0, s.microbatches} : Gathers{2, 1, 0};
 }
 
 // The scalars are those of data parallelism and the norm of each rank's part; over tp, what is kept whole
 // there has a norm of its own.
 inline Bytes zero_scalars(const Sizes& s) { return (s.tp > 1 ? 5 : 4) * all_reduce(scalar, s.dp); }
 
-inline Bytes zero_layer(const Sizes& s) { return half(packed(block(s), s), s.dp); }
-inline Bytes zero_others(const Sizes& s, const Share& share) {
-  return share.first * half(packed(embedding(s), s), s.dp) +
-         share.last * half(packed(head(s, share), s), s.dp);
-}
-
-// `reductions`, how often a step a layer's gradients are reduced, is the paper's r. What does not repeat,
-// embedding and head, is reduced once and gathered once.
+// `reductions`, how often a step gradients are reduced, is the paper's r. Up to stage 2 everything is
+// gathered once, behind its update.
 inline Bytes zero(const Sizes& s, const Share& share, int stage, std::int64_t reductions) {
-  const std::int64_t gathered = stage == 3 ? gathers(share.layers, s.microbatches) : share.layers;
-  return (gathered + share.layers * reductions) * zero_layer(s) + 2 * zero_others(s, share) + zero_scalars(s);
+  Gathers gathers{share.layers, share.first, share.last};
+  if (stage == 3) gathers = s.pp > 1 ? gathers_of_stage_of_two(s, share) : gathers_of_whole(s);
+  return (gathers.layers + share.layers * reductions) * half(packed(block(s), s), s.dp) +
+         (gathers.embedding + share.first * reductions) * half(packed(embedding(s), s), s.dp) +
+         (gathers.head + share.last * reductions) * half(packed(head(s, share), s), s.dp) + zero_scalars(s);
 }
 
 // Stage 3 as the paper has it (Rajbhandari et al., 2020): (2m + r) (d-1)/d of all parameters.
 inline Bytes zero3_bound(const Sizes& s, const Share& share, std::int64_t reductions) {
-  const Bytes all = share.layers * zero_layer(s) + zero_others(s, share);
+  const Bytes all = share.layers * half(packed(block(s), s), s.dp) +
+                    share.first * half(packed(embedding(s), s), s.dp) +
+                    share.last * half(packed(head(s, share), s), s.dp);
   return (2 * s.microbatches + reductions) * all + zero_scalars(s);
 }
 
