@@ -19,7 +19,7 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   comms.resize(plan_.queues.size());
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
-    PRUN_CHECK((queue.axis >= 0 && !options_.alone) == (comms[q].comm != nullptr), "queue ", queue.name);
+    PRUN_CHECK((queue.axis >= 0) == (comms[q].comm != nullptr), "queue ", queue.name);
     queues_.push_back(std::make_unique<QueueRun>());
     queues_.back()->index = static_cast<std::int32_t>(q);
     queues_.back()->comm = comms[q];

@@ -22,8 +22,6 @@ struct ExecutorOptions {
   // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests.
   bool poison = false;
   std::int64_t rank = 0;
-  // Without communicators: exchanges are left out. For measuring what one rank computes.
-  bool alone = false;
 };
 
 // The communicator of a queue, or nothing.

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "base/random.hpp"
+#include "run/kernel_timer.hpp"
+#include "run/layout_bench.hpp"
 #include "run/local_ranks.hpp"
 
 namespace prun {
@@ -23,88 +25,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
-
-// The lower quartile: what else runs on a machine only ever adds.
-double typical(std::vector<double> list) {
-  if (list.empty()) return 0;
-  const auto at = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 4);
-  std::nth_element(list.begin(), at, list.end());
-  return *at;
-}
-
-// ---------------------------------------------------------------- the kernels of a plan
-
-class KernelTimer final : public Probe {
- public:
-  KernelTimer(const Plan& plan, std::int64_t steps) : plan_(plan), began_(plan.queues.size()) {
-    for (const PlannedFunction& function : plan.functions) {
-      first_.push_back(times_.size());
-      times_.resize(times_.size() + function.steps.size());
-    }
-    for (const Call& call : plan.calls)
-      for (std::size_t i = 0; i < plan.steps(call).size(); ++i) ++of(call, i).launches;
-    for (Times& times : times_) times.seconds.reserve(static_cast<std::size_t>(times.launches * steps));
-  }
-
-  bool each_kernel() const noexcept override { return true; }
-  void begin_call(std::int32_t queue, const Call&, std::int64_t) noexcept override { restart(queue); }
-  void end_call(std::int32_t, const Call&, std::int64_t) noexcept override {}
-  void end_kernel(std::int32_t queue, const Call& call, std::size_t index) noexcept override {
-    std::vector<double>& list = of(call, index).seconds;
-    const double seconds = seconds_since(began_[static_cast<std::size_t>(queue)]);
-    if (list.size() < list.capacity()) list.push_back(seconds);
-    restart(queue);
-  }
-
-  // While no step runs.
-  void forget() {
-    for (Times& times : times_) times.seconds.clear();
-  }
-  // Kernels of one shape count as often as they are launched.
-  std::vector<KernelTime> result(const Program& program) const {
-    std::map<std::string, std::pair<KernelTime, double>> by_shape;
-    for (std::size_t f = 0; f < plan_.functions.size(); ++f)
-      for (std::size_t s = 0; s < plan_.functions[f].steps.size(); ++s)
-        add(program, plan_.functions[f].steps[s], times_[first_[f] + s], by_shape);
-    std::vector<KernelTime> all;
-    for (auto& [shape, entry] : by_shape) {
-      entry.first.seconds /= entry.second;
-      all.push_back(entry.first);
-    }
-    return all;
-  }
-
- private:
-  struct Times {
-    std::int64_t launches = 0;  // a step
-    std::vector<double> seconds;
-  };
-
-  void restart(std::int32_t queue) noexcept { began_[static_cast<std::size_t>(queue)] = Clock::now(); }
-  Times& of(const Call& call, std::size_t index) noexcept {
-    const auto function = static_cast<std::size_t>(call.function);
-    const Piece& piece = plan_.functions[function].pieces[static_cast<std::size_t>(call.piece)];
-    return times_[first_[function] + static_cast<std::size_t>(piece.first) + index];
-  }
-
-  static void add(const Program& program, const PlannedStep& step, const Times& times,
-                  std::map<std::string, std::pair<KernelTime, double>>& by_shape) {
-    if (step.exchange || times.seconds.empty()) return;
-    const Op& op = program.op(step.op);
-    const OpShape shape = program.local_shape(op);
-    KernelTime time{std::string(op.kind()), element_type(shape), shape_key(op.kind(), shape), {}, 0};
-    raise(op.def->cost(&shape, &time.cost));
-    const auto weight = static_cast<double>(times.launches);
-    auto& [entry, launches] = by_shape.try_emplace(time.shape, time, 0).first->second;
-    entry.seconds += weight * typical(times.seconds);
-    launches += weight;
-  }
-
-  const Plan& plan_;
-  std::vector<Clock::time_point> began_;  // by queue
-  std::vector<std::size_t> first_;        // by function, within times_
-  std::vector<Times> times_;              // by step of all functions
-};
 
 // ---------------------------------------------------------------- who computes beside it
 
@@ -291,7 +211,7 @@ Overheads time_overheads(DeviceInterface& device) {
     device.launch(working, nullptr, 0);
     device.signal(working, rounds + 1 + i);
   }
-  const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), typical(handoffs)};
+  const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), usual(handoffs)};
   raise(device.destroy_queue(waiting));
   raise(device.destroy_queue(working));
   return overheads;
@@ -321,8 +241,14 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   const std::string name(info.name.view());
   say("the recipe's own kernels on " + name);
   table.overheads[name] = time_overheads(*device);
+  const std::int64_t world = mesh_of(recipe).world();
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
-  const std::int64_t at_once = std::min(mesh_of(recipe).world(), room);
+  if (world > 1 && world <= room) {
+    for (const KernelTime& time : time_layout(recipe, plugins.places(), 12, table.exact_exchanges))
+      table.exact[{name, time.shape}] = time.seconds;
+    return;
+  }
+  const std::int64_t at_once = std::min(world, room);
   for (int rank : stages_of(recipe, plugins))
     for (const KernelTime& time : time_kernels(recipe, plugins, 8, at_once, rank))
       table.exact[{name, time.shape}] = time.seconds;

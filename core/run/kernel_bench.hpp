@@ -2,21 +2,13 @@
 // kernel before left them.
 #pragma once
 
+#include "run/kernel_timer.hpp"
 #include "run/trainer.hpp"
-#include "sim/costs.hpp"
 
 namespace prun {
 
-struct KernelTime {
-  std::string op;
-  DType type = DType::f32;
-  std::string shape;  // shape_key()
-  OpCost cost;
-  double seconds = 0;  // of one launch: the lower quartile of all
-};
-
-// All kernels of a rank's plan, each shape once. Ranks compute without exchanges,
-// `at_once` of them: they share the machine's memory.
+// All kernels of a rank's plan, each shape once. Ranks compute without each other, `at_once` of them: they
+// share the machine's memory.
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
                                      std::int64_t at_once = 1, std::int64_t rank = 0);
 
@@ -29,7 +21,8 @@ using Say = std::function<void(const std::string& what)>;  // is told what begin
 // of them.
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say);
 
-// A recipe's own kernels as they are, while as many of its ranks compute as this machine has cores for.
+// A recipe's own kernels as they are, and its exchanges where this machine has a core for each thread of all
+// its ranks. Elsewhere as many ranks compute as there are cores for.
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say);
 
 }  // namespace prun

@@ -71,10 +71,11 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
     : assembly_(assembly),
       membership_(std::move(membership)),
       communicators_(connect(assembly, plugins, membership_)),
+      echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
       executor_(
           assembly.program(), assembly.plan(), assembly.device(),
-          {assembly.recipe().flag("run.poison"), assembly.rank(), membership_.alone},
-          communicators_ ? communicators_->queues() : std::vector<QueueComm>{},
+          {assembly.recipe().flag("run.poison"), assembly.rank()},
+          communicators_ ? communicators_->queues() : echo_.queues(),
           membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {

@@ -11,6 +11,7 @@
 #include "run/batches.hpp"
 #include "run/checkpoint.hpp"
 #include "run/communicators.hpp"
+#include "run/echo.hpp"
 #include "run/executor.hpp"
 #include "run/schedule.hpp"
 
@@ -33,7 +34,7 @@ using Probes = std::function<std::vector<Probe*>(const Assembly&, Communicators*
 struct Membership {
   Exchange exchange;
   Probes probes;
-  // A rank of many without the others: it computes its part, and exchanges are left out.
+  // A rank of many without the others: to its exchanges there is only an echo.
   bool alone = false;
   std::function<void(std::int64_t step)> before_step;
   std::function<void()> disconnecting;  // before the communicators go
@@ -73,6 +74,7 @@ class Trainer {
   const Assembly& assembly_;
   Membership membership_;
   std::unique_ptr<Communicators> communicators_;
+  Echo echo_;  // where there are none
   Executor executor_;
   Staged staged_{};
   std::vector<std::pair<Id, bool>> first_;  // whether this rank is the first of an axis

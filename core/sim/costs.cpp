@@ -152,6 +152,7 @@ void CostTable::merge(const CostTable& newer) {
   take(kernels, newer.kernels);
   take(exact, newer.exact);
   take(exchanges, newer.exchanges);
+  take(exact_exchanges, newer.exact_exchanges);
 }
 
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
@@ -173,12 +174,24 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   return fit->second.seconds(cost);
 }
 
+ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members) {
+  const bool between_two = exchange.kind == CommKind::send || exchange.kind == CommKind::recv;
+  return {between_two ? CommKind::send : exchange.kind, between_two ? 2 : members,
+          exchange_bytes(exchange, members)};
+}
+
+double TablePrices::lateness(const PlannedExchange& exchange, std::int64_t members) {
+  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members));
+  return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
+}
+
 double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t members) {
   if (members <= 1) return 0;
-  const CommKind kind = exchange.kind == CommKind::recv ? CommKind::send : exchange.kind;
-  const std::int64_t bytes = exchange_bytes(exchange, members);
-  const auto exact = table_.exchanges.find({kind, kind == CommKind::send ? 2 : members});
-  if (exact != table_.exchanges.end()) return exact->second.seconds(bytes);
+  const auto [kind, among, bytes] = exact_exchange(exchange, members);
+  const auto measured = table_.exact_exchanges.find({kind, among, bytes});
+  if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
+  const auto curve = table_.exchanges.find({kind, among});
+  if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
   const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;
   for (const auto& entry : table_.exchanges)
     if (entry.first.kind == kind &&

@@ -70,12 +70,29 @@ struct ExactKey {
   friend auto operator<=>(const ExactKey&, const ExactKey&) = default;
 };
 
+// One exchange of a layout as it is, with what is computed beside it.
+struct ExactExchange {
+  CommKind kind = CommKind::barrier;
+  std::int64_t members = 2;
+  std::int64_t bytes = 0;  // as exchange_bytes() counts them
+
+  friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;
+};
+// A receive counts as the send that it meets, and both as between two.
+ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members);
+
+struct ExchangeTime {
+  double seconds = 0;   // from when the last member is there
+  double lateness = 0;  // how long the members wait for the last one, on average
+};
+
 struct CostTable {
   Machine machine;
   std::map<std::string, Overheads> overheads;  // by device
   std::map<KernelKey, KernelFit> kernels;
   std::map<ExactKey, double> exact;  // seconds of one kernel; they take precedence
   std::map<ExchangeKey, ExchangeCurve> exchanges;
+  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // they take precedence
 
   // What the other has replaces what stands here.
   void merge(const CostTable& newer);
@@ -88,6 +105,7 @@ class TablePrices final : public Prices {
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members) override;
+  double lateness(const PlannedExchange& exchange, std::int64_t members) override;
   Overheads overheads() override;
 
   // What was not measured as it is but worked out from something near, in words.

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t version = 1;
+constexpr std::int64_t version = 2;
 constexpr JsonLimits limits{std::size_t{64} << 20, 2'000'000, 8};
 constexpr double longest = 1e9;  // seconds: a slip of the pen, not a measurement
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::i32, DType::i64, DType::u8};
@@ -95,6 +95,10 @@ class TableReader {
     });
     each("exchanges", [&](Fields& f) {
       insert(f, table_.exchanges, ExchangeKey{kind(f), f.count("members", 2)}, curve(f));
+    });
+    each("exact_exchanges", [&](Fields& f) {
+      insert(f, table_.exact_exchanges, ExactExchange{kind(f), f.count("members", 2), f.count("bytes", 0)},
+             ExchangeTime{f.seconds("seconds"), f.seconds("lateness")});
     });
     root_.finish();
     return std::move(table_);
@@ -212,6 +216,12 @@ std::string to_json(const CostTable& table) {
     for (const ExchangePoint& point : curve.points)
       json.begin_array().value(point.bytes).value(point.seconds).end_array();
     json.end_array().end_object();
+  }
+  json.end_array().name("exact_exchanges").begin_array();
+  for (const auto& [key, time] : table.exact_exchanges) {
+    json.begin_object().member("kind", name_of(key.kind)).member("members", key.members);
+    json.member("bytes", key.bytes).member("seconds", time.seconds).member("lateness", time.lateness);
+    json.end_object();
   }
   return json.end_array().end_object().take();
 }

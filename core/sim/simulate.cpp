@@ -230,6 +230,7 @@ class Simulator {
     lane.arrived = true;
     if (meeting.lanes.size() < channel.classes.size()) return;
     meeting.end = meeting.latest + prices_.exchange(exchange, channel.members);
+    if (channel.classes.size() == 1) meeting.end += prices_.lateness(exchange, channel.members);
     for (std::size_t other : meeting.lanes)
       if (other != index) wake(other);
   }

@@ -24,6 +24,9 @@ class Prices {
   virtual ~Prices() = default;
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
   virtual double exchange(const PlannedExchange& exchange, std::int64_t members) = 0;
+  // How much later than on average the last of members who do the same is there: no two ranks are equally
+  // fast.
+  virtual double lateness(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
   virtual Overheads overheads() { return {}; }
 };
 

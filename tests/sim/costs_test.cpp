@@ -75,6 +75,7 @@ CostTable example() {
   table.exact[{device, "linear(fp32[8,4], fp32[4,4], -, fp32[8,4])"}] = 1.25e-5;
   table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-5}, {1 << 20, 1e-3}}};
   table.exchanges[{CommKind::send, 2}] = {{{1024, 2e-5}}};
+  table.exact_exchanges[{CommKind::all_reduce, 2, 4096}] = {3e-5, 7e-6};
   return table;
 }
 
@@ -85,6 +86,7 @@ TEST(CostFile, RoundTrips) {
   EXPECT_EQ(read.machine, example().machine);
   EXPECT_EQ(read.kernels.at({"linear", DType::bf16, device}).per_byte, 1e-12);
   EXPECT_EQ(read.exchanges.at({CommKind::all_reduce, 2}).points.at(1).bytes, 1 << 20);
+  EXPECT_EQ(read.exact_exchanges.at({CommKind::all_reduce, 2, 4096}).lateness, 7e-6);
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -109,8 +111,8 @@ TEST(CostFile, SaysInOneSentenceWhatIsWrong) {
     const char *from, *to, *says;
   };
   for (const Case& c :
-       {Case{"\"prun_costs\":1", "\"prun_costs\":0", "is of version 0, this prun writes version 1"},
-        Case{"\"prun_costs\":1", "\"costs\":1", "has no 'prun_costs'"},
+       {Case{"\"prun_costs\":2", "\"prun_costs\":1", "is of version 1, this prun writes version 2"},
+        Case{"\"prun_costs\":2", "\"costs\":2", "has no 'prun_costs'"},
         Case{"\"cores\":4", "\"cores\":0", "machine 'cores' must be a whole number from 1 on"},
         Case{"\"cores\":4", "\"cores\":4,\"more\":1", "machine has 'more', which means nothing here"},
         Case{"\"call\":1e-07", "\"call\":-1e-07", "overheads[0] 'call' must be a number from 0"},
@@ -228,6 +230,20 @@ TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
   EXPECT_EQ(prices.notes(), std::vector<std::string>{"all_reduce among 4 worked out from 2 ranks"});
   exchange.kind = CommKind::all_to_all;
   EXPECT_THROW(prices.exchange(exchange, 2), Error);
+}
+
+TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
+  const CostTable table = example();
+  TablePrices prices(table, device);
+  PlannedExchange exchange;
+  exchange.kind = CommKind::all_reduce;
+  exchange.dtype = DType::f32;
+  exchange.count = 1024;
+  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2), 3e-5);
+  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2), 7e-6);
+  exchange.count = 1025;
+  EXPECT_NE(prices.exchange(exchange, 2), 3e-5);
+  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2), 0);
 }
 
 TEST(Prices, ATableOfAnotherMachineIsSaid) {

@@ -38,6 +38,34 @@ TEST(Simulate, CountsWhatTheExecutorAdds) {
   EXPECT_DOUBLE_EQ(result.step_seconds, 5.25 + 0.5 + 2.25);
 }
 
+class LatePrices final : public FixedPrices {
+ public:
+  double lateness(const PlannedExchange&, std::int64_t members) override {
+    return static_cast<double>(members);
+  }
+};
+
+// Members that do the same wait for the slowest; where they differ, the simulation has that already.
+TEST(Simulate, AddsLatenessWhereMembersAreAlike) {
+  const auto step = [](Id of_the_second) {
+    PlanBuilder first, second;
+    for (PlanBuilder* builder : {&first, &second}) {
+      const std::int32_t compute = builder->queue("compute", true), dp = builder->queue("dp", false, 0);
+      builder->exchange(dp, Kind::all_reduce, 3,
+                        {builder->kernel(compute, builder == &first ? 4 : of_the_second)});
+    }
+    const Group both = group({0, 1});
+    const bool alike = of_the_second == 4;
+    LatePrices prices;
+    return simulate(
+               std::vector{first.rank(0, {nullptr, both}), (alike ? first : second).rank(1, {nullptr, both})},
+               prices)
+        .step_seconds;
+  };
+  EXPECT_DOUBLE_EQ(step(4), 4 + 3 + 2);
+  EXPECT_DOUBLE_EQ(step(6), 6 + 3);
+}
+
 // Forward, then backward beside an exchange, then an update that needs it.
 double exposed(std::int64_t exchange, double* step_seconds) {
   PlanBuilder builder;

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "run/comm_bench.hpp"
 #include "run/kernel_bench.hpp"
+#include "run/layout_bench.hpp"
 #include "run/local_ranks.hpp"
 #include "run/recorder.hpp"
 #include "sim/predict.hpp"
@@ -184,6 +185,37 @@ TEST(Bench, ARankOfManyIsTimedWithoutTheOthers) {
       tiny_recipe({"batch.global=16384", one_thread[0], one_thread[1]}, data_parallel(4096));
   EXPECT_GT(time_kernels(recipe, plugins(), 1).size(), 10u);
   EXPECT_EQ(time_kernels(recipe, plugins(), 1, 3).size(), time_kernels(recipe, plugins(), 1).size());
+}
+
+// The gradients of each layer, once a step among both ranks, and the kernels of either.
+TEST(Bench, ALayoutIsTimedWithItsExchanges) {
+  const Recipe recipe = tiny_recipe({"batch.micro=2", one_thread[0], one_thread[1]}, data_parallel(2));
+  const Assembly assembly(recipe, plugins());
+  std::map<ExactExchange, ExchangeTime> exchanges;
+  const std::vector<KernelTime> kernels = time_layout(recipe, plugins().places(), 2, exchanges);
+  EXPECT_EQ(kernels.size(), time_kernels(recipe, plugins(), 1).size());
+  std::set<ExactExchange> planned;
+  for (const Call& call : assembly.plan().calls)
+    if (const auto steps = assembly.plan().steps(call); steps.size() == 1 && steps[0].exchange)
+      planned.insert(exact_exchange(*steps[0].exchange, 2));
+  EXPECT_EQ(exchanges.size(), planned.size());
+  for (const ExactExchange& exchange : planned) {
+    EXPECT_GT(exchanges.at(exchange).seconds, 0) << exchange.bytes;
+    EXPECT_GT(exchanges.at(exchange).lateness, 0) << exchange.bytes;
+  }
+}
+
+// Without the others a rank still has numbers to compute with: none of a gathered operand stays unset.
+TEST(Bench, AnEchoFillsWhatOthersWouldSend) {
+  const Recipe recipe = tiny_recipe({one_thread[0], one_thread[1], "model.layers=4"},
+                                    "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n");
+  const Assembly assembly(recipe, plugins(), 1);
+  Membership membership;
+  membership.alone = true;
+  Trainer trainer(assembly, plugins(), membership);
+  const StepResult result = trainer.step();
+  EXPECT_TRUE(std::isfinite(result.loss) && result.loss > 0) << result.loss;
+  EXPECT_TRUE(std::isfinite(result.grad_norm) && result.grad_norm > 0) << result.grad_norm;
 }
 
 TEST(Bench, OverheadsAreSmallAndReal) {
