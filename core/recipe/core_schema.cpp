@@ -68,7 +68,7 @@ constexpr std::array<Declaration, 14> declarations = {{
     )"},
     {"device", Form::table, "device", "", "What computes.", R"(
       plugin | string | cpu |  | Device plugin
-      memory | size   |     |  | Ceiling on device memory a rank, such as 80GiB; empty means no limit
+      memory | size   |     |  | Ceiling on the plan of a rank, such as 80GiB; empty means the device's, less what the process needs of it
     )"},
     {"mesh", Form::table, "", "", "Named axes over the ranks; their product is the number of ranks.", R"(
       * | int | none | 1..1048576 | Extent of this axis

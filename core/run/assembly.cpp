@@ -9,6 +9,7 @@
 #include "plan/ranks.hpp"
 #include "program/passes.hpp"
 #include "program/recompute.hpp"
+#include "run/process_memory.hpp"
 
 namespace prun {
 namespace {
@@ -140,12 +141,13 @@ std::int64_t Assembly::data_ranks() const {
 // The plan is exact, so what does not fit is known now. Where the program leaves it to the planner what is
 // computed again in backward, each try starts from a fresh program: strategies after that see the choice.
 void Assembly::make_fitting_plan() {
-  const std::int64_t limit = recipe_.section("device").bytes("memory").value_or(device_info_.memory_bytes);
   const auto plan_bytes = [&](const RecomputeChoice& choice) {
     write_program(choice);
     return make_plans();
   };
   const std::int64_t needed = plan_bytes({});
+  process_bytes_ = process_need(*this, plugins_);
+  const std::int64_t limit = memory_limit();
   if (needed <= limit) return;
   std::int64_t least = needed;
   if (chooses_recompute(*program_)) {
@@ -154,6 +156,14 @@ void Assembly::make_fitting_plan() {
     if (least <= limit) return;
   }
   refuse_memory(needed, least, limit);
+}
+
+// What the recipe says is the plan's alone. Where it says nothing, a device in host memory shares that with
+// the process.
+std::int64_t Assembly::memory_limit() const {
+  const std::int64_t all = device_info_.memory_bytes;
+  return recipe_.section("device").bytes("memory").value_or(device_info_.host_memory ? all - process_bytes_
+                                                                                     : all);
 }
 
 // `least`: with full recompute, where the planner may choose it.

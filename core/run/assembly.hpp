@@ -42,6 +42,8 @@ class Assembly {
   std::string fingerprint() const;
   DeviceInterface& device() const { return *device_; }
   const DeviceInfo& device_info() const { return device_info_; }
+  // What this rank's process needs besides the plan's arena.
+  std::int64_t process_bytes() const { return process_bytes_; }
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
   // "block.3.qkv.weight" (a copy goes by its original's name): how a value of one instance is called in files
   // and messages.
@@ -59,6 +61,7 @@ class Assembly {
   std::int64_t data_ranks() const;
   void check_rows() const;
   void make_fitting_plan();
+  std::int64_t memory_limit() const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();
   void write_program(const RecomputeChoice& choice);
@@ -80,6 +83,7 @@ class Assembly {
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;  // by the pipeline's coordinate
+  std::int64_t process_bytes_ = 0;
 };
 
 template <class Body>

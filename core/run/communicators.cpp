@@ -64,42 +64,32 @@ std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost
   return plugin;
 }
 
-std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::size_t queue) {
+CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::size_t queue) {
   const Plan& plan = assembly.plan();
   const std::vector<int> members = plan.queues[queue].members(assembly.mesh(), assembly.rank());
   const std::int32_t rank = place_of(assembly.rank(), members);
-  const auto sent = [&](const PlannedExchange& exchange) {
+  const auto needs_of = [&](const PlannedExchange& exchange) {
     CommOp op;
     op.kind = exchange.kind;
     op.dtype = exchange.dtype;
     op.count = exchange.count;
     op.peer = exchange.peer;
-    std::uint64_t bytes = 0;
-    raise(comm.traffic(op, rank, static_cast<std::int32_t>(members.size()), &bytes));
-    return bytes;
+    CommNeeds needs;
+    raise(comm.needs(op, rank, static_cast<std::int32_t>(members.size()), &needs));
+    return needs;
   };
-  std::map<const PlannedStep*, std::uint64_t> known;  // many calls run the same step
-  std::uint64_t total = 0;
+  std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step
+  CommNeeds total;
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;
     for (const PlannedStep& step : plan.steps(call)) {
-      const auto [entry, fresh] = known.try_emplace(&step, 0);
-      if (fresh && step.exchange) entry->second = sent(*step.exchange);
-      total += entry->second;
+      const auto [entry, fresh] = known.try_emplace(&step);
+      if (fresh && step.exchange) entry->second = needs_of(*step.exchange);
+      total.bytes_sent += entry->second.bytes_sent;
+      total.memory_bytes = std::max(total.memory_bytes, entry->second.memory_bytes);
     }
   }
   return total;
-}
-
-std::vector<std::uint64_t> planned_traffic(const Assembly& assembly, PluginHost& plugins) {
-  const std::vector<QueueInfo>& queues = assembly.plan().queues;
-  std::vector<std::uint64_t> sent(queues.size(), 0);
-  for (std::size_t q = 0; q < queues.size(); ++q)
-    if (queues[q].axis >= 0) {
-      const std::string& axis = assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name;
-      sent[q] = planned_bytes(assembly, *comm_of_axis(assembly, plugins, axis), q);
-    }
-  return sent;
 }
 
 Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange) {

@@ -21,11 +21,20 @@ using Exchange = std::function<std::vector<std::string>(std::string_view channel
 std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost& plugins,
                                             const std::string& axis);
 
-// Payload bytes that the assembly's rank sends in a step on a queue, as its comm plugin will count them.
-std::uint64_t planned_bytes(const Assembly& assembly, CommInterface& comm, std::size_t queue);
+// What the assembly's rank sends in a step on a queue, as its comm plugin will count it, and what that plugin
+// needs for the largest exchange: a queue has one at a time under way.
+CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::size_t queue);
 
-// The same for every queue; 0 for those that do not communicate.
-std::vector<std::uint64_t> planned_traffic(const Assembly& assembly, PluginHost& plugins);
+// Calls body(queue, comm plugin) for every queue that communicates.
+template <class Body>
+void each_comm(const Assembly& assembly, PluginHost& plugins, Body&& body) {
+  const std::vector<QueueInfo>& queues = assembly.plan().queues;
+  for (std::size_t q = 0; q < queues.size(); ++q)
+    if (queues[q].axis >= 0) {
+      const std::string& axis = assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name;
+      body(q, *comm_of_axis(assembly, plugins, axis));
+    }
+}
 
 class Communicators {
  public:

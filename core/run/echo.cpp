@@ -48,7 +48,7 @@ Status Echo::start(Communicator communicator, const CommOp* ops, std::int64_t co
 }
 
 Status Echo::info(CommInfo* info) noexcept {
-  *info = {"echo", true, false};
+  *info = {"echo", true, false, 0, 0};
   return {};
 }
 Status Echo::create(const CommGroup&, Communicator*) noexcept {
@@ -61,8 +61,8 @@ Status Echo::counters(Communicator, CommCounters* counters) noexcept {
   *counters = {};
   return {};
 }
-Status Echo::traffic(const CommOp&, std::int32_t, std::int32_t, std::uint64_t* bytes) noexcept {
-  *bytes = 0;
+Status Echo::needs(const CommOp&, std::int32_t, std::int32_t, CommNeeds* needs) noexcept {
+  *needs = {};
   return {};
 }
 

@@ -23,8 +23,7 @@ class Echo final : public CommInterface {
   Status finish(Communicator communicator) noexcept override;
   Status abort(Communicator communicator) noexcept override;
   Status counters(Communicator communicator, CommCounters* counters) noexcept override;
-  Status traffic(const CommOp& op, std::int32_t rank, std::int32_t size,
-                 std::uint64_t* bytes) noexcept override;
+  Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override;
 
  private:
   std::vector<std::int64_t> members_;  // by queue; a communicator points to its number

@@ -46,7 +46,10 @@ Forecast forecast_time(const Assembly& assembly, const std::optional<std::filesy
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs) {
   Forecast forecast = forecast_time(assembly, costs);
-  forecast.sent = planned_traffic(assembly, plugins);
+  forecast.sent.assign(assembly.plan().queues.size(), 0);
+  each_comm(assembly, plugins, [&](std::size_t queue, CommInterface& comm) {
+    forecast.sent[queue] = planned_needs(assembly, comm, queue).bytes_sent;
+  });
   return forecast;
 }
 

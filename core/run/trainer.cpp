@@ -216,8 +216,10 @@ class Observers {
   void event(EventKind kind, const std::string& message) {
     for (auto& observer : list_) raise(observer->event(kind, message));
   }
-  void finish() {
-    for (auto& observer : list_) raise(observer->finish());
+  void finish(const std::vector<RankMemory>& memory) {
+    FinishInfo info;
+    info.memory = {memory.data(), memory.size()};
+    for (auto& observer : list_) raise(observer->finish(info));
   }
 
  private:
@@ -255,7 +257,7 @@ class Run {
       if (save_every > 0 && trainer_.progress().step % save_every == 0) save();
     }
     if (save_every > 0) save();
-    observers_.finish();
+    observers_.finish(trainer_.memory_of_ranks());
     return 0;
   }
 
@@ -330,14 +332,14 @@ class Run {
       observers_.event(EventKind::stopped,
                        detail::concat("stopped at step ", trainer_.progress().step,
                                       "; nothing was saved: checkpoints of a pipeline are not written yet"));
-      observers_.finish();
+      observers_.finish(trainer_.memory_of_ranks());
       return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
     }
     save();
     observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
                                                         "; go on with: ", resume_command_,
                                                         " --set run.resume=", trainer_.folder().string()));
-    observers_.finish();
+    observers_.finish(trainer_.memory_of_ranks());
     // Another rank may have had the signal first.
     return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
   }

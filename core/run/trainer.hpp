@@ -13,6 +13,7 @@
 #include "run/communicators.hpp"
 #include "run/echo.hpp"
 #include "run/executor.hpp"
+#include "run/process_memory.hpp"
 #include "run/schedule.hpp"
 
 namespace prun {
@@ -55,6 +56,10 @@ class Trainer {
   Communicators* communicators() { return communicators_.get(); }
   // The newest checkpoint. Every rank may call it, the first one writes.
   std::filesystem::path save();
+  // Of every rank, up to now. Every rank calls it.
+  std::vector<RankMemory> memory_of_ranks() const {
+    return prun::memory_of_ranks(assembly_, membership_.exchange);
+  }
 
  private:
   void open_data(PluginHost& plugins);

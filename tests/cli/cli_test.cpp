@@ -1,9 +1,6 @@
-// The binary as a user meets it: exit codes, sentences, signals, memory.
-#include <fcntl.h>
+// The binary as a user meets it: exit codes, sentences, signals.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -11,54 +8,14 @@
 #include <thread>
 
 #include "base/json.hpp"
+#include "binary.hpp"
+#include "run/process_memory.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Result {
-  int code = -1;
-  std::string out;
-  std::int64_t peak_bytes = 0;
-};
-
-// Runs prun; when `signal` is not 0, sends it as soon as `until` shows up in the output.
-Result prun(const std::vector<std::string>& words, int signal = 0, const std::string& until = "") {
-  int pipe_ends[2];
-  if (pipe(pipe_ends) != 0) throw_error(ErrorCode::internal, "pipe");
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(pipe_ends[1], 1);
-    dup2(pipe_ends[1], 2);
-    close(pipe_ends[0]);
-    std::vector<std::string> all = {PRUN_TEST_BINARY};
-    all.insert(all.end(), words.begin(), words.end());
-    std::vector<char*> argv;
-    for (std::string& word : all) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  close(pipe_ends[1]);
-  Result result;
-  char buffer[4096];
-  for (ssize_t n; (n = read(pipe_ends[0], buffer, sizeof buffer)) > 0;) {
-    result.out.append(buffer, static_cast<std::size_t>(n));
-    if (signal != 0 && result.out.find(until) != std::string::npos) {
-      kill(child, signal);
-      signal = 0;
-    }
-  }
-  close(pipe_ends[0]);
-  int status = 0;
-  struct rusage usage {};
-  wait4(child, &status, 0, &usage);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  result.peak_bytes = usage.ru_maxrss * 1024;
-  return result;
-}
 
 // The tiny recipe as a file.
 std::string recipe_file(const std::vector<std::string>& sets = {}) {
@@ -113,6 +70,7 @@ TEST(Cli, PlanSpeaksJson) {
   std::int64_t sum = 0;
   for (const JsonMember& member : json.at("memory").as_object().members()) sum += member.value.as_int64();
   EXPECT_EQ(sum, json.at("memory_bytes").as_int64());
+  EXPECT_EQ(json.at("process_bytes").as_int64(), base_process_bytes);
 }
 
 TEST(Cli, PlanPredictsWhereTheMachineWasMeasured) {
@@ -142,8 +100,10 @@ TEST(Cli, PlanShowsRanksAndTraffic) {
   EXPECT_NE(plan.out.find("ranks       2 = dp 2\n  dp               1 group of 2: 0 1\n"), std::string::npos)
       << plan.out;
   EXPECT_NE(plan.out.find("traffic     what each rank sends a step\n"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find(" MiB, not in the arena\n"), std::string::npos) << plan.out;
   const JsonValue json = parse_json(prun({"plan", path.string(), "--json"}).out, "plan");
   EXPECT_EQ(json.at("mesh").at("dp").as_int64(), 2);
+  EXPECT_GT(json.at("process_bytes").as_int64(), base_process_bytes);
   const double gradients = static_cast<double>(json.at("memory").at("gradients").as_int64());
   EXPECT_NEAR(json.at("sent_bytes").at("dp.reduce").at("bytes").as_double() / gradients, 1, 0.01);
 }
@@ -279,30 +239,6 @@ TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
   const Result skipped = prun({recipe_file(skip)});
   EXPECT_EQ(skipped.code, 0) << skipped.out;
   EXPECT_NE(skipped.out.find("the update was skipped"), std::string::npos) << skipped.out;
-}
-
-// What a process needs besides its plan: code, libraries, stacks, the recipe. Stated here in advance.
-constexpr std::int64_t process_bytes = std::int64_t{10} << 20;
-
-TEST(Cli, MemoryIsThePlanPlusOneConstant) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
-#endif
-  struct Size {
-    int layers, hidden, batch, seq;
-  };
-  for (const Size& size : {Size{4, 128, 4, 64}, Size{2, 256, 4, 64}, Size{4, 256, 4, 128},
-                           Size{6, 256, 8, 128}, Size{8, 384, 4, 256}}) {
-    const std::string recipe = recipe_file(
-        {"run.steps=3", "model.layers=" + std::to_string(size.layers),
-         "model.hidden=" + std::to_string(size.hidden), "batch.global=" + std::to_string(size.batch),
-         "batch.micro=" + std::to_string(size.batch), "model.seq=" + std::to_string(size.seq)});
-    const Result plan = prun({"plan", recipe, "--json"}), run = prun({recipe});
-    ASSERT_EQ(run.code, 0) << run.out;
-    const auto planned = parse_json(plan.out, "plan").at("memory_bytes").as_int64() + process_bytes;
-    EXPECT_NEAR(static_cast<double>(run.peak_bytes) / static_cast<double>(planned), 1.0, 0.03)
-        << size.layers << "x" << size.hidden << ": planned " << planned << ", peak " << run.peak_bytes;
-  }
 }
 
 TEST(Cli, TheRecipeReferenceIsCurrent) {

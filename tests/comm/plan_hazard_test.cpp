@@ -65,7 +65,22 @@ void expect_no_hazard(CommKind kind, const Plan& plan, const Shape& shape) {
               << " bytes, in place " << shape.in_place << ": steps " << i << " and " << j;
 }
 
-TEST(UcxPlans, StepsThatShareBytesAreInOrder) {
+// Scratch is said to be needed in advance, so all of it must be: but for the rest of a cache line, and what
+// the last chunk is smaller than the largest.
+void expect_all_scratch_used(CommKind kind, const Plan& plan, const Shape& shape) {
+  const std::int64_t line = 64, grain = 64 * shape.element;  // of blocks and of chunks
+  std::int64_t end = 0;
+  for (const Step& step : plan.steps)
+    for (const Use& use : uses_of(step))
+      if (use.place.buffer == Buffer::scratch) end = std::max(end, use.place.offset + use.bytes);
+  EXPECT_LE(end, plan.scratch_bytes);
+  EXPECT_GT(end + 2 * grain + line, plan.scratch_bytes)
+      << name_of(kind) << " on member " << shape.rank << " of " << shape.size << ", " << shape.bytes()
+      << " bytes";
+}
+
+template <class Body>
+void each_plan(Body&& body) {
   const std::pair<CommKind, Plan (*)(const Shape&)> plans[] = {
       {CommKind::all_reduce, plan_all_reduce},
       {CommKind::all_gather, plan_all_gather},
@@ -82,9 +97,13 @@ TEST(UcxPlans, StepsThatShareBytesAreInOrder) {
             shape.element = 4;
             shape.in_place = in_place;
             shape.tuning = {8 * 1024, 4 * 1024};
-            expect_no_hazard(kind, write(shape), shape);
+            body(kind, write(shape), shape);
           }
 }
+
+TEST(UcxPlans, StepsThatShareBytesAreInOrder) { each_plan(expect_no_hazard); }
+
+TEST(UcxPlans, AllScratchIsUsed) { each_plan(expect_all_scratch_used); }
 
 }  // namespace
 }  // namespace prun::ucx

@@ -188,7 +188,7 @@ TEST(ConsoleLines, EveryNthTheFirstTheLastAndTheSkipped) {
     step.kept = i != 12;
     observer.step(step);
   }
-  observer.finish();
+  observer.finish({});
   EXPECT_EQ(shown_steps(output.text()), (std::vector<std::int64_t>{3, 5, 10, 12, 15, 20, 23}));
   EXPECT_TRUE(has(output.text(), " | update skipped\nstep 15/23"));
 }
@@ -199,7 +199,7 @@ TEST(ConsoleLines, AStoppedRunShowsItsLastStep) {
   observer.start(run_of(1000));
   for (std::int64_t i = 1; i <= 42; ++i) observer.step(step_of(i));
   observer.event(EventKind::stopped, "interrupted");
-  observer.finish();
+  observer.finish({});
   EXPECT_EQ(shown_steps(output.text()), (std::vector<std::int64_t>{1, 42}));
   EXPECT_EQ(lines_of(output.text()).back(),
             "stopped: 42 steps in 34s | loss 3.2141 to 3.2141 | 20.2k tok/s median");
@@ -218,7 +218,7 @@ TEST(ConsoleLines, EventsAndTheSummary) {
   StepInfo last = step_of(2);
   last.elapsed = 50.812;
   observer.step(last);
-  observer.finish();
+  observer.finish({});
   const std::vector<std::string> lines = lines_of(output.text());
   ASSERT_EQ(lines.size(), 13u);
   EXPECT_EQ(lines[7], "warning: disk is");
@@ -229,12 +229,31 @@ TEST(ConsoleLines, EventsAndTheSummary) {
   EXPECT_FALSE(has(output.text(), "\033"));
 }
 
+TEST(ConsoleLines, MemoryOfTheRankThatHadMost) {
+  const std::vector<RankMemory> ranks = {{2 << 20, 1 << 20, 5 << 20}, {4 << 20, 3 << 20, 8 << 20}};
+  const auto last_lines = [](Array<RankMemory> memory) {
+    const Output output;
+    ConsoleObserver observer(1, output.plain());
+    observer.start(run_of(1));
+    observer.step(step_of(1));
+    observer.finish({memory});
+    const std::vector<std::string> lines = lines_of(output.text());
+    return lines[lines.size() - 2] + "\n" + lines.back().substr(0, 5);
+  };
+  EXPECT_EQ(last_lines({ranks.data(), 2}),
+            "memory: peak 8.00 MiB of rank 1, planned 4.00 MiB and 3.00 MiB for the process\ndone:");
+  EXPECT_EQ(last_lines({ranks.data(), 1}),
+            "memory: peak 5.00 MiB, planned 2.00 MiB and 1.00 MiB for the process\ndone:");
+  const RankMemory unknown{2 << 20, 1 << 20, 0};
+  EXPECT_EQ(last_lines({&unknown, 1}).substr(0, 4), "step");
+}
+
 TEST(ConsoleLines, ARunWithoutSteps) {
   const Output output;
   ConsoleObserver observer(1, output.plain());
   observer.start(run_of(10));
   observer.event(EventKind::failed, "no data");
-  observer.finish();
+  observer.finish({});
   EXPECT_EQ(lines_of(output.text()).back(), "failed: no step ran");
 }
 
@@ -262,7 +281,7 @@ TEST(ConsoleTerminal, TheBarIsBelowTheLastLineAndGoneAtTheEnd) {
     }
     EXPECT_EQ(shown(output.text()),
               file.text() + "[=====================>                     ]  50% | eta 5s");
-    for (ConsoleObserver* each : {&observer, &plain}) each->finish();
+    for (ConsoleObserver* each : {&observer, &plain}) each->finish({});
   }
   EXPECT_EQ(shown(output.text()), file.text());
 }

@@ -121,7 +121,8 @@ TEST(JsonlObserver, EveryRecord) {
   observer.step(step_of(1));
   observer.step(diverged);
   observer.event(EventKind::saved, "step 2\nsaved");
-  observer.finish();
+  const std::vector<RankMemory> memory = {{4096, 1024, 5000}, {2048, 1024, 0}};
+  observer.finish({{memory.data(), memory.size()}});
   const std::vector<std::string> lines = lines_of(path);
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(timeless(lines[0]),
@@ -135,7 +136,9 @@ TEST(JsonlObserver, EveryRecord) {
             R"({"type":"step","step":2,"loss":"nan","grad_norm":0.1,"lr":3e-04,"kept":false,)"
             R"("targets":512,"seconds":0.5,"elapsed":1.5})");
   EXPECT_EQ(timeless(lines[3]), R"({"type":"event","kind":"saved","message":"step 2\nsaved"})");
-  EXPECT_EQ(timeless(lines[4]), R"({"type":"finish"})");
+  EXPECT_EQ(timeless(lines[4]),
+            R"({"type":"finish","memory":[{"plan_bytes":4096,"process_bytes":1024,"peak_bytes":5000},)"
+            R"({"plan_bytes":2048,"process_bytes":1024,"peak_bytes":0}]})");
 }
 
 TEST(JsonlObserver, EveryKindOfEvent) {

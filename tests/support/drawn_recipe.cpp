@@ -19,7 +19,9 @@ constexpr const char* permitted[] = {
 
 class Drawing {
  public:
-  Drawing(unsigned seed, Scale scale) : random_(seed), large_(scale == Scale::large) {}
+  Drawing(unsigned seed, Scale scale) : random_(seed), large_(scale == Scale::large) {
+    kept_ = large_ && pick({0, 0, 1}) == 1;
+  }
 
   std::string recipe() {
     draw_mesh();
@@ -44,23 +46,30 @@ class Drawing {
 
   void model() {
     const bool llama = flip();
-    const int heads = pick({2, 4, 4, 4, 8, 8, 8, 8, 4, 3}), head_dim = pick({2, 4, 6}) * times(8);
+    const int heads = pick({2, 4, 4, 4, 8, 8, 8, 8, 4, 3}),
+              head_dim = pick({2, 4, 6}) * times(kept_ ? 2 : 16);
     out_ << "[model]\nplugin = '" << (llama ? "llama" : "gpt")
-         << "'\nlayers = " << pick({1, 2, 3}) * (pp_ > 1 ? 2 : 1) * times(2)
-         << "\nhidden = " << heads * head_dim << "\nheads = " << heads
-         << "\nffn = " << pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18}) * times(32)
+         << "'\nlayers = " << (large_ ? pick({1, 2}) : pick({1, 2, 3})) * (pp_ > 1 ? 2 : 1)
+         << "\nhidden = " << heads * head_dim << "\nheads = " << heads << "\nffn = "
+         << (large_ ? large_ffn(heads * head_dim) : pick({8, 16, 16, 24, 16, 24, 8, 32, 16, 18}))
          << "\nvocab = " << pick({24, 24, 24, 32, 24, 32, 24, 32, 24, 25}) * times(16)
-         << "\nseq = " << pick({4, 8, 8, 8, 4, 8, 8, 4, 8, 6}) * times(16) << "\ntied = " << word(flip());
+         << "\nseq = " << pick({4, 8, 8, 8, 4, 8, 8, 4, 8, 6}) * times(kept_ ? 64 : 1)
+         << "\ntied = " << word(flip());
     if (llama)
       out_ << "\nkv_heads = " << (flip() ? heads : heads / 2) << "\nqkv_bias = " << word(flip());
     else
       out_ << "\ndropout = " << (flip() ? 0.0 : 0.2);
   }
 
+  // As much for each of the ranks that share it, whatever the width: 6.4 M weights in a matrix and more.
+  int large_ffn(int hidden) {
+    return kept_ ? pick({16, 24, 32}) * 32 * tp_ : pick({8, 9, 10, 12}) * tp_ * (800'000 / hidden);
+  }
+
   // Not every batch is full.
   void batch() {
-    const int micro = pick({1, 2}), missing = flip() ? 0 : 1;
-    accumulate_ = pick({1, 2, 3, 4});
+    const int micro = pick({1, 2}) * times(kept_ ? 8 : 1), missing = flip() ? 0 : 1;
+    accumulate_ = kept_ ? pick({1, 2}) : pick({1, 2, 3, 4});
     out_ << "\n[batch]\nglobal = " << std::max(1, micro * accumulate_ * dp_ - missing)
          << "\nmicro = " << micro << "\npad = true\n";
   }
@@ -68,7 +77,7 @@ class Drawing {
   void rest() {
     const std::string compute = large_ ? "fp32" : pick<std::string>({"fp64", "fp64", "fp32", "bf16"});
     out_ << "[precision]\ncompute = '" << compute << "'\nstate = '" << (compute == "fp64" ? "fp64" : "fp32")
-         << "'\n[run]\nname = 'drawn'\nsteps = 5\nseed = " << pick({1, 2, 3})
+         << "'\n[run]\nname = 'drawn'\nsteps = " << (large_ ? 2 : 5) << "\nseed = " << pick({1, 2, 3})
          << "\npoison = " << word(!large_ && flip()) << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
          << "[device]\nthreads = 1\npin = false\n[optimizer]\nplugin = '" << (flip() ? "adamw" : "sgd")
          << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
@@ -119,6 +128,7 @@ class Drawing {
 
   std::mt19937 random_;
   bool large_;
+  bool kept_ = false;  // what forward keeps for backward makes it large, not the weights
   int dp_ = 1, tp_ = 1, pp_ = 1, accumulate_ = 1;
   std::ostringstream out_;
 };

@@ -60,6 +60,16 @@ struct CommInfo {
   Text name;                   // "ucx 1.13: shared memory, tcp"
   bool host_memory = false;    // which memory operations may lie in
   bool device_memory = false;  // of the device that the queue belongs to
+  // Host memory of the plugin's own: once for the process, and for each communicator beside what its
+  // operations need.
+  std::int64_t process_bytes = 0;
+  std::int64_t communicator_bytes = 0;
+};
+
+// What an operation takes of a member.
+struct CommNeeds {
+  std::uint64_t bytes_sent = 0;   // payload: what its counters will say
+  std::int64_t memory_bytes = 0;  // host memory of the plugin's own while it is under way
 };
 
 // What a communicator has moved so far, as it counted it itself: payload bytes this rank put on the wire.
@@ -89,9 +99,9 @@ class Comm {
   // From any thread: start() and finish() of it fail soon, now and later.
   virtual void abort(Communicator communicator) = 0;
   virtual CommCounters counters(Communicator communicator) = 0;
-  // Payload bytes that member `rank` of a group of that size sends for an operation: what its counters will
-  // say. Of `op`, the kind, type, count and peer are read, and whether in and out are the same.
-  virtual std::uint64_t traffic(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
+  // Of member `rank` of a group of that size. Of `op`, the kind, type, count and peer are read, and whether
+  // in and out are the same.
+  virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
 };
 
 class CommInterface {
@@ -104,8 +114,7 @@ class CommInterface {
   virtual Status finish(Communicator communicator) noexcept = 0;
   virtual Status abort(Communicator communicator) noexcept = 0;
   virtual Status counters(Communicator communicator, CommCounters* counters) noexcept = 0;
-  virtual Status traffic(const CommOp& op, std::int32_t rank, std::int32_t size,
-                         std::uint64_t* bytes) noexcept = 0;
+  virtual Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept = 0;
 
  protected:
   ~CommInterface() = default;
@@ -137,9 +146,8 @@ class CommAdapter final : public CommInterface {
   Status counters(Communicator communicator, CommCounters* counters) noexcept override {
     return guard([&] { *counters = comm().counters(communicator); });
   }
-  Status traffic(const CommOp& op, std::int32_t rank, std::int32_t size,
-                 std::uint64_t* bytes) noexcept override {
-    return guard([&] { *bytes = comm().traffic(op, rank, size); });
+  Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override {
+    return guard([&] { *needs = comm().needs(op, rank, size); });
   }
 
  private:

@@ -27,6 +27,17 @@ struct StepInfo {
   double elapsed = 0;  // since the first step of this process began
 };
 
+// Of one rank's process.
+struct RankMemory {
+  std::int64_t plan_bytes = 0;     // its arena
+  std::int64_t process_bytes = 0;  // what the rest was said to need, in advance
+  std::int64_t peak_bytes = 0;     // most that was resident at a time; 0: the system does not say
+};
+
+struct FinishInfo {
+  Array<RankMemory> memory;  // by rank
+};
+
 enum class EventKind : std::uint8_t { note, warning, saved, stopped, failed };
 
 class Observer {
@@ -35,7 +46,7 @@ class Observer {
   virtual void start(const RunInfo&) {}
   virtual void step(const StepInfo&) {}
   virtual void event(EventKind, std::string_view) {}
-  virtual void finish() {}
+  virtual void finish(const FinishInfo&) {}
 };
 
 class ObserverInterface {
@@ -43,7 +54,7 @@ class ObserverInterface {
   virtual Status start(const RunInfo& info) noexcept = 0;
   virtual Status step(const StepInfo& info) noexcept = 0;
   virtual Status event(EventKind kind, Text message) noexcept = 0;
-  virtual Status finish() noexcept = 0;
+  virtual Status finish(const FinishInfo& info) noexcept = 0;
 
  protected:
   ~ObserverInterface() = default;
@@ -62,8 +73,8 @@ class ObserverAdapter final : public ObserverInterface {
   Status event(EventKind kind, Text message) noexcept override {
     return guard([&] { base().event(kind, message.view()); });
   }
-  Status finish() noexcept override {
-    return guard([&] { base().finish(); });
+  Status finish(const FinishInfo& info) noexcept override {
+    return guard([&] { base().finish(info); });
   }
 
  private:

@@ -60,7 +60,7 @@ inline constexpr std::string_view interface_methods =
     "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,"
     "wait,"
     "host_wait;op:ops,kernels;schedule:problem,stage,order;"
-    "comm:info,create,destroy,start,finish,abort,counters,traffic";
+    "comm:info,create,destroy,start,finish,abort,counters,needs";
 
 }  // namespace detail
 
@@ -70,7 +70,8 @@ inline constexpr std::uint64_t layout_hash =
                         OpDef, ValueInfo, OpInfo, SegmentInfo, ParameterSpec, ProgramApi, OptionsApi,
                         ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch,
                         DeviceKernel, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo,
-                        CommCounters>(detail::hash_text(detail::interface_methods));
+                        CommNeeds, CommCounters, RankMemory, FinishInfo>(
+        detail::hash_text(detail::interface_methods));
 
 // Given to the entry. Grows at the end only.
 struct HostApi {

@@ -103,7 +103,7 @@ Plan reduce_and_gather(const Shape& shape) {
   PlanWriter plan(shape.size);
   const Ring ring(shape);
   const std::int64_t reducing = shape.size - 1, stages = 2 * reducing;
-  Slots slots(plan, messages_under_way, ring.chunk_bytes());
+  Slots slots(plan, messages_under_way, reducing * ring.chunks(), ring.chunk_bytes());
   StepGrid sent(stages, ring.chunks());
   std::vector<StepId> ready(static_cast<std::size_t>(ring.chunks()), no_step);
   Window sending(messages_under_way), gathering(messages_under_way);

@@ -21,11 +21,15 @@ struct Setting {
   const char* value;
 };
 
-// How soon a peer behind a network that fell silent is given up.
-constexpr Setting settings[] = {{"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
-                                {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "2s"},
-                                {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
-                                {"UCX_TCP_KEEPCNT", "KEEPCNT", "3"}};
+constexpr Setting settings[] = {
+    // How soon a peer behind a network that fell silent is given up.
+    {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
+    {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "2s"},
+    {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
+    {"UCX_TCP_KEEPCNT", "KEEPCNT", "3"},
+    // Buffers that shared memory gets at a time, all touched at once: as many as its queue is long. UCX's own
+    // 512 take 4 MiB a communicator from the start.
+    {"UCX_MM_RX_BUFS_GROW", "MM_RX_BUFS_GROW", "64"}};
 
 struct ReleaseConfig {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }

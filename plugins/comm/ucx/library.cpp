@@ -35,6 +35,11 @@ Plan Library::write(const CommOp& op) const {
   throw_error(ErrorCode::internal, "no operation of number ", static_cast<int>(op.kind));
 }
 
+CommNeeds Library::needs(const CommOp& op) const {
+  const Plan plan = write(op);
+  return {plan.bytes_sent, plan.scratch_bytes};
+}
+
 Run& Library::take(const CommOp& op) {
   const Key key = key_of(op);
   auto found = shelves_.find(key);

@@ -20,8 +20,8 @@ class Library {
   // A run that is not in use. Allocates only if there are more of this kind and size at a time than ever.
   Run& take(const CommOp& op);
   void give_back(Run& run);
-  // Bytes this member sends for an operation.
-  std::uint64_t traffic(const CommOp& op) const { return write(op).bytes_sent; }
+  // What this member sends and needs for an operation.
+  CommNeeds needs(const CommOp& op) const;
 
  private:
   struct Shelf {

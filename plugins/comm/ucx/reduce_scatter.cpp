@@ -39,7 +39,8 @@ Plan reduce_round(const Shape& shape) {
   for (std::int64_t c = 0; c < chunks; ++c)
     largest = std::max(largest, part_of(shape.count, shape.element, chunks, c).bytes);
   // A slot is free again when the next stage has sent its sum: that is written down within 2 * stages.
-  Slots slots(plan, std::max(messages_under_way, static_cast<std::size_t>(2 * stages)), largest);
+  Slots slots(plan, std::max(messages_under_way, static_cast<std::size_t>(2 * stages)), stages * chunks,
+              largest);
   std::vector<std::size_t> slot_of(static_cast<std::size_t>(chunks), 0);
   std::vector<StepId> ready(static_cast<std::size_t>(chunks), no_step);
   Window sending(messages_under_way);

@@ -17,7 +17,8 @@ Part Ring::chunk(std::int32_t block_number, std::int64_t number) const {
   return {whole.offset + inner.offset, inner.bytes};
 }
 
-Slots::Slots(PlanWriter& plan, std::size_t count, std::int64_t bytes) : slots_(count) {
+Slots::Slots(PlanWriter& plan, std::size_t count, std::int64_t takes, std::int64_t bytes)
+    : slots_(std::min(count, static_cast<std::size_t>(takes))) {
   for (Slot& slot : slots_) slot.place = plan.scratch(bytes);
 }
 

@@ -49,10 +49,11 @@ class StepGrid {
   std::vector<StepId> steps_;
 };
 
-// Places in scratch that are used in turn; each remembers the step after which it is free again.
+// Places in scratch that are used in turn; each remembers the step after which it is free again. No more than
+// are taken at all.
 class Slots {
  public:
-  Slots(PlanWriter& plan, std::size_t count, std::int64_t bytes);
+  Slots(PlanWriter& plan, std::size_t count, std::int64_t takes, std::int64_t bytes);
   struct Slot {
     Place place;
     StepId free_after = no_step;

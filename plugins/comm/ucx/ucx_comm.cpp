@@ -10,6 +10,12 @@
 namespace prun::ucx {
 namespace {
 
+// As measured with ranks of one machine. For the process, UCX's libraries and its context; for a
+// communicator, a worker: most of it the receive buffers of both kinds of shared memory, whether used or not,
+// and tens of KiB a peer.
+constexpr std::int64_t process_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t communicator_bytes = std::int64_t{5} << 18;
+
 std::string library_version() {
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
@@ -28,6 +34,8 @@ class UcxComm final : public Comm {
     CommInfo info;
     info.name = name_;
     info.host_memory = true;
+    info.process_bytes = process_bytes;
+    info.communicator_bytes = communicator_bytes;
     return info;
   }
 
@@ -46,8 +54,8 @@ class UcxComm final : public Comm {
   void finish(Communicator communicator) override { of(communicator).finish(); }
   void abort(Communicator communicator) override { of(communicator).abort(); }
   CommCounters counters(Communicator communicator) override { return of(communicator).counters(); }
-  std::uint64_t traffic(const CommOp& op, std::int32_t rank, std::int32_t size) override {
-    return Library(rank, size, settings_.tuning).traffic(op);
+  CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) override {
+    return Library(rank, size, settings_.tuning).needs(op);
   }
 
  private:

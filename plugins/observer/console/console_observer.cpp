@@ -1,6 +1,8 @@
 // Composes the lines and decides when they appear.
 #include "console_observer.hpp"
 
+#include <algorithm>
+
 #include "console_format.hpp"
 
 namespace prun::console {
@@ -128,8 +130,21 @@ void ConsoleObserver::event(EventKind kind, std::string_view message) {
   if (outcome_ == "done") draw_bar();
 }
 
-void ConsoleObserver::finish() {
+// Of the rank that had most.
+void ConsoleObserver::memory(const FinishInfo& info) {
+  const auto most =
+      std::max_element(info.memory.begin(), info.memory.end(),
+                       [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  if (most == info.memory.end() || most->peak_bytes == 0) return;
+  const std::string whose =
+      info.memory.size > 1 ? " of rank " + std::to_string(most - info.memory.begin()) : "";
+  screen_.line("memory: peak " + bytes_text(most->peak_bytes) + whose + ", planned " +
+               bytes_text(most->plan_bytes) + " and " + bytes_text(most->process_bytes) + " for the process");
+}
+
+void ConsoleObserver::finish(const FinishInfo& info) {
   screen_.remove_bar();
+  memory(info);
   if (!last_) {
     screen_.line(outcome_ + ": no step ran");
     return;

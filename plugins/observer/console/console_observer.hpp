@@ -20,7 +20,7 @@ class ConsoleObserver final : public Observer {
   // A line for the first and the last step, for every `every`-th, and for each whose update was skipped.
   void step(const StepInfo& info) override;
   void event(EventKind kind, std::string_view message) override;
-  void finish() override;
+  void finish(const FinishInfo& info) override;
 
  private:
   void header(const RunInfo& info);
@@ -29,6 +29,7 @@ class ConsoleObserver final : public Observer {
   void draw_bar();
   std::string line_of(const StepInfo& info) const;
   std::string eta() const;
+  void memory(const FinishInfo& info);
   bool has_mfu() const { return flops_per_token_ > 0 && peak_flops_ > 0; }
 
   std::int64_t every_;

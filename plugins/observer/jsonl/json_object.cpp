@@ -98,6 +98,12 @@ JsonObject& JsonObject::integer(std::string_view key, std::int64_t value) {
 }
 JsonObject& JsonObject::flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
 
+JsonObject& JsonObject::objects(std::string_view key, const std::vector<JsonObject>& values) {
+  std::string list;
+  for (const JsonObject& value : values) list += (list.empty() ? "" : ",") + value.str();
+  return raw(key, "[" + list + "]");
+}
+
 JsonObject& JsonObject::number(std::string_view key, double value) {
   if (std::isnan(value)) return raw(key, "\"nan\"");
   if (std::isinf(value)) return raw(key, value > 0 ? "\"inf\"" : "\"-inf\"");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace prun::jsonl {
 
@@ -16,6 +17,7 @@ class JsonObject {
   JsonObject& integer(std::string_view key, std::int64_t value);
   JsonObject& number(std::string_view key, double value);
   JsonObject& flag(std::string_view key, bool value);
+  JsonObject& objects(std::string_view key, const std::vector<JsonObject>& values);
   // "{...}" without a line end.
   std::string str() const { return "{" + fields_ + "}"; }
 

@@ -85,8 +85,14 @@ void JsonlObserver::event(EventKind kind, std::string_view message) {
   flush();
 }
 
-void JsonlObserver::finish() {
-  file().append(record("finish").str());
+void JsonlObserver::finish(const FinishInfo& info) {
+  std::vector<JsonObject> ranks;
+  for (const RankMemory& memory : info.memory)
+    ranks.push_back(JsonObject()
+                        .integer("plan_bytes", memory.plan_bytes)
+                        .integer("process_bytes", memory.process_bytes)
+                        .integer("peak_bytes", memory.peak_bytes));
+  file().append(record("finish").objects("memory", ranks).str());
   flush();
 }
 

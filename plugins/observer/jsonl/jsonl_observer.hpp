@@ -22,7 +22,7 @@ class JsonlObserver final : public Observer {
   void start(const RunInfo& info) override;
   void step(const StepInfo& info) override;
   void event(EventKind kind, std::string_view message) override;
-  void finish() override;
+  void finish(const FinishInfo& info) override;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -41,7 +41,7 @@ class Blocking final : public Comm {
   }
   void abort(Communicator) override { aborted_ = true; }
   CommCounters counters(Communicator) override { return {}; }
-  std::uint64_t traffic(const CommOp&, std::int32_t, std::int32_t) override { return 0; }
+  CommNeeds needs(const CommOp&, std::int32_t, std::int32_t) override { return {}; }
 
  private:
   bool is_this_rank(const char* variable) const {

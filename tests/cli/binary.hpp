@@ -1,0 +1,58 @@
+// Starts prun as a user does.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "prun/error.hpp"
+
+namespace prun::test {
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::int64_t peak_bytes = 0;  // of the largest of its processes, as the system counts it
+};
+
+// Runs prun; when `signal` is not 0, sends it as soon as `until` shows up in the output.
+inline Result prun(const std::vector<std::string>& words, int signal = 0, const std::string& until = "") {
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) throw_error(ErrorCode::internal, "pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(pipe_ends[1], 1);
+    dup2(pipe_ends[1], 2);
+    close(pipe_ends[0]);
+    std::vector<std::string> all = {PRUN_TEST_BINARY};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(pipe_ends[1]);
+  Result result;
+  char buffer[4096];
+  for (ssize_t n; (n = read(pipe_ends[0], buffer, sizeof buffer)) > 0;) {
+    result.out.append(buffer, static_cast<std::size_t>(n));
+    if (signal != 0 && result.out.find(until) != std::string::npos) {
+      kill(child, signal);
+      signal = 0;
+    }
+  }
+  close(pipe_ends[0]);
+  int status = 0;
+  struct rusage usage {};
+  wait4(child, &status, 0, &usage);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  result.peak_bytes = usage.ru_maxrss * 1024;
+  return result;
+}
+
+}  // namespace prun::test

@@ -1,0 +1,164 @@
+// Every rank's peak is its plan plus what was stated for its process, within 3 %. PRUN_SEED repeats a
+// drawing, PRUN_LONG trains 30 drawn recipes instead of 3.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+
+#include "base/json.hpp"
+#include "binary.hpp"
+#include "run/process_memory.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/drawn_recipe.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double tolerance = 0.03;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;  // its shadow memory counts as ours
+#else
+constexpr bool sanitized = false;
+#endif
+
+std::vector<RankMemory> reported_memory(const fs::path& folder) {
+  std::ifstream log(folder / "log.jsonl");
+  std::vector<RankMemory> ranks;
+  for (std::string line; std::getline(log, line);) {
+    const JsonValue record = parse_json(line, "log");
+    if (record.at("type").as_string() != "finish") continue;
+    for (const JsonValue& rank : record.at("memory").as_array())
+      ranks.push_back({rank.at("plan_bytes").as_int64(), rank.at("process_bytes").as_int64(),
+                       rank.at("peak_bytes").as_int64()});
+  }
+  return ranks;
+}
+
+// Trains it with real processes. The largest peak that was reported is the one that the system counted.
+std::vector<RankMemory> train(const std::string& recipe) {
+  const fs::path folder = temporary_folder(), out = folder / "memory";
+  fs::remove_all(out);
+  std::ofstream(folder / "memory.toml") << recipe;
+  const Result run = prun({(folder / "memory.toml").string(), "--plugin-path", PRUN_TEST_PLUGINS "/test",
+                           "--set", "run.out=" + out.string()});
+  EXPECT_EQ(run.code, 0) << run.out << recipe;
+  const std::vector<RankMemory> ranks = reported_memory(out);
+  std::int64_t largest = 0;
+  for (const RankMemory& rank : ranks) largest = std::max(largest, rank.peak_bytes);
+  EXPECT_NEAR(static_cast<double>(largest) / static_cast<double>(run.peak_bytes), 1, 0.01) << recipe;
+  return ranks;
+}
+
+// 0.01: one percent more than was said.
+double deviation(const RankMemory& rank) {
+  return static_cast<double>(rank.peak_bytes) / static_cast<double>(rank.plan_bytes + rank.process_bytes) - 1;
+}
+
+std::string to_text(const RankMemory& rank) {
+  constexpr double mib = 1 << 20;
+  char text[160];
+  std::snprintf(text, sizeof text, "plan %.1f MiB, process %.1f MiB, peak %.1f MiB: %+.2f %%",
+                static_cast<double>(rank.plan_bytes) / mib, static_cast<double>(rank.process_bytes) / mib,
+                static_cast<double>(rank.peak_bytes) / mib, 100 * deviation(rank));
+  return text;
+}
+
+TEST(Memory, OneRankHasItsPlanAndOneConstant) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  struct Size {
+    int layers, hidden, batch, seq;
+  };
+  for (const Size& size : {Size{4, 128, 4, 64}, Size{2, 256, 4, 64}, Size{4, 256, 4, 128},
+                           Size{6, 256, 8, 128}, Size{8, 384, 4, 256}}) {
+    const Recipe recipe = tiny_recipe(
+        {"run.steps=3", "model.layers=" + std::to_string(size.layers),
+         "model.hidden=" + std::to_string(size.hidden), "batch.global=" + std::to_string(size.batch),
+         "batch.micro=" + std::to_string(size.batch), "model.seq=" + std::to_string(size.seq)});
+    const std::vector<RankMemory> ranks = train(recipe.resolved_toml());
+    ASSERT_EQ(ranks.size(), 1u);
+    EXPECT_EQ(ranks[0].process_bytes, base_process_bytes);
+    EXPECT_LT(std::abs(deviation(ranks[0])), tolerance) << to_text(ranks[0]);
+  }
+}
+
+// Nothing if it is refused because it does not fit.
+std::optional<std::int64_t> plan_bytes(std::int64_t vocab) {
+  try {
+    return Assembly(tiny_recipe({"model.hidden=4096", "model.vocab=" + std::to_string(vocab)}), plugins())
+        .plan()
+        .layout.memory.total();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the plan needs"), std::string::npos) << error.what();
+    return std::nullopt;
+  }
+}
+
+TEST(Memory, ThePlanLeavesTheProcessItsPartOfTheMachine) {
+  DeviceInfo info;
+  raise(cpu_device(1)->info(&info));
+  std::int64_t fits = 1000, too_large = 16'000'000;
+  ASSERT_TRUE(plan_bytes(fits));
+  ASSERT_FALSE(plan_bytes(too_large));
+  while (too_large - fits > 1) {
+    const std::int64_t middle = fits + (too_large - fits) / 2;
+    (plan_bytes(middle) ? fits : too_large) = middle;
+  }
+  const std::int64_t left = info.memory_bytes - *plan_bytes(fits), row = std::int64_t{1} << 20;
+  EXPECT_GE(left, base_process_bytes);
+  EXPECT_LT(left, base_process_bytes + row);
+}
+
+// Large enough to tell, and small enough for the machine that tests.
+bool is_of_use(const Assembly& assembly) {
+  constexpr std::int64_t least = std::int64_t{100} << 20, most = std::int64_t{8} << 30;
+  std::int64_t all = 0, smallest = most;
+  for (const int rank : assembly.mesh().ranks()) {
+    const std::int64_t bytes = assembly.plan_of(rank).layout.memory.total();
+    smallest = std::min(smallest, bytes);
+    all += bytes;
+  }
+  return smallest >= least && all <= most;
+}
+
+// Whether it would train and tell something; a refusal must be one of those that are in order.
+bool can_tell(const std::string& text) {
+  try {
+    return is_of_use(Assembly(Recipe::parse(text, "drawn.toml", {}, plugins().catalog()), plugins()));
+  } catch (const Error& error) {
+    EXPECT_TRUE(is_permitted_refusal(error.what())) << text << error.what();
+    return false;
+  }
+}
+
+TEST(Memory, EveryRankOfADrawnRecipeHasItsPlanAndWhatWasStated) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  const unsigned first = first_seed();
+  std::printf("seed %u (PRUN_SEED=%u repeats)\n", first, first);
+  const unsigned wanted = std::getenv("PRUN_LONG") ? 30 : 3;
+  unsigned trained = 0, drawn = 0;
+  double worst = 0;
+  for (; trained < wanted && drawn < 20 * wanted; ++drawn) {
+    const std::string text = drawn_recipe(first + drawn, Scale::large);
+    if (!can_tell(text)) continue;
+    ++trained;
+    for (const RankMemory& rank : train(text)) {
+      EXPECT_LT(std::abs(deviation(rank)), tolerance)
+          << "PRUN_SEED=" << first + drawn << ": " << to_text(rank) << "\n"
+          << text;
+      if (std::abs(deviation(rank)) <= std::abs(worst)) continue;
+      worst = deviation(rank);
+      std::printf("worst so far (PRUN_SEED=%u): %s\n", first + drawn, to_text(rank).c_str());
+    }
+  }
+  std::printf("%u of %u draws were large enough to tell\n", trained, drawn);
+  EXPECT_EQ(trained, wanted);
+}
+
+}  // namespace
+}  // namespace prun::test
