@@ -36,7 +36,8 @@ int kernels(const Arguments& arguments) {
   };
   if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say);
   if (opened.recipe) bench_recipe(*opened.plugins, *opened.recipe, table, say);
-  std::printf("%zu kernels by formula, %zu as they are\n", table.kernels.size(), table.exact.size());
+  std::printf("%zu kernels by formula, %zu and %zu exchanges as they are\n", table.kernels.size(),
+              table.exact.size(), table.exact_exchanges.size());
   save(arguments, table);
   return 0;
 }

@@ -18,7 +18,8 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                (--steps N; --as-is: in the recipe's precision, not in fp64)
   prun trace RECIPE            what every queue does when, as a trace for ui.perfetto.dev; ranks are threads
                                (--steps N; --out FILE; --simulated: from the cost table; --costs FILE)
-  prun bench kernels [RECIPE]  measure this machine's kernels, a recipe's own too, into the cost table
+  prun bench kernels [RECIPE]  measure this machine's kernels, a recipe's own with its exchanges too, into the
+                               cost table
                                (--no-grid: the recipe's alone)
   prun bench comm              measure exchanges between ranks (--ranks N); both: --out FILE
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads

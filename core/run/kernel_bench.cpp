@@ -239,7 +239,7 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   DeviceInfo info;
   raise(device->info(&info));
   const std::string name(info.name.view());
-  say("the recipe's own kernels on " + name);
+  say("the recipe itself on " + name);
   table.overheads[name] = time_overheads(*device);
   const std::int64_t world = mesh_of(recipe).world();
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);

