@@ -39,8 +39,10 @@ class Packer {
     std::map<Key, std::vector<Id>> groups;
     for (Id id : program_.segment(segment).values) {
       const Value& value = program_.value(id);
-      if (value.role != Role::parameter || value.gradient == none || value.bucket >= 0) continue;
-      std::string lies;
+      if (value.role != Role::parameter || value.bucket >= 0) continue;
+      const bool frozen = value.gradient == none;
+      if (frozen && !(kept_.parameters && value.on(axis_).is_replicated())) continue;
+      std::string lies = frozen ? "frozen;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
       groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies}]
           .push_back(id);
@@ -54,12 +56,7 @@ class Packer {
     bucket.axis = static_cast<std::int32_t>(axis_);
     bucket.kept = kept_;
     for (Id id : members) {
-      if (!program_.value(program_.value(id).gradient).on(axis_).is_partial())
-        throw_error(ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name,
-                    "': the gradient of '", program_.value(id).name, "' is ",
-                    to_text(program_.value(program_.value(id).gradient).on(axis_)),
-                    " there; state can be kept in parts only over an axis that sums every gradient, as "
-                    "strategy data's does");
+      check_summed(program_.value(id));
       bucket.parameters.push_back(id);
       bucket.offsets.push_back(bucket.elements);
       bucket.elements += (program_.local_elements(id) + bucket_grain - 1) / bucket_grain * bucket_grain;
@@ -67,11 +64,24 @@ class Packer {
     const std::int64_t grain = parts() * bucket_grain;
     bucket.elements = (bucket.elements + grain - 1) / grain * grain;
     number_ = static_cast<std::int32_t>(program_.buckets().size());
-    add_values(bucket);
-    remove_single_ops(bucket);
-    add_ops(bucket, norm);
+    add_parameters(bucket);
+    if (program_.value(members.front()).gradient != none) {
+      add_state(bucket);
+      remove_single_ops(bucket);
+      add_ops(bucket, norm);
+    }
     program_.buckets().push_back(std::move(bucket));
     if (norm != none) norms_.insert(norm);
+  }
+
+  void check_summed(const Value& parameter) const {
+    if (parameter.gradient == none) return;
+    const AxisPlacement lies = program_.value(parameter.gradient).on(axis_);
+    if (!lies.is_partial())
+      throw_error(ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name,
+                  "': the gradient of '", parameter.name, "' is ", to_text(lies),
+                  " there; state can be kept in parts only over an axis that sums every gradient, as "
+                  "strategy data's does");
   }
 
   // ------------------------------------------------------------- values
@@ -90,17 +100,25 @@ class Packer {
     return program_.add_value(std::move(value));
   }
 
-  void add_values(Bucket& bucket) {
+  void add_parameters(Bucket& bucket) {
+    const DType type = program_.precision().compute;
+    for (Id id : bucket.parameters) program_.value(id).bucket = number_;
+    bucket.all_parameters = add_flat(bucket, "parameters", Role::view, type, false);
+    bucket.own_parameters =
+        add_flat(bucket, "parameters.own", kept_.parameters ? Role::state : Role::view, type, true);
+    if (kept_.parameters)
+      add(bucket, FunctionKind::gather, "all_gather", {bucket.own_parameters, bucket.all_parameters},
+          along());
+  }
+
+  // What an update needs beside the parameters.
+  void add_state(Bucket& bucket) {
     const Precision& precision = program_.precision();
     for (Id id : bucket.parameters) {
       Value& parameter = program_.value(id);
-      parameter.bucket = number_;
       program_.value(parameter.gradient).bucket = number_;
       forget_states(parameter);
     }
-    bucket.all_parameters = add_flat(bucket, "parameters", Role::view, precision.compute, false);
-    bucket.own_parameters = add_flat(bucket, "parameters.own", kept_.parameters ? Role::state : Role::view,
-                                     precision.compute, true);
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.state, false);
     bucket.own_gradients =
         add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view, precision.state, true);
@@ -168,9 +186,6 @@ class Packer {
   }
 
   void add_ops(const Bucket& bucket, Id norm) {
-    if (kept_.parameters)
-      add(bucket, FunctionKind::gather, "all_gather", {bucket.own_parameters, bucket.all_parameters},
-          along());
     add(bucket, kept_.gradients ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
     if (kept_.gradients) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
     add_reduce(bucket);

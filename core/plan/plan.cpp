@@ -244,10 +244,11 @@ class Planner {
       part.part_axis = bucket.axis;
       set_home(own, part);
     };
-    std::vector<Id> gradients;
-    for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
     place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
           bucket.all_parameters, bucket.own_parameters);
+    if (bucket.all_gradients == none) return;  // frozen
+    std::vector<Id> gradients;
+    for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
     place(bucket.kept.gradients ? Region::passing : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
   }

@@ -62,6 +62,7 @@ Held held(const Assembly& assembly, Executor& executor, Id id, std::int32_t inst
       program.mesh().coordinate(assembly.rank(), static_cast<std::size_t>(bucket.axis));
   if (kept == Kept::parameter && !bucket.kept.parameters)
     return {executor.address(id, instance), parameter.dtype, 0, program.local_elements(id)};
+  if (kept == Kept::gradient && parameter.gradient == none) return {};
   if (kept == Kept::gradient && !bucket.kept.gradients) {
     // The own part of the whole range.
     const std::int64_t own = bucket.elements / program.mesh().extent(static_cast<std::size_t>(bucket.axis));

@@ -46,7 +46,10 @@ TEST_P(Sharded, EqualsOneRank) {
 }
 
 const std::string dp2_zero1 = dp2 + zero(1), dp2_zero2 = dp2 + zero(2), dp2_zero3 = dp2 + zero(3),
-                  all_zero1 = dp2tp2 + zero(1), all_zero2 = dp2tp2 + zero(2), all_zero3 = dp2tp2 + zero(3);
+                  all_zero1 = dp2tp2 + zero(1), all_zero2 = dp2tp2 + zero(2), all_zero3 = dp2tp2 + zero(3),
+                  dp2_zero3_frozen = dp2_zero3 +
+                                     "[[optimizer.group]]\nmatch = '*token*'\nfrozen = true\n"
+                                     "[[optimizer.group]]\nmatch = 'block.up*'\nfrozen = true\n";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Sharded,
@@ -58,6 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"zero1", dp2_zero1.c_str(), {}}, Layout{"zero2", dp2_zero2.c_str(), {}},
         Layout{"zero3", dp2_zero3.c_str(), {}},
         Layout{"zero3_untied", dp2_zero3.c_str(), {"model.tied=false"}},
+        Layout{"zero3_frozen", dp2_zero3_frozen.c_str(), {}},
         Layout{"zero3_summed_once", dp2_zero3.c_str(), {"strategy.1.reduce=step"}},
         Layout{"zero3_of_3_ranks", dp2_zero3.c_str(), {"mesh.dp=3", "batch.pad=true"}},
         Layout{"zero2_sgd", dp2_zero2.c_str(), {"optimizer.plugin=sgd", "optimizer.momentum=0.9"}},
@@ -119,6 +123,12 @@ TEST(ZeroMemory, NoMoreIsGatheredThanOneUseAndTheNext) {
     EXPECT_LE(of(memory, Region::passing), std::max(most, bytes["embedding"] + bytes["head"]) + 8 * 256)
         << vocab;
   }
+}
+
+TEST(ZeroMemory, FrozenParametersAreKeptInPartsToo) {
+  const Memory memory = Assembly(recipe_of(dp2_zero3_frozen, {}, false), plugins()).plan().layout.memory;
+  EXPECT_EQ(of(memory, Region::parameter), 0);
+  EXPECT_GT(of(memory, Region::gathered), 0);
 }
 
 TEST(ZeroMemory, GradientsSummedOnceAStepAreKeptWhole) {
