@@ -215,6 +215,11 @@ PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& sh
     order.calls.push_back(RankCheck(shape, split, rank, title).run(calls));
   }
   check_ends(order, title);
+  Text formula;
+  Bubble theory;
+  check_status(schedule.bubble(shape, &formula, &theory.share), title, "bubble");
+  theory.formula = printable(formula.view(), 100);
+  if (!theory.formula.empty()) order.theory = theory;
   return order;
 }
 

@@ -12,6 +12,7 @@ struct PipelineOrder {
   ScheduleShape shape;
   std::vector<std::vector<ScheduleCall>> calls;   // by rank
   std::vector<std::vector<std::int32_t>> stages;  // by rank and chunk
+  std::optional<Bubble> theory = std::nullopt;    // what the schedule says of its bubble
 };
 
 // "schedule 'zb-v' (4 ranks, 8 microbatches, 2 chunks)"

@@ -181,6 +181,13 @@ PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs)
   return timing;
 }
 
+double bubble_of(const PipelineOrder& order) {
+  const PipelineTiming timing = time_schedule(order, PassCosts{1, 1, 1, 0});
+  double idle = 0;
+  for (const double of_rank : timing.idle) idle += of_rank;
+  return idle / (timing.makespan * static_cast<double>(order.calls.size()));
+}
+
 std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
                  std::int32_t first_rank) {
   const std::string label = "rank ";

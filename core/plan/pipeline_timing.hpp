@@ -32,6 +32,9 @@ struct PipelineTiming {
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
 
+// The idle share of a step, in the units of Bubble.
+double bubble_of(const PipelineOrder& order);
+
 // A row for each rank, `width` columns or somewhat less. A cell is F, B (whole, or of the input) or W (of the
 // weights) with its microbatch, and before it its chunk where a rank has several; idle time is dots.
 // `first_rank`: what the first row is called.

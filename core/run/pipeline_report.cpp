@@ -15,25 +15,6 @@ constexpr std::int32_t drawn_microbatches = 16;
 
 constexpr PassCosts unit_costs{1, 1, 1, 0};
 
-// A rank computes 3 units for each microbatch and chunk, and stands still for `idle` times the other ranks.
-// Holds from some microbatches on.
-struct Family {
-  const char* schedule;
-  const char* formula;
-  int idle;
-  std::int32_t (*least_microbatches)(std::int32_t ranks);
-};
-
-std::int32_t any_number(std::int32_t) { return 1; }
-std::int32_t one_a_rank(std::int32_t ranks) { return ranks; }
-std::int32_t two_a_rank(std::int32_t ranks) { return 2 * ranks - 1; }
-
-constexpr Family families[] = {
-    {"gpipe", "(p-1)/(m+p-1)", 3, any_number},         {"1f1b", "(p-1)/(m+p-1)", 3, any_number},
-    {"interleaved", "(p-1)/(v m+p-1)", 3, any_number}, {"zb-h1", "(p-1)/(3 m+p-1)", 1, one_a_rank},
-    {"zb-v", "(p-1)/(6 m+p-1)", 1, two_a_rank},
-};
-
 // The calls of the first microbatches, in their order. What each of them waits for is among them.
 PipelineOrder first_microbatches(const PipelineOrder& order, std::int32_t microbatches) {
   PipelineOrder first = order;
@@ -124,32 +105,14 @@ std::string percent(double share) {
   return text;
 }
 
-std::string bubble_text(const PipelineOrder& order, const std::string& schedule) {
-  const std::optional<KnownBubble> known = known_bubble(schedule, order.shape);
-  const std::string theory =
-      known ? detail::concat(" (theory ", known->formula, " = ", percent(known->share), ")") : "";
+std::string bubble_text(const PipelineOrder& order) {
+  const std::string theory = order.theory ? detail::concat(" (theory ", order.theory->formula, " = ",
+                                                           percent(order.theory->share), ")")
+                                          : "";
   return "bubble      " + percent(bubble_of(order)) + " of the step" + theory + "\n";
 }
 
 }  // namespace
-
-std::optional<KnownBubble> known_bubble(const std::string& schedule, const ScheduleShape& shape) {
-  for (const Family& family : families) {
-    if (schedule != family.schedule) continue;
-    if (shape.microbatches < family.least_microbatches(shape.ranks)) return std::nullopt;
-    const double idle = family.idle * (shape.ranks - 1);
-    const double busy = 3.0 * shape.microbatches * shape.chunks;
-    return KnownBubble{family.formula, idle / (busy + idle)};
-  }
-  return std::nullopt;
-}
-
-double bubble_of(const PipelineOrder& order) {
-  const PipelineTiming timing = time_schedule(order, unit_costs);
-  double idle = 0;
-  for (const double of_rank : timing.idle) idle += of_rank;
-  return idle / (timing.makespan * static_cast<double>(order.calls.size()));
-}
 
 std::string pipeline_text(const Assembly& assembly) {
   if (!assembly.pipeline()) return "";
@@ -159,7 +122,7 @@ std::string pipeline_text(const Assembly& assembly) {
                         counted(order.shape.chunks, "chunk"), " a rank, ", order.shape.microbatches,
                         order.shape.microbatches == 1 ? " microbatch" : " microbatches",
                         "; F 1, B 1, W 1 unit, a whole B 2\n") +
-         timeline(order) + bubble_text(order, schedule);
+         timeline(order) + bubble_text(order);
 }
 
 void write_pipeline(JsonWriter& json, const Assembly& assembly) {

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "plan/pipeline_timing.hpp"
+#include "plan/schedule_trial.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
@@ -151,6 +152,23 @@ TEST(Schedules, ZeroBubbleVHasNoInnerIdleTimeFromTwiceTheRanksLessOneOn) {
   for (std::int32_t p = 2; p <= 4; ++p) EXPECT_GT(timing_of("zb-v", {p, 2 * p - 2, 2}).inner_idle[0], 0);
 }
 
+// Of all shapes that have one, what `prun plan` shows beside the drawn order.
+TEST(Schedules, HaveTheBubbleThatTheySay) {
+  int told = 0;
+  const auto check = [&](const char* name, const ScheduleShape& shape) {
+    const PipelineOrder order = order_of(name, shape);
+    if (!order.theory) return;
+    EXPECT_NEAR(bubble_of(order), order.theory->share, 1e-12) << describe(name, shape);
+    ++told;
+  };
+  for_each_shape([&](std::int32_t p, std::int32_t m) {
+    for (const char* name : {"gpipe", "1f1b", "zb-h1"}) check(name, {p, m, 1});
+    check("zb-v", {p, m, 2});
+    for (std::int32_t v = 2; v <= 4 && m % p == 0; ++v) check("interleaved", {p, m, v});
+  });
+  EXPECT_GT(told, 400);
+}
+
 TEST(Schedules, AreFullyBusyOnOneRank) {
   for (const auto& [name, chunks] :
        {std::pair{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 3}, {"zb-h1", 1}, {"zb-v", 2}})
@@ -262,7 +280,8 @@ class Scripted final : public ScheduleInterface {
   static ScheduleCall input(std::int32_t microbatch) { return {Pass::backward_input, 0, microbatch}; }
   static ScheduleCall weight(std::int32_t microbatch) { return {Pass::backward_weight, 0, microbatch}; }
 
-  Text refusal;
+  Text refusal, formula;
+  double share = 0;
   bool null_calls = false;
 
   Status problem(const ScheduleShape&, Text* text) noexcept override {
@@ -278,7 +297,35 @@ class Scripted final : public ScheduleInterface {
     *answer = {null_calls ? nullptr : list.data(), list.size()};
     return {};
   }
+  Status bubble(const ScheduleShape&, Text* text, double* of_step) noexcept override {
+    *text = formula;
+    *of_step = share;
+    return {};
+  }
 };
+
+// GPipe's order, and a bubble that it does not have.
+class Boasting final : public Schedule {
+ public:
+  explicit Boasting(const Options&) {}
+  std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t) override {
+    std::vector<ScheduleCall> calls;
+    for (const Pass pass : {Pass::forward, Pass::backward})
+      for (std::int32_t i = 0; i < shape.microbatches; ++i) calls.push_back({pass, 0, i});
+    return calls;
+  }
+  std::string problem(const ScheduleShape& shape) override { return shape.chunks == 1 ? "" : "no"; }
+  std::optional<Bubble> bubble(const ScheduleShape&) override { return Bubble{"0", 0}; }
+};
+
+TEST(Schedules, OneThatBoastsIsFoundOut) {
+  const OptionsApi none{};
+  ScheduleAdapter<Boasting> schedule{Options(none)};
+  EXPECT_EQ(
+      refusal([&] { try_schedule(schedule, false, "mine"); }),
+      "schedule 'mine' (2 ranks, 1 microbatch, 1 chunk): bubble() says 0 = 0 of a step, and its order is "
+      "idle for 0.5");
+}
 
 class WrongSchedule : public testing::Test {
  protected:

@@ -10,6 +10,9 @@
 // (backward_input and backward_weight only, so that the latter may run later).
 #pragma once
 
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "prun/options.hpp"
@@ -37,6 +40,18 @@ struct ScheduleShape {
   std::int32_t chunks = 1;  // stages a rank holds
 };
 
+// The idle share of a step, all ranks together, where forward, input gradients and weight gradients take one
+// unit each and transfers none.
+struct Bubble {
+  std::string formula;  // in p ranks, m microbatches, v chunks: "(p-1)/(m+p-1)"
+  double share = 0;
+};
+// Of a schedule that leaves each rank idle for so many units.
+inline Bubble bubble_of_idle(double units, const ScheduleShape& shape, std::string formula) {
+  const double busy = 3.0 * shape.microbatches * shape.chunks;
+  return {std::move(formula), units / (busy + units)};
+}
+
 class Schedule {
  public:
   virtual ~Schedule() = default;
@@ -47,6 +62,8 @@ class Schedule {
     return chunk * shape.ranks + rank;
   }
   virtual std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t rank) = 0;
+  // What theory says of this order; nothing where there is no closed form. Shown beside what the order has.
+  virtual std::optional<Bubble> bubble(const ScheduleShape&) { return std::nullopt; }
 };
 
 class ScheduleInterface {
@@ -57,6 +74,8 @@ class ScheduleInterface {
                        std::int32_t* stage) noexcept = 0;
   virtual Status order(const ScheduleShape& shape, std::int32_t rank,
                        Array<ScheduleCall>* calls) noexcept = 0;
+  // Empty formula: nothing is known.
+  virtual Status bubble(const ScheduleShape& shape, Text* formula, double* share) noexcept = 0;
 
  protected:
   ~ScheduleInterface() = default;
@@ -82,11 +101,19 @@ class ScheduleAdapter final : public ScheduleInterface {
       *calls = {calls_.data(), calls_.size()};
     });
   }
+  Status bubble(const ScheduleShape& shape, Text* formula, double* share) noexcept override {
+    return guard([&] {
+      bubble_ = schedule().bubble(shape).value_or(Bubble{});
+      *formula = bubble_.formula;
+      *share = bubble_.share;
+    });
+  }
 
  private:
   Schedule& schedule() { return author_; }
   Author author_;
   std::string problem_;
+  Bubble bubble_;
   std::vector<ScheduleCall> calls_;
 };
 

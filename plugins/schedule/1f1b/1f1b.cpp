@@ -41,6 +41,10 @@ class OneForwardOneBackward final : public Schedule {
     while (backwards < shape.microbatches) backward();
     return calls;
   }
+
+  std::optional<Bubble> bubble(const ScheduleShape& shape) override {
+    return bubble_of_idle(3 * (shape.ranks - 1), shape, "(p-1)/(m+p-1)");
+  }
 };
 
 }  // namespace

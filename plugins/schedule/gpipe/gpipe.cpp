@@ -26,6 +26,10 @@ class GPipe final : public Schedule {
         calls.push_back({pass, 0, microbatch});
     return calls;
   }
+
+  std::optional<Bubble> bubble(const ScheduleShape& shape) override {
+    return bubble_of_idle(3 * (shape.ranks - 1), shape, "(p-1)/(m+p-1)");
+  }
 };
 
 }  // namespace

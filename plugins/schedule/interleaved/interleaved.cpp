@@ -59,6 +59,10 @@ class Interleaved final : public Schedule {
     while (backwards < total) backward();
     return calls;
   }
+
+  std::optional<Bubble> bubble(const ScheduleShape& shape) override {
+    return bubble_of_idle(3 * (shape.ranks - 1), shape, "(p-1)/(v m+p-1)");
+  }
 };
 
 }  // namespace

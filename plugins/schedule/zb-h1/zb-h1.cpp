@@ -47,6 +47,11 @@ class ZeroBubbleH1 final : public Schedule {
     while (weights < shape.microbatches) weight();
     return calls;
   }
+
+  std::optional<Bubble> bubble(const ScheduleShape& shape) override {
+    if (shape.microbatches < shape.ranks) return std::nullopt;
+    return bubble_of_idle(shape.ranks - 1, shape, "(p-1)/(3 m+p-1)");
+  }
 };
 
 }  // namespace

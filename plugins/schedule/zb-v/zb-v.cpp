@@ -99,6 +99,11 @@ class ZeroBubbleV final : public Schedule {
     std::erase_if(calls, [&](const ScheduleCall& call) { return call.microbatch >= shape.microbatches; });
     return calls;
   }
+
+  std::optional<Bubble> bubble(const ScheduleShape& shape) override {
+    if (shape.microbatches < 2 * shape.ranks - 1) return std::nullopt;
+    return bubble_of_idle(shape.ranks - 1, shape, "(p-1)/(6 m+p-1)");
+  }
 };
 
 }  // namespace
