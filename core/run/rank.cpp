@@ -76,26 +76,36 @@ class AbortSwitch {
   std::optional<Error> reason_;
 };
 
-// Meeting and connecting as one collective of all ranks, so that one that does not come is noticed like in
-// the steps.
-class Start {
+// Meetings of all ranks, so that one that does not come is noticed like in the steps: meeting and connecting
+// as one collective, every later one by itself.
+class AllRanks {
  public:
-  Start(FlightRecorder& flight, int world) : flight_(flight) {
+  AllRanks(FlightRecorder& flight, int world) : flight_(flight) {
     std::vector<int> all(static_cast<std::size_t>(world));
     std::iota(all.begin(), all.end(), 0);
-    group_ = flight.add_communicator("start", all);
+    group_ = flight.add_communicator("all ranks", all);
   }
-  void enter() {
-    if (!std::exchange(inside_, true)) flight_.enter(group_, "meet and connect");
+
+  template <class Body>
+  auto meet(std::string_view occasion, Body&& body) {
+    if (!std::exchange(inside_, true)) flight_.enter(group_, connected_ ? occasion : "meet and connect");
+    auto result = body();
+    if (connected_) leave();
+    return result;
   }
+  void connected() {
+    leave();
+    connected_ = true;
+  }
+
+ private:
   void leave() {
     if (std::exchange(inside_, false)) flight_.leave(group_);
   }
 
- private:
   FlightRecorder& flight_;
   int group_ = 0;
-  bool inside_ = false;
+  bool inside_ = false, connected_ = false;
 };
 
 // How long ranks wait for one when they meet. Our own launcher watches over that itself and says more.
@@ -111,7 +121,7 @@ class RankRun {
   RankRun(Session& session, const Recipe& recipe)
       : session_(session),
         meeting_limit_(meeting_limit(session.identity(), recipe)),
-        start_(session.flight(), session.identity().world),
+        all_ranks_(session.flight(), session.identity().world),
         abort_(std::make_shared<AbortSwitch>()) {
     session_.rendezvous().on_failure([abort = abort_](const Error& why) { abort->pull(why); });
   }
@@ -120,11 +130,11 @@ class RankRun {
     Membership membership;
     membership.exchange = [this](std::string_view channel, std::span<const int> members,
                                  std::string_view mine) {
-      start_.enter();
-      return session_.rendezvous().all_gather(channel, members, mine, meeting_limit_);
+      return all_ranks_.meet(
+          channel, [&] { return session_.rendezvous().all_gather(channel, members, mine, meeting_limit_); });
     };
     membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
-      start_.leave();
+      all_ranks_.connected();
       if (!communicators) return std::vector<Probe*>{};
       probe_ = std::make_unique<FlightProbe>(session_.flight(), assembly, *communicators);
       abort_->set(communicators);
@@ -139,7 +149,7 @@ class RankRun {
  private:
   Session& session_;
   std::chrono::milliseconds meeting_limit_;
-  Start start_;
+  AllRanks all_ranks_;
   std::shared_ptr<AbortSwitch> abort_;
   std::unique_ptr<FlightProbe> probe_;
 };
