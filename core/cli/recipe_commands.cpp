@@ -9,6 +9,7 @@
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
 #include "run/forecast.hpp"
+#include "run/process_memory.hpp"
 #include "run/rank.hpp"
 #include "run/report.hpp"
 #include "run/trainer.hpp"
@@ -46,6 +47,7 @@ namespace {
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   const Assembly checked(*opened.recipe, *opened.plugins);
+  check_fits_one_host(checked);
   LaunchOptions options;
   options.ranks = ranks;
   options.arguments = arguments.all;

@@ -14,6 +14,9 @@ inline constexpr std::int64_t base_process_bytes = std::int64_t{10} << 20;
 // The same of the assembly's rank, with what its comm plugins state.
 std::int64_t process_need(const Assembly& assembly, PluginHost& plugins);
 
+// Refuses ranks that all run on this machine where it has not the memory for all of them.
+void check_fits_one_host(const Assembly& assembly);
+
 // Collective: every rank's memory up to now. `exchange` may be empty for one rank alone.
 std::vector<RankMemory> memory_of_ranks(const Assembly& assembly, const Exchange& exchange);
 

@@ -116,6 +116,22 @@ TEST(Memory, ThePlanLeavesTheProcessItsPartOfTheMachine) {
   EXPECT_LT(left, base_process_bytes + row);
 }
 
+// Each for itself would fit.
+TEST(Memory, RanksThatDoNotFitTogetherAreRefusedBeforeAnyStarts) {
+  DeviceInfo info;
+  raise(cpu_device(1)->info(&info));
+  // Of each row of the table: the number, its gradient, two moments.
+  const std::int64_t hidden = 4096, rows = info.memory_bytes / 4 / (hidden * 16);
+  const Recipe recipe = tiny_recipe(
+      {"model.hidden=4096", "model.vocab=" + std::to_string(rows), "batch.global=32"}, data_parallel(8));
+  const std::string file = (temporary_folder() / "together.toml").string();
+  std::ofstream(file) << recipe.resolved_toml();
+  EXPECT_EQ(prun({"check", file}).code, 0);
+  const Result run = prun({file});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_NE(run.out.find("the 8 ranks together need"), std::string::npos) << run.out;
+}
+
 // Large enough to tell, and small enough for the machine that tests.
 bool is_of_use(const Assembly& assembly) {
   constexpr std::int64_t least = std::int64_t{100} << 20, most = std::int64_t{8} << 30;

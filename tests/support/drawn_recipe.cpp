@@ -114,7 +114,7 @@ class Drawing {
   void pipeline() {
     const std::string schedule = pick<std::string>(
         {"1f1b", "gpipe", accumulate_ % pp_ == 0 ? "interleaved" : "1f1b", "zb-h1", "zb-v"});
-    const int chunks = schedule == "zb-v" || schedule == "interleaved" ? 2 : 1;
+    const int chunks = schedule == "interleaved" ? pick({2, 2, 3}) : schedule == "zb-v" ? 2 : 1;
     out_ << "[[strategy]]\nplugin = 'pipeline'\nschedule = '" << schedule << "'\nchunks = " << chunks << "\n";
   }
 
