@@ -93,6 +93,9 @@ class Replay {
     for (const Wait& wait : call.waits) join(clock, wait);
     clock[static_cast<std::size_t>(call.queue)] = current_.ticket;
     clock_at(call.queue, current_.ticket) = clock;
+    if (kind_of(call) == FunctionKind::norm && !unsummed_.empty())
+      fail(describe({unsummed_.begin()->first, unsummed_.begin()->second, -1}),
+           " is not summed over the ranks when its norm is taken");
     for (const PlannedStep& step : plan_.steps(call)) {
       if (step.op == none)
         replay_transfer(call, step);
@@ -131,9 +134,9 @@ class Replay {
         if (access != Access::write) read(window.at, window.bytes, window.content, op.kind());
         if (access != Access::read) write(window.at, window.bytes, window.content, op.kind());
         // Tied copies are summed before the ranks that hold summands of each.
-        const bool ties = plan_.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::tie;
-        if (program_.value(window.content.value).role == Role::gradient && !ties)
-          summed_.insert({window.content.value, content.instance});
+        if (program_.value(window.content.value).role != Role::gradient) return;
+        if (kind_of(call) != FunctionKind::tie) summed_.insert({window.content.value, content.instance});
+        follow_parts(call, access, window.content);
       });
     }
   }
@@ -143,11 +146,14 @@ class Replay {
     const Value& value = program_.value(content.value);
     if (value.role != Role::gradient) return;
     if (op.kind() == "zero") {
+      if (unsummed_.count({content.value, content.instance}) != 0)
+        fail("op 'zero' clears ", describe(content), " before it is summed over the ranks");
       summed_.erase({content.value, content.instance});
       return;
     }
+    follow_parts(call, op.access(i), content);
     const bool summed = summed_.count({content.value, content.instance}) != 0;
-    const FunctionKind kind = plan_.functions[static_cast<std::size_t>(call.function)].kind;
+    const FunctionKind kind = kind_of(call);
     if (kind == FunctionKind::reduce && op.access(i) == Access::write) {  // the sum, back in its own type
       summed_.insert({content.value, content.instance});
       return;
@@ -158,6 +164,22 @@ class Replay {
       fail("op '", op.kind(), "' adds to ", describe(content), " after it was summed over the ranks");
     if (partial && !summed && (kind == FunctionKind::norm || kind == FunctionKind::update))
       fail("op '", op.kind(), "' reads ", describe(content), " before it is summed over the ranks");
+  }
+
+  // Gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared, and
+  // before the step needs it.
+  void follow_parts(const Call& call, Access access, const Content& content) {
+    const std::int32_t bucket = program_.value(content.value).bucket;
+    if (bucket < 0 || !program_.buckets()[static_cast<std::size_t>(bucket)].kept.gradients) return;
+    const FunctionKind kind = kind_of(call);
+    if (kind == FunctionKind::reduce && access == Access::read)
+      unsummed_.erase({content.value, content.instance});
+    else if (kind != FunctionKind::reduce && kind != FunctionKind::tie && access == Access::update)
+      unsummed_.insert({content.value, content.instance});
+  }
+
+  FunctionKind kind_of(const Call& call) const {
+    return plan_.functions[static_cast<std::size_t>(call.function)].kind;
   }
 
   void join(std::vector<std::int64_t>& clock, const Wait& wait) {
@@ -338,6 +360,7 @@ class Replay {
   std::vector<std::vector<std::vector<std::int64_t>>> history_;  // by queue and ticket
   std::set<std::pair<std::int32_t, std::int32_t>> called_;       // function, piece
   std::set<std::pair<Id, std::int32_t>> summed_;                 // gradient, instance
+  std::set<std::pair<Id, std::int32_t>> unsummed_;               // of those kept in parts
 };
 
 }  // namespace

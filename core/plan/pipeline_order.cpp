@@ -219,7 +219,10 @@ PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& sh
   Bubble theory;
   check_status(schedule.bubble(shape, &formula, &theory.share), title, "bubble");
   theory.formula = printable(formula.view(), 100);
-  if (!theory.formula.empty()) order.theory = theory;
+  if (theory.formula.empty()) return order;
+  if (!(theory.share >= 0 && theory.share < 1))
+    throw_error(ErrorCode::bad_input, title, ": its bubble() says ", theory.share, " of a step");
+  order.theory = theory;
   return order;
 }
 

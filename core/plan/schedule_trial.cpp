@@ -17,7 +17,7 @@ bool try_shape(ScheduleInterface& schedule, const ScheduleShape& shape, bool spl
   if (first.calls != second.calls || first.stages != second.stages)
     throw_error(ErrorCode::bad_input, describe(name, shape),
                 ": it returned another order the second time; ranks that ask for themselves would disagree");
-  if (first.theory && std::abs(first.theory->share - bubble_of(first)) > 1e-9)
+  if (first.theory && !(std::abs(first.theory->share - bubble_of(first)) <= 1e-9))
     throw_error(ErrorCode::bad_input, describe(name, shape), ": bubble() says ", first.theory->formula, " = ",
                 first.theory->share, " of a step, and its order is idle for ", bubble_of(first));
   return true;

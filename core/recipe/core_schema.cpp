@@ -28,7 +28,7 @@ constexpr std::array<Declaration, 14> declarations = {{
       save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
-      hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one in a collective; 0 waits for ever
+      hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
       poison       | bool   | false    |  | Fill memory with NaN first, to test that nothing is read too early
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
     )"},

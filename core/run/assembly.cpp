@@ -146,7 +146,7 @@ void Assembly::make_fitting_plan() {
     return make_plans();
   };
   const std::int64_t needed = plan_bytes({});
-  process_bytes_ = process_need(*this, plugins_);
+  state_process_bytes();
   const std::int64_t limit = memory_limit();
   if (needed <= limit) return;
   std::int64_t least = needed;
@@ -158,12 +158,18 @@ void Assembly::make_fitting_plan() {
   refuse_memory(needed, least, limit);
 }
 
+// Of each stage, and everywhere the same: ranks must agree on what fits.
+void Assembly::state_process_bytes() {
+  const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
+  for (const int rank : ranks) process_bytes_.push_back(process_need(*this, plugins_, rank));
+}
+
 // What the recipe says is the plan's alone. Where it says nothing, a device in host memory shares that with
 // the process.
 std::int64_t Assembly::memory_limit() const {
   const std::int64_t all = device_info_.memory_bytes;
-  return recipe_.section("device").bytes("memory").value_or(device_info_.host_memory ? all - process_bytes_
-                                                                                     : all);
+  const std::int64_t process = *std::max_element(process_bytes_.begin(), process_bytes_.end());
+  return recipe_.section("device").bytes("memory").value_or(device_info_.host_memory ? all - process : all);
 }
 
 // `least`: with full recompute, where the planner may choose it.

@@ -34,16 +34,15 @@ class Assembly {
   const Program& program() const { return *program_; }
   const Plan& plan() const { return plan_of(rank_); }
   // Ranks that do the same share a plan: all but the stages of a pipeline.
-  const Plan& plan_of(std::int64_t rank) const {
-    return plans_[pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0];
-  }
+  const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
   // Of everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
   DeviceInterface& device() const { return *device_; }
   const DeviceInfo& device_info() const { return device_info_; }
-  // What this rank's process needs besides the plan's arena.
-  std::int64_t process_bytes() const { return process_bytes_; }
+  // What a rank's process needs besides the plan's arena.
+  std::int64_t process_bytes_of(std::int64_t rank) const { return process_bytes_[stage_of(rank)]; }
+  std::int64_t process_bytes() const { return process_bytes_of(rank_); }
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
   // "block.3.qkv.weight" (a copy goes by its original's name): how a value of one instance is called in files
   // and messages.
@@ -60,6 +59,10 @@ class Assembly {
   void check_strategies(Diagnostics& problems) const;
   std::int64_t data_ranks() const;
   void check_rows() const;
+  std::size_t stage_of(std::int64_t rank) const {
+    return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
+  }
+  void state_process_bytes();
   void make_fitting_plan();
   std::int64_t memory_limit() const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
@@ -82,8 +85,8 @@ class Assembly {
   std::shared_ptr<OptimizerInterface> optimizer_;
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;
-  std::vector<Plan> plans_;  // by the pipeline's coordinate
-  std::int64_t process_bytes_ = 0;
+  std::vector<Plan> plans_;                  // by the pipeline's coordinate
+  std::vector<std::int64_t> process_bytes_;  // likewise
 };
 
 template <class Body>

@@ -79,7 +79,8 @@ class BatchReader {
   std::int64_t counted_ = 0;
   Status status_;
   std::atomic<bool> stop_ = false;
-  std::binary_semaphore asked_{0}, answered_{0};
+  std::counting_semaphore<2> asked_{0};  // for a batch, and to end
+  std::binary_semaphore answered_{0};
   std::thread thread_;
 };
 

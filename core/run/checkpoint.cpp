@@ -59,7 +59,7 @@ bool all_alike(const Program& program) {
   return true;
 }
 
-// "dp=2 tp=2, stage 1": what must be the same for ranks to go on from their own files.
+// "dp=2 tp=2 state in parts over dp": what must be the same for ranks to go on from their own files.
 std::string layout_text(const Program& program) {
   if (all_alike(program)) return "alike";
   std::string text;

@@ -64,10 +64,10 @@ std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost
   return plugin;
 }
 
-CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::size_t queue) {
-  const Plan& plan = assembly.plan();
-  const std::vector<int> members = plan.queues[queue].members(assembly.mesh(), assembly.rank());
-  const std::int32_t rank = place_of(assembly.rank(), members);
+CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::int64_t rank, std::size_t queue) {
+  const Plan& plan = assembly.plan_of(rank);
+  const std::vector<int> members = plan.queues[queue].members(assembly.mesh(), rank);
+  const std::int32_t place = place_of(rank, members);
   const auto needs_of = [&](const PlannedExchange& exchange) {
     CommOp op;
     op.kind = exchange.kind;
@@ -75,7 +75,7 @@ CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::size
     op.count = exchange.count;
     op.peer = exchange.peer;
     CommNeeds needs;
-    raise(comm.needs(op, rank, static_cast<std::int32_t>(members.size()), &needs));
+    raise(comm.needs(op, place, static_cast<std::int32_t>(members.size()), &needs));
     return needs;
   };
   std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step

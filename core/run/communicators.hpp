@@ -21,19 +21,22 @@ using Exchange = std::function<std::vector<std::string>(std::string_view channel
 std::shared_ptr<CommInterface> comm_of_axis(const Assembly& assembly, PluginHost& plugins,
                                             const std::string& axis);
 
-// What the assembly's rank sends in a step on a queue, as its comm plugin will count it, and what that plugin
-// needs for the largest exchange: a queue has one at a time under way.
-CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::size_t queue);
+// What a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin needs for
+// the largest exchange: a queue has one at a time under way.
+CommNeeds planned_needs(const Assembly& assembly, CommInterface& comm, std::int64_t rank, std::size_t queue);
 
-// Calls body(queue, comm plugin) for every queue that communicates.
+// Calls body(queue, comm plugin) for every queue of a rank that communicates.
 template <class Body>
-void each_comm(const Assembly& assembly, PluginHost& plugins, Body&& body) {
-  const std::vector<QueueInfo>& queues = assembly.plan().queues;
-  for (std::size_t q = 0; q < queues.size(); ++q)
-    if (queues[q].axis >= 0) {
-      const std::string& axis = assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name;
-      body(q, *comm_of_axis(assembly, plugins, axis));
-    }
+void each_comm(const Assembly& assembly, PluginHost& plugins, std::int64_t rank, Body&& body) {
+  std::map<std::string, std::shared_ptr<CommInterface>> by_axis;
+  const std::vector<QueueInfo>& queues = assembly.plan_of(rank).queues;
+  for (std::size_t q = 0; q < queues.size(); ++q) {
+    if (queues[q].axis < 0) continue;
+    const std::string& axis = assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name;
+    std::shared_ptr<CommInterface>& comm = by_axis[axis];
+    if (!comm) comm = comm_of_axis(assembly, plugins, axis);
+    body(q, *comm);
+  }
 }
 
 class Communicators {

@@ -1,5 +1,6 @@
-// Communicators of a rank that runs without the others: each exchange ends as if all members held what this
-// one does. Nothing arrives where only another rank could send it.
+// Communicators of a rank that runs without the others, for measuring: each exchange leaves numbers of the
+// right size behind. A gather repeats the rank's own part, a sum is what it gave itself, and what only
+// another rank could send are small numbers of no meaning.
 #pragma once
 
 #include <vector>

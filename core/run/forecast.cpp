@@ -18,7 +18,7 @@ Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   const Machine here = this_machine();
   Prediction prediction = predict(ranks, table, std::string(assembly.device_info().name.view()), here);
-  if (leaves_no_core(assembly, here))
+  if (prediction.exchanges_alone && leaves_no_core(assembly, here))
     prediction.notes.push_back(
         detail::concat("the ranks' threads fill the ", here.cores,
                        " cores of this machine: what exchanges take from them is not counted"));
@@ -47,8 +47,9 @@ Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs) {
   Forecast forecast = forecast_time(assembly, costs);
   forecast.sent.assign(assembly.plan().queues.size(), 0);
-  each_comm(assembly, plugins, [&](std::size_t queue, CommInterface& comm) {
-    forecast.sent[queue] = planned_needs(assembly, comm, queue).bytes_sent;
+  const std::int64_t rank = assembly.rank();
+  each_comm(assembly, plugins, rank, [&](std::size_t queue, CommInterface& comm) {
+    forecast.sent[queue] = planned_needs(assembly, comm, rank, queue).bytes_sent;
   });
   return forecast;
 }

@@ -8,7 +8,7 @@ namespace prun {
 double usual(std::vector<double> list) {
   if (list.empty()) return 0;
   std::sort(list.begin(), list.end());
-  list.resize(list.size() - list.size() / 10);
+  if (list.size() > 2) list.resize(list.size() - (list.size() + 9) / 10);
   return std::accumulate(list.begin(), list.end(), 0.0) / static_cast<double>(list.size());
 }
 

@@ -17,7 +17,7 @@ struct KernelTime {
   double seconds = 0;  // of one launch, as usual() has it
 };
 
-// On average, but for the slowest tenth: what is rare is no basis for a prediction.
+// On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.
 double usual(std::vector<double> list);
 
 class KernelTimer final : public Probe {

@@ -90,6 +90,7 @@ class LayoutTimer {
   // Calls of one exchange each; what several take together says nothing of one.
   void take_exchanges(const Assembly& assembly, const std::vector<Event>& events) {
     const Plan& plan = assembly.plan();
+    device_ = assembly.device_info().name.view();
     std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls;
     for (const Call& call : plan.calls) calls[{call.queue, call.position}] = &call;
     for (const Event& event : events) {
@@ -103,8 +104,8 @@ class LayoutTimer {
     }
   }
 
-  static void add(const Place& place, const Attendances& attendances, std::size_t number,
-                  std::map<ExactExchange, Samples>& samples) {
+  void add(const Place& place, const Attendances& attendances, std::size_t number,
+           std::map<ExactExchange, Samples>& samples) const {
     double last = 0, begins = 0, end = 0;
     for (const auto& [rank, list] : attendances) {
       const Attendance& one = list.at(number);
@@ -115,7 +116,8 @@ class LayoutTimer {
     }
     const auto members = static_cast<double>(attendances.size());
     const PlannedExchange& exchange = attendances.begin()->second.at(number).exchange;
-    Samples& list = samples[exact_exchange(exchange, static_cast<std::int64_t>(place.second.size()))];
+    Samples& list = samples[exact_exchange(exchange, static_cast<std::int64_t>(place.second.size()), device_,
+                                           place.first)];
     list.seconds.push_back(std::max(0.0, end - last));
     list.lateness.push_back(last - begins / members);
   }
@@ -124,6 +126,7 @@ class LayoutTimer {
   std::int64_t steps_;
   std::mutex mutex_;
   std::map<std::int64_t, RankProbes> probes_;
+  std::string device_;
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
 };

@@ -33,14 +33,14 @@ RankMemory read_memory(const std::string& text) {
 
 }  // namespace
 
-std::int64_t process_need(const Assembly& assembly, PluginHost& plugins) {
+std::int64_t process_need(const Assembly& assembly, PluginHost& plugins, std::int64_t rank) {
   std::int64_t bytes = base_process_bytes;
   std::set<std::string> known;
-  each_comm(assembly, plugins, [&](std::size_t queue, CommInterface& comm) {
+  each_comm(assembly, plugins, rank, [&](std::size_t queue, CommInterface& comm) {
     CommInfo info;
     raise(comm.info(&info));
     if (known.emplace(info.name.view()).second) bytes += info.process_bytes;
-    bytes += info.communicator_bytes + planned_needs(assembly, comm, queue).memory_bytes;
+    bytes += info.communicator_bytes + planned_needs(assembly, comm, rank, queue).memory_bytes;
   });
   return bytes;
 }
@@ -50,7 +50,7 @@ void check_fits_one_host(const Assembly& assembly) {
   if (!device.host_memory) return;
   std::int64_t all = 0;
   for (const int rank : assembly.mesh().ranks())
-    all += assembly.plan_of(rank).layout.memory.total() + assembly.process_bytes();
+    all += assembly.plan_of(rank).layout.memory.total() + assembly.process_bytes_of(rank);
   if (all <= device.memory_bytes) return;
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   throw_error(ErrorCode::bad_input, "the ", assembly.mesh().world(), " ranks together need ", size(all),

@@ -11,8 +11,8 @@ namespace prun {
 // What every process has besides its arena: code, libraries, stacks, the recipe, the program and its plans.
 inline constexpr std::int64_t base_process_bytes = std::int64_t{10} << 20;
 
-// The same of the assembly's rank, with what its comm plugins state.
-std::int64_t process_need(const Assembly& assembly, PluginHost& plugins);
+// The same of one rank, with what its comm plugins state.
+std::int64_t process_need(const Assembly& assembly, PluginHost& plugins, std::int64_t rank);
 
 // Refuses ranks that all run on this machine where it has not the memory for all of them.
 void check_fits_one_host(const Assembly& assembly);

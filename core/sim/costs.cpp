@@ -152,7 +152,7 @@ void CostTable::merge(const CostTable& newer) {
   take(kernels, newer.kernels);
   take(exact, newer.exact);
   take(exchanges, newer.exchanges);
-  take(exact_exchanges, newer.exact_exchanges);
+  if (!newer.exact_exchanges.empty()) exact_exchanges = newer.exact_exchanges;
 }
 
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
@@ -174,22 +174,25 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   return fit->second.seconds(cost);
 }
 
-ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members) {
+ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,
+                             std::string_view queue) {
   const bool between_two = exchange.kind == CommKind::send || exchange.kind == CommKind::recv;
-  return {between_two ? CommKind::send : exchange.kind, between_two ? 2 : members,
-          exchange_bytes(exchange, members)};
+  return {std::move(device), std::string(queue), between_two ? CommKind::send : exchange.kind,
+          between_two ? 2 : members, exchange_bytes(exchange, members)};
 }
 
-double TablePrices::lateness(const PlannedExchange& exchange, std::int64_t members) {
-  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members));
+double TablePrices::lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
+  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members, device_, queue));
   return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
 }
 
-double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t members) {
+double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
   if (members <= 1) return 0;
-  const auto [kind, among, bytes] = exact_exchange(exchange, members);
-  const auto measured = table_.exact_exchanges.find({kind, among, bytes});
+  const ExactExchange exact = exact_exchange(exchange, members, device_, queue);
+  const auto measured = table_.exact_exchanges.find(exact);
   if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
+  exchanges_alone_ = true;
+  const auto [kind, among, bytes] = std::tuple(exact.kind, exact.members, exact.bytes);
   const auto curve = table_.exchanges.find({kind, among});
   if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
   const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;

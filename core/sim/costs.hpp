@@ -72,6 +72,7 @@ struct ExactKey {
 
 // One exchange of a layout as it is, with what is computed beside it.
 struct ExactExchange {
+  std::string device, queue;  // of the ranks that exchange
   CommKind kind = CommKind::barrier;
   std::int64_t members = 2;
   std::int64_t bytes = 0;  // as exchange_bytes() counts them
@@ -79,7 +80,8 @@ struct ExactExchange {
   friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;
 };
 // A receive counts as the send that it meets, and both as between two.
-ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members);
+ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,
+                             std::string_view queue);
 
 struct ExchangeTime {
   double seconds = 0;   // from when the last member is there
@@ -92,9 +94,9 @@ struct CostTable {
   std::map<KernelKey, KernelFit> kernels;
   std::map<ExactKey, double> exact;  // seconds of one kernel; they take precedence
   std::map<ExchangeKey, ExchangeCurve> exchanges;
-  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // they take precedence
+  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // of the layout measured last; they take precedence
 
-  // What the other has replaces what stands here.
+  // What the other has replaces what stands here; of exact exchanges, all.
   void merge(const CostTable& newer);
 };
 
@@ -104,9 +106,12 @@ class TablePrices final : public Prices {
   TablePrices(const CostTable& table, std::string device) : table_(table), device_(std::move(device)) {}
 
   double kernel(const Program& program, const PlannedStep& step) override;
-  double exchange(const PlannedExchange& exchange, std::int64_t members) override;
-  double lateness(const PlannedExchange& exchange, std::int64_t members) override;
+  double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   Overheads overheads() override;
+
+  // Whether some exchange's price is that of one with nothing beside it.
+  bool exchanges_alone() const { return exchanges_alone_; }
 
   // What was not measured as it is but worked out from something near, in words.
   std::vector<std::string> notes() const;
@@ -115,6 +120,7 @@ class TablePrices final : public Prices {
   const CostTable& table_;
   std::string device_;
   std::int64_t measured_ = 0, fitted_ = 0;
+  bool exchanges_alone_ = false;
   std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size
 };
 

@@ -97,7 +97,9 @@ class TableReader {
       insert(f, table_.exchanges, ExchangeKey{kind(f), f.count("members", 2)}, curve(f));
     });
     each("exact_exchanges", [&](Fields& f) {
-      insert(f, table_.exact_exchanges, ExactExchange{kind(f), f.count("members", 2), f.count("bytes", 0)},
+      ExactExchange exchange{f.text("device"), f.text("queue"), kind(f), f.count("members", 2),
+                             f.count("bytes", 0)};
+      insert(f, table_.exact_exchanges, std::move(exchange),
              ExchangeTime{f.seconds("seconds"), f.seconds("lateness")});
     });
     root_.finish();
@@ -219,7 +221,8 @@ std::string to_json(const CostTable& table) {
   }
   json.end_array().name("exact_exchanges").begin_array();
   for (const auto& [key, time] : table.exact_exchanges) {
-    json.begin_object().member("kind", name_of(key.kind)).member("members", key.members);
+    json.begin_object().member("device", key.device).member("queue", key.queue);
+    json.member("kind", name_of(key.kind)).member("members", key.members);
     json.member("bytes", key.bytes).member("seconds", time.seconds).member("lateness", time.lateness);
     json.end_object();
   }

@@ -7,6 +7,7 @@ namespace prun {
 
 struct Prediction {
   Simulation simulation;
+  bool exchanges_alone = false;  // the price of some exchange is that of one with nothing beside it
   std::vector<std::string>
       notes;  // what it rests on, where that is less than measured figures of this machine
 };

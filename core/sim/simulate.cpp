@@ -96,6 +96,9 @@ class Simulator {
     return lanes_[first_lane_[rank] + static_cast<std::size_t>(queue)];
   }
   const SimulatedRank& rank_of(const Lane& lane) const { return result_.ranks[lane.rank].simulated; }
+  const std::string& name_of(const Lane& lane) const {
+    return rank_of(lane).plan->queues[static_cast<std::size_t>(lane.queue)].name;
+  }
   const Group& group_of(const Lane& lane) const {
     return rank_of(lane).groups[static_cast<std::size_t>(lane.queue)];
   }
@@ -229,8 +232,9 @@ class Simulator {
     meeting.latest = std::max(meeting.latest, lane.now);
     lane.arrived = true;
     if (meeting.lanes.size() < channel.classes.size()) return;
-    meeting.end = meeting.latest + prices_.exchange(exchange, channel.members);
-    if (channel.classes.size() == 1) meeting.end += prices_.lateness(exchange, channel.members);
+    const std::string& queue = name_of(lane);
+    meeting.end = meeting.latest + prices_.exchange(exchange, channel.members, queue);
+    if (channel.classes.size() == 1) meeting.end += prices_.lateness(exchange, channel.members, queue);
     for (std::size_t other : meeting.lanes)
       if (other != index) wake(other);
   }
@@ -258,8 +262,8 @@ class Simulator {
       to = exchange.kind == CommKind::send ? exchange.peer : own;
     }
     const std::size_t company = company_of(group);
-    const std::string& name = rank_of(lane).plan->queues[static_cast<std::size_t>(lane.queue)].name;
-    const auto [entry, fresh] = channel_numbers_.try_emplace({name, company, from, to}, channels_.size());
+    const auto [entry, fresh] =
+        channel_numbers_.try_emplace({name_of(lane), company, from, to}, channels_.size());
     if (fresh) channels_.push_back(make_channel(group, from, to));
     return entry->second;
   }
@@ -299,9 +303,8 @@ class Simulator {
 
   std::string text_of(const Lane& lane) const {
     const SimulatedRank& rank = rank_of(lane);
-    return detail::concat("rank ", rank.rank, ", queue ",
-                          rank.plan->queues[static_cast<std::size_t>(lane.queue)].name, ", call ",
-                          lane.call().position, " (", call_name(*rank.program, *rank.plan, lane.call()), ")");
+    return detail::concat("rank ", rank.rank, ", queue ", name_of(lane), ", call ", lane.call().position,
+                          " (", call_name(*rank.program, *rank.plan, lane.call()), ")");
   }
 
   // What keeps an unfinished lane from going on.

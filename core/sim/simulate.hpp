@@ -23,10 +23,13 @@ class Prices {
  public:
   virtual ~Prices() = default;
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
-  virtual double exchange(const PlannedExchange& exchange, std::int64_t members) = 0;
+  // `queue`: the name of the queue it is in.
+  virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
   // How much later than on average the last of members who do the same is there: no two ranks are equally
   // fast.
-  virtual double lateness(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
+  virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
+    return 0;
+  }
   virtual Overheads overheads() { return {}; }
 };
 

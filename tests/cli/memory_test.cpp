@@ -104,14 +104,15 @@ std::optional<std::int64_t> plan_bytes(std::int64_t vocab) {
 TEST(Memory, ThePlanLeavesTheProcessItsPartOfTheMachine) {
   DeviceInfo info;
   raise(cpu_device(1)->info(&info));
-  std::int64_t fits = 1000, too_large = 16'000'000;
+  const std::int64_t row = std::int64_t{1} << 20;
+  std::int64_t fits = 1000, too_large = info.memory_bytes / (4096 * 16) + 1;
   ASSERT_TRUE(plan_bytes(fits));
   ASSERT_FALSE(plan_bytes(too_large));
   while (too_large - fits > 1) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
     (plan_bytes(middle) ? fits : too_large) = middle;
   }
-  const std::int64_t left = info.memory_bytes - *plan_bytes(fits), row = std::int64_t{1} << 20;
+  const std::int64_t left = info.memory_bytes - *plan_bytes(fits);
   EXPECT_GE(left, base_process_bytes);
   EXPECT_LT(left, base_process_bytes + row);
 }

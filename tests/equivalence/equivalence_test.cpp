@@ -105,7 +105,8 @@ TEST(DataParallel, ThePlanSaysWhatTheCommPluginCounts) {
     for (std::size_t q = 0; q < queues.size(); ++q) {
       if (queues[q].axis < 0) continue;
       const std::uint64_t planned =
-          planned_needs(trainer.assembly(), *communicators.queues()[q].comm, q).bytes_sent;
+          planned_needs(trainer.assembly(), *communicators.queues()[q].comm, trainer.assembly().rank(), q)
+              .bytes_sent;
       EXPECT_GT(planned, 0u);
       EXPECT_EQ(communicators.counters(q).bytes_sent, 3 * planned) << queues[q].name;
     }

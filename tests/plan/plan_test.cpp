@@ -107,6 +107,38 @@ TEST_F(PlanCheck, FindsALostEffect) {
   EXPECT_NE(verdict().find("has lost ops"), std::string::npos) << verdict();
 }
 
+// Gradients kept in parts: blocks are not handed to the sum, in each microbatch or in the last one only.
+TEST(PartsCheck, FindsGradientsThatAreNotSummed) {
+  const Assembly assembly(tiny_recipe({"batch.micro=1", "batch.global=4", "model.layers=4"},
+                                      data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 2\n"),
+                          plugins());
+  const auto verdict = [&](bool every) {
+    Plan plan = assembly.plan();
+    Call* last = nullptr;
+    PlannedFunction idle;
+    for (Call& call : plan.calls) {
+      const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
+      if (function.kind != FunctionKind::reduce || call.instance != 3) continue;
+      if (call.piece == 0) last = &call;
+      if (idle.pieces.empty()) idle = function;
+    }
+    for (Piece& piece : idle.pieces) piece.last = piece.first;
+    plan.functions.push_back(idle);
+    const auto nothing = static_cast<std::int32_t>(plan.functions.size()) - 1, reduce = last->function;
+    for (Call& call : plan.calls)
+      if (call.function == reduce && call.instance == 3 && (every || &call >= last)) call.function = nothing;
+    try {
+      check_plan(assembly.program(), plan);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(verdict(true).find("clears '"), std::string::npos) << verdict(true);
+  EXPECT_NE(verdict(false).find("is not summed over the ranks when its norm is taken"), std::string::npos)
+      << verdict(false);
+}
+
 TEST(Plan, FunctionsArePlannedOnceHoweverManyLayers) {
   const Assembly two(tiny_recipe(), plugins()), eight(tiny_recipe({"model.layers=8"}), plugins());
   EXPECT_EQ(two.plan().functions.size(), eight.plan().functions.size());

@@ -75,7 +75,7 @@ CostTable example() {
   table.exact[{device, "linear(fp32[8,4], fp32[4,4], -, fp32[8,4])"}] = 1.25e-5;
   table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-5}, {1 << 20, 1e-3}}};
   table.exchanges[{CommKind::send, 2}] = {{{1024, 2e-5}}};
-  table.exact_exchanges[{CommKind::all_reduce, 2, 4096}] = {3e-5, 7e-6};
+  table.exact_exchanges[{device, "dp", CommKind::all_reduce, 2, 4096}] = {3e-5, 7e-6};
   return table;
 }
 
@@ -86,7 +86,7 @@ TEST(CostFile, RoundTrips) {
   EXPECT_EQ(read.machine, example().machine);
   EXPECT_EQ(read.kernels.at({"linear", DType::bf16, device}).per_byte, 1e-12);
   EXPECT_EQ(read.exchanges.at({CommKind::all_reduce, 2}).points.at(1).bytes, 1 << 20);
-  EXPECT_EQ(read.exact_exchanges.at({CommKind::all_reduce, 2, 4096}).lateness, 7e-6);
+  EXPECT_EQ(read.exact_exchanges.at({device, "dp", CommKind::all_reduce, 2, 4096}).lateness, 7e-6);
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -223,13 +223,13 @@ TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
   PlannedExchange exchange;
   exchange.kind = CommKind::all_reduce;
   exchange.count = 1 << 18;
-  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2), 1e-3);
+  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2, "dp"), 1e-3);
   EXPECT_TRUE(prices.notes().empty());
   // Twice the rounds; three quarters of the bytes travel where half did.
-  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 4), 2e-5 + (1e-3 - 1e-5) * 1.5);
+  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 4, "dp"), 2e-5 + (1e-3 - 1e-5) * 1.5);
   EXPECT_EQ(prices.notes(), std::vector<std::string>{"all_reduce among 4 worked out from 2 ranks"});
   exchange.kind = CommKind::all_to_all;
-  EXPECT_THROW(prices.exchange(exchange, 2), Error);
+  EXPECT_THROW(prices.exchange(exchange, 2, "dp"), Error);
 }
 
 TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
@@ -239,11 +239,11 @@ TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
   exchange.kind = CommKind::all_reduce;
   exchange.dtype = DType::f32;
   exchange.count = 1024;
-  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2), 3e-5);
-  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2), 7e-6);
+  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2, "dp"), 3e-5);
+  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2, "dp"), 7e-6);
   exchange.count = 1025;
-  EXPECT_NE(prices.exchange(exchange, 2), 3e-5);
-  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2), 0);
+  EXPECT_NE(prices.exchange(exchange, 2, "dp"), 3e-5);
+  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2, "dp"), 0);
 }
 
 TEST(Prices, ATableOfAnotherMachineIsSaid) {

@@ -10,7 +10,7 @@ namespace {
 class UnitPrices final : public Prices {
  public:
   double kernel(const Program&, const PlannedStep&) override { return 1e-4; }
-  double exchange(const PlannedExchange& exchange, std::int64_t) override {
+  double exchange(const PlannedExchange& exchange, std::int64_t, std::string_view) override {
     return 1e-5 + 1e-11 * static_cast<double>(exchange.count);
   }
 };

@@ -40,7 +40,7 @@ TEST(Simulate, CountsWhatTheExecutorAdds) {
 
 class LatePrices final : public FixedPrices {
  public:
-  double lateness(const PlannedExchange&, std::int64_t members) override {
+  double lateness(const PlannedExchange&, std::int64_t members, std::string_view) override {
     return static_cast<double>(members);
   }
 };

@@ -72,7 +72,7 @@ class FixedPrices : public Prices {
     ++asked;
     return static_cast<double>(step.op);
   }
-  double exchange(const PlannedExchange& exchange, std::int64_t) override {
+  double exchange(const PlannedExchange& exchange, std::int64_t, std::string_view) override {
     ++asked;
     return static_cast<double>(exchange.count);
   }

@@ -59,7 +59,7 @@ inline constexpr std::string_view interface_methods =
     "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
     "device:info,allocate,release,upload,download,kernel,create_queue,destroy_queue,attach,launch,signal,"
     "wait,"
-    "host_wait;op:ops,kernels;schedule:problem,stage,order;"
+    "host_wait;op:ops,kernels;schedule:problem,stage,order,bubble;"
     "comm:info,create,destroy,start,finish,abort,counters,needs";
 
 }  // namespace detail
@@ -67,10 +67,10 @@ inline constexpr std::string_view interface_methods =
 inline constexpr std::uint64_t layout_hash =
     detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, KernelArgs, KernelContext, Workers,
                         OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi,
-                        OpDef, ValueInfo, OpInfo, SegmentInfo, ParameterSpec, ProgramApi, OptionsApi,
-                        ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch,
-                        DeviceKernel, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo,
-                        CommNeeds, CommCounters, RankMemory, FinishInfo>(
+                        OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi,
+                        OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo,
+                        Launch, DeviceKernel, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup,
+                        CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo>(
         detail::hash_text(detail::interface_methods));
 
 // Given to the entry. Grows at the end only.

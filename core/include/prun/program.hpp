@@ -18,7 +18,7 @@ enum class FunctionKind : std::uint8_t {
   begin,   // step segment: reset what a step accumulates
   zero,    // clear gradient accumulators
   gather,  // parameters that the ranks keep in parts come together
-  clear,   // gradients of one microbatch, where they are summed over the ranks microbatch by microbatch
+  clear,   // gradients that are summed over the ranks more than once a step, before each time
   forward,
   backward,         // input gradients; weight gradients too unless the program splits backward
   backward_weight,  // weight gradients, where split
@@ -103,7 +103,9 @@ enum class RecomputeMode : std::uint8_t {
 
 // What the ranks of an axis keep in parts beside optimizer state, rather than each of them whole.
 struct KeptInParts {
-  bool gradients = false;   // then they are summed over the ranks after each microbatch, else once a step
+  // Then they are summed over the ranks as soon as no microbatch has given only some of its contributions,
+  // else once a step.
+  bool gradients = false;
   bool parameters = false;  // then they are gathered ahead of each use
 };
 

@@ -1,9 +1,10 @@
 // ZeRO: the ranks of a data-parallel axis keep in parts what each of them would otherwise keep whole.
 //   stage 1  optimizer state and master copies
-//   stage 2  gradients too: summed over the ranks after each microbatch, each rank its part
+//   stage 2  gradients too: summed over the ranks as soon as no microbatch has given only some of them, which
+//            is mostly after each, and each rank adds up its part
 //   stage 3  parameters too: gathered one use ahead, forward and backward
-// With reduce = "step", gradients are kept whole after all and summed once a step: m times less to send for m
-// microbatches.
+// Stage 3 with reduce = "step" keeps gradients whole after all and sums them once a step: m times less to
+// send for m microbatches.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -40,5 +41,5 @@ PRUN_PLUGIN(
     "phase=state",
     "axis   | string | dp | | Axis of the mesh whose ranks share them out\n"
     "stage  | int    | 1  | 1..3 | 1: optimizer state; 2: gradients too; 3: parameters too\n"
-    "reduce | choice | microbatch | microbatch,step | When gradients of stage 2 and 3 are summed; step: "
+    "reduce | choice | microbatch | microbatch,step | When stage 3 sums gradients, as stage 2 does; step: "
     "kept whole until then, which sends less\n");
