@@ -1,14 +1,67 @@
 #include "run/layout_bench.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 
 #include "plan/traffic.hpp"
 #include "run/local_ranks.hpp"
-#include "run/recorder.hpp"
 
 namespace prun {
 namespace {
+
+// When a rank's exchanges began and ended, by queue, each in the order of the queue.
+class ExchangeTimer final : public Probe {
+ public:
+  struct Time {
+    double begin = 0, end = 0;
+  };
+
+  // Of so many steps, beyond which nothing is kept.
+  ExchangeTimer(const Plan& plan, std::int64_t steps) : queues_(plan.queues.size()) {
+    for (std::size_t q = 0; q < queues_.size(); ++q)
+      queues_[q].times.reserve(exchanges_of(plan, q).size() * static_cast<std::size_t>(steps));
+  }
+
+  // Of one step.
+  static std::vector<const PlannedExchange*> exchanges_of(const Plan& plan, std::size_t queue) {
+    std::vector<const PlannedExchange*> list;
+    for (const Call& call : plan.calls)
+      if (static_cast<std::size_t>(call.queue) == queue)
+        for (const PlannedStep& step : plan.steps(call))
+          if (step.exchange) list.push_back(&*step.exchange);
+    return list;
+  }
+
+  void begin_call(std::int32_t queue, const Call&, std::int64_t) noexcept override {
+    queues_[static_cast<std::size_t>(queue)].begin = now();
+  }
+  void end_call(std::int32_t, const Call&, std::int64_t) noexcept override {}
+  // A call's next exchange begins where the one before has ended.
+  void waits(std::int32_t index, bool waiting) noexcept override {
+    Queue& queue = queues_[static_cast<std::size_t>(index)];
+    if (waiting || queue.times.size() == queue.times.capacity()) return;
+    queue.times.push_back({queue.begin, now()});
+    queue.begin = queue.times.back().end;
+  }
+
+  // While no step runs.
+  void forget() {
+    for (Queue& queue : queues_) queue.times.clear();
+  }
+  const std::vector<Time>& times(std::size_t queue) const { return queues_[queue].times; }
+
+ private:
+  struct alignas(64) Queue {  // written by one thread
+    std::vector<Time> times;
+    double begin = 0;
+  };
+  static double now() noexcept {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  std::vector<Queue> queues_;
+};
 
 // One exchange as one member had it.
 struct Attendance {
@@ -60,15 +113,15 @@ class LayoutTimer {
   };
   struct RankProbes {
     std::unique_ptr<KernelTimer> kernels;
-    std::unique_ptr<Recorder> recorder;
+    std::unique_ptr<ExchangeTimer> exchanges;
   };
 
   std::vector<Probe*> probes(const Assembly& assembly) {
     const std::scoped_lock lock(mutex_);
     RankProbes& own = probes_[assembly.rank()];
     own = {std::make_unique<KernelTimer>(assembly.plan(), steps_),
-           std::make_unique<Recorder>(assembly.plan(), steps_)};
-    return {own.kernels.get(), own.recorder.get()};
+           std::make_unique<ExchangeTimer>(assembly.plan(), steps_)};
+    return {own.kernels.get(), own.exchanges.get()};
   }
 
   // Two steps to warm up.
@@ -81,26 +134,24 @@ class LayoutTimer {
       own = &probes_.at(assembly.rank());
     }
     own->kernels->forget();
+    own->exchanges->forget();
     for (std::int64_t step = 0; step < steps_; ++step) trainer.step();
     const std::scoped_lock lock(mutex_);
     for (KernelTime& one : own->kernels->result(assembly.program())) kernels_.push_back(std::move(one));
-    take_exchanges(assembly, own->recorder->events());
+    take_exchanges(assembly, *own->exchanges);
   }
 
-  // Calls of one exchange each; what several take together says nothing of one.
-  void take_exchanges(const Assembly& assembly, const std::vector<Event>& events) {
+  void take_exchanges(const Assembly& assembly, const ExchangeTimer& timer) {
     const Plan& plan = assembly.plan();
     device_ = assembly.device_info().name.view();
-    std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls;
-    for (const Call& call : plan.calls) calls[{call.queue, call.position}] = &call;
-    for (const Event& event : events) {
-      const QueueInfo& queue = plan.queues[static_cast<std::size_t>(event.queue)];
-      if (event.waits_for >= 0 || queue.axis < 0) continue;
-      const std::span<const PlannedStep> steps = plan.steps(*calls.at({event.queue, event.position}));
-      if (steps.size() != 1) continue;
-      attendances_[{queue.name, queue.members(assembly.mesh(), assembly.rank())}]
-                  [static_cast<int>(assembly.rank())]
-                      .push_back({*steps[0].exchange, event.begin, event.end});
+    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
+      const std::vector<const PlannedExchange*> planned = ExchangeTimer::exchanges_of(plan, q);
+      const std::vector<ExchangeTimer::Time>& times = timer.times(q);
+      PRUN_CHECK(times.size() == planned.size() * static_cast<std::size_t>(steps_), times.size(), " times");
+      const Place place{plan.queues[q].name, plan.queues[q].members(assembly.mesh(), assembly.rank())};
+      for (std::size_t i = 0; i < times.size(); ++i)
+        attendances_[place][static_cast<int>(assembly.rank())].push_back(
+            {*planned[i % planned.size()], times[i].begin, times[i].end});
     }
   }
 

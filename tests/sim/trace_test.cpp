@@ -196,9 +196,10 @@ TEST(Bench, ALayoutIsTimedWithItsExchanges) {
   EXPECT_EQ(kernels.size(), time_kernels(recipe, plugins(), 1).size());
   std::set<ExactExchange> planned;
   for (const Call& call : assembly.plan().calls)
-    if (const auto steps = assembly.plan().steps(call); steps.size() == 1 && steps[0].exchange)
-      planned.insert(exact_exchange(*steps[0].exchange, 2, std::string(assembly.device_info().name.view()),
-                                    assembly.plan().queues[static_cast<std::size_t>(call.queue)].name));
+    for (const PlannedStep& step : assembly.plan().steps(call))
+      if (step.exchange)
+        planned.insert(exact_exchange(*step.exchange, 2, std::string(assembly.device_info().name.view()),
+                                      assembly.plan().queues[static_cast<std::size_t>(call.queue)].name));
   EXPECT_EQ(exchanges.size(), planned.size());
   for (const ExactExchange& exchange : planned) {
     EXPECT_GT(exchanges.at(exchange).seconds, 0) << exchange.bytes;
