@@ -5,8 +5,8 @@ namespace prun {
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table, const std::string& device,
                    const Machine& here) {
   TablePrices prices(table, device);
-  const Simulation simulation = simulate(ranks, prices);
-  Prediction prediction{simulation, prices.exchanges_alone(), prices.notes()};
+  // In this order: prices know what they rest on once they have been asked.
+  Prediction prediction{simulate(ranks, prices), prices.exchanges_alone(), prices.notes()};
   if (table.machine != here)
     prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
                                to_text(here));

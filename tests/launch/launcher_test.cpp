@@ -55,17 +55,6 @@ std::set<std::string> leftovers() {
   return names;
 }
 
-// Of what is new, whatever stays. Runs of other tests beside this one go when they end.
-std::set<std::string> staying(const std::set<std::string>& before) {
-  std::set<std::string> fresh = leftovers();
-  std::erase_if(fresh, [&](const std::string& name) { return before.contains(name); });
-  for (const auto start = Clock::now(); !fresh.empty() && seconds_since(start) < 60; ::usleep(50'000)) {
-    const std::set<std::string> now = leftovers();
-    std::erase_if(fresh, [&](const std::string& name) { return !now.contains(name); });
-  }
-  return fresh;
-}
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -168,7 +157,7 @@ TEST(Launcher, AKilledRankIsNamedAndAllAreGone) {
   }
   EXPECT_LT(slowest, 3.0);
   RecordProperty("slowest_ms", static_cast<int>(slowest * 1000));
-  EXPECT_EQ(staying(before), std::set<std::string>());
+  EXPECT_EQ(leftovers(), before);
 }
 
 TEST(Launcher, ItsRanksDieWithIt) {
