@@ -43,4 +43,7 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
 // "1.50 GiB"
 std::string size_text(double bytes);
 
+// "*" any run of letters, "?" one.
+bool glob_match(std::string_view pattern, std::string_view text);
+
 }  // namespace prun

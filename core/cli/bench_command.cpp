@@ -3,8 +3,8 @@
 
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
-#include "run/comm_bench.hpp"
-#include "run/kernel_bench.hpp"
+#include "measure/comm_bench.hpp"
+#include "measure/kernel_bench.hpp"
 #include "sim/costs_file.hpp"
 
 namespace prun {

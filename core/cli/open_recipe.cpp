@@ -1,6 +1,6 @@
 #include "cli/open_recipe.hpp"
 
-#include "run/local_ranks.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun {
 

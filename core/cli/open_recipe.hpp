@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "assemble/plugin_host.hpp"
 #include "cli/arguments.hpp"
-#include "run/plugin_host.hpp"
 
 namespace prun {
 

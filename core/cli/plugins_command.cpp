@@ -1,13 +1,13 @@
 // prun plugins list | inspect | new | check.
 #include <cstdio>
 
+#include "assemble/plugin_host.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
+#include "inspect/kind_checks.hpp"
 #include "plugin/conformance.hpp"
 #include "plugin/scaffold.hpp"
 #include "recipe/explain.hpp"
-#include "run/kind_checks.hpp"
-#include "run/plugin_host.hpp"
 
 namespace prun {
 namespace {

@@ -2,18 +2,18 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "assemble/one_host.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
+#include "inspect/forecast.hpp"
+#include "inspect/report.hpp"
+#include "inspect/verify.hpp"
 #include "launch/launcher.hpp"
 #include "launch/shared_folder.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
-#include "run/forecast.hpp"
-#include "run/process_memory.hpp"
-#include "run/rank.hpp"
-#include "run/report.hpp"
-#include "run/trainer.hpp"
-#include "run/verify.hpp"
+#include "train/rank.hpp"
+#include "train/run.hpp"
 
 namespace prun {
 namespace {

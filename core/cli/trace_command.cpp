@@ -7,10 +7,10 @@
 #include "base/durable_file.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
-#include "run/forecast.hpp"
-#include "run/local_ranks.hpp"
-#include "run/recorder.hpp"
+#include "execute/recorder.hpp"
+#include "inspect/forecast.hpp"
 #include "sim/trace.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "placement/split_head.hpp"
 #include "program/passes.hpp"
+#include "program/step.hpp"
 
 namespace prun {
 namespace {
@@ -314,7 +315,7 @@ class AxisPass {
   }
 
   Id counted_once(Id id) {
-    const Id operands[] = {id, first_of_axis()};
+    const Id operands[] = {id, add_first_of_axis(program_, axis_name())};
     return insert(id, "gate", operands, {}, AxisPlacement::partial());
   }
 
@@ -328,13 +329,6 @@ class AxisPass {
                                {"dim", static_cast<double>(found - dims.begin() - blocks)},
                                {"parts", static_cast<double>(extent())}};
     return insert(id, kind, std::span(&id, 1), attrs, result);
-  }
-
-  // A runtime number that is 1 on the first coordinate of the axis and 0 on the others; the host stages it.
-  Id first_of_axis() {
-    const std::string name = "first." + axis_name();
-    if (const Id known = program_.find_runtime(name); known != none) return known;
-    return add_staged_scalar(program_, name.c_str(), {});
   }
 
   // ------------------------------------------------------------- results

@@ -5,8 +5,8 @@
 
 #include "plan/function.hpp"
 #include "plan/order.hpp"
+#include "plan/pipeline/stages.hpp"
 #include "plan/regions.hpp"
-#include "plan/stages.hpp"
 #include "plan/waits.hpp"
 
 namespace prun {

@@ -1,7 +1,7 @@
 // The core's own passes over a program, in the order they run: the model writes forward, then
 //   add_backward   gradients of every segment
 //   add_update     accumulators, norm, optimizer
-//   add_step       what frames a step: load, begin, finish, report
+//   add_step       what frames a step: load, begin, finish, report (program/step.hpp)
 // Strategies of phase `model` run before the first, all others after the last. verify() may run at any time.
 #pragma once
 
@@ -31,14 +31,6 @@ void add_update(Program& program, OptimizerInterface& optimizer);
 // same updates, and the two gradients summed (function tie) over two ranks of `axis`. Its norm counts once.
 // After add_update, before placement.
 void untie(Program& program, Id parameter, Id user, std::size_t axis, OptimizerInterface& optimizer);
-
-struct StepOptions {
-  double clip = 0;  // global norm limit; 0: none
-};
-void add_step(Program& program, const StepOptions& options);
-// A runtime number that the host stages before each step; what each rank `counted` for itself is a partial
-// sum.
-Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted);
 
 // Throws an Error that names segment, op and value at the first broken rule.
 void verify(const Program& program);

@@ -1,7 +1,7 @@
 // What frames a step. Everything that changes from step to step enters and leaves through staging buffers in
 // host memory, so that nobody writes into live memory: `load` copies a microbatch in, `begin` the scalars and
 // clears the sums, `report` copies the results out.
-#include "program/passes.hpp"
+#include "program/step.hpp"
 
 namespace prun {
 namespace {
@@ -16,6 +16,10 @@ std::vector<Name> counted_over(std::string_view scalar) {
   return {};
 }
 
+constexpr const char *in = ".staged", *out = ".reported";
+
+std::string first_of(const std::string& axis) { return "first." + axis; }
+
 Id add_staging(Program& program, Id device_value, const char* suffix) {
   Value staged = program.value(device_value);
   staged.name += suffix;
@@ -28,11 +32,17 @@ void add_copy(Program& program, FunctionKind function, Id from, Id to) {
   program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
 }
 
+Id staging_of(const Program& program, const std::string& name, const char* suffix) {
+  for (Id id : program.segment(program.step_segment()).values)
+    if (program.value(id).role == Role::staging && program.value(id).name == name + suffix) return id;
+  throw_error(ErrorCode::internal, "no staged value '", name, suffix, "'");
+}
+
 }  // namespace
 
 Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted) {
   const Id scalar = program.runtime(name);
-  const Id staged = add_staging(program, scalar, ".staged");
+  const Id staged = add_staging(program, scalar, in);
   program.value(staged).counted = std::move(counted);
   add_copy(program, FunctionKind::begin, staged, scalar);
   return scalar;
@@ -41,7 +51,7 @@ Id add_staged_scalar(Program& program, const char* name, std::vector<Name> count
 void add_step(Program& program, const StepOptions& options) {
   const Id step = program.step_segment();
   for (Id input : program.inputs())
-    add_copy(program, FunctionKind::load, add_staging(program, input, ".staged"), input);
+    add_copy(program, FunctionKind::load, add_staging(program, input, in), input);
   for (const char* name : scalars_in) add_staged_scalar(program, name, counted_over(name));
   program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
                  {program.runtime("counted"), program.runtime("inv_targets")}, {});
@@ -54,8 +64,36 @@ void add_step(Program& program, const StepOptions& options) {
                  std::span(&limit, 1));
   for (const char* name : scalars_out) {
     const Id scalar = program.runtime(name);
-    add_copy(program, FunctionKind::report, scalar, add_staging(program, scalar, ".reported"));
+    add_copy(program, FunctionKind::report, scalar, add_staging(program, scalar, out));
   }
+}
+
+Id add_first_of_axis(Program& program, const std::string& axis) {
+  const std::string name = first_of(axis);
+  const Id known = program.find_runtime(name);
+  return known != none ? known : add_staged_scalar(program, name.c_str(), {});
+}
+
+StagedValues staged_values(const Program& program) {
+  StagedValues staged;
+  staged.tokens = staging_of(program, "tokens", in);
+  staged.targets = staging_of(program, "targets", in);
+  staged.samples = staging_of(program, "samples", in);
+  staged.lr = staging_of(program, "lr", in);
+  staged.step = staging_of(program, "step", in);
+  staged.seed = staging_of(program, "seed", in);
+  staged.counted = staging_of(program, "counted", in);
+  staged.stop = staging_of(program, "stop", in);
+  staged.loss_sum = staging_of(program, "loss_sum", out);
+  staged.grad_norm = staging_of(program, "grad_norm", out);
+  staged.keep = staging_of(program, "keep", out);
+  staged.all_counted = staging_of(program, "counted", out);
+  staged.any_stop = staging_of(program, "stop", out);
+  for (const Axis& axis : program.mesh().axes()) {
+    const std::string name = first_of(axis.name);
+    staged.first.push_back(program.find_runtime(name) == none ? none : staging_of(program, name, in));
+  }
+  return staged;
 }
 
 }  // namespace prun

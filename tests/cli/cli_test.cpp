@@ -7,9 +7,9 @@
 #include <fstream>
 #include <thread>
 
+#include "assemble/process_memory.hpp"
 #include "base/json.hpp"
 #include "binary.hpp"
-#include "run/process_memory.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <optional>
 
+#include "assemble/process_memory.hpp"
 #include "base/json.hpp"
 #include "binary.hpp"
-#include "run/process_memory.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
 

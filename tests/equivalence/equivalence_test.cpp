@@ -3,9 +3,9 @@
 
 #include <mutex>
 
-#include "run/local_ranks.hpp"
-#include "run/verify.hpp"
+#include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {
@@ -105,7 +105,8 @@ TEST(DataParallel, ThePlanSaysWhatTheCommPluginCounts) {
     for (std::size_t q = 0; q < queues.size(); ++q) {
       if (queues[q].axis < 0) continue;
       const std::uint64_t planned =
-          planned_needs(trainer.assembly(), *communicators.queues()[q].comm, trainer.assembly().rank(), q)
+          planned_needs(trainer.assembly().mesh(), trainer.assembly().plan(), trainer.assembly().rank(),
+                        *communicators.queues()[q].comm, q)
               .bytes_sent;
       EXPECT_GT(planned, 0u);
       EXPECT_EQ(communicators.counters(q).bytes_sent, 3 * planned) << queues[q].name;

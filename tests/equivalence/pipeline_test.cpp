@@ -1,10 +1,10 @@
 // Pipelines compute what one rank computes, whatever the schedule, and together with the other strategies.
 #include <gtest/gtest.h>
 
+#include "inspect/verify.hpp"
 #include "plan/ranks.hpp"
-#include "run/local_ranks.hpp"
-#include "run/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {
@@ -151,7 +151,8 @@ TEST(Pipeline, ThePlanSaysWhatTheCommPluginCounts) {
     for (std::size_t q = 0; q < queues.size(); ++q) {
       if (queues[q].axis < 0) continue;
       const std::uint64_t planned =
-          planned_needs(trainer.assembly(), *communicators.queues()[q].comm, trainer.assembly().rank(), q)
+          planned_needs(trainer.assembly().mesh(), trainer.assembly().plan(), trainer.assembly().rank(),
+                        *communicators.queues()[q].comm, q)
               .bytes_sent;
       EXPECT_EQ(communicators.counters(q).bytes_sent, 2 * planned) << queues[q].name;
     }

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "run/verify.hpp"
+#include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
 

@@ -3,9 +3,9 @@
 
 #include <mutex>
 
-#include "run/local_ranks.hpp"
-#include "run/verify.hpp"
+#include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

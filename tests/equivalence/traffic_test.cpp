@@ -3,9 +3,9 @@
 
 #include <sstream>
 
-#include "run/local_ranks.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/traffic_formulas.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

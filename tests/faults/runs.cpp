@@ -12,8 +12,8 @@
 #include <limits>
 #include <random>
 
+#include "base/safetensors.hpp"
 #include "launch/identity.hpp"
-#include "run/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "run/safetensors.hpp"
+#include "base/safetensors.hpp"
 
 namespace {
 

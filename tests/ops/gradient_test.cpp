@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/random.hpp"
+#include "base/safetensors.hpp"
 #include "ops/op_cases.hpp"
-#include "run/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/interpreter.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "run/safetensors.hpp"
+#include "base/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/interpreter.hpp"
 

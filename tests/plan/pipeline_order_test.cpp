@@ -1,14 +1,14 @@
 // Schedules: what the built-in ones cost, against values that were counted elsewhere and against the
 // formulas; and that no wrong one gets through.
-#include "plan/pipeline_order.hpp"
+#include "plan/pipeline/order.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 
-#include "plan/pipeline_timing.hpp"
-#include "plan/schedule_trial.hpp"
+#include "plan/pipeline/timing.hpp"
+#include "plan/pipeline/trial.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

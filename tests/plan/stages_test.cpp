@@ -1,5 +1,5 @@
 // How a chain is cut into the stages of a pipeline.
-#include "plan/stages.hpp"
+#include "plan/pipeline/stages.hpp"
 
 #include <gtest/gtest.h>
 

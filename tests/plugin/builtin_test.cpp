@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "assemble/section_options.hpp"
+#include "inspect/kind_checks.hpp"
 #include "plugin/conformance.hpp"
 #include "plugin/discovery.hpp"
-#include "run/kind_checks.hpp"
-#include "run/section_options.hpp"
 
 namespace prun {
 namespace {

@@ -1,9 +1,9 @@
 // `prun plugins check` on good plugins and on every kind of bad one: each verdict lies on the right check.
 #include "plugin/conformance.hpp"
 
+#include "inspect/kind_checks.hpp"
 #include "plugin/isolated.hpp"
 #include "plugin_fixtures.hpp"
-#include "run/kind_checks.hpp"
 
 namespace prun {
 namespace {

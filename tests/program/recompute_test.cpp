@@ -8,8 +8,9 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "inspect/report.hpp"
 #include "program/passes.hpp"
-#include "run/report.hpp"
+#include "program/step.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/interpreter.hpp"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "call_counter.hpp"
-#include "run/recorder.hpp"
+#include "execute/recorder.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

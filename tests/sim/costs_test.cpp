@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/random.hpp"
-#include "run/forecast.hpp"
+#include "inspect/forecast.hpp"
 #include "sim/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"

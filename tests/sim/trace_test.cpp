@@ -7,15 +7,15 @@
 #include <set>
 
 #include "base/json.hpp"
-#include "run/comm_bench.hpp"
-#include "run/kernel_bench.hpp"
-#include "run/layout_bench.hpp"
-#include "run/local_ranks.hpp"
-#include "run/recorder.hpp"
+#include "execute/recorder.hpp"
+#include "measure/comm_bench.hpp"
+#include "measure/kernel_bench.hpp"
+#include "measure/layout_bench.hpp"
 #include "sim/predict.hpp"
 #include "sim/trace.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/random.hpp"
-#include "run/local_ranks.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "run/assembly.hpp"
-#include "run/trainer.hpp"
+#include "assemble/assembly.hpp"
+#include "train/trainer.hpp"
 
 namespace prun::test {
 

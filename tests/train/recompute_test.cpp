@@ -5,9 +5,9 @@
 #include <span>
 
 #include "base/random.hpp"
-#include "run/local_ranks.hpp"
-#include "run/verify.hpp"
+#include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

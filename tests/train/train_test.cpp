@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "run/safetensors.hpp"
+#include "base/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -15,7 +15,7 @@
 #include "launch/launcher.hpp"
 #include "launch/session.hpp"
 #include "prun/error.hpp"
-#include "run/stop_signal.hpp"
+#include "train/stop_signal.hpp"
 
 namespace {
 

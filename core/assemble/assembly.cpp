@@ -1,0 +1,145 @@
+#include "assemble/assembly.hpp"
+
+#include <algorithm>
+
+#include "assemble/process_memory.hpp"
+#include "assemble/recipe_checks.hpp"
+#include "base/text.hpp"
+#include "plan/ranks.hpp"
+
+namespace prun {
+Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
+    : recipe_(std::move(recipe)), plugins_(plugins), rank_(rank) {
+  check_combinations(recipe_, plugins_);
+  batch_ = BatchArithmetic::of(recipe_, plugins_);
+  load_ops();
+  writer_.emplace(recipe_, plugins_, batch_, registry_);
+  device_ = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
+  raise(device_->info(&device_info_));
+  make_fitting_plan();
+}
+
+// Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
+// Returns the bytes of the largest.
+std::int64_t Assembly::make_plans() {
+  plans_.clear();
+  if (!pipeline_) {
+    plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, rank_));
+    return plans_[0].layout.memory.total();
+  }
+  const std::vector<int> ranks = mesh().group(rank_, pipeline_->axis);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, ranks[i],
+                               work_of(*program_, *pipeline_, static_cast<std::int64_t>(i))));
+  std::int64_t largest = 0;
+  std::vector<RankPlan> pairs;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    pairs.push_back({ranks[i], &plans_[i]});
+    largest = std::max(largest, plans_[i].layout.memory.total());
+  }
+  check_ranks(*program_, pairs);
+  return largest;
+}
+
+std::string Assembly::fingerprint() const {
+  std::string all;
+  for (const Plan& plan : plans_) all += prun::fingerprint(*program_, plan);
+  return all;
+}
+
+// The plan is exact, so what does not fit is known now. Where the program leaves it to the planner what is
+// computed again in backward, each try starts from a fresh program: strategies after that see the choice.
+void Assembly::make_fitting_plan() {
+  const auto plan_bytes = [&](const RecomputeChoice& choice) {
+    WrittenProgram written = writer_->write(choice);
+    program_ = std::move(written.program);
+    pipeline_ = std::move(written.pipeline);
+    return make_plans();
+  };
+  const std::int64_t needed = plan_bytes({});
+  state_process_bytes();
+  const std::int64_t limit = memory_limit();
+  if (needed <= limit) return;
+  std::int64_t least = needed;
+  if (chooses_recompute(*program_)) {
+    const std::vector<RecomputeChoice> choices = recompute_choices(*program_);
+    for (std::size_t i = 1; i < choices.size() && least > limit; ++i) least = plan_bytes(choices[i]);
+    if (least <= limit) return;
+  }
+  refuse_memory(needed, least, limit);
+}
+
+// Of each stage, and everywhere the same: ranks must agree on what fits.
+void Assembly::state_process_bytes() {
+  const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
+  for (const int rank : ranks)
+    process_bytes_.push_back(process_need({recipe_, device_info_, plugins_, mesh(), plan_of(rank), rank}));
+}
+
+// What the recipe says is the plan's alone. Where it says nothing, a device in host memory shares that with
+// the process.
+std::int64_t Assembly::memory_limit() const {
+  const std::int64_t all = device_info_.memory_bytes;
+  const std::int64_t process = *std::max_element(process_bytes_.begin(), process_bytes_.end());
+  return recipe_.section("device").bytes("memory").value_or(device_info_.host_memory ? all - process : all);
+}
+
+// `least`: with full recompute, where the planner may choose it.
+void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const {
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const std::string full = least == needed ? "" : detail::concat(", ", size(least), " with full recompute");
+  Diagnostics problems;
+  problems.add(recipe_.problem(
+      "device.memory", detail::concat("the plan needs ", size(needed), full, ", ", size(limit),
+                                      " may be used; a smaller batch.micro, model.seq or model needs less")));
+  problems.throw_if_any();
+}
+
+void Assembly::load_ops() {
+  registry_ = std::make_shared<OpRegistry>();
+  for (const std::string& name : recipe_.texts("plugins.ops")) {
+    OptionsApi no_options{};
+    op_plugins_.push_back(plugins_.create<OpPluginInterface>("op", name, no_options));
+    Array<OpDef> ops;
+    raise(op_plugins_.back()->ops(&ops));
+    for (const OpDef& op : ops) registry_->add(op, name);
+  }
+}
+
+Lowering Assembly::lowering() const {
+  Lowering lowering;
+  lowering.threads = device_info_.threads;
+  lowering.device = device_info_.name.view();
+  lowering.kernel = [this](std::string_view op) -> const KernelDef* {
+    if (const KernelDef* own = device_->kernel(op)) return own;
+    for (const auto& plugin : op_plugins_) {
+      Array<DeviceKernel> kernels;
+      raise(plugin->kernels(&kernels));
+      for (const DeviceKernel& kernel : kernels)
+        if (kernel.device == device_info_.kind.view() && kernel.kernel.op == op) return &kernel.kernel;
+    }
+    return nullptr;
+  };
+  return lowering;
+}
+
+std::int64_t Assembly::parameters() const {
+  std::int64_t count = 0;
+  for (Id id : program_->parameters()) {
+    const Value& value = program_->value(id);
+    if (value.copy_of == none) count += value.elements() * program_->segment(value.segment).repeat;
+  }
+  return count;
+}
+
+std::string Assembly::full_name(Id id, std::int32_t instance) const {
+  const Id original = program_->value(id).copy_of;
+  const Value& value = program_->value(original == none ? id : original);
+  const SegmentData& segment = program_->segment(value.segment);
+  const std::string layer =
+      segment.repeat > 1 ? std::to_string(plan().instances[static_cast<std::size_t>(instance)].layer) + "."
+                         : "";
+  return segment.name + "." + layer + value.name;
+}
+
+}  // namespace prun

@@ -1,0 +1,78 @@
+// From a checked recipe to a program and its plan: which plugins take part, in which order they work.
+#pragma once
+
+#include <memory>
+
+#include "assemble/program_writer.hpp"
+#include "plan/plan.hpp"
+
+namespace prun {
+
+class Assembly {
+ public:
+  // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused.
+  // The plan is that of one rank.
+  Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0);
+
+  const Recipe& recipe() const { return recipe_; }
+  const Mesh& mesh() const { return program_->mesh(); }
+  std::int64_t rank() const { return rank_; }
+  const BatchArithmetic& batch() const { return batch_; }
+  const Program& program() const { return *program_; }
+  const Plan& plan() const { return plan_of(rank_); }
+  // Ranks that do the same share a plan: all but the stages of a pipeline.
+  const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
+  const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
+  // Of everything that ranks must agree on: the plans of all stages.
+  std::string fingerprint() const;
+  DeviceInterface& device() const { return *device_; }
+  const DeviceInfo& device_info() const { return device_info_; }
+  // What a rank's process needs besides the plan's arena.
+  std::int64_t process_bytes_of(std::int64_t rank) const { return process_bytes_[stage_of(rank)]; }
+  std::int64_t process_bytes() const { return process_bytes_of(rank_); }
+  std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
+  // "block.3.qkv.weight" (a copy goes by its original's name): how a value of one instance is called in files
+  // and messages.
+  std::string full_name(Id value, std::int32_t instance) const;
+  // Calls body(value, instance) for every parameter of every instance that this rank holds, in registration
+  // order.
+  template <class Body>
+  void each_parameter(Body&& body) const;
+
+ private:
+  std::size_t stage_of(std::int64_t rank) const {
+    return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
+  }
+  void state_process_bytes();
+  void make_fitting_plan();
+  std::int64_t memory_limit() const;
+  void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
+  void load_ops();
+  std::int64_t make_plans();
+  Lowering lowering() const;
+
+  Recipe recipe_;
+  PluginHost& plugins_;
+  std::int64_t rank_;
+  BatchArithmetic batch_;
+  std::shared_ptr<OpRegistry> registry_;
+  std::vector<std::shared_ptr<OpPluginInterface>> op_plugins_;
+  std::shared_ptr<DeviceInterface> device_;
+  DeviceInfo device_info_;
+  std::optional<ProgramWriter> writer_;
+  std::unique_ptr<Program> program_;
+  std::optional<PipelineLayout> pipeline_;
+  std::vector<Plan> plans_;                  // by the pipeline's coordinate
+  std::vector<std::int64_t> process_bytes_;  // likewise
+};
+
+template <class Body>
+void Assembly::each_parameter(Body&& body) const {
+  for (std::size_t i = 0; i < plan().instances.size(); ++i) {
+    if (plan().instances[i].inlet) continue;
+    for (Id value : program_->segment(plan().instances[i].segment).values)
+      if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,58 @@
+#include "assemble/batch_arithmetic.hpp"
+
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+// "batch" in "batch,seq".
+bool names(std::string_view list, std::string_view word) {
+  for (const std::string_view item : split(list, ','))
+    if (item == word) return true;
+  return false;
+}
+
+// Of all axes that a strategy splits the batch over.
+std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
+  const Mesh mesh = mesh_of(recipe);
+  std::int64_t ranks = 1;
+  for (const RecipeSection& section : recipe.strategies()) {
+    const auto& traits = plugins.note("strategy", section.plugin()).traits;
+    const auto splits = traits.find("splits");
+    if (splits == traits.end() || !names(splits->second, "batch") || !section.has("axis")) continue;
+    if (const std::int32_t axis = mesh.find(section.text("axis")); axis >= 0)
+      ranks *= mesh.extent(static_cast<std::size_t>(axis));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+// In the order they are written: the last axis varies fastest from rank to rank.
+Mesh mesh_of(const Recipe& recipe) {
+  std::vector<Axis> axes;
+  const RecipeSection section = recipe.section("mesh");
+  for (const auto& entry : section.entries())
+    if (entry.value)
+      axes.push_back({entry.path.substr(entry.path.rfind('.') + 1), std::get<std::int64_t>(*entry.value)});
+  return Mesh(std::move(axes));
+}
+
+BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
+  BatchArithmetic batch;
+  batch.global = recipe.integer("batch.global");
+  batch.micro = recipe.integer("batch.micro");
+  batch.ranks = data_ranks(recipe, plugins);
+  const std::int64_t at_once = batch.micro * batch.ranks;
+  batch.accumulate = (batch.global + at_once - 1) / at_once;
+  batch.seq = recipe.integer("model.seq");
+  return batch;
+}
+
+std::string BatchArithmetic::text() const {
+  const std::string padded = padding() ? detail::concat(" - ", padding(), " padding") : "";
+  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate, " accumulate x ", ranks,
+                        ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
+}
+
+}  // namespace prun

@@ -1,0 +1,57 @@
+#include "assemble/comm_needs.hpp"
+
+#include <algorithm>
+
+namespace prun {
+
+std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
+  const auto found = std::find(members.begin(), members.end(), static_cast<int>(rank));
+  return static_cast<std::int32_t>(found - members.begin());
+}
+
+// Without a word in the recipe, memory that the host can read travels by UCX.
+std::shared_ptr<CommInterface> comm_of_axis(const Recipe& recipe, const DeviceInfo& device,
+                                            PluginHost& plugins, const std::string& axis) {
+  const RecipeSection section = recipe.section("comm");
+  std::string name = section.has(axis) ? section.text(axis) : section.text("default");
+  if (name.empty()) name = "ucx";
+  const PluginNote& note = plugins.note("comm", name);
+  const DefaultSection defaults(parse_schema(note.options, describe(note)));
+  auto plugin = plugins.create<CommInterface>("comm", name, options_of(defaults));
+  CommInfo info;
+  raise(plugin->info(&info));
+  if (!info.host_memory)
+    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move host memory, where device '",
+                device.name.view(), "' has its values");
+  return plugin;
+}
+
+CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
+                        std::size_t queue) {
+  const std::vector<int> members = plan.queues[queue].members(mesh, rank);
+  const std::int32_t place = place_among(members, rank);
+  const auto needs_of = [&](const PlannedExchange& exchange) {
+    CommOp op;
+    op.kind = exchange.kind;
+    op.dtype = exchange.dtype;
+    op.count = exchange.count;
+    op.peer = exchange.peer;
+    CommNeeds needs;
+    raise(comm.needs(op, place, static_cast<std::int32_t>(members.size()), &needs));
+    return needs;
+  };
+  std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step
+  CommNeeds total;
+  for (const Call& call : plan.calls) {
+    if (static_cast<std::size_t>(call.queue) != queue) continue;
+    for (const PlannedStep& step : plan.steps(call)) {
+      const auto [entry, fresh] = known.try_emplace(&step);
+      if (fresh && step.exchange) entry->second = needs_of(*step.exchange);
+      total.bytes_sent += entry->second.bytes_sent;
+      total.memory_bytes = std::max(total.memory_bytes, entry->second.memory_bytes);
+    }
+  }
+  return total;
+}
+
+}  // namespace prun

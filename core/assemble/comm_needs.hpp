@@ -1,0 +1,51 @@
+// Which comm plugin carries an axis' traffic, and what it will send and need for a plan.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "assemble/plugin_host.hpp"
+#include "plan/plan.hpp"
+#include "prun/comm.hpp"
+#include "prun/device.hpp"
+
+namespace prun {
+
+// Where a rank stands among the members of a group, which it is one of.
+std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
+
+// The comm plugin that carries an axis' traffic.
+std::shared_ptr<CommInterface> comm_of_axis(const Recipe& recipe, const DeviceInfo& device,
+                                            PluginHost& plugins, const std::string& axis);
+
+// What a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin needs for
+// the largest exchange: a queue has one at a time under way.
+CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
+                        std::size_t queue);
+
+// A rank and everything that decides on its communication.
+struct RankTraffic {
+  const Recipe& recipe;
+  const DeviceInfo& device;
+  PluginHost& plugins;
+  const Mesh& mesh;
+  const Plan& plan;
+  std::int64_t rank;
+};
+
+// Calls body(queue, comm plugin, needs) for every queue of a rank that communicates.
+template <class Body>
+void each_comm(const RankTraffic& of, Body&& body) {
+  std::map<std::string, std::shared_ptr<CommInterface>> by_axis;
+  for (std::size_t q = 0; q < of.plan.queues.size(); ++q) {
+    if (of.plan.queues[q].axis < 0) continue;
+    const std::string& axis = of.mesh.axes()[static_cast<std::size_t>(of.plan.queues[q].axis)].name;
+    std::shared_ptr<CommInterface>& comm = by_axis[axis];
+    if (!comm) comm = comm_of_axis(of.recipe, of.device, of.plugins, axis);
+    body(q, *comm, planned_needs(of.mesh, of.plan, of.rank, *comm, q));
+  }
+}
+
+}  // namespace prun

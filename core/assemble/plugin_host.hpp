@@ -1,0 +1,58 @@
+// The plugins of one run: found once, known by their notes, loaded when the recipe names them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "assemble/section_options.hpp"
+#include "plugin/discovery.hpp"
+#include "plugin/loader.hpp"
+#include "recipe/recipe.hpp"
+
+namespace prun {
+
+class PluginHost {
+ public:
+  explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
+
+  // What the recipe reader asks: schemas come from the notes, no plugin code runs. The host must outlive it.
+  PluginCatalog catalog();
+  // The plugin a recipe means; an Error says why there is none.
+  const PluginCandidate& find(std::string_view kind, std::string_view name);
+  const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
+  const std::vector<SearchPlace>& places() const { return places_; }
+
+  // Loads the section's plugin and creates its object with the section's options; the section must outlive
+  // it.
+  template <class Interface>
+  std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
+  template <class Interface>
+  std::shared_ptr<Interface> create(const std::string& kind, const std::string& name,
+                                    const OptionsApi& options) {
+    return library(kind, name).template create<Interface>(options);
+  }
+  // Libraries loaded so far, for the run record.
+  const std::map<std::string, std::shared_ptr<const PluginLibrary>>& loaded() const { return libraries_; }
+
+ private:
+  const PluginLibrary& library(const std::string& kind, const std::string& name);
+
+  std::vector<SearchPlace> places_;
+  std::map<std::string, PluginCandidate> found_;
+  std::map<std::string, std::shared_ptr<const PluginLibrary>> libraries_;
+  Schema asked_;  // what the catalog handed out last
+};
+
+// Where a process looks for plugins: the recipe's own folders (a recipe that cannot be read names none), the
+// command line's, the environment's, prun's own.
+std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
+                                       std::vector<std::filesystem::path> command_line);
+
+template <class Interface>
+std::shared_ptr<Interface> PluginHost::create(const std::string& kind, const RecipeSection& section) {
+  return create<Interface>(kind, section.plugin(), options_of(section));
+}
+
+}  // namespace prun

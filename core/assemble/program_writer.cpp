@@ -1,0 +1,105 @@
+#include "assemble/program_writer.hpp"
+
+#include "assemble/parameter_groups.hpp"
+#include "placement/pack.hpp"
+#include "placement/placement.hpp"
+#include "program/passes.hpp"
+#include "program/step.hpp"
+#include "prun/strategy.hpp"
+
+namespace prun {
+namespace {
+
+DType dtype_named(const std::string& name) {
+  for (DType t : {DType::f64, DType::f32, DType::bf16})
+    if (name == name_of(t)) return t;
+  throw_error(ErrorCode::internal, "no number format '", name, "'");
+}
+
+ScheduleAnswer ask_schedule(PluginHost& plugins, const std::string& name, const ScheduleShape& shape) {
+  const PluginNote& note = plugins.note("schedule", name);
+  const auto trait = note.traits.find("backward");
+  const bool split = splits_backward(trait == note.traits.end() ? "" : trait->second, name);
+  const DefaultSection defaults(parse_schema(note.options, describe(note)));
+  const auto schedule = plugins.create<ScheduleInterface>("schedule", name, options_of(defaults));
+  return {read_schedule(*schedule, shape, split, name), split};
+}
+
+}  // namespace
+
+Precision precision_of(const Recipe& recipe) {
+  const DType state = dtype_named(recipe.text("precision.state"));
+  const std::string& reduce = recipe.text("precision.reduce");
+  return {dtype_named(recipe.text("precision.compute")), state,
+          reduce == "state" ? state : dtype_named(reduce)};
+}
+
+WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
+  pipeline_.reset();
+  const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
+  program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
+  program_->set_mesh(mesh_of(recipe_));
+  program_->set_planned_recompute(choice);
+  const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
+  raise(model->build(context, &program_api(), program_.get()));
+  if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
+  apply_groups(recipe_, *program_);
+  apply_strategies("model");
+  verify(*program_);
+  add_backward(*program_);
+  optimizer_ = plugins_.create<OptimizerInterface>("optimizer", recipe_.section("optimizer"));
+  add_update(*program_, *optimizer_);
+  add_step(*program_, {recipe_.number("optimizer.clip")});
+  for (const std::string_view phase : phases) {
+    if (phase != "model") apply_strategies(phase);
+    if (phase == "partition") {
+      pipeline_ = lay_out_pipeline(
+          *program_,
+          [&](const std::string& name, const ScheduleShape& shape) {
+            return ask_schedule(plugins_, name, shape);
+          },
+          *optimizer_, batch_.accumulate);
+      place_on_mesh(*program_);
+      check_rows();
+      if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
+    }
+    if (phase == "state") pack_parts();
+  }
+  verify(*program_);
+  return {std::move(program_), std::move(pipeline_)};
+}
+
+// The traits are known before the program, and the batch is counted by them.
+void ProgramWriter::check_rows() const {
+  const std::int64_t rows = program_->local_dims(program_->inputs().front()).front().extent;
+  if (rows != batch_.micro)
+    throw_error(ErrorCode::bad_input, "batch.micro is ", batch_.micro,
+                ", and a rank's part of a microbatch would be ", rows,
+                "; a strategy that splits the batch over its axis says so in its traits (splits=batch), and "
+                "stands in front of others that split something over the same axis");
+}
+
+void ProgramWriter::pack_parts() {
+  if (pipeline_) check_parts(*program_, *pipeline_);
+  for (const Program::Parts& parts : program_->parts()) {
+    const std::string& name = recipe_.section("optimizer").plugin();
+    if (!plugins_.note("optimizer", name).traits.count("elementwise"))
+      throw_error(
+          ErrorCode::unsupported, "optimizer '", name,
+          "' does not say that it treats elements alike (trait elementwise), so its state cannot be kept in "
+          "parts; leave strategy zero out or choose adamw or sgd");
+    pack_state(*program_, *optimizer_, parts.axis, parts.kept);
+  }
+}
+
+void ProgramWriter::apply_strategies(std::string_view phase) {
+  for (const RecipeSection& section : recipe_.strategies()) {
+    if (plugins_.note("strategy", section.plugin()).traits.at("phase") != phase) continue;
+    const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
+    const Status status = strategy->apply(&program_api(), program_.get());
+    if (!status.ok())
+      throw_error(status.code, "strategy '", section.plugin(), "' (", phase, "): ", status.message);
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,53 @@
+// From a recipe to the program of a step: the model writes forward, the core adds backward, update and step,
+// strategies rewrite it phase by phase.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "assemble/batch_arithmetic.hpp"
+#include "plan/pipeline/layout.hpp"
+#include "program/program.hpp"
+#include "program/recompute.hpp"
+
+namespace prun {
+
+// In the order in which strategies work.
+inline constexpr std::array phases = {"model", "shard", "partition", "state", "memory", "order"};
+
+// The number formats that a recipe asks for.
+Precision precision_of(const Recipe& recipe);
+
+struct WrittenProgram {
+  std::unique_ptr<Program> program;
+  std::optional<PipelineLayout> pipeline;
+};
+
+// Can write the same program several times, with another choice of what is computed again in backward. Its
+// arguments must outlive it, and it must outlive the programs: they point to the optimizer's ops.
+class ProgramWriter {
+ public:
+  ProgramWriter(const Recipe& recipe, PluginHost& plugins, const BatchArithmetic& batch,
+                std::shared_ptr<OpRegistry> registry)
+      : recipe_(recipe), plugins_(plugins), batch_(batch), registry_(std::move(registry)) {}
+
+  // Throws an Error for what a plugin refuses, and for rewritings that do not fit together.
+  WrittenProgram write(const RecomputeChoice& choice);
+
+ private:
+  void apply_strategies(std::string_view phase);
+  void check_rows() const;
+  void pack_parts();
+
+  const Recipe& recipe_;
+  PluginHost& plugins_;
+  const BatchArithmetic& batch_;
+  std::shared_ptr<OpRegistry> registry_;
+  std::shared_ptr<OptimizerInterface> optimizer_;
+  std::unique_ptr<Program> program_;
+  std::optional<PipelineLayout> pipeline_;
+};
+
+}  // namespace prun

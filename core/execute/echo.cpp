@@ -1,0 +1,81 @@
+#include "execute/echo.hpp"
+
+#include <cstring>
+
+namespace prun {
+namespace {
+
+void copy(const CommOp& op, std::int64_t from_block, std::int64_t to_block) {
+  const auto bytes = static_cast<std::size_t>(op.count * size_of(op.dtype));
+  std::memmove(static_cast<std::byte*>(op.out) + static_cast<std::size_t>(to_block) * bytes,
+               static_cast<const std::byte*>(op.in) + static_cast<std::size_t>(from_block) * bytes, bytes);
+}
+
+template <class T>
+void fill(T* out, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    out[i] = static_cast<T>(static_cast<float>(i * 40503 % 251 - 125) / 1000.0f);
+}
+
+void make_up(const CommOp& op) {
+  if (op.dtype == DType::f64) fill(static_cast<double*>(op.out), op.count);
+  if (op.dtype == DType::f32) fill(static_cast<float*>(op.out), op.count);
+  if (op.dtype == DType::bf16) fill(static_cast<bf16*>(op.out), op.count);
+}
+
+void echo(const CommOp& op, std::int64_t members) {
+  switch (op.kind) {
+    case CommKind::all_reduce:
+    case CommKind::reduce_scatter: return copy(op, 0, 0);
+    case CommKind::all_gather:
+      for (std::int64_t block = 0; block < members; ++block) copy(op, 0, block);
+      return;
+    case CommKind::all_to_all:
+      for (std::int64_t block = 0; block < members; ++block) copy(op, block, block);
+      return;
+    case CommKind::broadcast:
+    case CommKind::recv: return make_up(op);
+    case CommKind::send:
+    case CommKind::barrier: return;
+  }
+}
+
+}  // namespace
+
+Echo::Echo(const Plan& plan, const Mesh& mesh, std::int64_t rank) {
+  for (const QueueInfo& queue : plan.queues)
+    members_.push_back(static_cast<std::int64_t>(queue.members(mesh, rank).size()));
+}
+
+std::vector<QueueComm> Echo::queues() {
+  std::vector<QueueComm> queues(members_.size());
+  for (std::size_t q = 0; q < queues.size(); ++q)
+    if (members_[q] > 0) queues[q] = {this, &members_[q]};
+  return queues;
+}
+
+Status Echo::start(Communicator communicator, const CommOp* ops, std::int64_t count, void*) noexcept {
+  for (std::int64_t i = 0; i < count; ++i) echo(ops[i], *static_cast<const std::int64_t*>(communicator));
+  return {};
+}
+
+Status Echo::info(CommInfo* info) noexcept {
+  *info = {"echo", true, false, 0, 0};
+  return {};
+}
+Status Echo::create(const CommGroup&, Communicator*) noexcept {
+  return Status::failure(ErrorCode::unsupported, "an echo's communicators are made with it");
+}
+Status Echo::destroy(Communicator) noexcept { return {}; }
+Status Echo::finish(Communicator) noexcept { return {}; }
+Status Echo::abort(Communicator) noexcept { return {}; }
+Status Echo::counters(Communicator, CommCounters* counters) noexcept {
+  *counters = {};
+  return {};
+}
+Status Echo::needs(const CommOp&, std::int32_t, std::int32_t, CommNeeds* needs) noexcept {
+  *needs = {};
+  return {};
+}
+
+}  // namespace prun

@@ -1,0 +1,33 @@
+// Communicators of a rank that runs without the others, for measuring: each exchange leaves numbers of the
+// right size behind. A gather repeats the rank's own part, a sum is what it gave itself, and what only
+// another rank could send are small numbers of no meaning.
+#pragma once
+
+#include <vector>
+
+#include "execute/executor.hpp"
+
+namespace prun {
+
+class Echo final : public CommInterface {
+ public:
+  // One communicator for each queue of the plan that communicates.
+  Echo(const Plan& plan, const Mesh& mesh, std::int64_t rank);
+
+  std::vector<QueueComm> queues();
+
+  Status info(CommInfo* info) noexcept override;
+  Status create(const CommGroup& group, Communicator* communicator) noexcept override;
+  Status destroy(Communicator communicator) noexcept override;
+  Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
+               void* stream) noexcept override;
+  Status finish(Communicator communicator) noexcept override;
+  Status abort(Communicator communicator) noexcept override;
+  Status counters(Communicator communicator, CommCounters* counters) noexcept override;
+  Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override;
+
+ private:
+  std::vector<std::int64_t> members_;  // by queue; a communicator points to its number
+};
+
+}  // namespace prun

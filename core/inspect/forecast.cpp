@@ -1,0 +1,59 @@
+#include "inspect/forecast.hpp"
+
+#include "assemble/comm_needs.hpp"
+#include "sim/costs_file.hpp"
+
+namespace prun {
+namespace {
+
+// Exchanges of host memory are work for a core as well.
+bool leaves_no_core(const Assembly& assembly, const Machine& here) {
+  const std::int64_t ranks = assembly.mesh().world();
+  return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
+         ranks * assembly.device_info().threads >= here.cores;
+}
+
+Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
+  const std::vector<SimulatedRank> ranks =
+      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
+  const Machine here = this_machine();
+  Prediction prediction = predict(ranks, table, std::string(assembly.device_info().name.view()), here);
+  if (prediction.exchanges_alone && leaves_no_core(assembly, here))
+    prediction.notes.push_back(
+        detail::concat("the ranks' threads fill the ", here.cores,
+                       " cores of this machine: what exchanges take from them is not counted"));
+  return prediction;
+}
+
+Forecast forecast_time(const Assembly& assembly, const std::optional<std::filesystem::path>& costs) {
+  const std::filesystem::path file = costs ? *costs : default_costs_path();
+  try {
+    const std::optional<CostTable> table = read_costs(file);
+    if (table) return {predict_plan(assembly, *table), "", {}};
+    if (costs)
+      throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
+                  "; prun bench kernels RECIPE --out FILE makes one");
+    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one", {}};
+  } catch (const Error& error) {
+    // A plan is worth showing without its prediction, unless that was asked for.
+    if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
+    return {std::nullopt, error.what(), {}};
+  }
+}
+
+}  // namespace
+
+Forecast forecast(const Assembly& assembly, PluginHost& plugins,
+                  const std::optional<std::filesystem::path>& costs) {
+  Forecast forecast = forecast_time(assembly, costs);
+  forecast.sent.assign(assembly.plan().queues.size(), 0);
+  const std::int64_t rank = assembly.rank();
+  each_comm(
+      {assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), assembly.plan_of(rank), rank},
+      [&](std::size_t queue, CommInterface&, const CommNeeds& needs) {
+        forecast.sent[queue] = needs.bytes_sent;
+      });
+  return forecast;
+}
+
+}  // namespace prun

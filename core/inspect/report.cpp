@@ -1,0 +1,207 @@
+#include "inspect/report.hpp"
+
+#include <cstdio>
+
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "inspect/pipeline_report.hpp"
+#include "program/recompute.hpp"
+
+namespace prun {
+namespace {
+
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, pattern, values...);
+  return text;
+}
+
+std::string count_text(double count) {
+  constexpr const char* units[] = {"", " k", " M", " G", " T", " P"};
+  int unit = 0;
+  while (count >= 1000 && unit < 5) {
+    count /= 1000;
+    ++unit;
+  }
+  return format(unit ? "%.2f%s" : "%.0f%s", count, units[unit]);
+}
+
+double step_flops(const Assembly& assembly) {
+  return model_flops(assembly.program()) * static_cast<double>(assembly.batch().accumulate);
+}
+
+// Whether there is anything to say about it.
+bool recomputes(const Assembly& assembly) {
+  return chooses_recompute(assembly.program()) || recomputed_text(assembly.program()) != "nothing";
+}
+
+double again_flops(const Assembly& assembly) {
+  return recomputed_flops(assembly.program()) * static_cast<double>(assembly.batch().accumulate);
+}
+
+// "gelu, layernorm in block, 1.20 G FLOPs a step"
+std::string recompute_text(const Assembly& assembly) {
+  const double flops = again_flops(assembly);
+  return recomputed_text(assembly.program()) + (flops > 0 ? ", " + count_text(flops) + " FLOPs a step" : "");
+}
+
+// "0 2 4 6", shortened where there are many.
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t most = 8, shown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const bool left_out = ranks.size() > most && i >= shown && i + 1 < ranks.size();
+    if (!left_out) text += (text.empty() ? "" : " ") + std::to_string(ranks[i]);
+    if (left_out && i == shown) text += " ..";
+  }
+  return text;
+}
+
+// Which ranks form a group along an axis.
+std::string axis_text(const Mesh& mesh, std::size_t axis) {
+  constexpr std::int64_t most = 4;
+  const std::int64_t groups = mesh.world() / mesh.extent(axis);
+  std::string text =
+      detail::concat(groups, groups == 1 ? " group of " : " groups of ", mesh.extent(axis), ": ");
+  std::int64_t shown = 0;
+  for (std::int64_t rank = 0; rank < mesh.world() && shown < most; ++rank)
+    if (mesh.coordinate(rank, axis) == 0) text += (shown++ ? " | " : "") + ranks_text(mesh.group(rank, axis));
+  return groups > most ? text + " | .." : text;
+}
+
+std::string grid_text(const Mesh& mesh) {
+  std::string text = "ranks       " + std::to_string(mesh.world());
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis)
+    text += detail::concat(axis ? " x " : " = ", mesh.axes()[axis].name, " ", mesh.extent(axis));
+  text += "\n";
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis)
+    if (mesh.extent(axis) > 1)
+      text += format("  %-16s ", mesh.axes()[axis].name.c_str()) + axis_text(mesh, axis) + "\n";
+  return text;
+}
+
+template <class Body>
+void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& body) {
+  const std::vector<QueueInfo>& queues = assembly.plan().queues;
+  for (std::size_t q = 0; q < forecast.sent.size(); ++q)
+    if (queues[q].axis >= 0)
+      body(queues[q], assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name,
+           static_cast<double>(forecast.sent[q]));
+}
+
+// The stages of a pipeline differ: what each of its ranks needs.
+std::string stages_text(const Assembly& assembly) {
+  if (!assembly.pipeline()) return "";
+  const std::size_t axis = assembly.pipeline()->axis;
+  std::string text =
+      detail::concat("stages      memory by coordinate of ", assembly.mesh().axes()[axis].name, ":");
+  for (int rank : assembly.mesh().group(assembly.rank(), axis))
+    text += " " + size_text(static_cast<double>(assembly.plan_of(rank).layout.memory.total()));
+  return text + "\n";
+}
+
+std::string traffic_text(const Assembly& assembly, const Forecast& forecast) {
+  std::string text;
+  each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
+    if (text.empty()) text = "traffic     what each rank sends a step\n";
+    text += format("  %-16s %12s  axis ", queue.name.c_str(), size_text(bytes).c_str()) + axis + "\n";
+  });
+  return text;
+}
+
+double tokens_per_second(const Assembly& assembly, const Simulation& simulation) {
+  return static_cast<double>(assembly.batch().tokens()) / simulation.step_seconds;
+}
+
+std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
+  if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
+  const Simulation& simulation = forecast.prediction->simulation;
+  const double exposed = simulation.exposed_communication();
+  std::string text =
+      format("prediction  %.1f ms a step, %.0f tokens/s, exposed communication %.1f ms (%.1f %%)\n",
+             simulation.step_seconds * 1e3, tokens_per_second(assembly, simulation), exposed * 1e3,
+             100 * exposed / simulation.step_seconds);
+  for (const std::string& note : forecast.prediction->notes) text += "  " + note + "\n";
+  return text;
+}
+
+void write_grid(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  json.name("mesh").begin_object();
+  for (const Axis& axis : assembly.mesh().axes()) json.member(axis.name, axis.extent);
+  json.end_object().name("sent_bytes").begin_object();
+  each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
+    json.name(queue.name).begin_object().member("axis", axis).member("bytes", bytes).end_object();
+  });
+  json.end_object();
+}
+
+void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  json.name("prediction");
+  if (!forecast.prediction) {
+    json.null().member("prediction_missing", forecast.missing);
+    return;
+  }
+  const Simulation& simulation = forecast.prediction->simulation;
+  json.begin_object().member("step_seconds", simulation.step_seconds);
+  json.member("tokens_per_second", tokens_per_second(assembly, simulation));
+  json.member("exposed_communication_seconds", simulation.exposed_communication());
+  json.name("notes").begin_array();
+  for (const std::string& note : forecast.prediction->notes) json.value(note);
+  json.end_array().end_object();
+}
+
+}  // namespace
+
+std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
+  const Plan& plan = assembly.plan();
+  const Memory& memory = plan.layout.memory;
+  std::string text = "batch       " + assembly.batch().text() + "\n";
+  text += grid_text(assembly.mesh());
+  text += "device      " + std::string(assembly.device_info().name.view()) + "\n";
+  text += "parameters  " + count_text(static_cast<double>(assembly.parameters())) + "\n";
+  text += format("plan        %zu functions, %zu calls a step on %zu queues\n", plan.functions.size(),
+                 plan.calls.size(), plan.queues.size());
+  const double flops = step_flops(assembly);
+  text += "model FLOPs " + count_text(flops) + " a step, " +
+          count_text(flops / static_cast<double>(assembly.batch().tokens())) +
+          " a token (6 N + 6 layers heads head_dim seq, causal)\n";
+  if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
+  text += "memory      " + size_text(static_cast<double>(memory.total())) + "\n";
+  for (int r = 0; r < regions; ++r) {
+    const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
+    if (bytes)
+      text += format("  %-16s %12s\n", name_of(static_cast<Region>(r)),
+                     size_text(static_cast<double>(bytes)).c_str());
+  }
+  text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";
+  text += stages_text(assembly) + traffic_text(assembly, forecast) + pipeline_text(assembly);
+  return text + forecast_text(assembly, forecast);
+}
+
+std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
+  const Plan& plan = assembly.plan();
+  const BatchArithmetic& batch = assembly.batch();
+  JsonWriter json;
+  json.begin_object();
+  json.name("batch").begin_object();
+  json.member("global", batch.global).member("micro", batch.micro).member("accumulate", batch.accumulate);
+  json.member("ranks", batch.ranks).member("seq", batch.seq).member("tokens", batch.tokens()).end_object();
+  json.member("parameters", assembly.parameters());
+  json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
+  json.member("model_flops", step_flops(assembly));
+  json.member("recompute", recomputed_text(assembly.program()));
+  json.member("recomputed_flops", again_flops(assembly));
+  json.member("memory_bytes", plan.layout.memory.total());
+  json.member("process_bytes", assembly.process_bytes());
+  json.name("memory").begin_object();
+  for (int r = 0; r < regions; ++r)
+    json.member(name_of(static_cast<Region>(r)), plan.layout.memory.bytes[static_cast<std::size_t>(r)]);
+  json.end_object();
+  write_grid(json, assembly, forecast);
+  write_pipeline(json, assembly);
+  write_forecast(json, assembly, forecast);
+  return json.end_object().take();
+}
+
+}  // namespace prun

@@ -1,0 +1,177 @@
+#include "inspect/verify.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <mutex>
+
+#include "execute/tensors.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun {
+namespace {
+
+double element(const std::byte* data, DType type, std::int64_t i) {
+  if (type == DType::f64) return reinterpret_cast<const double*>(data)[i];
+  if (type == DType::f32) return static_cast<double>(reinterpret_cast<const float*>(data)[i]);
+  return static_cast<double>(static_cast<float>(reinterpret_cast<const bf16*>(data)[i]));
+}
+
+// NaN must not pass as "no difference".
+double worse(double difference) { return std::isnan(difference) ? INFINITY : difference; }
+double relative(double value, double reference) {
+  return worse(std::abs(value - reference) / std::max(std::abs(reference), 1e-300));
+}
+
+using Tensors = std::map<std::string, std::vector<double>>;
+
+// What the one rank computed.
+struct Reference {
+  std::vector<StepResult> steps;
+  Tensors gradients, parameters;
+};
+
+// Calls body(name, data, type, whole, count) for each run of elements that a rank holds.
+template <class Body>
+void each_run(Trainer& trainer, bool gradients, Body&& body) {
+  const Assembly& assembly = trainer.assembly();
+  assembly.each_parameter([&](Id parameter, std::int32_t instance) {
+    if (gradients && assembly.program().value(parameter).gradient == none) return;
+    const std::string name = assembly.full_name(parameter, instance);
+    each_held(assembly, trainer.executor(), parameter, instance, gradients ? Kept::gradient : Kept::parameter,
+              [&](const std::byte* data, DType type, std::int64_t whole, std::int64_t count) {
+                body(name, data, type, whole, count);
+              });
+  });
+}
+
+Tensors snapshot(Trainer& trainer, bool gradients) {
+  Tensors all;
+  each_run(trainer, gradients,
+           [&](const std::string& name, const std::byte* data, DType type, std::int64_t, std::int64_t count) {
+             for (std::int64_t i = 0; i < count; ++i) all[name].push_back(element(data, type, i));
+           });
+  return all;
+}
+
+double norm(const std::vector<double>& numbers) {
+  double squares = 0;
+  for (double x : numbers) squares += x * x;
+  return std::sqrt(squares);
+}
+
+class Comparison {
+ public:
+  Comparison(const Reference& reference, Verdict& verdict) : reference_(reference), verdict_(verdict) {}
+
+  void run(Trainer& trainer) {
+    for (std::size_t s = 0; s < reference_.steps.size(); ++s) {
+      compare_step(trainer.step(), s);
+      if (s == 0) compare_tensors(trainer, true);
+    }
+    compare_tensors(trainer, false);
+  }
+
+ private:
+  void compare_step(const StepResult& result, std::size_t s) {
+    const std::string where = "step " + std::to_string(s + 1);
+    const std::scoped_lock lock(mutex_);
+    verdict_.loss.take(relative(result.loss, reference_.steps[s].loss), where);
+    verdict_.grad_norm.take(relative(result.grad_norm, reference_.steps[s].grad_norm), where);
+  }
+
+  void compare_tensors(Trainer& trainer, bool gradients) {
+    const std::string rank = " on rank " + std::to_string(trainer.assembly().rank());
+    each_run(trainer, gradients,
+             [&](const std::string& name, const std::byte* data, DType type, std::int64_t whole,
+                 std::int64_t count) {
+               const std::vector<double>& right =
+                   (gradients ? reference_.gradients : reference_.parameters).at(name);
+               double largest = 0;
+               for (std::int64_t i = 0; i < count; ++i)
+                 largest = std::max(largest, worse(std::abs(element(data, type, i) -
+                                                            right.at(static_cast<std::size_t>(whole + i)))));
+               const double scale = gradients ? std::max(norm(right), 1e-300) : 1.0;
+               const std::scoped_lock lock(mutex_);
+               (gradients ? verdict_.gradient : verdict_.parameter).take(largest / scale, name + rank);
+             });
+  }
+
+  const Reference& reference_;
+  Verdict& verdict_;
+  std::mutex mutex_;
+};
+
+Reference train_reference(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps) {
+  PluginHost plugins(places);
+  const Assembly assembly(recipe, plugins);
+  Trainer trainer(assembly, plugins);
+  Reference reference;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    reference.steps.push_back(trainer.step());
+    if (s == 0) reference.gradients = snapshot(trainer, true);
+  }
+  reference.parameters = snapshot(trainer, false);
+  return reference;
+}
+
+}  // namespace
+
+void Difference::take(double candidate, const std::string& place) {
+  if (candidate < value || (candidate == value && !where.empty())) return;
+  value = candidate;
+  where = place;
+}
+
+bool Verdict::equal() const {
+  const bool start = loss.value <= bound && gradient.value <= bound;
+  return exact_arithmetic ? start && grad_norm.value <= bound && parameter.value <= bound : start;
+}
+
+Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
+  Recipe single = recipe;
+  const Mesh mesh = mesh_of(recipe);
+  for (const Axis& axis : mesh.axes()) single = single.with("mesh." + axis.name, "1");
+  return single.with("batch.micro", std::to_string(micro));
+}
+
+namespace {
+
+// Sums in another order differ by some roundings of the format; of bf16, eight bits are left.
+double bound_of(const std::string& precision) {
+  if (precision == "fp64") return 1e-9;
+  return precision == "fp32" ? 1e-5 : 2e-2;
+}
+
+}  // namespace
+
+Verdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps) {
+  PluginHost plugins(places);
+  const BatchArithmetic batch = Assembly(recipe, plugins).batch();
+  const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
+  Verdict verdict;
+  verdict.ranks = mesh_of(recipe).world();
+  verdict.steps = steps;
+  verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
+  verdict.bound = bound_of(recipe.text("precision.compute"));
+  const Reference reference = train_reference(single, places, steps);
+  Comparison comparison(reference, verdict);
+  run_local_ranks(recipe, places, [&](Trainer& trainer) { comparison.run(trainer); });
+  return verdict;
+}
+
+std::string to_text(const Verdict& verdict) {
+  std::string text = detail::concat(verdict.ranks, verdict.ranks == 1 ? " rank" : " ranks", " against one, ",
+                                    verdict.steps, " steps, bound ", verdict.bound, "\n");
+  const auto line = [&](const char* what, const Difference& difference) {
+    char row[256];
+    std::snprintf(row, sizeof row, "  %-44s %10.3g  %s\n", what, difference.value, difference.where.c_str());
+    text += row;
+  };
+  line("loss, relative", verdict.loss);
+  line("gradient norm, relative", verdict.grad_norm);
+  line("gradients of step 1, of the tensor's norm", verdict.gradient);
+  line("parameters after the last step, absolute", verdict.parameter);
+  return text + (verdict.equal() ? "equal\n" : "NOT EQUAL\n");
+}
+
+}  // namespace prun

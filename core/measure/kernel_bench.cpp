@@ -1,0 +1,257 @@
+#include "measure/kernel_bench.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/random.hpp"
+#include "measure/kernel_timer.hpp"
+#include "measure/layout_bench.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// ---------------------------------------------------------------- who computes beside it
+
+// Further ranks, each on a thread, that take steps until they are stopped.
+class Neighbours {
+ public:
+  Neighbours(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t count)
+      : recipe_(recipe), places_(places) {
+    for (std::int64_t i = 1; i <= count; ++i) threads_.emplace_back([this, i] { run(i); });
+  }
+  ~Neighbours() { stopped_ = true; }
+
+  void wait_until_busy() const {
+    while (busy_ < static_cast<std::int64_t>(threads_.size())) std::this_thread::yield();
+  }
+  // Raises what went wrong in one of them.
+  void stop() {
+    stopped_ = true;
+    threads_.clear();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void run(std::int64_t number) {
+    bool counted = false;
+    try {
+      PluginHost plugins(places_);
+      const Assembly assembly(recipe_, plugins, number % mesh_of(recipe_).world());
+      Membership membership;
+      membership.alone = true;
+      Trainer trainer(assembly, plugins, membership);
+      while (!stopped_) {
+        trainer.step();
+        if (!std::exchange(counted, true)) ++busy_;
+      }
+    } catch (...) {
+      const std::scoped_lock lock(mutex_);
+      error_ = std::current_exception();
+      if (!counted) ++busy_;
+    }
+  }
+
+  const Recipe& recipe_;
+  const std::vector<SearchPlace>& places_;
+  std::atomic<bool> stopped_{false};
+  std::atomic<std::int64_t> busy_{0};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  std::vector<std::jthread> threads_;  // last: they end first
+};
+
+// ---------------------------------------------------------------- the grid
+
+// What the models of the grid read: letters.
+class LetterFile {
+ public:
+  LetterFile() : folder_(fs::temp_directory_path() / ("prun-bench-" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+    const RandomStream draw(1, stream_id("letters"));
+    std::string text(std::size_t{1} << 17, ' ');
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + draw.bits32(i) % 26);
+    std::ofstream(folder_ / "letters.txt") << text;
+  }
+  ~LetterFile() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  LetterFile(const LetterFile&) = delete;
+  LetterFile& operator=(const LetterFile&) = delete;
+
+  std::string path() const { return (folder_ / "letters.txt").string(); }
+
+ private:
+  fs::path folder_;
+};
+
+struct GridModel {
+  int hidden, heads, seq, micro, vocab;
+};
+constexpr GridModel grid[] = {
+    {64, 2, 64, 2, 256}, {128, 2, 128, 2, 1024}, {256, 4, 256, 4, 256}, {384, 6, 256, 2, 4096}};
+constexpr GridModel small_grid[] = {{64, 2, 64, 2, 1024}, {192, 3, 128, 2, 256}};
+
+struct GridFamily {
+  const char* model;
+  const char* optimizer;
+};
+constexpr GridFamily families[] = {
+    {"plugin = \"gpt\"\ndropout = 0.1\n", "plugin = \"adamw\"\n"},
+    {"plugin = \"llama\"\nkv_heads = 1\n", "plugin = \"sgd\"\nmomentum = 0.9\n"}};
+
+Recipe grid_recipe(const GridFamily& family, const GridModel& model, const char* type,
+                   const std::string& threads, const std::string& data, PluginHost& plugins) {
+  std::string text = "[run]\nname = \"grid\"\nsteps = 100\n[model]\n" + std::string(family.model);
+  const auto line = [&](const char* key, const std::string& value) { text += key + (" = " + value) + "\n"; };
+  line("layers", "2");
+  line("hidden", std::to_string(model.hidden));
+  line("heads", std::to_string(model.heads));
+  line("seq", std::to_string(model.seq));
+  line("vocab", std::to_string(model.vocab));
+  text += "[data]\nplugin = \"text\"\npath = \"" + data + "\"\n[batch]\n";
+  line("global", std::to_string(model.micro));
+  line("micro", std::to_string(model.micro));
+  text += "[optimizer]\n" + std::string(family.optimizer) + "lr = 1e-4\nclip = 1.0\n[precision]\n";
+  line("compute", "\"" + std::string(type) + "\"");
+  if (type == std::string("fp64")) line("state", "\"fp64\"");
+  text += "[device]\n";
+  line("threads", threads);
+  return Recipe::parse(text, "the grid", {}, plugins.catalog());
+}
+
+// Samples of one device, and the fits that follow from them.
+void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
+                const Say& say) {
+  std::map<KernelKey, std::vector<KernelSample>> samples;
+  for (const char* type : {"fp32", "bf16", "fp64"}) {
+    const bool usual = type == std::string("fp32");
+    for (const GridFamily& family : families)
+      for (const GridModel& model : usual ? std::span<const GridModel>(grid) : small_grid) {
+        const Recipe recipe = grid_recipe(family, model, type, threads, data, plugins);
+        const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+        DeviceInfo info;
+        raise(device->info(&info));
+        const std::string name(info.name.view());
+        if (table.overheads.count(name) == 0) {
+          say("grid on " + name);
+          table.overheads[name] = time_overheads(*device);
+        }
+        for (const KernelTime& time : time_kernels(recipe, plugins, 3))
+          samples[{time.op, time.type, name}].push_back({time.cost, time.seconds});
+      }
+  }
+  for (const auto& [key, list] : samples) table.kernels[key] = fit_kernel(list);
+}
+
+}  // namespace
+
+std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                                     std::int64_t at_once, std::int64_t rank) {
+  Recipe fresh = recipe.with("run.resume", "");
+  if (at_once > 1) fresh = unpinned(fresh);
+  Neighbours neighbours(fresh, plugins.places(), at_once - 1);
+  const Assembly assembly(fresh, plugins, rank);
+  KernelTimer timer(assembly.plan(), steps);
+  Membership membership;
+  membership.alone = true;
+  membership.probes = [&](const Assembly&, const Communicators*) { return std::vector<Probe*>{&timer}; };
+  Trainer trainer(assembly, plugins, membership);
+  trainer.step();
+  neighbours.wait_until_busy();
+  timer.forget();
+  for (std::int64_t step = 0; step < steps; ++step) trainer.step();
+  neighbours.stop();
+  return timer.result(assembly.program());
+}
+
+// A queue that waits long enough to sleep, as one does for an exchange, and one that only launches.
+Overheads time_overheads(DeviceInterface& device) {
+  constexpr std::uint64_t rounds = 200, calls = 10000;
+  Queue waiting = nullptr, working = nullptr;
+  raise(device.create_queue("bench.wait", false, &waiting));
+  raise(device.create_queue("bench.work", false, &working));
+  std::vector<Clock::time_point> signalled(rounds), resumed(rounds);
+  {
+    std::jthread waiter([&] {
+      for (std::uint64_t i = 0; i < rounds; ++i) {
+        device.wait(waiting, working, i + 1);
+        resumed[i] = Clock::now();
+        device.signal(waiting, i + 1);
+      }
+    });
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      signalled[i] = Clock::now();
+      device.signal(working, i + 1);
+      device.wait(working, waiting, i + 1);
+    }
+  }
+  std::vector<double> handoffs;
+  for (std::uint64_t i = 0; i < rounds; ++i)
+    handoffs.push_back(std::chrono::duration<double>(resumed[i] - signalled[i]).count());
+  const Clock::time_point begin = Clock::now();
+  for (std::uint64_t i = 0; i < calls; ++i) {
+    device.launch(working, nullptr, 0);
+    device.signal(working, rounds + 1 + i);
+  }
+  const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), usual(handoffs)};
+  raise(device.destroy_queue(waiting));
+  raise(device.destroy_queue(working));
+  return overheads;
+}
+
+void bench_grid(PluginHost& plugins, CostTable& table, const Say& say) {
+  const LetterFile letters;
+  bench_grid(plugins, "0", letters.path(), table, say);
+  if (this_machine().cores > 1) bench_grid(plugins, "1", letters.path(), table, say);
+}
+
+namespace {
+
+// One rank of each stage: all others do the same as one of them.
+std::vector<int> stages_of(const Recipe& recipe, PluginHost& plugins) {
+  const Assembly assembly(recipe, plugins);
+  if (!assembly.pipeline()) return {0};
+  return assembly.mesh().group(0, assembly.pipeline()->axis);
+}
+
+}  // namespace
+
+void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say) {
+  const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+  DeviceInfo info;
+  raise(device->info(&info));
+  const std::string name(info.name.view());
+  say("the recipe itself on " + name);
+  table.overheads[name] = time_overheads(*device);
+  const std::int64_t world = mesh_of(recipe).world();
+  const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
+  if (world > 1 && world <= room) {
+    for (const KernelTime& time : time_layout(recipe, plugins.places(), 12, table.exact_exchanges))
+      table.exact[{name, time.shape}] = time.seconds;
+    return;
+  }
+  const std::int64_t at_once = std::min(world, room);
+  for (int rank : stages_of(recipe, plugins))
+    for (const KernelTime& time : time_kernels(recipe, plugins, 8, at_once, rank))
+      table.exact[{name, time.shape}] = time.seconds;
+}
+
+}  // namespace prun

@@ -1,0 +1,56 @@
+// Times the kernels of a rank's plan one by one while steps run.
+#pragma once
+
+#include <chrono>
+#include <map>
+
+#include "execute/executor.hpp"
+#include "sim/costs.hpp"
+
+namespace prun {
+
+struct KernelTime {
+  std::string op;
+  DType type = DType::f32;
+  std::string shape;  // shape_key()
+  OpCost cost;
+  double seconds = 0;  // of one launch, as usual() has it
+};
+
+// On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.
+double usual(std::vector<double> list);
+
+class KernelTimer final : public Probe {
+ public:
+  // Of so many steps, beyond which nothing is kept.
+  KernelTimer(const Plan& plan, std::int64_t steps);
+
+  bool each_kernel() const noexcept override { return true; }
+  void begin_call(std::int32_t queue, const Call&, std::int64_t) noexcept override { restart(queue); }
+  void end_call(std::int32_t, const Call&, std::int64_t) noexcept override {}
+  void end_kernel(std::int32_t queue, const Call& call, std::size_t index) noexcept override;
+
+  // While no step runs.
+  void forget();
+  // Each shape once; those of one shape count as often as they are launched.
+  std::vector<KernelTime> result(const Program& program) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Times {
+    std::int64_t launches = 0;  // a step
+    std::vector<double> seconds;
+  };
+  using ByShape = std::map<std::string, std::pair<KernelTime, double>>;  // and launches
+
+  void restart(std::int32_t queue) noexcept { began_[static_cast<std::size_t>(queue)] = Clock::now(); }
+  Times& of(const Call& call, std::size_t index) noexcept;
+  static void add(const Program& program, const PlannedStep& step, const Times& times, ByShape& by_shape);
+
+  const Plan& plan_;
+  std::vector<Clock::time_point> began_;  // by queue
+  std::vector<std::size_t> first_;        // by function, within times_
+  std::vector<Times> times_;              // by step of all functions
+};
+
+}  // namespace prun

@@ -1,0 +1,33 @@
+// From a strategy's wish for a pipeline to its layout: which stages there are, and in which order ranks run
+// them.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "plan/pipeline/stages.hpp"
+#include "prun/optimizer.hpp"
+
+namespace prun {
+
+// What a schedule says: the order of all ranks' calls, and whether they run weight gradients apart.
+struct ScheduleAnswer {
+  PipelineOrder order;
+  bool split = false;
+};
+using AskSchedule = std::function<ScheduleAnswer(const std::string& schedule, const ScheduleShape& shape)>;
+
+// Asks the schedule, cuts the chain, and makes the program fit: weight gradients apart where the schedule
+// runs them apart, parameters of two ranks as two copies whose gradients are summed. Nothing where no
+// strategy asked, or the axis has one rank. Before placement.
+std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,
+                                               OptimizerInterface& optimizer, std::int64_t microbatches);
+
+// Refuses state kept in parts where a pipeline cannot do with it. After phase `state`.
+void check_parts(const Program& program, const PipelineLayout& layout);
+
+// Only the last stage has a loss, and every stage the gradients of its own layers: their sums in front of the
+// clip factor. After placement, which has summed them over the other axes.
+void sum_over_stages(Program& program, std::size_t axis);
+
+}  // namespace prun

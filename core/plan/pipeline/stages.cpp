@@ -1,0 +1,140 @@
+#include "plan/pipeline/stages.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+namespace prun {
+
+std::vector<Instance> chain_of(const Program& program) {
+  std::vector<Instance> chain;
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
+      chain.push_back({segment, layer, false});
+  return chain;
+}
+
+std::vector<double> chain_costs(const Program& program) {
+  std::vector<double> costs;
+  for (const Instance& instance : chain_of(program))
+    costs.push_back(instance.layer > 0 ? costs.back() : segment_flops(program, instance.segment));
+  return costs;
+}
+
+// ---------------------------------------------------------------- cutting
+
+namespace {
+
+// The best cut of the first instances into some number of stages: smaller is better.
+struct Cut {
+  double largest = 0, squares = 0;
+  std::int32_t begin = -1;  // of its last stage
+
+  bool better_than(const Cut& other) const {
+    return largest != other.largest ? largest < other.largest : squares < other.squares;
+  }
+};
+
+}  // namespace
+
+std::vector<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
+  const auto count = static_cast<std::int32_t>(costs.size());
+  if (count < stages)
+    throw_error(ErrorCode::bad_input, "the model has ", count, " layers, embedding and head counted, and ",
+                stages, " stages need at least one each; take fewer ranks or chunks, or more layers");
+  std::vector<double> sums(costs.size() + 1, 0);
+  std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
+  const auto none_yet = Cut{std::numeric_limits<double>::infinity(), 0, -1};
+  // best[k][n]: the first n instances in k stages.
+  std::vector<std::vector<Cut>> best(static_cast<std::size_t>(stages) + 1,
+                                     std::vector<Cut>(costs.size() + 1, none_yet));
+  best[0][0] = {};
+  for (std::size_t k = 1; k <= static_cast<std::size_t>(stages); ++k)
+    for (std::size_t n = k; n <= costs.size(); ++n)
+      for (std::size_t begin = k - 1; begin < n; ++begin) {
+        const Cut& before = best[k - 1][begin];
+        if (k > 1 && before.begin < 0) continue;
+        if (k == 1 && begin > 0) break;
+        const double cost = sums[n] - sums[begin];
+        const Cut cut{std::max(before.largest, cost), before.squares + cost * cost,
+                      static_cast<std::int32_t>(begin)};
+        if (best[k][n].begin < 0 || cut.better_than(best[k][n])) best[k][n] = cut;
+      }
+  std::vector<Stage> cuts(static_cast<std::size_t>(stages));
+  std::int32_t end = count;
+  for (std::size_t k = cuts.size(); k > 0; --k) {
+    const std::int32_t begin = best[k][static_cast<std::size_t>(end)].begin;
+    cuts[k - 1] = {begin, end};
+    end = begin;
+  }
+  return cuts;
+}
+
+std::vector<Stage> cut_as_told(std::span<const std::int64_t> counts, std::int64_t instances,
+                               std::int64_t stages) {
+  const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (static_cast<std::int64_t>(counts.size()) != stages)
+    throw_error(ErrorCode::bad_input, "layers lists ", counts.size(), " stages, there are ", stages,
+                " (ranks x chunks); list one number for each");
+  if (sum != instances || std::any_of(counts.begin(), counts.end(), [](auto n) { return n < 1; }))
+    throw_error(
+        ErrorCode::bad_input, "layers adds up to ", sum, ", the model has ", instances,
+        " layers, embedding and head counted; give every stage at least one, and all of them together");
+  std::vector<Stage> cuts;
+  std::int32_t at = 0;
+  for (const std::int64_t n : counts) {
+    cuts.push_back({at, at + static_cast<std::int32_t>(n)});
+    at = cuts.back().last;
+  }
+  return cuts;
+}
+
+// ---------------------------------------------------------------- who does what
+
+std::int64_t PipelineLayout::holder(std::int32_t stage) const {
+  for (std::size_t rank = 0; rank < order.stages.size(); ++rank)
+    for (const std::int32_t held : order.stages[rank])
+      if (held == stage) return static_cast<std::int64_t>(rank);
+  return -1;
+}
+
+std::int32_t PipelineLayout::stage_of(std::int32_t instance) const {
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    if (stages[s].first <= instance && instance < stages[s].last) return static_cast<std::int32_t>(s);
+  throw_error(ErrorCode::internal, "instance ", instance, " is in no stage");
+}
+
+namespace {
+
+// Where a parameter and its copy are: the coordinate of the other one, or -1.
+std::int64_t other_holder(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
+  const std::vector<Instance> chain = chain_of(program);
+  std::set<std::int64_t> holders;
+  for (std::size_t i = 0; i < chain.size(); ++i)
+    if (!program.segment(chain[i].segment).ops(FunctionKind::tie).empty())
+      holders.insert(layout.holder(layout.stage_of(static_cast<std::int32_t>(i))));
+  if (holders.erase(coordinate) == 0 || holders.empty()) return -1;
+  return *holders.begin();
+}
+
+}  // namespace
+
+Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
+  const auto rank = static_cast<std::size_t>(coordinate);
+  Work work;
+  work.axis = static_cast<std::int32_t>(layout.axis);
+  work.coordinate = coordinate;
+  work.split = layout.split;
+  work.calls = layout.order.calls[rank];
+  work.tied_to = other_holder(program, layout, coordinate);
+  const auto stages = static_cast<std::int32_t>(layout.stages.size());
+  for (const std::int32_t stage : layout.order.stages[rank]) {
+    const Stage& held = layout.stages[static_cast<std::size_t>(stage)];
+    work.chunks.push_back({stage, held.first, held.last, stage > 0 ? layout.holder(stage - 1) : -1,
+                           stage + 1 < stages ? layout.holder(stage + 1) : -1});
+  }
+  return work;
+}
+
+}  // namespace prun

@@ -1,0 +1,56 @@
+// A pipeline's calls in virtual time: how long a step takes, who is idle, how much is alive; and as a
+// drawing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/pipeline/order.hpp"
+
+namespace prun {
+
+// Of one stage, in any unit. A whole backward takes backward_input + backward_weight.
+struct PassCosts {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+  double transfer = 0;  // from one rank to another; computing goes on meanwhile
+};
+
+struct CallTime {
+  double begin = 0, end = 0;
+};
+
+struct PipelineTiming {
+  double makespan = 0;
+  std::vector<double> idle;                  // by rank, over the makespan
+  std::vector<double> inner_idle;            // by rank, between its first call and its last
+  std::vector<std::int32_t> peak;            // by rank: forwards whose backward has not ended, at most
+  std::vector<std::vector<CallTime>> times;  // by rank and call
+};
+
+PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
+
+// The idle share of a step, in the units of Bubble.
+double bubble_of(const PipelineOrder& order);
+
+// A row for each rank, `width` columns or somewhat less. A cell is F, B (whole, or of the input) or W (of the
+// weights) with its microbatch, and before it its chunk where a rank has several; idle time is dots.
+// `first_rank`: what the first row is called.
+std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
+                 std::int32_t first_rank = 0);
+
+// What a call waits for: a pass of the stage before or after it.
+struct Awaited {
+  bool backward = false;
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+};
+std::optional<Awaited> awaited_by(const PipelineOrder& order, std::int32_t rank, const ScheduleCall& call);
+
+// By rank and call. A rank that waits forever has fewer times than calls; see read_schedule(), which allows
+// none.
+std::vector<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs);
+
+}  // namespace prun

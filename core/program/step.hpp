@@ -1,0 +1,37 @@
+// What frames a step, and the values through which it meets the host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace prun {
+
+struct StepOptions {
+  double clip = 0;  // global norm limit; 0: none
+};
+void add_step(Program& program, const StepOptions& options);
+
+// A runtime number that the host stages before each step; what each rank `counted` for itself is a partial
+// sum.
+Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted);
+
+// Whether a rank is the first of an axis: a staged scalar, where a program asks for it.
+Id add_first_of_axis(Program& program, const std::string& axis);
+
+// The staging buffers of a step.
+struct StagedValues {
+  // In, one a microbatch.
+  Id tokens = none, targets = none, samples = none;
+  // In, fp64 scalars. `counted` (targets that count) and `stop` are a rank's own; the others every rank
+  // knows.
+  Id lr = none, step = none, seed = none, counted = none, stop = none;
+  // Out, fp64 scalars, of all ranks.
+  Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
+  // By axis; none where the program does not ask.
+  std::vector<Id> first;
+};
+StagedValues staged_values(const Program& program);
+
+}  // namespace prun

@@ -1,0 +1,83 @@
+#include "train/rank.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "train/abort_switch.hpp"
+#include "train/all_ranks.hpp"
+#include "train/flight_probe.hpp"
+#include "train/run.hpp"
+
+namespace prun {
+namespace {
+
+// How long ranks wait for one when they meet. Our own launcher watches over that itself and says more.
+std::chrono::milliseconds meeting_limit(const Identity& identity, const Recipe& recipe) {
+  constexpr std::chrono::hours for_ever(24 * 7);
+  const std::int64_t seconds = recipe.integer("run.hang_limit");
+  if (identity.how == "prun" || seconds == 0) return for_ever;
+  return std::min<std::chrono::milliseconds>(for_ever, std::chrono::seconds(seconds));
+}
+
+class RankRun {
+ public:
+  RankRun(Session& session, const Recipe& recipe)
+      : session_(session),
+        meeting_limit_(meeting_limit(session.identity(), recipe)),
+        all_ranks_(session.flight(), session.identity().world),
+        abort_(std::make_shared<AbortSwitch>()) {
+    session_.rendezvous().on_failure([abort = abort_](const Error& why) { abort->pull(why); });
+  }
+
+  Membership membership() {
+    Membership membership;
+    membership.exchange = [this](std::string_view channel, std::span<const int> members,
+                                 std::string_view mine) {
+      return all_ranks_.meet(
+          channel, [&] { return session_.rendezvous().all_gather(channel, members, mine, meeting_limit_); });
+    };
+    membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
+      all_ranks_.connected();
+      if (!communicators) return std::vector<Probe*>{};
+      probe_ = std::make_unique<FlightProbe>(session_.flight(), assembly, *communicators);
+      return std::vector<Probe*>{probe_.get()};
+    };
+    membership.before_step = [this](std::int64_t step) { session_.flight().begin_step(step); };
+    membership.connected = [abort = abort_](Communicators& communicators) {
+      return AbortSwitch::lend(abort, communicators);
+    };
+    return membership;
+  }
+  std::optional<Error> why_aborted() const { return abort_->reason(); }
+
+ private:
+  Session& session_;
+  std::chrono::milliseconds meeting_limit_;
+  AllRanks all_ranks_;
+  std::shared_ptr<AbortSwitch> abort_;
+  std::unique_ptr<FlightProbe> probe_;
+};
+
+}  // namespace
+
+void check_world(const Identity& identity, const Recipe& recipe) {
+  const std::int64_t world = mesh_of(recipe).world();
+  if (identity.world == world) return;
+  throw_error(ErrorCode::bad_input, identity.how, " started ", identity.world,
+              identity.world == 1 ? " rank" : " ranks", ", the recipe's mesh has ", world, "; start ", world,
+              " or change [mesh]");
+}
+
+int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+               Session& session) {
+  RankRun run(session, assembly.recipe());
+  try {
+    return train(assembly, plugins, resume_command, run.membership());
+  } catch (const Error& error) {
+    const std::optional<Error> reason = run.why_aborted();
+    if (error.code() != ErrorCode::comm_failed || !reason) throw;
+    throw_error(ErrorCode::comm_failed, reason->what(), "; this rank ends because of that");
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,14 @@
+// The memory that ranks have had, beside what was planned.
+#pragma once
+
+#include <vector>
+
+#include "execute/communicators.hpp"
+#include "prun/observer.hpp"
+
+namespace prun {
+
+// Collective: every rank's memory up to now. `exchange` may be empty for one rank alone.
+std::vector<RankMemory> memory_of_ranks(const Assembly& assembly, const Exchange& exchange);
+
+}  // namespace prun

@@ -1,0 +1,139 @@
+#include "train/run.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+
+#include "base/durable_file.hpp"
+#include "train/observers.hpp"
+#include "train/plugin_record.hpp"
+#include "train/run_folder.hpp"
+#include "train/stop_signal.hpp"
+#include "train/weights.hpp"
+
+namespace prun {
+namespace {
+
+class Run {
+ public:
+  Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command, Membership membership)
+      : assembly_(assembly),
+        recipe_(assembly.recipe()),
+        trainer_(assembly, plugins, std::move(membership)),
+        observers_(recipe_, plugins, assembly.rank()),
+        plugins_(plugins),
+        resume_command_(resume_command) {}
+
+  int go() {
+    announce();
+    const std::int64_t steps = recipe_.integer("run.steps"), save_every = recipe_.integer("run.save_every");
+    while (trainer_.progress().step < steps) {
+      if (one_step()) return stopped();
+      if (save_every > 0 && trainer_.progress().step % save_every == 0) save();
+    }
+    if (save_every > 0) save();
+    observers_.finish(trainer_.memory_of_ranks());
+    return 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void announce() {
+    begin_ = Clock::now();
+    if (assembly_.rank() != 0) return;
+    make_folder(trainer_.folder());
+    replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
+    replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
+    const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
+    RunInfo info;
+    info.name = text;
+    info.folder = folder;
+    info.recipe = text;
+    info.device = assembly_.device_info().name;
+    info.steps = recipe_.integer("run.steps");
+    info.first_step = trainer_.progress().step + 1;
+    info.parameters = assembly_.parameters();
+    info.tokens_per_step = assembly_.batch().tokens();
+    info.flops_per_token =
+        model_flops(assembly_.program()) /
+        static_cast<double>(assembly_.batch().micro * assembly_.batch().ranks * assembly_.batch().seq);
+    info.peak_flops = assembly_.device_info().peak_flops * static_cast<double>(assembly_.mesh().world());
+    info.plan_bytes = assembly_.plan().layout.memory.total();
+    observers_.start(info);
+    observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
+  }
+
+  // Whether the run is to stop here. Alone, a rank stops at once; many agree in the step they do together.
+  bool one_step() {
+    const Clock::time_point before = Clock::now();
+    const StepResult result = trainer_.step(stop_.received() != 0);
+    const Clock::time_point now = Clock::now();
+    StepInfo info;
+    info.step = trainer_.progress().step;
+    info.loss = result.loss;
+    info.grad_norm = result.grad_norm;
+    info.lr = result.lr;
+    info.kept = result.kept;
+    info.targets = result.targets;
+    info.seconds = std::chrono::duration<double>(now - before).count();
+    info.elapsed = std::chrono::duration<double>(now - begin_).count();
+    observers_.step(info);
+    if (!result.kept) non_finite(result);
+    return result.stop || (assembly_.mesh().world() == 1 && stop_.received() != 0);
+  }
+
+  // The update was masked: parameters and optimizer state are those of the step before.
+  void non_finite(const StepResult& result) {
+    const std::string tensor = first_non_finite_gradient(assembly_, trainer_.executor());
+    const std::string what = detail::concat(
+        "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
+        tensor.empty() ? "no gradient is non-finite by itself"
+                       : "the gradient of '" + tensor + "' is not finite");
+    if (recipe_.text("run.on_nonfinite") == "skip") {
+      observers_.event(EventKind::warning, what + "; the update was skipped");
+      return;
+    }
+    observers_.event(EventKind::failed, what);
+    throw_error(
+        ErrorCode::diverged, what,
+        "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
+  }
+
+  void save() { observers_.event(EventKind::saved, "saved " + trainer_.save().string()); }
+
+  int stopped() {
+    if (assembly_.pipeline()) {
+      observers_.event(EventKind::stopped,
+                       detail::concat("stopped at step ", trainer_.progress().step,
+                                      "; nothing was saved: checkpoints of a pipeline are not written yet"));
+      observers_.finish(trainer_.memory_of_ranks());
+      return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
+    }
+    save();
+    observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
+                                                        "; go on with: ", resume_command_,
+                                                        " --set run.resume=", trainer_.folder().string()));
+    observers_.finish(trainer_.memory_of_ranks());
+    // Another rank may have had the signal first.
+    return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
+  }
+
+  const Assembly& assembly_;
+  const Recipe& recipe_;
+  StopSignal stop_;
+  Trainer trainer_;
+  Observers observers_;
+  PluginHost& plugins_;
+  std::string resume_command_;
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+          Membership membership) {
+  return Run(assembly, plugins, resume_command, std::move(membership)).go();
+}
+
+}  // namespace prun

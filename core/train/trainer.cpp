@@ -1,0 +1,157 @@
+#include "train/trainer.hpp"
+
+#include "base/random.hpp"
+#include "train/agreement.hpp"
+#include "train/run_folder.hpp"
+#include "train/weights.hpp"
+
+namespace prun {
+namespace {
+
+// Rows of the smallest table that tokens are looked up in.
+std::int64_t vocabulary(const Program& program) {
+  std::int64_t rows = INT32_MAX;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
+      const Op& op = program.op(id);
+      if (op.kind() == "embedding" || op.kind() == "lm_head" || op.kind() == "lm_head_scan")
+        rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
+    }
+  return rows;
+}
+
+// What dropout draws from in one step: exact in a double.
+double step_seed(std::int64_t seed, std::int64_t step) {
+  const RandomStream stream(static_cast<std::uint64_t>(seed),
+                            stream_id("dropout", static_cast<std::uint64_t>(step)));
+  return static_cast<double>(stream.bits64(0) >> 11);
+}
+
+std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
+                                       const Membership& membership) {
+  if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
+  PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
+  check_agreement(assembly, membership.exchange);
+  return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
+}
+
+CommunicatorLease lend(const Membership& membership, Communicators* communicators) {
+  return communicators && membership.connected ? membership.connected(*communicators) : nullptr;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
+    : assembly_(assembly),
+      membership_(std::move(membership)),
+      communicators_(connect(assembly, plugins, membership_)),
+      lease_(lend(membership_, communicators_.get())),
+      echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
+      executor_(
+          assembly.program(), assembly.plan(), assembly.device(),
+          {assembly.recipe().flag("run.poison"), assembly.rank()},
+          communicators_ ? communicators_->queues() : echo_.queues(),
+          membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),
+      staged_(staged_values(assembly.program())),
+      rate_(assembly.recipe()),
+      folder_(run_folder(assembly.recipe())) {
+  open_data(plugins);
+  restore();
+  read_ahead();
+}
+
+void Trainer::open_data(PluginHost& plugins) {
+  const Recipe& recipe = assembly_.recipe();
+  data_ = plugins.create<DataInterface>("data", recipe.section("data"));
+  DataInfo info;
+  const BatchArithmetic& batch = assembly_.batch();
+  raise(data_->open(batch.seq, &info));
+  if (info.samples < 1)
+    throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
+  const SampleOrder order(info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
+  const Program& program = assembly_.program();
+  BatchShape shape;
+  shape.microbatches = batch.accumulate;
+  shape.rows = batch.micro * batch.ranks;
+  shape.first_row = program.starts(staged_.samples, assembly_.rank())[0];
+  shape.micro = batch.micro;
+  shape.global = batch.global;
+  shape.seq = batch.seq;
+  shape.first_position = program.starts(staged_.tokens, assembly_.rank())[1];
+  shape.positions = program.local_dims(staged_.tokens)[1].extent;
+  shape.vocab = vocabulary(program);
+  if (info.vocab > shape.vocab)
+    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,
+                ", model.vocab = ", shape.vocab, " is too small; set model.vocab to at least ", info.vocab);
+  reader_ = std::make_unique<BatchReader>(*data_, order, shape);
+}
+
+void Trainer::restore() {
+  const std::string& resume = assembly_.recipe().text("run.resume");
+  if (resume.empty())
+    initialize(assembly_, executor_);
+  else
+    progress_ = load_checkpoint(assembly_, executor_, resume);
+}
+
+void Trainer::read_ahead() {
+  std::vector<BatchTarget> list;
+  for (std::int64_t m = 0; m < assembly_.batch().accumulate; ++m)
+    list.push_back({reinterpret_cast<std::int32_t*>(executor_.staged(staged_.tokens, local_steps_, m)),
+                    reinterpret_cast<std::int32_t*>(executor_.staged(staged_.targets, local_steps_, m)),
+                    reinterpret_cast<std::int64_t*>(executor_.staged(staged_.samples, local_steps_, m))});
+  reader_->start(progress_.samples, std::move(list));
+}
+
+void Trainer::write_scalar(Id id, double value) {
+  *reinterpret_cast<double*>(executor_.staged(id, local_steps_, 0)) = value;
+}
+
+double Trainer::read_scalar(Id id) {
+  return *reinterpret_cast<const double*>(executor_.staged(id, local_steps_, 0));
+}
+
+StepResult Trainer::step(bool stop) {
+  if (membership_.before_step) membership_.before_step(progress_.step + 1);
+  StepResult result;
+  result.lr = rate_.at(progress_.updates + 1);
+  write_scalar(staged_.counted, static_cast<double>(reader_->finish()));
+  write_scalar(staged_.stop, stop);
+  write_scalar(staged_.lr, result.lr);
+  write_scalar(staged_.step, static_cast<double>(progress_.updates + 1));
+  write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
+  for (std::size_t axis = 0; axis < staged_.first.size(); ++axis)
+    if (staged_.first[axis] != none)
+      write_scalar(staged_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
+  executor_.start_step();
+  progress_.samples += assembly_.batch().global;
+  ++local_steps_;
+  read_ahead();
+  --local_steps_;
+  executor_.finish_step();
+  const double counted = read_scalar(staged_.all_counted);
+  if (counted == 0)
+    throw_error(ErrorCode::bad_input, "step ", progress_.step + 1, ": not one target of the batch counts");
+  result.targets = static_cast<std::int64_t>(counted);
+  result.loss = read_scalar(staged_.loss_sum) / counted;
+  result.grad_norm = read_scalar(staged_.grad_norm);
+  result.kept = read_scalar(staged_.keep) != 0;
+  result.stop = read_scalar(staged_.any_stop) != 0;
+  ++local_steps_;
+  ++progress_.step;
+  progress_.updates += result.kept;
+  return result;
+}
+
+std::filesystem::path Trainer::save() {
+  if (assembly_.rank() == 0) make_folder(folder_);
+  Announce announce;
+  if (membership_.exchange)
+    announce = [this](std::string_view channel, std::string_view mine) {
+      return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
+    };
+  return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"),
+                         announce);
+}
+
+}  // namespace prun

@@ -1,0 +1,89 @@
+// One rank's training, step by step: batches in, results out, everything restored and saved.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "assemble/assembly.hpp"
+#include "execute/communicators.hpp"
+#include "execute/echo.hpp"
+#include "execute/executor.hpp"
+#include "program/step.hpp"
+#include "train/batches.hpp"
+#include "train/checkpoint.hpp"
+#include "train/learning_rate.hpp"
+#include "train/rank_memory.hpp"
+
+namespace prun {
+
+struct StepResult {
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  bool kept = true;
+  std::int64_t targets = 0;  // of all ranks
+  bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
+};
+
+// Who is told what the queues of a rank do; they must outlive its trainer. Called once the communicators
+// stand; one rank alone has none: null.
+using Probes = std::function<std::vector<Probe*>(const Assembly&, Communicators*)>;
+
+// Held as long as communicators may be used from elsewhere: whoever aborts them knows them by it.
+using CommunicatorLease = std::shared_ptr<void>;
+
+// What makes a rank one of many; all of it may be left out for one rank alone.
+struct Membership {
+  Exchange exchange;
+  Probes probes;
+  // A rank of many without the others: to its exchanges there is only an echo.
+  bool alone = false;
+  std::function<void(std::int64_t step)> before_step;
+  // The lease ends before the communicators do, however the trainer ends.
+  std::function<CommunicatorLease(Communicators&)> connected;
+};
+
+// One run, step by step. Deterministic: recipe and data fix every bit of it.
+class Trainer {
+ public:
+  Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership = {});
+
+  // The next step; the batch after it is read meanwhile. `stop`: this rank was asked to.
+  StepResult step(bool stop = false);
+  const Progress& progress() const { return progress_; }
+  const Assembly& assembly() const { return assembly_; }
+  Executor& executor() { return executor_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  Communicators* communicators() { return communicators_.get(); }
+  // The newest checkpoint. Every rank may call it, the first one writes.
+  std::filesystem::path save();
+  // Of every rank, up to now. Every rank calls it.
+  std::vector<RankMemory> memory_of_ranks() const {
+    return prun::memory_of_ranks(assembly_, membership_.exchange);
+  }
+
+ private:
+  void open_data(PluginHost& plugins);
+  void restore();
+  void read_ahead();
+  void write_scalar(Id id, double value);
+  double read_scalar(Id id);
+
+  const Assembly& assembly_;
+  Membership membership_;
+  std::unique_ptr<Communicators> communicators_;
+  CommunicatorLease lease_;
+  Echo echo_;  // where there are none
+  Executor executor_;
+  StagedValues staged_;
+  LearningRate rate_;
+  std::filesystem::path folder_;
+  std::shared_ptr<DataInterface> data_;
+  std::unique_ptr<BatchReader> reader_;
+  Progress progress_;
+  std::int64_t local_steps_ = 0;  // of this process: they alternate the staging sides
+};
+
+}  // namespace prun

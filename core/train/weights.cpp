@@ -1,0 +1,94 @@
+#include "train/weights.hpp"
+
+#include <cmath>
+#include <thread>
+
+#include "base/random.hpp"
+#include "execute/tensors.hpp"
+
+namespace prun {
+namespace {
+
+// Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike.
+void store(std::byte* target, DType type, std::span<const float> numbers) {
+  const auto put = [&](auto* data) {
+    using T = std::remove_pointer_t<decltype(data)>;
+    for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = T(numbers[i]);
+  };
+  if (type == DType::f64)
+    put(reinterpret_cast<double*>(target));
+  else if (type == DType::f32)
+    put(reinterpret_cast<float*>(target));
+  else
+    put(reinterpret_cast<bf16*>(target));
+}
+
+struct Filling {
+  std::byte* data;
+  DType type;
+  Init init;
+  std::uint64_t stream;
+  std::int64_t first, count;  // elements of the whole tensor
+};
+
+void fill(const Filling& f, std::uint64_t seed) {
+  std::vector<float> numbers(static_cast<std::size_t>(f.count), static_cast<float>(f.init.value));
+  if (f.init.kind == Init::Kind::normal)
+    RandomStream(seed, f.stream).fill_normal(numbers, static_cast<std::uint64_t>(f.first), 0.0, f.init.value);
+  store(f.data, f.type, numbers);
+}
+
+// Only what this rank holds is ever made.
+std::vector<Filling> fillings(const Assembly& assembly, Executor& executor) {
+  constexpr std::int64_t chunk = 1 << 16;
+  std::vector<Filling> list;
+  assembly.each_parameter([&](Id id, std::int32_t instance) {
+    const Init init = assembly.program().value(id).init;
+    const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
+    for (Kept kept : {Kept::parameter, Kept::master})
+      each_held(assembly, executor, id, instance, kept,
+                [&](std::byte* data, DType type, std::int64_t whole, std::int64_t count) {
+                  for (std::int64_t at = 0; at < count; at += chunk)
+                    list.push_back({data + at * size_of(type), type, init, stream, whole + at,
+                                    std::min(chunk, count - at)});
+                });
+  });
+  return list;
+}
+
+template <class T>
+bool all_finite(const T* data, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (!std::isfinite(data[i])) return false;
+  return true;
+}
+
+}  // namespace
+
+void initialize(const Assembly& assembly, Executor& executor) {
+  const std::vector<Filling> list = fillings(assembly, executor);
+  const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
+  const std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> workers;
+  for (std::size_t t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] {
+      for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed);
+    });
+}
+
+std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor) {
+  std::string name;
+  assembly.each_parameter([&](Id id, std::int32_t instance) {
+    if (!name.empty() || assembly.program().value(id).gradient == none) return;
+    each_held(assembly, executor, id, instance, Kept::gradient,
+              [&](const std::byte* data, DType type, std::int64_t, std::int64_t count) {
+                const bool finite = type == DType::f64
+                                        ? all_finite(reinterpret_cast<const double*>(data), count)
+                                        : all_finite(reinterpret_cast<const float*>(data), count);
+                if (!finite) name = assembly.full_name(id, instance);
+              });
+  });
+  return name;
+}
+
+}  // namespace prun
