@@ -69,7 +69,7 @@ class Assembly {
 template <class Body>
 void Assembly::each_parameter(Body&& body) const {
   for (std::size_t i = 0; i < plan().instances.size(); ++i) {
-    if (plan().instances[i].inlet) continue;
+    if (plan().instances[i].receive_stub) continue;
     for (Id value : program_->segment(plan().instances[i].segment).values)
       if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
   }

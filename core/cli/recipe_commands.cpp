@@ -122,7 +122,7 @@ int verify_command(const Arguments& arguments) {
   Recipe recipe = *opened.recipe;
   if (!arguments.has("--as-is"))
     for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
-  const Verdict verdict =
+  const LayoutVerdict verdict =
       verify_layout(with_thread_ranks(recipe), opened.plugins->places(), arguments.number("--steps", 3));
   std::fputs(to_text(verdict).c_str(), stdout);
   return verdict.equal() ? 0 : 1;

@@ -70,7 +70,7 @@ const Executor::Bound* Executor::bind(const Call& call, int side) {
                     call.piece,
                     call.instance,
                     call.slot,
-                    call.inlet_slot,
+                    call.stub_slot,
                     input,
                     function.uses_batch ? side : 0};
   std::unique_ptr<Bound>& entry = bound_[key];

@@ -61,7 +61,7 @@ double norm(const std::vector<double>& numbers) {
 
 class Comparison {
  public:
-  Comparison(const Reference& reference, Verdict& verdict) : reference_(reference), verdict_(verdict) {}
+  Comparison(const Reference& reference, LayoutVerdict& verdict) : reference_(reference), verdict_(verdict) {}
 
   void run(Trainer& trainer) {
     for (std::size_t s = 0; s < reference_.steps.size(); ++s) {
@@ -97,7 +97,7 @@ class Comparison {
   }
 
   const Reference& reference_;
-  Verdict& verdict_;
+  LayoutVerdict& verdict_;
   std::mutex mutex_;
 };
 
@@ -122,7 +122,7 @@ void Difference::take(double candidate, const std::string& place) {
   where = place;
 }
 
-bool Verdict::equal() const {
+bool LayoutVerdict::equal() const {
   const bool start = loss.value <= bound && gradient.value <= bound;
   return exact_arithmetic ? start && grad_norm.value <= bound && parameter.value <= bound : start;
 }
@@ -144,11 +144,12 @@ double bound_of(const std::string& precision) {
 
 }  // namespace
 
-Verdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps) {
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                            std::int64_t steps) {
   PluginHost plugins(places);
   const BatchArithmetic batch = Assembly(recipe, plugins).batch();
   const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
-  Verdict verdict;
+  LayoutVerdict verdict;
   verdict.ranks = mesh_of(recipe).world();
   verdict.steps = steps;
   verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
@@ -159,7 +160,7 @@ Verdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& plac
   return verdict;
 }
 
-std::string to_text(const Verdict& verdict) {
+std::string to_text(const LayoutVerdict& verdict) {
   std::string text = detail::concat(verdict.ranks, verdict.ranks == 1 ? " rank" : " ranks", " against one, ",
                                     verdict.steps, " steps, bound ", verdict.bound, "\n");
   const auto line = [&](const char* what, const Difference& difference) {

@@ -13,7 +13,7 @@ struct Difference {
   void take(double candidate, const std::string& place);
 };
 
-struct Verdict {
+struct LayoutVerdict {
   std::int64_t ranks = 1;
   std::int64_t steps = 0;
   double bound = 0;
@@ -31,8 +31,8 @@ struct Verdict {
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro);
 
 // Ranks are threads of this process, on the CPU. The precision is the recipe's.
-Verdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps);
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps);
 
-std::string to_text(const Verdict& verdict);
+std::string to_text(const LayoutVerdict& verdict);
 
 }  // namespace prun

@@ -191,13 +191,15 @@ FileDescriptor inherited_socket(const std::string& place) {
   return FileDescriptor(fd);
 }
 
-[[noreturn]] void refused(Verdict verdict, const Identity& identity, const std::string& place) {
+[[noreturn]] void refused(Admission verdict, const Identity& identity, const std::string& place) {
   const char* why = "";
   switch (verdict) {
-    case Verdict::wrong_token: why = "its token is another one; give all ranks the same PRUN_TOKEN"; break;
-    case Verdict::wrong_world: why = "its number of ranks is another one"; break;
-    case Verdict::rank_taken: why = "that rank has been here already; is another run using this port?"; break;
-    case Verdict::welcome: break;
+    case Admission::wrong_token: why = "its token is another one; give all ranks the same PRUN_TOKEN"; break;
+    case Admission::wrong_world: why = "its number of ranks is another one"; break;
+    case Admission::rank_taken:
+      why = "that rank has been here already; is another run using this port?";
+      break;
+    case Admission::welcome: break;
   }
   throw_error(ErrorCode::bad_input, "the rendezvous at ", place, " refuses rank ", identity.rank, " of ",
               identity.world, ": ", why);
@@ -223,7 +225,7 @@ std::optional<FileDescriptor> knock(const Identity& identity, const std::string&
   if (!answer) return {};
   const auto verdict = check_verdict(*answer, token, *server_random, random, identity.rank);
   if (!verdict) throw_error(ErrorCode::bad_input, "what answers at ", place, " does not know the token");
-  if (*verdict != Verdict::welcome) refused(*verdict, identity, place);
+  if (*verdict != Admission::welcome) refused(*verdict, identity, place);
   return socket;
 }
 

@@ -265,15 +265,15 @@ void RendezvousServer::process() {
 void RendezvousServer::take_hello(Connection& connection) {
   const std::optional<Hello> hello = parse_hello(connection.hello);
   if (!hello) return drop(connection);
-  Verdict verdict = Verdict::welcome;
+  Admission verdict = Admission::welcome;
   if (!proves_token(*hello, token_, connection.random))
-    verdict = Verdict::wrong_token;
+    verdict = Admission::wrong_token;
   else if (hello->world != world_ || hello->rank < 0 || hello->rank >= world_)
-    verdict = Verdict::wrong_world;
+    verdict = Admission::wrong_world;
   else if (seen_[static_cast<std::size_t>(hello->rank)])
-    verdict = Verdict::rank_taken;
-  connection.closing = verdict != Verdict::welcome;
-  if (verdict == Verdict::welcome) {
+    verdict = Admission::rank_taken;
+  connection.closing = verdict != Admission::welcome;
+  if (verdict == Admission::welcome) {
     connection.rank = hello->rank;
     by_rank_[static_cast<std::size_t>(hello->rank)] = connection.id;
     seen_[static_cast<std::size_t>(hello->rank)] = 1;

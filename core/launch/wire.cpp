@@ -113,25 +113,25 @@ bool proves_token(const Hello& hello, std::string_view token, const Digest& serv
   return same_digest(hello.proof, hello_proof(token, server_random, hello));
 }
 
-std::string make_verdict(Verdict verdict, std::string_view token, const Digest& server_random,
+std::string make_verdict(Admission verdict, std::string_view token, const Digest& server_random,
                          const Hello& hello) {
   std::string out(magic);
   put(out, static_cast<std::uint32_t>(verdict));
-  const bool welcome = verdict == Verdict::welcome;
+  const bool welcome = verdict == Admission::welcome;
   put(out, welcome ? verdict_proof(token, server_random, hello.client_random, hello.rank) : Digest{});
   return out;
 }
 
-std::optional<Verdict> check_verdict(std::string_view bytes, std::string_view token,
-                                     const Digest& server_random, const Digest& client_random,
-                                     std::int32_t rank) {
+std::optional<Admission> check_verdict(std::string_view bytes, std::string_view token,
+                                       const Digest& server_random, const Digest& client_random,
+                                       std::int32_t rank) {
   Reader in(bytes);
   if (in.bytes(magic.size()) != magic) return {};
   const std::uint32_t number = in.number();
   const Digest proof = in.digest();
-  if (!in.finished() || number > static_cast<std::uint32_t>(Verdict::rank_taken)) return {};
-  const auto verdict = static_cast<Verdict>(number);
-  if (verdict == Verdict::welcome &&
+  if (!in.finished() || number > static_cast<std::uint32_t>(Admission::rank_taken)) return {};
+  const auto verdict = static_cast<Admission>(number);
+  if (verdict == Admission::welcome &&
       !same_digest(proof, verdict_proof(token, server_random, client_random, rank)))
     return {};
   return verdict;

@@ -3,7 +3,7 @@
 // Over TCP a connection begins with a proof of the shared token, in three messages of fixed size:
 //   greeting  server: magic, 32 random bytes
 //   hello     rank:   magic, rank, world, 32 random bytes, HMAC of all that and the greeting
-//   verdict   server: magic, Verdict, HMAC of both randoms, rank and Verdict (zeros when it refuses)
+//   verdict   server: magic, Admission, HMAC of both randoms, rank and Admission (zeros when it refuses)
 // Before a right hello the server looks at nothing else. Ranks that prun starts inherit a connected socket
 // and need no proof. Then come frames: u32 length of the body, u32 type, the body.
 #pragma once
@@ -24,7 +24,7 @@ inline constexpr std::size_t greeting_size = 8 + 32;
 inline constexpr std::size_t hello_size = 8 + 4 + 4 + 32 + 32;
 inline constexpr std::size_t verdict_size = 8 + 4 + 32;
 
-enum class Verdict : std::uint32_t { welcome = 0, wrong_token, wrong_world, rank_taken };
+enum class Admission : std::uint32_t { welcome = 0, wrong_token, wrong_world, rank_taken };
 
 std::string make_greeting(const Digest& server_random);
 std::optional<Digest> parse_greeting(std::string_view bytes);
@@ -38,12 +38,12 @@ std::string make_hello(std::string_view token, const Digest& server_random, std:
 std::optional<Hello> parse_hello(std::string_view bytes);
 bool proves_token(const Hello& hello, std::string_view token, const Digest& server_random);
 
-std::string make_verdict(Verdict verdict, std::string_view token, const Digest& server_random,
+std::string make_verdict(Admission verdict, std::string_view token, const Digest& server_random,
                          const Hello& hello);
 // Nothing when it is malformed, or says welcome without knowing the token.
-std::optional<Verdict> check_verdict(std::string_view bytes, std::string_view token,
-                                     const Digest& server_random, const Digest& client_random,
-                                     std::int32_t rank);
+std::optional<Admission> check_verdict(std::string_view bytes, std::string_view token,
+                                       const Digest& server_random, const Digest& client_random,
+                                       std::int32_t rank);
 
 enum class FrameType : std::uint32_t {
   gather = 1,  // rank: a contribution

@@ -141,9 +141,9 @@ void bench_grid(PluginHost& plugins, const std::string& threads, const std::stri
                 const Say& say) {
   std::map<KernelKey, std::vector<KernelSample>> samples;
   for (const char* type : {"fp32", "bf16", "fp64"}) {
-    const bool usual = type == std::string("fp32");
+    const bool all_sizes = type == std::string("fp32");
     for (const GridFamily& family : families)
-      for (const GridModel& model : usual ? std::span<const GridModel>(grid) : small_grid) {
+      for (const GridModel& model : all_sizes ? std::span<const GridModel>(grid) : small_grid) {
         const Recipe recipe = grid_recipe(family, model, type, threads, data, plugins);
         const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
         DeviceInfo info;
@@ -211,7 +211,7 @@ Overheads time_overheads(DeviceInterface& device) {
     device.launch(working, nullptr, 0);
     device.signal(working, rounds + 1 + i);
   }
-  const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), usual(handoffs)};
+  const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), trimmed_mean(handoffs)};
   raise(device.destroy_queue(waiting));
   raise(device.destroy_queue(working));
   return overheads;

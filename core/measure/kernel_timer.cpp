@@ -5,7 +5,7 @@
 
 namespace prun {
 
-double usual(std::vector<double> list) {
+double trimmed_mean(std::vector<double> list) {
   if (list.empty()) return 0;
   std::sort(list.begin(), list.end());
   if (list.size() > 2) list.resize(list.size() - (list.size() + 9) / 10);
@@ -62,7 +62,7 @@ void KernelTimer::add(const Program& program, const PlannedStep& step, const Tim
   raise(op.def->cost(&shape, &time.cost));
   const auto weight = static_cast<double>(times.launches);
   auto& [entry, launches] = by_shape.try_emplace(time.shape, time, 0).first->second;
-  entry.seconds += weight * usual(times.seconds);
+  entry.seconds += weight * trimmed_mean(times.seconds);
   launches += weight;
 }
 

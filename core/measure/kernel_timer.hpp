@@ -14,11 +14,11 @@ struct KernelTime {
   DType type = DType::f32;
   std::string shape;  // shape_key()
   OpCost cost;
-  double seconds = 0;  // of one launch, as usual() has it
+  double seconds = 0;  // of one launch, as trimmed_mean() has it
 };
 
 // On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.
-double usual(std::vector<double> list);
+double trimmed_mean(std::vector<double> list);
 
 class KernelTimer final : public Probe {
  public:

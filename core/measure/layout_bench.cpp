@@ -104,7 +104,7 @@ class LayoutTimer {
       for (std::size_t i = 0; i < attendances.begin()->second.size(); ++i)
         add(place, attendances, i, samples);
     }
-    for (auto& [key, list] : samples) known[key] = {usual(list.seconds), usual(list.lateness)};
+    for (auto& [key, list] : samples) known[key] = {trimmed_mean(list.seconds), trimmed_mean(list.lateness)};
   }
 
  private:

@@ -73,7 +73,7 @@ class Replay {
     const When before{0, -1};
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
       for (Id id : program_.segment(plan_.instances[i].segment).values) {
-        if (plan_.instances[i].inlet) continue;
+        if (plan_.instances[i].receive_stub) continue;
         const Value& value = program_.value(id);
         const bool parameter = value.role == Role::parameter;
         if (!parameter && value.role != Role::state) continue;

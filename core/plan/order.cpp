@@ -69,22 +69,22 @@ class Order {
     call.microbatch = microbatch;
     if (microbatch >= 0 && instance != step_instance) {
       call.slot = held_.slot;
-      if (uses_inlet(instance)) call.inlet_slot = held_.inlet;
+      if (uses_stub(instance)) call.stub_slot = held_.stub;
     }
     call.queue = planned(function).pieces[static_cast<std::size_t>(piece)].queue;
     call.position = plan_.queues[static_cast<std::size_t>(call.queue)].calls++;
     plan_.calls.push_back(std::move(call));
   }
 
-  bool uses_inlet(std::int32_t instance) const {
-    return plan_.instances[static_cast<std::size_t>(instance)].inlet ||
-           plan_.instances[static_cast<std::size_t>(instance) - 1].inlet;
+  bool uses_stub(std::int32_t instance) const {
+    return plan_.instances[static_cast<std::size_t>(instance)].receive_stub ||
+           plan_.instances[static_cast<std::size_t>(instance) - 1].receive_stub;
   }
 
   template <class Body>
   void each_instance(Body&& body) const {
     for (std::size_t i = 1; i < plan_.instances.size(); ++i)
-      if (!plan_.instances[i].inlet) body(static_cast<std::int32_t>(i));
+      if (!plan_.instances[i].receive_stub) body(static_cast<std::int32_t>(i));
   }
 
   void all_instances(FunctionKind kind) {
@@ -101,7 +101,7 @@ class Order {
   void run_pass(const ScheduleCall& call) {
     const Chunk& chunk = plan_.chunks[static_cast<std::size_t>(call.chunk)];
     const bool forward = call.pass == Pass::forward, weights = call.pass == Pass::backward_weight;
-    if (forward) add_function(chunk.receive, chunk.inlet, call.microbatch);
+    if (forward) add_function(chunk.receive, chunk.stub, call.microbatch);
     if (!forward && !weights) add_function(chunk.receive_gradient, chunk.last - 1, call.microbatch);
     for (const PassCall& next : functions_of(plan_, call)) {
       gather_for(next);
@@ -110,7 +110,7 @@ class Order {
       for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) reduce(i);
     }
     if (forward) add_function(chunk.send, chunk.last - 1, call.microbatch);
-    if (!forward && !weights) add_function(chunk.send_gradient, chunk.inlet, call.microbatch);
+    if (!forward && !weights) add_function(chunk.send_gradient, chunk.stub, call.microbatch);
   }
 
   // ------------------------------------------------------------- gradients

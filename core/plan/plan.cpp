@@ -12,9 +12,20 @@
 namespace prun {
 
 const char* name_of(Region region) {
-  constexpr const char* names[] = {
-      "parameters", "gradients", "optimizer state", "runtime", "inputs",  "boundaries", "saved",
-      "flow",       "scratch",   "gathered",        "passing", "buckets", "batch",      "scalars"};
+  constexpr const char* names[] = {"parameters",
+                                   "gradients",
+                                   "optimizer state",
+                                   "runtime",
+                                   "inputs",
+                                   "boundaries",
+                                   "saved",
+                                   "boundary gradients",
+                                   "scratch",
+                                   "gathered",
+                                   "unreduced gradients",
+                                   "buckets",
+                                   "batch",
+                                   "scalars"};
   return names[static_cast<int>(region)];
 }
 
@@ -67,13 +78,13 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
     case Region::gradient:
     case Region::state:
     case Region::gathered:
-    case Region::passing:
+    case Region::unreduced:
     case Region::bucket: return of_instance().base + address.offset + part;
-    case Region::flow:
+    case Region::boundary_gradient:
     case Region::slot:
     case Region::boundary: {
-      const bool inlet = instances[static_cast<std::size_t>(instance)].inlet;
-      const std::int32_t slot = inlet ? call.inlet_slot : call.slot;
+      const bool stub = instances[static_cast<std::size_t>(instance)].receive_stub;
+      const std::int32_t slot = stub ? call.stub_slot : call.slot;
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
     case Region::runtime: return layout.runtime + address.offset;
@@ -123,9 +134,9 @@ class Planner {
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) plan_transfers(chunk);
     const Turns gathered = take_gathered_turns(plan_, work_, bytes_of(Region::gathered));
-    const Turns passing = take_passing_turns(plan_, work_, bytes_of(Region::passing));
+    const Turns unreduced = take_unreduced_turns(plan_, work_, bytes_of(Region::unreduced));
     order_calls(work_, gathered, plan_);
-    place_regions(program_, work_, sizes_, gathered, passing, plan_);
+    place_regions(program_, work_, sizes_, gathered, unreduced, plan_);
     mark_dead_slots();
     derive_waits(program_, plan_);
     return std::move(plan_);
@@ -151,9 +162,9 @@ class Planner {
       if (work.from >= 0 && work.from == work_.coordinate)
         chunk.follows = static_cast<std::int32_t>(order[i - 1]);
       if (work.from >= 0 && work.from != work_.coordinate) {
-        Instance inlet = chain[static_cast<std::size_t>(work.first) - 1];
-        inlet.inlet = true;
-        chunk.inlet = add_instance(inlet);
+        Instance stub = chain[static_cast<std::size_t>(work.first) - 1];
+        stub.receive_stub = true;
+        chunk.stub = add_instance(stub);
       }
       chunk.first = static_cast<std::int32_t>(plan_.instances.size());
       for (std::int32_t at = work.first; at < work.last; ++at)
@@ -165,7 +176,8 @@ class Planner {
   std::int32_t add_instance(const Instance& instance) {
     const auto at = static_cast<std::int32_t>(plan_.instances.size());
     plan_.instances.push_back(instance);
-    if (!instance.inlet && first_instance_[instance.segment] < 0) first_instance_[instance.segment] = at;
+    if (!instance.receive_stub && first_instance_[instance.segment] < 0)
+      first_instance_[instance.segment] = at;
     return at;
   }
 
@@ -199,11 +211,11 @@ class Planner {
       homes_.of[segment.incoming] = {Region::boundary, Whose::previous, -1, 0,
                                      program_.local_bytes(segment.incoming)};
     if (segment.incoming_gradient != none)
-      homes_.of[segment.incoming_gradient] = {Region::flow, Whose::previous, -1, 0,
+      homes_.of[segment.incoming_gradient] = {Region::boundary_gradient, Whose::previous, -1, 0,
                                               program_.local_bytes(segment.incoming_gradient)};
     if (segment.outgoing != none) home(segment.outgoing, Region::boundary, Whose::own, segment_id);
     if (segment.outgoing_gradient != none)
-      home(segment.outgoing_gradient, Region::flow, Whose::own, segment_id);
+      home(segment.outgoing_gradient, Region::boundary_gradient, Whose::own, segment_id);
     for (Id id : saved_values(segment)) home(id, Region::slot, Whose::own, segment_id);
   }
 
@@ -249,7 +261,7 @@ class Planner {
     if (bucket.all_gradients == none) return;  // frozen
     std::vector<Id> gradients;
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
-    place(bucket.kept.gradients ? Region::passing : Region::gradient, gradients, bucket.all_gradients,
+    place(bucket.kept.gradients ? Region::unreduced : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
   }
 
@@ -303,10 +315,9 @@ class Planner {
   void plan_transfers(std::size_t index) {
     Chunk& chunk = plan_.chunks[index];
     const ChunkWork& work = work_.chunks[index];
-    if (chunk.inlet >= 0) {
-      chunk.receive = plan_transfer(chunk.inlet, FunctionKind::receive, work.stage - 1, work.from);
-      chunk.send_gradient =
-          plan_transfer(chunk.inlet, FunctionKind::send_gradient, work.stage - 1, work.from);
+    if (chunk.stub >= 0) {
+      chunk.receive = plan_transfer(chunk.stub, FunctionKind::receive, work.stage - 1, work.from);
+      chunk.send_gradient = plan_transfer(chunk.stub, FunctionKind::send_gradient, work.stage - 1, work.from);
     }
     if (work.to >= 0 && work.to != work_.coordinate) {
       chunk.send = plan_transfer(chunk.last - 1, FunctionKind::send, work.stage, work.to);

@@ -26,16 +26,16 @@ enum class Region : std::uint8_t {
   gradient,
   state,
   runtime,
-  input,     // tokens, targets, samples of a microbatch
-  boundary,  // what an instance hands on
-  slot,      // what its forward keeps for its backward
-  flow,      // gradient of what it hands on
-  scratch,   // shared by all calls of the compute queue
-  gathered,  // parameters kept in parts, while they are used
-  passing,   // gradients of one microbatch, until they are summed over the ranks
-  bucket,    // gradients on their way, where they travel in another type than they are kept in
-  batch,     // staged microbatches of a step
-  scalars,   // staged runtime values
+  input,              // tokens, targets, samples of a microbatch
+  boundary,           // what an instance hands on
+  slot,               // what its forward keeps for its backward
+  boundary_gradient,  // gradient of what it hands on
+  scratch,            // shared by all calls of the compute queue
+  gathered,           // parameters kept in parts, while they are used
+  unreduced,          // gradients of one microbatch, until they are summed over the ranks
+  bucket,             // gradients on their way, where they travel in another type than they are kept in
+  batch,              // staged microbatches of a step
+  scalars,            // staged runtime values
 };
 inline constexpr int regions = 14;
 const char* name_of(Region region);
@@ -103,7 +103,7 @@ struct Instance {
   std::int64_t layer = 0;
   // Stands for the last instance of the stage before, which another rank holds: no more of it is here than
   // what it hands on, once that has arrived, and the gradient of that, until it is sent back.
-  bool inlet = false;
+  bool receive_stub = false;
 };
 
 struct Wait {
@@ -118,7 +118,7 @@ struct Call {
   std::int32_t instance = 0;
   std::int32_t microbatch = -1;  // -1: not of a microbatch
   std::int32_t slot = 0;
-  std::int32_t inlet_slot = 0;  // of the inlet it is for, or reads from
+  std::int32_t stub_slot = 0;  // of the receive stub it is for, or reads from
   std::int32_t queue = 0;
   std::int32_t position = 0;  // within its queue
   std::vector<Wait> waits;
@@ -159,10 +159,10 @@ Work whole_work(const Program& program, std::int64_t microbatches);
 struct Chunk {
   std::int32_t stage = 0;
   std::int32_t first = 0, last = 0;  // instances
-  std::int32_t inlet = -1;           // instance in front of the first one; -1: nothing comes from elsewhere
+  std::int32_t stub = -1;            // instance in front of the first one; -1: nothing comes from elsewhere
   // It goes on where the chunk of this number ends, on the same rank; -1: it does not.
   std::int32_t follows = -1;
-  std::int32_t slots = 1;  // microbatches of it that are alive at once; an inlet has one slot more
+  std::int32_t slots = 1;  // microbatches of it that are alive at once; a receive stub has one slot more
   // Functions that receive and send; -1: there is no such neighbour.
   std::int32_t receive = -1, send = -1, receive_gradient = -1, send_gradient = -1;
 };
@@ -179,8 +179,8 @@ struct Layout {
     std::int64_t base = 0;
     std::int64_t stride = 0;
   };
-  // Per instance: parameter, gradient and state without stride; slot and boundary by slot; flow by slot where
-  // it must last.
+  // Per instance: parameter, gradient and state without stride; slot and boundary by slot; boundary_gradient
+  // by slot where it must last.
   std::array<std::vector<Strided>, regions> instances;
   std::int64_t runtime = 0, scratch = 0;
   Strided input;  // by input slot

@@ -173,7 +173,7 @@ std::string fingerprint(const Program& program, const Plan& plan) {
     print.add(queue.name, ' ', queue.axis, ' ', queue.peer, ' ', queue.calls);
   for (const Call& call : plan.calls) {
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
-              call.inlet_slot);
+              call.stub_slot);
     for (const Wait& wait : call.waits) print.add(wait.queue, ' ', wait.call, ' ', wait.steps_ago);
   }
   print.add(plan.layout.memory.total());

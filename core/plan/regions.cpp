@@ -10,12 +10,12 @@ class Regions {
   Regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes, Plan& plan)
       : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
 
-  void place(const Turns& gathered, const Turns& passing) {
+  void place(const Turns& gathered, const Turns& unreduced) {
     for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region);
     for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
-    place_flow();
+    place_boundary_gradients();
     place_turns(Region::gathered, gathered);
-    place_turns(Region::passing, passing);
+    place_turns(Region::unreduced, unreduced);
     place_buckets();
     place_step();
   }
@@ -58,33 +58,35 @@ class Regions {
   const Chunk* chunk_of(std::size_t instance) const {
     const auto at = static_cast<std::int32_t>(instance);
     for (const Chunk& chunk : plan_.chunks)
-      if (at == chunk.inlet || (chunk.first <= at && at < chunk.last)) return &chunk;
+      if (at == chunk.stub || (chunk.first <= at && at < chunk.last)) return &chunk;
     return nullptr;
   }
 
   std::int64_t slots_of(std::size_t instance) const {
     const Chunk* chunk = chunk_of(instance);
-    return chunk ? chunk->slots + plan_.instances[instance].inlet : 1;
+    return chunk ? chunk->slots + plan_.instances[instance].receive_stub : 1;
   }
 
   // Whether the gradient of what an instance hands on must outlast the backward pass that it is made in: it
   // is for or from another stage, or weight gradients are made of it later.
-  bool flow_lasts(std::size_t instance) const {
+  bool boundary_gradient_lasts(std::size_t instance) const {
     const Chunk* chunk = chunk_of(instance);
     return chunk && work_.axis >= 0 &&
-           (work_.split || plan_.instances[instance].inlet ||
+           (work_.split || plan_.instances[instance].receive_stub ||
             static_cast<std::int32_t>(instance) + 1 == chunk->last);
   }
 
   // Backward reads the gradient of one boundary and writes that of the one before.
-  void place_flow() {
-    const std::vector<std::int64_t> bytes = bytes_of(Region::flow);
+  void place_boundary_gradients() {
+    const std::vector<std::int64_t> bytes = bytes_of(Region::boundary_gradient);
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (!flow_lasts(i)) largest = std::max(largest, bytes[i]);
-    place_alternately(Region::flow, largest);
+      if (!boundary_gradient_lasts(i)) largest = std::max(largest, bytes[i]);
+    place_alternately(Region::boundary_gradient, largest);
     for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (flow_lasts(i)) placed(Region::flow)[i] = {take(Region::flow, slots_of(i) * bytes[i]), bytes[i]};
+      if (boundary_gradient_lasts(i))
+        placed(Region::boundary_gradient)[i] = {take(Region::boundary_gradient, slots_of(i) * bytes[i]),
+                                                bytes[i]};
   }
 
   // While the gradients of one instance travel, those of the next are packed.
@@ -121,16 +123,16 @@ class Regions {
 
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
                                             Region region) {
-  const bool passes = region == Region::boundary || region == Region::flow;
+  const bool passes = region == Region::boundary || region == Region::boundary_gradient;
   std::vector<std::int64_t> bytes;
   for (const Instance& instance : plan.instances)
-    bytes.push_back(instance.inlet && !passes ? 0 : sizes[instance.segment].of(region));
+    bytes.push_back(instance.receive_stub && !passes ? 0 : sizes[instance.segment].of(region));
   return bytes;
 }
 
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const Turns& gathered, const Turns& passing, Plan& plan) {
-  Regions(program, work, sizes, plan).place(gathered, passing);
+                   const Turns& gathered, const Turns& unreduced, Plan& plan) {
+  Regions(program, work, sizes, plan).place(gathered, unreduced);
 }
 
 }  // namespace prun

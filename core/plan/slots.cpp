@@ -11,7 +11,7 @@ Slots::Slots(Plan& plan, const Work& work) : plan_(plan) {
     plan.chunks[c].slots = alive_[root_of(static_cast<std::int32_t>(c))];
   for (const auto& [chunk, alive] : alive_) {
     for (std::int32_t slot = 0; slot < alive; ++slot) free_[chunk].insert(slot);
-    for (std::int32_t slot = 0; slot <= alive; ++slot) free_inlets_[chunk].push_back(slot);
+    for (std::int32_t slot = 0; slot <= alive; ++slot) free_stubs_[chunk].push_back(slot);
   }
 }
 
@@ -36,10 +36,10 @@ Slots::Held Slots::of(const ScheduleCall& call) {
   const auto [entry, fresh] = held_.try_emplace(key);
   if (!fresh) return entry->second;
   std::set<std::int32_t>& free = free_.at(key.first);
-  std::deque<std::int32_t>& inlets = free_inlets_.at(key.first);
-  entry->second = {*free.begin(), inlets.front()};
+  std::deque<std::int32_t>& stubs = free_stubs_.at(key.first);
+  entry->second = {*free.begin(), stubs.front()};
   free.erase(free.begin());
-  inlets.pop_front();
+  stubs.pop_front();
   return entry->second;
 }
 
@@ -48,7 +48,7 @@ void Slots::done(const ScheduleCall& call) {
   if (--left_.at(key) > 0) return;
   const auto entry = held_.find(key);
   free_.at(key.first).insert(entry->second.slot);
-  free_inlets_.at(key.first).push_back(entry->second.inlet);
+  free_stubs_.at(key.first).push_back(entry->second.stub);
   held_.erase(entry);
 }
 

@@ -18,7 +18,7 @@ class Slots {
   Slots(Plan& plan, const Work& work);
 
   struct Held {
-    std::int32_t slot = 0, inlet = 0;
+    std::int32_t slot = 0, stub = 0;
   };
   // For each call of the work in turn: what its microbatch has; and that it is done.
   Held of(const ScheduleCall& call);
@@ -35,7 +35,7 @@ class Slots {
   std::map<Key, std::int32_t> left_;            // passes that are still to come
   std::map<std::int32_t, std::int32_t> alive_;  // by chunk: microbatches at once, at most
   std::map<std::int32_t, std::set<std::int32_t>> free_;
-  std::map<std::int32_t, std::deque<std::int32_t>> free_inlets_;  // longest free first
+  std::map<std::int32_t, std::deque<std::int32_t>> free_stubs_;  // longest free first
   std::map<Key, Held> held_;
 };
 

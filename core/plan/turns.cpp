@@ -50,7 +50,7 @@ std::vector<std::int32_t> Touched::by(const PassCall& call) const {
 // ---------------------------------------------------------------- gradients
 
 Contributions::Contributions(const Plan& plan, const Work& work)
-    : touched_(plan, {Region::gradient, Region::passing}), progress_(plan.instances.size()) {
+    : touched_(plan, {Region::gradient, Region::unreduced}), progress_(plan.instances.size()) {
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     progress_[i].each = plan.find(FunctionKind::clear, static_cast<std::int32_t>(i)) >= 0;
     progress_[i].tied = plan.find(FunctionKind::tie, static_cast<std::int32_t>(i)) >= 0;
@@ -135,7 +135,7 @@ Turns take_gathered_turns(const Plan& plan, const Work& work, std::vector<std::i
   return {std::move(bytes), packed};
 }
 
-Turns take_passing_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
+Turns take_unreduced_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
   Contributions contributions(plan, work);
   Conflicts conflicts(bytes.size());
   std::set<std::int32_t> open;

@@ -68,6 +68,6 @@ struct Turns {
 // While one's gathered parameters are used, those of the next use can be gathered.
 Turns take_gathered_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
 // While one's gradients are summed, the next can contribute.
-Turns take_passing_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
+Turns take_unreduced_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
 
 }  // namespace prun

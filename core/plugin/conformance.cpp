@@ -128,11 +128,11 @@ bool attempt(std::vector<ContractCheck>& checks, int number, Body&& body) {
   ContractCheck& check = check_of(checks, number);
   try {
     check.detail = body();
-    check.verdict = Verdict::passed;
+    check.verdict = CheckVerdict::passed;
     return true;
   } catch (const std::exception& error) {
     check.detail = error.what();
-    check.verdict = Verdict::failed;
+    check.verdict = CheckVerdict::failed;
     return false;
   }
 }
@@ -261,7 +261,7 @@ void note_line(std::string_view line, std::vector<ContractCheck>& checks, int& b
     return;
   }
   ContractCheck& check = check_of(checks, number);
-  check.verdict = word == "passed" ? Verdict::passed : Verdict::failed;
+  check.verdict = word == "passed" ? CheckVerdict::passed : CheckVerdict::failed;
   if (second != line.npos) check.detail = printable(line.substr(second + 1), 1000);
   begun = 0;
 }
@@ -272,7 +272,7 @@ void note_result(const IsolatedResult& result, std::vector<ContractCheck>& check
   if (result.returned) return;
   // A plugin may also die between two checks, such as in a thread of its own.
   ContractCheck& check = check_of(checks, begun ? begun : static_cast<int>(loads));
-  check.verdict = Verdict::failed;
+  check.verdict = CheckVerdict::failed;
   check.detail = "the plugin " + result.ending;
 }
 
@@ -303,7 +303,7 @@ std::vector<ContractCheck> check_plugin(const fs::path& path, const DefaultOptio
 
 bool conforms(const std::vector<ContractCheck>& checks) {
   return std::none_of(checks.begin(), checks.end(),
-                      [](const ContractCheck& check) { return check.verdict == Verdict::failed; });
+                      [](const ContractCheck& check) { return check.verdict == CheckVerdict::failed; });
 }
 
 }  // namespace prun

@@ -31,12 +31,12 @@ struct KindCheck {
   std::function<std::string(void* object, const PluginNote& note)> run;
 };
 
-enum class Verdict : std::uint8_t { not_run, passed, failed };
+enum class CheckVerdict : std::uint8_t { not_run, passed, failed };
 
 struct ContractCheck {
   int number = 0;
   std::string text;  // what is asked of the plugin
-  Verdict verdict = Verdict::not_run;
+  CheckVerdict verdict = CheckVerdict::not_run;
   std::string detail;  // why it failed, or something worth saying
 };
 

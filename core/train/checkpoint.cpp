@@ -38,7 +38,7 @@ std::vector<Item> items(const Assembly& assembly, Executor& executor) {
   const Program& program = assembly.program();
   std::vector<Item> list;
   for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
-    if (assembly.plan().instances[i].inlet) continue;
+    if (assembly.plan().instances[i].receive_stub) continue;
     for (Id id : program.segment(assembly.plan().instances[i].segment).values) {
       const auto instance = static_cast<std::int32_t>(i);
       if (!lasts(program, id)) continue;

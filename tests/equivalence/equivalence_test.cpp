@@ -44,14 +44,14 @@ Recipe recipe_of(const Layout& layout, const std::vector<std::string>& sets) {
 class DataParallel : public testing::TestWithParam<Layout> {};
 
 TEST_P(DataParallel, EqualsOneRankInDoublePrecision) {
-  const Verdict verdict = verify_layout(recipe_of(GetParam(), exact), plugins().places(), 20);
+  const LayoutVerdict verdict = verify_layout(recipe_of(GetParam(), exact), plugins().places(), 20);
   EXPECT_TRUE(verdict.exact_arithmetic);
   EXPECT_EQ(verdict.ranks, GetParam().ranks);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
 
 TEST_P(DataParallel, StartsAlikeInSinglePrecision) {
-  const Verdict verdict = verify_layout(recipe_of(GetParam(), {}), plugins().places(), 3);
+  const LayoutVerdict verdict = verify_layout(recipe_of(GetParam(), {}), plugins().places(), 3);
   EXPECT_FALSE(verdict.exact_arithmetic);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
@@ -78,9 +78,11 @@ TEST(DataParallel, TheSameRecipeTwiceGivesTheSameBits) {
 // What travels may be narrower than what is kept, or wider.
 TEST(DataParallel, GradientsTravelInTheTypeThatTheRecipeSays) {
   const Layout layout{"gpt", 3, 2, 1, true};
-  const Verdict wide = verify_layout(recipe_of(layout, {"precision.reduce=fp64"}), plugins().places(), 3);
+  const LayoutVerdict wide =
+      verify_layout(recipe_of(layout, {"precision.reduce=fp64"}), plugins().places(), 3);
   EXPECT_TRUE(wide.equal()) << to_text(wide);
-  const Verdict narrow = verify_layout(recipe_of(layout, {"precision.reduce=bf16"}), plugins().places(), 3);
+  const LayoutVerdict narrow =
+      verify_layout(recipe_of(layout, {"precision.reduce=bf16"}), plugins().places(), 3);
   EXPECT_LT(narrow.gradient.value, 1e-2) << to_text(narrow);
   EXPECT_GT(narrow.gradient.value, 1e-5) << to_text(narrow);
   const Assembly assembly(recipe_of(layout, {"precision.reduce=bf16"}), plugins());

@@ -67,7 +67,7 @@ Recipe recipe_of(const Layout& l, const std::string& more = "") {
 class Pipeline : public testing::TestWithParam<Layout> {};
 
 TEST_P(Pipeline, EqualsOneRankInDoublePrecision) {
-  const Verdict verdict = verify_layout(recipe_of(GetParam()), plugins().places(), 4);
+  const LayoutVerdict verdict = verify_layout(recipe_of(GetParam()), plugins().places(), 4);
   EXPECT_EQ(verdict.ranks, GetParam().ranks * GetParam().dp * GetParam().tp);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
@@ -171,7 +171,7 @@ TEST(Pipeline, RanksHaveTheSameFingerprintOfAllStages) {
 TEST(Pipeline, TakesTheStagesThatAreAskedFor) {
   const Recipe recipe = recipe_of(Layout("1f1b", 2, 1, 4, 1, 1, 0, {"strategy.0.layers=[2,6]"}));
   EXPECT_EQ(Assembly(recipe, plugins(), 0).plan().chunks.at(0).last, 3);
-  const Verdict verdict = verify_layout(recipe, plugins().places(), 2);
+  const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 2);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
 
@@ -179,7 +179,7 @@ TEST(Pipeline, AStageMayHaveNothingToTrain) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     const Recipe recipe = recipe_of(Layout(schedule, 2, 1, 4, 1, 1, 0, {"strategy.0.layers=[1,7]"}),
                                     "[[optimizer.group]]\nmatch = \"embedding*\"\nfrozen = true\n");
-    const Verdict verdict = verify_layout(recipe, plugins().places(), 3);
+    const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 3);
     EXPECT_TRUE(verdict.equal()) << to_text(verdict);
   }
 }

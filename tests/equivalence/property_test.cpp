@@ -15,7 +15,7 @@ namespace {
 struct Worst {
   Difference loss, gradient, parameter;
 
-  void take(const Verdict& verdict, unsigned seed) {
+  void take(const LayoutVerdict& verdict, unsigned seed) {
     const std::string where = "PRUN_SEED=" + std::to_string(seed) + " ";
     loss.take(verdict.loss.value, where + verdict.loss.where);
     gradient.take(verdict.gradient.value, where + verdict.gradient.where);
@@ -33,7 +33,7 @@ TEST(Property, ARecipeTrainsLikeOneRankOrIsRefusedForAReason) {
     const std::string text = drawn_recipe(first + i, Scale::small);
     try {
       const Recipe recipe = Recipe::parse(text, "drawn.toml", {}, plugins().catalog());
-      const Verdict verdict = verify_layout(recipe, plugins().places(), 5);
+      const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 5);
       ++trained;
       worst[recipe.text("precision.compute")].take(verdict, first + i);
       EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << first + i << "\n" << text << to_text(verdict);

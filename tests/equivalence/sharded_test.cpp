@@ -40,7 +40,7 @@ class Sharded : public testing::TestWithParam<Layout> {};
 
 TEST_P(Sharded, EqualsOneRank) {
   const Recipe recipe = recipe_of(GetParam().text, GetParam().sets);
-  const Verdict verdict = verify_layout(recipe, plugins().places(), 20);
+  const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 20);
   EXPECT_TRUE(verdict.exact_arithmetic);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
@@ -99,7 +99,7 @@ TEST(ZeroMemory, WhatAStageKeepsInPartsFallsWithTheRanks) {
       if (stage >= 3) parts += of(whole, Region::parameter);
       EXPECT_LE(of(memory, Region::state), parts / dp + padding) << "dp " << dp << " stage " << stage;
       EXPECT_EQ(of(memory, Region::gradient) > 0, stage < 2);
-      EXPECT_EQ(of(memory, Region::passing) > 0, stage >= 2);
+      EXPECT_EQ(of(memory, Region::unreduced) > 0, stage >= 2);
       EXPECT_EQ(of(memory, Region::parameter) > 0, stage < 3);
       EXPECT_EQ(of(memory, Region::gathered) > 0, stage == 3);
     }
@@ -120,7 +120,7 @@ TEST(ZeroMemory, NoMoreIsGatheredThanOneUseAndTheNext) {
         std::max({2 * bytes["block"], bytes["block"] + bytes["embedding"], bytes["block"] + bytes["head"]});
     EXPECT_LE(of(memory, Region::gathered), most + 8 * 256) << vocab;
     // The table's gradients may still travel when those of the next microbatch's head begin.
-    EXPECT_LE(of(memory, Region::passing), std::max(most, bytes["embedding"] + bytes["head"]) + 8 * 256)
+    EXPECT_LE(of(memory, Region::unreduced), std::max(most, bytes["embedding"] + bytes["head"]) + 8 * 256)
         << vocab;
   }
 }
@@ -139,7 +139,7 @@ TEST(ZeroMemory, GradientsSummedOnceAStepAreKeptWhole) {
   };
   EXPECT_EQ(of(memory("microbatch"), Region::gradient), 0);
   EXPECT_GT(of(memory("step"), Region::gradient), 0);
-  EXPECT_EQ(of(memory("step"), Region::passing), 0);
+  EXPECT_EQ(of(memory("step"), Region::unreduced), 0);
 }
 
 TEST(TensorMemory, ParametersAndActivationsFallWithTheRanks) {

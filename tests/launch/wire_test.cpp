@@ -50,12 +50,12 @@ TEST(Hello, ProvesTheTokenOnce) {
 TEST(Hello, TheServerProvesItToo) {
   const Digest server = random_digest(), client = random_digest();
   const Hello hello{3, 8, client, {}};
-  const std::string welcome = make_verdict(Verdict::welcome, "secret", server, hello);
-  EXPECT_EQ(check_verdict(welcome, "secret", server, client, 3), Verdict::welcome);
+  const std::string welcome = make_verdict(Admission::welcome, "secret", server, hello);
+  EXPECT_EQ(check_verdict(welcome, "secret", server, client, 3), Admission::welcome);
   EXPECT_FALSE(check_verdict(welcome, "other", server, client, 3));
   EXPECT_FALSE(check_verdict(welcome, "secret", server, random_digest(), 3));
-  const std::string refusal = make_verdict(Verdict::rank_taken, "secret", server, hello);
-  EXPECT_EQ(check_verdict(refusal, "secret", server, client, 3), Verdict::rank_taken);
+  const std::string refusal = make_verdict(Admission::rank_taken, "secret", server, hello);
+  EXPECT_EQ(check_verdict(refusal, "secret", server, client, 3), Admission::rank_taken);
 }
 
 TEST(Frames, ComeOutWhole) {

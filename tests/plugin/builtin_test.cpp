@@ -41,7 +41,7 @@ TEST(Builtins, KeepTheContract) {
   for (const PluginCandidate& plugin : builtins())
     for (const ContractCheck& check :
          check_plugin(plugin.path, defaults, std::chrono::seconds(60), kind_checks()))
-      EXPECT_NE(check.verdict, Verdict::failed) << plugin.path << ": " << to_text(check);
+      EXPECT_NE(check.verdict, CheckVerdict::failed) << plugin.path << ": " << to_text(check);
 }
 
 }  // namespace

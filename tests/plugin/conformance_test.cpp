@@ -41,7 +41,7 @@ std::string report(const std::vector<ContractCheck>& checks) {
 std::vector<int> failed(const std::vector<ContractCheck>& checks) {
   std::vector<int> numbers;
   for (const ContractCheck& check : checks)
-    if (check.verdict == Verdict::failed) numbers.push_back(check.number);
+    if (check.verdict == CheckVerdict::failed) numbers.push_back(check.number);
   return numbers;
 }
 
@@ -50,7 +50,7 @@ TEST_F(Conformance, AGoodPluginPassesEverything) {
   ASSERT_EQ(checks.size(), static_cast<std::size_t>(check_count));
   for (int i = 0; i < check_count; ++i) {
     EXPECT_EQ(checks[i].number, i + 1);
-    EXPECT_EQ(checks[i].verdict, Verdict::passed) << to_text(checks[i]);
+    EXPECT_EQ(checks[i].verdict, CheckVerdict::passed) << to_text(checks[i]);
   }
   EXPECT_TRUE(conforms(checks));
   EXPECT_EQ(to_text(checks[5]), "PRUN-PLG-006  passed   exports prun_plugin_v1 and nothing else");
@@ -59,9 +59,9 @@ TEST_F(Conformance, AGoodPluginPassesEverything) {
 TEST_F(Conformance, ACleanRefusalOfARequiredOptionPasses) {
   const auto checks = check("libprun_data_picky.so");
   EXPECT_TRUE(conforms(checks)) << report(checks);
-  EXPECT_EQ(checks[9].verdict, Verdict::passed);
+  EXPECT_EQ(checks[9].verdict, CheckVerdict::passed);
   EXPECT_TRUE(holds(checks[9].detail, "refused cleanly: data plugin 'picky': option 'path' has no value"));
-  EXPECT_EQ(checks[10].verdict, Verdict::not_run);
+  EXPECT_EQ(checks[10].verdict, CheckVerdict::not_run);
 }
 
 TEST_F(Conformance, ARefusalOfDefaultsFails) {
@@ -116,7 +116,7 @@ TEST_F(Conformance, ACrashIsAVerdictThatNamesTheSignal) {
   const auto checks = check("libprun_observer_crashes.so");
   EXPECT_EQ(failed(checks), std::vector<int>{10}) << report(checks);
   EXPECT_TRUE(holds(checks[9].detail, "the plugin crashed with SIGSEGV"));
-  EXPECT_EQ(checks[11].verdict, Verdict::not_run);
+  EXPECT_EQ(checks[11].verdict, CheckVerdict::not_run);
 }
 
 TEST_F(Conformance, ACrashWhileLoadingIsAVerdict) {
@@ -155,13 +155,13 @@ TEST_F(Conformance, MissingSymbolsFailInTheFileAndInTheLoader) {
   EXPECT_EQ(failed(checks), (std::vector<int>{7, 8})) << report(checks);
   EXPECT_TRUE(holds(checks[6].detail, "it expects _ZN4prun15inside_the_coreEv"));
   EXPECT_TRUE(holds(checks[7].detail, "undefined symbol"));
-  EXPECT_EQ(checks[8].verdict, Verdict::not_run);
+  EXPECT_EQ(checks[8].verdict, CheckVerdict::not_run);
 }
 
 TEST_F(Conformance, AnotherEpochFailsWithoutRunning) {
   const auto checks = check("libprun_model_wrong_epoch.so");
   EXPECT_EQ(failed(checks), (std::vector<int>{4, 7})) << report(checks);
-  EXPECT_EQ(checks[7].verdict, Verdict::not_run);
+  EXPECT_EQ(checks[7].verdict, CheckVerdict::not_run);
 }
 
 TEST_F(Conformance, AFalseDescriptorFails) {

@@ -81,7 +81,7 @@ const std::vector<std::string> on_ranks = {"device.threads=1", "device.pin=false
 TEST(Recompute, TwoRanksEqualOne) {
   std::vector<std::string> sets = on_ranks;
   sets.insert(sets.end(), {"precision.compute=fp64", "precision.state=fp64"});
-  const Verdict verdict =
+  const LayoutVerdict verdict =
       verify_layout(tiny_recipe(sets, data_parallel(2) + strategy("")), plugins().places(), 5);
   EXPECT_EQ(verdict.ranks, 2);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
