@@ -20,9 +20,13 @@ std::shared_ptr<CommInterface> comm_of_axis(const Recipe& recipe, const DeviceIn
   auto plugin = plugins.create<CommInterface>("comm", name, options_of(defaults));
   CommInfo info;
   raise(plugin->info(&info));
-  if (!info.host_memory)
-    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move host memory, where device '",
-                device.name.view(), "' has its values");
+  if (device.host_memory ? !info.host_memory : !info.device_memory)
+    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move ",
+                device.host_memory ? "host" : "device", " memory, where device '", device.name.view(),
+                "' has its values");
+  if (info.enqueues && !device.asynchronous)
+    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' only enqueues, and device '",
+                device.name.view(), "' has no queues that take work for later");
   return plugin;
 }
 

@@ -80,6 +80,9 @@ void Communicators::connect(const Assembly& assembly, std::size_t queue, CommInt
   group.rank = place_among(members, assembly.rank());
   group.exchange = &api;
   raise(comm.create(group, &queues_[queue].communicator));
+  CommInfo info;
+  raise(comm.info(&info));
+  queues_[queue].enqueues = info.enqueues;
   queues_[queue].comm = &comm;
 }
 

@@ -60,7 +60,7 @@ Status Echo::start(Communicator communicator, const CommOp* ops, std::int64_t co
 }
 
 Status Echo::info(CommInfo* info) noexcept {
-  *info = {"echo", true, false, 0, 0};
+  *info = {"echo", true, false, false, 0, 0};
   return {};
 }
 Status Echo::create(const CommGroup&, Communicator*) noexcept {
@@ -73,6 +73,7 @@ Status Echo::counters(Communicator, CommCounters* counters) noexcept {
   *counters = {};
   return {};
 }
+Status Echo::check(Communicator) noexcept { return {}; }
 Status Echo::needs(const CommOp&, std::int32_t, std::int32_t, CommNeeds* needs) noexcept {
   *needs = {};
   return {};

@@ -24,6 +24,7 @@ class Echo final : public CommInterface {
   Status finish(Communicator communicator) noexcept override;
   Status abort(Communicator communicator) noexcept override;
   Status counters(Communicator communicator, CommCounters* counters) noexcept override;
+  Status check(Communicator communicator) noexcept override;
   Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override;
 
  private:

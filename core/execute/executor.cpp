@@ -1,161 +1,131 @@
 #include "execute/executor.hpp"
 
 #include <cstring>
-#include <set>
+#include <new>
 
 namespace prun {
+namespace {
+
+constexpr std::int64_t cache_line = 64;
+
+DeviceInfo info_of(DeviceInterface& device) {
+  DeviceInfo info;
+  raise(device.info(&info));
+  return info;
+}
+
+}  // namespace
+
+Executor::Counters::Counters(DeviceInterface& device, std::size_t queues)
+    : device_(device), bytes_(static_cast<std::int64_t>(queues) * cache_line) {
+  raise(device_.allocate(Space::pinned, bytes_, &memory_));
+  for (std::size_t q = 0; q < queues; ++q) new (&(*this)[q]) Counter(0);
+}
+
+Executor::Counters::~Counters() { device_.release(Space::pinned, memory_, bytes_); }
+
+Counter& Executor::Counters::operator[](std::size_t queue) const {
+  return *reinterpret_cast<Counter*>(static_cast<std::byte*>(memory_) + queue * cache_line);
+}
+
+Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter,
+                             bool is_asynchronous)
+    : device(its_device), asynchronous(is_asynchronous), ticket(counter, is_asynchronous) {
+  raise(device.create_queue(info.name, info.workers, &handle));
+}
+
+Executor::QueueRun::~QueueRun() {
+  for (BoundCall& bound : calls)
+    for (QueueEvent event : bound.events)
+      if (event) device.destroy_event(event);
+  device.destroy_queue(handle);
+}
 
 Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
                    std::vector<QueueComm> comms, std::vector<Probe*> probes)
-    : program_(program), plan_(plan), device_(device), options_(options), probes_(std::move(probes)) {
-  DeviceInfo info;
-  raise(device_.info(&info));
-  if (!info.host_memory)
-    throw_error(ErrorCode::unsupported, "device '", info.name.view(),
-                "' has no memory that the host can write; this version stages batches there");
-  void* memory = nullptr;
-  raise(device_.allocate(plan_.layout.memory.total(), &memory));
-  arena_ = static_cast<std::byte*>(memory);
+    : plan_(plan),
+      device_(device),
+      options_(options),
+      probes_(std::move(probes)),
+      memory_(program, plan, device),
+      binding_(program, plan, memory_, options.rank, options.poison),
+      counters_(device, plan.queues.size()) {
+  if (options_.poison && !info_of(device_).host_memory)
+    throw_error(ErrorCode::unsupported,
+                "run.poison writes into memory that the host cannot write on device '",
+                info_of(device_).name.view(), "'; leave it out there");
+  for (const Probe* probe : probes_) each_kernel_ |= probe->each_kernel();
   comms.resize(plan_.queues.size());
+  make_queues(comms);
+  bind_calls();
+  bind_waits();
+  start_threads();
+}
+
+void Executor::make_queues(const std::vector<QueueComm>& comms) {
+  const bool asynchronous = info_of(device_).asynchronous;
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
     PRUN_CHECK((queue.axis >= 0) == (comms[q].comm != nullptr), "queue ", queue.name);
-    queues_.push_back(std::make_unique<QueueRun>());
+    PRUN_CHECK(!comms[q].enqueues || asynchronous, "queue ", queue.name);
+    queues_.push_back(std::make_unique<QueueRun>(device_, queue, counters_[q],
+                                                 asynchronous && (!comms[q].comm || comms[q].enqueues)));
     queues_.back()->index = static_cast<std::int32_t>(q);
     queues_.back()->comm = comms[q];
-    raise(device_.create_queue(queue.name, queue.workers, &queues_.back()->handle));
+    if (asynchronous) raise(device_.stream(queues_.back()->handle, &queues_.back()->stream));
   }
-  for (const Probe* probe : probes_) each_kernel_ |= probe->each_kernel();
-  bind_calls();
-  for (auto& queue : queues_) queue->thread = std::thread([this, &queue = *queue] { run_queue(queue); });
 }
 
-Executor::~Executor() {
-  stop();
-  for (auto& queue : queues_) device_.destroy_queue(queue->handle);
-  device_.release(arena_, plan_.layout.memory.total());
-}
+Executor::~Executor() { stop(); }
 
+// What the queues have been given they finish.
 void Executor::stop() {
-  started_.store(-1);
+  const std::int64_t last = started_.exchange(-1) - 1;
   started_.notify_all();
   for (auto& queue : queues_)
     if (queue->thread.joinable()) queue->thread.join();
+  if (feeder_.joinable()) feeder_.join();
+  for (auto& queue : queues_)
+    if (queue->asynchronous && last >= 0) await_step(*queue, last);
 }
 
 // ---------------------------------------------------------------- binding
 
 void Executor::bind_calls() {
-  std::set<std::pair<std::int32_t, std::int32_t>> awaited;
-  for (const Call& call : plan_.calls)
-    for (const Wait& wait : call.waits) awaited.insert({wait.queue, wait.call});
   for (const Call& call : plan_.calls) {
     QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
-    BoundCall bound;
-    for (int side : {0, 1}) bound.sides[side] = bind(call, side);
+    BoundCall& bound = queue.calls.emplace_back();
     bound.call = &call;
-    const bool last = call.position + 1 == plan_.queues[static_cast<std::size_t>(call.queue)].calls;
-    bound.signals = last || awaited.count({call.queue, call.position}) != 0;
-    queue.calls.push_back(bound);
+    for (int side : {0, 1}) bound.sides[side] = &binding_.bind(call, side);
+    bound.signals = call.position + 1 == plan_.queues[static_cast<std::size_t>(call.queue)].calls;
+  }
+  for (const Call& call : plan_.calls) {
+    QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
+    if (queue.asynchronous) fed_.emplace_back(&queue, &queue.calls[static_cast<std::size_t>(call.position)]);
   }
 }
 
-const Executor::Bound* Executor::bind(const Call& call, int side) {
-  const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
-  const std::int32_t input = function.uses_batch ? call.microbatch
-                             : function.uses_inputs
-                                 ? call.microbatch % static_cast<std::int32_t>(plan_.input_slots)
-                                 : -1;
-  const BindKey key{call.function,
-                    call.piece,
-                    call.instance,
-                    call.slot,
-                    call.stub_slot,
-                    input,
-                    function.uses_batch ? side : 0};
-  std::unique_ptr<Bound>& entry = bound_[key];
-  if (entry) return entry.get();
-  entry = std::make_unique<Bound>();
-  for (const PlannedStep& step : plan_.steps(call)) {
-    if (step.exchange)
-      entry->exchanges.push_back(bind_exchange(call, *step.exchange, side));
-    else
-      entry->launches.push_back(bind_step(call, step, side));
-    if (!options_.poison) continue;
-    entry->dead.emplace_back();
-    for (const Address& dead : step.dead_after)
-      entry->dead.back().push_back({arena_ + plan_.resolve(call, dead, side), dead.bytes});
-  }
-  return entry.get();
+void Executor::bind_waits() {
+  for (auto& queue : queues_)
+    for (BoundCall& bound : queue->calls)
+      for (const Wait& wait : bound.call->waits) {
+        QueueRun& other = *queues_[static_cast<std::size_t>(wait.queue)];
+        BoundCall& awaited = other.calls[static_cast<std::size_t>(wait.call)];
+        const bool by_event = queue->asynchronous && other.asynchronous;
+        bound.waits.push_back({&wait, &other, by_event ? &awaited : nullptr});
+        awaited.signals |= !by_event;
+        for (QueueEvent& event : awaited.events)
+          if (by_event && !event) raise(device_.create_event(&event));
+      }
 }
 
-Launch Executor::bind_step(const Call& call, const PlannedStep& step, int side) {
-  std::vector<Tensor>& operands = tensors_.emplace_back();
-  for (const PlannedOperand& operand : step.operands) {
-    Tensor& tensor = operands.emplace_back();
-    if (operand.value == none) continue;
-    const std::vector<Dim> dims = program_.local_dims(operand.value);
-    const std::vector<std::int64_t> starts = program_.starts(operand.value, options_.rank);
-    tensor.data = arena_ + plan_.resolve(call, operand.address, side);
-    tensor.dtype = program_.value(operand.value).dtype;
-    tensor.rank = static_cast<std::int32_t>(dims.size());
-    for (std::size_t d = 0; d < dims.size(); ++d) {
-      tensor.dim[d] = dims[d].extent;
-      tensor.start[d] = starts[d];
-    }
-  }
-  Launch launch;
-  launch.kernel = step.kernel;
-  launch.args.operands = operands.data();
-  launch.args.attrs = program_.op(step.op).attrs.data();
-  launch.args.workspace = step.workspace.bytes ? arena_ + plan_.resolve(call, step.workspace, side) : nullptr;
-  launch.args.layer = plan_.instances[static_cast<std::size_t>(call.instance)].layer;
-  return launch;
+void Executor::start_threads() {
+  for (auto& queue : queues_)
+    if (!queue->asynchronous) queue->thread = std::thread([this, &queue = *queue] { run_queue(queue); });
+  if (!fed_.empty()) feeder_ = std::thread([this] { feed_queues(); });
 }
 
-CommOp Executor::bind_exchange(const Call& call, const PlannedExchange& exchange, int side) {
-  CommOp op;
-  op.kind = exchange.kind;
-  op.reduction = exchange.reduction;
-  op.dtype = exchange.dtype;
-  op.peer = exchange.peer;
-  if (exchange.in.bytes > 0) op.in = arena_ + plan_.resolve(call, exchange.in, side);
-  if (exchange.out.bytes > 0) op.out = arena_ + plan_.resolve(call, exchange.out, side);
-  op.count = exchange.count;
-  op.peer = exchange.peer;
-  return op;
-}
-
-// ---------------------------------------------------------------- addresses
-
-std::byte* Executor::address(Id id, std::int32_t instance) {
-  const Value& value = program_.value(id);
-  Role role = value.role;
-  if (role == Role::view) {
-    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
-    role = id == bucket.all_parameters || id == bucket.own_parameters ? Role::parameter : Role::gradient;
-  }
-  PRUN_CHECK(role == Role::parameter || role == Role::gradient || role == Role::state, "value '", value.name,
-             "' is not persistent");
-  const Region region = role == Role::parameter  ? Region::parameter
-                        : role == Role::gradient ? Region::gradient
-                                                 : Region::state;
-  return arena_ +
-         plan_.layout.instances[static_cast<std::size_t>(region)][static_cast<std::size_t>(instance)].base +
-         plan_.offsets[id];
-}
-
-std::byte* Executor::staged(Id id, std::int64_t step, std::int64_t microbatch) {
-  const Value& value = program_.value(id);
-  PRUN_CHECK(value.role == Role::staging, "value '", value.name, "' is not staged");
-  Call call;
-  call.microbatch = static_cast<std::int32_t>(microbatch);
-  const Region region = value.dims.empty() ? Region::scalars : Region::batch;
-  return arena_ + plan_.resolve(call, {region, Whose::own, -1, plan_.offsets[id], value.bytes()},
-                                static_cast<int>(step % 2));
-}
-
-// ---------------------------------------------------------------- running
+// ---------------------------------------------------------------- steps
 
 void Executor::start_step() {
   started_.store(++steps_);
@@ -164,13 +134,34 @@ void Executor::start_step() {
 
 void Executor::finish_step() {
   for (auto& queue : queues_) {
-    std::int64_t finished = queue->finished.load();
-    while (finished < steps_) {
-      queue->finished.wait(finished);
-      finished = queue->finished.load();
-    }
-    raise(queue->status);
+    if (queue->calls.empty()) continue;
+    await_step(*queue, steps_ - 1);
+    if (queue->failed.load()) raise(queue->status);
   }
+}
+
+void Executor::await_step(QueueRun& queue, std::int64_t step) {
+  if (queue.calls.empty()) return;
+  const std::uint64_t last = ticket(queue.index, step, queue.calls.back().call->position);
+  // A device that fails may write no ticket any more: it must be asked.
+  while (queue.asynchronous && !queue.ticket.reached(last)) {
+    Status status = device_.check(queue.handle);
+    if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
+    if (!status.ok()) fail(queue, status);
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  queue.ticket.await(last);
+}
+
+// Whoever waits for what an asynchronous queue has not done goes on: nothing of this step counts.
+void Executor::fail(QueueRun& queue, const Status& status) {
+  const std::scoped_lock lock(failing_);
+  if (queue.failed.load()) return;
+  queue.status = status;
+  queue.failed.store(true);
+  if (!queue.asynchronous) return;
+  for (auto& other : queues_)
+    if (other->asynchronous) other->ticket.give_up();
 }
 
 std::uint64_t Executor::ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const {
@@ -178,77 +169,123 @@ std::uint64_t Executor::ticket(std::int32_t queue, std::int64_t step, std::int32
                                     1);
 }
 
+bool Executor::may_run(std::int64_t step) {
+  std::int64_t started = started_.load();
+  while (started >= 0 && started <= step) {
+    started_.wait(started);
+    started = started_.load();
+  }
+  return started >= 0;
+}
+
+// ---------------------------------------------------------------- blocking queues
+
 void Executor::run_queue(QueueRun& queue) {
-  queue.status = device_.attach(queue.handle);
-  for (std::int64_t step = 0;; ++step) {
-    std::int64_t started = started_.load();
-    while (started >= 0 && started <= step) {
-      started_.wait(started);
-      started = started_.load();
-    }
-    if (started < 0) return;
-    if (queue.status.ok()) run_step(queue, step);
-    queue.finished.store(step + 1);
-    queue.finished.notify_all();
-  }
+  if (const Status status = device_.attach(queue.handle); !status.ok()) fail(queue, status);
+  for (std::int64_t step = 0; may_run(step); ++step)
+    for (const BoundCall& bound : queue.calls) run_call(queue, bound, step);
 }
 
-void Executor::run_step(QueueRun& queue, std::int64_t step) {
-  const int side = static_cast<int>(step % 2);
-  for (const BoundCall& bound : queue.calls) {
-    const Call& call = *bound.call;
-    await(queue, call, step);
-    for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
-    // A queue that has failed goes on handing out tickets, so that nobody waits for ever.
-    if (queue.status.ok())
-      queue.status =
-          queue.comm.comm ? exchange(queue, *bound.sides[side]) : launch(queue, call, *bound.sides[side]);
-    for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
-    if (bound.signals) device_.signal(queue.handle, ticket(queue.index, step, call.position));
+// A queue that has failed goes on handing out tickets, so that nobody waits for ever.
+void Executor::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  const Call& call = *bound.call;
+  await(queue, bound, step);
+  for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
+  if (!queue.failed.load(std::memory_order_relaxed)) {
+    const BoundPiece& piece = *bound.sides[step % 2];
+    const Status status = queue.comm.comm ? exchange(queue, piece) : launch(queue, call, piece);
+    if (!status.ok()) fail(queue, status);
   }
-  if (queue.calls.empty()) return;
-  const Status status =
-      device_.host_wait(queue.handle, ticket(queue.index, step, queue.calls.back().call->position));
-  if (!status.ok()) queue.status = status;
+  for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
+  if (bound.signals) queue.ticket.publish(ticket(queue.index, step, call.position));
 }
 
-void Executor::await(QueueRun& queue, const Call& call, std::int64_t step) {
-  for (const Wait& wait : call.waits) {
+void Executor::await(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  for (const BoundWait& waits : bound.waits) {
+    const Wait& wait = *waits.wait;
     if (step < wait.steps_ago) continue;
-    for (Probe* probe : probes_) probe->begin_wait(queue.index, call, wait, step);
-    device_.wait(queue.handle, queues_[static_cast<std::size_t>(wait.queue)]->handle,
-                 ticket(wait.queue, step - wait.steps_ago, wait.call));
-    for (Probe* probe : probes_) probe->end_wait(queue.index, call, wait, step);
+    for (Probe* probe : probes_) probe->begin_wait(queue.index, *bound.call, wait, step);
+    waits.other->ticket.await(ticket(wait.queue, step - wait.steps_ago, wait.call));
+    for (Probe* probe : probes_) probe->end_wait(queue.index, *bound.call, wait, step);
   }
 }
 
-Status Executor::launch(QueueRun& queue, const Call& call, const Bound& bound) {
+Status Executor::launch(QueueRun& queue, const Call& call, const BoundPiece& piece) {
   if (!options_.poison && !each_kernel_)
-    return device_.launch(queue.handle, bound.launches.data(),
-                          static_cast<std::int64_t>(bound.launches.size()));
-  for (std::size_t i = 0; i < bound.launches.size(); ++i) {
-    const Status status = device_.launch(queue.handle, &bound.launches[i], 1);
+    return device_.launch(queue.handle, piece.launches.data(),
+                          static_cast<std::int64_t>(piece.launches.size()));
+  for (std::size_t i = 0; i < piece.launches.size(); ++i) {
+    const Status status = device_.launch(queue.handle, &piece.launches[i], 1);
     if (!status.ok()) return status;
     for (Probe* probe : probes_) probe->end_kernel(queue.index, call, i);
     if (!options_.poison) continue;
-    for (const auto& [data, bytes] : bound.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
+    for (const auto& [data, bytes] : piece.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
   }
   return {};
 }
 
-Status Executor::exchange(QueueRun& queue, const Bound& bound) {
-  for (std::size_t i = 0; i < bound.exchanges.size(); ++i) {
-    Status status = queue.comm.comm->start(queue.comm.communicator, &bound.exchanges[i], 1, nullptr);
+Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
+  for (std::size_t i = 0; i < piece.exchanges.size(); ++i) {
+    Status status = queue.comm.comm->start(queue.comm.communicator, &piece.exchanges[i], 1, queue.stream);
     if (!status.ok()) return status;
     for (Probe* probe : probes_) probe->waits(queue.index, true);
     status = queue.comm.comm->finish(queue.comm.communicator);
     for (Probe* probe : probes_) probe->waits(queue.index, false);
     if (!status.ok()) return status;
     if (options_.poison)
-      for (const auto& [data, bytes] : bound.dead[i])
+      for (const auto& [data, bytes] : piece.dead[i])
         std::memset(data, 0xff, static_cast<std::size_t>(bytes));
   }
   return {};
+}
+
+// ---------------------------------------------------------------- asynchronous queues
+
+void Executor::feed_queues() {
+  for (auto& queue : queues_)
+    if (const Status status = queue->asynchronous ? device_.attach(queue->handle) : Status{}; !status.ok())
+      fail(*queue, status);
+  for (std::int64_t step = 0; may_run(step); ++step)
+    for (const auto& [queue, bound] : fed_) feed_call(*queue, *bound, step);
+}
+
+// Everything of a failed queue's call is left out: its device does nothing any more.
+void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  if (queue.failed.load(std::memory_order_relaxed)) return;
+  const Call& call = *bound.call;
+  Status status;
+  const auto then = [&status](auto&& next) {
+    if (status.ok()) status = next();
+  };
+  for (const BoundWait& waits : bound.waits) {
+    const std::int64_t of_step = step - waits.wait->steps_ago;
+    if (of_step < 0) continue;
+    if (waits.event_of)
+      then([&] { return device_.wait(queue.handle, waits.event_of->events[of_step % 2]); });
+    else
+      then([&] {
+        return device_.wait_counter(queue.handle, &waits.other->ticket.counter(),
+                                    ticket(waits.wait->queue, of_step, waits.wait->call));
+      });
+  }
+  for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
+  then([&] { return enqueue(queue, *bound.sides[step % 2]); });
+  for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
+  if (bound.events[step % 2]) then([&] { return device_.record(queue.handle, bound.events[step % 2]); });
+  if (bound.signals)
+    then([&] {
+      return device_.write_counter(queue.handle, &queue.ticket.counter(),
+                                   ticket(queue.index, step, call.position));
+    });
+  if (!status.ok()) fail(queue, status);
+}
+
+Status Executor::enqueue(QueueRun& queue, const BoundPiece& piece) {
+  if (queue.comm.comm)
+    return queue.comm.comm->start(queue.comm.communicator, piece.exchanges.data(),
+                                  static_cast<std::int64_t>(piece.exchanges.size()), queue.stream);
+  return device_.launch(queue.handle, piece.launches.data(),
+                        static_cast<std::int64_t>(piece.launches.size()));
 }
 
 }  // namespace prun

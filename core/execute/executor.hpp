@@ -1,25 +1,32 @@
-// Runs a plan on a device: one thread a queue, each going through its own calls of a step. Everything is
-// bound to addresses once, at construction; the loop waits, launches and signals, and neither allocates nor
-// locks.
+// Runs a plan on a device. Everything is bound to addresses once, at construction; the loops wait, launch and
+// signal, and neither allocate nor lock.
+//
+// A queue that blocks (the CPU's kernels, exchanges that hold their caller) has a thread of its own, which
+// goes through the queue's calls of a step. The queues of an asynchronous device only take work: one thread,
+// the feeder, fills all of them in the order of the plan, which puts every call behind those it waits for. So
+// it never waits for a ticket: it tells the queue to wait. Who waits for whom:
+//
+//   waits \ for     blocking                      asynchronous
+//   blocking        the ticket, on its thread     the ticket, which the device writes, on its thread
+//   asynchronous    the device, for the ticket    the device, for an event
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
-#include <string>
+#include <mutex>
 #include <thread>
-#include <tuple>
 #include <vector>
 
-#include "plan/plan.hpp"
-#include "prun/device.hpp"
+#include "execute/binding.hpp"
+#include "execute/probe.hpp"
+#include "execute/ticket.hpp"
 
 namespace prun {
 
 struct ExecutorOptions {
-  // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests.
+  // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests, and devices whose
+  // memory the host can write.
   bool poison = false;
   std::int64_t rank = 0;
 };
@@ -28,40 +35,20 @@ struct ExecutorOptions {
 struct QueueComm {
   CommInterface* comm = nullptr;
   Communicator communicator = nullptr;
-};
-
-// Told what a queue does, by the thread that feeds it: must neither allocate nor lock.
-class Probe {
- public:
-  virtual ~Probe() = default;
-  virtual void begin_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
-  virtual void end_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
-  // Around each of the call's waits, before begin_call.
-  virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t) noexcept {}
-  virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t) noexcept {}
-  // Whether kernels are launched one by one, with end_kernel after each; `index` counts within the call.
-  virtual bool each_kernel() const noexcept { return false; }
-  virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/) noexcept {}
-  // Within a call that communicates: whether its operations have been started and now wait for the others.
-  virtual void waits(std::int32_t, bool /*waiting*/) noexcept {}
+  bool enqueues = false;
 };
 
 class Executor {
  public:
-  // The program, plan, device, communicators (by queue) and probes must outlive it. The device needs memory
-  // that the host can write, for staging.
+  // The program, plan, device, communicators (by queue) and probes must outlive it.
   Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
            std::vector<QueueComm> comms = {}, std::vector<Probe*> probes = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  std::byte* arena() { return arena_; }
-  // Address of a persistent value (parameter, gradient, state) of one instance.
-  std::byte* address(Id value, std::int32_t instance);
-  // Staged values of step `step`: inputs by microbatch, scalars with microbatch 0. The host may touch them
-  // while the step does not run.
-  std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch);
+  // Only while no step runs; staged values of a step as soon as the one two before it is done.
+  const PlanMemory& memory() const { return memory_; }
 
   // Lets the queues run step 0, 1, 2, ... in turn.
   void start_step();
@@ -69,51 +56,87 @@ class Executor {
   void finish_step();
 
  private:
-  struct Bound {
-    std::vector<Launch> launches;
-    std::vector<CommOp> exchanges;  // of a queue that communicates, instead
-    std::vector<std::vector<std::pair<std::byte*, std::int64_t>>> dead;  // by launch, only when poisoning
+  struct QueueRun;
+  struct BoundCall;
+  // A wait as its queue carries it out: by an event, or by the other queue's ticket.
+  struct BoundWait {
+    const Wait* wait = nullptr;
+    QueueRun* other = nullptr;
+    const BoundCall* event_of = nullptr;
   };
   struct BoundCall {
-    const Bound* sides[2] = {nullptr, nullptr};
     const Call* call = nullptr;
-    bool signals = false;
+    const BoundPiece* sides[2] = {nullptr, nullptr};
+    std::vector<BoundWait> waits;
+    bool signals = false;                       // somebody waits for its ticket
+    QueueEvent events[2] = {nullptr, nullptr};  // by side, where an asynchronous queue waits for it
   };
   struct QueueRun {
+    QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter, bool is_asynchronous);
+    ~QueueRun();
+    QueueRun(const QueueRun&) = delete;
+    QueueRun& operator=(const QueueRun&) = delete;
+
+    DeviceInterface& device;
+    const bool asynchronous;
     std::int32_t index = 0;
     Queue handle = nullptr;
+    void* stream = nullptr;
     QueueComm comm;
     std::vector<BoundCall> calls;
-    std::atomic<std::int64_t> finished{0};
-    Status status;
-    std::thread thread;
+    Ticket ticket;
+    Status status;                    // whoever sees `failed` may read it
+    std::atomic<bool> failed{false};  // set once
+    std::thread thread;               // of a blocking queue
   };
-  // What makes two calls' bound launches differ.
-  using BindKey =
-      std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
+  // By queue, a cache line each, where the device reaches them.
+  class Counters {
+   public:
+    Counters(DeviceInterface& device, std::size_t queues);
+    ~Counters();
+    Counters(const Counters&) = delete;
+    Counters& operator=(const Counters&) = delete;
+    Counter& operator[](std::size_t queue) const;
 
+   private:
+    DeviceInterface& device_;
+    std::int64_t bytes_;
+    void* memory_ = nullptr;
+  };
+
+  void make_queues(const std::vector<QueueComm>& comms);
   void bind_calls();
-  const Bound* bind(const Call& call, int side);
-  Launch bind_step(const Call& call, const PlannedStep& step, int side);
-  CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side);
+  void bind_waits();
+  void start_threads();
+
+  // Holds the caller until the step may run; false: it will not.
+  bool may_run(std::int64_t step);
   void run_queue(QueueRun& queue);
-  void run_step(QueueRun& queue, std::int64_t step);
-  void await(QueueRun& queue, const Call& call, std::int64_t step);
-  Status launch(QueueRun& queue, const Call& call, const Bound& bound);
-  Status exchange(QueueRun& queue, const Bound& bound);
+  void feed_queues();
+  void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  void feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  void await(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  Status launch(QueueRun& queue, const Call& call, const BoundPiece& piece);
+  Status exchange(QueueRun& queue, const BoundPiece& piece);
+  Status enqueue(QueueRun& queue, const BoundPiece& piece);
+
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
+  void await_step(QueueRun& queue, std::int64_t step);
+  void fail(QueueRun& queue, const Status& status);
   void stop();
 
-  const Program& program_;
   const Plan& plan_;
   DeviceInterface& device_;
   ExecutorOptions options_;
   std::vector<Probe*> probes_;
   bool each_kernel_ = false;
-  std::byte* arena_ = nullptr;
-  std::map<BindKey, std::unique_ptr<Bound>> bound_;
-  std::deque<std::vector<Tensor>> tensors_;  // operands of bound launches, stable addresses
+  PlanMemory memory_;
+  Binding binding_;
+  Counters counters_;
   std::vector<std::unique_ptr<QueueRun>> queues_;
+  std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;  // the feeder's calls, in the order of the plan
+  std::thread feeder_;
+  std::mutex failing_;
   std::atomic<std::int64_t> started_{0};  // steps the queues may run; negative: stop
   std::int64_t steps_ = 0;
 };

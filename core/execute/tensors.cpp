@@ -6,8 +6,8 @@ namespace prun {
 namespace {
 
 // The own part of a bucket's flat range, cut to one member.
-Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t coordinate, std::byte* own,
-         DType type) {
+Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t coordinate, Id own,
+         std::int64_t own_at) {
   const auto member = static_cast<std::size_t>(
       std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) - bucket.parameters.begin());
   const std::int64_t parts = program.mesh().extent(static_cast<std::size_t>(bucket.axis));
@@ -15,8 +15,8 @@ Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_
                      offset = bucket.offsets[member];
   const std::int64_t begin = std::max(first, offset),
                      end = std::min(first + size, offset + program.local_elements(parameter));
-  if (begin >= end) return {own, type, 0, 0};
-  return {own + (begin - first) * size_of(type), type, begin - offset, end - begin};
+  if (begin >= end) return {};
+  return {own, program.value(own).dtype, own_at + begin - first, begin - offset, end - begin};
 }
 
 }  // namespace
@@ -46,34 +46,30 @@ std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank)
   return list;
 }
 
-Held held(const Assembly& assembly, Executor& executor, Id id, std::int32_t instance, Kept kept) {
+Held held(const Assembly& assembly, Id id, Kept kept) {
   const Program& program = assembly.program();
   const Value& parameter = program.value(id);
-  const DType state = program.precision().state;
-  if (parameter.bucket < 0) {
-    const Id value = kept == Kept::parameter  ? id
-                     : kept == Kept::gradient ? parameter.gradient
-                                              : parameter.master;
-    if (value == none) return {};
-    return {executor.address(value, instance), program.value(value).dtype, 0, program.local_elements(id)};
-  }
+  const auto all_of = [&](Id value) {
+    return value == none ? Held{} : Held{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
+  };
+  if (parameter.bucket < 0)
+    return all_of(kept == Kept::parameter  ? id
+                  : kept == Kept::gradient ? parameter.gradient
+                                           : parameter.master);
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
   const std::int64_t coordinate =
       program.mesh().coordinate(assembly.rank(), static_cast<std::size_t>(bucket.axis));
-  if (kept == Kept::parameter && !bucket.kept.parameters)
-    return {executor.address(id, instance), parameter.dtype, 0, program.local_elements(id)};
+  if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
   if (kept == Kept::gradient && parameter.gradient == none) return {};
   if (kept == Kept::gradient && !bucket.kept.gradients) {
     // The own part of the whole range.
     const std::int64_t own = bucket.elements / program.mesh().extent(static_cast<std::size_t>(bucket.axis));
-    std::byte* all = executor.address(bucket.all_gradients, instance);
-    return cut(program, bucket, id, coordinate, all + coordinate * own * size_of(state), state);
+    return cut(program, bucket, id, coordinate, bucket.all_gradients, coordinate * own);
   }
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;
-  if (value == none) return {};
-  return cut(program, bucket, id, coordinate, executor.address(value, instance), program.value(value).dtype);
+  return value == none ? Held{} : cut(program, bucket, id, coordinate, value, 0);
 }
 
 }  // namespace prun

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "assemble/assembly.hpp"
-#include "execute/executor.hpp"
+#include "execute/plan_memory.hpp"
 
 namespace prun {
 
@@ -14,31 +14,46 @@ struct Stretch {
 };
 std::vector<Stretch> stretches(const Program& program, Id value, std::int64_t rank);
 
-// Elements [first, first + count) of the rank's part of a value. A packed value is held by several ranks,
-// each some of it; `count` may be 0.
+// Elements [first, first + count) of the rank's part of a parameter, which are elements [at, at + count) of a
+// value in the plan's memory. A packed parameter is held by several ranks, each some of it; `count` may be 0.
 struct Held {
-  std::byte* data = nullptr;
+  Id value = none;
   DType type = DType::f32;
-  std::int64_t first = 0, count = 0;
+  std::int64_t at = 0, first = 0, count = 0;
 };
 
 enum class Kept : std::uint8_t { parameter, gradient, master };
 
 // What this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done) or of
 // its master copy (count 0: there is none).
-Held held(const Assembly& assembly, Executor& executor, Id parameter, std::int32_t instance, Kept kept);
+Held held(const Assembly& assembly, Id parameter, Kept kept);
 
-// Calls body(data, type, whole, count) for each run of elements that is held.
+// A run of elements that is held: `whole` is where it begins in the whole parameter, `offset` its first byte
+// in a value of the plan's memory.
+struct HeldRun {
+  Id value = none;
+  std::int32_t instance = 0;
+  std::int64_t offset = 0;
+  DType type = DType::f32;
+  std::int64_t whole = 0, count = 0;
+
+  std::vector<std::byte> read(const PlanMemory& memory) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count * size_of(type)));
+    memory.read(value, instance, offset, bytes);
+    return bytes;
+  }
+};
+
+// Calls body(run) for each of them.
 template <class Body>
-void each_held(const Assembly& assembly, Executor& executor, Id parameter, std::int32_t instance, Kept kept,
-               Body&& body) {
-  const Held have = held(assembly, executor, parameter, instance, kept);
+void each_held(const Assembly& assembly, Id parameter, std::int32_t instance, Kept kept, Body&& body) {
+  const Held have = held(assembly, parameter, kept);
   for (const Stretch& s : stretches(assembly.program(), parameter, assembly.rank())) {
     const std::int64_t begin = std::max(s.part, have.first),
                        end = std::min(s.part + s.count, have.first + have.count);
     if (begin < end)
-      body(have.data + (begin - have.first) * size_of(have.type), have.type, s.whole + begin - s.part,
-           end - begin);
+      body(HeldRun{have.value, instance, (have.at + begin - have.first) * size_of(have.type), have.type,
+                   s.whole + begin - s.part, end - begin});
   }
 }
 

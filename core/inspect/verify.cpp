@@ -37,9 +37,9 @@ void each_run(Trainer& trainer, bool gradients, Body&& body) {
   assembly.each_parameter([&](Id parameter, std::int32_t instance) {
     if (gradients && assembly.program().value(parameter).gradient == none) return;
     const std::string name = assembly.full_name(parameter, instance);
-    each_held(assembly, trainer.executor(), parameter, instance, gradients ? Kept::gradient : Kept::parameter,
-              [&](const std::byte* data, DType type, std::int64_t whole, std::int64_t count) {
-                body(name, data, type, whole, count);
+    each_held(assembly, parameter, instance, gradients ? Kept::gradient : Kept::parameter,
+              [&](const HeldRun& run) {
+                body(name, run.read(trainer.memory()).data(), run.type, run.whole, run.count);
               });
   });
 }

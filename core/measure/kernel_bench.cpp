@@ -181,39 +181,40 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   return timer.result(assembly.program());
 }
 
-// A queue that waits long enough to sleep, as one does for an exchange, and one that only launches.
+// What passes until a thread that waited long enough to sleep goes on, as one does for an exchange; and what
+// a call without kernels takes.
 Overheads time_overheads(DeviceInterface& device) {
   constexpr std::uint64_t rounds = 200, calls = 10000;
-  Queue waiting = nullptr, working = nullptr;
-  raise(device.create_queue("bench.wait", false, &waiting));
-  raise(device.create_queue("bench.work", false, &working));
+  Counter counters[2] = {0, 0};
+  Ticket waiting(counters[0], false), working(counters[1], false);
   std::vector<Clock::time_point> signalled(rounds), resumed(rounds);
   {
     std::jthread waiter([&] {
       for (std::uint64_t i = 0; i < rounds; ++i) {
-        device.wait(waiting, working, i + 1);
+        working.await(i + 1);
         resumed[i] = Clock::now();
-        device.signal(waiting, i + 1);
+        waiting.publish(i + 1);
       }
     });
     for (std::uint64_t i = 0; i < rounds; ++i) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       signalled[i] = Clock::now();
-      device.signal(working, i + 1);
-      device.wait(working, waiting, i + 1);
+      working.publish(i + 1);
+      waiting.await(i + 1);
     }
   }
   std::vector<double> handoffs;
   for (std::uint64_t i = 0; i < rounds; ++i)
     handoffs.push_back(std::chrono::duration<double>(resumed[i] - signalled[i]).count());
+  Queue queue = nullptr;
+  raise(device.create_queue("bench", false, &queue));
   const Clock::time_point begin = Clock::now();
   for (std::uint64_t i = 0; i < calls; ++i) {
-    device.launch(working, nullptr, 0);
-    device.signal(working, rounds + 1 + i);
+    device.launch(queue, nullptr, 0);
+    working.publish(rounds + 1 + i);
   }
   const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), trimmed_mean(handoffs)};
-  raise(device.destroy_queue(waiting));
-  raise(device.destroy_queue(working));
+  raise(device.destroy_queue(queue));
   return overheads;
 }
 

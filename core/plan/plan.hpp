@@ -16,6 +16,7 @@
 
 #include "program/program.hpp"
 #include "prun/comm.hpp"
+#include "prun/device.hpp"
 #include "prun/schedule.hpp"
 
 namespace prun {
@@ -173,7 +174,8 @@ struct Memory {
   std::int64_t total() const;
 };
 
-// Offsets within the arena.
+// Offsets within the arena: one line of addresses, whose first range lies in the device's own memory and
+// whose second in host memory that the device reaches.
 struct Layout {
   struct Strided {
     std::int64_t base = 0;
@@ -187,7 +189,12 @@ struct Layout {
   Strided batch;  // by microbatch
   Strided scalars;
   std::int64_t batch_side = 0;  // from one staging side to the other
+  std::int64_t pinned = 0;      // where the second range begins
   Memory memory;
+
+  std::int64_t bytes_in(Space space) const {
+    return space == Space::device ? pinned : memory.total() - pinned;
+  }
 };
 
 struct Plan {

@@ -107,6 +107,7 @@ class Regions {
     for (const PlannedFunction& function : plan_.functions)
       if (function.kind != FunctionKind::reduce) scratch = std::max(scratch, function.scratch_bytes);
     layout.scratch = take(Region::scratch, scratch);
+    layout.pinned = end_;
     layout.batch_side = plan_.microbatches * step.of(Region::batch);
     layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
     layout.scalars = {take(Region::scalars, 2 * step.of(Region::scalars)), step.of(Region::scalars)};

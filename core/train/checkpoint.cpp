@@ -21,7 +21,8 @@ std::string file_name(std::int64_t rank) {
 
 struct Item {
   SafetensorsSpec spec;
-  std::byte* data;
+  Id value;
+  std::int32_t instance;
   std::int64_t bytes;
 };
 
@@ -34,7 +35,7 @@ bool lasts(const Program& program, Id id) {
   return value.role == Role::parameter && (!bucket || !bucket->kept.parameters);
 }
 
-std::vector<Item> items(const Assembly& assembly, Executor& executor) {
+std::vector<Item> items(const Assembly& assembly) {
   const Program& program = assembly.program();
   std::vector<Item> list;
   for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
@@ -44,7 +45,7 @@ std::vector<Item> items(const Assembly& assembly, Executor& executor) {
       if (!lasts(program, id)) continue;
       SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
       for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
-      list.push_back({std::move(spec), executor.address(id, instance), program.local_bytes(id)});
+      list.push_back({std::move(spec), id, instance, program.local_bytes(id)});
     }
   }
   return list;
@@ -117,7 +118,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-void read_item(const SafetensorsFile& file, const Item& item) {
+void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& memory) {
   const SafetensorsEntry* entry = file.index().find(item.spec.name);
   if (!entry)
     throw_error(ErrorCode::bad_input, file.path().string(), " has no tensor '", item.spec.name,
@@ -126,13 +127,12 @@ void read_item(const SafetensorsFile& file, const Item& item) {
     throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name, "' is ",
                 name_of(entry->type), shape_text(entry->shape), ", the recipe makes it ",
                 name_of(to_safetensors_type(item.spec.type)), shape_text(item.spec.shape));
-  const std::span<const std::byte> bytes = file.bytes(*entry);
-  std::memcpy(item.data, bytes.data(), bytes.size());
+  memory.write(item.value, item.instance, 0, file.bytes(*entry));
 }
 
-void write_file(const Assembly& assembly, Executor& executor, const Progress& progress,
+void write_file(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
                 const fs::path& folder) {
-  const std::vector<Item> list = items(assembly, executor);
+  const std::vector<Item> list = items(assembly);
   std::vector<SafetensorsSpec> specs;
   for (const Item& item : list) specs.push_back(item.spec);
   const SafetensorsMetadata metadata{{"prun.format", format_version},
@@ -142,16 +142,19 @@ void write_file(const Assembly& assembly, Executor& executor, const Progress& pr
                                      {"prun.layout", layout_text(assembly.program())},
                                      {"prun.recipe", assembly.recipe().resolved_toml()}};
   SafetensorsWriter writer(folder / file_name(assembly.rank()), specs, metadata);
+  std::vector<std::byte> bytes;
   for (const SafetensorsSpec& spec : writer.order()) {
     const auto item =
         std::find_if(list.begin(), list.end(), [&](const Item& i) { return i.spec.name == spec.name; });
-    writer.write(spec.name, {item->data, static_cast<std::size_t>(item->bytes)});
+    bytes.resize(static_cast<std::size_t>(item->bytes));
+    memory.read(item->value, item->instance, 0, bytes);
+    writer.write(spec.name, bytes);
   }
   writer.finish();
 }
 
 // The first rank's part: the folder, whose place the others are told, and its end.
-fs::path save_first(const Assembly& assembly, Executor& executor, const Progress& progress,
+fs::path save_first(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
                     const fs::path& target, const Announce& others) {
   if (fs::exists(target)) {  // saved at this very step already
     if (others) others("save", "");
@@ -159,17 +162,17 @@ fs::path save_first(const Assembly& assembly, Executor& executor, const Progress
   }
   DurableFolder folder(target);
   if (others) others("save", folder.staging().string());
-  write_file(assembly, executor, progress, folder.staging());
+  write_file(assembly, memory, progress, folder.staging());
   if (others) others("saved", "");
   folder.commit_as_latest();
   return target;
 }
 
-void save_part(const Assembly& assembly, Executor& executor, const Progress& progress,
+void save_part(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
                const Announce& others) {
   const std::string staging = others("save", "").front();
   if (staging.empty()) return;
-  write_file(assembly, executor, progress, staging);
+  write_file(assembly, memory, progress, staging);
   others("saved", "");
 }
 
@@ -179,20 +182,20 @@ fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
   return run_folder / folder_name(step);
 }
 
-fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
+fs::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
                          const fs::path& run_folder, std::int64_t keep, const Announce& announce) {
   const fs::path target = checkpoint_path(run_folder, progress.step);
   const Announce others = all_alike(assembly.program()) ? Announce{} : announce;
   if (assembly.rank() == 0) {
-    save_first(assembly, executor, progress, target, others);
+    save_first(assembly, memory, progress, target, others);
     if (keep > 0) remove_old(run_folder, keep);
   } else if (others) {
-    save_part(assembly, executor, progress, others);
+    save_part(assembly, memory, progress, others);
   }
   return target;
 }
 
-Progress load_checkpoint(const Assembly& assembly, Executor& executor, const fs::path& where) {
+Progress load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where) {
   const std::string layout = layout_text(assembly.program());
   const SafetensorsFile file(checkpoint_folder(where) / file_name(layout == "alike" ? 0 : assembly.rank()));
   const auto saved = file.index().metadata().find("prun.layout");
@@ -202,12 +205,12 @@ Progress load_checkpoint(const Assembly& assembly, Executor& executor, const fs:
                 "'; go on with the mesh and strategies it was saved with");
   const Progress progress{number(file, "prun.step"), number(file, "prun.updates"),
                           number(file, "prun.samples")};
-  const std::vector<Item> list = items(assembly, executor);
+  const std::vector<Item> list = items(assembly);
   if (list.size() != file.entries().size())
     throw_error(ErrorCode::bad_input, file.path().string(), " holds ", file.entries().size(),
                 " tensors, the recipe needs ", list.size(),
                 "; the recipe's model, optimizer or precision differs from the saved run's");
-  for (const Item& item : list) read_item(file, item);
+  for (const Item& item : list) read_item(file, item, memory);
   return progress;
 }
 

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "assemble/assembly.hpp"
-#include "execute/executor.hpp"
+#include "execute/plan_memory.hpp"
 
 namespace prun {
 
@@ -27,12 +27,13 @@ struct Progress {
 using Announce = std::function<std::vector<std::string>(std::string_view channel, std::string_view mine)>;
 
 // Returns the folder written; all ranks call it. `keep` > 0 removes all but that many newest checkpoints.
-std::filesystem::path save_checkpoint(const Assembly& assembly, Executor& executor, const Progress& progress,
-                                      const std::filesystem::path& run_folder, std::int64_t keep,
-                                      const Announce& announce);
+std::filesystem::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory,
+                                      const Progress& progress, const std::filesystem::path& run_folder,
+                                      std::int64_t keep, const Announce& announce);
 
 // `where` is a checkpoint or a run folder (then its latest). Every tensor must be there with its type and
 // shape; an Error says which is not, and nothing has been changed then but memory.
-Progress load_checkpoint(const Assembly& assembly, Executor& executor, const std::filesystem::path& where);
+Progress load_checkpoint(const Assembly& assembly, const PlanMemory& memory,
+                         const std::filesystem::path& where);
 
 }  // namespace prun

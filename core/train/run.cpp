@@ -85,7 +85,7 @@ class Run {
 
   // The update was masked: parameters and optimizer state are those of the step before.
   void non_finite(const StepResult& result) {
-    const std::string tensor = first_non_finite_gradient(assembly_, trainer_.executor());
+    const std::string tensor = first_non_finite_gradient(assembly_, trainer_.memory());
     const std::string what = detail::concat(
         "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
         tensor.empty() ? "no gradient is non-finite by itself"

@@ -89,26 +89,26 @@ void Trainer::open_data(PluginHost& plugins) {
 void Trainer::restore() {
   const std::string& resume = assembly_.recipe().text("run.resume");
   if (resume.empty())
-    initialize(assembly_, executor_);
+    initialize(assembly_, memory());
   else
-    progress_ = load_checkpoint(assembly_, executor_, resume);
+    progress_ = load_checkpoint(assembly_, memory(), resume);
 }
 
 void Trainer::read_ahead() {
   std::vector<BatchTarget> list;
   for (std::int64_t m = 0; m < assembly_.batch().accumulate; ++m)
-    list.push_back({reinterpret_cast<std::int32_t*>(executor_.staged(staged_.tokens, local_steps_, m)),
-                    reinterpret_cast<std::int32_t*>(executor_.staged(staged_.targets, local_steps_, m)),
-                    reinterpret_cast<std::int64_t*>(executor_.staged(staged_.samples, local_steps_, m))});
+    list.push_back({reinterpret_cast<std::int32_t*>(memory().staged(staged_.tokens, local_steps_, m)),
+                    reinterpret_cast<std::int32_t*>(memory().staged(staged_.targets, local_steps_, m)),
+                    reinterpret_cast<std::int64_t*>(memory().staged(staged_.samples, local_steps_, m))});
   reader_->start(progress_.samples, std::move(list));
 }
 
 void Trainer::write_scalar(Id id, double value) {
-  *reinterpret_cast<double*>(executor_.staged(id, local_steps_, 0)) = value;
+  *reinterpret_cast<double*>(memory().staged(id, local_steps_, 0)) = value;
 }
 
 double Trainer::read_scalar(Id id) {
-  return *reinterpret_cast<const double*>(executor_.staged(id, local_steps_, 0));
+  return *reinterpret_cast<const double*>(memory().staged(id, local_steps_, 0));
 }
 
 StepResult Trainer::step(bool stop) {
@@ -150,7 +150,7 @@ std::filesystem::path Trainer::save() {
     announce = [this](std::string_view channel, std::string_view mine) {
       return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
     };
-  return save_checkpoint(assembly_, executor_, progress_, folder_, assembly_.recipe().integer("run.keep"),
+  return save_checkpoint(assembly_, memory(), progress_, folder_, assembly_.recipe().integer("run.keep"),
                          announce);
 }
 

@@ -54,7 +54,7 @@ class Trainer {
   StepResult step(bool stop = false);
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
-  Executor& executor() { return executor_; }
+  const PlanMemory& memory() const { return executor_.memory(); }
   const std::filesystem::path& folder() const { return folder_; }
   Communicators* communicators() { return communicators_.get(); }
   // The newest checkpoint. Every rank may call it, the first one writes.

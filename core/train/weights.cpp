@@ -24,34 +24,38 @@ void store(std::byte* target, DType type, std::span<const float> numbers) {
 }
 
 struct Filling {
-  std::byte* data;
-  DType type;
+  HeldRun run;
   Init init;
   std::uint64_t stream;
-  std::int64_t first, count;  // elements of the whole tensor
 };
 
-void fill(const Filling& f, std::uint64_t seed) {
-  std::vector<float> numbers(static_cast<std::size_t>(f.count), static_cast<float>(f.init.value));
+void fill(const Filling& f, std::uint64_t seed, const PlanMemory& memory) {
+  std::vector<float> numbers(static_cast<std::size_t>(f.run.count), static_cast<float>(f.init.value));
   if (f.init.kind == Init::Kind::normal)
-    RandomStream(seed, f.stream).fill_normal(numbers, static_cast<std::uint64_t>(f.first), 0.0, f.init.value);
-  store(f.data, f.type, numbers);
+    RandomStream(seed, f.stream)
+        .fill_normal(numbers, static_cast<std::uint64_t>(f.run.whole), 0.0, f.init.value);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(f.run.count * size_of(f.run.type)));
+  store(bytes.data(), f.run.type, numbers);
+  memory.write(f.run.value, f.run.instance, f.run.offset, bytes);
 }
 
 // Only what this rank holds is ever made.
-std::vector<Filling> fillings(const Assembly& assembly, Executor& executor) {
+std::vector<Filling> fillings(const Assembly& assembly) {
   constexpr std::int64_t chunk = 1 << 16;
   std::vector<Filling> list;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     const Init init = assembly.program().value(id).init;
     const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
     for (Kept kept : {Kept::parameter, Kept::master})
-      each_held(assembly, executor, id, instance, kept,
-                [&](std::byte* data, DType type, std::int64_t whole, std::int64_t count) {
-                  for (std::int64_t at = 0; at < count; at += chunk)
-                    list.push_back({data + at * size_of(type), type, init, stream, whole + at,
-                                    std::min(chunk, count - at)});
-                });
+      each_held(assembly, id, instance, kept, [&](const HeldRun& run) {
+        for (std::int64_t at = 0; at < run.count; at += chunk) {
+          HeldRun part = run;
+          part.offset += at * size_of(run.type);
+          part.whole += at;
+          part.count = std::min(chunk, run.count - at);
+          list.push_back({part, init, stream});
+        }
+      });
   });
   return list;
 }
@@ -65,28 +69,28 @@ bool all_finite(const T* data, std::int64_t n) {
 
 }  // namespace
 
-void initialize(const Assembly& assembly, Executor& executor) {
-  const std::vector<Filling> list = fillings(assembly, executor);
+void initialize(const Assembly& assembly, const PlanMemory& memory) {
+  const std::vector<Filling> list = fillings(assembly);
   const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
   const std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::jthread> workers;
   for (std::size_t t = 0; t < threads; ++t)
     workers.emplace_back([&, t] {
-      for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed);
+      for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed, memory);
     });
 }
 
-std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor) {
+std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory) {
   std::string name;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     if (!name.empty() || assembly.program().value(id).gradient == none) return;
-    each_held(assembly, executor, id, instance, Kept::gradient,
-              [&](const std::byte* data, DType type, std::int64_t, std::int64_t count) {
-                const bool finite = type == DType::f64
-                                        ? all_finite(reinterpret_cast<const double*>(data), count)
-                                        : all_finite(reinterpret_cast<const float*>(data), count);
-                if (!finite) name = assembly.full_name(id, instance);
-              });
+    each_held(assembly, id, instance, Kept::gradient, [&](const HeldRun& run) {
+      const std::vector<std::byte> bytes = run.read(memory);
+      const bool finite = run.type == DType::f64
+                              ? all_finite(reinterpret_cast<const double*>(bytes.data()), run.count)
+                              : all_finite(reinterpret_cast<const float*>(bytes.data()), run.count);
+      if (!finite) name = assembly.full_name(id, instance);
+    });
   });
   return name;
 }

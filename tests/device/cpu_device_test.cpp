@@ -76,7 +76,7 @@ class Opened {
   }
   void* allocate(std::int64_t bytes) {
     void* memory = nullptr;
-    raise(device_->allocate(bytes, &memory));
+    raise(device_->allocate(Space::device, bytes, &memory));
     return memory;
   }
   Queue create_queue(std::string_view name, bool workers) {
@@ -192,7 +192,7 @@ TEST(CpuDevice, MemoryIsZeroedResidentAndAligned) {
     for (std::size_t page = 0; page < (size + 4095) / 4096; ++page) EXPECT_EQ(resident[page] & 1, 1) << page;
     EXPECT_EQ(std::count(memory, memory + size, 0), bytes);
     std::fill(memory, memory + size, 0xff);
-    raise(device->release(memory, bytes));
+    raise(device->release(Space::device, memory, bytes));
     EXPECT_EQ(mincore(memory, 1, resident.data()), -1) << "still mapped";
   }
 }
@@ -205,7 +205,7 @@ TEST(CpuDevice, RefusesMoreMemoryThanThereIs) {
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_TRUE(mentions(error, std::to_string(too_much))) << error.what();
   EXPECT_TRUE(mentions(error, "use a smaller model")) << error.what();
-  raise(device->release(some, 4096));
+  raise(device->release(Space::device, some, 4096));
   EXPECT_EQ(error_of([&] { device.allocate(-1); }).code(), ErrorCode::internal);
 }
 
@@ -224,7 +224,7 @@ TEST(CpuDevice, CopiesUpAndDown) {
   raise(device->upload(memory, sent.data(), sizeof sent));
   raise(device->download(received.data(), memory, sizeof sent));
   EXPECT_EQ(received, sent);
-  raise(device->release(memory, sizeof sent));
+  raise(device->release(Space::device, memory, sizeof sent));
 }
 
 TEST(CpuDevice, LaunchesInOrderOnAsManyWorkersAsTheQueueHas) {
@@ -260,103 +260,32 @@ TEST(CpuDevice, DestroysOnlyItsOwnQueues) {
   EXPECT_EQ(device->destroy_queue(queue).code, ErrorCode::internal);
 }
 
-class Tickets : public testing::TestWithParam<std::int64_t> {
- protected:
-  Opened device_{{.threads = 1, .spin_us = GetParam()}};
-  Queue a_ = device_.create_queue("a", true);
-  Queue b_ = device_.create_queue("b", false);
-};
-
-// Two threads hand one plain number back and forth: each waits for the other's ticket before it touches it.
-TEST_P(Tickets, OrderTwoThreads) {
-  constexpr std::uint64_t rounds = 20'000;
-  std::uint64_t number = 0;
-  std::thread second([&] {
-    for (std::uint64_t round = 1; round <= rounds; ++round) {
-      raise(device_->wait(b_, a_, round));
-      if (number % 2 == 1) ++number;
-      raise(device_->signal(b_, round));
-    }
-  });
-  for (std::uint64_t round = 1; round <= rounds; ++round) {
-    if (number % 2 == 0) ++number;
-    raise(device_->signal(a_, round));
-    raise(device_->wait(a_, b_, round));
-  }
-  second.join();
-  EXPECT_EQ(number, 2 * rounds);
-}
-
-TEST_P(Tickets, WakeEveryWaiterAndLetALateOneThrough) {
-  constexpr std::uint64_t tickets = 2'000;
-  std::vector<std::uint64_t> log;
-  std::array<std::uint64_t, 4> seen{};
-  std::vector<std::thread> hosts;
-  for (std::size_t host = 0; host < seen.size(); ++host)
-    hosts.emplace_back([&, host] {
-      for (std::uint64_t ticket = host + 1; ticket <= tickets; ticket += 2) {
-        raise(device_->host_wait(a_, ticket));
-        seen[host] += log[ticket - 1] == ticket;
-      }
-    });
-  log.reserve(tickets);
-  log.resize(tickets);
-  for (std::uint64_t ticket = 1; ticket <= tickets; ++ticket) {
-    log[ticket - 1] = ticket;
-    raise(device_->signal(a_, ticket));
-    if (ticket % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  for (std::thread& host : hosts) host.join();
-  for (std::size_t host = 0; host < seen.size(); ++host) EXPECT_EQ(seen[host], (tickets - host + 1) / 2);
-  EXPECT_TRUE(device_->wait(b_, a_, 1).ok());
-}
-
-TEST_P(Tickets, MayLeap) {
-  constexpr std::uint64_t far = std::uint64_t{1} << 40;
-  std::thread host([&] { raise(device_->host_wait(a_, far)); });
-  EXPECT_TRUE(device_->signal(a_, 1).ok());
-  EXPECT_TRUE(device_->signal(a_, far + 5).ok());
-  host.join();
-}
-
-TEST_P(Tickets, RefuseWhatCanNeverBe) {
-  EXPECT_TRUE(device_->signal(a_, 5).ok());
-  EXPECT_TRUE(device_->wait(a_, a_, 5).ok());
-  EXPECT_EQ(device_->wait(a_, a_, 6).code, ErrorCode::internal);
-  EXPECT_EQ(device_->signal(a_, 4).code, ErrorCode::internal);
-}
-
-INSTANTIATE_TEST_SUITE_P(Spins, Tickets, testing::Values(0, 50));
-
-TEST(CpuDevice, LaunchSignalAndWaitNeitherAllocateNorLock) {
+TEST(CpuDevice, LaunchNeitherAllocatesNorLocks) {
   if (!test::calls_are_counted()) GTEST_SKIP() << "the sanitizer intercepts these calls itself";
   for (std::int64_t spin_us : {0, 50}) {
     Opened device({.threads = 2, .pin = false, .spin_us = spin_us});
-    const Queue a = device.create_queue("a", true), b = device.create_queue("b", false);
+    const Queue queue = device.create_queue("a", true);
     std::int64_t numbers[64] = {};
     const Tensor all = vector_of(numbers, 64);
     const Launch launch{device.kernel("count_up"), {.operands = &all}};
-    constexpr std::uint64_t rounds = 1'000;
-    test::Calls after_b;
-    std::thread second([&] {
-      for (std::uint64_t round = 1; round <= rounds; ++round)
-        (void)(device->wait(b, a, round).ok() && device->signal(b, round).ok());
-      after_b = test::calls_so_far();
-    });
     const test::Calls before = test::calls_so_far();
     bool ok = true;
-    for (std::uint64_t round = 1; round <= rounds; ++round)
-      ok = ok && device->launch(a, &launch, 1).ok() && device->signal(a, round).ok() &&
-           device->wait(a, b, round).ok() && device->host_wait(b, round).ok();
+    for (int round = 1; round <= 1'000; ++round) ok = ok && device->launch(queue, &launch, 1).ok();
     const test::Calls after = test::calls_so_far();
-    second.join();
     EXPECT_TRUE(ok);
     EXPECT_EQ(after.allocations, before.allocations);
     EXPECT_EQ(after.locks, before.locks);
-    EXPECT_EQ(after_b.allocations, before.allocations);
-    EXPECT_EQ(after_b.locks, before.locks);
     EXPECT_EQ(numbers[63], 63);
   }
+}
+
+TEST(CpuDevice, BlocksAndRefusesToBeUsedAsIfItDidNot) {
+  Opened device({.threads = 1});
+  EXPECT_FALSE(device.info().asynchronous);
+  QueueEvent event = nullptr;
+  const Status status = device->create_event(&event);
+  EXPECT_EQ(status.code, ErrorCode::internal);
+  EXPECT_TRUE(mentions(Error(status.code, std::string(status.message)), "blocking device"));
 }
 
 TEST(CpuDevice, AttachNamesAndPinsTheFeederUntilTheQueueGoes) {

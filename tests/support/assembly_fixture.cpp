@@ -104,7 +104,9 @@ std::vector<double> parameters_of(Trainer& trainer) {
   const Assembly& assembly = trainer.assembly();
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     const Value& value = assembly.program().value(id);
-    const std::byte* data = trainer.executor().address(id, instance);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(assembly.program().local_bytes(id)));
+    trainer.memory().read(id, instance, 0, bytes);
+    const std::byte* data = bytes.data();
     for (std::int64_t i = 0; i < assembly.program().local_elements(id); ++i) {
       if (value.dtype == DType::f64)
         all.push_back(reinterpret_cast<const double*>(data)[i]);

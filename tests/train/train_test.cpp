@@ -47,7 +47,7 @@ void load_weights(Trainer& trainer, const SafetensorsFile& file) {
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     const auto bytes = file.bytes(assembly.full_name(id, instance));
     ASSERT_EQ(static_cast<std::int64_t>(bytes.size()), assembly.program().value(id).bytes());
-    std::memcpy(trainer.executor().address(id, instance), bytes.data(), bytes.size());
+    trainer.memory().write(id, instance, 0, bytes);
   });
 }
 
@@ -171,8 +171,9 @@ TEST(Train, NonFiniteUpdateIsMaskedAndNamed) {
   Trainer trainer(assembly, plugins());
   trainer.step();
   const Id id = assembly.program().parameters()[2];
-  reinterpret_cast<float*>(
-      trainer.executor().address(id, assembly.program().value(id).segment == 1 ? 1 : 2))[0] = NAN;
+  const float nan = NAN;
+  trainer.memory().write(id, assembly.program().value(id).segment == 1 ? 1 : 2, 0,
+                         std::as_bytes(std::span(&nan, 1)));
   const std::vector<double> before = parameters_of(trainer);
   const StepResult result = trainer.step();
   EXPECT_FALSE(result.kept);

@@ -60,6 +60,8 @@ struct CommInfo {
   Text name;                   // "ucx 1.13: shared memory, tcp"
   bool host_memory = false;    // which memory operations may lie in
   bool device_memory = false;  // of the device that the queue belongs to
+  // start() only enqueues, on the stream of an asynchronous device's queue; finish() is never called.
+  bool enqueues = false;
   // Host memory of the plugin's own: once for the process, and for each communicator beside what its
   // operations need.
   std::int64_t process_bytes = 0;
@@ -91,14 +93,17 @@ class Comm {
   virtual void destroy(Communicator communicator) = 0;
   // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
   // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has
-  // been seen. `stream`: the queue's, for devices that have one.
+  // been seen. `stream`: the queue's, for devices that have one; a plugin that enqueues gets all operations
+  // of a piece at once.
   virtual void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) = 0;
   // Holds the calling thread until everything started is done; sleeps rather than spins for long.
   // Error comm_failed: a peer is gone or the communicator was aborted.
   virtual void finish(Communicator communicator) = 0;
-  // From any thread: start() and finish() of it fail soon, now and later.
+  // From any thread: start() and finish() of it fail soon, now and later, and so does what was enqueued.
   virtual void abort(Communicator communicator) = 0;
   virtual CommCounters counters(Communicator communicator) = 0;
+  // Throws what has gone wrong with enqueued operations, if anything has. Any thread; for those that enqueue.
+  virtual void check(Communicator) {}
   // Of member `rank` of a group of that size. Of `op`, the kind, type, count and peer are read, and whether
   // in and out are the same.
   virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
@@ -114,6 +119,7 @@ class CommInterface {
   virtual Status finish(Communicator communicator) noexcept = 0;
   virtual Status abort(Communicator communicator) noexcept = 0;
   virtual Status counters(Communicator communicator, CommCounters* counters) noexcept = 0;
+  virtual Status check(Communicator communicator) noexcept = 0;
   virtual Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept = 0;
 
  protected:
@@ -145,6 +151,9 @@ class CommAdapter final : public CommInterface {
   }
   Status counters(Communicator communicator, CommCounters* counters) noexcept override {
     return guard([&] { *counters = comm().counters(communicator); });
+  }
+  Status check(Communicator communicator) noexcept override {
+    return guard([&] { comm().check(communicator); });
   }
   Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override {
     return guard([&] { *needs = comm().needs(op, rank, size); });

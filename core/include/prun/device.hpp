@@ -1,18 +1,33 @@
 // Plugin kind `device`: memory, queues and kernels. The executor feeds it; it decides nothing.
+//
+// A device is blocking or asynchronous. The queues of a blocking one run what is launched on the thread that
+// launches it, and each has a thread of its own. Those of an asynchronous one take work and run it later, in
+// order; one thread feeds all of them, in the order of the plan. They meet each other by events, and all
+// other queues by counters: 64-bit numbers in pinned memory that grow.
 #pragma once
+
+#include <atomic>
 
 #include "prun/kernel.hpp"
 #include "prun/options.hpp"
 
 namespace prun {
 
+// Where bytes of a plan lie.
+enum class Space : std::uint8_t {
+  device,  // the device's own memory: its kernels reach it
+  pinned,  // host memory that the device's kernels and copies reach too
+};
+inline constexpr int spaces = 2;
+
 struct DeviceInfo {
   Text name;                 // "cpu: 2 threads, avx512"
   Text kind;                 // what op plugins name their kernels by: "cpu", "cuda"
   std::int32_t threads = 1;  // what KernelDef::workspace is asked with
   std::int64_t memory_bytes = 0;
-  double peak_flops = 0;     // 0: not known
-  bool host_memory = false;  // the host may read and write the device's memory itself
+  double peak_flops = 0;      // 0: not known
+  bool host_memory = false;   // the host may read and write Space::device itself
+  bool asynchronous = false;  // its queues take work and run it later
 };
 
 struct Launch {
@@ -21,15 +36,19 @@ struct Launch {
 };
 
 using Queue = void*;
+using QueueEvent = void*;
+using Counter = std::atomic<std::uint64_t>;
 
-// launch, signal and wait are called by the one thread that feeds the queue; none allocates or locks.
+// launch, record, wait and the calls on counters come from the one thread that feeds the queue. None of them
+// allocates or locks; of an asynchronous device, they may hold that thread while the queue is full.
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() = 0;
   // Zeroed, resident and aligned to 4096.
-  virtual void* allocate(std::int64_t bytes) = 0;
-  virtual void release(void* memory, std::int64_t bytes) = 0;
+  virtual void* allocate(Space space, std::int64_t bytes) = 0;
+  virtual void release(Space space, void* memory, std::int64_t bytes) = 0;
+  // From and to Space::device, for the host; while no queue uses the bytes. Any thread.
   virtual void upload(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
   // Null: this device has no such kernel.
@@ -37,22 +56,40 @@ class Device {
 
   // `workers`: this queue computes, rather than only copies.
   virtual Queue create_queue(std::string_view name, bool workers) = 0;
+  // It is empty, or has failed.
   virtual void destroy_queue(Queue queue) = 0;
   // Called by the feeding thread before its first launch.
   virtual void attach(Queue queue) = 0;
   virtual void launch(Queue queue, const Launch* launches, std::int64_t count) = 0;
-  // A queue's tickets grow; wait() holds `queue` until `other` has reached the ticket.
-  virtual void signal(Queue queue, std::uint64_t ticket) = 0;
-  virtual void wait(Queue queue, Queue other, std::uint64_t ticket) = 0;
-  // Holds the calling host thread.
-  virtual void host_wait(Queue queue, std::uint64_t ticket) = 0;
+
+  // Asynchronous devices only.
+
+  // What comm plugins enqueue on, and kernels are given as KernelContext::stream.
+  virtual void* stream(Queue) { return nullptr; }
+  virtual QueueEvent create_event() { refuse(); }
+  virtual void destroy_event(QueueEvent) { refuse(); }
+  // The event stands for everything that the queue was given up to now.
+  virtual void record(Queue, QueueEvent) { refuse(); }
+  // The queue goes on once the event as last recorded has been reached. It never waits for a later record.
+  virtual void wait(Queue, QueueEvent) { refuse(); }
+  // The queue writes the counter once it has done everything given to it up to now.
+  virtual void write_counter(Queue, Counter*, std::uint64_t) { refuse(); }
+  // The queue goes on once the counter is at least that.
+  virtual void wait_counter(Queue, const Counter*, std::uint64_t) { refuse(); }
+  // Throws what has gone wrong with work that the queue has taken, if anything has. Any thread.
+  virtual void check(Queue) { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw_error(ErrorCode::internal, "a blocking device is used as an asynchronous one");
+  }
 };
 
 class DeviceInterface {
  public:
   virtual Status info(DeviceInfo* info) noexcept = 0;
-  virtual Status allocate(std::int64_t bytes, void** memory) noexcept = 0;
-  virtual Status release(void* memory, std::int64_t bytes) noexcept = 0;
+  virtual Status allocate(Space space, std::int64_t bytes, void** memory) noexcept = 0;
+  virtual Status release(Space space, void* memory, std::int64_t bytes) noexcept = 0;
   virtual Status upload(void* device, const void* host, std::int64_t bytes) noexcept = 0;
   virtual Status download(void* host, const void* device, std::int64_t bytes) noexcept = 0;
   virtual const KernelDef* kernel(Text op) noexcept = 0;
@@ -60,9 +97,14 @@ class DeviceInterface {
   virtual Status destroy_queue(Queue queue) noexcept = 0;
   virtual Status attach(Queue queue) noexcept = 0;
   virtual Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept = 0;
-  virtual Status signal(Queue queue, std::uint64_t ticket) noexcept = 0;
-  virtual Status wait(Queue queue, Queue other, std::uint64_t ticket) noexcept = 0;
-  virtual Status host_wait(Queue queue, std::uint64_t ticket) noexcept = 0;
+  virtual Status stream(Queue queue, void** stream) noexcept = 0;
+  virtual Status create_event(QueueEvent* event) noexcept = 0;
+  virtual Status destroy_event(QueueEvent event) noexcept = 0;
+  virtual Status record(Queue queue, QueueEvent event) noexcept = 0;
+  virtual Status wait(Queue queue, QueueEvent event) noexcept = 0;
+  virtual Status write_counter(Queue queue, Counter* counter, std::uint64_t value) noexcept = 0;
+  virtual Status wait_counter(Queue queue, const Counter* counter, std::uint64_t value) noexcept = 0;
+  virtual Status check(Queue queue) noexcept = 0;
 
  protected:
   ~DeviceInterface() = default;
@@ -75,11 +117,11 @@ class DeviceAdapter final : public DeviceInterface {
   Status info(DeviceInfo* info) noexcept override {
     return guard([&] { *info = device().info(); });
   }
-  Status allocate(std::int64_t bytes, void** memory) noexcept override {
-    return guard([&] { *memory = device().allocate(bytes); });
+  Status allocate(Space space, std::int64_t bytes, void** memory) noexcept override {
+    return guard([&] { *memory = device().allocate(space, bytes); });
   }
-  Status release(void* memory, std::int64_t bytes) noexcept override {
-    return guard([&] { device().release(memory, bytes); });
+  Status release(Space space, void* memory, std::int64_t bytes) noexcept override {
+    return guard([&] { device().release(space, memory, bytes); });
   }
   Status upload(void* to, const void* from, std::int64_t bytes) noexcept override {
     return guard([&] { device().upload(to, from, bytes); });
@@ -100,14 +142,29 @@ class DeviceAdapter final : public DeviceInterface {
   Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept override {
     return guard([&] { device().launch(queue, launches, count); });
   }
-  Status signal(Queue queue, std::uint64_t ticket) noexcept override {
-    return guard([&] { device().signal(queue, ticket); });
+  Status stream(Queue queue, void** stream) noexcept override {
+    return guard([&] { *stream = device().stream(queue); });
   }
-  Status wait(Queue queue, Queue other, std::uint64_t ticket) noexcept override {
-    return guard([&] { device().wait(queue, other, ticket); });
+  Status create_event(QueueEvent* event) noexcept override {
+    return guard([&] { *event = device().create_event(); });
   }
-  Status host_wait(Queue queue, std::uint64_t ticket) noexcept override {
-    return guard([&] { device().host_wait(queue, ticket); });
+  Status destroy_event(QueueEvent event) noexcept override {
+    return guard([&] { device().destroy_event(event); });
+  }
+  Status record(Queue queue, QueueEvent event) noexcept override {
+    return guard([&] { device().record(queue, event); });
+  }
+  Status wait(Queue queue, QueueEvent event) noexcept override {
+    return guard([&] { device().wait(queue, event); });
+  }
+  Status write_counter(Queue queue, Counter* counter, std::uint64_t value) noexcept override {
+    return guard([&] { device().write_counter(queue, counter, value); });
+  }
+  Status wait_counter(Queue queue, const Counter* counter, std::uint64_t value) noexcept override {
+    return guard([&] { device().wait_counter(queue, counter, value); });
+  }
+  Status check(Queue queue) noexcept override {
+    return guard([&] { device().check(queue); });
   }
 
  private:

@@ -48,7 +48,8 @@ class CpuDevice final : public Device {
     return info;
   }
 
-  void* allocate(std::int64_t bytes) override {
+  // Both spaces are the same memory.
+  void* allocate(Space, std::int64_t bytes) override {
     const std::int64_t before = allocated_.load();
     // Beyond this the system would not refuse but end the process.
     if (bytes > memory_bytes_ - before)
@@ -61,7 +62,7 @@ class CpuDevice final : public Device {
     return memory;
   }
 
-  void release(void* memory, std::int64_t bytes) override {
+  void release(Space, void* memory, std::int64_t bytes) override {
     unmap_memory(memory, bytes);
     allocated_ -= bytes;
   }
@@ -89,9 +90,6 @@ class CpuDevice final : public Device {
   void launch(Queue queue, const Launch* launches, std::int64_t count) override {
     of(queue).launch({launches, static_cast<std::size_t>(count)});
   }
-  void signal(Queue queue, std::uint64_t ticket) override { of(queue).signal(ticket); }
-  void wait(Queue queue, Queue other, std::uint64_t ticket) override { of(queue).wait(of(other), ticket); }
-  void host_wait(Queue queue, std::uint64_t ticket) override { of(queue).await(ticket); }
 
  private:
   static CpuQueue& of(Queue queue) { return *static_cast<CpuQueue*>(queue); }

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "prun/waiting.hpp"
 #include "prun/workers.hpp"
-#include "waiting.hpp"
 
 namespace prun::cpu {
 

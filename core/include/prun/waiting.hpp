@@ -1,13 +1,17 @@
 // How a thread waits for another: it spins a little, then sleeps on a futex. No mutex, no memory.
 #pragma once
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
-namespace prun::cpu {
+namespace prun {
 
 // Tells the core that this is a spin loop.
 inline void pause_core() {
@@ -66,9 +70,17 @@ class Spinner {
 using FutexWord = std::atomic<std::uint32_t>;
 static_assert(sizeof(FutexWord) == 4 && FutexWord::is_always_lock_free);
 
+// The calls straight to the kernel: one process, so the private kind.
+inline void futex(const FutexWord& word, int operation, std::uint32_t value) noexcept {
+  ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
+}
 // Sleeps while `word` holds `expected`; may wake for no reason, so callers ask again.
-void futex_sleep(const FutexWord& word, std::uint32_t expected) noexcept;
-void futex_wake_one(const FutexWord& word) noexcept;
-void futex_wake_all(const FutexWord& word) noexcept;
+inline void futex_sleep(const FutexWord& word, std::uint32_t expected) noexcept {
+  futex(word, FUTEX_WAIT_PRIVATE, expected);
+}
+inline void futex_wake_one(const FutexWord& word) noexcept { futex(word, FUTEX_WAKE_PRIVATE, 1); }
+inline void futex_wake_all(const FutexWord& word) noexcept {
+  futex(word, FUTEX_WAKE_PRIVATE, std::numeric_limits<int>::max());
+}
 
-}  // namespace prun::cpu
+}  // namespace prun

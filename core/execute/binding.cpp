@@ -1,0 +1,75 @@
+#include "execute/binding.hpp"
+
+namespace prun {
+
+Binding::Key Binding::key_of(const Call& call, int side) const {
+  const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
+  const std::int32_t input = function.uses_batch ? call.microbatch
+                             : function.uses_inputs
+                                 ? call.microbatch % static_cast<std::int32_t>(plan_.input_slots)
+                                 : -1;
+  return {call.function,
+          call.piece,
+          call.instance,
+          call.slot,
+          call.stub_slot,
+          input,
+          function.uses_batch ? side : 0};
+}
+
+const BoundPiece& Binding::bind(const Call& call, int side) {
+  std::unique_ptr<BoundPiece>& entry = bound_[key_of(call, side)];
+  if (entry) return *entry;
+  entry = std::make_unique<BoundPiece>();
+  for (const PlannedStep& step : plan_.steps(call)) {
+    if (step.exchange)
+      entry->exchanges.push_back(bind_exchange(call, *step.exchange, side));
+    else
+      entry->launches.push_back(bind_step(call, step, side));
+    if (!dead_) continue;
+    entry->dead.emplace_back();
+    for (const Address& dead : step.dead_after)
+      entry->dead.back().push_back({memory_.at(plan_.resolve(call, dead, side)), dead.bytes});
+  }
+  return *entry;
+}
+
+Launch Binding::bind_step(const Call& call, const PlannedStep& step, int side) {
+  std::vector<Tensor>& operands = tensors_.emplace_back();
+  for (const PlannedOperand& operand : step.operands) {
+    Tensor& tensor = operands.emplace_back();
+    if (operand.value == none) continue;
+    const std::vector<Dim> dims = program_.local_dims(operand.value);
+    const std::vector<std::int64_t> starts = program_.starts(operand.value, rank_);
+    tensor.data = memory_.at(plan_.resolve(call, operand.address, side));
+    tensor.dtype = program_.value(operand.value).dtype;
+    tensor.rank = static_cast<std::int32_t>(dims.size());
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      tensor.dim[d] = dims[d].extent;
+      tensor.start[d] = starts[d];
+    }
+  }
+  Launch launch;
+  launch.kernel = step.kernel;
+  launch.args.operands = operands.data();
+  launch.args.operand_count = static_cast<std::int32_t>(operands.size());
+  launch.args.attrs = program_.op(step.op).attrs.data();
+  launch.args.workspace =
+      step.workspace.bytes ? memory_.at(plan_.resolve(call, step.workspace, side)) : nullptr;
+  launch.args.layer = plan_.instances[static_cast<std::size_t>(call.instance)].layer;
+  return launch;
+}
+
+CommOp Binding::bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const {
+  CommOp op;
+  op.kind = exchange.kind;
+  op.reduction = exchange.reduction;
+  op.dtype = exchange.dtype;
+  op.peer = exchange.peer;
+  if (exchange.in.bytes > 0) op.in = memory_.at(plan_.resolve(call, exchange.in, side));
+  if (exchange.out.bytes > 0) op.out = memory_.at(plan_.resolve(call, exchange.out, side));
+  op.count = exchange.count;
+  return op;
+}
+
+}  // namespace prun

@@ -1,0 +1,50 @@
+// A plan's calls bound to memory: what is launched or exchanged, ready to be passed on.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+#include "prun/comm.hpp"
+
+namespace prun {
+
+// What a call launches or, on a queue that communicates, exchanges.
+struct BoundPiece {
+  std::vector<Launch> launches;
+  std::vector<CommOp> exchanges;
+  // By launch or exchange, where asked for: bytes that nobody reads again.
+  std::vector<std::vector<std::pair<std::byte*, std::int64_t>>> dead;
+};
+
+class Binding {
+ public:
+  // All of them must outlive it. `dead`: whether to say what nobody reads again.
+  Binding(const Program& program, const Plan& plan, const PlanMemory& memory, std::int64_t rank, bool dead)
+      : program_(program), plan_(plan), memory_(memory), rank_(rank), dead_(dead) {}
+
+  // Calls that differ in nothing share one. It lives as long as the binding.
+  const BoundPiece& bind(const Call& call, int side);
+
+ private:
+  // What makes two calls' bound pieces differ.
+  using Key =
+      std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
+
+  Key key_of(const Call& call, int side) const;
+  Launch bind_step(const Call& call, const PlannedStep& step, int side);
+  CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const;
+
+  const Program& program_;
+  const Plan& plan_;
+  const PlanMemory& memory_;
+  std::int64_t rank_;
+  bool dead_;
+  std::map<Key, std::unique_ptr<BoundPiece>> bound_;
+  std::deque<std::vector<Tensor>> tensors_;  // operands of launches, at stable addresses
+};
+
+}  // namespace prun

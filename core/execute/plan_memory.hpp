@@ -1,0 +1,39 @@
+// The memory of a plan: one line of addresses, whose ranges lie in the spaces of a device. Kernels get
+// pointers into it; the host reads and writes what lasts through here, while no step runs.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "plan/plan.hpp"
+#include "prun/device.hpp"
+
+namespace prun {
+
+class PlanMemory {
+ public:
+  // All of them must outlive it.
+  PlanMemory(const Program& program, const Plan& plan, DeviceInterface& device);
+  ~PlanMemory();
+  PlanMemory(const PlanMemory&) = delete;
+  PlanMemory& operator=(const PlanMemory&) = delete;
+
+  // Where an offset of the line lies, for kernels and exchanges.
+  std::byte* at(std::int64_t offset) const;
+
+  // Bytes of a value of one instance that outlives the step (parameter, gradient, state), from `first` on.
+  void read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const;
+  void write(Id value, std::int32_t instance, std::int64_t first, std::span<const std::byte> from) const;
+  // A staged value of a step's side, in memory of the host: inputs by microbatch, scalars with microbatch 0.
+  std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch) const;
+
+ private:
+  std::byte* lasting(Id value, std::int32_t instance) const;
+
+  const Program& program_;
+  const Plan& plan_;
+  DeviceInterface& device_;
+  std::byte* base_[spaces] = {};
+};
+
+}  // namespace prun
