@@ -19,7 +19,7 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   comms.resize(plan_.queues.size());
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
-    PRUN_CHECK((queue.axis >= 0) == (comms[q].comm != nullptr), "queue ", queue.name);
+    PRUN_CHECK(queue.communicates() == (comms[q].comm != nullptr), "queue ", queue.name);
     queues_.push_back(std::make_unique<QueueRun>());
     queues_.back()->index = static_cast<std::int32_t>(q);
     queues_.back()->comm = comms[q];
@@ -129,30 +129,14 @@ CommOp Executor::bind_exchange(const Call& call, const PlannedExchange& exchange
 // ---------------------------------------------------------------- addresses
 
 std::byte* Executor::address(Id id, std::int32_t instance) {
-  const Value& value = program_.value(id);
-  Role role = value.role;
-  if (role == Role::view) {
-    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
-    role = id == bucket.all_parameters || id == bucket.own_parameters ? Role::parameter : Role::gradient;
-  }
-  PRUN_CHECK(role == Role::parameter || role == Role::gradient || role == Role::state, "value '", value.name,
-             "' is not persistent");
-  const Region region = role == Role::parameter  ? Region::parameter
-                        : role == Role::gradient ? Region::gradient
-                                                 : Region::state;
-  return arena_ +
-         plan_.layout.instances[static_cast<std::size_t>(region)][static_cast<std::size_t>(instance)].base +
-         plan_.offsets[id];
+  return arena_ + plan_.resolve(instance, plan_.home(id));
 }
 
 std::byte* Executor::staged(Id id, std::int64_t step, std::int64_t microbatch) {
-  const Value& value = program_.value(id);
-  PRUN_CHECK(value.role == Role::staging, "value '", value.name, "' is not staged");
+  PRUN_CHECK(program_.value(id).role == Role::staging, "value '", program_.value(id).name, "' is not staged");
   Call call;
   call.microbatch = static_cast<std::int32_t>(microbatch);
-  const Region region = value.dims.empty() ? Region::scalars : Region::batch;
-  return arena_ + plan_.resolve(call, {region, Whose::own, -1, plan_.offsets[id], value.bytes()},
-                                static_cast<int>(step % 2));
+  return arena_ + plan_.resolve(call, plan_.home(id), static_cast<int>(step % 2));
 }
 
 // ---------------------------------------------------------------- running

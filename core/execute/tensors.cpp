@@ -10,7 +10,7 @@ Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_
          DType type) {
   const auto member = static_cast<std::size_t>(
       std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) - bucket.parameters.begin());
-  const std::int64_t parts = program.mesh().extent(static_cast<std::size_t>(bucket.axis));
+  const std::int64_t parts = program.mesh().extent(bucket.axis);
   const std::int64_t size = bucket.elements / parts, first = coordinate * size,
                      offset = bucket.offsets[member];
   const std::int64_t begin = std::max(first, offset),
@@ -49,7 +49,6 @@ std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank)
 Held held(const Assembly& assembly, Executor& executor, Id id, std::int32_t instance, Kept kept) {
   const Program& program = assembly.program();
   const Value& parameter = program.value(id);
-  const DType state = program.precision().state;
   if (parameter.bucket < 0) {
     const Id value = kept == Kept::parameter  ? id
                      : kept == Kept::gradient ? parameter.gradient
@@ -58,17 +57,9 @@ Held held(const Assembly& assembly, Executor& executor, Id id, std::int32_t inst
     return {executor.address(value, instance), program.value(value).dtype, 0, program.local_elements(id)};
   }
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
-  const std::int64_t coordinate =
-      program.mesh().coordinate(assembly.rank(), static_cast<std::size_t>(bucket.axis));
+  const std::int64_t coordinate = program.mesh().coordinate(assembly.rank(), bucket.axis);
   if (kept == Kept::parameter && !bucket.kept.parameters)
     return {executor.address(id, instance), parameter.dtype, 0, program.local_elements(id)};
-  if (kept == Kept::gradient && parameter.gradient == none) return {};
-  if (kept == Kept::gradient && !bucket.kept.gradients) {
-    // The own part of the whole range.
-    const std::int64_t own = bucket.elements / program.mesh().extent(static_cast<std::size_t>(bucket.axis));
-    std::byte* all = executor.address(bucket.all_gradients, instance);
-    return cut(program, bucket, id, coordinate, all + coordinate * own * size_of(state), state);
-  }
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;
