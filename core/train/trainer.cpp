@@ -3,7 +3,6 @@
 #include "base/random.hpp"
 #include "train/agreement.hpp"
 #include "train/run_folder.hpp"
-#include "train/weights.hpp"
 
 namespace prun {
 namespace {

@@ -76,7 +76,10 @@ void initialize(const Assembly& assembly, Executor& executor) {
     });
 }
 
-std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor) {
+namespace {
+
+// Of what this rank holds.
+std::string own_non_finite_gradient(const Assembly& assembly, Executor& executor) {
   std::string name;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     if (!name.empty() || assembly.program().value(id).gradient == none) return;
@@ -89,6 +92,18 @@ std::string first_non_finite_gradient(const Assembly& assembly, Executor& execut
               });
   });
   return name;
+}
+
+}  // namespace
+
+std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor,
+                                      const Exchange& exchange) {
+  const std::string own = own_non_finite_gradient(assembly, executor);
+  if (!exchange || assembly.mesh().world() == 1) return own.empty() ? "" : "'" + own + "'";
+  const std::vector<std::string> all = exchange("non-finite gradient", assembly.mesh().ranks(), own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty()) return detail::concat("'", all[rank], "' on rank ", rank);
+  return "";
 }
 
 }  // namespace prun

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "assemble/assembly.hpp"
+#include "execute/communicators.hpp"
 #include "execute/executor.hpp"
 
 namespace prun {
@@ -11,7 +12,8 @@ namespace prun {
 // Fills parameters (and master copies) from the seed and their names; optimizer state starts at zero.
 void initialize(const Assembly& assembly, Executor& executor);
 
-// Name of the first parameter whose gradient is not finite, or empty.
-std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor);
+// "'block.1.qkv.weight' on rank 1": the first parameter whose gradient is not finite, of the lowest rank that
+// has one; empty where none has. Every rank calls it; `exchange` is null for one rank alone.
+std::string first_non_finite_gradient(const Assembly& assembly, Executor& executor, const Exchange& exchange);
 
 }  // namespace prun
