@@ -20,8 +20,7 @@ std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
     const auto& traits = plugins.note("strategy", section.plugin()).traits;
     const auto splits = traits.find("splits");
     if (splits == traits.end() || !names(splits->second, "batch") || !section.has("axis")) continue;
-    if (const std::int32_t axis = mesh.find(section.text("axis")); axis >= 0)
-      ranks *= mesh.extent(static_cast<std::size_t>(axis));
+    if (const AxisId axis = mesh.find(section.text("axis")); axis != no_axis) ranks *= mesh.extent(axis);
   }
   return ranks;
 }

@@ -40,8 +40,8 @@ template <class Body>
 void each_comm(const RankTraffic& of, Body&& body) {
   std::map<std::string, std::shared_ptr<CommInterface>> by_axis;
   for (std::size_t q = 0; q < of.plan.queues.size(); ++q) {
-    if (of.plan.queues[q].axis < 0) continue;
-    const std::string& axis = of.mesh.axes()[static_cast<std::size_t>(of.plan.queues[q].axis)].name;
+    if (!of.plan.queues[q].communicates()) continue;
+    const std::string& axis = of.mesh.name(of.plan.queues[q].axis);
     std::shared_ptr<CommInterface>& comm = by_axis[axis];
     if (!comm) comm = comm_of_axis(of.recipe, of.device, of.plugins, axis);
     body(q, *comm, planned_needs(of.mesh, of.plan, of.rank, *comm, q));

@@ -48,7 +48,7 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
                          "'; add one, such as [[strategy]] plugin = \"data\", axis = \"", axis.name, "\"")));
   }
   for (const RecipeSection& section : strategies)
-    if (section.has("axis") && mesh.find(section.text("axis")) < 0)
+    if (section.has("axis") && mesh.find(section.text("axis")) == no_axis)
       problems.add(
           recipe.problem(section.path() + ".axis",
                          detail::concat("the mesh has no axis '", section.text("axis"), "'",

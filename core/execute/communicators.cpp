@@ -47,13 +47,11 @@ Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, cons
   queues_.resize(queues.size());
   members_.resize(queues.size());
   for (const std::size_t q : by_name(queues)) {
-    if (queues[q].axis < 0) continue;
-    const auto axis = static_cast<std::size_t>(queues[q].axis);
+    if (!queues[q].communicates()) continue;
+    const std::string& axis = assembly.mesh().name(queues[q].axis);
     members_[q] = queues[q].members(assembly.mesh(), assembly.rank());
-    std::shared_ptr<CommInterface>& plugin = plugins_[assembly.mesh().axes()[axis].name];
-    if (!plugin)
-      plugin =
-          comm_of_axis(assembly.recipe(), assembly.device_info(), plugins, assembly.mesh().axes()[axis].name);
+    std::shared_ptr<CommInterface>& plugin = plugins_[axis];
+    if (!plugin) plugin = comm_of_axis(assembly.recipe(), assembly.device_info(), plugins, axis);
     connect(assembly, q, *plugin, exchange);
   }
 }

@@ -66,7 +66,7 @@ void Executor::make_queues(const std::vector<QueueComm>& comms) {
   const bool asynchronous = info_of(device_).asynchronous;
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
-    PRUN_CHECK((queue.axis >= 0) == (comms[q].comm != nullptr), "queue ", queue.name);
+    PRUN_CHECK((queue.axis != no_axis) == (comms[q].comm != nullptr), "queue ", queue.name);
     PRUN_CHECK(!comms[q].enqueues || asynchronous, "queue ", queue.name);
     queues_.push_back(std::make_unique<QueueRun>(device_, queue, counters_[q],
                                                  asynchronous && (!comms[q].comm || comms[q].enqueues)));

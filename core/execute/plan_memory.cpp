@@ -26,21 +26,8 @@ std::byte* PlanMemory::at(std::int64_t offset) const {
   return offset < border ? base_[0] + offset : base_[1] + (offset - border);
 }
 
-std::byte* PlanMemory::lasting(Id id, std::int32_t instance) const {
-  const Value& value = program_.value(id);
-  Role role = value.role;
-  if (role == Role::view) {
-    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
-    role = id == bucket.all_parameters || id == bucket.own_parameters ? Role::parameter : Role::gradient;
-  }
-  PRUN_CHECK(role == Role::parameter || role == Role::gradient || role == Role::state, "value '", value.name,
-             "' is not persistent");
-  const Region region = role == Role::parameter  ? Region::parameter
-                        : role == Role::gradient ? Region::gradient
-                                                 : Region::state;
-  return at(
-      plan_.layout.instances[static_cast<std::size_t>(region)][static_cast<std::size_t>(instance)].base +
-      plan_.offsets[id]);
+std::byte* PlanMemory::lasting(Id value, std::int32_t instance) const {
+  return at(plan_.resolve(instance, plan_.home(value)));
 }
 
 void PlanMemory::read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const {
@@ -54,13 +41,10 @@ void PlanMemory::write(Id value, std::int32_t instance, std::int64_t first,
 }
 
 std::byte* PlanMemory::staged(Id id, std::int64_t step, std::int64_t microbatch) const {
-  const Value& value = program_.value(id);
-  PRUN_CHECK(value.role == Role::staging, "value '", value.name, "' is not staged");
+  PRUN_CHECK(program_.value(id).role == Role::staging, "value '", program_.value(id).name, "' is not staged");
   Call call;
   call.microbatch = static_cast<std::int32_t>(microbatch);
-  const Region region = value.dims.empty() ? Region::scalars : Region::batch;
-  return at(plan_.resolve(call, {region, Whose::own, -1, plan_.offsets[id], value.bytes()},
-                          static_cast<int>(step % 2)));
+  return at(plan_.resolve(call, plan_.home(id), static_cast<int>(step % 2)));
 }
 
 }  // namespace prun

@@ -6,17 +6,16 @@ namespace prun {
 namespace {
 
 // The own part of a bucket's flat range, cut to one member.
-Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t coordinate, Id own,
-         std::int64_t own_at) {
+Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t coordinate, Id own) {
   const auto member = static_cast<std::size_t>(
       std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) - bucket.parameters.begin());
-  const std::int64_t parts = program.mesh().extent(static_cast<std::size_t>(bucket.axis));
+  const std::int64_t parts = program.mesh().extent(bucket.axis);
   const std::int64_t size = bucket.elements / parts, first = coordinate * size,
                      offset = bucket.offsets[member];
   const std::int64_t begin = std::max(first, offset),
                      end = std::min(first + size, offset + program.local_elements(parameter));
   if (begin >= end) return {};
-  return {own, program.value(own).dtype, own_at + begin - first, begin - offset, end - begin};
+  return {own, program.value(own).dtype, begin - first, begin - offset, end - begin};
 }
 
 }  // namespace
@@ -57,19 +56,12 @@ Held held(const Assembly& assembly, Id id, Kept kept) {
                   : kept == Kept::gradient ? parameter.gradient
                                            : parameter.master);
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
-  const std::int64_t coordinate =
-      program.mesh().coordinate(assembly.rank(), static_cast<std::size_t>(bucket.axis));
+  const std::int64_t coordinate = program.mesh().coordinate(assembly.rank(), bucket.axis);
   if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
-  if (kept == Kept::gradient && parameter.gradient == none) return {};
-  if (kept == Kept::gradient && !bucket.kept.gradients) {
-    // The own part of the whole range.
-    const std::int64_t own = bucket.elements / program.mesh().extent(static_cast<std::size_t>(bucket.axis));
-    return cut(program, bucket, id, coordinate, bucket.all_gradients, coordinate * own);
-  }
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;
-  return value == none ? Held{} : cut(program, bucket, id, coordinate, value, 0);
+  return value == none ? Held{} : cut(program, bucket, id, coordinate, value);
 }
 
 }  // namespace prun

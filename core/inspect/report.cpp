@@ -59,7 +59,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 // Which ranks form a group along an axis.
-std::string axis_text(const Mesh& mesh, std::size_t axis) {
+std::string axis_text(const Mesh& mesh, AxisId axis) {
   constexpr std::int64_t most = 4;
   const std::int64_t groups = mesh.world() / mesh.extent(axis);
   std::string text =
@@ -72,12 +72,12 @@ std::string axis_text(const Mesh& mesh, std::size_t axis) {
 
 std::string grid_text(const Mesh& mesh) {
   std::string text = "ranks       " + std::to_string(mesh.world());
-  for (std::size_t axis = 0; axis < mesh.size(); ++axis)
-    text += detail::concat(axis ? " x " : " = ", mesh.axes()[axis].name, " ", mesh.extent(axis));
+  for (AxisId axis = 0; axis < mesh.size(); ++axis)
+    text += detail::concat(axis ? " x " : " = ", mesh.name(axis), " ", mesh.extent(axis));
   text += "\n";
-  for (std::size_t axis = 0; axis < mesh.size(); ++axis)
+  for (AxisId axis = 0; axis < mesh.size(); ++axis)
     if (mesh.extent(axis) > 1)
-      text += format("  %-16s ", mesh.axes()[axis].name.c_str()) + axis_text(mesh, axis) + "\n";
+      text += format("  %-16s ", mesh.name(axis).c_str()) + axis_text(mesh, axis) + "\n";
   return text;
 }
 
@@ -85,17 +85,15 @@ template <class Body>
 void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& body) {
   const std::vector<QueueInfo>& queues = assembly.plan().queues;
   for (std::size_t q = 0; q < forecast.sent.size(); ++q)
-    if (queues[q].axis >= 0)
-      body(queues[q], assembly.mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name,
-           static_cast<double>(forecast.sent[q]));
+    if (queues[q].communicates())
+      body(queues[q], assembly.mesh().name(queues[q].axis), static_cast<double>(forecast.sent[q]));
 }
 
 // The stages of a pipeline differ: what each of its ranks needs.
 std::string stages_text(const Assembly& assembly) {
   if (!assembly.pipeline()) return "";
-  const std::size_t axis = assembly.pipeline()->axis;
-  std::string text =
-      detail::concat("stages      memory by coordinate of ", assembly.mesh().axes()[axis].name, ":");
+  const AxisId axis = assembly.pipeline()->axis;
+  std::string text = detail::concat("stages      memory by coordinate of ", assembly.mesh().name(axis), ":");
   for (int rank : assembly.mesh().group(assembly.rank(), axis))
     text += " " + size_text(static_cast<double>(assembly.plan_of(rank).layout.memory.total()));
   return text + "\n";

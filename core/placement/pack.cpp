@@ -13,7 +13,7 @@ using Key = std::tuple<bool, double, double, Id, std::string>;
 
 class Packer {
  public:
-  Packer(Program& program, OptimizerInterface& optimizer, std::size_t axis, KeptInParts kept)
+  Packer(Program& program, OptimizerInterface& optimizer, AxisId axis, KeptInParts kept)
       : program_(program), optimizer_(optimizer), axis_(axis), kept_(kept) {}
 
   void run() {
@@ -53,7 +53,7 @@ class Packer {
   void pack(Id segment, const std::vector<Id>& members, Id norm) {
     Bucket bucket;
     bucket.segment = segment;
-    bucket.axis = static_cast<std::int32_t>(axis_);
+    bucket.axis = axis_;
     bucket.kept = kept_;
     for (Id id : members) {
       check_summed(program_.value(id));
@@ -78,8 +78,8 @@ class Packer {
     if (parameter.gradient == none) return;
     const AxisPlacement lies = program_.value(parameter.gradient).on(axis_);
     if (!lies.is_partial())
-      throw_error(ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name,
-                  "': the gradient of '", parameter.name, "' is ", to_text(lies),
+      throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis_), "': the gradient of '",
+                  parameter.name, "' is ", to_text(lies),
                   " there; state can be kept in parts only over an axis that sums every gradient, as "
                   "strategy data's does");
   }
@@ -154,8 +154,7 @@ class Packer {
   }
 
   bool sums_over_axis(Id id) const {
-    return program_.op(id).kind() == "all_reduce_update" &&
-           static_cast<std::size_t>(program_.attr(id, "axis")) == axis_;
+    return program_.op(id).kind() == "all_reduce_update" && program_.axis_of(id) == axis_;
   }
 
   // With the casts around it, where the gradient travels in another type.
@@ -181,8 +180,7 @@ class Packer {
   }
 
   std::array<AttrValue, 3> along() const {
-    return {
-        AttrValue{"axis", static_cast<double>(axis_)}, {"dim", 0}, {"parts", static_cast<double>(parts())}};
+    return {axis_attr(axis_), {"dim", 0}, {"parts", static_cast<double>(parts())}};
   }
 
   void add_ops(const Bucket& bucket, Id norm) {
@@ -243,7 +241,7 @@ class Packer {
   // Each rank has the squares of its parts only.
   void sum_norms() {
     const std::vector<Id>& finish = program_.segment(program_.step_segment()).ops(FunctionKind::finish);
-    const AttrValue axis{"axis", static_cast<double>(axis_)};
+    const AttrValue axis = axis_attr(axis_);
     for (Id norm : norms_)
       program_.add_op(program_.step_segment(), FunctionKind::finish, Part::input, "all_reduce_update", {norm},
                       std::span(&axis, 1), finish.empty() ? none : finish.front());
@@ -251,7 +249,7 @@ class Packer {
 
   Program& program_;
   OptimizerInterface& optimizer_;
-  std::size_t axis_;
+  AxisId axis_;
   KeptInParts kept_;
   std::vector<std::string> state_names_;
   std::int32_t number_ = 0;
@@ -260,7 +258,7 @@ class Packer {
 
 }  // namespace
 
-void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, KeptInParts kept) {
+void pack_state(Program& program, OptimizerInterface& optimizer, AxisId axis, KeptInParts kept) {
   if (program.mesh().extent(axis) > 1) Packer(program, optimizer, axis, kept).run();
 }
 

@@ -9,6 +9,6 @@ namespace prun {
 
 // After place_on_mesh. The optimizer writes the update of the parts; it must treat
 // elements alike wherever they stand.
-void pack_state(Program& program, OptimizerInterface& optimizer, std::size_t axis, KeptInParts kept);
+void pack_state(Program& program, OptimizerInterface& optimizer, AxisId axis, KeptInParts kept);
 
 }  // namespace prun

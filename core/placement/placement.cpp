@@ -23,9 +23,9 @@ bool has_dim(const Value& value, const Name& name) {
 // One axis of the mesh.
 class AxisPass {
  public:
-  AxisPass(Program& program, std::size_t axis) : program_(program), axis_(axis) {
+  AxisPass(Program& program, AxisId axis) : program_(program), axis_(axis) {
     for (const Split& split : program.splits())
-      if (split.axis == static_cast<std::int32_t>(axis)) dims_.push_back(split.dim);
+      if (split.axis == axis) dims_.push_back(split.dim);
   }
 
   void run() {
@@ -44,7 +44,7 @@ class AxisPass {
   }
 
  private:
-  const std::string& axis_name() const { return program_.mesh().axes()[axis_].name; }
+  const std::string& axis_name() const { return program_.mesh().name(axis_); }
   std::int64_t extent() const { return program_.mesh().extent(axis_); }
 
   template <class... Parts>
@@ -73,7 +73,7 @@ class AxisPass {
     std::int64_t parts = extent(), whole = 0;
     for (const Dim& dim : value.dims)
       if (dim.name == name) whole = dim.extent;
-    for (std::size_t axis = 0; axis < axis_; ++axis)
+    for (AxisId axis = 0; axis < axis_; ++axis)
       if (value.on(axis) == AxisPlacement::sharded(name)) parts *= program_.mesh().extent(axis);
     if (whole % parts != 0)
       throw_error(ErrorCode::unsupported, "dimension '", name.view(), "' of '", value.name, "' is ", whole,
@@ -146,7 +146,7 @@ class AxisPass {
   void place(Id id) {
     const Op op = program_.op(id);
     if (op.kind() == "all_reduce_update") return;  // of an axis before this one: here it changes nothing
-    if (op.kind() == "all_reduce_max" && program_.attr(id, "axis") == static_cast<double>(axis_)) {
+    if (op.kind() == "all_reduce_max" && program_.axis_of(id) == axis_) {
       settle(op.operands[1], AxisPlacement::replicated());
       return;
     }
@@ -226,8 +226,6 @@ class AxisPass {
 
   // ------------------------------------------------------------- exchanges
 
-  AttrValue axis_attr() const { return {"axis", static_cast<double>(axis_)}; }
-
   void sum_in_place(Id id, const Op& op, Id before) {
     if (program_.value(id).role == Role::gradient)
       sum_gradient(id);
@@ -242,7 +240,7 @@ class AxisPass {
   }
 
   void add_sum(Id segment, FunctionKind function, Id id, Id before) {
-    const AttrValue axis = axis_attr();
+    const AttrValue axis = axis_attr(axis_);
     program_.add_op(segment, function, Part::input, "all_reduce_update", {id}, std::span(&axis, 1), before);
   }
 
@@ -310,7 +308,7 @@ class AxisPass {
   }
 
   Id sum(Id id) {
-    const AttrValue axis = axis_attr();
+    const AttrValue axis = axis_attr(axis_);
     return insert(id, "all_reduce", std::span(&id, 1), std::span(&axis, 1), AxisPlacement::replicated());
   }
 
@@ -325,7 +323,7 @@ class AxisPass {
     const auto found = std::find_if(dims.begin(), dims.end(), [&](const Dim& d) { return d.name == dim; });
     PRUN_CHECK(found != dims.end(), kind, " along '", dim.view(), "'");
     const bool blocks = dims.front().name == Name("parts");
-    const AttrValue attrs[] = {axis_attr(),
+    const AttrValue attrs[] = {axis_attr(axis_),
                                {"dim", static_cast<double>(found - dims.begin() - blocks)},
                                {"parts", static_cast<double>(extent())}};
     return insert(id, kind, std::span(&id, 1), attrs, result);
@@ -391,7 +389,7 @@ class AxisPass {
   }
 
   Program& program_;
-  std::size_t axis_;
+  AxisId axis_;
   std::vector<Name> dims_;  // to lie on this axis, first come first
   std::map<Id, AxisPlacement> now_;
   std::set<Id> cleared_;
@@ -410,9 +408,8 @@ class AxisPass {
 
 void place_on_mesh(Program& program) {
   for (const Split& split : program.splits())
-    if (split.dim == Name("vocab") && program.mesh().extent(static_cast<std::size_t>(split.axis)) > 1)
-      split_head(program, static_cast<std::size_t>(split.axis));
-  for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
+    if (split.dim == Name("vocab") && program.mesh().extent(split.axis) > 1) split_head(program, split.axis);
+  for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
 }
 

@@ -8,7 +8,7 @@ namespace {
 // Puts the ops in front of the one they stand in for.
 class HeadSplit {
  public:
-  HeadSplit(Program& program, Id head, std::size_t axis)
+  HeadSplit(Program& program, Id head, AxisId axis)
       : program_(program), head_(head), segment_(program.op(head).segment), axis_(axis) {}
 
   void run() {
@@ -18,7 +18,7 @@ class HeadSplit {
     const std::vector<Id> scanned =
         create("lm_head_scan", {x, weight, targets}, {{"vocab", static_cast<double>(rows(weight))}});
     const Id max = scanned[0], sum = scanned[1], hit = scanned[2];
-    const Id gmax = create("all_reduce_max", {max}, {{"axis", static_cast<double>(axis_)}})[0];
+    const Id gmax = create("all_reduce_max", {max}, {axis_attr(axis_)})[0];
     const Id scaled = create("lm_head_rescale", {max, gmax, sum})[0];
     const Id lse = create("lm_head_loss", {gmax, scaled, hit, targets, loss})[0];
     program_.add_op(segment_, FunctionKind::forward, Part::input, "lm_head_grad",
@@ -37,12 +37,12 @@ class HeadSplit {
 
   Program& program_;
   Id head_, segment_;
-  std::size_t axis_;
+  AxisId axis_;
 };
 
 }  // namespace
 
-void split_head(Program& program, std::size_t axis) {
+void split_head(Program& program, AxisId axis) {
   PRUN_CHECK(axis < program.mesh().size(), "the mesh has no axis ", axis, " to split the LM head over");
   for (Id segment = 0; segment < program.segment_count(); ++segment) {
     const std::vector<Id> forward = program.segment(segment).ops(FunctionKind::forward);

@@ -8,6 +8,6 @@
 namespace prun {
 
 // After add_backward and before place_on_mesh. dx and the weight's accumulator stay the values they were.
-void split_head(Program& program, std::size_t axis);
+void split_head(Program& program, AxisId axis);
 
 }  // namespace prun

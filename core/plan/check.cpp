@@ -74,16 +74,12 @@ class Replay {
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
       for (Id id : program_.segment(plan_.instances[i].segment).values) {
         if (plan_.instances[i].receive_stub) continue;
-        const Value& value = program_.value(id);
-        const bool parameter = value.role == Role::parameter;
-        if (!parameter && value.role != Role::state) continue;
-        if (parameter && value.bucket >= 0 &&
-            program_.buckets()[static_cast<std::size_t>(value.bucket)].kept.parameters)
-          continue;  // gathered when it is needed
-        const Region region = parameter ? Region::parameter : Region::state;
-        const std::int64_t base = plan_.layout.instances[static_cast<std::size_t>(region)][i].base;
-        assign(base + plan_.offsets[id], program_.local_bytes(id), {id, static_cast<std::int32_t>(i), -1},
-               before);
+        const auto home = plan_.homes.find(id);
+        if (home == plan_.homes.end() || program_.value(id).role == Role::view) continue;
+        const Region region = home->second.region;
+        if (region != Region::parameter && region != Region::state) continue;
+        const auto instance = static_cast<std::int32_t>(i);
+        assign(plan_.resolve(instance, home->second), home->second.bytes, {id, instance, -1}, before);
       }
   }
 
@@ -231,9 +227,7 @@ class Replay {
     const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
     const bool gradients = content.value == bucket.all_gradients || content.value == bucket.own_gradients;
     const std::int64_t part =
-        address.part_axis < 0
-            ? 0
-            : plan_.coordinates[static_cast<std::size_t>(address.part_axis)] * address.bytes;
+        address.part_axis == no_axis ? 0 : plan_.coordinates[address.part_axis] * address.bytes;
     for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
       const Id parameter = bucket.parameters[m],
                member = gradients ? program_.value(parameter).gradient : parameter;

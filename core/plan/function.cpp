@@ -1,6 +1,7 @@
 #include "plan/function.hpp"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 namespace prun {
@@ -20,7 +21,7 @@ class FunctionPlanner {
     for (Id op : program_.segment(function_.segment).ops(function_.kind)) add_step(op);
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
-    function_.scratch_bytes = reduces ? pack_in_order(lifetimes_) : pack(lifetimes_);
+    function_.scratch_bytes = reduces ? assign_offsets_in_order(lifetimes_) : assign_offsets(lifetimes_);
     for (PlannedStep& step : function_.steps) place_scratch(step);
     for (PlannedStep& step : function_.steps) address_exchange(step);
     if (reduces) merge_exchanges();
@@ -97,7 +98,7 @@ class FunctionPlanner {
   }
 
   bool follows(const PlannedStep& a, const PlannedStep& b) const {
-    if (!a.exchange || !b.exchange || axis_of(a) != axis_of(b)) return false;
+    if (!a.exchange || !b.exchange || program_.axis_of(a.op) != program_.axis_of(b.op)) return false;
     if (a.exchange->kind != CommKind::all_reduce || b.exchange->kind != CommKind::all_reduce) return false;
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
@@ -105,14 +106,10 @@ class FunctionPlanner {
            x.instance == y.instance && align(x.offset + x.bytes) == y.offset;
   }
 
-  std::int32_t axis_of(const PlannedStep& step) const {
-    return static_cast<std::int32_t>(program_.attr(step.op, "axis"));
-  }
-
   std::int32_t queue_of(const PlannedStep& step) {
     if (!step.exchange) return function_.kind == FunctionKind::load ? copy_queue : compute_queue;
-    const std::int32_t axis = axis_of(step);
-    const std::string name = program_.mesh().axes()[static_cast<std::size_t>(axis)].name + purpose();
+    const AxisId axis = program_.axis_of(step.op);
+    const std::string name = program_.mesh().name(axis) + purpose();
     for (std::size_t q = 0; q < queues_.size(); ++q)
       if (queues_[q].name == name) return static_cast<std::int32_t>(q);
     queues_.push_back({name, false, axis, 0, -1});
@@ -152,8 +149,8 @@ class FunctionPlanner {
   }
 
   void add_operand(PlannedOperand& operand, std::int32_t at) {
-    const auto home = homes_.of.find(operand.value);
-    if (home != homes_.of.end()) {
+    const auto home = homes_.find(operand.value);
+    if (home != homes_.end()) {
       operand.address = home->second;
       function_.uses_batch |=
           operand.address.region == Region::batch || operand.address.region == Region::scalars;
@@ -173,7 +170,7 @@ class FunctionPlanner {
   void place_scratch(PlannedStep& step) {
     const auto at = static_cast<std::int32_t>(&step - function_.steps.data());
     for (PlannedOperand& operand : step.operands) {
-      if (operand.value == none || homes_.of.count(operand.value)) continue;
+      if (operand.value == none || homes_.count(operand.value) != 0) continue;
       const Lifetime& lifetime = lifetimes_[scratch_.at(operand.value)];
       operand.address = {scratch_region(), Whose::own, -1, lifetime.offset, lifetime.bytes};
       if (lifetime.last == at) step.dead_after.push_back(operand.address);

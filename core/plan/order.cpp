@@ -1,6 +1,6 @@
 #include "plan/order.hpp"
 
-#include <algorithm>
+#include <set>
 
 #include "plan/slots.hpp"
 
@@ -9,15 +9,14 @@ namespace {
 
 class Order {
  public:
-  Order(const Work& work, const Turns& gathered, Plan& plan)
+  Order(const Work& work, const GatheredUses& uses, const Turns& gathered, Plan& plan)
       : work_(work),
         plan_(plan),
         slots_(plan, work),
         gradients_(plan, work),
         gathered_(gathered),
         uses_parameters_(plan, {Region::gathered}),
-        uses_(gathered_uses(plan, work)),
-        holds_(plan.instances.size(), false) {}
+        uses_(uses) {}
 
   void run() {
     load_until(0);
@@ -161,11 +160,10 @@ class Order {
   }
 
   void gather(std::int32_t instance) {
-    const auto at = static_cast<std::size_t>(instance);
-    if (!holds_[at]) add(FunctionKind::gather, instance, -1);
-    for (std::size_t other = 0; other < holds_.size(); ++other)
-      if (gathered_.overlap(other, at)) holds_[other] = false;
-    holds_[at] = true;
+    if (!holds_.insert(instance).second) return;
+    add(FunctionKind::gather, instance, -1);
+    std::erase_if(
+        holds_, [&](std::int32_t other) { return other != instance && gathered_.overlap(other, instance); });
   }
 
   struct Pending {
@@ -181,13 +179,15 @@ class Order {
   Pending pending_;  // the rest of a reduction
   const Turns& gathered_;
   const Touched uses_parameters_;
-  const std::vector<std::vector<std::int32_t>> uses_;
+  const GatheredUses& uses_;
   std::size_t used_ = 0;
-  std::vector<bool> holds_;  // by instance: its parameters are gathered
+  std::set<std::int32_t> holds_;  // instances whose parameters are gathered
 };
 
 }  // namespace
 
-void order_calls(const Work& work, const Turns& gathered, Plan& plan) { Order(work, gathered, plan).run(); }
+void order_calls(const Work& work, const GatheredUses& uses, const Turns& gathered, Plan& plan) {
+  Order(work, uses, gathered, plan).run();
+}
 
 }  // namespace prun

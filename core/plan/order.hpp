@@ -10,6 +10,6 @@ namespace prun {
 // ahead; an instance's gradients are summed over the ranks as soon as they are complete.
 // Needs plan.functions, plan.instances, plan.chunks and plan.queues; fills calls, and how many microbatches
 // of a chunk are alive at once. Which call waits for which is plan/waits.hpp.
-void order_calls(const Work& work, const Turns& gathered, Plan& plan);
+void order_calls(const Work& work, const GatheredUses& uses, const Turns& gathered, Plan& plan);
 
 }  // namespace prun

@@ -29,6 +29,10 @@ const char* name_of(Region region) {
   return names[static_cast<int>(region)];
 }
 
+bool lasts(Region region) {
+  return region == Region::parameter || region == Region::gradient || region == Region::state;
+}
+
 std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
 std::span<const PlannedStep> Plan::steps(const Call& call) const {
@@ -46,8 +50,8 @@ std::int32_t Plan::find(FunctionKind kind, std::int32_t instance) const {
 }
 
 std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
-  if (axis < 0) return {};
-  const std::vector<int> group = mesh.group(rank, static_cast<std::size_t>(axis));
+  if (!communicates()) return {};
+  const std::vector<int> group = mesh.group(rank, axis);
   if (peer < 0) return group;
   const int other = group[static_cast<std::size_t>(peer)], own = static_cast<int>(rank);
   return {std::min(own, other), std::max(own, other)};
@@ -64,6 +68,19 @@ Work whole_work(const Program& program, std::int64_t microbatches) {
   return work;
 }
 
+const Address& Plan::home(Id value) const {
+  const auto found = homes.find(value);
+  PRUN_CHECK(found != homes.end(), "value ", value, " has no home");
+  return found->second;
+}
+
+std::int64_t Plan::resolve(std::int32_t instance, const Address& home) const {
+  PRUN_CHECK(lasts(home.region), "what lies in ", name_of(home.region), " is not there from step to step");
+  Call call;
+  call.instance = instance;
+  return resolve(call, home, 0);
+}
+
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
@@ -71,8 +88,7 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   const auto of_instance = [&] {
     return layout.instances[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(instance)];
   };
-  const std::int64_t part =
-      address.part_axis < 0 ? 0 : coordinates[static_cast<std::size_t>(address.part_axis)] * address.bytes;
+  const std::int64_t part = address.part_axis == no_axis ? 0 : coordinates[address.part_axis] * address.bytes;
   switch (address.region) {
     case Region::parameter:
     case Region::gradient:
@@ -117,13 +133,12 @@ class Planner {
   Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
           const Work& work)
       : program_(program), lowering_(lowering), work_(work) {
-    for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
+    for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
       plan_.coordinates.push_back(program.mesh().coordinate(rank, axis));
     plan_.microbatches = microbatches;
     // A pipeline comes back to each of them later.
-    if (work.axis >= 0) plan_.input_slots = microbatches;
-    plan_.queues = {{"compute", true, -1, 0, -1}, {"copy", false, -1, 0, -1}};
-    plan_.offsets.assign(program.value_count(), -1);
+    if (work.axis != no_axis) plan_.input_slots = microbatches;
+    plan_.queues = {{"compute", true, no_axis, 0, -1}, {"copy", false, no_axis, 0, -1}};
     sizes_.resize(program.segment_count());
   }
 
@@ -133,9 +148,10 @@ class Planner {
     if (work_.tied_to >= 0) add_queue(axis_name() + ".tie", work_.tied_to);
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) plan_transfers(chunk);
-    const Turns gathered = take_gathered_turns(plan_, work_, bytes_of(Region::gathered));
+    const GatheredUses uses = gathered_uses(plan_, work_);
+    const Turns gathered = take_gathered_turns(uses, bytes_of(Region::gathered));
     const Turns unreduced = take_unreduced_turns(plan_, work_, bytes_of(Region::unreduced));
-    order_calls(work_, gathered, plan_);
+    order_calls(work_, uses, gathered, plan_);
     place_regions(program_, work_, sizes_, gathered, unreduced, plan_);
     mark_dead_slots();
     derive_waits(program_, plan_);
@@ -181,12 +197,11 @@ class Planner {
     return at;
   }
 
-  void home(Id value, Region region, Whose whose, Id segment) {
+  Address& home(Id value, Region region, Id segment) {
     std::int64_t& used = sizes_[segment].of(region);
-    const std::int64_t bytes = program_.local_bytes(value);
-    homes_.of[value] = {region, whose, -1, used, bytes};
-    plan_.offsets[value] = used;
+    const std::int64_t bytes = program_.local_bytes(value), offset = used;
     used += align(bytes);
+    return plan_.homes[value] = {region, Whose::own, -1, offset, bytes};
   }
 
   // Persistent values, and activations that outlive the function that writes them.
@@ -197,26 +212,27 @@ class Planner {
     for (Id id : in_canonical_order(segment.values)) {
       const Value& value = program_.value(id);
       if (value.role == Role::staging) {
-        home(id, value.dims.empty() ? Region::scalars : Region::batch, Whose::own, segment_id);
+        home(id, value.dims.empty() ? Region::scalars : Region::batch, segment_id);
         continue;
       }
-      home(id, region_of(value.role), Whose::own, segment_id);
+      Address& address = home(id, region_of(value.role), segment_id);
       // Unrepeated segments' values may be used by others (tied weights): name their instance.
       if (segment.repeat == 1) {
-        homes_.of[id].whose = Whose::fixed;
-        homes_.of[id].instance = first_instance_[segment_id];
+        address.whose = Whose::fixed;
+        address.instance = first_instance_[segment_id];
       }
     }
-    if (segment.incoming != none)
-      homes_.of[segment.incoming] = {Region::boundary, Whose::previous, -1, 0,
-                                     program_.local_bytes(segment.incoming)};
-    if (segment.incoming_gradient != none)
-      homes_.of[segment.incoming_gradient] = {Region::boundary_gradient, Whose::previous, -1, 0,
-                                              program_.local_bytes(segment.incoming_gradient)};
-    if (segment.outgoing != none) home(segment.outgoing, Region::boundary, Whose::own, segment_id);
+    home_of_incoming(segment.incoming, Region::boundary);
+    home_of_incoming(segment.incoming_gradient, Region::boundary_gradient);
+    if (segment.outgoing != none) home(segment.outgoing, Region::boundary, segment_id);
     if (segment.outgoing_gradient != none)
-      home(segment.outgoing_gradient, Region::boundary_gradient, Whose::own, segment_id);
-    for (Id id : saved_values(segment)) home(id, Region::slot, Whose::own, segment_id);
+      home(segment.outgoing_gradient, Region::boundary_gradient, segment_id);
+    for (Id id : saved_values(segment)) home(id, Region::slot, segment_id);
+  }
+
+  // Where the instance before has what it hands on.
+  void home_of_incoming(Id value, Region region) {
+    if (value != none) plan_.homes[value] = {region, Whose::previous, -1, 0, program_.local_bytes(value)};
   }
 
   // Gradients in the order of their parameters, whatever the order in which backward needed them first: a
@@ -237,24 +253,24 @@ class Planner {
   void place_bucket(const Bucket& bucket) {
     const bool repeats = program_.segment(bucket.segment).repeat > 1;
     const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
-      Address whole{region, Whose::own, -1, sizes_[bucket.segment].of(region), program_.local_bytes(all), -1};
+      Address whole{region, Whose::own, -1, sizes_[bucket.segment].of(region), program_.local_bytes(all)};
       sizes_[bucket.segment].of(region) += align(whole.bytes);
       if (!repeats) {
         whole.whose = Whose::fixed;
         whole.instance = first_instance_[bucket.segment];
       }
-      set_home(all, whole);
+      plan_.homes[all] = whole;
       for (std::size_t i = 0; i < members.size(); ++i) {
         Address member = whole;
         member.offset += bucket.offsets[i] * size_of(program_.value(all).dtype);
         member.bytes = program_.local_bytes(members[i]);
-        set_home(members[i], member);
+        plan_.homes[members[i]] = member;
       }
       if (program_.value(own).role != Role::view) return;
       Address part = whole;
       part.bytes = program_.local_bytes(own);
       part.part_axis = bucket.axis;
-      set_home(own, part);
+      plan_.homes[own] = part;
     };
     place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
           bucket.all_parameters, bucket.own_parameters);
@@ -263,11 +279,6 @@ class Planner {
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
     place(bucket.kept.gradients ? Region::unreduced : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
-  }
-
-  void set_home(Id value, const Address& address) {
-    homes_.of[value] = address;
-    plan_.offsets[value] = address.offset;
   }
 
   // Written by one of forward, backward, backward_weight and read by a later one.
@@ -279,7 +290,8 @@ class Planner {
         const Op& op = program_.op(op_id);
         for (std::size_t i = 0; i < op.operands.size(); ++i) {
           const Id value = op.operands[i];
-          if (value == none || program_.value(value).role != Role::activation || homes_.of.count(value))
+          if (value == none || program_.value(value).role != Role::activation ||
+              plan_.homes.count(value) != 0)
             continue;
           if (op.access(i) == Access::write)
             writer[value] = kind;
@@ -296,15 +308,13 @@ class Planner {
     for (int k = 0; k < function_kinds; ++k) {
       const auto kind = static_cast<FunctionKind>(k);
       if (program_.segment(segment).ops(kind).empty()) continue;
-      plan_.functions.push_back(plan_function(program_, lowering_, homes_, segment, kind, plan_.queues));
+      plan_.functions.push_back(plan_function(program_, lowering_, plan_.homes, segment, kind, plan_.queues));
     }
   }
 
   // ------------------------------------------------------------- from stage to stage
 
-  const std::string& axis_name() const {
-    return program_.mesh().axes()[static_cast<std::size_t>(work_.axis)].name;
-  }
+  const std::string& axis_name() const { return program_.mesh().name(work_.axis); }
 
   std::int32_t add_queue(const std::string& name, std::int64_t peer) {
     plan_.queues.push_back({name, false, work_.axis, 0, peer});
@@ -340,10 +350,10 @@ class Planner {
     exchange.dtype = program_.value(value).dtype;
     exchange.count = program_.local_elements(value);
     exchange.peer = peer < work_.coordinate ? 0 : 1;
-    (sends ? exchange.in : exchange.out) = homes_.of.at(value);
+    (sends ? exchange.in : exchange.out) = plan_.home(value);
     PlannedStep step;
     step.exchange = exchange;
-    step.operands.push_back({value, homes_.of.at(value)});
+    step.operands.push_back({value, plan_.home(value)});
     PlannedFunction function;
     function.segment = segment;
     function.kind = kind;
@@ -366,7 +376,7 @@ class Planner {
             for (const PlannedOperand& operand : step.operands)
               if (operand.value != none && operand.address.region == Region::slot)
                 last[operand.value] = &step;
-      for (const auto& [value, step] : last) step->dead_after.push_back(homes_.of.at(value));
+      for (const auto& [value, step] : last) step->dead_after.push_back(plan_.home(value));
     }
   }
 
@@ -374,7 +384,6 @@ class Planner {
   const Lowering& lowering_;
   const Work& work_;
   Plan plan_;
-  Homes homes_;
   std::vector<RegionBytes> sizes_;            // by segment
   std::vector<std::int32_t> first_instance_;  // by segment; -1: this rank has none
 };

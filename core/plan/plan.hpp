@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,6 +41,8 @@ enum class Region : std::uint8_t {
 };
 inline constexpr int regions = 14;
 const char* name_of(Region region);
+// Whether what lies there is there from step to step.
+bool lasts(Region region);
 
 enum class Whose : std::uint8_t {
   own,       // of the instance the call is for
@@ -53,8 +56,12 @@ struct Address {
   std::int32_t instance = -1;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
-  std::int32_t part_axis = -1;  // the rank's own part of a flat range, by its coordinate on this axis
+  AxisId part_axis = no_axis;  // the rank's own part of a flat range, by its coordinate on this axis
 };
+
+// Where values lie that outlive the function that writes them. All others are scratch, wherever a function's
+// own steps say.
+using Homes = std::map<Id, Address>;
 
 struct PlannedOperand {
   Id value = none;  // none: absent
@@ -131,10 +138,11 @@ enum : std::int32_t { compute_queue = 0, copy_queue = 1 };
 struct QueueInfo {
   std::string name;
   bool workers = false;
-  std::int32_t axis = -1;  // of the mesh, whose groups it connects; -1: it does not communicate
+  AxisId axis = no_axis;  // of the mesh, whose groups it connects; no_axis: it does not communicate
   std::int32_t calls = 0;
   std::int64_t peer = -1;  // it connects this rank with that coordinate of the axis only; -1: with all
 
+  bool communicates() const { return axis != no_axis; }
   // The ranks it connects, in order.
   std::vector<int> members(const Mesh& mesh, std::int64_t rank) const;
 };
@@ -147,7 +155,7 @@ struct ChunkWork {
   std::int64_t from = -1, to = -1;
 };
 struct Work {
-  std::int32_t axis = -1;  // of the pipeline; -1: there is none
+  AxisId axis = no_axis;  // of the pipeline; no_axis: there is none
   std::int64_t coordinate = -1;
   bool split = false;         // weight gradients are a function of their own
   std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
@@ -206,7 +214,7 @@ struct Plan {
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
   Layout layout;
-  std::vector<std::int64_t> offsets;  // of each value within its region; -1: it has none
+  Homes homes;
   // Where this rank stands on each axis: all that ranks with the same plan do not share.
   std::vector<std::int64_t> coordinates;
 
@@ -214,8 +222,12 @@ struct Plan {
   // The function of that kind of the instance's segment, or -1.
   std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 
+  // Throws for what only a function has.
+  const Address& home(Id value) const;
   // Where an address lies for a call; side is the step's parity.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
+  // Where a home lies that is no microbatch's.
+  std::int64_t resolve(std::int32_t instance, const Address& home) const;
 };
 
 // The kernel for an op, or null; and how many threads its workspace is for.

@@ -43,7 +43,7 @@ struct Demands {
 Demands demands_of(const Plan& plan) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
-    if (queue.axis >= 0) demands.queues[queue.name] = queue;
+    if (queue.communicates()) demands.queues[queue.name] = queue;
   for (const Call& call : plan.calls)
     for (const PlannedStep& step : plan.steps(call)) {
       if (!step.exchange) continue;
@@ -170,7 +170,7 @@ std::string fingerprint(const Program& program, const Plan& plan) {
   Fingerprint print;
   for (const PlannedFunction& function : plan.functions) add_function(print, program, function);
   for (const QueueInfo& queue : plan.queues)
-    print.add(queue.name, ' ', queue.axis, ' ', queue.peer, ' ', queue.calls);
+    print.add(queue.name, ' ', static_cast<std::int64_t>(queue.axis), ' ', queue.peer, ' ', queue.calls);
   for (const Call& call : plan.calls) {
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot);

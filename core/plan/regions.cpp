@@ -45,8 +45,8 @@ class Regions {
   }
 
   void place_turns(Region region, const Turns& turns) {
-    const std::int64_t base = take(region, turns.packed.bytes);
-    for (const std::int64_t offset : turns.packed.offsets) placed(region).push_back({base + offset, 0});
+    const std::int64_t base = take(region, turns.offsets.bytes);
+    for (const std::int64_t offset : turns.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
   // Two buffers for all instances.
@@ -71,7 +71,7 @@ class Regions {
   // is for or from another stage, or weight gradients are made of it later.
   bool boundary_gradient_lasts(std::size_t instance) const {
     const Chunk* chunk = chunk_of(instance);
-    return chunk && work_.axis >= 0 &&
+    return chunk && work_.axis != no_axis &&
            (work_.split || plan_.instances[instance].receive_stub ||
             static_cast<std::int32_t>(instance) + 1 == chunk->last);
   }

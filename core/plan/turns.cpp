@@ -91,9 +91,9 @@ std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std:
 
 // ---------------------------------------------------------------- turns
 
-std::vector<std::vector<std::int32_t>> gathered_uses(const Plan& plan, const Work& work) {
+GatheredUses gathered_uses(const Plan& plan, const Work& work) {
   const Touched touched(plan, {Region::gathered});
-  std::vector<std::vector<std::int32_t>> uses;
+  GatheredUses uses;
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass))
       if (std::vector<std::int32_t> instances = touched.by(call); !instances.empty())
@@ -101,57 +101,61 @@ std::vector<std::vector<std::int32_t>> gathered_uses(const Plan& plan, const Wor
   return uses;
 }
 
+bool Turns::overlap(std::int32_t a, std::int32_t b) const {
+  const auto x = static_cast<std::size_t>(a), y = static_cast<std::size_t>(b);
+  return offsets.of[x] < offsets.of[y] + bytes[y] && offsets.of[y] < offsets.of[x] + bytes[x];
+}
+
 namespace {
 
-// Pairs of instances that need their memory at the same time.
-class Conflicts {
+// Pairs of instances that need their memory at the same time, found once a microbatch.
+class Together {
  public:
-  explicit Conflicts(std::size_t count) : count_(count), pairs_(count * count) {}
-  void add(std::int32_t a, std::int32_t b) { pairs_[index(a, b)] = pairs_[index(b, a)] = true; }
-  bool operator()(std::size_t a, std::size_t b) const { return pairs_[a * count_ + b]; }
+  void add(std::int32_t a, std::int32_t b) {
+    if (a != b) pairs_.insert(std::minmax(a, b));
+  }
+  Conflicts of(std::size_t instances) const {
+    Conflicts conflicts(instances);
+    for (const auto& [a, b] : pairs_) conflicts.add(static_cast<std::size_t>(a), static_cast<std::size_t>(b));
+    return conflicts;
+  }
 
  private:
-  std::size_t index(std::int32_t a, std::int32_t b) const {
-    return static_cast<std::size_t>(a) * count_ + static_cast<std::size_t>(b);
-  }
-  std::size_t count_;
-  std::vector<bool> pairs_;
+  std::set<std::pair<std::int32_t, std::int32_t>> pairs_;
 };
+
+Turns turns_of(std::vector<std::int64_t> bytes, const Together& together) {
+  Offsets offsets = assign_offsets(bytes, together.of(bytes.size()));
+  return {std::move(bytes), std::move(offsets)};
+}
 
 }  // namespace
 
-bool Turns::overlap(std::size_t a, std::size_t b) const {
-  return packed.offsets[a] < packed.offsets[b] + bytes[b] && packed.offsets[b] < packed.offsets[a] + bytes[a];
-}
-
-Turns take_gathered_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
-  const std::vector<std::vector<std::int32_t>> uses = gathered_uses(plan, work);
-  Conflicts conflicts(bytes.size());
+Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes) {
+  Together together;
   for (std::size_t use = 0; use < uses.size(); ++use)
     for (const std::int32_t now : uses[use])
       for (std::size_t other = use; other < std::min(use + 2, uses.size()); ++other)
-        for (const std::int32_t then : uses[other]) conflicts.add(now, then);
-  const Packed packed = pack(bytes, std::cref(conflicts));
-  return {std::move(bytes), packed};
+        for (const std::int32_t then : uses[other]) together.add(now, then);
+  return turns_of(std::move(bytes), together);
 }
 
 Turns take_unreduced_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
   Contributions contributions(plan, work);
-  Conflicts conflicts(bytes.size());
+  Together together;
   std::set<std::int32_t> open;
   std::int32_t completed = -1;  // the last one
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass)) {
       for (const std::int32_t begun : contributions.begun_by(call)) {
-        for (const std::int32_t other : open) conflicts.add(begun, other);
-        if (completed >= 0) conflicts.add(begun, completed);
+        for (const std::int32_t other : open) together.add(begun, other);
+        if (completed >= 0) together.add(begun, completed);
         open.insert(begun);
       }
       for (const std::int32_t complete : contributions.completed_by(call, pass.microbatch))
         if (open.erase(complete) > 0) completed = complete;
     }
-  const Packed packed = pack(bytes, std::cref(conflicts));
-  return {std::move(bytes), packed};
+  return turns_of(std::move(bytes), together);
 }
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <map>
 
-#include "plan/packing.hpp"
+#include "plan/offsets.hpp"
 #include "plan/plan.hpp"
 
 namespace prun {
@@ -56,17 +56,18 @@ class Contributions {
 };
 
 // Instances whose gathered parameters are used, use by use.
-std::vector<std::vector<std::int32_t>> gathered_uses(const Plan& plan, const Work& work);
+using GatheredUses = std::vector<std::vector<std::int32_t>>;
+GatheredUses gathered_uses(const Plan& plan, const Work& work);
 
 // Where each instance's part of a region lies.
 struct Turns {
   std::vector<std::int64_t> bytes;  // by instance
-  Packed packed;
+  Offsets offsets;
 
-  bool overlap(std::size_t a, std::size_t b) const;
+  bool overlap(std::int32_t a, std::int32_t b) const;
 };
 // While one's gathered parameters are used, those of the next use can be gathered.
-Turns take_gathered_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
+Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes);
 // While one's gradients are summed, the next can contribute.
 Turns take_unreduced_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
 

@@ -116,9 +116,9 @@ Status split(void* p, Text dim, Text axis) {
 
 Status axis_extent(void* p, Text axis, std::int64_t* extent) {
   return guard([&] {
-    const std::int32_t index = of(p).mesh().find(axis.view());
-    if (index < 0) throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "'");
-    *extent = of(p).mesh().extent(static_cast<std::size_t>(index));
+    const AxisId found = of(p).mesh().find(axis.view());
+    if (found == no_axis) throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "'");
+    *extent = of(p).mesh().extent(found);
   });
 }
 

@@ -16,23 +16,23 @@ std::vector<int> Mesh::ranks() const {
   return all;
 }
 
-std::int32_t Mesh::find(std::string_view name) const {
-  for (std::size_t i = 0; i < axes_.size(); ++i)
-    if (axes_[i].name == name) return static_cast<std::int32_t>(i);
-  return -1;
+AxisId Mesh::find(std::string_view name) const {
+  for (AxisId axis = 0; axis < axes_.size(); ++axis)
+    if (axes_[axis].name == name) return axis;
+  return no_axis;
 }
 
-std::int64_t Mesh::stride(std::size_t axis) const {
+std::int64_t Mesh::stride(AxisId axis) const {
   std::int64_t stride = 1;
-  for (std::size_t i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].extent;
+  for (AxisId i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].extent;
   return stride;
 }
 
-std::int64_t Mesh::coordinate(std::int64_t rank, std::size_t axis) const {
+std::int64_t Mesh::coordinate(std::int64_t rank, AxisId axis) const {
   return rank / stride(axis) % axes_[axis].extent;
 }
 
-std::vector<int> Mesh::group(std::int64_t rank, std::size_t axis) const {
+std::vector<int> Mesh::group(std::int64_t rank, AxisId axis) const {
   const std::int64_t step = stride(axis), first = rank - coordinate(rank, axis) * step;
   std::vector<int> members;
   for (std::int64_t i = 0; i < axes_[axis].extent; ++i) members.push_back(static_cast<int>(first + i * step));

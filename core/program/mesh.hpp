@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "prun/types.hpp"
 
 namespace prun {
+
+// An axis of the mesh by its place in it: what everything but an op's attributes knows it by.
+using AxisId = std::size_t;
+inline constexpr AxisId no_axis = std::numeric_limits<AxisId>::max();
 
 struct Axis {
   std::string name;
@@ -23,19 +28,20 @@ class Mesh {
 
   const std::vector<Axis>& axes() const { return axes_; }
   std::size_t size() const { return axes_.size(); }
-  std::int64_t extent(std::size_t axis) const { return axes_[axis].extent; }
+  const std::string& name(AxisId axis) const { return axes_[axis].name; }
+  std::int64_t extent(AxisId axis) const { return axes_[axis].extent; }
   std::int64_t world() const;
   // All ranks, in order.
   std::vector<int> ranks() const;
-  // The axis of that name, or -1.
-  std::int32_t find(std::string_view name) const;
+  // The axis of that name, or no_axis.
+  AxisId find(std::string_view name) const;
   // Where a rank stands along an axis.
-  std::int64_t coordinate(std::int64_t rank, std::size_t axis) const;
+  std::int64_t coordinate(std::int64_t rank, AxisId axis) const;
   // The ranks that differ from this one along the axis alone, itself included, in order.
-  std::vector<int> group(std::int64_t rank, std::size_t axis) const;
+  std::vector<int> group(std::int64_t rank, AxisId axis) const;
 
  private:
-  std::int64_t stride(std::size_t axis) const;
+  std::int64_t stride(AxisId axis) const;
 
   std::vector<Axis> axes_;
 };
@@ -64,7 +70,7 @@ std::string to_text(const AxisPlacement& placement);
 // What a strategy asks for: dimension `dim` lies on an axis wherever an op allows it.
 struct Split {
   Name dim;
-  std::int32_t axis = 0;
+  AxisId axis = 0;
 };
 
 }  // namespace prun

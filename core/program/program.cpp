@@ -226,35 +226,35 @@ OpShape Program::local_shape(const Op& op) const {
 // ---------------------------------------------------------------- parts of values
 
 void Program::split(std::string_view dim, std::string_view axis) {
-  const std::int32_t index = mesh_.find(axis);
-  if (index < 0)
+  const AxisId found = mesh_.find(axis);
+  if (found == no_axis)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to split '", dim, "' over");
-  splits_.push_back({Name(dim), index});
+  splits_.push_back({Name(dim), found});
 }
 
 void Program::keep_in_parts(std::string_view axis, KeptInParts kept) {
-  const std::int32_t index = mesh_.find(axis);
-  if (index < 0)
+  const AxisId found = mesh_.find(axis);
+  if (found == no_axis)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
   if (!parts_.empty())
     throw_error(ErrorCode::bad_input, "two strategies ask to keep state in parts; keep one of them");
-  parts_.push_back({static_cast<std::size_t>(index), kept});
+  parts_.push_back({found, kept});
 }
 
 void Program::ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                                std::vector<std::int64_t> layers) {
-  const std::int32_t index = mesh_.find(axis);
-  if (index < 0)
+  const AxisId found = mesh_.find(axis);
+  if (found == no_axis)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to lay a pipeline along");
   if (pipeline_) throw_error(ErrorCode::bad_input, "two strategies ask for a pipeline; keep one of them");
   if (chunks < 1) throw_error(ErrorCode::bad_input, "a rank holds at least one chunk, not ", chunks);
-  pipeline_ = PipelineWish{static_cast<std::size_t>(index), std::string(schedule), chunks, std::move(layers)};
+  pipeline_ = PipelineWish{found, std::string(schedule), chunks, std::move(layers)};
 }
 
 std::vector<Dim> Program::local_dims(Id id) const {
   const Value& v = value(id);
   std::vector<Dim> dims = v.dims;
-  for (std::size_t axis = 0; axis < v.placement.size(); ++axis)
+  for (AxisId axis = 0; axis < v.placement.size(); ++axis)
     for (Dim& dim : dims)
       if (v.placement[axis] == AxisPlacement::sharded(dim.name)) dim.extent /= mesh_.extent(axis);
   return dims;
@@ -272,7 +272,7 @@ std::vector<std::int64_t> Program::starts(Id id, std::int64_t rank) const {
   std::vector<std::int64_t> starts(v.dims.size(), 0);
   for (std::size_t d = 0; d < v.dims.size(); ++d) {
     std::int64_t part = v.dims[d].extent;
-    for (std::size_t axis = 0; axis < v.placement.size(); ++axis)
+    for (AxisId axis = 0; axis < v.placement.size(); ++axis)
       if (v.placement[axis] == AxisPlacement::sharded(v.dims[d].name)) {
         part /= mesh_.extent(axis);
         starts[d] += mesh_.coordinate(rank, axis) * part;

@@ -52,7 +52,7 @@ struct Value {
 
   std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
 
-  AxisPlacement on(std::size_t axis) const {
+  AxisPlacement on(AxisId axis) const {
     return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
   }
   // Of the whole value.
@@ -65,7 +65,7 @@ struct Value {
 // types.
 struct Bucket {
   Id segment = none;
-  std::int32_t axis = 0;
+  AxisId axis = 0;
   KeptInParts kept;  // beside the optimizer state
   std::vector<Id> parameters;
   std::vector<std::int64_t> offsets;  // elements
@@ -102,7 +102,7 @@ struct RecomputeChoice {
 
 // What a strategy asked for: the chain cut into stages that the ranks of an axis share out.
 struct PipelineWish {
-  std::size_t axis = 0;
+  AxisId axis = 0;
   std::string schedule;
   std::int32_t chunks = 1;
   std::vector<std::int64_t> layers;  // of each stage; empty: cut by cost
@@ -138,7 +138,7 @@ class Program {
   void keep_in_parts(std::string_view axis, KeptInParts kept);
   // What segments do that leave it to the planner; set before strategies run.
   void set_planned_recompute(RecomputeChoice choice) { planned_recompute_ = std::move(choice); }
-  // Asks for a pipeline: run/pipeline lays it out.
+  // Asks for a pipeline: plan/pipeline lays it out.
   void ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                         std::vector<std::int64_t> layers);
   Id add_segment(std::string_view name, std::int64_t repeat);
@@ -163,6 +163,8 @@ class Program {
   // The same op on other operands.
   Id add_copy(Id op, FunctionKind function, std::vector<Id> operands, Id before);
   double attr(Id op, std::string_view name) const;
+  // Along which an op exchanges: see axis_attr.
+  AxisId axis_of(Id op) const { return static_cast<AxisId>(attr(op, "axis")); }
 
   // --- reading ---
   const Value& value(Id id) const;
@@ -191,7 +193,7 @@ class Program {
   const Mesh& mesh() const { return mesh_; }
   const std::vector<Split>& splits() const { return splits_; }
   struct Parts {
-    std::size_t axis = 0;
+    AxisId axis = 0;
     KeptInParts kept;
   };
   const std::vector<Parts>& parts() const { return parts_; }
@@ -225,6 +227,9 @@ class Program {
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;
 };
+
+// An axis as an op's attribute: a number.
+inline AttrValue axis_attr(AxisId axis) { return {"axis", static_cast<double>(axis)}; }
 
 // The table of out-of-line calls that plugins edit a program through; the handle is a Program*.
 const ProgramApi& program_api();

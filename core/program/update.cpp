@@ -73,7 +73,7 @@ void use_instead(Program& program, Id segment, Id old, Id fresh) {
 
 }  // namespace
 
-void untie(Program& program, Id parameter, Id user, std::size_t axis, OptimizerInterface& optimizer) {
+void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer) {
   const Id copy = add_copy(program, parameter, user);
   program.value(copy).copy_of = parameter;
   use_instead(program, user, parameter, copy);
@@ -83,7 +83,7 @@ void untie(Program& program, Id parameter, Id user, std::size_t axis, OptimizerI
   program.value(copy).gradient = other;
   use_instead(program, user, gradient, other);
   add_parameter_update(program, copy, optimizer, state_names(optimizer));
-  const AttrValue attr{"axis", static_cast<double>(axis)};
+  const AttrValue attr = axis_attr(axis);
   for (Id summand : {gradient, other})
     program.add_op(program.value(summand).segment, FunctionKind::tie, Part::input, "all_reduce_update",
                    {summand}, std::span(&attr, 1));

@@ -97,23 +97,31 @@ class Division {
 
 }  // namespace
 
+namespace {
+
+void share(const Group& group, std::vector<Group>& by_rank) {
+  for (const int member : *group) by_rank[static_cast<std::size_t>(member)] = group;
+}
+
+}  // namespace
+
 std::vector<int> tell_apart(std::span<const SimulatedRank> ranks) { return Division(ranks).run(); }
 
 std::vector<SimulatedRank> all_ranks(const Program& program,
                                      const std::function<const Plan&(int rank)>& plan_of) {
   const Mesh& mesh = program.mesh();
   std::vector<SimulatedRank> ranks(static_cast<std::size_t>(mesh.world()));
-  std::map<std::pair<std::string, int>, Group> groups;  // by queue and first member
+  std::map<std::string, std::vector<Group>> groups;  // by queue and rank
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const int rank = static_cast<int>(i);
     const Plan& plan = plan_of(rank);
     ranks[i] = {&program, &plan, rank, std::vector<Group>(plan.queues.size())};
     for (std::size_t q = 0; q < plan.queues.size(); ++q) {
-      if (plan.queues[q].axis < 0) continue;
-      std::vector<int> members = plan.queues[q].members(mesh, rank);
-      Group& group = groups[{plan.queues[q].name, members.front()}];
-      if (!group) group = std::make_shared<const std::vector<int>>(std::move(members));
-      ranks[i].groups[q] = group;
+      if (!plan.queues[q].communicates()) continue;
+      std::vector<Group>& of = groups[plan.queues[q].name];
+      of.resize(ranks.size());
+      if (!of[i]) share(std::make_shared<const std::vector<int>>(plan.queues[q].members(mesh, rank)), of);
+      ranks[i].groups[q] = of[i];
     }
   }
   return ranks;

@@ -15,7 +15,7 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
       continue;
     }
     times.waiting[queue] += seconds;
-    if (plan.queues[queue].workers && plan.queues[static_cast<std::size_t>(event.waits_for)].axis >= 0)
+    if (plan.queues[queue].workers && plan.queues[static_cast<std::size_t>(event.waits_for)].communicates())
       times.exposed_communication += seconds;
   }
   return times;

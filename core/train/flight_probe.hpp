@@ -18,8 +18,9 @@ class FlightProbe final : public Probe {
       texts_.push_back(call_text(assembly.program(), assembly.plan(), call));
     const std::vector<QueueInfo>& queues = assembly.plan().queues;
     for (std::size_t q = 0; q < queues.size(); ++q)
-      groups_.push_back(
-          queues[q].axis < 0 ? -1 : flight.add_communicator(queues[q].name, communicators.members()[q]));
+      groups_.push_back(queues[q].communicates()
+                            ? flight.add_communicator(queues[q].name, communicators.members()[q])
+                            : -1);
   }
 
   void begin_call(std::int32_t queue, const Call& call, std::int64_t) noexcept override {

@@ -9,7 +9,6 @@
 #include "train/plugin_record.hpp"
 #include "train/run_folder.hpp"
 #include "train/stop_signal.hpp"
-#include "train/weights.hpp"
 
 namespace prun {
 namespace {
@@ -85,11 +84,11 @@ class Run {
 
   // The update was masked: parameters and optimizer state are those of the step before.
   void non_finite(const StepResult& result) {
-    const std::string tensor = first_non_finite_gradient(assembly_, trainer_.memory());
-    const std::string what = detail::concat(
-        "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
-        tensor.empty() ? "no gradient is non-finite by itself"
-                       : "the gradient of '" + tensor + "' is not finite");
+    const std::string tensor = trainer_.non_finite_gradient();
+    const std::string what = detail::concat("step ", trainer_.progress().step, ": ",
+                                            std::isfinite(result.loss) ? "" : "the loss is not finite; ",
+                                            tensor.empty() ? "no gradient is non-finite by itself"
+                                                           : "the gradient of " + tensor + " is not finite");
     if (recipe_.text("run.on_nonfinite") == "skip") {
       observers_.event(EventKind::warning, what + "; the update was skipped");
       return;

@@ -3,7 +3,6 @@
 #include "base/random.hpp"
 #include "train/agreement.hpp"
 #include "train/run_folder.hpp"
-#include "train/weights.hpp"
 
 namespace prun {
 namespace {
@@ -120,7 +119,7 @@ StepResult Trainer::step(bool stop) {
   write_scalar(staged_.lr, result.lr);
   write_scalar(staged_.step, static_cast<double>(progress_.updates + 1));
   write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
-  for (std::size_t axis = 0; axis < staged_.first.size(); ++axis)
+  for (AxisId axis = 0; axis < staged_.first.size(); ++axis)
     if (staged_.first[axis] != none)
       write_scalar(staged_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
   executor_.start_step();

@@ -15,6 +15,7 @@
 #include "train/checkpoint.hpp"
 #include "train/learning_rate.hpp"
 #include "train/rank_memory.hpp"
+#include "train/weights.hpp"
 
 namespace prun {
 
@@ -59,6 +60,10 @@ class Trainer {
   Communicators* communicators() { return communicators_.get(); }
   // The newest checkpoint. Every rank may call it, the first one writes.
   std::filesystem::path save();
+  // The first one after a step that was not kept. Every rank calls it: all know that in the same step.
+  std::string non_finite_gradient() {
+    return first_non_finite_gradient(assembly_, memory(), membership_.exchange);
+  }
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);

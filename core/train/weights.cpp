@@ -80,7 +80,10 @@ void initialize(const Assembly& assembly, const PlanMemory& memory) {
     });
 }
 
-std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory) {
+namespace {
+
+// Of what this rank holds.
+std::string own_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory) {
   std::string name;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     if (!name.empty() || assembly.program().value(id).gradient == none) return;
@@ -93,6 +96,18 @@ std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory
     });
   });
   return name;
+}
+
+}  // namespace
+
+std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory,
+                                      const Exchange& exchange) {
+  const std::string own = own_non_finite_gradient(assembly, memory);
+  if (!exchange || assembly.mesh().world() == 1) return own.empty() ? "" : "'" + own + "'";
+  const std::vector<std::string> all = exchange("non-finite gradient", assembly.mesh().ranks(), own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty()) return detail::concat("'", all[rank], "' on rank ", rank);
+  return "";
 }
 
 }  // namespace prun

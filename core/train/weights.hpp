@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "assemble/assembly.hpp"
+#include "execute/communicators.hpp"
 #include "execute/plan_memory.hpp"
 
 namespace prun {
@@ -11,7 +12,9 @@ namespace prun {
 // Fills parameters (and master copies) from the seed and their names; optimizer state starts at zero.
 void initialize(const Assembly& assembly, const PlanMemory& memory);
 
-// Name of the first parameter whose gradient is not finite, or empty.
-std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory);
+// "'block.1.qkv.weight' on rank 1": the first parameter whose gradient is not finite, of the lowest rank that
+// has one; empty where none has. Every rank calls it; `exchange` is null for one rank alone.
+std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory,
+                                      const Exchange& exchange);
 
 }  // namespace prun

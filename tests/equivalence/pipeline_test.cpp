@@ -149,7 +149,7 @@ TEST(Pipeline, ThePlanSaysWhatTheCommPluginCounts) {
     Communicators& communicators = *trainer.communicators();
     const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
     for (std::size_t q = 0; q < queues.size(); ++q) {
-      if (queues[q].axis < 0) continue;
+      if (!queues[q].communicates()) continue;
       const std::uint64_t planned =
           planned_needs(trainer.assembly().mesh(), trainer.assembly().plan(), trainer.assembly().rank(),
                         *communicators.queues()[q].comm, q)

@@ -56,8 +56,8 @@ Sent counted(Trainer& trainer) {
   Sent sent;
   const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
   for (std::size_t q = 0; q < queues.size(); ++q)
-    if (queues[q].axis >= 0)
-      sent[trainer.assembly().mesh().axes()[static_cast<std::size_t>(queues[q].axis)].name] +=
+    if (queues[q].communicates())
+      sent[trainer.assembly().mesh().name(queues[q].axis)] +=
           static_cast<Bytes>(trainer.communicators()->counters(q).bytes_sent);
   return sent;
 }

@@ -1,4 +1,4 @@
-// Plans: packing, the proof by replay, and that the proof finds what is wrong.
+// Plans: offsets, the proof by replay, and that the proof finds what is wrong.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -10,7 +10,7 @@
 namespace prun::test {
 namespace {
 
-TEST(Pack, NothingAliveOverlaps) {
+TEST(Offsets, NothingAliveOverlaps) {
   const RandomStream draw(1, 2);
   std::uint64_t n = 0;
   for (int trial = 0; trial < 200; ++trial) {
@@ -21,7 +21,7 @@ TEST(Pack, NothingAliveOverlaps) {
       list.push_back(
           {1 + draw.bits32(n++) % 5000, first, first + static_cast<std::int32_t>(draw.bits32(n++) % 8), -1});
     }
-    const std::int64_t total = pack(list);
+    const std::int64_t total = assign_offsets(list);
     for (std::int32_t t = 0; t < 40; ++t) {
       std::int64_t live = 0;
       for (const Lifetime& one : list) live += one.first <= t && t <= one.last ? align(one.bytes) : 0;
@@ -107,11 +107,57 @@ TEST_F(PlanCheck, FindsALostEffect) {
   EXPECT_NE(verdict().find("has lost ops"), std::string::npos) << verdict();
 }
 
+std::string parts_over_two(int stage) {
+  return data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
+}
+
+// Functions, host and check take where a value lies from one place.
+TEST(Homes, AreWhereTheStepsOfEveryFunctionSay) {
+  for (const int stage : {1, 2, 3}) {
+    const Assembly assembly(tiny_recipe({"batch.global=8"}, parts_over_two(stage)), plugins());
+    const Plan& plan = assembly.plan();
+    for (const PlannedFunction& function : plan.functions)
+      for (const PlannedStep& step : function.steps)
+        for (const PlannedOperand& operand : step.operands) {
+          if (operand.value == none) continue;
+          const auto home = plan.homes.find(operand.value);
+          const Region region = operand.address.region;
+          const bool scratch =
+              region == Region::scratch || (region == Region::bucket && home == plan.homes.end());
+          ASSERT_EQ(home == plan.homes.end(), scratch) << assembly.program().value(operand.value).name;
+          if (scratch) continue;
+          EXPECT_EQ(home->second.region, region);
+          EXPECT_EQ(home->second.offset, operand.address.offset);
+          EXPECT_EQ(home->second.part_axis, operand.address.part_axis);
+        }
+  }
+}
+
+TEST(Homes, OfARanksPartFollowItsCoordinate) {
+  const Recipe recipe = tiny_recipe({"batch.global=8"}, parts_over_two(1));
+  const Assembly first(recipe, plugins(), 0), second(recipe, plugins(), 1);
+  const Bucket& bucket = first.program().buckets().front();
+  const auto own = [&](const Assembly& of) {
+    return of.plan().resolve(1, of.plan().home(bucket.own_parameters));
+  };
+  EXPECT_EQ(own(first), first.plan().resolve(1, first.plan().home(bucket.all_parameters)));
+  EXPECT_EQ(own(second) - own(first), first.program().local_bytes(bucket.own_parameters));
+}
+
+TEST(Homes, WhatIsNotThereFromStepToStepIsRefused) {
+  const Assembly assembly(tiny_recipe({"batch.global=8"}, parts_over_two(3)), plugins());
+  const Plan& plan = assembly.plan();
+  const Id gathered = assembly.program().parameters().front();
+  EXPECT_THROW(plan.resolve(1, plan.home(gathered)), Error);
+  const Id block = assembly.program().segment_count() - 2;
+  for (Id op : assembly.program().segment(block).ops(FunctionKind::norm))
+    EXPECT_TRUE(lasts(plan.home(assembly.program().op(op).operands[0]).region));
+}
+
 // Gradients kept in parts: blocks are not handed to the sum, in each microbatch or in the last one only.
 TEST(PartsCheck, FindsGradientsThatAreNotSummed) {
-  const Assembly assembly(tiny_recipe({"batch.micro=1", "batch.global=4", "model.layers=4"},
-                                      data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 2\n"),
-                          plugins());
+  const Assembly assembly(
+      tiny_recipe({"batch.micro=1", "batch.global=4", "model.layers=4"}, parts_over_two(2)), plugins());
   const auto verdict = [&](bool every) {
     Plan plan = assembly.plan();
     Call* last = nullptr;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/random.hpp"
+#include "execute/tensors.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun::test {
@@ -102,20 +103,19 @@ Recipe ragged_recipe(const std::vector<std::string>& sets, const std::string& mo
 std::vector<double> parameters_of(Trainer& trainer) {
   std::vector<double> all;
   const Assembly& assembly = trainer.assembly();
-  assembly.each_parameter([&](Id id, std::int32_t instance) {
-    const Value& value = assembly.program().value(id);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(assembly.program().local_bytes(id)));
-    trainer.memory().read(id, instance, 0, bytes);
-    const std::byte* data = bytes.data();
-    for (std::int64_t i = 0; i < assembly.program().local_elements(id); ++i) {
-      if (value.dtype == DType::f64)
-        all.push_back(reinterpret_cast<const double*>(data)[i]);
-      else if (value.dtype == DType::f32)
-        all.push_back(reinterpret_cast<const float*>(data)[i]);
+  const auto add = [&](const HeldRun& run) {
+    const std::vector<std::byte> bytes = run.read(trainer.memory());
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      if (run.type == DType::f64)
+        all.push_back(reinterpret_cast<const double*>(bytes.data())[i]);
+      else if (run.type == DType::f32)
+        all.push_back(reinterpret_cast<const float*>(bytes.data())[i]);
       else
-        all.push_back(reinterpret_cast<const bf16*>(data)[i]);
+        all.push_back(reinterpret_cast<const bf16*>(bytes.data())[i]);
     }
-  });
+  };
+  assembly.each_parameter(
+      [&](Id id, std::int32_t instance) { each_held(assembly, id, instance, Kept::parameter, add); });
   return all;
 }
 

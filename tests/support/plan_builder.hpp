@@ -14,7 +14,7 @@ class PlanBuilder {
     plan_.instances.push_back({segment_, 0});
   }
 
-  std::int32_t queue(const std::string& name, bool workers, std::int32_t axis = -1) {
+  std::int32_t queue(const std::string& name, bool workers, AxisId axis = no_axis) {
     plan_.queues.push_back({name, workers, axis, 0});
     return static_cast<std::int32_t>(plan_.queues.size()) - 1;
   }

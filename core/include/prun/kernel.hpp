@@ -41,10 +41,10 @@ struct Tensor {
 // Bound once per call before the first step; the loop only passes it on.
 struct KernelArgs {
   const Tensor* operands = nullptr;  // in the order of the op's operand list
+  const Attr* attrs = nullptr;       // in the order of the op's attribute list
+  void* workspace = nullptr;         // as many bytes as the kernel's workspace() asked for
+  std::int64_t layer = 0;            // which repetition of the segment runs
   std::int32_t operand_count = 0;
-  const Attr* attrs = nullptr;  // in the order of the op's attribute list
-  void* workspace = nullptr;    // as many bytes as the kernel's workspace() asked for
-  std::int64_t layer = 0;       // which repetition of the segment runs
 };
 
 // What the device lends for one launch.

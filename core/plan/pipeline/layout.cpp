@@ -8,9 +8,9 @@ namespace prun {
 namespace {
 
 void check_axis(const Program& program, const PipelineWish& wish) {
-  const std::string& name = program.mesh().axes()[wish.axis].name;
+  const std::string& name = program.mesh().name(wish.axis);
   for (const Split& split : program.splits())
-    if (static_cast<std::size_t>(split.axis) == wish.axis)
+    if (split.axis == wish.axis)
       throw_error(ErrorCode::bad_input, "axis '", name,
                   "' has the stages of a pipeline and is asked to split '", split.dim.view(),
                   "' too; give each strategy an axis of its own");
@@ -88,18 +88,18 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
 void check_parts(const Program& program, const PipelineLayout& layout) {
   for (const Program::Parts& parts : program.parts())
     if (parts.axis == layout.axis)
-      throw_error(ErrorCode::bad_input, "axis '", program.mesh().axes()[layout.axis].name,
+      throw_error(ErrorCode::bad_input, "axis '", program.mesh().name(layout.axis),
                   "' has the stages of a pipeline: its ranks have no state in common to keep in parts; name "
                   "the axis of strategy data");
 }
 
-void sum_over_stages(Program& program, std::size_t axis) {
+void sum_over_stages(Program& program, AxisId axis) {
   const Id step = program.step_segment();
   Id clip = none;
   for (Id op : program.segment(step).ops(FunctionKind::finish))
     if (program.op(op).kind() == "clip_factor") clip = op;
   PRUN_CHECK(clip != none, "the step has no clip_factor");
-  const AttrValue attr{"axis", static_cast<double>(axis)};
+  const AttrValue attr = axis_attr(axis);
   for (const char* name : {"loss_sum", "grad_squares"})
     program.add_op(step, FunctionKind::finish, Part::input, "all_reduce_update", {program.runtime(name)},
                    std::span(&attr, 1), clip);

@@ -28,6 +28,6 @@ void check_parts(const Program& program, const PipelineLayout& layout);
 
 // Only the last stage has a loss, and every stage the gradients of its own layers: their sums in front of the
 // clip factor. After placement, which has summed them over the other axes.
-void sum_over_stages(Program& program, std::size_t axis);
+void sum_over_stages(Program& program, AxisId axis);
 
 }  // namespace prun

@@ -123,7 +123,7 @@ std::int64_t other_holder(const Program& program, const PipelineLayout& layout, 
 Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
   const auto rank = static_cast<std::size_t>(coordinate);
   Work work;
-  work.axis = static_cast<std::int32_t>(layout.axis);
+  work.axis = layout.axis;
   work.coordinate = coordinate;
   work.split = layout.split;
   work.calls = layout.order.calls[rank];

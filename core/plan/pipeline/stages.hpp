@@ -32,7 +32,7 @@ std::vector<Stage> cut_as_told(std::span<const std::int64_t> counts, std::int64_
 
 // How a program runs as a pipeline.
 struct PipelineLayout {
-  std::size_t axis = 0;
+  AxisId axis = 0;
   bool split = false;  // backward is two functions
   PipelineOrder order;
   std::vector<Stage> stages;

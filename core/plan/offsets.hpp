@@ -1,0 +1,46 @@
+// Memory for things of which not all are needed at once: who lies where.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace prun {
+
+inline constexpr std::int64_t alignment = 256;
+constexpr std::int64_t align(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+// Of each thing, those that need their memory while it does; each pair is added once.
+class Conflicts {
+ public:
+  explicit Conflicts(std::size_t things) : with_(things) {}
+
+  void add(std::size_t a, std::size_t b);
+  const std::vector<std::size_t>& with(std::size_t thing) const { return with_[thing]; }
+
+ private:
+  std::vector<std::vector<std::size_t>> with_;
+};
+
+struct Offsets {
+  std::vector<std::int64_t> of;
+  std::int64_t bytes = 0;  // of all together
+};
+
+// Offsets such that no two that conflict overlap: the largest first, each at the lowest that is free.
+Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts);
+
+// Bytes that live from step `first` to step `last` of a function.
+struct Lifetime {
+  std::int64_t bytes = 0;
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+  std::int64_t offset = -1;
+};
+
+// Gives each an offset such that no two that live at once overlap; returns the bytes needed.
+std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes);
+// Side by side, as they come.
+std::int64_t assign_offsets_in_order(std::vector<Lifetime>& lifetimes);
+
+}  // namespace prun

@@ -1,0 +1,133 @@
+// The device `cpu-async`: the CPU's kernels behind the manners of a GPU. The host cannot reach its memory,
+// its queues are of limited depth and run later, on threads of their own, with random delays, and its
+// failures show up when they are asked for.
+#include <memory>
+#include <vector>
+
+#include "cores.hpp"
+#include "isa.hpp"
+#include "prun/plugin.hpp"
+#include "queue.hpp"
+#include "worker_pool.hpp"
+
+namespace prun::async {
+namespace {
+
+class CpuAsync final : public Device {
+ public:
+  explicit CpuAsync(const Options& options)
+      : behaviour_{options.integer("depth"), options.integer("delay_us"), options.integer("seed"),
+                   options.integer("fail_after")},
+        fail_queue_(options.text("fail_queue")),
+        kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {}
+
+  DeviceInfo info() override {
+    DeviceInfo info;
+    info.name = "cpu-async";
+    info.kind = "cpu";
+    info.memory_bytes = cpu::memory_limit();
+    info.asynchronous = true;
+    return info;
+  }
+
+  void* allocate(Space space, std::int64_t bytes) override {
+    return space == Space::device ? memory_.allocate(bytes) : cpu::map_memory(bytes);
+  }
+  void release(Space space, void* memory, std::int64_t bytes) override {
+    if (space == Space::device)
+      memory_.release(memory, bytes);
+    else
+      cpu::unmap_memory(memory, bytes);
+  }
+  void upload(void* device, const void* host, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(memory_.real(device), host, static_cast<std::size_t>(bytes));
+  }
+  void download(void* host, const void* device, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(host, memory_.real(device), static_cast<std::size_t>(bytes));
+  }
+  const KernelDef* kernel(std::string_view op) override {
+    for (const KernelDef& def : kernels_)
+      if (op == def.op) return &def;
+    return nullptr;
+  }
+
+  Queue create_queue(std::string_view name, bool) override {
+    Behaviour behaviour = behaviour_;
+    if (name != fail_queue_) behaviour.fail_after = 0;
+    queues_.push_back(std::make_unique<AsyncQueue>(std::string(name), memory_, behaviour, failure_));
+    return queues_.back().get();
+  }
+  void destroy_queue(Queue queue) override {
+    std::erase_if(queues_, [queue](const auto& owned) { return owned.get() == queue; });
+  }
+  void attach(Queue) override {}
+  void* stream(Queue queue) override { return static_cast<Stream*>(&of(queue)); }
+
+  // Launches and their operands are the caller's: the queue keeps copies, with addresses it can use.
+  void launch(Queue queue, const Launch* launches, std::int64_t count) override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      Launch launch = launches[i];
+      std::vector<Tensor> operands(launch.args.operands, launch.args.operands + launch.args.operand_count);
+      for (Tensor& operand : operands) operand.data = memory_.real(operand.data);
+      launch.args.workspace = memory_.real(launch.args.workspace);
+      of(queue).enqueue([launch, operands = std::move(operands)]() mutable {
+        launch.args.operands = operands.data();
+        cpu::WorkerPool pool(1, {cpu::usable_cores(), false}, std::chrono::microseconds(0));
+        const Workers workers = pool.workers();
+        launch.kernel(launch.args, {&workers, nullptr});
+      });
+    }
+  }
+
+  QueueEvent create_event() override { return new_event(); }
+  void destroy_event(QueueEvent event) override {
+    std::erase_if(events_, [event](const auto& owned) { return owned.get() == event; });
+  }
+  void record(Queue queue, QueueEvent event) override {
+    RecordedEvent& recorded = *static_cast<RecordedEvent*>(event);
+    const std::uint64_t number = ++recorded.recorded;
+    of(queue).enqueue([&recorded, number] { recorded.reached = number; });
+  }
+  void wait(Queue queue, QueueEvent event) override {
+    const RecordedEvent& recorded = *static_cast<RecordedEvent*>(event);
+    const std::uint64_t number = recorded.recorded;
+    of(queue).enqueue([&recorded, number, &own = of(queue)] {
+      own.hold_until([&] { return recorded.reached >= number; });
+    });
+  }
+  void write_counter(Queue queue, Counter* counter, std::uint64_t value) override {
+    of(queue).enqueue([counter, value] { counter->store(value); });
+  }
+  void wait_counter(Queue queue, const Counter* counter, std::uint64_t value) override {
+    of(queue).enqueue(
+        [counter, value, &own = of(queue)] { own.hold_until([&] { return counter->load() >= value; }); });
+  }
+  void check(Queue queue) override { of(queue).check(); }
+
+ private:
+  static AsyncQueue& of(Queue queue) { return *static_cast<AsyncQueue*>(queue); }
+  RecordedEvent* new_event() {
+    events_.push_back(std::make_unique<RecordedEvent>());
+    return events_.back().get();
+  }
+
+  Behaviour behaviour_;
+  std::string fail_queue_;
+  std::vector<KernelDef> kernels_;
+  ShiftedMemory memory_;
+  Failure failure_;
+  std::vector<std::unique_ptr<RecordedEvent>> events_;
+  std::vector<std::unique_ptr<AsyncQueue>> queues_;  // go first
+};
+
+}  // namespace
+}  // namespace prun::async
+
+PRUN_PLUGIN(device, prun::async::CpuAsync, "cpu-async", "0.1.0", "The CPU's kernels, run later", "",
+            "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set\n"
+            "depth | int | 256 | 1..100000 | Pieces of work that a queue takes before it holds its feeder\n"
+            "delay_us | int | 0 | 0..100000 | At most so long a piece of work is delayed, at random\n"
+            "seed | int | 1 | | Of the delays\n"
+            "fail_queue | string | "
+            " | | A queue that fails\n"
+            "fail_after | int | 0 | 0.. | Its piece of work that does\n");

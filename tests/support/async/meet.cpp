@@ -1,0 +1,193 @@
+// Comm plugins for ranks that are threads of one process: every exchange is a meeting, whose last comer does
+// it for all, in the order of the ranks. `meet` holds its caller; `meet-async` only enqueues, on a stream of
+// the device cpu-async.
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "prun/plugin.hpp"
+#include "stream.hpp"
+
+#ifndef PRUN_MEET_ENQUEUES
+#define PRUN_MEET_ENQUEUES false
+#endif
+
+namespace prun::async {
+namespace {
+
+// What one member brings to an exchange.
+struct Part {
+  CommOp op;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+};
+
+template <class T>
+void reduce_to(std::vector<T>& sum, const std::vector<const T*>& parts, Reduction reduction) {
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    double total = static_cast<double>(static_cast<float>(0)) + double(parts[0][i]);
+    for (std::size_t p = 1; p < parts.size(); ++p)
+      total =
+          reduction == Reduction::max ? std::max(total, double(parts[p][i])) : total + double(parts[p][i]);
+    sum[i] = T(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(total));
+  }
+}
+
+class Exchange {
+ public:
+  explicit Exchange(std::vector<Part> parts) : parts_(std::move(parts)), op_(parts_.front().op) {}
+
+  void run() {
+    switch (op_.kind) {
+      case CommKind::all_reduce: return reduce(false);
+      case CommKind::reduce_scatter: return reduce(true);
+      case CommKind::all_gather: return gather();
+      case CommKind::send:
+      case CommKind::recv: return pass_on();
+      case CommKind::broadcast:
+      case CommKind::all_to_all:
+      case CommKind::barrier: throw_error(ErrorCode::unsupported, "meet: ", name_of(op_.kind));
+    }
+  }
+
+ private:
+  std::size_t bytes(std::int64_t count) const { return static_cast<std::size_t>(count * size_of(op_.dtype)); }
+
+  void reduce(bool scatter) {
+    if (op_.dtype == DType::f64) return reduce_as<double>(scatter);
+    if (op_.dtype == DType::f32) return reduce_as<float>(scatter);
+    reduce_as<bf16>(scatter);
+  }
+  template <class T>
+  void reduce_as(bool scatter) {
+    const auto size = static_cast<std::int64_t>(parts_.size());
+    std::vector<T> sum(static_cast<std::size_t>(scatter ? op_.count * size : op_.count));
+    std::vector<const T*> list;
+    for (const Part& part : parts_) list.push_back(reinterpret_cast<const T*>(part.in));
+    reduce_to(sum, list, op_.reduction);
+    for (std::size_t p = 0; p < parts_.size(); ++p)
+      std::memcpy(parts_[p].out, sum.data() + (scatter ? static_cast<std::size_t>(op_.count) * p : 0),
+                  bytes(op_.count));
+  }
+  void gather() {
+    std::vector<std::byte> all;
+    for (const Part& part : parts_) all.insert(all.end(), part.in, part.in + bytes(op_.count));
+    for (const Part& part : parts_) std::memcpy(part.out, all.data(), all.size());
+  }
+  // Between two: one sends, the other receives.
+  void pass_on() {
+    const bool first = parts_[0].op.kind == CommKind::send;
+    std::memcpy(parts_[first ? 1 : 0].out, parts_[first ? 0 : 1].in, bytes(op_.count));
+  }
+
+  std::vector<Part> parts_;
+  CommOp op_;
+};
+
+// A group's meeting place, shared by its members.
+class Place {
+ public:
+  explicit Place(std::size_t size) : parts_(size) {}
+
+  void meet(std::size_t member, const Part& part) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t round = round_;
+    parts_[member] = part;
+    if (++here_ == parts_.size()) {
+      Exchange(parts_).run();
+      here_ = 0;
+      ++round_;
+      changed_.notify_all();
+      return;
+    }
+    changed_.wait(lock, [&] { return given_up_ || round_ != round; });
+    if (round_ == round) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
+  }
+  void give_up() {
+    const std::scoped_lock lock(mutex_);
+    given_up_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Part> parts_;
+  std::size_t here_ = 0;
+  std::uint64_t round_ = 0;
+  bool given_up_ = false;
+};
+
+struct Member {
+  std::shared_ptr<Place> place;
+  std::size_t rank = 0, size = 1;
+  CommCounters counters;
+};
+
+class Meet final : public Comm {
+ public:
+  explicit Meet(const Options&) {}
+
+  CommInfo info() override {
+    CommInfo info;
+    info.name = "meet";
+    info.host_memory = true;
+    info.device_memory = PRUN_MEET_ENQUEUES;
+    info.enqueues = PRUN_MEET_ENQUEUES;
+    return info;
+  }
+
+  // The first member makes the place and hands it on: all are in one process.
+  Communicator create(const CommGroup& group) override {
+    auto member = std::make_unique<Member>();
+    member->rank = static_cast<std::size_t>(group.rank);
+    member->size = static_cast<std::size_t>(group.size);
+    std::shared_ptr<Place> made;
+    if (group.rank == 0) made = std::make_shared<Place>(member->size);
+    std::shared_ptr<Place>* mine = &made;
+    std::vector<std::shared_ptr<Place>*> all(member->size);
+    raise(group.exchange->all_gather(group.exchange->context, &mine, sizeof mine, all.data()));
+    member->place = *all.front();
+    std::vector<std::shared_ptr<Place>*> again(member->size);  // the first one's stays until all have it
+    raise(group.exchange->all_gather(group.exchange->context, &mine, sizeof mine, again.data()));
+    return member.release();
+  }
+  void destroy(Communicator communicator) override { delete &of(communicator); }
+
+  void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
+    Member& member = of(communicator);
+    const std::vector<CommOp> list(ops, ops + count);
+    if (!PRUN_MEET_ENQUEUES) return run(member, list, [](const void* at) { return const_cast<void*>(at); });
+    auto* queue = static_cast<Stream*>(stream);
+    queue->enqueue(
+        [&member, list, queue] { run(member, list, [&](const void* at) { return queue->real(at); }); });
+  }
+  void finish(Communicator) override {
+    if (PRUN_MEET_ENQUEUES) throw_error(ErrorCode::internal, "finish() of a comm plugin that enqueues");
+  }
+  void abort(Communicator communicator) override { of(communicator).place->give_up(); }
+  CommCounters counters(Communicator communicator) override { return of(communicator).counters; }
+  CommNeeds needs(const CommOp&, std::int32_t, std::int32_t) override { return {}; }
+
+ private:
+  static Member& of(Communicator communicator) { return *static_cast<Member*>(communicator); }
+
+  template <class Real>
+  static void run(Member& member, const std::vector<CommOp>& ops, Real&& real) {
+    for (const CommOp& op : ops)
+      member.place->meet(member.rank, {op, static_cast<const std::byte*>(op.in ? real(op.in) : nullptr),
+                                       static_cast<std::byte*>(op.out ? real(op.out) : nullptr)});
+  }
+};
+
+}  // namespace
+}  // namespace prun::async
+
+#if PRUN_MEET_ENQUEUES
+PRUN_PLUGIN(comm, prun::async::Meet, "meet-async", "0.1.0", "Threads of one process meet on streams", "", "");
+#else
+PRUN_PLUGIN(comm, prun::async::Meet, "meet", "0.1.0", "Threads of one process meet", "", "");
+#endif
