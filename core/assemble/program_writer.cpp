@@ -25,6 +25,16 @@ ScheduleAnswer ask_schedule(PluginHost& plugins, const std::string& name, const 
   return {read_schedule(*schedule, shape, split, name), split};
 }
 
+// The model's whole numbers.
+std::vector<RecipeSize> sizes_of(const Recipe& recipe) {
+  std::vector<RecipeSize> sizes;
+  const RecipeSection model = recipe.section("model");
+  for (const auto& entry : model.entries())
+    if (entry.value && std::holds_alternative<std::int64_t>(*entry.value))
+      sizes.push_back({entry.path, std::get<std::int64_t>(*entry.value)});
+  return sizes;
+}
+
 }  // namespace
 
 Precision precision_of(const Recipe& recipe) {
@@ -39,6 +49,7 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
   program_->set_mesh(mesh_of(recipe_));
+  program_->set_recipe_sizes(sizes_of(recipe_));
   program_->set_planned_recompute(choice);
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));

@@ -28,7 +28,10 @@ struct AllReduceMax {
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = axis_attr;
   static constexpr Effect effect = Effect::transfer;
-  static void rule(OpShape& s) { s.like(1, 0); }
+  static void rule(OpShape& s) {
+    s.like(1, 0);
+    s.pass_partial({0});
+  }
 };
 
 // For what is accumulated in place: gradients, the loss, the sum of squares.

@@ -5,11 +5,13 @@
 #include <map>
 #include <set>
 
+#include "program/update_form.hpp"
+
 namespace prun {
 namespace {
 
-// Parameters with equal keys can be updated by one op.
-using Key = std::tuple<bool, double, double, Id, std::string>;
+// Parameters with equal keys can be updated by the same ops.
+using Key = std::tuple<bool, double, double, Id, std::string, std::string>;
 
 class Packer {
  public:
@@ -44,7 +46,8 @@ class Packer {
       if (frozen && !(kept_.parameters && value.on(axis_).is_replicated())) continue;
       std::string lies = frozen ? "frozen;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
-      groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies}]
+      groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies,
+              update_of(program_, id).form}]
           .push_back(id);
     }
     return groups;
@@ -66,9 +69,13 @@ class Packer {
     number_ = static_cast<std::int32_t>(program_.buckets().size());
     add_parameters(bucket);
     if (program_.value(members.front()).gradient != none) {
-      add_state(bucket);
+      std::vector<Update> updates;
+      for (Id id : members) updates.push_back(update_of(program_, id));
       remove_single_ops(bucket);
-      add_ops(bucket, norm);
+      add_state(bucket);
+      add_ops(bucket, norm, updates.front());
+      for (const Update& update : updates)
+        for (Id op : update.ops) program_.erase_op(op);
     }
     program_.buckets().push_back(std::move(bucket));
     if (norm != none) norms_.insert(norm);
@@ -137,16 +144,49 @@ class Packer {
 
   // ------------------------------------------------------------- ops
 
-  // The ops of single parameters that the bucket's replace. Sums over other axes stay.
+  // The ops of single gradients that the bucket's replace. Sums over other axes stay.
   void remove_single_ops(const Bucket& bucket) {
-    std::set<Id> members(bucket.parameters.begin(), bucket.parameters.end());
-    for (Id id : bucket.parameters) members.insert(program_.value(id).gradient);
-    for (FunctionKind kind : {FunctionKind::zero, FunctionKind::norm, FunctionKind::update})
-      for (Id id : copy_of(bucket, kind))
-        if (members.count(program_.op(id).operands[0]) != 0) program_.erase_op(id);
+    std::set<Id> gradients;
+    for (Id id : bucket.parameters) gradients.insert(program_.value(id).gradient);
+    remove_single_ops(bucket, FunctionKind::zero, "zero", gradients);
+    remove_single_ops(bucket, FunctionKind::norm, "sum_squares", gradients);
     std::vector<Id> sums = copy_of(bucket, FunctionKind::reduce);
+    for (Id id : sums) check_sums_or_casts(id, gradients);
     std::erase_if(sums, [&](Id id) { return !sums_over_axis(id); });
-    for (Id id : sums) remove_sum(bucket, id, members);
+    for (Id id : sums) remove_sum(bucket, id, gradients);
+  }
+
+  // Those of one kind, one for each gradient.
+  void remove_single_ops(const Bucket& bucket, FunctionKind function, std::string_view kind,
+                         const std::set<Id>& gradients) {
+    std::set<Id> done;
+    for (Id id : copy_of(bucket, function)) {
+      const Id gradient = touched_by(id, gradients);
+      if (gradient == none) continue;
+      if (program_.op(id).kind() != kind || !done.insert(gradient).second) refuse_edit(id, gradient);
+      program_.erase_op(id);
+    }
+  }
+
+  Id touched_by(Id op, const std::set<Id>& gradients) const {
+    for (Id operand : program_.op(op).operands)
+      if (gradients.count(operand) != 0) return operand;
+    return none;
+  }
+
+  // It would find parts where it was written for the whole.
+  [[noreturn]] void refuse_edit(Id id, Id gradient) const {
+    const Op& op = program_.op(id);
+    throw_error(ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name, "': segment '",
+                program_.segment(op.segment).name, "', ", name_of(op.function), ", op '", op.kind(),
+                "': a strategy lets it work on '", program_.value(gradient).name,
+                "', which is kept in parts; leave it out, or the strategy that keeps state in parts");
+  }
+
+  void check_sums_or_casts(Id id, const std::set<Id>& gradients) const {
+    const Id gradient = touched_by(id, gradients);
+    const std::string_view kind = program_.op(id).kind();
+    if (gradient != none && kind != "all_reduce_update" && kind != "cast") refuse_edit(id, gradient);
   }
 
   std::vector<Id> copy_of(const Bucket& bucket, FunctionKind kind) const {
@@ -158,20 +198,20 @@ class Packer {
   }
 
   // With the casts around it, where the gradient travels in another type.
-  void remove_sum(const Bucket& bucket, Id sum, const std::set<Id>& members) {
+  void remove_sum(const Bucket& bucket, Id sum, const std::set<Id>& gradients) {
     const Id summed = program_.op(sum).operands[0];
-    bool ours = members.count(summed) != 0;
+    bool ours = gradients.count(summed) != 0;
     std::vector<Id> casts;
     for (Id id : copy_of(bucket, FunctionKind::reduce)) {
       const Op& op = program_.op(id);
       if (op.kind() != "cast" || (op.operands[0] != summed && op.operands[1] != summed)) continue;
       casts.push_back(id);
-      ours |= members.count(op.operands[0]) != 0;
+      ours |= gradients.count(op.operands[0]) != 0;
     }
     if (!ours) return;
     program_.erase_op(sum);
     for (Id id : casts)
-      if (members.count(summed) == 0) program_.erase_op(id);
+      if (gradients.count(summed) == 0) program_.erase_op(id);
   }
 
   void add(const Bucket& bucket, FunctionKind function, const char* kind, std::vector<Id> operands,
@@ -183,12 +223,13 @@ class Packer {
     return {axis_attr(axis_), {"dim", 0}, {"parts", static_cast<double>(parts())}};
   }
 
-  void add_ops(const Bucket& bucket, Id norm) {
+  void add_ops(const Bucket& bucket, Id norm, const Update& update) {
     add(bucket, kept_.gradients ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
     if (kept_.gradients) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
     add_reduce(bucket);
     if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
     add_update(bucket);
+    carry_edits(program_, bucket.parameters.front(), update, update_of(program_, bucket));
     if (!kept_.parameters)
       add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
           along());

@@ -70,14 +70,31 @@ class AxisPass {
   }
 
   void check_divides(const Value& value, const Name& name) const {
-    std::int64_t parts = extent(), whole = 0;
-    for (const Dim& dim : value.dims)
-      if (dim.name == name) whole = dim.extent;
+    std::int64_t parts = extent();
+    std::string axes;
     for (AxisId axis = 0; axis < axis_; ++axis)
-      if (value.on(axis) == AxisPlacement::sharded(name)) parts *= program_.mesh().extent(axis);
-    if (whole % parts != 0)
-      throw_error(ErrorCode::unsupported, "dimension '", name.view(), "' of '", value.name, "' is ", whole,
-                  ", which axis '", axis_name(), "' cannot split into ", parts, " equal parts");
+      if (value.on(axis) == AxisPlacement::sharded(name)) {
+        parts *= program_.mesh().extent(axis);
+        axes += in_recipe(axis) + " x ";
+      }
+    for (const Dim& dim : value.dims)
+      if (dim.name == name && dim.extent % parts != 0)
+        refuse_parts(value, dim, parts, axes + in_recipe(axis_));
+  }
+
+  // In the recipe's words where it gave the extent.
+  [[noreturn]] void refuse_parts(const Value& value, const Dim& dim, std::int64_t parts,
+                                 const std::string& axes) const {
+    if (const RecipeSize* size = program_.recipe_size(dim))
+      throw_error(ErrorCode::unsupported, size->key, " = ", size->value, " cannot be split over ", axes,
+                  "; choose a multiple of ", parts);
+    throw_error(ErrorCode::unsupported, "dimension '", dim.name.view(), "' of '", value.name, "' is ",
+                dim.extent, ", which axis '", axis_name(), "' cannot split into ", parts, " equal parts");
+  }
+
+  std::string in_recipe(AxisId axis) const {
+    const Axis& is = program_.mesh().axes()[axis];
+    return detail::concat(is.name, " = ", is.extent);
   }
 
   // Values that exist before a step: sharded on the first asked dimension that they have. A microbatch's
@@ -145,7 +162,11 @@ class AxisPass {
 
   void place(Id id) {
     const Op op = program_.op(id);
-    if (op.kind() == "all_reduce_update") return;  // of an axis before this one: here it changes nothing
+    if (op.kind() == "all_reduce_update") {  // of an axis before this one: here it changes nothing
+      sum_twin_alike(op, id);
+      visited_.push_back(id);
+      return;
+    }
     if (op.kind() == "all_reduce_max" && program_.axis_of(id) == axis_) {
       settle(op.operands[1], AxisPlacement::replicated());
       return;
@@ -191,8 +212,8 @@ class AxisPass {
 
   static bool linear(const OpShape& shape, std::size_t i) { return (shape.linear >> i & 1u) != 0; }
 
-  // An op that is linear in some operands passes partial sums on if all of these are partial and no other
-  // operand is split. What the host reads must be whole.
+  // An op that is linear in some operands passes partial sums on if all of these are partial, alone, and no
+  // other operand is split. What the host reads must be whole.
   bool passes_partial(const Op& op, const OpShape& shape) const {
     bool any = false;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -201,7 +222,7 @@ class AxisPass {
       if (op.access(i) != Access::read) continue;
       if (!linear(shape, i) && now(op.operands[i]).is_sharded()) return false;
       if (!linear(shape, i)) continue;
-      if (!now(op.operands[i]).is_partial()) return false;
+      if (!now(op.operands[i]).is_partial() || has_twin(op.operands[i])) return false;
       any = true;
     }
     return any;
@@ -211,12 +232,13 @@ class AxisPass {
   void need(const Op& op, Id id, std::size_t i, const AxisPlacement& wanted) {
     const Id operand = op.operands[i];
     const AxisPlacement have = now(operand);
-    if (have == wanted) return;
+    if (have == wanted && !has_twin(operand)) return;
     const Role role = program_.value(operand).role;
     if (role == Role::gradient || role == Role::runtime || role == Role::state) {
       if (!have.is_partial() || !wanted.is_replicated() || role == Role::state)
         refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
-               to_text(have), " but is needed ", to_text(wanted));
+               has_twin(operand) ? "a sum of which every rank has counted a part alike" : to_text(have),
+               " but is needed ", to_text(wanted));
       sum_in_place(operand, op, id);
       return;
     }
@@ -351,7 +373,7 @@ class AxisPass {
   }
 
   // What every rank adds alike and what each adds of its own must not meet in one sum: the former goes to a
-  // twin, which is added when the sum is complete.
+  // twin, which is added when the sum is complete. Whoever reads the sum reads both.
   void accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const bool first = op.access(i) == Access::write || cleared_.erase(id) != 0;
@@ -380,12 +402,25 @@ class AxisPass {
     return twins_[id] = twin;
   }
 
-  // Everything that has been added to `id` so far goes to `twin` instead.
+  bool has_twin(Id id) const { return twins_.count(id) != 0; }
+
+  // Each of the two holds a summand of the axis before this one.
+  void sum_twin_alike(const Op& op, Id id) {
+    if (const auto twin = twins_.find(op.operands[0]); twin != twins_.end())
+      program_.add_copy(id, op.function, {twin->second}, id);
+  }
+
+  // Everything that has been added to `id` so far goes to `twin` instead, and whoever read it reads that.
   void redirect(Id id, Id twin) {
     for (Id op_id : visited_)
-      for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i)
-        if (program_.op(op_id).operands[i] == id && program_.op(op_id).access(i) == Access::update)
-          program_.replace_operand(op_id, i, twin);
+      for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i) {
+        const Op& op = program_.op(op_id);
+        if (op.operands[i] != id || op.kind() == "zero") continue;
+        if (op.access(i) == Access::write)
+          refuse(op, "writes '", program_.value(id).name,
+                 "', to which partial sums are added later; clear it and add to it instead");
+        program_.replace_operand(op_id, i, twin);
+      }
   }
 
   Program& program_;
@@ -407,8 +442,11 @@ class AxisPass {
 }  // namespace
 
 void place_on_mesh(Program& program) {
+  std::vector<AxisId> vocab_axes;
   for (const Split& split : program.splits())
-    if (split.dim == Name("vocab") && program.mesh().extent(split.axis) > 1) split_head(program, split.axis);
+    if (split.dim == Name("vocab") && program.mesh().extent(split.axis) > 1)
+      vocab_axes.push_back(split.axis);
+  if (!vocab_axes.empty()) split_head(program, vocab_axes);
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
 }

@@ -8,8 +8,8 @@ namespace {
 // Puts the ops in front of the one they stand in for.
 class HeadSplit {
  public:
-  HeadSplit(Program& program, Id head, AxisId axis)
-      : program_(program), head_(head), segment_(program.op(head).segment), axis_(axis) {}
+  HeadSplit(Program& program, Id head, const std::vector<AxisId>& axes)
+      : program_(program), head_(head), segment_(program.op(head).segment), axes_(axes) {}
 
   void run() {
     const std::vector<Id> operands = program_.op(head_).operands;
@@ -18,7 +18,9 @@ class HeadSplit {
     const std::vector<Id> scanned =
         create("lm_head_scan", {x, weight, targets}, {{"vocab", static_cast<double>(rows(weight))}});
     const Id max = scanned[0], sum = scanned[1], hit = scanned[2];
-    const Id gmax = create("all_reduce_max", {max}, {axis_attr(axis_)})[0];
+    Id gmax = max;
+    for (const AxisId axis : axes_)
+      gmax = create("all_reduce_max", {gmax}, {axis_attr(axis)})[0];
     const Id scaled = create("lm_head_rescale", {max, gmax, sum})[0];
     const Id lse = create("lm_head_loss", {gmax, scaled, hit, targets, loss})[0];
     program_.add_op(segment_, FunctionKind::forward, Part::input, "lm_head_grad",
@@ -37,17 +39,18 @@ class HeadSplit {
 
   Program& program_;
   Id head_, segment_;
-  AxisId axis_;
+  const std::vector<AxisId>& axes_;
 };
 
 }  // namespace
 
-void split_head(Program& program, AxisId axis) {
-  PRUN_CHECK(axis < program.mesh().size(), "the mesh has no axis ", axis, " to split the LM head over");
+void split_head(Program& program, const std::vector<AxisId>& axes) {
+  for (const AxisId axis : axes)
+    PRUN_CHECK(axis < program.mesh().size(), "the mesh has no axis ", axis, " to split the LM head over");
   for (Id segment = 0; segment < program.segment_count(); ++segment) {
     const std::vector<Id> forward = program.segment(segment).ops(FunctionKind::forward);
     for (Id op : forward)
-      if (program.op(op).kind() == "lm_head") HeadSplit(program, op, axis).run();
+      if (program.op(op).kind() == "lm_head") HeadSplit(program, op, axes).run();
   }
 }
 

@@ -1,4 +1,6 @@
 // The plugin's side of Program: every call guarded, nothing thrown across the border.
+#include <algorithm>
+
 #include "program/program.hpp"
 #include "program/recompute.hpp"
 
@@ -62,11 +64,20 @@ Status get_attr(void* p, Id op, Text name, double* value) {
   return guard([&] { *value = of(p).attr(op, name.view()); });
 }
 
+// Afterwards the ops that these decide about are written.
+void check_not_differentiated(const Program& program, const Value& parameter) {
+  const std::vector<Id> all = program.parameters();
+  if (std::any_of(all.begin(), all.end(), [&](Id id) { return program.value(id).gradient != none; }))
+    throw_error(ErrorCode::bad_input, "parameter '", parameter.name,
+                "': how it is trained can be set in phase 'model' only; later, edit the ops that update it");
+}
+
 Status set_parameter(void* p, Id id, bool frozen, bool decay, double lr_scale) {
   return guard([&] {
     Value& value = of(p).value(id);
     if (value.role != Role::parameter)
       throw_error(ErrorCode::bad_input, "'", value.name, "' is no parameter");
+    check_not_differentiated(of(p), value);
     value.frozen = frozen;
     value.decay = decay;
     value.lr_scale = lr_scale;

@@ -71,6 +71,7 @@ std::string to_text(const AxisPlacement& placement);
 struct Split {
   Name dim;
   AxisId axis = 0;
+  friend bool operator==(const Split&, const Split&) = default;
 };
 
 }  // namespace prun

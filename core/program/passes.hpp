@@ -28,8 +28,8 @@ void split_backward(Program& program);
 void add_update(Program& program, OptimizerInterface& optimizer);
 
 // Gives `user`, a segment that uses a parameter of another one, a copy of it of its own: the same start, the
-// same updates, and the two gradients summed (function tie) over two ranks of `axis`. Its norm counts once.
-// After add_update, before placement.
+// same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
+// ranks of `axis`. Its norm counts once. After add_update, before placement.
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer);
 
 // Throws an Error that names segment, op and value at the first broken rule.

@@ -1,7 +1,10 @@
 #include "program/program.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+
+#include "base/text.hpp"
 
 namespace prun {
 
@@ -229,7 +232,28 @@ void Program::split(std::string_view dim, std::string_view axis) {
   const AxisId found = mesh_.find(axis);
   if (found == no_axis)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to split '", dim, "' over");
-  splits_.push_back({Name(dim), found});
+  check_has_dim(dim, axis);
+  const Split split{Name(dim), found};
+  if (std::find(splits_.begin(), splits_.end(), split) == splits_.end()) splits_.push_back(split);
+}
+
+void Program::check_has_dim(std::string_view dim, std::string_view axis) const {
+  std::set<std::string> known;
+  for (const Value& value : values_)
+    for (const Dim& own : value.dims) known.emplace(own.name.view());
+  if (known.count(std::string(dim)) != 0) return;
+  const std::vector<std::string> names(known.begin(), known.end());
+  throw_error(ErrorCode::bad_input, "no value of the program has a dimension '", dim, "' to split over '",
+              axis, "'", did_you_mean(dim, names));
+}
+
+const RecipeSize* Program::recipe_size(const Dim& dim) const {
+  const std::string exact = detail::concat(".", dim.name.view()),
+                    ending = detail::concat("_", dim.name.view());
+  for (const std::string& end : {exact, ending})
+    for (const RecipeSize& size : recipe_sizes_)
+      if (size.value == dim.extent && size.key.ends_with(end)) return &size;
+  return nullptr;
 }
 
 void Program::keep_in_parts(std::string_view axis, KeptInParts kept) {

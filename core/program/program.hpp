@@ -94,6 +94,12 @@ struct Op {
   OpCost cost(const OpShape& shape) const;
 };
 
+// A number by which the recipe sizes the model: {"model.kv_heads", 8}.
+struct RecipeSize {
+  std::string key;
+  std::int64_t value = 0;
+};
+
 // What a segment's backward computes again instead of keeping it from forward.
 struct RecomputeChoice {
   enum class Kind : std::uint8_t { nothing, full, ops } kind = Kind::nothing;
@@ -131,6 +137,8 @@ class Program {
 
   // --- writing ---
   void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
+  // So that a refusal can speak of what the user wrote.
+  void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis);
@@ -192,6 +200,9 @@ class Program {
   OpShape local_shape(const Op& op) const;
   const Mesh& mesh() const { return mesh_; }
   const std::vector<Split>& splits() const { return splits_; }
+  // What the recipe gave a dimension its extent by: the key of the dimension's name, or one that ends in it
+  // ("kv_heads" of "heads"). Null: nothing that fits.
+  const RecipeSize* recipe_size(const Dim& dim) const;
   struct Parts {
     AxisId axis = 0;
     KeptInParts kept;
@@ -207,6 +218,7 @@ class Program {
   std::vector<std::int64_t> starts(Id id, std::int64_t rank) const;
 
  private:
+  void check_has_dim(std::string_view dim, std::string_view axis) const;
   void check_operands(const Op& op) const;
   OpShape infer(const Op& op) const;
   void bind_attrs(Op& op, std::span<const AttrValue> attrs) const;
@@ -218,6 +230,7 @@ class Program {
   Precision precision_;
   ModelContext context_;
   Mesh mesh_;
+  std::vector<RecipeSize> recipe_sizes_;
   std::vector<Split> splits_;
   std::vector<Parts> parts_;
   std::optional<PipelineWish> pipeline_;

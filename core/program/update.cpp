@@ -1,5 +1,6 @@
 // What follows the gradients: their accumulators cleared and measured, and the optimizer's ops per parameter.
 #include "program/passes.hpp"
+#include "program/update_form.hpp"
 
 namespace prun {
 namespace {
@@ -82,7 +83,9 @@ void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterf
   const Id other = add_copy(program, gradient, user);
   program.value(copy).gradient = other;
   use_instead(program, user, gradient, other);
+  const Update edited = update_of(program, parameter);
   add_parameter_update(program, copy, optimizer, state_names(optimizer));
+  carry_edits(program, parameter, edited, update_of(program, copy));
   const AttrValue attr = axis_attr(axis);
   for (Id summand : {gradient, other})
     program.add_op(program.value(summand).segment, FunctionKind::tie, Part::input, "all_reduce_update",

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "program/passes.hpp"
+#include "program/update_form.hpp"
 
 namespace prun {
 namespace {
@@ -23,6 +24,8 @@ class Verifier {
         check_function(kind);
       check_chain();
     }
+    check_uses();
+    check_copies();
   }
 
  private:
@@ -93,6 +96,60 @@ class Verifier {
     if (segment.repeat > 1 && (segment.incoming == none || segment.outgoing == none))
       fail("it repeats, so it must take a value in and hand one on");
     if (segment.ops(FunctionKind::forward).empty()) fail("forward is empty");
+  }
+
+  // How all ops of all functions touch a value.
+  struct Uses {
+    bool read = false, written = false, updated = false;
+  };
+
+  std::vector<Uses> uses() const {
+    std::vector<Uses> uses(program_.value_count());
+    for (Id id = 0; id < program_.segment_count(); ++id)
+      for (const std::vector<Id>& ops : program_.segment(id).functions)
+        for (Id op : ops)
+          for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+            if (const Id operand = program_.op(op).operands[i]; operand != none) {
+              const Access access = program_.op(op).access(i);
+              uses[operand].read |= access == Access::read;
+              uses[operand].written |= access == Access::write;
+              uses[operand].updated |= access == Access::update;
+            }
+    return uses;
+  }
+
+  void check_uses() {
+    const std::vector<Uses> all = uses();
+    for (Id id = 0; id < program_.value_count(); ++id) {
+      const Value& value = program_.value(id);
+      const Uses& is = all[id];
+      segment_ = value.segment;
+      if (value.role == Role::parameter && !is.read && !is.written && !is.updated)
+        fail("parameter '", value.name, "' is used by no op; use it or leave it out");
+      if (value.role == Role::runtime && is.written && is.updated && !is.read)
+        fail("the sum '", value.name, "' is cleared and added to, but read by no op");
+    }
+  }
+
+  std::string update_form(Id parameter) const {
+    const std::int32_t bucket = program_.value(parameter).bucket;
+    return bucket < 0 ? update_of(program_, parameter).form
+                      : update_of(program_, program_.buckets()[static_cast<std::size_t>(bucket)]).form;
+  }
+
+  // A parameter that is edited after it has become two must stay one.
+  void check_copies() {
+    for (Id id : program_.parameters()) {
+      const Value& copy = program_.value(id);
+      if (copy.copy_of == none || copy.gradient == none || update_form(id) == update_form(copy.copy_of))
+        continue;
+      segment_ = copy.segment;
+      const Value& original = program_.value(copy.copy_of);
+      fail("update of parameter '", copy.name, "': it is a copy of '",
+           program_.segment(original.segment).name, ".", original.name,
+           "' on another stage of the pipeline, and a strategy has edited the update of one "
+           "of them; edit both alike, or before there are two, in phase 'shard'");
+    }
   }
 
   const Program& program_;

@@ -1,6 +1,8 @@
 // What splitting a dimension over an axis makes of a program.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "placement/placement.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
@@ -92,23 +94,78 @@ TEST(Placement, GradientsOfASegmentTravelTogether) {
   EXPECT_EQ(ops, static_cast<int>(assembly.program().parameters().size()));
 }
 
-TEST(Placement, ADimensionThatDoesNotDivideIsNamed) {
-  Program program(std::make_shared<OpRegistry>(), {}, {3, 4});
-  program.set_mesh(Mesh({{"dp", 2}}));
-  program.split("batch", "dp");
+std::string message_of(const std::function<void()>& body) {
   try {
-    place_on_mesh(program);
-    FAIL() << "nothing was raised";
+    body();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("dimension 'batch' of 'tokens' is 3"), std::string::npos)
-        << error.what();
-    EXPECT_NE(std::string(error.what()).find("axis 'dp'"), std::string::npos) << error.what();
+    EXPECT_EQ(exit_code(error.code()), 2);
+    return error.what();
   }
+  return "";
+}
+
+// With inputs alone.
+Program on_mesh(const ModelContext& context, std::vector<Axis> axes) {
+  Program program(std::make_shared<OpRegistry>(), {}, context);
+  program.set_mesh(Mesh(std::move(axes)));
+  return program;
+}
+
+TEST(Placement, ADimensionThatDoesNotDivideIsNamed) {
+  Program program = on_mesh({3, 4}, {{"dp", 2}});
+  program.split("batch", "dp");
+  const std::string sentence = message_of([&] { place_on_mesh(program); });
+  EXPECT_NE(sentence.find("dimension 'batch' of 'tokens' is 3"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("axis 'dp'"), std::string::npos) << sentence;
 }
 
 TEST(Placement, AnUnknownAxisIsNamed) {
-  Program program(std::make_shared<OpRegistry>(), {}, {4, 4});
-  EXPECT_THROW(program.split("batch", "dp"), Error);
+  Program program = on_mesh({4, 4}, {{"tp", 2}});
+  EXPECT_EQ(message_of([&] { program.split("batch", "dp"); }),
+            "the mesh has no axis 'dp' to split 'batch' over");
+}
+
+TEST(Placement, ADimensionThatNothingHasIsNamedWithTheNearest) {
+  const auto split = [](const std::string& dims) {
+    return message_of([&] {
+      Assembly(tiny_recipe({}, "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'spread'\naxis = 'tp'\ndims = [" +
+                                   dims + "]\n"),
+               plugins());
+    });
+  };
+  EXPECT_EQ(
+      split("'fnn'"),
+      "strategy 'spread' (shard): no value of the program has a dimension 'fnn' to split over 'tp'; did "
+      "you mean 'ffn'?");
+  // One that values have, whatever the ops make of it.
+  EXPECT_EQ(split("'ffn', 'seq'"), "");
+}
+
+TEST(Placement, ASplitAskedForTwiceIsOne) {
+  Program program = on_mesh({4, 4}, {{"dp", 2}});
+  for (int i = 0; i < 2; ++i) program.split("batch", "dp");
+  EXPECT_EQ(program.splits().size(), 1u);
+}
+
+TEST(Placement, WhatDoesNotDivideIsNamedInTheRecipesWords) {
+  const auto split = [](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = {"model.hidden=64", "model.heads=8", "model.ffn=32"};
+    all.insert(all.end(), sets.begin(), sets.end());
+    return message_of([&] {
+      Assembly(tiny_recipe(all,
+                           "[mesh]\ntp = 2\nsp = 2\n[[strategy]]\nplugin = 'tensor'\n"
+                           "[[strategy]]\nplugin = 'spread'\naxis = 'sp'\ndims = ['ffn']\n"),
+               plugins());
+    });
+  };
+  EXPECT_EQ(split({}), "");
+  EXPECT_EQ(split({"model.plugin=llama", "model.kv_heads=1"}),
+            "model.kv_heads = 1 cannot be split over tp = 2; choose a multiple of 2");
+  EXPECT_EQ(split({"model.heads=1"}), "model.heads = 1 cannot be split over tp = 2; choose a multiple of 2");
+  EXPECT_EQ(split({"model.vocab=65"}),
+            "model.vocab = 65 cannot be split over tp = 2; choose a multiple of 2");
+  EXPECT_EQ(split({"model.ffn=18"}),
+            "model.ffn = 18 cannot be split over tp = 2 x sp = 2; choose a multiple of 4");
 }
 
 }  // namespace

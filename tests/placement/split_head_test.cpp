@@ -29,7 +29,7 @@ Program head_program(DType type) {
 
 Program after_split(Program program) {
   program.set_mesh(Mesh({{"dp", 1}, {"tp", 2}}));
-  split_head(program, 1);
+  split_head(program, {1});
   return program;
 }
 
@@ -121,7 +121,7 @@ TEST(SplitHead, AFrozenWeightGetsNoGradient) {
 TEST(SplitHead, AnAxisTheMeshLacksIsRefused) {
   Program program = head_program(DType::f32);
   program.set_mesh(Mesh({{"tp", 2}}));
-  EXPECT_THROW(split_head(program, 1), Error);
+  EXPECT_THROW(split_head(program, {1}), Error);
 }
 
 }  // namespace

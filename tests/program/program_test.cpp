@@ -66,6 +66,30 @@ TEST(Program, VerifyFindsBrokenPrograms) {
   EXPECT_NE(message_of([&] { verify(*program); }).find("read before anything wrote it"), std::string::npos);
 }
 
+TEST(Program, AParameterThatNothingUsesIsNamed) {
+  const auto program = empty_program();
+  const Segment s = ProgramRef(&program_api(), program.get()).segment("a");
+  s.op("gelu", {s.vector("x", {{"hidden", 6}}, zeros())});
+  EXPECT_NO_THROW(verify(*program));
+  s.vector("spare", {{"hidden", 6}}, zeros());
+  EXPECT_EQ(message_of([&] { verify(*program); }),
+            "program: segment 'a', parameter 'spare' is used by no op; use it or leave it out");
+}
+
+TEST(Program, ASumThatNothingReadsIsNamed) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  s.op("gelu", {s.vector("x", {{"hidden", 6}}, zeros())});
+  const Id sum = ref.runtime("sum"), step = program->step_segment();
+  program->add_op(step, FunctionKind::begin, Part::input, "zero", {sum}, {});
+  program->add_op(step, FunctionKind::finish, Part::input, "accumulate", {ref.runtime("lr"), sum}, {});
+  EXPECT_EQ(message_of([&] { verify(*program); }),
+            "program: segment 'step', the sum 'sum' is cleared and added to, but read by no op");
+  program->add_op(step, FunctionKind::finish, Part::input, "accumulate", {sum, ref.runtime("all")}, {});
+  EXPECT_NO_THROW(verify(*program));
+}
+
 TEST(Program, StrategiesCanRewrite) {
   const auto program = empty_program();
   const ProgramRef ref(&program_api(), program.get());

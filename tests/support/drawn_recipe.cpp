@@ -5,12 +5,15 @@
 #include <initializer_list>
 #include <random>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace prun::test {
 namespace {
 
 constexpr const char* permitted[] = {
     "equal parts",                // a dimension that does not divide
+    "cannot be split over",       // the same, in words of the recipe
     "is not a multiple of",       // heads and hidden, heads and key-value heads, batch
     "no strategy uses the axis",  // drawn without one
     "need at least one each",     // fewer layers than stages
@@ -35,13 +38,24 @@ class Drawing {
  private:
   // Odd sizes on purpose, and rarely enough that most draws train.
   void draw_mesh() {
+    const int others = large_ ? 0 : pick({0, 0, 1, 1, 2});
     dp_ = pick({1, 2, 3, 4});
     tp_ = pick({1, 1, 2, 2, 4});
     pp_ = pick({1, 1, 1, 2, 2, 3});
-    while (dp_ * tp_ * pp_ > 8) {
+    while ((dp_ * tp_ * pp_ << others) > 8) {
       dp_ = pick({1, 2});
+      tp_ = pick({1, 2, 4});
       pp_ = pick({1, 2});
     }
+    for (int i = 0; i < others; ++i) draw_other();
+  }
+
+  // An axis of two more, whose strategy covers other dimensions than the built-in ones do.
+  void draw_other() {
+    const std::string axis(1, static_cast<char>('a' + others_.size()));
+    others_.push_back({axis, pick<std::string>({"'batch'", "'ffn'", "'heads'", "'vocab'", "'seq'",
+                                                "'heads', 'vocab'", "'vocab', 'ffn'", "'ffn', 'seq'"})});
+    if (others_.back().dims == "'batch'") data_ranks_ *= 2;
   }
 
   void model() {
@@ -70,7 +84,7 @@ class Drawing {
   void batch() {
     const int micro = pick({1, 2}) * times(kept_ ? 8 : 1), missing = flip() ? 0 : 1;
     accumulate_ = kept_ ? pick({1, 2}) : pick({1, 2, 3, 4});
-    out_ << "\n[batch]\nglobal = " << std::max(1, micro * accumulate_ * dp_ - missing)
+    out_ << "\n[batch]\nglobal = " << std::max(1, micro * accumulate_ * dp_ * data_ranks_ - missing)
          << "\nmicro = " << micro << "\npad = true\n";
   }
 
@@ -83,13 +97,30 @@ class Drawing {
          << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
     if (flip()) out_ << "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n";
     out_ << "[[observer]]\nplugin = 'jsonl'\n[mesh]\n";
-    if (flip())
-      out_ << "dp = " << dp_ << "\npp = " << pp_ << "\ntp = " << tp_ << "\n";
-    else
-      out_ << "tp = " << tp_ << "\ndp = " << dp_ << "\npp = " << pp_ << "\n";
+    std::vector<std::pair<std::string, int>> axes = {{"dp", dp_}, {"pp", pp_}, {"tp", tp_}};
+    for (const Other& other : others_) axes.push_back({other.axis, 2});
+    std::shuffle(axes.begin(), axes.end(), random_);
+    for (const auto& [name, extent] : axes) out_ << name << " = " << extent << "\n";
   }
 
   void strategies() {
+    const bool others_first = flip();
+    if (others_first) others();
+    built_in();
+    if (!others_first) others();
+  }
+
+  void others() {
+    for (const Other& other : others_) {
+      out_ << "[[strategy]]\naxis = '" << other.axis << "'\n";
+      if (other.dims == "'batch'")
+        out_ << "plugin = 'data'\n";
+      else
+        out_ << "plugin = 'spread'\ndims = [" << other.dims << "]\n";
+    }
+  }
+
+  void built_in() {
     if (dp_ > 1 || flip()) out_ << "[[strategy]]\nplugin = 'data'\n";
     if (tp_ > 1 || flip()) out_ << "[[strategy]]\nplugin = 'tensor'\nsequence = " << word(flip()) << "\n";
     if (dp_ > 1 && pick({0, 1, 1, 1}) == 1) {
@@ -130,14 +161,20 @@ class Drawing {
   bool large_;
   bool kept_ = false;  // what forward keeps for backward makes it large, not the weights
   int dp_ = 1, tp_ = 1, pp_ = 1, accumulate_ = 1;
+  struct Other {
+    std::string axis, dims;
+  };
+  std::vector<Other> others_;
+  int data_ranks_ = 1;  // of them
   std::ostringstream out_;
 };
 
 }  // namespace
 
 unsigned first_seed() {
-  const char* const given = std::getenv("PRUN_SEED");
-  return given ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}() % 1000000;
+  if (const char* const given = std::getenv("PRUN_SEED"))
+    return static_cast<unsigned>(std::strtoul(given, nullptr, 10));
+  return std::getenv("PRUN_LONG") && !std::getenv("CI") ? std::random_device{}() % 1000000 : 1;
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }

@@ -10,7 +10,7 @@ enum class Scale {
   large,  // in fp32, each rank's plan well above what a process needs anyway: for comparing memory
 };
 
-// PRUN_SEED, or another one each time.
+// PRUN_SEED; else always the same, but with PRUN_LONG outside of CI another one each time.
 unsigned first_seed();
 
 // The same seed, the same text.

@@ -14,11 +14,31 @@ class TensorParallel final : public Strategy {
 
   // The order is a preference: a value is gathered along the sequence where a weight's dimension needs it.
   void apply(ProgramRef program) override {
-    for (const char* dim : {"heads", "ffn", "vocab"}) program.split(dim, axis_);
+    bool any = false;
+    for (const char* dim : {"heads", "ffn", "vocab"}) {
+      if (!has_dim(program, dim)) continue;
+      program.split(dim, axis_);
+      any = true;
+    }
+    if (!any)
+      throw_error(ErrorCode::bad_input,
+                  "the model has none of the dimensions heads, ffn and vocab to split "
+                  "over '",
+                  axis_, "'");
     if (sequence_) program.split("seq", axis_);
   }
 
  private:
+  static bool has_dim(ProgramRef program, std::string_view name) {
+    for (const Segment& segment : program.segments())
+      for (const Id id : segment.values()) {
+        const ValueInfo value = program.value(id);
+        for (std::int32_t i = 0; i < value.rank; ++i)
+          if (value.dims[i].name.view() == name) return true;
+      }
+    return false;
+  }
+
   std::string axis_;
   bool sequence_;
 };

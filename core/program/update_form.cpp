@@ -1,0 +1,170 @@
+#include "program/update_form.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace prun {
+namespace {
+
+Id number_in(const std::vector<Id>& own, Id value) {
+  const auto found = std::find(own.begin(), own.end(), value);
+  return found == own.end() || value == none ? none : static_cast<Id>(found - own.begin());
+}
+
+// The op of the segment's `update` that writes a value; none: it comes from elsewhere.
+Id writer_of(const Program& program, Id value) {
+  for (Id id : program.segment(program.value(value).segment).ops(FunctionKind::update))
+    for (std::size_t i = 0; i < program.op(id).operands.size(); ++i)
+      if (program.op(id).operands[i] == value && program.op(id).access(i) == Access::write) return id;
+  return none;
+}
+
+class UpdateReader {
+ public:
+  UpdateReader(const Program& program, std::vector<Id> own) : program_(program) {
+    update_.own = std::move(own);
+  }
+
+  Update read(Id segment) {
+    for (Id id : program_.segment(segment).ops(FunctionKind::update)) {
+      const Op& op = program_.op(id);
+      if (!touches_own(op)) continue;
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (op.access(i) == Access::write && !is_own(op.operands[i])) update_.own.push_back(op.operands[i]);
+      update_.ops.push_back(id);
+      update_.form += text(id) + "\n";
+    }
+    return std::move(update_);
+  }
+
+ private:
+  bool is_own(Id value) const { return number_in(update_.own, value) != none; }
+
+  bool touches_own(const Op& op) const {
+    return std::any_of(op.operands.begin(), op.operands.end(), [&](Id operand) { return is_own(operand); });
+  }
+
+  std::string text(Id id) const {
+    const Op& op = program_.op(id);
+    std::string text(op.kind());
+    for (std::size_t i = 0; i < op.attrs.size(); ++i) {
+      char number[32];
+      std::snprintf(number, sizeof number, " %a", program_.attr(id, op.def->attrs[i].name));
+      text += number;
+    }
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.access(i) != Access::write || is_own(op.operands[i])) text += ", " + origin(op.operands[i]);
+    return text;
+  }
+
+  // What it is to the update, not which value it is.
+  std::string origin(Id value) const {
+    if (value == none) return "-";
+    if (is_own(value)) return "own " + std::to_string(number_in(update_.own, value));
+    const Id writer = program_.value(value).role == Role::activation ? writer_of(program_, value) : none;
+    return writer == none ? "value " + std::to_string(value) : "(" + text(writer) + ")";
+  }
+
+  const Program& program_;
+  Update update_;
+};
+
+// `whole`: what stands beside the own parts of a bucket.
+std::vector<Id> listed(Id parameter, Id master, Id gradient, const std::vector<Id>& states,
+                       std::pair<Id, Id> whole = {none, none}) {
+  std::vector<Id> own = {parameter, master, gradient, whole.first, whole.second};
+  own.insert(own.end(), states.begin(), states.end());
+  return own;
+}
+
+// One parameter's edits, on their way to ops of another value.
+class Carrier {
+ public:
+  Carrier(Program& program, Id parameter, const Update& edited, const Update& fresh)
+      : program_(program), parameter_(parameter), edited_(edited), fresh_(fresh) {}
+
+  void run() {
+    for (std::size_t i = 0; i < std::max(edited_.ops.size(), fresh_.ops.size()); ++i) {
+      if (i >= fresh_.ops.size()) refuse(edited_.ops[i], "was added to");
+      if (i >= edited_.ops.size()) refuse(fresh_.ops[i], "was taken out of");
+      if (program_.op(edited_.ops[i]).def != program_.op(fresh_.ops[i]).def)
+        refuse(edited_.ops[i], "was put into");
+      carry(edited_.ops[i], fresh_.ops[i]);
+    }
+  }
+
+ private:
+  void carry(Id from, Id to) {
+    const Op source = program_.op(from);
+    for (std::size_t i = 0; i < source.attrs.size(); ++i)
+      program_.set_attr(to, source.def->attrs[i].name, program_.attr(from, source.def->attrs[i].name));
+    for (std::size_t i = 0; i < source.operands.size(); ++i) {
+      const Id value = source.operands[i], there = program_.op(to).operands[i];
+      const Id number = number_in(edited_.own, value);
+      if (number != number_in(fresh_.own, there))
+        refuse(from, detail::concat("has another operand '", source.def->operands[i].name, "' in"));
+      if (number == none && value != there) program_.replace_operand(to, i, shared(value, from, i, to));
+    }
+  }
+
+  // A scalar that the update shares with others, where the op `to` can read it. What is computed in `update`
+  // itself is computed again in another segment.
+  Id shared(Id value, Id from, std::size_t i, Id to) {
+    if (value == none || program_.value(value).role == Role::runtime) return value;
+    const Id writer = program_.value(value).dims.empty() ? writer_of(program_, value) : none;
+    if (writer == none)
+      refuse(from, detail::concat("has another operand '", program_.op(from).def->operands[i].name, "' in"));
+    if (program_.value(value).segment == program_.op(to).segment) return value;
+    return copied(writer, value, to);
+  }
+
+  Id copied(Id writer, Id value, Id to) {
+    const Op op = program_.op(writer);
+    std::vector<Id> operands, results;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.access(i) == Access::write)
+        results.push_back(op.operands[i]);
+      else
+        operands.push_back(shared(op.operands[i], writer, i, to));
+    }
+    std::vector<AttrValue> attrs;
+    for (std::size_t i = 0; i < op.attrs.size(); ++i)
+      attrs.push_back({op.def->attrs[i].name, program_.attr(writer, op.def->attrs[i].name)});
+    const std::vector<Id> made = program_.add_op_creating(program_.op(to).segment, FunctionKind::update,
+                                                          op.part, op.kind(), operands, attrs, to);
+    return made[static_cast<std::size_t>(std::find(results.begin(), results.end(), value) - results.begin())];
+  }
+
+  [[noreturn]] void refuse(Id op, const std::string& what) const {
+    const Value& parameter = program_.value(parameter_);
+    throw_error(
+        ErrorCode::unsupported, "op '", program_.op(op).kind(), "' ", what, " the update of parameter '",
+        program_.segment(parameter.segment).name, ".", parameter.name,
+        "' by a strategy, which cannot be done where the parameter is kept in parts or by two stages of a "
+        "pipeline; only attributes and scalar operands of the optimizer's own ops can be changed there");
+  }
+
+  Program& program_;
+  Id parameter_;
+  const Update &edited_, &fresh_;
+};
+
+}  // namespace
+
+Update update_of(const Program& program, Id parameter) {
+  const Value& value = program.value(parameter);
+  return UpdateReader(program, listed(parameter, value.master, value.gradient, value.states))
+      .read(value.segment);
+}
+
+Update update_of(const Program& program, const Bucket& bucket) {
+  return UpdateReader(program, listed(bucket.own_parameters, bucket.master, bucket.own_gradients,
+                                      bucket.states, {bucket.all_parameters, bucket.all_gradients}))
+      .read(bucket.segment);
+}
+
+void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh) {
+  Carrier(program, parameter, edited, fresh).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,27 @@
+// What the update of a parameter is, whichever value it updates: by this, edits that strategies made of one
+// update are found, and made of another that stands in for it or beside it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+
+namespace prun {
+
+struct Update {
+  std::vector<Id> ops;
+  std::vector<Id> own;  // values that it shares with no other update
+  std::string form;     // equal texts: the same update, of other values
+};
+
+// Of a parameter, or of the bucket that it is packed in: all ops of its segment's `update` that touch what is
+// its own, or follow from it.
+Update update_of(const Program& program, Id parameter);
+Update update_of(const Program& program, const Bucket& bucket);
+
+// Makes of `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`: other
+// numbers in its attributes, other scalars as operands. Refuses what cannot be done to the ops of `fresh`.
+void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);
+
+}  // namespace prun
