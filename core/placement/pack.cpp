@@ -154,7 +154,8 @@ class Packer {
   }
 
   bool sums_over_axis(Id id) const {
-    return program_.op(id).kind() == "all_reduce_update" &&
+    const Op& op = program_.op(id);
+    return op.exchanges_in_place() && op.exchange()->reduction == Reduction::sum &&
            static_cast<std::size_t>(program_.attr(id, "axis")) == axis_;
   }
 
@@ -165,7 +166,7 @@ class Packer {
     std::vector<Id> casts;
     for (Id id : copy_of(bucket, FunctionKind::reduce)) {
       const Op& op = program_.op(id);
-      if (op.kind() != "cast" || (op.operands[0] != summed && op.operands[1] != summed)) continue;
+      if (!op.def->converts || (op.operands[0] != summed && op.operands[1] != summed)) continue;
       casts.push_back(id);
       ours |= members.count(op.operands[0]) != 0;
     }

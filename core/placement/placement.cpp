@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "placement/split_head.hpp"
+#include "placement/split_ops.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
 
@@ -145,13 +145,13 @@ class AxisPass {
 
   void place(Id id) {
     const Op op = program_.op(id);
-    if (op.kind() == "all_reduce_update") return;  // of an axis before this one: here it changes nothing
-    if (op.kind() == "all_reduce_max" && program_.attr(id, "axis") == static_cast<double>(axis_)) {
-      settle(op.operands[1], AxisPlacement::replicated());
-      return;
-    }
     OpShape shape = program_.shape(op);
     raise(op.def->rule(&shape));
+    if (op.exchange() && program_.attr(id, "axis") == static_cast<double>(axis_)) {
+      meet_exchange(op, shape);
+      return;
+    }
+    if (op.exchanges_in_place()) return;  // of another axis: here it changes nothing
     const bool passes = passes_partial(op, shape);
     const std::optional<Name> split = passes ? std::nullopt : choose_split(op, shape);
     const bool sums = split && lists(shape.sums, *split);
@@ -165,6 +165,25 @@ class AxisPass {
       if (op.operands[i] != none && op.access(i) != Access::read)
         produce(op, id, i, under(split, op.operands[i], passes || sums));
     visited_.push_back(id);
+  }
+
+  // Written into the program by somebody else: it must find what it changes.
+  void meet_exchange(const Op& op, const OpShape& shape) {
+    const AxisPlacement whole = AxisPlacement::replicated(), parts = AxisPlacement::sharded(shape.wholes[0]);
+    const CommKind kind = op.exchange()->kind;
+    const AxisPlacement from = kind == CommKind::all_gather ? parts : AxisPlacement::partial();
+    const AxisPlacement to = kind == CommKind::reduce_scatter ? parts : whole;
+    const Id before = op.operands.front(), after = op.operands.back();
+    if (now(before) != from)
+      refuse(op, "'", program_.value(before).name, "' is ", to_text(now(before)), " but must be ",
+             to_text(from), " to be exchanged");
+    if (twins_.count(before) != 0)
+      refuse(op, "what all ranks add alike to '", program_.value(before).name,
+             "' lies elsewhere; leave the exchange out, it follows from how the value lies");
+    if (before == after)
+      now_[after] = to;
+    else
+      settle(after, to);
   }
 
   // How an operand lies when the op is split along that dimension.
@@ -255,13 +274,12 @@ class AxisPass {
       add_sum(segment, FunctionKind::reduce, id, none);
       return;
     }
-    const Id exchange =
-        first_in_reduce(segment, [&](const Op& op) { return op.kind() == "all_reduce_update"; });
+    const Id exchange = first_in_reduce(segment, [](const Op& op) { return op.exchange() != nullptr; });
     const Id narrow = program_.add_op_creating(segment, FunctionKind::reduce, Part::input, "cast",
                                                std::span(&id, 1), cast_attrs(kept, travels), exchange)[0];
     program_.value(narrow).placement = program_.value(id).placement;
     const Id back = first_in_reduce(segment, [&](const Op& op) {
-      return op.kind() == "cast" && program_.value(op.operands[1]).role == Role::gradient;
+      return op.def->converts && program_.value(op.operands.back()).role == Role::gradient;
     });
     add_sum(segment, FunctionKind::reduce, narrow, back);
     program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id},
@@ -337,7 +355,7 @@ class AxisPass {
   void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const Role role = program_.value(id).role;
-    if (op.kind() == "zero") {
+    if (op.def->clears) {
       cleared_.insert(id);
     } else if (role == Role::activation) {
       settle(id, placement);
@@ -409,9 +427,7 @@ class AxisPass {
 }  // namespace
 
 void place_on_mesh(Program& program) {
-  for (const Split& split : program.splits())
-    if (split.dim == Name("vocab") && program.mesh().extent(static_cast<std::size_t>(split.axis)) > 1)
-      split_head(program, static_cast<std::size_t>(split.axis));
+  split_ops(program);
   for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
 }
