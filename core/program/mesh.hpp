@@ -65,6 +65,7 @@ std::string to_text(const AxisPlacement& placement);
 struct Split {
   Name dim;
   std::int32_t axis = 0;
+  friend bool operator==(const Split&, const Split&) = default;
 };
 
 }  // namespace prun

@@ -229,7 +229,8 @@ void Program::split(std::string_view dim, std::string_view axis) {
   const std::int32_t index = mesh_.find(axis);
   if (index < 0)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to split '", dim, "' over");
-  splits_.push_back({Name(dim), index});
+  const Split split{Name(dim), index};
+  if (std::find(splits_.begin(), splits_.end(), split) == splits_.end()) splits_.push_back(split);
 }
 
 void Program::keep_in_parts(std::string_view axis, KeptInParts kept) {

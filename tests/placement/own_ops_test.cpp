@@ -171,5 +171,20 @@ TEST(Placement, AnExchangeOfWhatEveryRankHasWholeIsRefused) {
   }
 }
 
+// A gather along dimension `dim` of [batch, seq, hidden], whose batch is split.
+AxisPlacement gathered(double dim) {
+  Program program = summed("total");
+  const Segment s(ProgramRef(&program_api(), &program), program.step_segment() + 1);
+  const Id x = program.op(s.operations(FunctionKind::forward)[0]).operands[2];
+  const Id blocks = s.op("all_gather", {x}, {{"axis", 0}, {"dim", dim}, {"parts", 2}});
+  place_on_mesh(program);
+  return program.value(blocks).on(0);
+}
+
+TEST(Placement, AGatherThatIsThereAlreadyMustFindPartsOfItsDimension) {
+  EXPECT_TRUE(gathered(0).is_replicated());
+  EXPECT_THROW(gathered(1), Error);
+}
+
 }  // namespace
 }  // namespace prun::test

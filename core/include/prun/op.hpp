@@ -49,8 +49,10 @@ constexpr AttrDef int_attr(const char* name, std::int64_t fallback) {
 
 // Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.
 enum class Effect : std::uint8_t {
-  pure,    // only its outputs matter
-  update,  // changes something that outlives the function: it never runs again in backward
+  pure,  // only its outputs matter
+  // Changes something that outlives the function: it never runs again in backward, and is asked for its
+  // gradient even where nothing flows back to it, as a loss must be.
+  update,
 };
 
 // What the ranks of a mesh axis do together instead of running a kernel: a comm plugin does it. The axis is
