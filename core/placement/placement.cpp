@@ -167,7 +167,7 @@ class AxisPass {
     visited_.push_back(id);
   }
 
-  // Written into the program by somebody else: it must find what it changes.
+  // Stands in the program already: it must find what it changes.
   void meet_exchange(const Op& op, const OpShape& shape) {
     const AxisPlacement whole = AxisPlacement::replicated(), parts = AxisPlacement::sharded(shape.wholes[0]);
     const CommKind kind = op.exchange()->kind;
