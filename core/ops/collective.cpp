@@ -14,7 +14,7 @@ struct AllReduce {
   static constexpr const char* help = "partial sums of an axis become their sum everywhere";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = axis_attr;
-  static constexpr Effect effect = Effect::transfer;
+  static constexpr OpExchange exchange{CommKind::all_reduce};
   static void rule(OpShape& s) {
     s.like(1, 0);
     s.pass_partial({0});
@@ -27,7 +27,7 @@ struct AllReduceMax {
   static constexpr const char* help = "what each rank of an axis found largest becomes the largest of all";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = axis_attr;
-  static constexpr Effect effect = Effect::transfer;
+  static constexpr OpExchange exchange{CommKind::all_reduce, Reduction::max};
   static void rule(OpShape& s) {
     s.like(1, 0);
     s.pass_partial({0});
@@ -40,7 +40,8 @@ struct AllReduceUpdate {
   static constexpr const char* help = "the same in place";
   static constexpr OperandDef operands[] = {{"x", Access::update}};
   static constexpr const AttrDef (&attrs)[1] = axis_attr;
-  static constexpr Effect effect = Effect::transfer;
+  static constexpr Effect effect = Effect::update;
+  static constexpr OpExchange exchange{CommKind::all_reduce};
   static void rule(OpShape& s) { s.pass_partial({0}); }
 };
 
@@ -76,7 +77,7 @@ struct AllGather {
   static constexpr const char* help = "the parts of a dimension come together, as blocks";
   static constexpr OperandDef operands[] = {{"x"}, {"blocks", Access::write}};
   static constexpr const AttrDef (&attrs)[3] = block_attrs;
-  static constexpr Effect effect = Effect::transfer;
+  static constexpr OpExchange exchange{CommKind::all_gather};
   static void rule(OpShape& s) { to_blocks(s, 0, 1); }
 };
 
@@ -85,7 +86,7 @@ struct ReduceScatter {
   static constexpr const char* help = "partial sums, as blocks, become the sum of this coordinate's block";
   static constexpr OperandDef operands[] = {{"blocks"}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[3] = block_attrs;
-  static constexpr Effect effect = Effect::transfer;
+  static constexpr OpExchange exchange{CommKind::reduce_scatter};
   static void rule(OpShape& s) {
     from_blocks(s, 0, 1);
     s.pass_partial({0});

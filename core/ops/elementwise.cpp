@@ -44,6 +44,7 @@ struct Cast {
   static constexpr const char* help = "the same numbers in another type (to: 0 fp64, 1 fp32, 2 bf16)";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr AttrDef attrs[] = {int_attr("to", 1), int_attr("from", 1)};
+  static constexpr bool converts = true;
   static void rule(OpShape& s) {
     PRUN_CHECK(s.attrs[0].i >= 0 && s.attrs[0].i <= 2, "cast: `to` is 0 (fp64), 1 (fp32) or 2 (bf16)");
     PRUN_CHECK(static_cast<std::int64_t>(s.operand[0].dtype) == s.attrs[1].i,

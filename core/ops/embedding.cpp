@@ -11,7 +11,8 @@ namespace {
 struct Embedding {
   static constexpr const char* kind = "embedding";
   static constexpr const char* help = "rows of a table, looked up by token";
-  static constexpr OperandDef operands[] = {{"tokens"}, {"table"}, {"y", Access::write}};
+  static constexpr OperandDef operands[] = {
+      {"tokens"}, {.name = "table", .rows_by = 0}, {"y", Access::write}};
   static void rule(OpShape& s) {
     const OperandShape &tokens = s.operand[0], &table = s.operand[1];
     PRUN_CHECK(tokens.rank == 2 && tokens.dtype == DType::i32 && table.rank == 2,

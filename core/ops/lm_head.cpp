@@ -1,6 +1,6 @@
 // lm_head: logits, softmax cross-entropy and their gradients in one op, in chunks of rows, so that the logits
-// never exist whole. It is the one op that computes a gradient in forward: dx leaves it as a result, and the
-// weight's gradient is added to its accumulator right there.
+// never exist whole. It computes its gradients in forward: dx leaves it as a result, and the weight's
+// gradient is added to its accumulator right there.
 //   loss += sum over targets that count of -log softmax(x w^T)[target]
 //   dx, dweight: gradients of loss * scale, where scale = 1 / number of targets of the whole step
 #include <vector>
@@ -14,13 +14,14 @@ struct LmHead {
   static constexpr const char* kind = "lm_head";
   static constexpr const char* help = "language-model head with fused, chunked cross-entropy";
   static constexpr OperandDef operands[] = {{"x"},
-                                            {"weight"},
+                                            {.name = "weight", .rows_by = 2},
                                             {"targets"},
                                             {"scale"},
                                             {"loss", Access::update},
                                             {"dweight", Access::update, true},
                                             {"dx", Access::write}};
   static constexpr Effect effect = Effect::update;
+  static constexpr bool gradient_in_forward = true;
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     PRUN_CHECK(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1],
@@ -34,7 +35,23 @@ struct LmHead {
     g.bind(5, g.accumulator(1));
     g.pass(0, g.operand(6));
   }
-  // Three products: logits, dx and dweight; only the first belongs to forward's model FLOPs.
+  // Where the vocabulary is split: the ops of lm_head_split, which say what ranks must know of each other's
+  // logits. Sums over the axes (of scaled, hit and dx) are not written: they follow from where it lies.
+  static void split(const OpSplit& s) {
+    const Dim& vocab = s.shape().operand[1].dims[0];
+    if (s.dim() != vocab.name) return;
+    const Id x = s.operand(0), weight = s.operand(1), targets = s.operand(2), scale = s.operand(3),
+             loss = s.operand(4), dweight = s.operand(5), dx = s.operand(6);
+    const auto [max, sum, hit] =
+        s.create<3>("lm_head_scan", {x, weight, targets}, {{"vocab", static_cast<double>(vocab.extent)}});
+    Id gmax = max;
+    for (std::int32_t axis : s.axes())
+      gmax = s.create<1>("all_reduce_max", {gmax}, {{"axis", static_cast<double>(axis)}})[0];
+    const auto [scaled] = s.create<1>("lm_head_rescale", {max, gmax, sum});
+    const auto [lse] = s.create<1>("lm_head_loss", {gmax, scaled, hit, targets, loss});
+    s.emit("lm_head_grad", {x, weight, targets, lse, scale, dweight, dx});
+  }
+  // Three products: logits, dx and dweight.
   static void cost(const OpShape& s, OpCost& c) {
     const OperandShape& x = s.operand[0];
     c.flops = 6.0 * static_cast<double>(x.dims[0].extent * x.dims[1].extent) *

@@ -31,8 +31,12 @@ struct LmHeadScan {
   static constexpr const char* help =
       "by row, over one part of the vocabulary: the largest logit, the sum of exp(logit - largest), and the "
       "target's logit (0 where another part has it)";
-  static constexpr OperandDef operands[] = {
-      {"x"}, {"weight"}, {"targets"}, {"max", Access::write}, {"sum", Access::write}, {"hit", Access::write}};
+  static constexpr OperandDef operands[] = {{"x"},
+                                            {.name = "weight", .rows_by = 2},
+                                            {"targets"},
+                                            {"max", Access::write},
+                                            {"sum", Access::write},
+                                            {"hit", Access::write}};
   // Of all parts: a target beyond it makes its hit NaN.
   static constexpr AttrDef attrs[] = {int_attr("vocab", 0)};
   static void rule(OpShape& s) {
@@ -76,14 +80,11 @@ struct LmHeadGrad {
   static constexpr const char* kind = "lm_head_grad";
   static constexpr const char* help =
       "gradients of the loss over one part of the vocabulary: dweight, and this part's contribution to dx";
-  static constexpr OperandDef operands[] = {{"x"},
-                                            {"weight"},
-                                            {"targets"},
-                                            {"lse"},
-                                            {"scale"},
-                                            {"dweight", Access::update, true},
-                                            {"dx", Access::write}};
+  static constexpr OperandDef operands[] = {
+      {"x"},     {.name = "weight", .rows_by = 2},  {"targets"},          {"lse"},
+      {"scale"}, {"dweight", Access::update, true}, {"dx", Access::write}};
   static constexpr Effect effect = Effect::update;
+  static constexpr bool gradient_in_forward = true;
   static void rule(OpShape& s) {
     check_head(s, kind);
     s.like(6, 0);

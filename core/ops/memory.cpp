@@ -11,6 +11,7 @@ struct Zero {
   static constexpr const char* help = "x = 0";
   static constexpr OperandDef operands[] = {{"x", Access::write}};
   static constexpr Effect effect = Effect::update;
+  static constexpr bool clears = true;
   static void rule(OpShape&) {}
 };
 
@@ -18,7 +19,6 @@ struct Copy {
   static constexpr const char* kind = "copy";
   static constexpr const char* help = "y = x, across queues";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
-  static constexpr Effect effect = Effect::transfer;
   static void rule(OpShape& s) {
     s.like(1, 0);
     s.pass_partial({0});

@@ -194,7 +194,9 @@ class Packer {
   }
 
   bool sums_over_axis(Id id) const {
-    return program_.op(id).kind() == "all_reduce_update" && program_.axis_of(id) == axis_;
+    const Op& op = program_.op(id);
+    return op.exchanges_in_place() && op.exchange()->reduction == Reduction::sum &&
+           program_.axis_of(id) == axis_;
   }
 
   // With the casts around it, where the gradient travels in another type.
@@ -204,7 +206,7 @@ class Packer {
     std::vector<Id> casts;
     for (Id id : copy_of(bucket, FunctionKind::reduce)) {
       const Op& op = program_.op(id);
-      if (op.kind() != "cast" || (op.operands[0] != summed && op.operands[1] != summed)) continue;
+      if (!op.def->converts || (op.operands[0] != summed && op.operands[1] != summed)) continue;
       casts.push_back(id);
       ours |= gradients.count(op.operands[0]) != 0;
     }

@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "placement/split_head.hpp"
+#include "placement/split_ops.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
 
@@ -162,17 +162,17 @@ class AxisPass {
 
   void place(Id id) {
     const Op op = program_.op(id);
-    if (op.kind() == "all_reduce_update") {  // of an axis before this one: here it changes nothing
+    OpShape shape = program_.shape(op);
+    raise(op.def->rule(&shape));
+    if (op.exchange() && program_.axis_of(id) == axis_) {
+      meet_exchange(op, shape);
+      return;
+    }
+    if (op.exchanges_in_place()) {  // of another axis: here it changes nothing
       sum_twin_alike(op, id);
       visited_.push_back(id);
       return;
     }
-    if (op.kind() == "all_reduce_max" && program_.axis_of(id) == axis_) {
-      settle(op.operands[1], AxisPlacement::replicated());
-      return;
-    }
-    OpShape shape = program_.shape(op);
-    raise(op.def->rule(&shape));
     const bool passes = passes_partial(op, shape);
     const std::optional<Name> split = passes ? std::nullopt : choose_split(op, shape);
     const bool sums = split && lists(shape.sums, *split);
@@ -186,6 +186,25 @@ class AxisPass {
       if (op.operands[i] != none && op.access(i) != Access::read)
         produce(op, id, i, under(split, op.operands[i], passes || sums));
     visited_.push_back(id);
+  }
+
+  // Stands in the program already: it must find what it changes.
+  void meet_exchange(const Op& op, const OpShape& shape) {
+    const AxisPlacement whole = AxisPlacement::replicated(), parts = AxisPlacement::sharded(shape.wholes[0]);
+    const CommKind kind = op.exchange()->kind;
+    const AxisPlacement from = kind == CommKind::all_gather ? parts : AxisPlacement::partial();
+    const AxisPlacement to = kind == CommKind::reduce_scatter ? parts : whole;
+    const Id before = op.operands.front(), after = op.operands.back();
+    if (now(before) != from)
+      refuse(op, "'", program_.value(before).name, "' is ", to_text(now(before)), " but must be ",
+             to_text(from), " to be exchanged");
+    if (twins_.count(before) != 0)
+      refuse(op, "what all ranks add alike to '", program_.value(before).name,
+             "' lies elsewhere; leave the exchange out, it follows from how the value lies");
+    if (before == after)
+      now_[after] = to;
+    else
+      settle(after, to);
   }
 
   // How an operand lies when the op is split along that dimension.
@@ -275,13 +294,12 @@ class AxisPass {
       add_sum(segment, FunctionKind::reduce, id, none);
       return;
     }
-    const Id exchange =
-        first_in_reduce(segment, [&](const Op& op) { return op.kind() == "all_reduce_update"; });
+    const Id exchange = first_in_reduce(segment, [](const Op& op) { return op.exchange() != nullptr; });
     const Id narrow = program_.add_op_creating(segment, FunctionKind::reduce, Part::input, "cast",
                                                std::span(&id, 1), cast_attrs(kept, travels), exchange)[0];
     program_.value(narrow).placement = program_.value(id).placement;
     const Id back = first_in_reduce(segment, [&](const Op& op) {
-      return op.kind() == "cast" && program_.value(op.operands[1]).role == Role::gradient;
+      return op.def->converts && program_.value(op.operands.back()).role == Role::gradient;
     });
     add_sum(segment, FunctionKind::reduce, narrow, back);
     program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id},
@@ -357,7 +375,7 @@ class AxisPass {
   void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const Role role = program_.value(id).role;
-    if (op.kind() == "zero") {
+    if (op.def->clears) {
       cleared_.insert(id);
     } else if (role == Role::activation) {
       settle(id, placement);
@@ -415,7 +433,7 @@ class AxisPass {
     for (Id op_id : visited_)
       for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i) {
         const Op& op = program_.op(op_id);
-        if (op.operands[i] != id || op.kind() == "zero") continue;
+        if (op.operands[i] != id || op.def->clears) continue;
         if (op.access(i) == Access::write)
           refuse(op, "writes '", program_.value(id).name,
                  "', to which partial sums are added later; clear it and add to it instead");
@@ -442,11 +460,7 @@ class AxisPass {
 }  // namespace
 
 void place_on_mesh(Program& program) {
-  std::vector<AxisId> vocab_axes;
-  for (const Split& split : program.splits())
-    if (split.dim == Name("vocab") && program.mesh().extent(split.axis) > 1)
-      vocab_axes.push_back(split.axis);
-  if (!vocab_axes.empty()) split_head(program, vocab_axes);
+  split_ops(program);
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
 }

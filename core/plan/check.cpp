@@ -141,9 +141,9 @@ class Replay {
   void check_summed(const Call& call, const Op& op, std::size_t i, const Content& content) {
     const Value& value = program_.value(content.value);
     if (value.role != Role::gradient) return;
-    if (op.kind() == "zero") {
+    if (op.def->clears) {
       if (unsummed_.count({content.value, content.instance}) != 0)
-        fail("op 'zero' clears ", describe(content), " before it is summed over the ranks");
+        fail("op '", op.kind(), "' clears ", describe(content), " before it is summed over the ranks");
       summed_.erase({content.value, content.instance});
       return;
     }

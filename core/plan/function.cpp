@@ -35,7 +35,7 @@ class FunctionPlanner {
     PlannedStep step;
     step.op = id;
     const OpShape shape = program_.local_shape(op);
-    const bool exchanges = lower_exchange(op, shape, step);
+    const bool exchanges = lower_exchange(op, id, shape, step);
     const std::int64_t workspace = exchanges ? 0 : choose_kernel(op, shape, step);
     const auto at = static_cast<std::int32_t>(function_.steps.size());
     for (Id value : op.operands) {
@@ -55,22 +55,42 @@ class FunctionPlanner {
     function_.cost.bytes += cost.bytes;
   }
 
-  static std::optional<CommKind> exchange_of(std::string_view op) {
-    if (op == "all_reduce" || op == "all_reduce_update" || op == "all_reduce_max")
-      return CommKind::all_reduce;
-    if (op == "all_gather") return CommKind::all_gather;
-    if (op == "reduce_scatter") return CommKind::reduce_scatter;
-    return std::nullopt;
+  bool lower_exchange(const Op& op, Id id, const OpShape& shape, PlannedStep& step) const {
+    const OpExchange* exchange = op.exchange();
+    if (!exchange) return false;
+    const OperandShape &in = shape.operand[0], &out = shape.operand[shape.count - 1];
+    // A reduce-scatter counts what is left of it, the others what goes in.
+    const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
+    check_sizes(op, ranks_of(op, id), in, out);
+    step.exchange =
+        PlannedExchange{exchange->kind, exchange->reduction, counted.dtype, counted.elements(), -1, {}, {}};
+    return true;
   }
 
-  static bool lower_exchange(const Op& op, const OpShape& shape, PlannedStep& step) {
-    const std::optional<CommKind> kind = exchange_of(op.kind());
-    if (!kind) return false;
-    // A reduce-scatter counts what is left of it, the others what goes in.
-    const OperandShape& counted = shape.operand[*kind == CommKind::reduce_scatter ? 1 : 0];
-    const Reduction reduction = op.kind() == "all_reduce_max" ? Reduction::max : Reduction::sum;
-    step.exchange = PlannedExchange{*kind, reduction, counted.dtype, counted.elements(), -1, {}, {}};
-    return true;
+  template <class... Parts>
+  [[noreturn]] void refuse(const Op& op, const Parts&... parts) const {
+    throw_error(ErrorCode::bad_input, "segment '", program_.segment(op.segment).name, "', op '", op.kind(),
+                "': ", detail::concat(parts...));
+  }
+
+  std::int64_t ranks_of(const Op& op, Id id) const {
+    const double axis = program_.attr(id, "axis");
+    if (axis < 0 || axis >= static_cast<double>(program_.mesh().size()))
+      refuse(op, "the mesh has no axis ", axis, " to exchange over");
+    const std::int64_t ranks = program_.mesh().extent(static_cast<AxisId>(axis));
+    if (ranks == 1) refuse(op, "axis ", axis, " of the mesh has one rank; leave the exchange out");
+    return ranks;
+  }
+
+  // A comm plugin reads and writes as much as the kind says.
+  void check_sizes(const Op& op, std::int64_t ranks, const OperandShape& in, const OperandShape& out) const {
+    const CommKind kind = op.exchange()->kind;
+    const std::int64_t given = in.elements() * (kind == CommKind::all_gather ? ranks : 1);
+    const std::int64_t wanted = out.elements() * (kind == CommKind::reduce_scatter ? ranks : 1);
+    if (in.dtype != out.dtype || given != wanted)
+      refuse(op, name_of(kind), " over ", ranks, " ranks does not make ", out.elements(), " elements in ",
+             name_of(out.dtype), " of ", in.elements(), " in ", name_of(in.dtype),
+             "; exchange a value that lies as it needs");
   }
 
   static void address_exchange(PlannedStep& step) {
@@ -99,11 +119,15 @@ class FunctionPlanner {
 
   bool follows(const PlannedStep& a, const PlannedStep& b) const {
     if (!a.exchange || !b.exchange || program_.axis_of(a.op) != program_.axis_of(b.op)) return false;
-    if (a.exchange->kind != CommKind::all_reduce || b.exchange->kind != CommKind::all_reduce) return false;
+    if (!sums_in_place(a) || !sums_in_place(b)) return false;
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
            (x.region == Region::gradient || x.region == Region::bucket) && x.whose == y.whose &&
            x.instance == y.instance && align(x.offset + x.bytes) == y.offset;
+  }
+
+  bool sums_in_place(const PlannedStep& step) const {
+    return program_.op(step.op).exchanges_in_place() && step.exchange->reduction == Reduction::sum;
   }
 
   std::int32_t queue_of(const PlannedStep& step) {

@@ -407,9 +407,7 @@ double segment_flops(const Program& program, Id segment) {
   for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
     const Op& op = program.op(id);
     const OpCost cost = op.cost(program.shape(op));
-    // An op that computes its gradient in forward has counted all three passes.
-    const double passes = op.def->effect == Effect::update ? 1 : 3;
-    flops += passes * (cost.flops - cost.repeated);
+    flops += (op.def->gradient_in_forward ? 1 : 3) * (cost.flops - cost.repeated);
   }
   return flops;
 }

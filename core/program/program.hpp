@@ -90,6 +90,8 @@ struct Op {
 
   std::string_view kind() const { return def->kind; }
   Access access(std::size_t i) const { return def->operands[i].access; }
+  const OpExchange* exchange() const { return def->exchange; }
+  bool exchanges_in_place() const { return exchange() && operands.size() == 1; }
   // Of operands of this shape: whole tensors, or one rank's part.
   OpCost cost(const OpShape& shape) const;
 };

@@ -7,14 +7,19 @@
 namespace prun {
 namespace {
 
-// Rows of the smallest table that tokens are looked up in.
+bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
+
+// Rows of the smallest table that tokens or targets are looked up in.
 std::int64_t vocabulary(const Program& program) {
   std::int64_t rows = INT32_MAX;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
       const Op& op = program.op(id);
-      if (op.kind() == "embedding" || op.kind() == "lm_head" || op.kind() == "lm_head_scan")
-        rows = std::min(rows, program.value(op.operands[1]).dims[0].extent);
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        const std::int32_t by = op.def->operands[i].rows_by;
+        if (by >= 0 && are_tokens(program.value(op.operands[static_cast<std::size_t>(by)])))
+          rows = std::min(rows, program.value(op.operands[i]).dims[0].extent);
+      }
     }
   return rows;
 }

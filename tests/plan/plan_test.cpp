@@ -186,6 +186,44 @@ TEST(PartsCheck, FindsGradientsThatAreNotSummed) {
       << verdict(false);
 }
 
+// The refusal of a plan over `ranks` data-parallel ranks whose program has one more exchange.
+std::string refusal(int ranks, FunctionKind function, const char* kind, const char* value,
+                    std::span<const AttrValue> attrs) {
+  const Assembly assembly(tiny_recipe({"batch.micro=1"}, data_parallel(ranks)), plugins());
+  Program program = assembly.program();
+  const Id segment = function == FunctionKind::finish ? program.step_segment() : program.step_segment() + 1;
+  std::vector<Id> operands;
+  for (Id id : program.segment(segment).values)
+    if (program.value(id).name == value) operands.push_back(id);
+  if (program.registry().find(kind).operand_count == 1)
+    program.add_op(segment, function, Part::input, kind, operands, attrs);
+  else
+    program.add_op_creating(segment, function, Part::input, kind, operands, attrs, none);
+  const auto device = cpu_device();
+  const Lowering lowering{[&](std::string_view op) { return device->kernel(op); }, 2, "cpu"};
+  try {
+    make_plan(program, lowering, 4, 0);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(Plan, ExchangesThatDoNotFitAreRefused) {
+  const AttrValue fits[] = {{"axis", 0}}, beyond[] = {{"axis", 3}};
+  const AttrValue blocks[] = {{"axis", 0}, {"dim", 0}, {"parts", 2}};
+  EXPECT_EQ(refusal(2, FunctionKind::finish, "all_reduce_update", "loss_sum", fits), "");
+  EXPECT_EQ(refusal(2, FunctionKind::finish, "all_reduce_update", "loss_sum", beyond),
+            "segment 'step', op 'all_reduce_update': the mesh has no axis 3 to exchange over");
+  EXPECT_EQ(
+      refusal(1, FunctionKind::finish, "all_reduce_update", "loss_sum", fits),
+      "segment 'step', op 'all_reduce_update': axis 0 of the mesh has one rank; leave the exchange out");
+  EXPECT_EQ(
+      refusal(2, FunctionKind::forward, "all_gather", "token", blocks),
+      "segment 'embedding', op 'all_gather': all_gather over 2 ranks does not make 2048 elements in fp32 "
+      "of 2048 in fp32; exchange a value that lies as it needs");
+}
+
 TEST(Plan, FunctionsArePlannedOnceHoweverManyLayers) {
   const Assembly two(tiny_recipe(), plugins()), eight(tiny_recipe({"model.layers=8"}), plugins());
   EXPECT_EQ(two.plan().functions.size(), eight.plan().functions.size());

@@ -67,8 +67,8 @@ class Interpreter {
 
  private:
   void run_op(const Op& op) {
-    if (op.kind() == "all_reduce_update") return;
-    if (op.kind() == "all_reduce" || op.kind() == "all_reduce_max") {
+    if (op.exchanges_in_place()) return;
+    if (op.exchange()) {
       std::memcpy(data(op.operands[1]), data(op.operands[0]),
                   static_cast<std::size_t>(program_.value(op.operands[0]).bytes()));
       return;

@@ -7,10 +7,15 @@
 //   d in sums         as above, and outputs without d become partial sums over the axis
 //   d in wholes       operands must have d whole: the program gathers them first
 // An operand marked linear passes a partial sum through to the outputs.
+//
+// What else the core asks of an op is a trait of its definition (OpDef), never its name: an op of yours that
+// has the traits of a built-in one is treated as that one is.
 #pragma once
 
+#include <array>
 #include <initializer_list>
 
+#include "prun/exchange.hpp"
 #include "prun/kernel.hpp"
 #include "prun/status.hpp"
 
@@ -26,6 +31,9 @@ struct OperandDef {
   const char* name;
   Access access = Access::read;
   bool optional = false;
+  // A table whose rows (its first dimension) are picked by the numbers in this operand; -1: none. Where those
+  // are tokens or targets, data must have no token beyond the table.
+  std::int32_t rows_by = -1;
 };
 
 struct AttrDef {
@@ -41,9 +49,17 @@ constexpr AttrDef int_attr(const char* name, std::int64_t fallback) {
 
 // Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.
 enum class Effect : std::uint8_t {
-  pure,      // only its outputs matter
-  update,    // changes something that outlives the function
-  transfer,  // moves bytes between queues, ranks or tiers
+  pure,  // only its outputs matter
+  // Changes something that outlives the function: it never runs again in backward, and is asked for its
+  // gradient even where nothing flows back to it, as a loss must be.
+  update,
+};
+
+// What the ranks of a mesh axis do together instead of running a kernel: a comm plugin does it. The axis is
+// the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its only one.
+struct OpExchange {
+  CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter
+  Reduction reduction = Reduction::sum;
 };
 
 struct OpCost {
@@ -129,6 +145,20 @@ struct GradientApi {
   double (*attr)(void* context, Text name);
 };
 
+// The host's side of split(): out-of-line calls on a handle.
+struct SplitApi {
+  std::uint64_t struct_size;
+  void* context;
+  const OpShape* shape;  // of whole operands
+  Name dim;
+  Array<std::int32_t> axes;
+  Id (*operand)(void* context, std::int32_t index);
+  // With results: `operands` are those the op does not write, and the others are created. Without: all of
+  // them, in the order of its definition.
+  Status (*emit)(void* context, Text kind, Array<Id> operands, Array<AttrValue> attrs, Id* results,
+                 std::uint64_t result_count);
+};
+
 struct OpDef {
   std::uint64_t struct_size = sizeof(OpDef);
   const char* kind = nullptr;
@@ -138,9 +168,17 @@ struct OpDef {
   const AttrDef* attrs = nullptr;
   std::uint64_t attr_count = 0;
   Effect effect = Effect::pure;
+  bool clears = false;  // what it writes becomes zero: sums begin there
+  // The same numbers in another type and nothing else: a pass may leave it out, or put `cast` in its place.
+  bool converts = false;
+  // Its results include gradients, and its cost is that of all three passes.
+  bool gradient_in_forward = false;
+  const OpExchange* exchange = nullptr;  // null: a kernel runs it
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
   Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
+  // null: no other way to compute it
+  Status (*split)(const SplitApi* api) noexcept = nullptr;
 };
 
 // A forward op seen in reverse, for the author of gradient().
@@ -198,6 +236,38 @@ class Gradient {
   const GradientApi& api_;
 };
 
+// An op that wants dimension `dim` whole, while the mesh axes `axes` are asked to split it, for the author of
+// split(): writes the same in ops that can be split. An op that cannot along this dimension emits nothing,
+// and stays.
+class OpSplit {
+ public:
+  explicit OpSplit(const SplitApi& api) : api_(api) {}
+
+  const OpShape& shape() const { return *api_.shape; }
+  const Name& dim() const { return api_.dim; }
+  Array<std::int32_t> axes() const { return api_.axes; }
+  Id operand(int i) const { return api_.operand(api_.context, i); }
+
+  // An op on the way; its results are created.
+  template <std::size_t results>
+  std::array<Id, results> create(const char* kind, std::initializer_list<Id> inputs,
+                                 std::initializer_list<AttrValue> attrs = {}) const {
+    std::array<Id, results> made;
+    raise(api_.emit(api_.context, kind, {inputs.begin(), inputs.size()}, {attrs.begin(), attrs.size()},
+                    made.data(), results));
+    return made;
+  }
+  // An op on values that exist, all its operands listed: for what the op that is split writes.
+  void emit(const char* kind, std::initializer_list<Id> operands,
+            std::initializer_list<AttrValue> attrs = {}) const {
+    raise(api_.emit(api_.context, kind, {operands.begin(), operands.size()}, {attrs.begin(), attrs.size()},
+                    nullptr, 0));
+  }
+
+ private:
+  const SplitApi& api_;
+};
+
 // Builds the OpDef of an op written as a struct:
 //   struct Square {
 //     static constexpr const char* kind = "square";
@@ -206,8 +276,8 @@ class Gradient {
 //     static void rule(OpShape& s) { s.like(1, 0); }
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
-// attrs, effect, gradient and cost are optional. Without cost(), an op moves its operands once and counts
-// no FLOPs.
+// attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, gradient_in_forward,
+// exchange) are optional. Without cost(), an op moves its operands once and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -220,11 +290,17 @@ OpDef op_def() {
     def.attr_count = std::size(Op::attrs);
   }
   if constexpr (requires { Op::effect; }) def.effect = Op::effect;
+  if constexpr (requires { Op::clears; }) def.clears = Op::clears;
+  if constexpr (requires { Op::converts; }) def.converts = Op::converts;
+  if constexpr (requires { Op::gradient_in_forward; }) def.gradient_in_forward = Op::gradient_in_forward;
+  if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
   if constexpr (requires(const Gradient& g) { Op::gradient(g); })
     def.gradient = [](const GradientApi* api) noexcept {
       return guard([&] { Op::gradient(Gradient(*api)); });
     };
+  if constexpr (requires(const OpSplit& s) { Op::split(s); })
+    def.split = [](const SplitApi* api) noexcept { return guard([&] { Op::split(OpSplit(*api)); }); };
   def.cost = [](const OpShape* shape, OpCost* cost) noexcept {
     return guard([&] {
       for (int i = 0; i < shape->count; ++i) {

@@ -67,10 +67,10 @@ inline constexpr std::string_view interface_methods =
 inline constexpr std::uint64_t layout_hash =
     detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, KernelArgs, KernelContext, Workers,
                         OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi,
-                        OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi,
-                        OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo,
-                        Launch, DeviceKernel, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup,
-                        CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo>(
+                        OpExchange, SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts,
+                        ParameterSpec, ProgramApi, OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo,
+                        StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall, ScheduleShape, CommOp,
+                        ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo>(
         detail::hash_text(detail::interface_methods));
 
 // Given to the entry. Grows at the end only.

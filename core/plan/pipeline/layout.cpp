@@ -60,6 +60,16 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, Optimize
   }
 }
 
+// The op of `finish` that a sum must be complete for; none: nobody reads it there.
+Id first_reader(const Program& program, Id sum) {
+  for (Id id : program.segment(program.step_segment()).ops(FunctionKind::finish)) {
+    const Op& op = program.op(id);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.operands[i] == sum && op.access(i) == Access::read) return id;
+  }
+  return none;
+}
+
 }  // namespace
 
 std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,
@@ -94,15 +104,12 @@ void check_parts(const Program& program, const PipelineLayout& layout) {
 }
 
 void sum_over_stages(Program& program, AxisId axis) {
-  const Id step = program.step_segment();
-  Id clip = none;
-  for (Id op : program.segment(step).ops(FunctionKind::finish))
-    if (program.op(op).kind() == "clip_factor") clip = op;
-  PRUN_CHECK(clip != none, "the step has no clip_factor");
   const AttrValue attr = axis_attr(axis);
-  for (const char* name : {"loss_sum", "grad_squares"})
-    program.add_op(step, FunctionKind::finish, Part::input, "all_reduce_update", {program.runtime(name)},
-                   std::span(&attr, 1), clip);
+  for (const char* name : {"loss_sum", "grad_squares"}) {
+    const Id sum = program.runtime(name);
+    program.add_op(program.step_segment(), FunctionKind::finish, Part::input, "all_reduce_update", {sum},
+                   std::span(&attr, 1), first_reader(program, sum));
+  }
 }
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// The LM head in its split form computes what it did in one op.
-#include "placement/split_head.hpp"
+// The LM head in ops that can be split computes what it did in one.
+#include "placement/split_ops.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,8 @@ Program head_program(DType type) {
 
 Program after_split(Program program) {
   program.set_mesh(Mesh({{"dp", 1}, {"tp", 2}}));
-  split_head(program, {1});
+  program.split("vocab", "tp");
+  split_ops(program);
   return program;
 }
 
@@ -61,7 +62,7 @@ std::vector<double> step(const Program& program) {
   return all;
 }
 
-TEST(SplitHead, StandsWhereTheHeadStood) {
+TEST(SplitOps, StandsWhereTheHeadStood) {
   const Program before = head_program(DType::f32), after = after_split(before);
   EXPECT_NO_THROW(verify(after));
   EXPECT_EQ(kinds(before, FunctionKind::forward), std::vector<std::string>{"lm_head"});
@@ -86,13 +87,13 @@ void expect_same_step(DType type, double tolerance) {
     ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::abs(want[i]))) << name_of(type) << " number " << i;
 }
 
-TEST(SplitHead, LossAndGradientsAreThoseOfTheHead) {
+TEST(SplitOps, LossAndGradientsAreThoseOfTheHead) {
   expect_same_step(DType::f64, 1e-12);
   expect_same_step(DType::f32, 1e-5);
   expect_same_step(DType::bf16, 8e-3);
 }
 
-TEST(SplitHead, ModelsKeepTheirFlopsAndStayValid) {
+TEST(SplitOps, ModelsKeepTheirFlopsAndStayValid) {
   for (const char* model : {"gpt", "llama"}) {
     const Assembly assembly(tiny_recipe({std::string("model.plugin=") + model}), plugins());
     const Program& before = assembly.program();
@@ -104,7 +105,7 @@ TEST(SplitHead, ModelsKeepTheirFlopsAndStayValid) {
   }
 }
 
-TEST(SplitHead, AFrozenWeightGetsNoGradient) {
+TEST(SplitOps, AFrozenWeightGetsNoGradient) {
   Program program(std::make_shared<OpRegistry>(), {}, {2, 5});
   const Dim hidden{"hidden", 6};
   const Segment s = ProgramRef(&program_api(), &program).segment("head");
@@ -118,10 +119,33 @@ TEST(SplitHead, AFrozenWeightGetsNoGradient) {
   EXPECT_EQ(after.op(after.segment(head_segment).ops(FunctionKind::forward)[4]).operands[5], none);
 }
 
-TEST(SplitHead, AnAxisTheMeshLacksIsRefused) {
+TEST(SplitOps, AVocabularyOnTwoAxesHasTheLargestLogitOfBoth) {
+  const Assembly assembly(tiny_recipe({},
+                                      "[mesh]\ntp = 2\ntq = 2\n[[strategy]]\nplugin = 'tensor'\n"
+                                      "[[strategy]]\nplugin = 'tensor'\naxis = 'tq'\n"),
+                          plugins());
+  const Program& program = assembly.program();
+  std::vector<double> axes;
+  for (Id op : program.segment(program.segment_count() - 1).ops(FunctionKind::forward)) {
+    const auto& operands = program.op(op).operands;
+    if (program.op(op).kind() == "all_reduce_max") axes.push_back(program.attr(op, "axis"));
+    if (program.op(op).kind() != "lm_head_rescale") continue;
+    EXPECT_EQ(axes, (std::vector<double>{0, 1}));
+    for (std::size_t axis : {0, 1}) {
+      EXPECT_TRUE(program.value(operands[0]).on(axis).is_partial());
+      EXPECT_TRUE(program.value(operands[1]).on(axis).is_replicated());
+    }
+  }
+  EXPECT_EQ(axes.size(), 2u);
+}
+
+TEST(SplitOps, ADimensionWithoutAnotherFormLeavesTheOp) {
   Program program = head_program(DType::f32);
-  program.set_mesh(Mesh({{"tp", 2}}));
-  EXPECT_THROW(split_head(program, {1}), Error);
+  program.set_mesh(Mesh({{"tp", 2}, {"one", 1}}));
+  program.split("hidden", "tp");
+  program.split("vocab", "one");
+  split_ops(program);
+  EXPECT_EQ(kinds(program, FunctionKind::forward), std::vector<std::string>{"lm_head"});
 }
 
 }  // namespace

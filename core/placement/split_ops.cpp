@@ -1,0 +1,84 @@
+#include "placement/split_ops.hpp"
+
+#include <algorithm>
+
+namespace prun {
+namespace {
+
+// A dimension and the axes, of more than one rank, that it is asked to lie on.
+struct Wish {
+  Name dim;
+  std::vector<std::int32_t> axes;
+};
+
+std::vector<Wish> wishes_of(const Program& program) {
+  std::vector<Wish> wishes;
+  for (const Split& split : program.splits()) {
+    if (program.mesh().extent(split.axis) == 1) continue;
+    auto wish = std::find_if(wishes.begin(), wishes.end(), [&](const Wish& w) { return w.dim == split.dim; });
+    if (wish == wishes.end()) wish = wishes.insert(wish, {split.dim, {}});
+    wish->axes.push_back(static_cast<std::int32_t>(split.axis));
+  }
+  return wishes;
+}
+
+// One op; also the context behind SplitApi. Puts the new ops in front of the one they stand in for.
+class OpSplitter {
+ public:
+  OpSplitter(Program& program, Id op) : program_(program), id_(op), op_(program.op(op)) {}
+
+  void run(const Wish& wish) {
+    const OpShape shape = program_.shape(op_);
+    SplitApi api{};
+    api.struct_size = sizeof api;
+    api.context = this;
+    api.shape = &shape;
+    api.dim = wish.dim;
+    api.axes = {wish.axes.data(), wish.axes.size()};
+    api.operand = [](void* c, std::int32_t i) { return self(c).op_.operands[static_cast<std::size_t>(i)]; };
+    api.emit = [](void* c, Text kind, Array<Id> operands, Array<AttrValue> attrs, Id* results,
+                  std::uint64_t result_count) {
+      return guard([&] {
+        self(c).emit(kind.view(), operands, {attrs.data, attrs.size}, {results, result_count});
+      });
+    };
+    raise(op_.def->split(&api));
+    if (emitted_) program_.erase_op(id_);
+  }
+
+ private:
+  static OpSplitter& self(void* context) { return *static_cast<OpSplitter*>(context); }
+
+  void emit(std::string_view kind, Array<Id> operands, std::span<const AttrValue> attrs,
+            std::span<Id> results) {
+    emitted_ = true;
+    if (results.empty()) {
+      program_.add_op(op_.segment, op_.function, op_.part, kind, {operands.begin(), operands.end()}, attrs,
+                      id_);
+      return;
+    }
+    const std::vector<Id> made = program_.add_op_creating(op_.segment, op_.function, op_.part, kind,
+                                                          {operands.begin(), operands.end()}, attrs, id_);
+    PRUN_CHECK(made.size() == results.size(), "op '", op_.kind(), "' takes ", results.size(),
+               " results from '", kind, "', which has ", made.size());
+    std::copy(made.begin(), made.end(), results.begin());
+  }
+
+  Program& program_;
+  Id id_;
+  Op op_;  // a copy: the program grows
+  bool emitted_ = false;
+};
+
+}  // namespace
+
+void split_ops(Program& program) {
+  for (const Wish& wish : wishes_of(program))
+    for (Id segment = 0; segment < program.segment_count(); ++segment) {
+      const std::vector<Id> forward = program.segment(segment).ops(FunctionKind::forward);
+      for (Id op : forward)
+        if (program.op(op).def->split) OpSplitter(program, op).run(wish);
+    }
+}
+
+}  // namespace prun

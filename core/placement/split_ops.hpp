@@ -1,0 +1,12 @@
+// Ops that want a dimension whole which is to lie on mesh axes: those that can say the same in ops that can
+// be split (OpDef::split) are written so, where they stood. `lm_head` is one, along the vocabulary.
+#pragma once
+
+#include "program/program.hpp"
+
+namespace prun {
+
+// After add_backward and before place_on_mesh's axes. What the ops write stay the values they were.
+void split_ops(Program& program);
+
+}  // namespace prun

@@ -1,0 +1,64 @@
+// What a definition may not say of an op.
+#include "ops/registry.hpp"
+
+#include <gtest/gtest.h>
+
+namespace prun::test {
+namespace {
+
+constexpr OperandDef apart[] = {{"x"}, {"y", Access::write}}, in_place[] = {{"x", Access::update}};
+constexpr AttrDef axis[] = {int_attr("axis", 0)};
+
+OpDef exchange(const OpExchange& exchange, Array<OperandDef> operands, Array<AttrDef> attrs) {
+  OpDef def;
+  def.kind = "mine";
+  def.operands = operands.data;
+  def.operand_count = operands.size;
+  def.attrs = attrs.data;
+  def.attr_count = attrs.size;
+  def.exchange = &exchange;
+  def.rule = [](OpShape*) noexcept { return Status{}; };
+  return def;
+}
+
+std::string refusal(const OpDef& def) {
+  try {
+    OpRegistry().add(def, "test");
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
+  static constexpr OpExchange sum{CommKind::all_reduce}, parts{CommKind::reduce_scatter},
+      root{CommKind::broadcast};
+  EXPECT_EQ(refusal(exchange(sum, {in_place, 1}, {axis, 1})), "");
+  EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {axis, 1})), "");
+  EXPECT_EQ(refusal(exchange(parts, {apart, 2}, {axis, 1})), "");
+  EXPECT_EQ(
+      refusal(exchange(root, {apart, 2}, {axis, 1})),
+      "plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather and reduce_scatter can be");
+  EXPECT_EQ(refusal(exchange(parts, {in_place, 1}, {axis, 1})),
+            "plugin 'test': op 'mine' exchanges, so it reads one operand and writes one, or updates its only "
+            "one by all_reduce");
+  EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {})),
+            "plugin 'test': op 'mine' exchanges, so it has an integer attribute 'axis'");
+}
+
+TEST(OpRegistry, RowsArePickedByAnotherOperandThatIsThere) {
+  static constexpr OperandDef itself[] = {{.name = "table", .rows_by = 0}},
+                              beyond[] = {{.name = "table", .rows_by = 1}},
+                              absent[] = {{"numbers", Access::read, true}, {.name = "table", .rows_by = 0}};
+  for (const Array<OperandDef> operands :
+       {Array<OperandDef>{itself, 1}, Array<OperandDef>{beyond, 1}, Array<OperandDef>{absent, 2}}) {
+    OpDef def = exchange({}, operands, {});
+    def.exchange = nullptr;
+    EXPECT_NE(refusal(def).find("picks rows of 'table'; it must be another one, and neither may be optional"),
+              std::string::npos)
+        << refusal(def);
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
