@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "plan/function.hpp"
+#include "plan/limits.hpp"
 #include "plan/order.hpp"
 #include "plan/pipeline/stages.hpp"
 #include "plan/regions.hpp"
@@ -392,11 +393,13 @@ class Planner {
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank) {
+  check_launches(program, microbatches);
   return make_plan(program, lowering, microbatches, rank, whole_work(program, microbatches));
 }
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
                const Work& work) {
+  check_launches(program, microbatches);
   Plan plan = Planner(program, lowering, microbatches, rank, work).run();
   check_plan(program, plan);
   return plan;

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "base/random.hpp"
+
 namespace prun::test {
 namespace {
 
@@ -25,6 +29,47 @@ TEST(Stages, AmongEqualsTheMostEvenCut) {
   // The last one alone costs 9: the others are still shared out.
   const std::vector<double> costs = {1, 1, 1, 1, 9};
   EXPECT_EQ(cut_evenly(costs, 3), (std::vector<Stage>{{0, 2}, {2, 4}, {4, 5}}));
+}
+
+using Worth = std::pair<double, double>;  // the costliest stage, and the sum of squares
+
+Worth worth(std::span<const double> costs, const std::vector<Stage>& stages) {
+  Worth worth;
+  for (const Stage& stage : stages) {
+    const double cost = std::accumulate(costs.begin() + stage.first, costs.begin() + stage.last, 0.0);
+    worth.first = std::max(worth.first, cost);
+    worth.second += cost * cost;
+  }
+  return worth;
+}
+
+// Of all cuts of what is left into so many stages.
+Worth best_of_all(std::span<const double> costs, std::vector<Stage> begun, std::int64_t stages) {
+  const auto count = static_cast<std::int32_t>(costs.size());
+  const std::int32_t first = begun.empty() ? 0 : begun.back().last;
+  if (stages == 1) {
+    begun.push_back({first, count});
+    return worth(costs, begun);
+  }
+  Worth best{1e9, 1e9};
+  for (std::int32_t last = first + 1; last + stages - 1 <= count; ++last) {
+    begun.push_back({first, last});
+    best = std::min(best, best_of_all(costs, begun, stages - 1));
+    begun.pop_back();
+  }
+  return best;
+}
+
+TEST(Stages, NoOtherCutIsBetter) {
+  const RandomStream draw(7, 7);
+  std::uint64_t n = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<double> costs(2 + draw.bits32(n++) % 8);
+    for (double& cost : costs) cost = draw.bits32(n++) % 4;
+    const auto stages = static_cast<std::int64_t>(1 + draw.bits32(n++) % costs.size());
+    const Worth ours = worth(costs, cut_evenly(costs, stages)), best = best_of_all(costs, {}, stages);
+    EXPECT_EQ(ours.first, best.first) << testing::PrintToString(costs) << " in " << stages;
+  }
 }
 
 TEST(Stages, NoStageIsEmpty) {
