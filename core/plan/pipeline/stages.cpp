@@ -7,14 +7,6 @@
 
 namespace prun {
 
-std::vector<Instance> chain_of(const Program& program) {
-  std::vector<Instance> chain;
-  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
-      chain.push_back({segment, layer, false});
-  return chain;
-}
-
 std::vector<double> chain_costs(const Program& program) {
   std::vector<double> costs;
   for (const Instance& instance : chain_of(program))
