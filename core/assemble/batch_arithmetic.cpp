@@ -25,15 +25,27 @@ std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
   return ranks;
 }
 
+void refuse_mesh(const Recipe& recipe, const std::string& key) {
+  Diagnostics problems;
+  problems.add(recipe.problem(
+      key, detail::concat("the mesh has more than ", most_ranks, " ranks, the most that can be planned")));
+  problems.throw_if_any();
+}
+
 }  // namespace
 
 // In the order they are written: the last axis varies fastest from rank to rank.
 Mesh mesh_of(const Recipe& recipe) {
   std::vector<Axis> axes;
+  std::int64_t room = most_ranks;
   const RecipeSection section = recipe.section("mesh");
-  for (const auto& entry : section.entries())
-    if (entry.value)
-      axes.push_back({entry.path.substr(entry.path.rfind('.') + 1), std::get<std::int64_t>(*entry.value)});
+  for (const auto& entry : section.entries()) {
+    if (!entry.value) continue;
+    const std::int64_t extent = std::get<std::int64_t>(*entry.value);
+    axes.push_back({entry.path.substr(entry.path.rfind('.') + 1), extent});
+    room /= extent;
+    if (room == 0) refuse_mesh(recipe, entry.path);
+  }
   return Mesh(std::move(axes));
 }
 

@@ -9,6 +9,8 @@
 
 namespace prun {
 
+// The most ranks that a mesh may have.
+inline constexpr std::int64_t most_ranks = 1 << 20;
 // The ranks that a recipe asks for.
 Mesh mesh_of(const Recipe& recipe);
 

@@ -1,5 +1,5 @@
 // Write, sync, rename, sync: see durable_file.hpp for the promises.
-#include "durable_file.hpp"
+#include "base/durable_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // Strict JSON: recursive descent over a string_view with bounded depth, and a streaming builder.
-#include "json.hpp"
+#include "base/json.hpp"
 
 #include <algorithm>
 #include <charconv>

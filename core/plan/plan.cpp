@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "plan/function.hpp"
+#include "plan/limits.hpp"
 #include "plan/order.hpp"
-#include "plan/pipeline/stages.hpp"
 #include "plan/regions.hpp"
 #include "plan/waits.hpp"
 
@@ -57,12 +57,17 @@ std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
   return {std::min(own, other), std::max(own, other)};
 }
 
+std::vector<Instance> chain_of(const Program& program) {
+  std::vector<Instance> chain;
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
+      chain.push_back({segment, layer, false});
+  return chain;
+}
+
 Work whole_work(const Program& program, std::int64_t microbatches) {
-  std::int64_t instances = 0;
-  for (Id id = program.step_segment() + 1; id < program.segment_count(); ++id)
-    instances += program.segment(id).repeat;
   Work work;
-  work.chunks.push_back({0, 0, static_cast<std::int32_t>(instances), -1, -1});
+  work.chunks.push_back({0, 0, static_cast<std::int32_t>(chain_of(program).size()), -1, -1});
   for (std::int32_t microbatch = 0; microbatch < microbatches; ++microbatch)
     for (const Pass pass : {Pass::forward, Pass::backward}) work.calls.push_back({pass, 0, microbatch});
   return work;
@@ -392,11 +397,13 @@ class Planner {
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank) {
+  check_launches(program, microbatches);
   return make_plan(program, lowering, microbatches, rank, whole_work(program, microbatches));
 }
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
                const Work& work) {
+  check_launches(program, microbatches);
   Plan plan = Planner(program, lowering, microbatches, rank, work).run();
   check_plan(program, plan);
   return plan;

@@ -114,6 +114,9 @@ struct Instance {
   bool receive_stub = false;
 };
 
+// All repetitions of all segments of the model, in the order in which a microbatch passes them.
+std::vector<Instance> chain_of(const Program& program);
+
 struct Wait {
   std::int32_t queue = 0;
   std::int32_t call = 0;       // position within that queue's calls of a step

@@ -56,6 +56,15 @@ TEST(Cli, ImpossibleCombinationsAreShownTogether) {
   EXPECT_NE(result.out.find("no strategy uses the axis 'dp'"), std::string::npos) << result.out;
 }
 
+TEST(Cli, WhatCannotBePlannedInSecondsIsRefusedAtOnce) {
+  for (const char* set : {"batch.global=1000000000", "model.layers=100000", "mesh.dp=1048577"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Result result = prun({"plan", recipe_file(), "--set", set});
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << set;
+  }
+}
+
 TEST(Cli, WhatDoesNotFitIsRefusedBeforeItRuns) {
   const Result result = prun({recipe_file(), "--set", "device.memory=100KiB"});
   EXPECT_EQ(result.code, 2);

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "plan/limits.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -79,6 +80,7 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
   const std::int64_t ranks = program.mesh().extent(wish.axis);
   if (ranks == 1) return std::nullopt;
   check_axis(program, wish);
+  check_launches(program, microbatches);
   PipelineLayout layout;
   layout.axis = wish.axis;
   ScheduleAnswer answer = ask(wish.schedule, {static_cast<std::int32_t>(ranks),

@@ -7,14 +7,6 @@
 
 namespace prun {
 
-std::vector<Instance> chain_of(const Program& program) {
-  std::vector<Instance> chain;
-  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
-      chain.push_back({segment, layer, false});
-  return chain;
-}
-
 std::vector<double> chain_costs(const Program& program) {
   std::vector<double> costs;
   for (const Instance& instance : chain_of(program))
@@ -52,14 +44,14 @@ std::vector<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages
   best[0][0] = {};
   for (std::size_t k = 1; k <= static_cast<std::size_t>(stages); ++k)
     for (std::size_t n = k; n <= costs.size(); ++n)
-      for (std::size_t begin = k - 1; begin < n; ++begin) {
+      // The last stage grows with each step back: beyond the best it is no part of a better cut.
+      for (std::size_t begin = k == 1 ? 1 : n; begin-- > k - 1;) {
         const Cut& before = best[k - 1][begin];
-        if (k > 1 && before.begin < 0) continue;
-        if (k == 1 && begin > 0) break;
         const double cost = sums[n] - sums[begin];
+        if (best[k][n].begin >= 0 && cost > best[k][n].largest) break;
         const Cut cut{std::max(before.largest, cost), before.squares + cost * cost,
                       static_cast<std::int32_t>(begin)};
-        if (best[k][n].begin < 0 || cut.better_than(best[k][n])) best[k][n] = cut;
+        if (best[k][n].begin < 0 || !best[k][n].better_than(cut)) best[k][n] = cut;
       }
   std::vector<Stage> cuts(static_cast<std::size_t>(stages));
   std::int32_t end = count;

@@ -10,10 +10,7 @@
 
 namespace prun {
 
-// All repetitions of all segments of the model, in the order in which a microbatch passes them.
-std::vector<Instance> chain_of(const Program& program);
-
-// What one microbatch costs each of them, forward and backward.
+// What one microbatch costs each instance of the chain, forward and backward.
 std::vector<double> chain_costs(const Program& program);
 
 // Instances [first, last) of the chain.

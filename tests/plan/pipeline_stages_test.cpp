@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <numeric>
+
+#include "base/random.hpp"
+
 namespace prun::test {
 namespace {
 
@@ -25,6 +30,34 @@ TEST(Stages, AmongEqualsTheMostEvenCut) {
   // The last one alone costs 9: the others are still shared out.
   const std::vector<double> costs = {1, 1, 1, 1, 9};
   EXPECT_EQ(cut_evenly(costs, 3), (std::vector<Stage>{{0, 2}, {2, 4}, {4, 5}}));
+}
+
+double costliest(std::span<const double> costs, const std::vector<Stage>& stages) {
+  double most = 0;
+  for (const Stage& stage : stages)
+    most = std::max(most, std::accumulate(costs.begin() + stage.first, costs.begin() + stage.last, 0.0));
+  return most;
+}
+
+// The costliest stage of the best of all cuts of what is left into so many stages.
+double least(std::span<const double> costs, std::int64_t stages) {
+  if (stages == 1) return std::accumulate(costs.begin(), costs.end(), 0.0);
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t n = 1; n + static_cast<std::size_t>(stages) - 1 <= costs.size(); ++n)
+    best = std::min(best, std::max(least(costs.first(n), 1), least(costs.subspan(n), stages - 1)));
+  return best;
+}
+
+TEST(Stages, NoOtherCutIsBetter) {
+  const RandomStream draw(7, 7);
+  std::uint64_t n = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<double> costs(2 + draw.bits32(n++) % 8);
+    for (double& cost : costs) cost = draw.bits32(n++) % 4;
+    const auto stages = static_cast<std::int64_t>(1 + draw.bits32(n++) % costs.size());
+    EXPECT_EQ(costliest(costs, cut_evenly(costs, stages)), least(costs, stages))
+        << testing::PrintToString(costs) << " in " << stages;
+  }
 }
 
 TEST(Stages, NoStageIsEmpty) {
