@@ -2,14 +2,14 @@
 #include "train/agreement.hpp"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "base/sha256.hpp"
 
 namespace prun {
 namespace {
 
-using Facts = std::map<std::string, std::string>;
+using Facts = std::vector<std::pair<std::string, std::string>>;
 
 // One thing that the ranks must have alike.
 struct Topic {
@@ -30,7 +30,7 @@ Facts settings_of(const Recipe& recipe) {
   for (const RecipeSection& section : recipe.all_sections())
     for (const auto& entry : section.entries())
       if (entry.value && !belongs_to_a_place(section, entry.key))
-        facts[entry.path] = recipe::to_toml(*entry.value);
+        facts.emplace_back(entry.path, recipe::to_toml(*entry.value));
   return facts;
 }
 
@@ -39,7 +39,7 @@ Facts builds_of(const PluginHost& plugins) {
   Facts facts;
   for (const auto& [key, library] : plugins.loaded())
     if (library->note().kind != "observer")
-      facts[library->note().kind + " plugin '" + library->note().name + "'"] = library->sha256();
+      facts.emplace_back(library->note().kind + " plugin '" + library->note().name + "'", library->sha256());
   return facts;
 }
 
@@ -55,25 +55,26 @@ Facts facts_of(const LoadedCheckpoint& loaded) {
               {"updates", std::to_string(head.progress.updates)},
               {"samples", std::to_string(head.progress.samples)},
               {"number of the save", std::to_string(head.save)}};
-  if (!loaded.digest.empty()) facts["checksum"] = loaded.digest;
+  if (!loaded.digest.empty()) facts.emplace_back("checksum", loaded.digest);
   return facts;
 }
 
 // Samples all over the data, the first and the last among them.
 Facts facts_of(const StartingPoint& start) {
-  constexpr std::int64_t most_samples = 8;
+  constexpr std::int64_t most_tokens = 1 << 22;  // so that long samples do not hold up the start
+  const std::int64_t most_samples = std::clamp<std::int64_t>(most_tokens / start.seq, 2, 8);
   Facts facts{{"number of samples", std::to_string(start.info.samples)},
               {"number of tokens", std::to_string(start.info.tokens)},
               {"vocabulary", std::to_string(start.info.vocab)}};
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(start.seq)), targets(tokens.size());
   const std::int64_t count = std::min(start.info.samples, most_samples);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t index = count == 1 ? 0 : i * ((start.info.samples - 1) / (count - 1));
+    const std::int64_t index = count == 1 ? 0 : i * (start.info.samples - 1) / (count - 1);
     raise(start.data.read(index, tokens.data(), targets.data()));
     Sha256 digest;
     digest.update(std::as_bytes(std::span(tokens)));
     digest.update(std::as_bytes(std::span(targets)));
-    facts["digest of sample " + std::to_string(index)] = digest.hex();
+    facts.emplace_back("digest of sample " + std::to_string(index), digest.hex());
   }
   return facts;
 }
@@ -93,7 +94,7 @@ Topic read_topic(std::string_view text) {
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const std::size_t equals = line.find(" = ");
     if (equals != std::string_view::npos)
-      topic.facts[std::string(line.substr(0, equals))] = line.substr(equals + 3);
+      topic.facts.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
   return topic;
 }
@@ -101,11 +102,12 @@ Topic read_topic(std::string_view text) {
 // ": optimizer.lr is 0.003 on the one, 0.001 on the other"; empty when they are the same.
 std::string first_difference(const Facts& mine, const Facts& theirs) {
   const auto value = [](const Facts& facts, const std::string& key) {
-    const auto found = facts.find(key);
+    const auto found =
+        std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == key; });
     return found == facts.end() ? std::string("not there") : found->second;
   };
   Facts all = mine;
-  all.insert(theirs.begin(), theirs.end());
+  all.insert(all.end(), theirs.begin(), theirs.end());
   for (const auto& [key, ignored] : all)
     if (value(mine, key) != value(theirs, key))
       return detail::concat(": ", key, " is ", value(mine, key), " on the one, ", value(theirs, key),
@@ -151,7 +153,7 @@ void compare(std::string_view channel, const std::vector<int>& all, const std::v
 void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange) {
   Topic plans{"have different plans", settings_of(assembly.recipe()),
               "start all ranks with the same recipe, the same --set and the same prun"};
-  plans.facts["the plan's fingerprint"] = assembly.fingerprint();
+  plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(), {plans, builds_topic(plugins)}, exchange);
 }
 

@@ -232,11 +232,16 @@ void check_items(const Assembly& assembly, const SafetensorsFile& file, const Ch
 
 SafetensorsFile open_file(const Assembly& assembly, const fs::path& where) {
   const std::int64_t rank = all_alike(assembly.program()) ? 0 : assembly.rank();
-  return SafetensorsFile(find_checkpoint(where) / rank_file_name(rank));
+  const fs::path path = find_checkpoint(where) / rank_file_name(rank);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw_error(ErrorCode::not_found, path.string(), " is not there: the checkpoint is not whole");
+  return SafetensorsFile(path);
 }
 
 LoadedCheckpoint checked(const Assembly& assembly, const SafetensorsFile& file) {
-  const fs::path run_folder = fs::canonical(file.path().parent_path()).parent_path();
+  std::error_code ignored;
+  const fs::path run_folder = fs::canonical(file.path().parent_path(), ignored).parent_path();
   LoadedCheckpoint loaded{read_head(file), file.path(), run_folder, {}};
   check_layout(assembly, file, loaded.head);
   check_items(assembly, file, loaded.head);
