@@ -2,12 +2,16 @@
 #include "base/durable_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
+#include <vector>
+
+#include "base/crc32c.hpp"
 
 namespace prun {
 namespace {
@@ -15,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view temporary_mark = ".tmp-";
+constexpr std::string_view aside_mark = ".replaced";
 constexpr std::string_view latest_name = "latest";
 
 const char* remedy(int error) {
@@ -70,6 +75,20 @@ FileDescriptor open_or_throw(const fs::path& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
   if (fd < 0) throw_storage_error("open", path, errno);
   return FileDescriptor(fd);
+}
+
+// Shows others that somebody works on it, until it is closed; where there are no locks, nobody can be shown.
+void lock(int fd) { ::flock(fd, LOCK_EX | LOCK_NB); }
+
+// Whether somebody who holds the lock may still be alive.
+bool is_locked(const fs::path& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return !fd.is_open() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+// Where a folder stands while another takes its place: ".NAME.replaced".
+fs::path aside_of(const fs::path& target) {
+  return folder_of(target) / detail::concat(".", target.filename().string(), aside_mark);
 }
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
@@ -154,6 +173,7 @@ DurableFile::DurableFile(fs::path target) : target_(checked_target(target)), own
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return errno;
     fd_ = FileDescriptor(fd);
+    lock(fd);
     return 0;
   });
 }
@@ -166,6 +186,19 @@ void DurableFile::write(std::span<const std::byte> bytes) {
   PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
   failed_ = true;
   write_fully(fd_.get(), bytes, target_);
+  failed_ = false;
+}
+
+void DurableFile::overwrite(std::uint64_t offset, std::string_view text) {
+  PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
+  failed_ = true;
+  while (!text.empty()) {
+    const ssize_t count = ::pwrite(fd_.get(), text.data(), text.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw_storage_error("write", target_, count < 0 ? errno : EIO);
+    offset += static_cast<std::uint64_t>(count);
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
   failed_ = false;
 }
 
@@ -187,11 +220,15 @@ void replace_text_file(const fs::path& target, std::string_view text) {
 
 // ---- DurableFolder ----
 
-DurableFolder::DurableFolder(fs::path target) : target_(checked_target(target)), owner_(::getpid()) {
+DurableFolder::DurableFolder(fs::path target, Existing existing)
+    : target_(checked_target(target)), existing_(existing), owner_(::getpid()) {
   std::error_code ignored;  // what the check cannot see, the rename will
-  if (fs::exists(fs::symlink_status(target_, ignored))) throw_storage_error("create", target_, EEXIST);
+  if (existing == Existing::refuse && fs::exists(fs::symlink_status(target_, ignored)))
+    throw_storage_error("create", target_, EEXIST);
   staging_ = create_temporary(
       target_, [](const fs::path& path) { return ::mkdir(path.c_str(), 0777) == 0 ? 0 : errno; });
+  lock_ = open_or_throw(staging_, O_RDONLY | O_DIRECTORY);
+  lock(lock_.get());
 }
 
 DurableFolder::~DurableFolder() {
@@ -203,14 +240,82 @@ DurableFolder::~DurableFolder() {
 void DurableFolder::commit() {
   PRUN_CHECK(!committed_, "'", target_.string(), "' is committed already");
   sync_tree(staging_);
+  std::error_code ignored;  // what the check cannot see, the rename will
+  if (existing_ == Existing::replace && fs::is_directory(fs::symlink_status(target_, ignored)))
+    return replace();
   rename_or_throw(staging_, target_);
   committed_ = true;
   sync_folder(folder_of(target_));
 }
 
+void DurableFolder::replace() {
+  fs::path old = staging_;
+  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) throw_storage_error("replace", target_, errno);
+    old = aside_of(target_);
+    rename_or_throw(target_, old);
+    rename_or_throw(staging_, target_);
+  }
+  committed_ = true;
+  sync_folder(folder_of(target_));
+  std::error_code ignored;  // what is left of the old one, clear_dead_saves() finds
+  fs::remove_all(old, ignored);
+}
+
 void DurableFolder::commit_as_latest() {
   commit();
   set_latest(folder_of(target_), target_.filename().string());
+}
+
+// ---- what is left ----
+
+namespace {
+
+void remove_or_throw(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw_storage_error("remove", path, error.value());
+}
+
+// ".step-00000010.replaced": the name without dot and mark, or nothing.
+std::string name_of_aside(const std::string& name) {
+  if (!name.starts_with('.') || !name.ends_with(aside_mark) || name.size() <= 1 + aside_mark.size())
+    return {};
+  return name.substr(1, name.size() - 1 - aside_mark.size());
+}
+
+void clear_aside(const fs::path& aside, const fs::path& target) {
+  std::error_code ignored;
+  const fs::file_type type = fs::symlink_status(target, ignored).type();
+  if (type == fs::file_type::not_found) rename_or_throw(aside, target);
+  if (type == fs::file_type::directory) remove_or_throw(aside);
+}
+
+}  // namespace
+
+void remove_folder(const fs::path& folder) {
+  const fs::path target = checked_target(folder);
+  const fs::path doomed = create_temporary(
+      target, [](const fs::path& path) { return ::mkdir(path.c_str(), 0777) == 0 ? 0 : errno; });
+  if (::rename(target.c_str(), doomed.c_str()) != 0) {
+    const int error = errno;
+    ::rmdir(doomed.c_str());
+    throw_storage_error("remove", target, error);
+  }
+  remove_or_throw(doomed);
+}
+
+void clear_dead_saves(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    entries.push_back(it->path());
+  if (error) throw_storage_error("list", folder, error.value());
+  for (const fs::path& path : entries) {
+    const std::string name = path.filename().string(), replaced = name_of_aside(name);
+    if (!replaced.empty()) clear_aside(path, folder / replaced);
+    if (is_temporary_name(name) && !is_locked(path)) remove_or_throw(path);
+  }
 }
 
 // ---- latest ----
@@ -222,39 +327,58 @@ bool is_plain_name(const std::string& name) {
          name.find_first_of(std::string_view("/\n\0", 3)) == std::string::npos;
 }
 
+bool is_real_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(fs::symlink_status(path, ignored));
+}
+
 }  // namespace
+
+std::optional<std::string> read_short_file(const fs::path& path) {
+  constexpr std::size_t longest = 4096;
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::not_found) return std::nullopt;
+  if (type == fs::file_type::none) throw_storage_error("look at", path, error.value());
+  if (type != fs::file_type::regular)
+    throw_error(ErrorCode::bad_input, "'", path.string(), "' is not a file; remove it");
+  const FileDescriptor fd = open_or_throw(path, O_RDONLY | O_NONBLOCK);
+  std::string text(longest + 1, '\0');
+  const ssize_t count = ::read(fd.get(), text.data(), text.size());
+  if (count < 0) throw_storage_error("read", path, errno);
+  if (static_cast<std::size_t>(count) > longest)
+    throw_error(ErrorCode::bad_input, "'", path.string(), "' is longer than the ", longest,
+                " bytes that it may have; it is damaged or another file");
+  text.resize(static_cast<std::size_t>(count));
+  return text;
+}
 
 void set_latest(const fs::path& parent, const std::string& name) {
   if (!is_plain_name(name)) throw_error(ErrorCode::bad_input, "'", name, "' is not the name of a folder");
-  std::error_code error;
-  if (!fs::is_directory(parent / name, error)) {
+  if (!is_real_folder(parent / name)) {
     throw_error(ErrorCode::not_found, "'", (parent / name).string(),
                 "' is not a folder; save it before naming it latest");
   }
-  replace_text_file(parent / latest_name, name + "\n");
+  replace_text_file(parent / latest_name, sealed_line(name));
 }
 
 std::optional<fs::path> read_latest(const fs::path& parent) {
   const fs::path pointer = parent / latest_name;
-  const int fd = ::open(pointer.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return std::nullopt;
-  if (fd < 0) throw_storage_error("open", pointer, errno);
-  const FileDescriptor file(fd);
-  std::string text(512, '\0');  // a name has at most 255 bytes
-  const ssize_t count = ::read(file.get(), text.data(), text.size());
-  if (count < 0) throw_storage_error("read", pointer, errno);
-  text.resize(static_cast<std::size_t>(count));
-  if (text.ends_with('\n')) text.pop_back();
-  if (!is_plain_name(text)) {
+  const std::optional<std::string> line = read_short_file(pointer);
+  if (!line) return std::nullopt;
+  const std::optional<std::string> name = unsealed(*line);
+  if (!name || !is_plain_name(*name)) {
     throw_error(ErrorCode::bad_input, "'", pointer.string(),
-                "' does not hold the name of one folder; write one into it");
+                "' is damaged or was not written by prun; name the folder it should lead to instead of '",
+                parent.string(), "'");
   }
-  std::error_code error;
-  if (!fs::is_directory(parent / text, error)) {
-    throw_error(ErrorCode::not_found, "'", pointer.string(), "' names '", text,
-                "', which is not there; name another folder in it");
-  }
-  return parent / text;
+  if (is_real_folder(parent / *name)) return parent / *name;
+  if (is_real_folder(aside_of(parent / *name))) return aside_of(parent / *name);
+  std::error_code ignored;
+  const bool exists = fs::exists(fs::symlink_status(parent / *name, ignored));
+  throw_error(exists ? ErrorCode::bad_input : ErrorCode::not_found, "'", pointer.string(), "' names '", *name,
+              exists ? "', which is not a folder" : "', which is not there",
+              "; name another folder instead of '", parent.string(), "'");
 }
 
 }  // namespace prun

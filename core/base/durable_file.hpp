@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -65,6 +66,8 @@ class DurableFile {
   // Goes to the system at once: write large pieces. After an error the file cannot be committed any more.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  // Puts other text in the place of what was written from byte `offset` on.
+  void overwrite(std::uint64_t offset, std::string_view text);
 
   // Sync, close, rename, sync of the folder. If only the last step fails, the target is already replaced
   // (whole), but a power loss may still bring the old one back.
@@ -83,11 +86,15 @@ class DurableFile {
 // Replaces `target` by `text`, whole or not at all.
 void replace_text_file(const std::filesystem::path& target, std::string_view text);
 
-// A folder being filled, such as one checkpoint. Without commit() nothing appears at the target.
+// What becomes of a folder that is at the target already.
+enum class Existing { refuse, replace };
+
+// A folder being filled, such as one checkpoint. Without commit() nothing appears at the target, or what was
+// there stays.
 class DurableFolder {
  public:
-  // The parent must exist, the target must not.
-  explicit DurableFolder(std::filesystem::path target);
+  // The parent must exist.
+  explicit DurableFolder(std::filesystem::path target, Existing existing = Existing::refuse);
   ~DurableFolder();
   DurableFolder(const DurableFolder&) = delete;
   DurableFolder& operator=(const DurableFolder&) = delete;
@@ -96,23 +103,39 @@ class DurableFolder {
   const std::filesystem::path& staging() const { return staging_; }
   const std::filesystem::path& target() const { return target_; }
 
-  // Syncs every file and folder inside, renames, syncs the parent. Refuses unfinished files inside.
+  // Syncs every file and folder inside, renames, syncs the parent. Refuses unfinished files inside. A folder
+  // that is replaced trades places with the new one in one step, and is removed then. Some file systems
+  // cannot do that: there it stands aside for a moment, where read_latest() finds it should this process end.
   void commit();
   // commit(), then makes the parent's `latest` name this folder.
   void commit_as_latest();
 
  private:
+  void replace();
+
   std::filesystem::path target_;
   std::filesystem::path staging_;
+  Existing existing_;
+  FileDescriptor lock_;  // on the staging folder, as long as somebody fills it
   pid_t owner_;
   bool committed_ = false;
 };
 
+// Removes a folder and all that is in it; if this process ends meanwhile, what is left has a temporary name.
+void remove_folder(const std::filesystem::path& folder);
+
+// Removes what processes that are gone have left in `folder`: their unfinished files and folders (those of
+// living ones are locked), and folders that stood aside for another, which come back if there is none.
+void clear_dead_saves(const std::filesystem::path& folder);
+
+// What is in a short text file; nothing when there is none. bad_input for what is not a file.
+std::optional<std::string> read_short_file(const std::filesystem::path& path);
+
 // Makes the text file `parent`/latest name the folder `parent`/`name`, which must exist.
 void set_latest(const std::filesystem::path& parent, const std::string& name);
 
-// The folder that `parent`/latest names; nothing when there is no such file. Throws bad_input when the
-// text is not the name of one folder, not_found when that folder is missing.
+// The folder that `parent`/latest names; nothing when there is no such file. Throws bad_input when it is not
+// as set_latest() wrote it or names something else than a folder, not_found when that is missing.
 std::optional<std::filesystem::path> read_latest(const std::filesystem::path& parent);
 
 }  // namespace prun

@@ -23,7 +23,9 @@
 #include <set>
 #include <sstream>
 #include <tuple>
+#include <utility>
 
+#include "base/crc32c.hpp"
 #include "base/json.hpp"
 
 namespace prun {
@@ -32,6 +34,19 @@ namespace {
 constexpr std::uint64_t max_header_bytes = 100'000'000;
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::string_view metadata_name = "__metadata__";
+constexpr std::uint64_t chunk_bytes = 4 << 20;
+constexpr std::size_t checksum_digits = 8;
+constexpr std::string_view data_key = "prun.crc32c.data", header_key = "prun.crc32c.header";
+
+std::uint64_t chunks_of(std::uint64_t bytes) { return (bytes + chunk_bytes - 1) / chunk_bytes; }
+
+// Where the digits begin that a header has under a key. Within other texts of a header, quotes have a
+// backslash before them.
+std::size_t place_of(std::string_view header, std::string_view key) {
+  const std::string start = detail::concat('"', key, "\":\"");
+  const std::size_t found = header.find(start);
+  return found == std::string_view::npos ? found : found + start.size();
+}
 
 struct TypeRow {
   std::string_view name;
@@ -289,10 +304,11 @@ void SafetensorsFile::Unmap::operator()(const std::byte* data) const {
 }
 
 SafetensorsFile::Map SafetensorsFile::map_file(const std::filesystem::path& path) {
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) throw_storage_error("open", path, errno);
+  // A pipe that nobody writes to must not hold us up; a socket cannot even be opened.
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.is_open() && errno != ENXIO) throw_storage_error("open", path, errno);
   struct stat status = {};
-  if (::fstat(fd.get(), &status) != 0) throw_storage_error("look at", path, errno);
+  if (fd.is_open() && ::fstat(fd.get(), &status) != 0) throw_storage_error("look at", path, errno);
   if (!S_ISREG(status.st_mode)) throw_error(ErrorCode::bad_input, path.string(), ": it is not a file");
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return Map(nullptr, Unmap{0});
@@ -302,7 +318,50 @@ SafetensorsFile::Map SafetensorsFile::map_file(const std::filesystem::path& path
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), map_(map_file(path)), index_(read_safetensors_index(file(), path.string())) {}
+    : path_(path),
+      map_(map_file(path)),
+      index_(read_safetensors_index(file(), path.string())),
+      checksums_(check_header()) {
+  std::size_t chunks = 0;
+  for (const SafetensorsEntry& entry : entries()) {
+    first_chunk_.push_back(chunks);
+    chunks += chunks_of(entry.end - entry.begin);
+  }
+  if (has_checksums() && index_.metadata().find(data_key)->second.size() != chunks * checksum_digits)
+    throw_error(ErrorCode::bad_input, path.string(), " has checksums of other data than it holds");
+}
+
+// The header's checksum as it should be and is; empty where the file has none.
+std::string SafetensorsFile::check_header() const {
+  const auto& metadata = index_.metadata();
+  const auto written = metadata.find(header_key);
+  if (written == metadata.end() && !metadata.contains(data_key)) return {};
+  const std::uint64_t data_begin = entries().empty() ? file().size() : entries().front().begin;
+  std::string header(reinterpret_cast<const char*>(file().data()), data_begin);
+  const std::size_t place = place_of(header, header_key);
+  std::string counted;
+  if (place <= header.size() - checksum_digits) {
+    header.replace(place, checksum_digits, checksum_digits, '0');
+    counted = crc32c_text(crc32c(std::as_bytes(std::span(header))));
+  }
+  if (written == metadata.end() || !metadata.contains(data_key) || written->second != counted)
+    throw_error(ErrorCode::bad_input, path_.string(),
+                ": the header does not have the checksum it was written with; the file is damaged");
+  return counted;
+}
+
+void SafetensorsFile::check(const SafetensorsEntry& entry) const {
+  PRUN_CHECK(has_checksums(), path_.string(), " has no checksums");
+  const std::string& sums = index_.metadata().find(data_key)->second;
+  const std::size_t first = first_chunk_[static_cast<std::size_t>(&entry - entries().data())];
+  for (std::uint64_t begin = entry.begin, chunk = first; begin < entry.end; begin += chunk_bytes, ++chunk) {
+    const std::uint64_t end = std::min(begin + chunk_bytes, entry.end);
+    const std::string counted = crc32c_text(crc32c(file().subspan(begin, end - begin)));
+    if (sums.compare(chunk * checksum_digits, checksum_digits, counted) != 0)
+      throw_error(ErrorCode::bad_input, path_.string(), ": tensor '", printable(entry.name), "': bytes ",
+                  begin, " to ", end - 1, " of the file are not those that were written; it is damaged");
+  }
+}
 
 const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
   const SafetensorsEntry* found = index_.find(name);
@@ -356,12 +415,23 @@ std::vector<std::uint64_t> sizes_of(const std::vector<SafetensorsSpec>& specs) {
 }
 
 void add_metadata(JsonWriter& json, const SafetensorsMetadata& metadata) {
-  if (metadata.contains("format")) {
-    throw_error(ErrorCode::bad_input, "safetensors metadata 'format' is set by prun; leave it out");
-  }
   json.name(metadata_name).begin_object().member("format", "pt");
   for (const auto& [key, text] : metadata) json.member(key, text);
   json.end_object();
+}
+
+// What the caller gives, and room for checksums.
+SafetensorsMetadata with_room(SafetensorsMetadata metadata, const std::vector<std::uint64_t>& sizes,
+                              Checksums checksums) {
+  for (const std::string_view key : {std::string_view("format"), data_key, header_key})
+    if (metadata.contains(key))
+      throw_error(ErrorCode::bad_input, "safetensors metadata '", key, "' is set by prun; leave it out");
+  if (checksums == Checksums::absent) return metadata;
+  std::uint64_t chunks = 0;
+  for (const std::uint64_t size : sizes) chunks += chunks_of(size);
+  metadata.emplace(data_key, std::string(chunks * checksum_digits, '0'));
+  metadata.emplace(header_key, std::string(checksum_digits, '0'));
+  return metadata;
 }
 
 // Eight bytes of length and the header itself, padded so that the data starts at a multiple of eight.
@@ -396,9 +466,13 @@ std::string header_text(const std::vector<SafetensorsSpec>& specs, const std::ve
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
-                                     const SafetensorsMetadata& metadata)
-    : order_(checked_order(std::move(specs))), sizes_(sizes_of(order_)), file_(path) {
-  file_.write(header_text(order_, sizes_, metadata));
+                                     SafetensorsMetadata metadata, Checksums checksums)
+    : order_(checked_order(std::move(specs))),
+      sizes_(sizes_of(order_)),
+      checksums_(checksums),
+      header_(header_text(order_, sizes_, with_room(std::move(metadata), sizes_, checksums))),
+      file_(path) {
+  file_.write(header_);
   skip_full_tensors();
 }
 
@@ -417,13 +491,32 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
   PRUN_CHECK(bytes.size() <= sizes_[current_] - written_, "tensor '", name, "' has ", sizes_[current_],
              " bytes, ", bytes.size(), " after ", written_, " are too many");
   file_.write(bytes);
+  if (checksums_ == Checksums::written) add_to_checksum(bytes);
   written_ += bytes.size();
   skip_full_tensors();
+}
+
+// Of the current tensor, before written_ grows.
+void SafetensorsWriter::add_to_checksum(std::span<const std::byte> bytes) {
+  for (std::uint64_t at = written_; !bytes.empty();) {
+    const std::uint64_t end = std::min((at / chunk_bytes + 1) * chunk_bytes, sizes_[current_]);
+    const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), end - at));
+    sum_ = crc32c(piece, sum_);
+    at += piece.size();
+    bytes = bytes.subspan(piece.size());
+    if (at == end) sums_ += crc32c_text(std::exchange(sum_, 0));
+  }
 }
 
 void SafetensorsWriter::finish() {
   PRUN_CHECK(current_ == order_.size(), file_.target().string(), " still waits for '",
              current_ < order_.size() ? order_[current_].name : "", "'");
+  if (checksums_ == Checksums::written) {
+    header_.replace(place_of(header_, data_key), sums_.size(), sums_);
+    const std::uint32_t sum = crc32c(std::as_bytes(std::span(header_)));
+    header_.replace(place_of(header_, header_key), checksum_digits, crc32c_text(sum));
+    file_.overwrite(0, header_);
+  }
   file_.commit();
 }
 

@@ -3,7 +3,12 @@
 // The reader enforces every rule of the format (see safetensors.cpp) before it hands out a single span, and
 // is stricter than the reference reader in four points: the header starts with '{' at once and is padded
 // with spaces only; a name occurs once at each level; `__metadata__` is an object if it is there; extents
-// fit in 63 bits. The format carries no checksum: damage to the data itself cannot be seen here.
+// fit in 63 bits.
+//
+// The format carries no checksums; a file may have its own, in its metadata, which other readers ignore:
+//   prun.crc32c.data    eight digits for every 4 MiB of every tensor, in the order of the data
+//   prun.crc32c.header  of the length and the header, with zeros in the place of these eight digits
+// Together they cover every byte of the file.
 #pragma once
 
 #include <cstddef>
@@ -97,6 +102,12 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return index_.entries(); }
   // Throws not_found, naming the file and the tensor.
   const SafetensorsEntry& entry(std::string_view name) const;
+  // Whether the file has checksums; that of the header has been compared then.
+  bool has_checksums() const { return !checksums_.empty(); }
+  // Of the header, and so of all it says, the data's checksums included.
+  const std::string& header_checksum() const { return checksums_; }
+  // Compares the checksums of a tensor: bad_input where it is not as it was written.
+  void check(const SafetensorsEntry& entry) const;
   // May start at any address: copy out before use as a wider type.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   std::span<const std::byte> bytes(std::string_view name) const { return bytes(entry(name)); }
@@ -110,10 +121,13 @@ class SafetensorsFile {
   static Map map_file(const std::filesystem::path& path);
 
   std::span<const std::byte> file() const { return {map_.get(), map_.get_deleter().size}; }
+  std::string check_header() const;
 
   std::filesystem::path path_;
   Map map_;
   SafetensorsIndex index_;
+  std::vector<std::size_t> first_chunk_;  // of each tensor, in the list of checksums
+  std::string checksums_;                 // of the header; empty: there are none
 };
 
 struct SafetensorsSpec {
@@ -121,6 +135,8 @@ struct SafetensorsSpec {
   DType type = DType::f32;
   std::vector<std::int64_t> shape;
 };
+
+enum class Checksums { absent, written };
 
 // Writes one file, which appears whole at finish() or not at all (see DurableFile). `__metadata__` always
 // holds format = "pt", which other loaders ask for, next to the keys given.
@@ -133,7 +149,7 @@ class SafetensorsWriter {
   // bad_input for duplicate or reserved names, negative extents, sizes beyond 2^63, text that is not UTF-8
   // and a header above the limit of the format.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
-                    const SafetensorsMetadata& metadata = {});
+                    SafetensorsMetadata metadata = {}, Checksums checksums = Checksums::absent);
 
   // The order of the data, as the reference writer has it: by type (wider alignment first), then by name.
   const std::vector<SafetensorsSpec>& order() const { return order_; }
@@ -142,17 +158,22 @@ class SafetensorsWriter {
   // likes. Tensors without elements may be left out.
   void write(std::string_view name, std::span<const std::byte> bytes);
 
-  // Checks that every tensor is complete and puts the file in place.
+  // Checks that every tensor is complete, adds the checksums and puts the file in place.
   void finish();
 
  private:
   void skip_full_tensors();
+  void add_to_checksum(std::span<const std::byte> bytes);
 
   std::vector<SafetensorsSpec> order_;
   std::vector<std::uint64_t> sizes_;  // in bytes, like order_
+  Checksums checksums_;
+  std::string header_;
   DurableFile file_;
   std::size_t current_ = 0;    // the tensor being written
   std::uint64_t written_ = 0;  // of its bytes
+  std::uint32_t sum_ = 0;      // of those since its last multiple of 4 MiB
+  std::string sums_;           // of all that came before
 };
 
 }  // namespace prun

@@ -1,15 +1,23 @@
-// First a fingerprint of everything goes around; only if those differ, what they were made of.
+// First digests of everything go around; only where those differ, what they were made of.
 #include "train/agreement.hpp"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "base/sha256.hpp"
 
 namespace prun {
 namespace {
 
-using Settings = std::map<std::string, std::string>;
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// One thing that the ranks must have alike.
+struct Topic {
+  std::string difference;  // "have different plans"
+  Facts facts;
+  std::string remedy;
+  std::string place = {};  // where this rank has it from: said, not compared
+};
 
 bool belongs_to_a_place(const RecipeSection& section, const std::string& key) {
   const std::string& name = section.name();
@@ -17,36 +25,89 @@ bool belongs_to_a_place(const RecipeSection& section, const std::string& key) {
   return name == "device" || name == "observer" || name == "plugins";
 }
 
-// "key = value" lines.
-std::string settings_text(const Recipe& recipe) {
-  std::string text;
+Facts settings_of(const Recipe& recipe) {
+  Facts facts;
   for (const RecipeSection& section : recipe.all_sections())
     for (const auto& entry : section.entries())
       if (entry.value && !belongs_to_a_place(section, entry.key))
-        text += entry.path + " = " + recipe::to_toml(*entry.value) + "\n";
+        facts.emplace_back(entry.path, recipe::to_toml(*entry.value));
+  return facts;
+}
+
+// Observers are the first rank's alone.
+Facts builds_of(const PluginHost& plugins) {
+  Facts facts;
+  for (const auto& [key, library] : plugins.loaded())
+    if (library->note().kind != "observer")
+      facts.emplace_back(library->note().kind + " plugin '" + library->note().name + "'", library->sha256());
+  return facts;
+}
+
+Topic builds_topic(const PluginHost& plugins) {
+  return {"run different builds of a plugin", builds_of(plugins),
+          "install the same plugins on every host, or name their folders alike"};
+}
+
+Facts facts_of(const LoadedCheckpoint& loaded) {
+  const CheckpointHead& head = loaded.head;
+  Facts facts{{"run", head.run.id},
+              {"step", std::to_string(head.progress.step)},
+              {"updates", std::to_string(head.progress.updates)},
+              {"samples", std::to_string(head.progress.samples)},
+              {"number of the save", std::to_string(head.save)}};
+  if (!loaded.digest.empty()) facts.emplace_back("checksum", loaded.digest);
+  return facts;
+}
+
+// Samples all over the data, the first and the last among them.
+Facts facts_of(const StartingPoint& start) {
+  constexpr std::int64_t most_tokens = 1 << 22;  // so that long samples do not hold up the start
+  const std::int64_t most_samples = std::clamp<std::int64_t>(most_tokens / start.seq, 2, 8);
+  Facts facts{{"number of samples", std::to_string(start.info.samples)},
+              {"number of tokens", std::to_string(start.info.tokens)},
+              {"vocabulary", std::to_string(start.info.vocab)}};
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(start.seq)), targets(tokens.size());
+  const std::int64_t count = std::min(start.info.samples, most_samples);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t index = count == 1 ? 0 : i * (start.info.samples - 1) / (count - 1);
+    raise(start.data.read(index, tokens.data(), targets.data()));
+    Sha256 digest;
+    digest.update(std::as_bytes(std::span(tokens)));
+    digest.update(std::as_bytes(std::span(targets)));
+    facts.emplace_back("digest of sample " + std::to_string(index), digest.hex());
+  }
+  return facts;
+}
+
+// "key = value" lines after one that says where they are from.
+std::string to_text(const Topic& topic) {
+  std::string text = topic.place + "\n";
+  for (const auto& [key, value] : topic.facts) text += key + " = " + value + "\n";
   return text;
 }
 
-Settings read_settings(std::string_view text) {
-  Settings settings;
+Topic read_topic(std::string_view text) {
+  Topic topic;
+  topic.place = text.substr(0, text.find('\n'));
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const std::size_t equals = line.find(" = ");
     if (equals != std::string_view::npos)
-      settings[std::string(line.substr(0, equals))] = line.substr(equals + 3);
+      topic.facts.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
-  return settings;
+  return topic;
 }
 
-// "optimizer.lr is 0.003 on the one and 0.001 on the other"; empty when they are the same.
-std::string first_difference(const Settings& mine, const Settings& theirs) {
-  const auto value = [](const Settings& settings, const std::string& key) {
-    const auto found = settings.find(key);
-    return found == settings.end() ? std::string("not there") : found->second;
+// ": optimizer.lr is 0.003 on the one, 0.001 on the other"; empty when they are the same.
+std::string first_difference(const Facts& mine, const Facts& theirs) {
+  const auto value = [](const Facts& facts, const std::string& key) {
+    const auto found =
+        std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == key; });
+    return found == facts.end() ? std::string("not there") : found->second;
   };
-  Settings all = mine;
-  all.insert(theirs.begin(), theirs.end());
+  Facts all = mine;
+  all.insert(all.end(), theirs.begin(), theirs.end());
   for (const auto& [key, ignored] : all)
     if (value(mine, key) != value(theirs, key))
       return detail::concat(": ", key, " is ", value(mine, key), " on the one, ", value(theirs, key),
@@ -54,22 +115,57 @@ std::string first_difference(const Settings& mine, const Settings& theirs) {
   return {};
 }
 
+std::string in_brackets(const std::string& place) { return place.empty() ? "" : " (" + place + ")"; }
+
+// Sixty-four digits for every topic.
+std::string digests_of(const std::vector<Topic>& topics) {
+  std::string digests;
+  for (Topic topic : topics) {
+    topic.place.clear();
+    digests += sha256_hex(to_text(topic));
+  }
+  return digests;
+}
+
+// Every rank sees the same digests, so all of them go on to the second exchange or none.
+void compare(std::string_view channel, const std::vector<int>& all, const std::vector<Topic>& topics,
+             const Exchange& exchange) {
+  constexpr std::size_t digits = 64;
+  const std::vector<std::string> digests = exchange(channel, all, digests_of(topics));
+  for (std::size_t i = 0; i < topics.size(); ++i) {
+    const auto differs = [&](const std::string& other) {
+      return other.compare(i * digits, digits, digests.front(), i * digits, digits) != 0;
+    };
+    const auto other = std::find_if(digests.begin(), digests.end(), differs);
+    if (other == digests.end()) continue;
+    const std::vector<std::string> texts =
+        exchange(detail::concat(channel, " in detail"), all, to_text(topics[i]));
+    const auto rank = static_cast<std::size_t>(other - digests.begin());
+    const Topic first = read_topic(texts.front()), second = read_topic(texts[rank]);
+    throw_error(ErrorCode::bad_input, "rank 0", in_brackets(first.place), " and rank ", rank,
+                in_brackets(second.place), " ", topics[i].difference,
+                first_difference(first.facts, second.facts), "; ", topics[i].remedy);
+  }
+}
+
 }  // namespace
 
-void check_agreement(const Assembly& assembly, const Exchange& exchange) {
-  const std::vector<int> all = assembly.mesh().ranks();
-  const std::string settings = settings_text(assembly.recipe());
-  const std::string mine = assembly.fingerprint() + sha256_hex(settings);
-  const std::vector<std::string> prints = exchange("plan", all, mine);
-  // Every rank sees the same prints, so all of them go on to the second exchange or none.
-  const auto other = std::find_if(prints.begin(), prints.end(),
-                                  [&](const std::string& print) { return print != prints.front(); });
-  if (other == prints.end()) return;
-  const std::vector<std::string> texts = exchange("recipe", all, settings);
-  const auto rank = static_cast<std::size_t>(other - prints.begin());
-  throw_error(ErrorCode::bad_input, "rank 0 and rank ", rank, " have different plans",
-              first_difference(read_settings(texts.front()), read_settings(texts[rank])),
-              "; start all ranks with the same recipe, the same --set and the same prun");
+void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange) {
+  Topic plans{"have different plans", settings_of(assembly.recipe()),
+              "start all ranks with the same recipe, the same --set and the same prun"};
+  plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
+  compare("plan", assembly.mesh().ranks(), {plans, builds_topic(plugins)}, exchange);
+}
+
+void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoint& start,
+                 const Exchange& exchange) {
+  Topic loaded{"go on from different checkpoints", {}, "give all ranks the files of one checkpoint"};
+  if (start.loaded) {
+    loaded.facts = facts_of(*start.loaded);
+    loaded.place = start.loaded->file.string();
+  }
+  const Topic data{"read different data", facts_of(start), "give all ranks the same data"};
+  compare("start", mesh.ranks(), {builds_topic(plugins), loaded, data}, exchange);
 }
 
 }  // namespace prun

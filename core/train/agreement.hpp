@@ -1,14 +1,31 @@
-// Ranks that read another recipe, or run another build, must not begin: they would train something else, or
-// wait for each other for ever.
+// Ranks that read another recipe, other data or other checkpoints, or run another build, must not begin: they
+// would train something else, or wait for each other for ever.
 #pragma once
 
+#include <optional>
+
 #include "execute/communicators.hpp"
+#include "prun/data.hpp"
+#include "train/checkpoint.hpp"
 
 namespace prun {
 
-// Collective over all ranks. Throws bad_input on every rank, naming the first rank that differs and, where
-// it is the recipe, the first key. What belongs to a place may differ: device, observers, plugins, run.name,
-// run.out, run.keep and run.hang_limit.
-void check_agreement(const Assembly& assembly, const Exchange& exchange);
+// Collective over all ranks, before they connect. Throws bad_input on every rank, naming the first rank that
+// differs and, where it is the recipe, the first key. What belongs to a place may differ: device, observers,
+// plugins, run.name, run.out, run.keep and run.hang_limit; not the build of a plugin that two ranks share.
+void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange);
+
+// Where a rank starts from, and what it is going to read.
+struct StartingPoint {
+  const std::optional<LoadedCheckpoint>& loaded;
+  DataInterface& data;
+  DataInfo info;
+  std::int64_t seq = 0;
+};
+
+// Collective over all ranks, before the first step: the same for what was loaded, for the size of the data
+// and some samples spread over it, and for the plugins once more, of which there may be more by now.
+void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoint& start,
+                 const Exchange& exchange);
 
 }  // namespace prun

@@ -1,29 +1,21 @@
 #include "train/checkpoint.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
+#include <cmath>
 #include <cstring>
 
-#include "base/safetensors.hpp"
+#include "base/durable_file.hpp"
+#include "base/sha256.hpp"
 
 namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* format_version = "1";
-
-std::string file_name(std::int64_t rank) {
-  char name[40];
-  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
-  return name;
-}
 
 struct Item {
   SafetensorsSpec spec;
   Id value;
   std::int32_t instance;
-  std::int64_t bytes;
 };
 
 // What outlives a step on this rank: parameters, or its parts of them, and optimizer state.
@@ -45,7 +37,7 @@ std::vector<Item> items(const Assembly& assembly) {
       if (!lasts(program, id)) continue;
       SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
       for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
-      list.push_back({std::move(spec), id, instance, program.local_bytes(id)});
+      list.push_back({std::move(spec), id, instance});
     }
   }
   return list;
@@ -74,42 +66,39 @@ std::string layout_text(const Program& program) {
   return text;
 }
 
-std::string folder_name(std::int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
-  return name;
+// "0+4/8,0+16/16": where the rank's part of each dimension begins, its extent and that of the whole.
+std::string part_text(const Program& program, Id id, std::int64_t rank) {
+  const std::vector<Dim>& whole = program.value(id).dims;
+  const std::vector<Dim> part = program.local_dims(id);
+  const std::vector<std::int64_t> starts = program.starts(id, rank);
+  std::string text;
+  for (std::size_t d = 0; d < whole.size(); ++d)
+    text += detail::concat(d > 0 ? "," : "", starts[d], "+", part[d].extent, "/", whole[d].extent);
+  return text;
 }
 
-void remove_old(const fs::path& run_folder, std::int64_t keep) {
-  std::vector<fs::path> folders;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run_folder))
-    if (entry.is_directory() && entry.path().filename().string().rfind("step-", 0) == 0)
-      folders.push_back(entry.path());
-  std::sort(folders.begin(), folders.end());
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < folders.size(); ++i)
-    fs::remove_all(folders[i]);
-}
-
-std::int64_t number(const SafetensorsFile& file, const std::string& key) {
-  const auto& metadata = file.index().metadata();
-  const auto found = metadata.find(key);
-  std::int64_t value = -1;
-  if (found != metadata.end()) {
-    const std::string& text = found->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) value = -1;
+// Parts of the same shape may be other parts of the whole, or packed in another order.
+std::string parts_digest(const Assembly& assembly, const std::vector<Item>& list) {
+  const Program& program = assembly.program();
+  std::string text;
+  for (const Item& item : list) {
+    text += item.spec.name + " " + part_text(program, item.value, assembly.rank()) + "\n";
+    const std::int32_t number = program.value(item.value).bucket;
+    if (number < 0 || program.value(item.value).role == Role::parameter) continue;
+    const Bucket& bucket = program.buckets()[static_cast<std::size_t>(number)];
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
+      text += detail::concat(" ", program.value(bucket.parameters[i]).name, " ",
+                             part_text(program, bucket.parameters[i], assembly.rank()), " at ",
+                             bucket.offsets[i], "\n");
   }
-  if (value < 0)
-    throw_error(ErrorCode::bad_input, file.path().string(), ": metadata '", key,
-                "' is missing or no count; this is no checkpoint of prun");
-  return value;
+  return sha256_hex(text);
 }
 
-fs::path checkpoint_folder(const fs::path& where) {
-  if (fs::exists(where / file_name(0))) return where;
-  if (const auto latest = read_latest(where)) return *latest;
-  throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ", file_name(0),
-              " nor `latest` in it");
+std::string mesh_text(const Mesh& mesh) {
+  std::string text;
+  for (const Axis& axis : mesh.axes())
+    text += (text.empty() ? "" : " ") + axis.name + "=" + std::to_string(axis.extent);
+  return text;
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -118,7 +107,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& memory) {
+// Whether a tensor of the file is what the recipe makes of it.
+void check_item(const SafetensorsFile& file, const Item& item) {
   const SafetensorsEntry* entry = file.index().find(item.spec.name);
   if (!entry)
     throw_error(ErrorCode::bad_input, file.path().string(), " has no tensor '", item.spec.name,
@@ -127,91 +117,163 @@ void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& 
     throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name, "' is ",
                 name_of(entry->type), shape_text(entry->shape), ", the recipe makes it ",
                 name_of(to_safetensors_type(item.spec.type)), shape_text(item.spec.shape));
-  memory.write(item.value, item.instance, 0, file.bytes(*entry));
+}
+
+template <class T>
+void check_finite(const SafetensorsFile& file, const Item& item, std::span<const std::byte> bytes) {
+  for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+    T number;
+    std::memcpy(&number, bytes.data() + i * sizeof(T), sizeof(T));
+    if (!std::isfinite(static_cast<double>(number)))
+      throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name, "' holds ",
+                  static_cast<double>(number), " at element ", i,
+                  ", and did when it was saved; go on from an earlier checkpoint");
+  }
+}
+
+void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& memory) {
+  const SafetensorsEntry& entry = file.entry(item.spec.name);
+  file.check(entry);
+  const std::span<const std::byte> bytes = file.bytes(entry);
+  if (item.spec.type == DType::f64) check_finite<double>(file, item, bytes);
+  if (item.spec.type == DType::f32) check_finite<float>(file, item, bytes);
+  if (item.spec.type == DType::bf16) check_finite<bf16>(file, item, bytes);
+  memory.write(item.value, item.instance, 0, bytes);
 }
 
 void write_file(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-                const fs::path& folder) {
+                const SavePlace& place, const fs::path& folder) {
   const std::vector<Item> list = items(assembly);
   std::vector<SafetensorsSpec> specs;
   for (const Item& item : list) specs.push_back(item.spec);
-  const SafetensorsMetadata metadata{{"prun.format", format_version},
-                                     {"prun.step", std::to_string(progress.step)},
-                                     {"prun.updates", std::to_string(progress.updates)},
-                                     {"prun.samples", std::to_string(progress.samples)},
-                                     {"prun.layout", layout_text(assembly.program())},
-                                     {"prun.recipe", assembly.recipe().resolved_toml()}};
-  SafetensorsWriter writer(folder / file_name(assembly.rank()), specs, metadata);
+  SafetensorsMetadata metadata = to_metadata({place.run, place.save, progress, assembly.rank(),
+                                              layout_text(assembly.program()), parts_digest(assembly, list)});
+  metadata.emplace("prun.mesh", mesh_text(assembly.mesh()));
+  metadata.emplace("prun.recipe", assembly.recipe().resolved_toml());
+  SafetensorsWriter writer(folder / rank_file_name(assembly.rank()), specs, std::move(metadata),
+                           Checksums::written);
   std::vector<std::byte> bytes;
   for (const SafetensorsSpec& spec : writer.order()) {
     const auto item =
         std::find_if(list.begin(), list.end(), [&](const Item& i) { return i.spec.name == spec.name; });
-    bytes.resize(static_cast<std::size_t>(item->bytes));
+    bytes.resize(static_cast<std::size_t>(assembly.program().local_bytes(item->value)));
     memory.read(item->value, item->instance, 0, bytes);
     writer.write(spec.name, bytes);
   }
   writer.finish();
 }
 
-// The first rank's part: the folder, whose place the others are told, and its end.
-fs::path save_first(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-                    const fs::path& target, const Announce& others) {
-  if (fs::exists(target)) {  // saved at this very step already
-    if (others) others("save", "");
-    return target;
-  }
-  DurableFolder folder(target);
-  if (others) others("save", folder.staging().string());
-  write_file(assembly, memory, progress, folder.staging());
+// What the first rank tells the others: as whom they save, and where.
+std::string order_text(const SavePlace& place, const fs::path& staging) {
+  return detail::concat(place.save, "\n", place.run.id, "\n", place.run.parent, "\n", staging.string());
+}
+
+struct SaveOrder {
+  SavePlace place;
+  fs::path staging;
+};
+
+SaveOrder read_order(std::string_view text) {
+  const auto line = [&] {
+    const std::string first(text.substr(0, text.find('\n')));
+    text.remove_prefix(std::min(text.size(), first.size() + 1));
+    return first;
+  };
+  SaveOrder order;
+  order.place.save = std::stoll(line());
+  order.place.run.id = line();
+  order.place.run.parent = line();
+  order.staging = text;
+  return order;
+}
+
+// The first rank's part: the folder, of which the others are told, and its end.
+void save_first(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
+                const SavePlace& place, const Announce& others) {
+  check_place(place.run_folder, place.run, progress.step);
+  clear_dead_saves(place.run_folder);
+  DurableFolder folder(checkpoint_path(place.run_folder, progress.step), Existing::replace);
+  if (others) others("save", order_text(place, folder.staging()));
+  write_file(assembly, memory, progress, place, folder.staging());
   if (others) others("saved", "");
   folder.commit_as_latest();
-  return target;
+  if (place.keep > 0) remove_old_checkpoints(place.run_folder, place.run, place.keep);
 }
 
 void save_part(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
                const Announce& others) {
-  const std::string staging = others("save", "").front();
-  if (staging.empty()) return;
-  write_file(assembly, memory, progress, staging);
+  const SaveOrder order = read_order(others("save", "").front());
+  write_file(assembly, memory, progress, order.place, order.staging);
   others("saved", "");
 }
 
-}  // namespace
-
-fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
-  return run_folder / folder_name(step);
-}
-
-fs::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-                         const fs::path& run_folder, std::int64_t keep, const Announce& announce) {
-  const fs::path target = checkpoint_path(run_folder, progress.step);
-  const Announce others = all_alike(assembly.program()) ? Announce{} : announce;
-  if (assembly.rank() == 0) {
-    save_first(assembly, memory, progress, target, others);
-    if (keep > 0) remove_old(run_folder, keep);
-  } else if (others) {
-    save_part(assembly, memory, progress, others);
-  }
-  return target;
-}
-
-Progress load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where) {
+// The file is this rank's, and the recipe makes of it what the saved one did.
+void check_layout(const Assembly& assembly, const SafetensorsFile& file, const CheckpointHead& head) {
   const std::string layout = layout_text(assembly.program());
-  const SafetensorsFile file(checkpoint_folder(where) / file_name(layout == "alike" ? 0 : assembly.rank()));
-  const auto saved = file.index().metadata().find("prun.layout");
-  if (saved != file.index().metadata().end() && saved->second != layout)
-    throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", saved->second,
+  if (head.layout != layout)
+    throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", head.layout,
                 "', the recipe makes it '", layout,
                 "'; go on with the mesh and strategies it was saved with");
-  const Progress progress{number(file, "prun.step"), number(file, "prun.updates"),
-                          number(file, "prun.samples")};
+  const std::int64_t rank = layout == "alike" ? 0 : assembly.rank();
+  if (head.rank != rank)
+    throw_error(ErrorCode::bad_input, file.path().string(), " is the file of rank ", head.rank,
+                ", not of rank ", rank, "; bring the files of the checkpoint back to where they were");
+}
+
+void check_items(const Assembly& assembly, const SafetensorsFile& file, const CheckpointHead& head) {
   const std::vector<Item> list = items(assembly);
   if (list.size() != file.entries().size())
     throw_error(ErrorCode::bad_input, file.path().string(), " holds ", file.entries().size(),
                 " tensors, the recipe needs ", list.size(),
                 "; the recipe's model, optimizer or precision differs from the saved run's");
-  for (const Item& item : list) read_item(file, item, memory);
-  return progress;
+  for (const Item& item : list) check_item(file, item);
+  if (head.parts != parts_digest(assembly, list))
+    throw_error(
+        ErrorCode::bad_input, file.path().string(),
+        " holds other parts of the tensors than the recipe's layout gives to this rank; go on with the "
+        "mesh and strategies it was saved with");
+}
+
+SafetensorsFile open_file(const Assembly& assembly, const fs::path& where) {
+  const std::int64_t rank = all_alike(assembly.program()) ? 0 : assembly.rank();
+  const fs::path path = find_checkpoint(where) / rank_file_name(rank);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw_error(ErrorCode::not_found, path.string(), " is not there: the checkpoint is not whole");
+  return SafetensorsFile(path);
+}
+
+LoadedCheckpoint checked(const Assembly& assembly, const SafetensorsFile& file) {
+  std::error_code ignored;
+  const fs::path run_folder = fs::canonical(file.path().parent_path(), ignored).parent_path();
+  LoadedCheckpoint loaded{read_head(file), file.path(), run_folder, {}};
+  check_layout(assembly, file, loaded.head);
+  check_items(assembly, file, loaded.head);
+  if (all_alike(assembly.program())) loaded.digest = file.header_checksum();
+  return loaded;
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
+                         const SavePlace& place, const Announce& announce) {
+  const Announce others = all_alike(assembly.program()) ? Announce{} : announce;
+  if (assembly.rank() == 0)
+    save_first(assembly, memory, progress, place, others);
+  else if (others)
+    save_part(assembly, memory, progress, others);
+  return checkpoint_path(place.run_folder, progress.step);
+}
+
+LoadedCheckpoint check_checkpoint(const Assembly& assembly, const fs::path& where) {
+  return checked(assembly, open_file(assembly, where));
+}
+
+LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where) {
+  const SafetensorsFile file = open_file(assembly, where);
+  LoadedCheckpoint loaded = checked(assembly, file);
+  for (const Item& item : items(assembly)) read_item(file, item, memory);
+  return loaded;
 }
 
 }  // namespace prun

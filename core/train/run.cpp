@@ -7,7 +7,6 @@
 #include "base/durable_file.hpp"
 #include "train/observers.hpp"
 #include "train/plugin_record.hpp"
-#include "train/run_folder.hpp"
 #include "train/stop_signal.hpp"
 
 namespace prun {
@@ -30,7 +29,7 @@ class Run {
       if (one_step()) return stopped();
       if (save_every > 0 && trainer_.progress().step % save_every == 0) save();
     }
-    if (save_every > 0) save();
+    if (save_every > 0 && saved_ != trainer_.progress().step) save();
     observers_.finish(trainer_.memory_of_ranks());
     return 0;
   }
@@ -41,7 +40,7 @@ class Run {
   void announce() {
     begin_ = Clock::now();
     if (assembly_.rank() != 0) return;
-    make_folder(trainer_.folder());
+    trainer_.claim_folder();
     replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
     replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
     const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
@@ -99,16 +98,12 @@ class Run {
         "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
-  void save() { observers_.event(EventKind::saved, "saved " + trainer_.save().string()); }
+  void save() {
+    observers_.event(EventKind::saved, "saved " + trainer_.save().string());
+    saved_ = trainer_.progress().step;
+  }
 
   int stopped() {
-    if (assembly_.pipeline()) {
-      observers_.event(EventKind::stopped,
-                       detail::concat("stopped at step ", trainer_.progress().step,
-                                      "; nothing was saved: checkpoints of a pipeline are not written yet"));
-      observers_.finish(trainer_.memory_of_ranks());
-      return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
-    }
     save();
     observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
                                                         "; go on with: ", resume_command_,
@@ -125,6 +120,7 @@ class Run {
   Observers observers_;
   PluginHost& plugins_;
   std::string resume_command_;
+  std::int64_t saved_ = -1;  // the step of the last checkpoint
   Clock::time_point begin_;
 };
 

@@ -1,5 +1,6 @@
 #include "train/trainer.hpp"
 
+#include "base/durable_file.hpp"
 #include "base/random.hpp"
 #include "train/agreement.hpp"
 #include "train/run_folder.hpp"
@@ -35,7 +36,7 @@ std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plu
                                        const Membership& membership) {
   if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
   PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
-  check_agreement(assembly, membership.exchange);
+  check_agreement(assembly, plugins, membership.exchange);
   return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
 }
 
@@ -61,18 +62,20 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       folder_(run_folder(assembly.recipe())) {
   open_data(plugins);
   restore();
+  if (communicators_)
+    check_start(assembly.mesh(), plugins, {loaded_, *data_, data_info_, assembly.batch().seq},
+                membership_.exchange);
   read_ahead();
 }
 
 void Trainer::open_data(PluginHost& plugins) {
   const Recipe& recipe = assembly_.recipe();
   data_ = plugins.create<DataInterface>("data", recipe.section("data"));
-  DataInfo info;
   const BatchArithmetic& batch = assembly_.batch();
-  raise(data_->open(batch.seq, &info));
-  if (info.samples < 1)
+  raise(data_->open(batch.seq, &data_info_));
+  if (data_info_.samples < 1)
     throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
-  const SampleOrder order(info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
+  const SampleOrder order(data_info_.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
   const Program& program = assembly_.program();
   BatchShape shape;
   shape.microbatches = batch.accumulate;
@@ -84,18 +87,18 @@ void Trainer::open_data(PluginHost& plugins) {
   shape.first_position = program.starts(staged_.tokens, assembly_.rank())[1];
   shape.positions = program.local_dims(staged_.tokens)[1].extent;
   shape.vocab = vocabulary(program);
-  if (info.vocab > shape.vocab)
-    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,
-                ", model.vocab = ", shape.vocab, " is too small; set model.vocab to at least ", info.vocab);
+  if (data_info_.vocab > shape.vocab)
+    throw_error(ErrorCode::bad_input, "data: tokens go up to ", data_info_.vocab - 1,
+                ", model.vocab = ", shape.vocab, " is too small; set model.vocab to at least ",
+                data_info_.vocab);
   reader_ = std::make_unique<BatchReader>(*data_, order, shape);
 }
 
 void Trainer::restore() {
   const std::string& resume = assembly_.recipe().text("run.resume");
-  if (resume.empty())
-    initialize(assembly_, memory());
-  else
-    progress_ = load_checkpoint(assembly_, memory(), resume);
+  if (resume.empty()) return initialize(assembly_, memory());
+  loaded_ = load_checkpoint(assembly_, memory(), resume);
+  progress_ = loaded_->head.progress;
 }
 
 void Trainer::read_ahead() {
@@ -147,15 +150,28 @@ StepResult Trainer::step(bool stop) {
   return result;
 }
 
+void Trainer::claim_folder() {
+  if (assembly_.rank() != 0) return;
+  make_folder(folder_);
+  if (!run_.id.empty()) return keep_claim(folder_, run_);
+  std::optional<Origin> origin;
+  if (loaded_) origin = {loaded_->run_folder, loaded_->head.run, loaded_->head.progress.step};
+  const RunIdentity run = prun::claim_folder(folder_, origin);
+  clear_dead_saves(folder_);
+  check_places_from(folder_, run, progress_.step);
+  saves_ = last_save(folder_, run);
+  run_ = run;
+}
+
 std::filesystem::path Trainer::save() {
-  if (assembly_.rank() == 0) make_folder(folder_);
+  claim_folder();
   Announce announce;
   if (membership_.exchange)
     announce = [this](std::string_view channel, std::string_view mine) {
       return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
     };
-  return save_checkpoint(assembly_, memory(), progress_, folder_, assembly_.recipe().integer("run.keep"),
-                         announce);
+  const SavePlace place{folder_, run_, ++saves_, assembly_.recipe().integer("run.keep")};
+  return save_checkpoint(assembly_, memory(), progress_, place, announce);
 }
 
 }  // namespace prun

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "assemble/assembly.hpp"
@@ -58,7 +59,10 @@ class Trainer {
   const PlanMemory& memory() const { return executor_.memory(); }
   const std::filesystem::path& folder() const { return folder_; }
   Communicators* communicators() { return communicators_.get(); }
-  // The newest checkpoint. Every rank may call it, the first one writes.
+  // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
+  // written there.
+  void claim_folder();
+  // The newest checkpoint. Every rank calls it.
   std::filesystem::path save();
   // The first one after a step that was not kept. Every rank calls it: all know that in the same step.
   std::string non_finite_gradient() {
@@ -86,7 +90,11 @@ class Trainer {
   LearningRate rate_;
   std::filesystem::path folder_;
   std::shared_ptr<DataInterface> data_;
+  DataInfo data_info_;
   std::unique_ptr<BatchReader> reader_;
+  std::optional<LoadedCheckpoint> loaded_;
+  RunIdentity run_;         // the first rank's, once it has claimed the folder
+  std::int64_t saves_ = 0;  // of the run so far, likewise
   Progress progress_;
   std::int64_t local_steps_ = 0;  // of this process: they alternate the staging sides
 };

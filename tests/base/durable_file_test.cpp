@@ -3,11 +3,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +25,8 @@
 #include <iterator>
 #include <string>
 #include <vector>
+
+#include "base/crc32c.hpp"
 
 namespace prun {
 namespace {
@@ -300,7 +308,7 @@ TEST_F(DurableTest, FolderAppearsWholeAndBecomesLatest) {
   folder.commit_as_latest();
   EXPECT_EQ(content(at("step-000100/a")), "1");
   EXPECT_EQ(content(at("step-000100/sub/b")), "2");
-  EXPECT_EQ(content(at("latest")), "step-000100\n");
+  EXPECT_EQ(content(at("latest")), sealed_line("step-000100"));
   EXPECT_EQ(read_latest(folder_), at("step-000100"));
   EXPECT_EQ(names(), (Names{"latest", "step-000100"}));
 }
@@ -362,23 +370,174 @@ TEST_F(DurableTest, FolderWithAPipeIsRefused) {
   EXPECT_TRUE(contains(storage_error([&] { folder.commit(); }), "neither a file nor a folder"));
 }
 
+// The message of the error that read_latest() must throw, which is for the user to mend.
+std::string latest_error(const fs::path& folder) {
+  try {
+    read_latest(folder);
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.code()), 2) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST_F(DurableTest, LatestOnlyNamesAFolderBesideIt) {
   for (const std::string& name : {std::string(), std::string("."), std::string(".."), std::string("a/b"),
                                   std::string("/etc"), std::string("a\nb"), std::string("a\0b", 3)}) {
     EXPECT_THROW(set_latest(folder_, name), Error) << name;
-    put(at("latest"), name + "\n");
-    EXPECT_THROW(read_latest(folder_), Error) << name;
-  }
-  put(at("latest"), std::string(10'000, 'x'));
-  EXPECT_THROW(read_latest(folder_), Error);
-  put(at("latest"), "step-9\n");
-  try {
-    read_latest(folder_);
-    FAIL() << "a missing folder was accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::not_found);
+    put(at("latest"), sealed_line(name));
+    EXPECT_TRUE(contains(latest_error(folder_), "is damaged or was not written by prun")) << name;
   }
   EXPECT_THROW(set_latest(folder_, "step-9"), Error);
+  put(at("latest"), sealed_line("step-9"));
+  EXPECT_TRUE(contains(latest_error(folder_), "names 'step-9', which is not there"));
+  put(at("step-9"), "a file");
+  EXPECT_TRUE(contains(latest_error(folder_), "names 'step-9', which is not a folder"));
+  EXPECT_THROW(set_latest(folder_, "step-9"), Error);
+  fs::remove(at("step-9"));
+  fs::create_directory_symlink("/", at("step-9"));  // leads out of the folder
+  EXPECT_TRUE(contains(latest_error(folder_), "names 'step-9', which is not a folder"));
+}
+
+TEST_F(DurableTest, LatestThatPrunDidNotWriteIsRefused) {
+  fs::create_directory(at("step-1"));
+  for (const std::string& text : {std::string(), std::string("step-1"), std::string("step-1\n"),
+                                  std::string("\0\xff\n", 3), sealed_line("step-1") + "x"}) {
+    put(at("latest"), text);
+    EXPECT_TRUE(contains(latest_error(folder_), "is damaged or was not written by prun")) << text;
+  }
+  put(at("latest"), std::string(10'000, 'x'));
+  EXPECT_TRUE(contains(latest_error(folder_), "is longer than"));
+}
+
+TEST_F(DurableTest, LatestThatIsNoFileIsRefusedAtOnce) {
+  const auto refused = [&] {
+    EXPECT_TRUE(contains(latest_error(folder_), "latest' is not a file"));
+    fs::remove_all(at("latest"));
+  };
+  fs::create_directory(at("latest"));
+  refused();
+  ASSERT_EQ(::mkfifo(at("latest").c_str(), 0600), 0);
+  refused();
+  fs::create_symlink("/dev/zero", at("latest"));
+  refused();
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s", at("latest").c_str());
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  refused();
+}
+
+TEST_F(DurableTest, OverwritingChangesOnlyWhatIsThere) {
+  DurableFile file(at("a"));
+  file.write("0000 and the rest");
+  file.overwrite(1, "12");
+  file.write("!");
+  file.commit();
+  EXPECT_EQ(content(at("a")), "0120 and the rest!");
+}
+
+// ---- what is replaced, what is left ----
+
+void save(const fs::path& target, const std::string& text, Existing existing = Existing::replace) {
+  DurableFolder folder(target, existing);
+  put(folder.staging() / "a", text);
+  folder.commit_as_latest();
+}
+
+TEST_F(DurableTest, FolderTakesThePlaceOfAnother) {
+  save(at("step-1"), "old");
+  put(at("step-1/more"), "x");
+  {
+    DurableFolder folder(at("step-1"), Existing::replace);
+    put(folder.staging() / "a", "never finished");
+  }
+  EXPECT_EQ(content(at("step-1/a")), "old");
+  save(at("step-1"), "new");
+  EXPECT_EQ(content(at("step-1/a")), "new");
+  EXPECT_FALSE(fs::exists(at("step-1/more")));
+  EXPECT_EQ(names(), (Names{"latest", "step-1"}));
+}
+
+TEST_F(DurableTest, OnlyAFolderIsReplacedByAFolder) {
+  put(at("step-1"), "a file");
+  EXPECT_TRUE(contains(storage_error([&] { save(at("step-1"), "new"); }), "Not a directory"));
+  EXPECT_EQ(content(at("step-1")), "a file");
+  EXPECT_EQ(names(), Names{"step-1"});
+}
+
+// From here on, two names cannot trade places, as on some network file systems.
+bool forbid_exchange() {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {std::size(code), code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(DurableTest, FolderTakesThePlaceOfAnotherWhereNamesCannotBeExchanged) {
+  constexpr int no_permission = 77;
+  save(at("step-1"), "old");
+  const int status = in_child([&] {
+    if (!forbid_exchange()) return no_permission;
+    save(at("step-1"), "new");
+    return 0;
+  });
+  if (status == no_permission) GTEST_SKIP() << "system calls cannot be filtered here";
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(content(at("step-1/a")), "new");
+  EXPECT_EQ(names(), (Names{"latest", "step-1"}));
+}
+
+// Where a process without that exchange may be killed: the old one stands aside, the new one is unfinished;
+// then the new one is in place, the old one not gone.
+TEST_F(DurableTest, FolderThatStandsAsideIsFoundAndComesBack) {
+  save(at("step-1"), "old");
+  fs::rename(at("step-1"), at(".step-1.replaced"));
+  EXPECT_EQ(read_latest(folder_), at(".step-1.replaced"));
+  clear_dead_saves(folder_);
+  EXPECT_EQ(content(at("step-1/a")), "old");
+  fs::copy(at("step-1"), at(".step-1.replaced"));
+  clear_dead_saves(folder_);
+  EXPECT_EQ(names(), (Names{"latest", "step-1"}));
+  put(at("step-2"), "somebody's file");
+  fs::copy(at("step-1"), at(".step-2.replaced"));
+  clear_dead_saves(folder_);
+  EXPECT_EQ(names(), (Names{".step-2.replaced", "latest", "step-1", "step-2"}));
+}
+
+TEST_F(DurableTest, OnlyWhatTheDeadHaveLeftIsCleared) {
+  const int status = in_child([&] {
+    DurableFolder folder(at("step-1"));
+    put(folder.staging() / "a", "1");
+    DurableFile file(at("latest"));
+    return ::raise(SIGKILL);
+  });
+  ASSERT_EQ(status, 128 + SIGKILL);
+  ASSERT_EQ(names().size(), 2u);
+  DurableFolder living(at("step-1"));
+  DurableFile living_file(at("latest"));
+  const Names own = {".hidden", ".step-1.tmp", "step-1.tmp-1-0"};
+  for (const std::string& name : own) put(at(name), "x");
+  clear_dead_saves(folder_);
+  EXPECT_EQ(names().size(), 2 + own.size());
+  for (const std::string& name : own) EXPECT_TRUE(fs::exists(at(name))) << name;
+  put(living.staging() / "a", "1");
+  living.commit();
+  living_file.write("x");
+  living_file.commit();
+  EXPECT_TRUE(contains(storage_error([&] { clear_dead_saves(at("nowhere")); }), "cannot list"));
+}
+
+TEST_F(DurableTest, RemovedFolderIsGone) {
+  save(at("step-1"), "x");
+  remove_folder(at("step-1"));
+  EXPECT_EQ(names(), Names{"latest"});
+  EXPECT_TRUE(contains(storage_error([&] { remove_folder(at("step-1")); }), "No such file"));
+  EXPECT_EQ(names(), Names{"latest"});
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -483,6 +486,100 @@ TEST_F(SafetensorsTest, FailedWriteLeavesTheOldFileAndSaysWhy) {
   EXPECT_NE(message.find(path().string() + "': File too large"), std::string::npos) << message;
   EXPECT_EQ(content(), "old");
   EXPECT_EQ(files_in_folder(), 1u);
+}
+
+// ---- Checksums ----
+
+// Tensors of which one has three chunks of 4 MiB, one none; in pieces of odd sizes.
+std::vector<SafetensorsSpec> large_tensors() {
+  return {{"large", DType::f32, {(9 << 20) / 4}}, {"empty", DType::f32, {0}}, {"small", DType::u8, {77}}};
+}
+
+void write_with_checksums(const fs::path& path, std::size_t piece) {
+  SafetensorsWriter writer(path, large_tensors(), {{"note", "\"prun.crc32c.data\":\"12345678"}},
+                           Checksums::written);
+  std::mt19937 random(3);
+  for (const SafetensorsSpec& spec : writer.order()) {
+    std::string bytes(static_cast<std::size_t>(spec.shape[0] * size_of(spec.type)), '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    for (std::size_t at = 0; at < bytes.size(); at += piece)
+      writer.write(spec.name, bytes_of(bytes.substr(at, piece)));
+  }
+  writer.finish();
+}
+
+void check_all(const fs::path& path) {
+  const SafetensorsFile file(path);
+  for (const SafetensorsEntry& entry : file.entries()) file.check(entry);
+}
+
+TEST_F(SafetensorsTest, ChecksumsDoNotDependOnThePieces) {
+  write_with_checksums(path(), std::size_t{64} << 20);
+  const std::string whole = content();
+  check_all(path());
+  write_with_checksums(path(), 1'000'003);
+  EXPECT_EQ(content(), whole);
+  EXPECT_EQ(SafetensorsFile(path()).index().metadata().at("prun.crc32c.data").size(), 4 * 8u);
+  put(entry_of(good_entry));
+  EXPECT_FALSE(SafetensorsFile(path()).has_checksums());
+}
+
+TEST_F(SafetensorsTest, DamagedBytesAreNamedWithTheirTensor) {
+  write_with_checksums(path(), std::size_t{64} << 20);
+  const std::uint64_t at = SafetensorsFile(path()).entry("large").begin + (5 << 20);
+  std::string damaged_file = content();
+  damaged_file[at] = static_cast<char>(damaged_file[at] ^ 4);
+  put(damaged_file);
+  const SafetensorsFile file(path());
+  EXPECT_NO_THROW(file.check(file.entry("small")));
+  try {
+    file.check(file.entry("large"));
+    FAIL() << "damage was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_input);
+    const std::uint64_t begin = file.entry("large").begin + (4 << 20);
+    const std::string where = "tensor 'large': bytes " + std::to_string(begin) + " to " +
+                              std::to_string(begin + (4 << 20) - 1) + " of the file";
+    EXPECT_NE(std::string(error.what()).find(where), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(SafetensorsTest, EveryDamagedByteOfAHeaderIsFound) {
+  SafetensorsWriter writer(path(), {{"a", DType::u8, {3}}}, {{"k", "v"}}, Checksums::written);
+  writer.write("a", bytes_of("abc"));
+  writer.finish();
+  const std::string good = content();
+  std::mt19937 random(11);
+  for (std::size_t at = 0; at < good.size(); ++at)
+    for (int trial = 0; trial < 8; ++trial) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 + random() % 255));
+      put(bad);
+      EXPECT_THROW(check_all(path()), Error) << "byte " << at;
+    }
+}
+
+TEST_F(SafetensorsTest, PipesAndSocketsAreRefusedAtOnce) {
+  const auto refused = [&] {
+    try {
+      const SafetensorsFile file(path());
+      ADD_FAILURE() << "it was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_input);
+      EXPECT_NE(std::string(error.what()).find("it is not a file"), std::string::npos) << error.what();
+    }
+    fs::remove(path());
+  };
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  refused();
+  fs::create_symlink("/dev/zero", path());
+  refused();
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s", path().c_str());
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  refused();
 }
 
 }  // namespace

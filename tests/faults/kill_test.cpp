@@ -1,6 +1,7 @@
 // SIGKILL, at any moment of a run: everybody is gone soon, the right one is named, nothing is left.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "runs.hpp"
@@ -68,6 +69,51 @@ TEST(Kill, WhileSharedMemoryIsMade) {
     ASSERT_TRUE(run.seconds_until_gone(2)) << run.alive().size() << " are left";
   }
   EXPECT_EQ(new_leftovers(before), std::set<std::string>());
+}
+
+// What a save leaves in the folder of a run when it does not end.
+std::set<std::string> unfinished_in(const std::string& out) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(out))
+    if (const std::string name = entry.path().filename();
+        is_temporary_name(name) || name.ends_with(".replaced"))
+      names.insert(name);
+  return names;
+}
+
+// A run whose ranks save a part each, killed again and again: in the end it is where one is that nobody
+// disturbed.
+TEST(Kill, WhileItSaves) {
+  std::mt19937 random(test_seed());
+  const std::string zero =
+      "[mesh]\ndp = 2\n[[strategy]]\nplugin = \"data\"\n[[strategy]]\nplugin = \"zero\"\nstage = 1\n";
+  const std::string recipe = layout_file(
+      "kill-saving", zero, {"run.steps=1000000", "run.save_every=1", "run.keep=2", "batch.micro=2"});
+  const std::string out = out_folder("kill-saving");
+  std::vector<std::string> words = {recipe};
+  int killed_in_a_save = 0;
+  for (int trial = 0; trial < (is_long() ? 200 : 8); ++trial) {
+    PrunRun run(words);
+    ASSERT_TRUE(run.process().says("saved ")) << run.output();
+    EXPECT_LE(unfinished_in(out).size(), 2u) << "what the last one left is still there";
+    ::usleep(static_cast<useconds_t>(random() % 40'000));
+    const int victim = static_cast<int>(random() % 3);
+    ::kill(victim == 2 ? run.process().pid() : run.rank(victim), SIGKILL);
+    ASSERT_TRUE(run.seconds_until_gone(5)) << run.alive().size() << " are left";
+    killed_in_a_save += !unfinished_in(out).empty();
+    ASSERT_FALSE(saved_tensors(out).empty());
+    words = {recipe, "--set", "run.resume=" + out};
+  }
+  std::printf("killed while something was unfinished: %d times\n", killed_in_a_save);
+  const std::string latest = read_latest(out)->filename();
+  const std::string steps = "run.steps=" + std::to_string(std::atoi(latest.c_str() + 5) + 3);
+  words.insert(words.end(), {"--set", steps});
+  PrunRun last(words);
+  ASSERT_EQ(last.process().end(60), 0) << last.output();
+  EXPECT_EQ(unfinished_in(out), std::set<std::string>());
+  PrunRun whole({layout_file("not-killed", zero, {steps, "run.save_every=1000000", "batch.micro=2"})});
+  ASSERT_EQ(whole.process().end(60), 0) << whole.output();
+  EXPECT_TRUE(saved_tensors(out) == saved_tensors(out_folder("not-killed"))) << "other bits at " << latest;
 }
 
 TEST(Kill, ARankThatSomebodyElseStarted) {

@@ -65,14 +65,19 @@ unsigned test_seed() {
 
 std::string out_folder(const std::string& name) { return (temporary_folder() / ("out-" + name)).string(); }
 
-std::string recipe_file(const std::string& name, int ranks, const std::vector<std::string>& sets) {
-  std::vector<std::string> all = {"observer.0.plugin=console", "run.out=" + out_folder(name),
-                                  "batch.global=" + std::to_string(4 * ranks)};
+std::string layout_file(const std::string& name, const std::string& text,
+                        const std::vector<std::string>& sets) {
+  std::vector<std::string> all = {"observer.0.plugin=console", "run.out=" + out_folder(name)};
   all.insert(all.end(), sets.begin(), sets.end());
   const fs::path path = temporary_folder() / (name + ".toml");
-  const std::string more = ranks > 1 ? data_parallel(ranks) : std::string();
-  std::ofstream(path) << tiny_recipe(all, more).resolved_toml();
+  std::ofstream(path) << tiny_recipe(all, text).resolved_toml();
   return path.string();
+}
+
+std::string recipe_file(const std::string& name, int ranks, const std::vector<std::string>& sets) {
+  std::vector<std::string> all = {"batch.global=" + std::to_string(4 * ranks)};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return layout_file(name, ranks > 1 ? data_parallel(ranks) : std::string(), all);
 }
 
 PrunRun::PrunRun(const std::vector<std::string>& words, Variables variables)
@@ -155,11 +160,16 @@ std::set<std::string> leftovers() {
 Tensors saved_tensors(const std::string& out) {
   const std::optional<fs::path> latest = read_latest(out);
   if (!latest) throw_error(ErrorCode::not_found, "no checkpoint in ", out);
-  const SafetensorsFile file(*latest / "rank-00000.safetensors");
   Tensors tensors;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    const std::span<const std::byte> bytes = file.bytes(entry);
-    tensors[entry.name].assign(bytes.begin(), bytes.end());
+  for (const auto& entry : fs::directory_iterator(*latest)) {
+    const SafetensorsFile file(entry.path());
+    const std::string name = entry.path().filename(),
+                      prefix = name == "rank-00000.safetensors" ? "" : name + " ";
+    for (const SafetensorsEntry& tensor : file.entries()) {
+      file.check(tensor);
+      const std::span<const std::byte> bytes = file.bytes(tensor);
+      tensors[prefix + tensor.name].assign(bytes.begin(), bytes.end());
+    }
   }
   return tensors;
 }

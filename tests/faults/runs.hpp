@@ -23,6 +23,9 @@ unsigned test_seed();
 // A file with the tiny recipe, data-parallel over that many ranks (4 sequences each). It prints its steps and
 // saves into out_folder(name).
 std::string recipe_file(const std::string& name, int ranks, const std::vector<std::string>& sets = {});
+// The same in another layout, which `text` describes.
+std::string layout_file(const std::string& name, const std::string& text,
+                        const std::vector<std::string>& sets = {});
 std::string out_folder(const std::string& name);
 
 // A prun process and whatever it starts, which is recognized by a variable of its environment.
@@ -56,7 +59,8 @@ std::set<std::string> leftovers();
 // two seconds.
 std::set<std::string> new_leftovers(const std::set<std::string>& before);
 
-// Every tensor of the newest checkpoint in the folder of a run.
+// Every tensor of the newest checkpoint in the folder of a run, all ranks' parts of them; what is damaged is
+// an error.
 using Tensors = std::map<std::string, std::vector<std::byte>>;
 Tensors saved_tensors(const std::string& out);
 // How far two checkpoints in fp64 differ at most; infinite when they do not hold the same tensors.

@@ -50,11 +50,38 @@ TEST(Stop, SavesOnceAndResumesToTheSameBits) {
   }
 }
 
+constexpr const char* pipeline = "[mesh]\npp = 2\n[[strategy]]\nplugin = \"pipeline\"\nschedule = \"1f1b\"\n";
+constexpr const char* zero3 =
+    "[mesh]\ndp = 2\n[[strategy]]\nplugin = \"data\"\n[[strategy]]\nplugin = \"zero\"\nstage = 3\n";
+
+// Every rank has a part of what is saved.
+TEST(Stop, EveryLayoutSavesAndResumesToTheSameBits) {
+  const std::vector<std::string> layout_sets = {"run.steps=300", "run.save_every=300", "batch.micro=2"};
+  for (const std::string layout : {"pipeline", "zero3"}) {
+    const std::string text = layout == "pipeline" ? pipeline : zero3;
+    PrunRun whole({layout_file("whole-" + layout, text, layout_sets)});
+    ASSERT_EQ(whole.process().end(60), 0) << whole.output();
+    const std::string name = "stopped-" + layout, recipe = layout_file(name, text, layout_sets);
+    PrunRun stopped({recipe});
+    ASSERT_TRUE(stopped.process().says("step 20/")) << stopped.output();
+    stopped.process().signal(SIGTERM);
+    ASSERT_EQ(stopped.process().end(), 128 + SIGTERM) << stopped.output();
+    EXPECT_EQ(checkpoints_in(out_folder(name)), 1) << layout;
+    EXPECT_TRUE(contains(stopped.output(), "run.resume=" + out_folder(name))) << stopped.output();
+    const int step = stopped.process().number_after("stopped at step ");
+    EXPECT_LT(step, 300);
+    PrunRun resumed({recipe, "--set", "run.resume=" + out_folder(name)});
+    ASSERT_EQ(resumed.process().end(60), 0) << resumed.output();
+    EXPECT_TRUE(contains(resumed.output(), "step " + std::to_string(step + 1) + "/300"));
+    EXPECT_TRUE(saved_tensors(out_folder(name)) == saved_tensors(out_folder("whole-" + layout)))
+        << layout << ": other bits after " << step << " steps";
+  }
+}
+
 // Before there is anything to save.
 TEST(Stop, AtAnyMomentOfTheStart) {
-  const std::string recipe = recipe_file("stop-at-start", ranks, {"run.steps=1000000"});
   for (int trial = 0; trial < (is_long() ? 40 : 8); ++trial) {
-    PrunRun run({recipe});
+    PrunRun run({recipe_file("stop-at-start-" + std::to_string(trial), ranks, {"run.steps=1000000"})});
     ASSERT_GT(run.rank(0), 0);
     ::usleep(static_cast<useconds_t>(trial % 8) * 25'000);
     run.process().signal(SIGTERM);

@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-constexpr int reads_before = 20;
+constexpr int reads_before = 28;
 constexpr std::int64_t samples = 1000, vocab = 61;
 
 class Stalling final : public Data {

@@ -1,0 +1,37 @@
+// Which run a folder and the checkpoints in it belong to: random bits, made when a run begins and kept as
+// long as it goes on in its own folder. A run that goes on from a checkpoint in another folder is another
+// run, which notes its parent.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace prun {
+
+struct RunIdentity {
+  std::string id;      // 128 bits in hexadecimal digits; empty: not known yet
+  std::string parent;  // "ID at step N"; empty: begun from nothing
+};
+
+// Where a run goes on from.
+struct Origin {
+  std::filesystem::path run_folder;  // where the checkpoint lies, without links
+  RunIdentity run;
+  std::int64_t step = 0;
+};
+
+bool is_run_id(const std::string& text);
+
+// The run that a folder belongs to: nothing when none has claimed it.
+std::optional<RunIdentity> owner_of(const std::filesystem::path& run_folder);
+
+// Who a run is that writes into this folder, which is its own from then on. Refused where the folder holds
+// checkpoints of another one.
+RunIdentity claim_folder(const std::filesystem::path& run_folder, const std::optional<Origin>& origin);
+
+// Refused where another run has claimed the folder since.
+void keep_claim(const std::filesystem::path& run_folder, const RunIdentity& run);
+
+}  // namespace prun

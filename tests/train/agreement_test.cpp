@@ -1,0 +1,118 @@
+// Ranks that hold parts and were given files that do not belong together.
+#include <gtest/gtest.h>
+
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string zero3 = data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 3\n";
+
+Recipe recipe_of(const std::string& layout, const fs::path& out, std::vector<std::string> sets = {}) {
+  sets.insert(sets.end(), {"run.out=" + out.string(), "model.layers=1", "model.hidden=16", "batch.micro=1"});
+  return tiny_recipe(sets, layout);
+}
+
+// Saves after each of some steps.
+void save(const Recipe& recipe, int steps) {
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    for (int i = 0; i < steps; ++i) {
+      trainer.step();
+      trainer.save();
+    }
+  });
+}
+
+// What is said where ranks go on from a folder.
+std::string refusal(const Recipe& recipe, const fs::path& folder) {
+  try {
+    run_local_ranks(recipe.with("run.resume", folder.string()), plugins().places(),
+                    [](Trainer& trainer) { trainer.step(); });
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.code()), 2) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << text;
+}
+
+class Parts : public testing::Test {
+ protected:
+  fs::path file(const std::string& folder, int rank) const {
+    return folder_ / (folder + "/rank-0000" + std::to_string(rank) + ".safetensors");
+  }
+  // A copy of a checkpoint in which one file is from elsewhere.
+  fs::path mixed(const std::string& checkpoint, int rank, const fs::path& other) const {
+    const fs::path copy = folder_ / "mixed";
+    fs::remove_all(copy);
+    fs::copy(folder_ / checkpoint, copy);
+    fs::copy_file(other, file("mixed", rank), fs::copy_options::overwrite_existing);
+    return copy;
+  }
+
+  const TempFolder folder_;
+  const Recipe recipe_ = recipe_of(zero3, folder_ / "run");
+};
+
+TEST_F(Parts, OfTwoStepsAreNotMixed) {
+  save(recipe_, 2);
+  const std::string text = refusal(recipe_, mixed("run/step-00000002", 1, file("run/step-00000001", 1)));
+  expect_part(text, "rank 0 (" + file("mixed", 0).string() + ") and rank 1 (" + file("mixed", 1).string() +
+                        ") go on from different checkpoints: step is 2 on the one, 1 on the other");
+}
+
+TEST_F(Parts, OfTwoRunsAreNotMixed) {
+  save(recipe_, 1);
+  save(recipe_of(zero3, folder_ / "other"), 1);
+  const std::string text = refusal(recipe_, mixed("run/step-00000001", 1, file("other/step-00000001", 1)));
+  expect_part(text, "go on from different checkpoints: run is ");
+}
+
+TEST_F(Parts, OfTwoSavesOfAStepAreNotMixed) {
+  save(recipe_, 2);
+  fs::copy(folder_ / "run/step-00000002", folder_ / "first");
+  save(recipe_.with("run.resume", folder_ / "run/step-00000001"), 1);
+  EXPECT_EQ(refusal(recipe_, folder_ / "run"), "no error");
+  const std::string text = refusal(recipe_, mixed("run/step-00000002", 1, file("first", 1)));
+  expect_part(text, "go on from different checkpoints: number of the save is 3 on the one, 2 on the other");
+}
+
+TEST_F(Parts, OfOtherRanksAreRefused) {
+  save(recipe_, 1);
+  const std::string text = refusal(recipe_, mixed("run/step-00000001", 1, file("run/step-00000001", 0)));
+  expect_part(text, file("mixed", 1).string() + " is the file of rank 0, not of rank 1");
+}
+
+TEST_F(Parts, AreAllNeededAndWhole) {
+  save(recipe_, 1);
+  const std::string path = file("run/step-00000001", 1), good = read_file(path);
+  std::string bad = good;
+  bad[bad.size() - 1000] ^= 1;
+  folder_.write("run/step-00000001/rank-00001.safetensors", bad);
+  expect_part(refusal(recipe_, folder_ / "run"), path + ": tensor '");
+  folder_.write("run/step-00000001/rank-00001.safetensors", good);
+  EXPECT_EQ(refusal(recipe_, folder_ / "run"), "no error");
+  fs::remove(path);
+  expect_part(refusal(recipe_, folder_ / "run"), path + " is not there: the checkpoint is not whole");
+}
+
+// Both meshes are a = 2, b = 2, and all parts have the same shapes.
+TEST_F(Parts, OfOtherTensorsAreRefused) {
+  const auto layout = [](const std::string& data, const std::string& tensor) {
+    return "[mesh]\na = 2\nb = 2\n[[strategy]]\nplugin = 'data'\naxis = '" + data +
+           "'\n[[strategy]]\nplugin = 'tensor'\naxis = '" + tensor + "'\n";
+  };
+  save(recipe_of(layout("a", "b"), folder_ / "ab"), 1);
+  const std::string text = refusal(recipe_of(layout("b", "a"), folder_ / "ba"), folder_ / "ab");
+  expect_part(text, "holds other parts of the tensors than the recipe's layout gives to this rank");
+}
+
+}  // namespace
+}  // namespace prun::test
