@@ -8,7 +8,7 @@ namespace prun {
 
 // Collective over all ranks. Throws bad_input on every rank, naming the first rank that differs and, where
 // it is the recipe, the first key. What belongs to a place may differ: device, observers, plugins, run.name,
-// run.out, run.keep and run.hang_limit.
+// run.out, run.keep, run.fresh and run.hang_limit.
 void check_agreement(const Assembly& assembly, const Exchange& exchange);
 
 }  // namespace prun

@@ -34,7 +34,8 @@ bool lasts(const Program& program, Id id) {
   return value.role == Role::parameter && (!bucket || !bucket->kept.parameters);
 }
 
-std::vector<Item> items(const Assembly& assembly, Executor& executor) {
+// Without an executor they have no data yet.
+std::vector<Item> items(const Assembly& assembly, Executor* executor) {
   const Program& program = assembly.program();
   std::vector<Item> list;
   for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
@@ -44,7 +45,8 @@ std::vector<Item> items(const Assembly& assembly, Executor& executor) {
       if (!lasts(program, id)) continue;
       SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
       for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
-      list.push_back({std::move(spec), executor.address(id, instance), program.local_bytes(id)});
+      std::byte* const data = executor ? executor->address(id, instance) : nullptr;
+      list.push_back({std::move(spec), data, program.local_bytes(id)});
     }
   }
   return list;
@@ -117,7 +119,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-void read_item(const SafetensorsFile& file, const Item& item) {
+const SafetensorsEntry& entry_of(const SafetensorsFile& file, const Item& item) {
   const SafetensorsEntry* entry = file.index().find(item.spec.name);
   if (!entry)
     throw_error(ErrorCode::bad_input, file.path().string(), " has no tensor '", item.spec.name,
@@ -126,13 +128,35 @@ void read_item(const SafetensorsFile& file, const Item& item) {
     throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name, "' is ",
                 name_of(entry->type), shape_text(entry->shape), ", the recipe makes it ",
                 name_of(to_safetensors_type(item.spec.type)), shape_text(item.spec.shape));
-  const std::span<const std::byte> bytes = file.bytes(*entry);
-  std::memcpy(item.data, bytes.data(), bytes.size());
+  return *entry;
+}
+
+// What a rank goes on from, saved by the same layout.
+SafetensorsFile open_file(const Assembly& assembly, const fs::path& folder, std::int64_t rank) {
+  const std::string layout = layout_text(assembly.program());
+  SafetensorsFile file(folder / file_name(layout == "alike" ? 0 : rank));
+  const auto saved = file.index().metadata().find("prun.layout");
+  if (saved != file.index().metadata().end() && saved->second != layout)
+    throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", saved->second,
+                "', the recipe makes it '", layout,
+                "'; go on with the mesh and strategies it was saved with");
+  return file;
+}
+
+Progress progress_of(const SafetensorsFile& file) {
+  return {number(file, "prun.step"), number(file, "prun.updates"), number(file, "prun.samples")};
+}
+
+void check_count(const SafetensorsFile& file, const std::vector<Item>& list) {
+  if (list.size() != file.entries().size())
+    throw_error(ErrorCode::bad_input, file.path().string(), " holds ", file.entries().size(),
+                " tensors, the recipe needs ", list.size(),
+                "; the recipe's model, optimizer or precision differs from the saved run's");
 }
 
 void write_file(const Assembly& assembly, Executor& executor, const Progress& progress,
                 const fs::path& folder) {
-  const std::vector<Item> list = items(assembly, executor);
+  const std::vector<Item> list = items(assembly, &executor);
   std::vector<SafetensorsSpec> specs;
   for (const Item& item : list) specs.push_back(item.spec);
   const SafetensorsMetadata metadata{{"prun.format", format_version},
@@ -193,22 +217,28 @@ fs::path save_checkpoint(const Assembly& assembly, Executor& executor, const Pro
 }
 
 Progress load_checkpoint(const Assembly& assembly, Executor& executor, const fs::path& where) {
-  const std::string layout = layout_text(assembly.program());
-  const SafetensorsFile file(checkpoint_folder(where) / file_name(layout == "alike" ? 0 : assembly.rank()));
-  const auto saved = file.index().metadata().find("prun.layout");
-  if (saved != file.index().metadata().end() && saved->second != layout)
-    throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", saved->second,
-                "', the recipe makes it '", layout,
-                "'; go on with the mesh and strategies it was saved with");
-  const Progress progress{number(file, "prun.step"), number(file, "prun.updates"),
-                          number(file, "prun.samples")};
-  const std::vector<Item> list = items(assembly, executor);
-  if (list.size() != file.entries().size())
-    throw_error(ErrorCode::bad_input, file.path().string(), " holds ", file.entries().size(),
-                " tensors, the recipe needs ", list.size(),
-                "; the recipe's model, optimizer or precision differs from the saved run's");
-  for (const Item& item : list) read_item(file, item);
+  const SafetensorsFile file = open_file(assembly, checkpoint_folder(where), assembly.rank());
+  const Progress progress = progress_of(file);
+  const std::vector<Item> list = items(assembly, &executor);
+  check_count(file, list);
+  for (const Item& item : list) {
+    const std::span<const std::byte> bytes = file.bytes(entry_of(file, item));
+    std::memcpy(item.data, bytes.data(), bytes.size());
+  }
   return progress;
+}
+
+void check_checkpoint(const Assembly& assembly, const fs::path& where) {
+  const fs::path folder = checkpoint_folder(where);
+  const std::int64_t files = all_alike(assembly.program()) ? 1 : assembly.mesh().world();
+  for (std::int64_t rank = 0; rank < files; ++rank) {
+    const SafetensorsFile file = open_file(assembly, folder, rank);
+    progress_of(file);
+    if (rank != assembly.rank()) continue;  // what others need of theirs, their own plans tell
+    const std::vector<Item> list = items(assembly, nullptr);
+    check_count(file, list);
+    for (const Item& item : list) entry_of(file, item);
+  }
 }
 
 }  // namespace prun

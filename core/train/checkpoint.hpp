@@ -35,4 +35,8 @@ std::filesystem::path save_checkpoint(const Assembly& assembly, Executor& execut
 // shape; an Error says which is not, and nothing has been changed then but memory.
 Progress load_checkpoint(const Assembly& assembly, Executor& executor, const std::filesystem::path& where);
 
+// Throws what load_checkpoint would throw on some rank, as far as headers tell: for all ranks, before they
+// start.
+void check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
+
 }  // namespace prun

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <optional>
 
 #include "base/durable_file.hpp"
 #include "train/observers.hpp"
@@ -43,6 +44,7 @@ class Run {
     begin_ = Clock::now();
     if (assembly_.rank() != 0) return;
     make_folder(trainer_.folder());
+    folder_.emplace(trainer_.folder());
     replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
     replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
     const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
@@ -100,7 +102,10 @@ class Run {
         "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
-  void save() { observers_.event(EventKind::saved, "saved " + trainer_.save().string()); }
+  void save() {
+    if (folder_) folder_->check();
+    observers_.event(EventKind::saved, "saved " + trainer_.save().string());
+  }
 
   int stopped() {
     if (assembly_.pipeline()) {
@@ -126,6 +131,7 @@ class Run {
   Observers observers_;
   PluginHost& plugins_;
   std::string resume_command_;
+  std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_;
 };
 
