@@ -207,14 +207,14 @@ void save_part(const Assembly& assembly, const PlanMemory& memory, const Progres
   others("saved", "");
 }
 
-// The file is this rank's, and the recipe makes of it what the saved one did.
-void check_layout(const Assembly& assembly, const SafetensorsFile& file, const CheckpointHead& head) {
+// The file is that rank's, and the recipe makes of it what the saved one did.
+void check_layout(const Assembly& assembly, const SafetensorsFile& file, const CheckpointHead& head,
+                  std::int64_t rank) {
   const std::string layout = layout_text(assembly.program());
   if (head.layout != layout)
     throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", head.layout,
                 "', the recipe makes it '", layout,
                 "'; go on with the mesh and strategies it was saved with");
-  const std::int64_t rank = layout == "alike" ? 0 : assembly.rank();
   if (head.rank != rank)
     throw_error(ErrorCode::bad_input, file.path().string(), " is the file of rank ", head.rank,
                 ", not of rank ", rank, "; bring the files of the checkpoint back to where they were");
@@ -234,8 +234,10 @@ void check_items(const Assembly& assembly, const SafetensorsFile& file, const Ch
         "mesh and strategies it was saved with");
 }
 
-SafetensorsFile open_file(const Assembly& assembly, const fs::path& where) {
-  const std::int64_t rank = all_alike(assembly.program()) ? 0 : assembly.rank();
+// Whose file a rank goes on from.
+std::int64_t file_of(const Assembly& assembly) { return all_alike(assembly.program()) ? 0 : assembly.rank(); }
+
+SafetensorsFile open_file(const fs::path& where, std::int64_t rank) {
   const fs::path path = find_checkpoint(where) / rank_file_name(rank);
   std::error_code ignored;
   if (!fs::exists(path, ignored))
@@ -247,7 +249,7 @@ LoadedCheckpoint checked(const Assembly& assembly, const SafetensorsFile& file) 
   std::error_code ignored;
   const fs::path run_folder = fs::canonical(file.path().parent_path(), ignored).parent_path();
   LoadedCheckpoint loaded{read_head(file), file.path(), run_folder, {}};
-  check_layout(assembly, file, loaded.head);
+  check_layout(assembly, file, loaded.head, file_of(assembly));
   check_items(assembly, file, loaded.head);
   if (all_alike(assembly.program())) loaded.digest = file.header_checksum();
   return loaded;
@@ -265,12 +267,18 @@ fs::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory, con
   return checkpoint_path(place.run_folder, progress.step);
 }
 
-LoadedCheckpoint check_checkpoint(const Assembly& assembly, const fs::path& where) {
-  return checked(assembly, open_file(assembly, where));
+void check_checkpoint(const Assembly& assembly, const fs::path& where) {
+  const std::int64_t files = all_alike(assembly.program()) ? 1 : assembly.mesh().world();
+  for (std::int64_t rank = 0; rank < files; ++rank) {
+    const SafetensorsFile file = open_file(where, rank);
+    check_layout(assembly, file, read_head(file), rank);
+    // What others need of theirs, their own plans tell.
+    if (rank == assembly.rank() || files == 1) check_items(assembly, file, read_head(file));
+  }
 }
 
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where) {
-  const SafetensorsFile file = open_file(assembly, where);
+  const SafetensorsFile file = open_file(where, file_of(assembly));
   LoadedCheckpoint loaded = checked(assembly, file);
   for (const Item& item : items(assembly)) read_item(file, item, memory);
   return loaded;

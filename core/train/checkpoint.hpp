@@ -41,13 +41,14 @@ struct LoadedCheckpoint {
   std::string digest;                // of all that is in the file, where all ranks have the same one
 };
 
-// The file that this rank would go on from. `where` is a checkpoint or a run folder (then its latest).
-// Throws what is wrong with it, tensors apart: whether it is ours, this rank's, and what the plan needs.
-LoadedCheckpoint check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
-
-// The same, and every tensor is read; an Error says which cannot be trusted, and nothing has been changed
-// then but memory.
+// The file that this rank goes on from, every tensor read; `where` is a checkpoint or a run folder (then its
+// latest). An Error says what cannot be trusted or does not fit the plan, and nothing has been changed then
+// but memory.
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where);
+
+// Throws what load_checkpoint would throw on some rank, as far as headers tell: for all ranks, before they
+// start.
+void check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
 
 }  // namespace prun

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "json_object.hpp"
 #include "prun/error.hpp"
 
 namespace prun::jsonl {
@@ -39,11 +40,20 @@ LogFile::LogFile(std::string path, int descriptor) : path_(std::move(path)), des
 
 LogFile::LogFile(std::string path) : LogFile(path, open_to_append(path)) {
   within_line_ = ends_within_line();
+  if (observer::Outlet::may_stand_still(descriptor_)) outlet_.emplace(descriptor_, path_);
 }
 
-LogFile::~LogFile() { ::close(descriptor_); }
+LogFile::~LogFile() {
+  if (lost_ > 0) {
+    outlet_->settle();
+    outlet_->put(lost_lines());
+  }
+  ::close(descriptor_);
+}
 
 void LogFile::append(std::string_view line) {
+  if (outlet_) return offer(line);
+  expect_named();
   const std::string whole = (within_line_ ? "\n" : "") + std::string(line) + "\n";
   std::string_view left = whole;
   while (!left.empty()) {
@@ -55,9 +65,27 @@ void LogFile::append(std::string_view line) {
   }
 }
 
+void LogFile::offer(std::string_view line) {
+  lost_ = outlet_->put(lost_lines() + std::string(line) + "\n") ? 0 : lost_ + 1;
+}
+
+std::string LogFile::lost_lines() const {
+  return lost_ > 0 ? JsonObject().text("type", "lost").integer("lines", lost_).str() + "\n" : "";
+}
+
 void LogFile::flush() {
   // Pipes and the like have nothing to sync and say EINVAL.
   if (::fdatasync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("flushed");
+}
+
+// A file without a name takes lines that nobody will read.
+void LogFile::expect_named() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) fail("examined");
+  if (S_ISREG(facts.st_mode) && facts.st_nlink == 0)
+    throw_error(
+        ErrorCode::storage, path_,
+        ": the log was removed while the run wrote into it; leave the run's folder alone until it ends");
 }
 
 void LogFile::fail(const char* action) const {

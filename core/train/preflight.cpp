@@ -1,0 +1,15 @@
+#include "train/preflight.hpp"
+
+#include "train/run_folder.hpp"
+#include "train/trainer.hpp"
+
+namespace prun {
+
+void preflight(const Assembly& assembly, PluginHost& plugins) {
+  check_run_folder(assembly.recipe());
+  if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
+    check_checkpoint(assembly, resume);
+  open_data(assembly, plugins);
+}
+
+}  // namespace prun
