@@ -19,6 +19,7 @@
 #include "base/text.hpp"
 #include "launch/flight.hpp"
 #include "launch/hang_watch.hpp"
+#include "launch/identity.hpp"
 #include "launch/rank_process.hpp"
 #include "launch/rendezvous_server.hpp"
 #include "launch/shared_folder.hpp"
@@ -203,6 +204,7 @@ void Launch::start(int rank, const std::optional<cpu_set_t>& cores) {
   RankStart start;
   start.program = options_.program;
   start.arguments = options_.arguments;
+  start.arguments.front() = rank_title(rank, options_.ranks);
   start.environment = environment_of(rank, theirs.get(), record.get());
   start.inherited = {theirs.get(), record.get()};
   start.cores = cores;

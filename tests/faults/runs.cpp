@@ -116,41 +116,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// ------------------------------------------------------------------- what is left
-
-namespace {
-
-// The processes that remove the folders of runs name them in their arguments.
-bool has_a_remover(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator("/proc"))
-    if (std::atoi(entry.path().filename().c_str()) > 0 &&
-        contains(read_file(entry.path() / "cmdline"), folder + '\0'))
-      return true;
-  return false;
-}
-
-}  // namespace
-
-std::set<std::string> new_leftovers(const std::set<std::string>& before) {
-  for (const auto start = Clock::now();; ::usleep(50'000)) {
-    std::set<std::string> names = leftovers();
-    std::erase_if(names, [&](const std::string& name) { return before.contains(name); });
-    if (names.empty() || seconds_since(start) > 2) return names;
-  }
-}
-
-std::set<std::string> leftovers() {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator("/dev/shm"))
-    if (const std::string name = entry.path().filename(); contains(name, "prun") || contains(name, "ucx"))
-      if (!has_a_remover(entry.path())) names.insert(entry.path());
-  for (const auto& entry : fs::directory_iterator("/tmp")) {
-    const std::string name = entry.path().filename();
-    const bool tests_own = name.starts_with("prun-test-") || name.starts_with("prun_test_");
-    if (!tests_own && (name.starts_with("prun") || name.starts_with("ucx"))) names.insert(entry.path());
-  }
-  return names;
-}
+// ------------------------------------------------------------------- what was saved
 
 Tensors saved_tensors(const std::string& out) {
   const std::optional<fs::path> latest = read_latest(out);
