@@ -11,19 +11,25 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;
 
+constexpr std::string_view device_prefix = "device.";
+constexpr const char* same_everywhere =
+    "start all ranks with the same recipe, the same --set and the same prun";
+
 bool belongs_to_a_place(const RecipeSection& section, const std::string& key) {
   const std::string& name = section.name();
   if (name == "run") return key == "name" || key == "out" || key == "keep" || key == "hang_limit";
   return name == "device" || name == "observer" || name == "plugins";
 }
 
-// "key = value" lines.
-std::string settings_text(const Recipe& recipe) {
+// "key = value" lines. Ranks may have other devices, but none that gives other bits.
+std::string settings_text(const Assembly& assembly) {
   std::string text;
-  for (const RecipeSection& section : recipe.all_sections())
+  for (const RecipeSection& section : assembly.recipe().all_sections())
     for (const auto& entry : section.entries())
       if (entry.value && !belongs_to_a_place(section, entry.key))
         text += entry.path + " = " + recipe::to_toml(*entry.value) + "\n";
+  if (const std::string_view arithmetic = assembly.device_info().arithmetic.view(); !arithmetic.empty())
+    text += detail::concat(device_prefix, arithmetic, "\n");
   return text;
 }
 
@@ -39,7 +45,7 @@ Settings read_settings(std::string_view text) {
   return settings;
 }
 
-// "optimizer.lr is 0.003 on the one and 0.001 on the other"; empty when they are the same.
+// "optimizer.lr is 0.003 on the one, 0.001 on the other", and what to do about it.
 std::string first_difference(const Settings& mine, const Settings& theirs) {
   const auto value = [](const Settings& settings, const std::string& key) {
     const auto found = settings.find(key);
@@ -49,16 +55,18 @@ std::string first_difference(const Settings& mine, const Settings& theirs) {
   all.insert(theirs.begin(), theirs.end());
   for (const auto& [key, ignored] : all)
     if (value(mine, key) != value(theirs, key))
-      return detail::concat(": ", key, " is ", value(mine, key), " on the one, ", value(theirs, key),
-                            " on the other");
-  return {};
+      return detail::concat(
+          ": ", key, " is ", value(mine, key), " on the one, ", value(theirs, key), " on the other; ",
+          key.starts_with(device_prefix) ? "they would compute other bits: give all ranks the same " + key
+                                         : same_everywhere);
+  return detail::concat("; ", same_everywhere);
 }
 
 }  // namespace
 
 void check_agreement(const Assembly& assembly, const Exchange& exchange) {
   const std::vector<int> all = assembly.mesh().ranks();
-  const std::string settings = settings_text(assembly.recipe());
+  const std::string settings = settings_text(assembly);
   const std::string mine = assembly.fingerprint() + sha256_hex(settings);
   const std::vector<std::string> prints = exchange("plan", all, mine);
   // Every rank sees the same prints, so all of them go on to the second exchange or none.
@@ -68,8 +76,7 @@ void check_agreement(const Assembly& assembly, const Exchange& exchange) {
   const std::vector<std::string> texts = exchange("recipe", all, settings);
   const auto rank = static_cast<std::size_t>(other - prints.begin());
   throw_error(ErrorCode::bad_input, "rank 0 and rank ", rank, " have different plans",
-              first_difference(read_settings(texts.front()), read_settings(texts[rank])),
-              "; start all ranks with the same recipe, the same --set and the same prun");
+              first_difference(read_settings(texts.front()), read_settings(texts[rank])));
 }
 
 }  // namespace prun

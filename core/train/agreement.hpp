@@ -7,8 +7,8 @@
 namespace prun {
 
 // Collective over all ranks. Throws bad_input on every rank, naming the first rank that differs and, where
-// it is the recipe, the first key. What belongs to a place may differ: device, observers, plugins, run.name,
-// run.out, run.keep and run.hang_limit.
+// it is the recipe, the first key. What belongs to a place may differ: device (but for what gives other
+// bits), observers, plugins, run.name, run.out, run.keep and run.hang_limit.
 void check_agreement(const Assembly& assembly, const Exchange& exchange);
 
 }  // namespace prun
