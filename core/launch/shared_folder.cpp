@@ -14,9 +14,9 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 
+#include "base/limits.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
@@ -100,7 +100,7 @@ SharedFolder::SharedFolder() {
     const int error = errno;
     ::rmdir(path.c_str());
     throw_error(ErrorCode::unsupported, "cannot start the process that removes ", path, ": ",
-                std::strerror(error), "; raise the limits on processes and open files");
+                refusal_text(error));
   }
   path_ = path;
 }

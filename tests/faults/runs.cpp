@@ -94,14 +94,40 @@ std::optional<double> PrunRun::seconds_until_gone(double limit) const {
   return {};
 }
 
+namespace {
+
+Variables meeting_at(int port) {
+  return {
+      {"MASTER_ADDR", "127.0.0.1"}, {"PRUN_MASTER_PORT", std::to_string(port)}, {"PRUN_TOKEN", test_token}};
+}
+
+Variables with(Variables variables, const Variables& more) {
+  variables.insert(variables.end(), more.begin(), more.end());
+  return variables;
+}
+
+}  // namespace
+
 Variables torchrun_variables(int rank, int world, int port) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(world)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(world)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"PRUN_MASTER_PORT", std::to_string(port)},
-          {"PRUN_TOKEN", test_token}};
+  return with(meeting_at(port), {{"RANK", std::to_string(rank)},
+                                 {"WORLD_SIZE", std::to_string(world)},
+                                 {"LOCAL_RANK", std::to_string(rank)},
+                                 {"LOCAL_WORLD_SIZE", std::to_string(world)}});
+}
+
+Variables mpirun_variables(int rank, int world, int port) {
+  return with(meeting_at(port), {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                                 {"OMPI_COMM_WORLD_SIZE", std::to_string(world)},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(world)}});
+}
+
+Variables srun_variables(int rank, int world, int port) {
+  return with(meeting_at(port), {{"SLURM_PROCID", std::to_string(rank)},
+                                 {"SLURM_LOCALID", std::to_string(rank)},
+                                 {"SLURM_STEP_ID", "0"},
+                                 {"SLURM_STEP_NUM_TASKS", std::to_string(world)},
+                                 {"SLURM_STEP_TASKS_PER_NODE", std::to_string(world)}});
 }
 
 int free_port() {

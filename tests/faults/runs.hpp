@@ -46,8 +46,10 @@ class PrunRun {
   Process process_;
 };
 
-// What torchrun gives to a rank of a run on one host, and a token.
+// What torchrun, mpirun and srun give to a rank of a run on one host, and a token.
 Variables torchrun_variables(int rank, int world, int port);
+Variables mpirun_variables(int rank, int world, int port);
+Variables srun_variables(int rank, int world, int port);
 inline constexpr const char* test_token = "a token of this test that is long enough";
 // A port of 127.0.0.1 that was free a moment ago, and at which torchrun's ranks find MASTER_PORT for it.
 int free_port();
