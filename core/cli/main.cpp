@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "cli/commands.hpp"
 #include "prun/plugin.hpp"
@@ -32,7 +33,7 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
   --set KEY=VALUE              change a value of the recipe, e.g. --set optimizer.lr=3e-4
   --plugin-path FOLDER         look for plugins there first
 
-Exit codes: 0 done, 2 bad input, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 130 and 143 stopped by a signal and saved.
+Exit codes: 0 done, 1 a defect of prun or, for verify, a difference, 2 bad input or too low a limit of the system, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 130 and 143 stopped by a signal and saved.
 )";
 
 int dispatch(const prun::Arguments& arguments) {
@@ -65,6 +66,9 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     std::fprintf(stderr, "prun: %s\n", error.what());
     return prun::exit_code(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "prun: %s\n", prun::out_of_memory);
+    return prun::exit_code(prun::ErrorCode::unsupported);
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "prun: unexpected: %s\n", error.what());

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/random.hpp"
+#include "base/thread.hpp"
 #include "execute/tensors.hpp"
 
 namespace prun {
@@ -75,9 +76,9 @@ void initialize(const Assembly& assembly, const PlanMemory& memory) {
   const std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::jthread> workers;
   for (std::size_t t = 0; t < threads; ++t)
-    workers.emplace_back([&, t] {
+    workers.push_back(start_thread<std::jthread>("initial values", [&, t] {
       for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed, memory);
-    });
+    }));
 }
 
 namespace {
