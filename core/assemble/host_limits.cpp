@@ -9,7 +9,6 @@
 #include <fstream>
 #include <limits>
 #include <set>
-#include <thread>
 
 #include "assemble/comm_needs.hpp"
 #include "base/text.hpp"
@@ -42,7 +41,8 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   const Plan& plan = assembly.plan_of(rank);
   HostShare needs;
   needs.threads = own_threads + static_cast<std::int64_t>(plan.queues.size()) +
-                  std::max(1u, std::thread::hardware_concurrency());  // which make initial values
+                  std::max<std::int64_t>(1, assembly.device_info().threads /
+                                                assembly.mesh().world());  // which make initial values
   needs.descriptors = own_descriptors;
   const auto bytes_of = [&](Region region) {
     return plan.layout.memory.bytes[static_cast<std::size_t>(region)];
@@ -141,6 +141,7 @@ HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins) {
       assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
   const std::int64_t ranks_of_kind = world / static_cast<std::int64_t>(kinds.size());
   HostShare all;
+  all.threads = 1;  // which removes their shared memory
   all.descriptors = launcher_descriptors + descriptors_per_rank * world;
   for (const int rank : kinds) {
     const HostShare one = needs_of_rank(assembly, plugins, rank);

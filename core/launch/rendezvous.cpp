@@ -349,13 +349,15 @@ void Rendezvous::report_failure(ErrorCode code, std::string_view message) noexce
 
 void Rendezvous::tell(const FlightReport& report) noexcept {
   State& s = *state_;
+  if (!s.socket.is_open()) return;
   try {
+    const std::string frame = make_frame(FrameType::flight, encode(report));
     {
       const std::lock_guard lock(s.mutex);
       if (s.told || s.failure || s.leaving) return;
       s.told = Clock::now();
     }
-    if (s.socket.is_open()) s.send(make_frame(FrameType::flight, encode(report)), send_limit);
+    s.send(frame, send_limit);
   } catch (...) {
     // Out of memory: the next one may go through.
   }

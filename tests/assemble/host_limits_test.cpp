@@ -62,8 +62,7 @@ TEST(HostLimits, NeedsGrowWithTheRanks) {
     return needs_of_host(assembly, plugins());
   };
   const HostShare two = needs(2), three = needs(3);
-  EXPECT_EQ(two.threads % 2, 0);
-  EXPECT_EQ(three.threads, two.threads / 2 * 3);
+  EXPECT_GT(three.threads, two.threads);
   EXPECT_EQ(three.shared_bytes, two.shared_bytes / 2 * 3);
   EXPECT_GT(two.shared_bytes, 1 << 20);
   EXPECT_EQ(three.descriptors, two.descriptors);
