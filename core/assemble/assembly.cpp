@@ -88,10 +88,14 @@ std::int64_t Assembly::memory_limit() const {
 void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const {
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const std::string full = least == needed ? "" : detail::concat(", ", size(least), " with full recompute");
+  const std::string rest =
+      limit > 0 ? detail::concat(", ", size(limit),
+                                 " may be used; a smaller batch.micro, model.seq or model needs less")
+                : detail::concat(" and a rank's process ", size(device_info_.memory_bytes - limit),
+                                 " beside it, ", size(device_info_.memory_bytes),
+                                 " may be used in all; raise this machine's or container's limit on memory");
   Diagnostics problems;
-  problems.add(recipe_.problem(
-      "device.memory", detail::concat("the plan needs ", size(needed), full, ", ", size(limit),
-                                      " may be used; a smaller batch.micro, model.seq or model needs less")));
+  problems.add(recipe_.problem("device.memory", "the plan needs " + size(needed) + full + rest));
   problems.throw_if_any();
 }
 

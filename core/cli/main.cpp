@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
@@ -35,8 +36,9 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
 
 Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end a run after its step: it saves and prints the command that resumes.
 
-Exit codes: 0 done, 2 bad input, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged,
-128 + the signal's number when stopped by one and saved (130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, 152 SIGXCPU).
+Exit codes: 0 done, 1 a defect of prun or, for verify, a difference, 2 bad input or too low a limit of the system,
+10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 128 + the signal's number when stopped by
+one and saved (130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, 152 SIGXCPU).
 )";
 
 int dispatch(const prun::Arguments& arguments) {
@@ -72,6 +74,9 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     std::fprintf(stderr, "prun: %s\n", error.what());
     return prun::exit_code(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "prun: %s\n", prun::out_of_memory);
+    return prun::exit_code(prun::ErrorCode::unsupported);
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "prun: unexpected: %s\n", error.what());

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "assemble/host_limits.hpp"
 #include "assemble/one_host.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
@@ -59,6 +60,7 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   const Assembly checked(*opened.recipe, *opened.plugins);
   check_fits_one_host(checked);
   preflight(checked, *opened.plugins);
+  make_room_for_ranks(checked, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   LaunchOptions options;
   options.ranks = ranks;
@@ -77,6 +79,13 @@ std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
   return folder;
 }
 
+int report(Session& session, ErrorCode code, const char* message) {
+  session.rendezvous().report_failure(code, message);
+  if (session.identity().how != "prun")  // our own launcher says it for all
+    std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, message);
+  return exit_code(code);
+}
+
 int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
   try {
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
@@ -87,10 +96,9 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   } catch (const Error& error) {
-    session.rendezvous().report_failure(error.code(), error.what());
-    if (session.identity().how != "prun")  // our own launcher says it for all
-      std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, error.what());
-    return exit_code(error.code());
+    return report(session, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(session, ErrorCode::unsupported, out_of_memory);
   }
 }
 

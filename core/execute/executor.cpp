@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/thread.hpp"
+
 namespace prun {
 namespace {
 
@@ -119,10 +121,20 @@ void Executor::bind_waits() {
       }
 }
 
+// All of them or none: threads that run must not outlive what they use.
 void Executor::start_threads() {
-  for (auto& queue : queues_)
-    if (!queue->asynchronous) queue->thread = std::thread([this, &queue = *queue] { run_queue(queue); });
-  if (!fed_.empty()) feeder_ = std::thread([this] { feed_queues(); });
+  try {
+    for (auto& queue : queues_) {
+      const QueueInfo& info = plan_.queues[static_cast<std::size_t>(queue->index)];
+      if (!queue->asynchronous)
+        queue->thread =
+            start_thread("queue '" + info.name + "'", [this, &queue = *queue] { run_queue(queue); });
+    }
+    if (!fed_.empty()) feeder_ = start_thread("the device's queues", [this] { feed_queues(); });
+  } catch (const Error&) {
+    stop();
+    throw;
+  }
 }
 
 // ---------------------------------------------------------------- steps

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/limits.hpp"
 #include "base/random.hpp"
 #include "base/text.hpp"
 
@@ -77,7 +78,7 @@ void* map_record(int fd, std::size_t bytes, bool writable) {
   const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   void* memory = ::mmap(nullptr, bytes, protection, flags, fd, 0);
   if (memory == MAP_FAILED)
-    throw_error(ErrorCode::internal, "cannot map the flight record: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot map the flight record: ", refusal_text(errno));
   return memory;
 }
 
@@ -107,7 +108,8 @@ FileDescriptor make_flight_record() {
   FileDescriptor memory(::memfd_create("prun-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.is_open() || ::ftruncate(memory.get(), bytes) != 0 ||
       ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    throw_error(ErrorCode::internal, "cannot make a flight record: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot make a flight record of ", bytes,
+                " bytes: ", refusal_text(errno));
   return memory;
 }
 
@@ -362,6 +364,10 @@ std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::i
   if (!inside) return out + describe_call(snapshot);
   return detail::concat(out, ", inside ", inside->operation, " (number ", inside->entered, " of '",
                         inside->name, "')", for_how_long(inside->entered_ns, now_ns));
+}
+
+std::string it_was(const std::string& doing) {
+  return (doing.starts_with("step") ? "it was in " : "it was ") + doing;
 }
 
 }  // namespace prun

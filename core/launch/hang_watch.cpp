@@ -42,7 +42,7 @@ int missing_member(std::span<const WatchedRank> ranks, const Waiting& waiting) {
   for (const int member : waiting.in->members) {
     if (member == waiting.rank || static_cast<std::size_t>(member) >= ranks.size()) continue;
     const WatchedRank& other = ranks[static_cast<std::size_t>(member)];
-    if (other.stopped && !has_left(other, *waiting.in)) return member;
+    if (other.standstill && !has_left(other, *waiting.in)) return member;
     if (has_entered(other, *waiting.in)) continue;
     if (missing < 0 ||
         (longest_inside(ranks[static_cast<std::size_t>(missing)].flight) && !longest_inside(other.flight)))
@@ -82,9 +82,9 @@ std::string waiting_text(const Waiting& waiting, std::int64_t now_ns) {
 
 Hang blame(std::span<const WatchedRank> ranks, int culprit, const Waiting& by, std::int64_t now_ns) {
   const WatchedRank& rank = ranks[static_cast<std::size_t>(culprit)];
-  const char* what = rank.ended     ? "ended before it reached "
-                     : rank.stopped ? "is stopped (by a signal such as SIGSTOP) and holds up "
-                                    : "has not reached ";
+  const std::string what = rank.ended        ? "ended before it reached "
+                           : rank.standstill ? std::string(rank.standstill) + " and holds up "
+                                             : "has not reached ";
   return {culprit, what + collective_text(*by.in) + waiting_text(by, now_ns)};
 }
 
@@ -103,15 +103,15 @@ Hang blame_inside(std::span<const WatchedRank> ranks, const Waiting& by, std::in
 
 // From one that waits to the one it waits for, until somebody waits for nobody.
 Hang follow(std::span<const WatchedRank> ranks, Waiting at, std::int64_t now_ns) {
-  if (ranks[static_cast<std::size_t>(at.rank)].stopped)
-    return {at.rank, "is stopped (by a signal such as SIGSTOP) inside " + collective_text(*at.in)};
+  if (const char* standstill = ranks[static_cast<std::size_t>(at.rank)].standstill)
+    return {at.rank, standstill + (" inside " + collective_text(*at.in))};
   std::vector<int> path = {at.rank};
   for (;;) {
     const int next = missing_member(ranks, at);
     if (next < 0) return blame_inside(ranks, at, now_ns);
     const WatchedRank& rank = ranks[static_cast<std::size_t>(next)];
     const FlightCommunicator* in = longest_inside(rank.flight);
-    if (rank.ended || rank.stopped || !in) return blame(ranks, next, at, now_ns);
+    if (rank.ended || rank.standstill || !in) return blame(ranks, next, at, now_ns);
     if (std::find(path.begin(), path.end(), next) != path.end())
       return {next,
               detail::concat("waits in ", collective_text(*in), " and rank ", at.rank, " waits for it in ",
@@ -135,6 +135,13 @@ std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t n
   }
   if (!longest.in) return {};
   return follow(ranks, longest, now_ns);
+}
+
+std::optional<std::string> long_wait(const FlightSnapshot& flight, int rank, std::int64_t now_ns,
+                                     std::chrono::milliseconds limit) {
+  const FlightCommunicator* in = longest_inside(flight);
+  if (!in || in->entered_ns > now_ns - std::chrono::nanoseconds(limit).count()) return {};
+  return collective_text(*in) + waiting_text({rank, in}, now_ns);
 }
 
 }  // namespace prun

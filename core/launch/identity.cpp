@@ -172,6 +172,8 @@ Environment process_environment() {
   };
 }
 
+std::string rank_title(int rank, int world) { return detail::concat("prun ", rank, '/', world); }
+
 std::optional<Identity> identity_from_environment(const Environment& environment) {
   const std::vector<Identity> found = read_all(environment);
   if (found.empty()) return {};

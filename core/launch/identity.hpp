@@ -26,6 +26,9 @@ struct Identity {
   bool one_host() const { return local_world == world; }
 };
 
+// "prun 3/8": what ps, top and pgrep call a rank.
+std::string rank_title(int rank, int world);
+
 // Nothing when this process is no rank. Throws bad_input, naming the variables, for numbers that cannot be
 // and when two launchers disagree about rank or world; PRUN_LAUNCHER=torchrun (or prun, srun, mpirun) says
 // which holds. A Slurm allocation or a step of one task is no launch: prun may be called in it like in any

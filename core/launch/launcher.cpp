@@ -16,9 +16,11 @@
 #include <optional>
 #include <span>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "launch/flight.hpp"
 #include "launch/hang_watch.hpp"
+#include "launch/identity.hpp"
 #include "launch/rank_process.hpp"
 #include "launch/rendezvous_server.hpp"
 #include "launch/shared_folder.hpp"
@@ -59,7 +61,7 @@ class CaughtSignals {
     for (const int signal : heard_stop_signals()) sigaddset(&caught, signal);
     ::pthread_sigmask(SIG_BLOCK, &caught, &before_);
     fd_ = FileDescriptor(::signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd_.is_open()) throw_error(ErrorCode::internal, "cannot catch signals: ", std::strerror(errno));
+    if (!fd_.is_open()) throw_error(ErrorCode::unsupported, "cannot catch signals: ", refusal_text(errno));
   }
   // One that comes when all is over must not change how the launcher ends.
   ~CaughtSignals() {
@@ -203,6 +205,7 @@ void Launch::start(int rank, const std::optional<cpu_set_t>& cores) {
   RankStart start;
   start.program = options_.program;
   start.arguments = options_.arguments;
+  start.arguments.front() = rank_title(rank, options_.ranks);
   start.environment = environment_of(rank, theirs.get(), record.get());
   start.inherited = {theirs.get(), record.get()};
   start.cores = cores;
@@ -333,7 +336,7 @@ void Launch::watch() {
   std::vector<WatchedRank> watched;
   for (const Rank& rank : ranks_) {
     const bool stopped = !rank.status && process_state(rank.process.pid) == 'T';
-    watched.push_back({rank.flight.snapshot(), rank.status.has_value(), stopped});
+    watched.push_back({rank.flight.snapshot(), rank.status.has_value(), stopped ? stopped_text : nullptr});
   }
   if (const auto hang = find_hang(watched, flight_now_ns(), options_.hang_limit))
     blame(*hang);
@@ -351,9 +354,10 @@ void Launch::blame(const Hang& hang) {
 // When the others have ended nobody waits for it in a collective any more.
 std::optional<Hang> Launch::find_stopped_alone(std::span<const WatchedRank> watched) {
   const auto stopped =
-      std::find_if(watched.begin(), watched.end(), [](const WatchedRank& rank) { return rank.stopped; });
-  const bool others_run = std::any_of(watched.begin(), watched.end(),
-                                      [](const WatchedRank& rank) { return !rank.ended && !rank.stopped; });
+      std::find_if(watched.begin(), watched.end(), [](const WatchedRank& rank) { return rank.standstill; });
+  const bool others_run = std::any_of(watched.begin(), watched.end(), [](const WatchedRank& rank) {
+    return !rank.ended && !rank.standstill;
+  });
   if (stopped == watched.end() || others_run) {
     only_stopped_since_.reset();
     return {};
@@ -361,7 +365,7 @@ std::optional<Hang> Launch::find_stopped_alone(std::span<const WatchedRank> watc
   if (!only_stopped_since_) only_stopped_since_ = Clock::now();
   if (Clock::now() - *only_stopped_since_ < options_.hang_limit) return {};
   return Hang{static_cast<int>(stopped - watched.begin()),
-              "is stopped (by a signal such as SIGSTOP), and no other rank runs any more"};
+              std::string(stopped_text) + ", and no other rank runs any more"};
 }
 
 // ------------------------------------------------------------------- the end
@@ -399,8 +403,8 @@ const Failure* Launch::first() const {
 void Launch::tell(const Failure& failure) {
   const auto& process = ranks_[static_cast<std::size_t>(failure.rank)].process;
   const std::string what = failure.what.empty() ? "failed" : failure.what;
-  options_.say(detail::concat("prun: rank ", failure.rank, " (pid ", process.pid, ") ", what, "; it was ",
-                              failure.doing.starts_with("step") ? "in " : "", failure.doing));
+  options_.say(detail::concat("prun: rank ", failure.rank, " (pid ", process.pid, ") ", what, "; ",
+                              it_was(failure.doing)));
   if (!failure.said.empty()) options_.say(detail::concat("prun: rank ", failure.rank, ": ", failure.said));
   std::vector<std::pair<std::string, std::vector<int>>> others;
   for (std::size_t i = 0; i < when_it_failed_.size(); ++i) {

@@ -15,7 +15,7 @@ namespace prun {
 struct LaunchOptions {
   int ranks = 1;
   std::string program = "/proc/self/exe";
-  std::vector<std::string> arguments;                              // with the name as the first
+  std::vector<std::string> arguments;  // with a name as the first; each rank is given its own
   std::vector<std::pair<std::string, std::string>> environment;    // added for every rank
   std::chrono::milliseconds hang_limit{0};                         // in one collective; 0: not watched
   std::chrono::milliseconds grace{200};                            // for the others once a rank has failed

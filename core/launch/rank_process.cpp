@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
 
@@ -55,13 +56,13 @@ RankProcess start_rank(const RankStart& start) {
   const std::vector<char*> arguments = pointers(start.arguments), environment = pointers(start.environment);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
-    throw_error(ErrorCode::internal, "cannot make a pipe: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot make a pipe: ", refusal_text(errno));
   const FileDescriptor read_end(ends[0]);
   FileDescriptor write_end(ends[1]);
   const pid_t launcher = ::getpid();
   RankProcess rank;
   rank.pid = ::fork();
-  if (rank.pid < 0) throw_error(ErrorCode::internal, "cannot start a process: ", std::strerror(errno));
+  if (rank.pid < 0) throw_error(ErrorCode::unsupported, "cannot start a rank: ", refusal_text(errno));
   if (rank.pid == 0) become(start, arguments.data(), environment.data(), launcher, write_end.get());
   write_end = FileDescriptor();
   int error = 0;

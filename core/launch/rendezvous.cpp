@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "launch/rendezvous_server.hpp"
 #include "launch/socket.hpp"
 
@@ -41,7 +42,7 @@ class HostedServer {
       : server_(identity.world), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     server_.listen(listen_at(identity.master_host, identity.master_port), token);
     server_.adopt(0, std::move(own_end));
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread("the rendezvous", [this] { run(); });
   }
   // Call when rank 0's own end has said goodbye.
   ~HostedServer() {
@@ -60,6 +61,7 @@ class HostedServer {
       if (entries[1].revents) left = Clock::now();
       server_.process();
       pass_on_failures();
+      mention_wrong_token();
     }
   }
 
@@ -83,9 +85,16 @@ class HostedServer {
     }
   }
 
+  // At once: the rank that it should have been will be waited for. Strangers cannot end the run by it.
+  void mention_wrong_token() {
+    if (server_.wrong_token().empty() || mentioned_) return;
+    std::fprintf(stderr, "prun: %s\n", server_.wrong_token().c_str());
+    mentioned_ = true;
+  }
+
   RendezvousServer server_;
   FileDescriptor wake_;
-  bool told_ = false;
+  bool told_ = false, mentioned_ = false;
   std::thread thread_;
 };
 
@@ -105,6 +114,7 @@ struct Rendezvous::State {
   std::optional<std::vector<std::string>> result;
   std::optional<Error> failure;
   std::function<void(const Error&)> handler;
+  std::optional<Clock::time_point> told;  // what has not been heard yet
   bool leaving = false, ended = false;
 
   bool send(std::string_view frame, std::chrono::seconds limit);
@@ -139,6 +149,11 @@ void Rendezvous::State::take(const Frame& frame) {
     const std::lock_guard lock(mutex);
     result = std::move(parts);
     changed.notify_all();
+    return;
+  }
+  if (frame.type == FrameType::heard) {
+    const std::lock_guard lock(mutex);
+    told.reset();
     return;
   }
   const auto failed = frame.type == FrameType::failed ? decode_failure(frame.body) : std::nullopt;
@@ -270,7 +285,8 @@ std::unique_ptr<Rendezvous> Rendezvous::connect(const Identity& identity, const 
 }
 
 Rendezvous::Rendezvous(std::unique_ptr<State> state) : state_(std::move(state)) {
-  if (state_->socket.is_open()) state_->receiver = std::thread([s = state_.get()] { s->receive_all(); });
+  if (state_->socket.is_open())
+    state_->receiver = start_thread("the rendezvous", [s = state_.get()] { s->receive_all(); });
 }
 
 // The server closes its end when it has read the goodbye; only then is nothing on the way any more.
@@ -330,6 +346,30 @@ void Rendezvous::report_failure(ErrorCode code, std::string_view message) noexce
     // Out of memory; the rank's end tells the rest.
   }
 }
+
+void Rendezvous::tell(const FlightReport& report) noexcept {
+  State& s = *state_;
+  if (!s.socket.is_open()) return;
+  try {
+    const std::string frame = make_frame(FrameType::flight, encode(report));
+    {
+      const std::lock_guard lock(s.mutex);
+      if (s.told || s.failure || s.leaving) return;
+      s.told = Clock::now();
+    }
+    s.send(frame, send_limit);
+  } catch (...) {
+    // Out of memory: the next one may go through.
+  }
+}
+
+std::chrono::milliseconds Rendezvous::unanswered() const {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->told) return {};
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *state_->told);
+}
+
+void Rendezvous::give_up(const Error& why) { state_->fail(why); }
 
 void Rendezvous::on_failure(std::function<void(const Error&)> handler) {
   State& s = *state_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launch/identity.hpp"
+#include "launch/wire.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
@@ -43,8 +44,16 @@ class Rendezvous {
   // goes first. Never throws: the rank is about to end anyway.
   void report_failure(ErrorCode code, std::string_view message) noexcept;
 
-  // Called once, from a thread of the rendezvous, when another rank or the server is gone or has failed; at
-  // once if that is so already. For aborting communicators. It must not call the rendezvous.
+  // Tells the server what this rank's flight record says. Nothing happens while the last report has not been
+  // heard: a server that stands still is not told any more.
+  void tell(const FlightReport& report) noexcept;
+  // For how long the server has not answered such a report; zero: it has.
+  std::chrono::milliseconds unanswered() const;
+  // As if the server had said so.
+  void give_up(const Error& why);
+
+  // Called once, from a thread of the rendezvous or of give_up(), when another rank or the server is gone or
+  // has failed; at once if that is so already. For aborting communicators. It must not call the rendezvous.
   void on_failure(std::function<void(const Error&)> handler);
 
  private:

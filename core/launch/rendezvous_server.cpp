@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "launch/socket.hpp"
 
@@ -66,9 +66,10 @@ RendezvousServer::RendezvousServer(int world)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       by_rank_(static_cast<std::size_t>(world)),
       seen_(static_cast<std::size_t>(world)),
-      gone_(static_cast<std::size_t>(world)) {
+      gone_(static_cast<std::size_t>(world)),
+      watch_(world) {
   if (!epoll_.is_open())
-    throw_error(ErrorCode::comm_failed, "cannot make the rendezvous: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot make the rendezvous: ", refusal_text(errno));
 }
 
 RendezvousServer::~RendezvousServer() = default;
@@ -85,7 +86,7 @@ std::uint64_t RendezvousServer::add(FileDescriptor socket) {
   event.events = EPOLLIN;
   event.data.u64 = connection->id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
-    throw_error(ErrorCode::comm_failed, "cannot watch a connection: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot watch a connection: ", refusal_text(errno));
   connection->socket = std::move(socket);
   const std::uint64_t id = connection->id;
   connections_.emplace(id, std::move(connection));
@@ -107,7 +108,7 @@ void RendezvousServer::listen(FileDescriptor listener, std::string token) {
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
-    throw_error(ErrorCode::comm_failed, "cannot watch the rendezvous' port: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot watch the rendezvous' port: ", refusal_text(errno));
 }
 
 void RendezvousServer::pause_listening(bool pause) {
@@ -163,6 +164,7 @@ void RendezvousServer::drop(Connection& connection, const char* how) {
   by_rank_[static_cast<std::size_t>(rank)] = 0;
   gone_[static_cast<std::size_t>(rank)] = 1;
   if (!connection.good_bye) lost_.push_back({rank, ErrorCode::rank_died, how});
+  watch_.ended(rank);
   fail_gathers_without(rank);
 }
 
@@ -272,6 +274,9 @@ void RendezvousServer::take_hello(Connection& connection) {
     verdict = Admission::wrong_world;
   else if (seen_[static_cast<std::size_t>(hello->rank)])
     verdict = Admission::rank_taken;
+  if (verdict == Admission::wrong_token)
+    wrong_token_ = detail::concat("a process that calls itself rank ", hello->rank,
+                                  " came with another token; give all ranks the same PRUN_TOKEN");
   connection.closing = verdict != Admission::welcome;
   if (verdict == Admission::welcome) {
     connection.rank = hello->rank;
@@ -292,8 +297,15 @@ void RendezvousServer::take_frame(Connection& connection, const Frame& frame) {
       if (auto failure = decode_failure(frame.body)) return take_report(connection.rank, *failure);
       break;
     case FrameType::goodbye: connection.good_bye = true; return;
+    case FrameType::flight:
+      if (auto report = decode_flight_report(frame.body)) {
+        watch_.take(connection.rank, std::move(*report), flight_now_ns());
+        return send(connection, make_frame(FrameType::heard, {}));
+      }
+      break;
     case FrameType::result:
-    case FrameType::failed: break;
+    case FrameType::failed:
+    case FrameType::heard: break;
   }
   throw_error(ErrorCode::comm_failed, "rank ", connection.rank, " sends a frame that it must not");
 }
@@ -302,7 +314,8 @@ void RendezvousServer::take_frame(Connection& connection, const Frame& frame) {
 void RendezvousServer::take_report(int rank, const FailureText& failure) {
   const std::string text = printable(failure.text, report_limit);
   reports_.push_back({rank, failure.code, text});
-  fail({ErrorCode::comm_failed, detail::concat("rank ", rank, ": ", text)});
+  const ErrorCode consequence = failure.code == ErrorCode::hang ? ErrorCode::hang : ErrorCode::comm_failed;
+  fail({consequence, detail::concat("rank ", rank, ": ", text)});
 }
 
 // The one that waits for this contribution, or a new one.
@@ -397,8 +410,10 @@ void RendezvousServer::expire_gathers(Clock::time_point now) {
     if (gather->done || gather->deadline > now) continue;
     int first = -1;
     const std::string who = absent(*gather, &first);
-    const std::string text = detail::concat(who, " did not come to ", in_quotes(gather->channel), " within ",
-                                            gather->limit_ms / 1000.0, " s");
+    const bool never_came = first >= 0 && !seen_[static_cast<std::size_t>(first)];
+    const std::string text = detail::concat(
+        who, " did not come to ", in_quotes(gather->channel), " within ", gather->limit_ms / 1000.0, " s",
+        never_came && !wrong_token_.empty() ? "; " + wrong_token_ : std::string());
     reports_.push_back({first, ErrorCode::hang, text});
     return fail({ErrorCode::hang, text});
   }
@@ -413,6 +428,15 @@ void RendezvousServer::expire() {
   }
   if (paused_ && now >= resume_at_) pause_listening(false);
   expire_gathers(now);
+  watch_for_hangs();
+}
+
+void RendezvousServer::watch_for_hangs() {
+  if (failure_) return;
+  const std::optional<Hang> hang = watch_.find(flight_now_ns());
+  if (!hang) return;
+  reports_.push_back({hang->culprit, ErrorCode::hang, hang->reason});
+  fail({ErrorCode::hang, detail::concat("rank ", hang->culprit, " ", hang->reason)});
 }
 
 int RendezvousServer::wait_ms() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
+#include "launch/remote_watch.hpp"
 #include "launch/wire.hpp"
 
 namespace prun {
@@ -40,8 +41,8 @@ class RendezvousServer {
   int wait_ms() const;
   void process();
 
-  // Since the last call; the ranks have been told. A gather that waited too long is a report by the rank that
-  // did not come.
+  // Since the last call; the ranks have been told. A gather that waited too long, or a collective in which
+  // ranks did that tell what their flight records say, is a report by the rank that did not come.
   std::vector<RankReport> take_reports();
   // Ranks whose connection ended without a goodbye, and how, since the last call.
   std::vector<RankReport> take_lost();
@@ -49,6 +50,9 @@ class RendezvousServer {
   // Tells every rank, also those that come later. Only the first call counts.
   void fail(const FailureText& why);
   bool failed() const { return failure_.has_value(); }
+
+  // That somebody came with another token, in a sentence; empty: nobody did.
+  const std::string& wrong_token() const { return wrong_token_; }
 
   // No rank is connected, and all that were meant to come have been here.
   bool finished() const;
@@ -75,6 +79,7 @@ class RendezvousServer {
   void fail_gathers_without(int rank);
   void expire();
   void expire_gathers(Clock::time_point now);
+  void watch_for_hangs();
   void send(Connection& connection, std::string bytes);
   void drop(Connection& connection, const char* how = "ended without a word");
   void sweep();
@@ -94,6 +99,8 @@ class RendezvousServer {
   std::vector<RankReport> reports_;
   std::vector<RankReport> lost_;
   std::optional<FailureText> failure_;
+  RemoteWatch watch_;
+  std::string wrong_token_;
 };
 
 }  // namespace prun

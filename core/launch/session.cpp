@@ -1,6 +1,7 @@
 #include "launch/session.hpp"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 
 #include <charconv>
 
@@ -29,6 +30,7 @@ std::unique_ptr<Session> Session::join(const Environment& environment) {
   if (!identity) return nullptr;
   std::unique_ptr<Session> session(new Session);
   session->identity_ = *identity;
+  ::prctl(PR_SET_NAME, rank_title(identity->rank, identity->world).c_str());
   const std::optional<std::string> record = environment("PRUN_FLIGHT_FD");
   session->flight_ =
       record && identity->how == "prun" ? inherited_record(*record) : std::make_unique<FlightRecorder>();

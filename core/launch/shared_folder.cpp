@@ -1,75 +1,106 @@
-// A shell in a session of its own reads from a pipe whose other end this process holds. It reads until that
-// is closed, which the system does for a process that is killed, and removes the folder. A rank may outlive
-// its launcher by an instant and still put something in: so it tries again.
+// A forked child in a session of its own reads from a pipe whose other end this process holds. It reads until
+// that is closed, which the system does for a process that is killed, and removes the folder. A rank may
+// outlive its launcher by an instant and still put something in: so it tries again. It makes system calls
+// only: no other program has to be there, and the process it was forked from may have threads whose locks
+// nobody in the child would ever release.
 #include "launch/shared_folder.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 
+#include "base/limits.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
 namespace {
 
-constexpr const char* remove_when_alone =
-    "cd /; cat; for i in 1 2 3 4 5 6 7 8 9; do rm -rf \"$1\" && exit 0; sleep 0.1; done";
+constexpr int attempts = 10;
+constexpr timespec pause_between{0, 100'000'000};
 
-class SpawnSettings {
+// The files in a folder that holds nothing else.
+void remove_files(int folder) {
+  alignas(dirent64) char entries[4096];
+  for (ssize_t bytes; (bytes = ::getdents64(folder, entries, sizeof entries)) > 0;)
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
+      ::unlinkat(folder, entry->d_name, 0);
+      at += entry->d_reclen;
+    }
+}
+
+bool remove_folder(const char* path) {
+  const int folder = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (folder < 0) return errno == ENOENT;
+  remove_files(folder);
+  ::close(folder);
+  return ::rmdir(path) == 0 || errno == ENOENT;
+}
+
+// Nothing of the process it comes from stays open but `alive`, as descriptor 0.
+void let_go_of_everything_but(int alive) {
+  ::dup2(alive, STDIN_FILENO);
+  const int null = ::open("/dev/null", O_WRONLY);
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+  if (::close_range(STDERR_FILENO + 1, ~0u, 0) != 0)
+    for (int fd = STDERR_FILENO + 1; fd < 65536; ++fd) ::close(fd);
+}
+
+[[noreturn]] void remove_when_alone(int alive, const char* path) {
+  ::prctl(PR_SET_NAME, "prun-remover");
+  ::setsid();
+  let_go_of_everything_but(alive);
+  if (::chdir("/") != 0) ::_exit(1);
+  char byte;
+  for (ssize_t count = 1; count > 0 || (count < 0 && errno == EINTR);) count = ::read(STDIN_FILENO, &byte, 1);
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    if (remove_folder(path)) ::_exit(0);
+    ::nanosleep(&pause_between, nullptr);
+  }
+  ::_exit(1);
+}
+
+// A child forked while this lives has them blocked from its first instruction on.
+class AllSignalsBlocked {
  public:
-  explicit SpawnSettings(int standard_input) {
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawn_file_actions_adddup2(&files, standard_input, STDIN_FILENO);
-    for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
-      ::posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_WRONLY, 0);
-    ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-    sigset_t none, all;
-    sigemptyset(&none);
+  AllSignalsBlocked() {
+    sigset_t all;
     sigfillset(&all);
-    ::posix_spawnattr_init(&attributes);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &all);
-    ::posix_spawnattr_setflags(&attributes,
-                               POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
-  ~SpawnSettings() {
-    ::posix_spawn_file_actions_destroy(&files);
-    ::posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
+  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
 
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
+ private:
+  sigset_t before_{};
 };
 
 }  // namespace
 
 SharedFolder::SharedFolder() {
-  std::string path = "/dev/shm/prun-XXXXXX";
+  std::string path = detail::concat("/dev/shm/prun-", ::getpid(), "-XXXXXX");
   if (!::mkdtemp(path.data())) return;
-  int ends[2], error = 0;
+  int ends[2];
   if (::pipe2(ends, O_CLOEXEC) == 0) {
     const FileDescriptor read_end(ends[0]);
     alive_ = FileDescriptor(ends[1]);
-    const SpawnSettings settings(read_end.get());
-    std::string words[] = {"sh", "-c", remove_when_alone, "prun-remover", path};
-    char* arguments[] = {words[0].data(), words[1].data(), words[2].data(),
-                         words[3].data(), words[4].data(), nullptr};
-    error = ::posix_spawn(&remover_, "/bin/sh", &settings.files, &settings.attributes, arguments, environ);
-  } else {
-    error = errno;
+    const AllSignalsBlocked blocked;
+    remover_ = ::fork();
+    if (remover_ == 0) remove_when_alone(read_end.get(), path.c_str());
   }
-  if (error != 0) {
+  if (remover_ < 0) {
+    const int error = errno;
     ::rmdir(path.c_str());
-    throw_error(ErrorCode::internal, "cannot start the process that removes ", path, ": ",
-                std::strerror(error));
+    throw_error(ErrorCode::unsupported, "cannot start the process that removes ", path, ": ",
+                refusal_text(error));
   }
   path_ = path;
 }

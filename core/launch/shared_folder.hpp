@@ -13,8 +13,9 @@ namespace prun {
 
 class SharedFolder {
  public:
-  // No folder where nothing can be written to /dev/shm: then nobody makes segments there either. Throws
-  // internal when the process that removes the folder cannot be started.
+  // Its name holds the number of this process: /dev/shm/prun-PID-XXXXXX. No folder where nothing can be
+  // written to /dev/shm: then nobody makes segments there either. Throws unsupported when the process that
+  // removes the folder cannot be started.
   SharedFolder();
   // The folder is gone afterwards.
   ~SharedFolder();

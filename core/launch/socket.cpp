@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
 
@@ -76,13 +77,13 @@ void tune_tcp(int fd) {
 std::pair<FileDescriptor, FileDescriptor> connected_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw_error(ErrorCode::comm_failed, "cannot make a socket: ", std::strerror(errno));
+    throw_error(ErrorCode::unsupported, "cannot make a socket: ", refusal_text(errno));
   const FileDescriptor low[2] = {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
   FileDescriptor high[2];
   for (int i = 0; i < 2; ++i) {
     high[i] = FileDescriptor(::fcntl(low[i].get(), F_DUPFD_CLOEXEC, 3));
     if (!high[i].is_open())
-      throw_error(ErrorCode::comm_failed, "cannot make a socket: ", std::strerror(errno));
+      throw_error(ErrorCode::unsupported, "cannot make a socket: ", refusal_text(errno));
   }
   return {std::move(high[0]), std::move(high[1])};
 }

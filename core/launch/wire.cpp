@@ -3,14 +3,26 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/text.hpp"
+
 namespace prun {
 namespace {
 
-constexpr std::string_view magic = "prun-rv1";
+constexpr std::string_view magic = "prun-rv2";
 constexpr int highest_code = static_cast<int>(ErrorCode::internal);
 
 void put(std::string& out, std::uint32_t number) {
   for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(number >> shift & 0xff);
+}
+
+void put_long(std::string& out, std::uint64_t number) {
+  put(out, static_cast<std::uint32_t>(number));
+  put(out, static_cast<std::uint32_t>(number >> 32));
+}
+
+void put_text(std::string& out, std::string_view text) {
+  put(out, static_cast<std::uint32_t>(text.size()));
+  out += text;
 }
 
 void put(std::string& out, const Digest& digest) {
@@ -34,6 +46,16 @@ class Reader {
     std::uint32_t value = 0;
     for (std::size_t i = four.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(four[i]);
     return value;
+  }
+  std::uint64_t long_number() {
+    const std::uint64_t low = number();
+    return low | std::uint64_t{number()} << 32;
+  }
+  // Fit for a terminal; empty and bad when it is longer than it may be.
+  std::string text(std::size_t longest) {
+    const std::uint32_t size = number();
+    if (size > longest) good_ = false;
+    return printable(bytes(size), longest);
   }
   Digest digest() {
     Digest value{};
@@ -68,7 +90,7 @@ Digest verdict_proof(std::string_view token, const Digest& server_random, const 
   return hmac_sha256(token, message);
 }
 
-bool known(FrameType type) { return type >= FrameType::gather && type <= FrameType::failed; }
+bool known(FrameType type) { return type >= FrameType::gather && type <= FrameType::heard; }
 
 }  // namespace
 
@@ -213,6 +235,54 @@ std::optional<std::vector<std::string>> decode_result(std::string_view body) {
   for (std::string& part : parts) part = in.bytes(in.number());
   if (!in.finished()) return {};
   return parts;
+}
+
+std::string encode(const FlightReport& report) {
+  std::string out;
+  put(out, report.limit_ms);
+  put_text(out, report.doing);
+  put(out, static_cast<std::uint32_t>(report.communicators.size()));
+  for (const FlightCommunicator& communicator : report.communicators) {
+    put_text(out, communicator.name);
+    put_text(out, communicator.operation);
+    put_long(out, communicator.id);
+    put_long(out, communicator.entered);
+    put_long(out, communicator.left);
+    put(out, std::uint32_t{communicator.waiting});
+    put_long(out, static_cast<std::uint64_t>(communicator.entered_ns));
+    put(out, communicator.inside() ? static_cast<std::uint32_t>(communicator.members.size()) : 0u);
+    if (!communicator.inside()) continue;
+    for (const int member : communicator.members) put(out, static_cast<std::uint32_t>(member));
+  }
+  return out;
+}
+
+std::optional<FlightReport> decode_flight_report(std::string_view body) {
+  Reader in(body);
+  FlightReport report;
+  report.limit_ms = in.number();
+  report.doing = in.text(report_limit);
+  const std::uint32_t count = in.number();
+  if (!in.good() || count > flight_communicators) return {};
+  for (std::uint32_t i = 0; i < count; ++i) {
+    FlightCommunicator& communicator = report.communicators.emplace_back();
+    communicator.name = in.text(4 * flight_text);
+    communicator.operation = in.text(4 * flight_text);
+    communicator.id = in.long_number();
+    communicator.entered = in.long_number();
+    communicator.left = in.long_number();
+    communicator.waiting = in.number() == 1;
+    communicator.entered_ns = static_cast<std::int64_t>(in.long_number());
+    const std::uint32_t members = in.number();
+    if (!in.good() || members > flight_ranks || communicator.entered_ns < 0) return {};
+    for (std::uint32_t m = 0; m < members; ++m) {
+      const std::uint32_t member = in.number();
+      if (member >= flight_ranks) return {};
+      communicator.members.push_back(static_cast<int>(member));
+    }
+  }
+  if (!in.finished()) return {};
+  return report;
 }
 
 std::string encode(const FailureText& failure) {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/flight.hpp"
 #include "launch/token.hpp"
 #include "prun/error.hpp"
 
@@ -51,6 +52,8 @@ enum class FrameType : std::uint32_t {
   goodbye,     // rank: ends in good order
   result,      // server: all contributions
   failed,      // server: the run has failed, and why
+  flight,      // rank: what its flight record says
+  heard,       // server: it has taken one of those
 };
 
 inline constexpr std::size_t frame_header = 8;
@@ -93,6 +96,16 @@ std::optional<GatherRequest> decode_gather(std::string_view body);
 
 std::string encode_result(std::span<const std::string> parts);
 std::optional<std::vector<std::string>> decode_result(std::string_view body);
+
+// What a rank's flight record says, for a reader with another clock: instead of when a rank entered, how long
+// ago that was, in nanoseconds. Members are told of communicators that the rank is inside of, events not.
+struct FlightReport {
+  std::uint32_t limit_ms = 0;  // how long it may be inside
+  std::string doing;           // as describe_flight says it
+  std::vector<FlightCommunicator> communicators;
+};
+std::string encode(const FlightReport& report);
+std::optional<FlightReport> decode_flight_report(std::string_view body);
 
 // The body of `report` and of `failed`.
 struct FailureText {

@@ -134,8 +134,8 @@ class Fingerprint {
     hash_.update("\n");
   }
   void add_address(const Address& a) {
-    add(static_cast<int>(a.region), ' ', static_cast<int>(a.whose), ' ', a.instance, ' ', a.offset, ' ',
-        a.bytes);
+    add(static_cast<int>(a.region), ' ', static_cast<int>(a.whose), ' ', a.instance, ' ',
+        a.region == Region::scratch ? 0 : a.offset, ' ', a.bytes);
   }
   std::string hex() { return hash_.hex(); }
 
@@ -171,12 +171,12 @@ std::string fingerprint(const Program& program, const Plan& plan) {
   for (const PlannedFunction& function : plan.functions) add_function(print, program, function);
   for (const QueueInfo& queue : plan.queues)
     print.add(queue.name, ' ', static_cast<std::int64_t>(queue.axis), ' ', queue.peer, ' ', queue.calls);
-  for (const Call& call : plan.calls) {
+  for (const Call& call : plan.calls)
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot);
-    for (const Wait& wait : call.waits) print.add(wait.queue, ' ', wait.call, ' ', wait.steps_ago);
-  }
-  print.add(plan.layout.memory.total());
+  for (int region = 0; region < regions; ++region)
+    if (region != static_cast<int>(Region::scratch))
+      print.add(plan.layout.memory.bytes[static_cast<std::size_t>(region)]);
   return print.hex();
 }
 

@@ -19,7 +19,9 @@ struct RankPlan {
 // and the first difference. Ranks that share a plan are not compared with each other.
 void check_ranks(const Program& program, std::span<const RankPlan> ranks);
 
-// A fingerprint (SHA-256) of everything that a plan does: functions, layout, calls, waits.
+// A fingerprint (SHA-256) of what ranks must agree on in a plan: functions, layout, calls. What is a rank's
+// own affair is left out, since it follows from how many threads it has: where within the scratch region a
+// value lies, the size of that region, and which queue waits for which within the rank.
 std::string fingerprint(const Program& program, const Plan& plan);
 
 }  // namespace prun

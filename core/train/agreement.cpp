@@ -49,6 +49,17 @@ Topic builds_topic(const PluginHost& plugins) {
           "install the same plugins on every host, or name their folders alike"};
 }
 
+// Ranks may have other devices, but none that gives other bits. The device says it as "key = value".
+Topic arithmetic_topic(const DeviceInfo& device) {
+  const std::string_view text = device.arithmetic.view();
+  const std::size_t equals = text.find(" = ");
+  if (equals == std::string_view::npos) return {};
+  const std::string key = detail::concat("device.", text.substr(0, equals));
+  return {"would compute other bits",
+          {{key, std::string(text.substr(equals + 3))}},
+          "give all ranks the same " + key};
+}
+
 Facts facts_of(const LoadedCheckpoint& loaded) {
   const CheckpointHead& head = loaded.head;
   Facts facts{{"run", head.run.id},
@@ -155,7 +166,8 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
   Topic plans{"have different plans", settings_of(assembly.recipe()),
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
-  compare("plan", assembly.mesh().ranks(), {plans, builds_topic(plugins)}, exchange);
+  compare("plan", assembly.mesh().ranks(),
+          {arithmetic_topic(assembly.device_info()), plans, builds_topic(plugins)}, exchange);
 }
 
 void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoint& start,

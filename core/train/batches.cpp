@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/random.hpp"
+#include "base/thread.hpp"
 
 namespace prun {
 
@@ -22,7 +23,7 @@ BatchReader::BatchReader(DataInterface& data, SampleOrder order, BatchShape shap
       shape_(shape),
       sample_tokens_(static_cast<std::size_t>(shape.seq)),
       sample_targets_(static_cast<std::size_t>(shape.seq)),
-      thread_([this] { run(); }) {}
+      thread_(start_thread("the data reader", [this] { run(); })) {}
 
 BatchReader::~BatchReader() {
   stop_ = true;

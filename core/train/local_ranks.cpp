@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "base/thread.hpp"
 #include "execute/meetings.hpp"
 
 namespace prun {
@@ -18,13 +19,28 @@ class LocalRanks {
   void run(const std::function<void(Trainer&)>& body) {
     {
       std::vector<std::jthread> threads;
-      for (std::int64_t rank = 0; rank < mesh_of(recipe_).world(); ++rank)
-        threads.emplace_back([this, rank, &body] { run_rank(rank, body); });
+      for (std::int64_t rank = 0; rank < mesh_of(recipe_).world() && !failed(); ++rank)
+        start(threads, rank, body);
     }
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
+  // The others would wait for one that cannot be started.
+  void start(std::vector<std::jthread>& threads, std::int64_t rank,
+             const std::function<void(Trainer&)>& body) {
+    try {
+      threads.push_back(start_thread<std::jthread>(detail::concat("rank ", rank),
+                                                   [this, rank, &body] { run_rank(rank, body); }));
+    } catch (const Error&) {
+      fail();
+    }
+  }
+  bool failed() {
+    const std::scoped_lock lock(mutex_);
+    return error_ != nullptr;
+  }
+
   void run_rank(std::int64_t rank, const std::function<void(Trainer&)>& body) {
     try {
       PluginHost plugins(places_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "launch/heartbeat.hpp"
 #include "train/abort_switch.hpp"
 #include "train/all_ranks.hpp"
 #include "train/flight_probe.hpp"
@@ -11,9 +12,11 @@
 namespace prun {
 namespace {
 
-// How long ranks wait for one when they meet. Our own launcher watches over that itself and says more.
-std::chrono::milliseconds meeting_limit(const Identity& identity, const Recipe& recipe) {
-  constexpr std::chrono::hours for_ever(24 * 7);
+constexpr std::chrono::milliseconds for_ever = std::chrono::hours(24 * 7);
+
+// How long ranks wait for one, in a collective or when they meet. Our own launcher watches over that itself
+// and says more.
+std::chrono::milliseconds hang_limit(const Identity& identity, const Recipe& recipe) {
   const std::int64_t seconds = recipe.integer("run.hang_limit");
   if (identity.how == "prun" || seconds == 0) return for_ever;
   return std::min<std::chrono::milliseconds>(for_ever, std::chrono::seconds(seconds));
@@ -23,10 +26,12 @@ class RankRun {
  public:
   RankRun(Session& session, const Recipe& recipe)
       : session_(session),
-        meeting_limit_(meeting_limit(session.identity(), recipe)),
+        hang_limit_(hang_limit(session.identity(), recipe)),
         all_ranks_(session.flight(), session.identity().world),
         abort_(std::make_shared<AbortSwitch>()) {
     session_.rendezvous().on_failure([abort = abort_](const Error& why) { abort->pull(why); });
+    if (hang_limit_ < for_ever && session.identity().world > 1)
+      heartbeat_.emplace(session, hang_limit_, [abort = abort_] { return abort->reason(); });
   }
 
   Membership membership() {
@@ -34,7 +39,7 @@ class RankRun {
     membership.exchange = [this](std::string_view channel, std::span<const int> members,
                                  std::string_view mine) {
       return all_ranks_.meet(
-          channel, [&] { return session_.rendezvous().all_gather(channel, members, mine, meeting_limit_); });
+          channel, [&] { return session_.rendezvous().all_gather(channel, members, mine, hang_limit_); });
     };
     membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
       all_ranks_.connected();
@@ -52,10 +57,11 @@ class RankRun {
 
  private:
   Session& session_;
-  std::chrono::milliseconds meeting_limit_;
+  std::chrono::milliseconds hang_limit_;
   AllRanks all_ranks_;
   std::shared_ptr<AbortSwitch> abort_;
   std::unique_ptr<FlightProbe> probe_;
+  std::optional<Heartbeat> heartbeat_;
 };
 
 }  // namespace
@@ -76,7 +82,8 @@ int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string&
   } catch (const Error& error) {
     const std::optional<Error> reason = run.why_aborted();
     if (error.code() != ErrorCode::comm_failed || !reason) throw;
-    throw_error(ErrorCode::comm_failed, reason->what(), "; this rank ends because of that");
+    const ErrorCode code = reason->code() == ErrorCode::hang ? ErrorCode::hang : ErrorCode::comm_failed;
+    throw_error(code, reason->what(), "; this rank ends because of that");
   }
 }
 

@@ -1,9 +1,11 @@
 #include "train/weights.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 
 #include "base/random.hpp"
+#include "base/thread.hpp"
 #include "execute/tensors.hpp"
 
 namespace prun {
@@ -72,12 +74,12 @@ bool all_finite(const T* data, std::int64_t n) {
 void initialize(const Assembly& assembly, const PlanMemory& memory) {
   const std::vector<Filling> list = fillings(assembly);
   const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
-  const std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
+  const auto threads = static_cast<std::size_t>(std::max(1, assembly.device_info().threads));
   std::vector<std::jthread> workers;
   for (std::size_t t = 0; t < threads; ++t)
-    workers.emplace_back([&, t] {
+    workers.push_back(start_thread<std::jthread>("initial values", [&, t] {
       for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed, memory);
-    });
+    }));
 }
 
 namespace {

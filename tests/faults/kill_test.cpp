@@ -10,11 +10,11 @@ namespace prun::test {
 namespace {
 
 constexpr int ranks = 3;
+constexpr double latest = 10;  // seconds until all must be gone, on a machine that has other things to do
 
 TEST(Kill, ARankAtAnyMoment) {
   std::mt19937 random(test_seed());
   const std::string recipe = recipe_file("kill", ranks, {"run.steps=1000000"});
-  const std::set<std::string> before = leftovers();
   std::vector<double> times;
   for (int trial = 0; trial < (is_long() ? 50 : 5); ++trial) {
     const int victim = static_cast<int>(random() % ranks);
@@ -25,22 +25,21 @@ TEST(Kill, ARankAtAnyMoment) {
     const auto start = Clock::now();
     ASSERT_EQ(::kill(pid, SIGKILL), 0) << run.output();
     EXPECT_EQ(run.process().end(), 10) << run.output();
-    EXPECT_TRUE(run.seconds_until_gone(3)) << run.alive().size() << " are left";
+    EXPECT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
     times.push_back(seconds_since(start));
     const std::string named = "prun: rank " + std::to_string(victim) + " (pid " + std::to_string(pid) +
                               ") was killed by signal 9 (SIGKILL); it was ";
     EXPECT_TRUE(contains(run.output(), named)) << run.output();
     EXPECT_EQ(count_of(run.output(), "was killed by"), 1) << run.output();
-    EXPECT_LT(times.back(), 3);
+    EXPECT_LT(times.back(), latest);
+    EXPECT_EQ(leftovers(run.process()), std::set<std::string>());
   }
   print_times("a rank is killed, until all are gone", times);
-  EXPECT_EQ(new_leftovers(before), std::set<std::string>());
 }
 
 TEST(Kill, TheLauncherAtAnyMoment) {
   std::mt19937 random(test_seed());
   const std::string recipe = recipe_file("kill-launcher", ranks, {"run.steps=1000000"});
-  const std::set<std::string> before = leftovers();
   std::vector<double> times;
   for (int trial = 0; trial < (is_long() ? 20 : 3); ++trial) {
     PrunRun run({recipe});
@@ -48,27 +47,26 @@ TEST(Kill, TheLauncherAtAnyMoment) {
     ::usleep(static_cast<useconds_t>(random() % 1'200'000));
     const auto start = Clock::now();
     run.process().signal(SIGKILL);
-    EXPECT_TRUE(run.seconds_until_gone(2)) << run.alive().size() << " are left";
+    EXPECT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
     times.push_back(seconds_since(start));
     EXPECT_EQ(run.process().end(), 1000 + SIGKILL) << run.output();
+    EXPECT_EQ(leftovers(run.process()), std::set<std::string>());
   }
   print_times("the launcher is killed, until all are gone", times);
-  EXPECT_EQ(new_leftovers(before), std::set<std::string>());
 }
 
 // Segments of shared memory have a name for some milliseconds while a rank connects: this aims there.
 TEST(Kill, WhileSharedMemoryIsMade) {
   std::mt19937 random(test_seed());
   const std::string recipe = recipe_file("kill-connecting", ranks, {"run.steps=1000000"});
-  const std::set<std::string> before = leftovers();
   for (int trial = 0; trial < (is_long() ? 200 : 20); ++trial) {
     PrunRun run({recipe});
     ASSERT_GT(run.rank(ranks - 1), 0) << run.output();
     ::usleep(static_cast<useconds_t>(random() % 150'000));
     run.process().signal(SIGKILL);
-    ASSERT_TRUE(run.seconds_until_gone(2)) << run.alive().size() << " are left";
+    ASSERT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
+    EXPECT_EQ(leftovers(run.process()), std::set<std::string>());
   }
-  EXPECT_EQ(new_leftovers(before), std::set<std::string>());
 }
 
 // What a save leaves in the folder of a run when it does not end.
@@ -118,7 +116,6 @@ TEST(Kill, WhileItSaves) {
 
 TEST(Kill, ARankThatSomebodyElseStarted) {
   const std::string recipe = recipe_file("kill-by-hand", 2, {"run.steps=1000000"});
-  const std::set<std::string> before = leftovers();
   for (const int victim : {0, 1}) {
     const int port = free_port();
     PrunRun runs[] = {PrunRun({recipe}, torchrun_variables(0, 2, port)),
@@ -128,13 +125,15 @@ TEST(Kill, ARankThatSomebodyElseStarted) {
     runs[victim].process().signal(SIGKILL);
     PrunRun& other = runs[1 - victim];
     EXPECT_EQ(other.process().end(), 12) << other.output();
-    EXPECT_LT(seconds_since(start), 3);
+    EXPECT_LT(seconds_since(start), latest);
     const std::string reason = victim == 0 ? "rank 0, which holds the rendezvous, is gone"
                                            : "the first to fail is rank 1: ended without a word";
     EXPECT_TRUE(contains(other.output(), reason)) << other.output();
-    for (const PrunRun& run : runs) EXPECT_TRUE(run.seconds_until_gone(2));
+    for (const PrunRun& run : runs) {
+      EXPECT_TRUE(run.seconds_until_gone(latest));
+      EXPECT_EQ(leftovers(run.process()), std::set<std::string>());
+    }
   }
-  EXPECT_EQ(new_leftovers(before), std::set<std::string>());
 }
 
 }  // namespace

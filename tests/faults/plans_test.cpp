@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runs.hpp"
+#include "support/assembly_fixture.hpp"
 
 namespace prun::test {
 namespace {
@@ -33,6 +34,49 @@ TEST(Plans, DifferentRecipesAreRefused) {
           << text;
     }
   }
+}
+
+// How many cores a rank has is its own affair.
+TEST(Plans, RanksWithUnequalThreadsTrainToTheSameBits) {
+  const std::vector<std::string> sets = {"run.steps=20", "run.save_every=20"};
+  const auto train = [&](const std::string& name, const char* threads) {
+    const std::string recipe = recipe_file(name, 2, sets);
+    const int port = free_port();
+    PrunRun a({recipe, "--set", "device.threads=1"}, torchrun_variables(0, 2, port)),
+        b({recipe, "--set", threads}, torchrun_variables(1, 2, port));
+    EXPECT_EQ(a.process().end(), 0) << a.output();
+    EXPECT_EQ(b.process().end(), 0) << b.output();
+    return saved_tensors(out_folder(name));
+  };
+  EXPECT_TRUE(train("equal", "device.threads=1") == train("unequal", "device.threads=3")) << "other bits";
+}
+
+TEST(Plans, OtherInstructionsAreRefused) {
+  DeviceInfo info;
+  raise(cpu_device()->info(&info));
+  if (info.arithmetic.view() == "isa = \"generic\"") GTEST_SKIP() << "this machine has one instruction set";
+  const std::string recipe = recipe_file("isa", 2);
+  const Pair said = refused({recipe}, {recipe, "--set", "device.isa=generic"});
+  for (const std::string& text : {said.first, said.second}) {
+    EXPECT_TRUE(contains(text, "would compute other bits: device.isa is ")) << text;
+    EXPECT_TRUE(contains(text, "; give all ranks the same device.isa")) << text;
+  }
+}
+
+TEST(Plans, AnotherTokenIsSaid) {
+  const std::string recipe = recipe_file("token", 2, {"run.hang_limit=3"});
+  const int port = free_port();
+  Variables other = torchrun_variables(1, 2, port);
+  for (auto& [name, value] : other)
+    if (name == "PRUN_TOKEN") value = "another token that is long enough as well";
+  PrunRun b({recipe}, other), a({recipe}, torchrun_variables(0, 2, port));
+  EXPECT_EQ(b.process().end(), 2) << b.output();
+  EXPECT_TRUE(contains(b.output(), "its token is another one")) << b.output();
+  const std::string sentence =
+      "a process that calls itself rank 1 came with another token; give all ranks the same PRUN_TOKEN";
+  EXPECT_TRUE(a.process().says("prun: " + sentence)) << a.output();
+  EXPECT_EQ(a.process().end(), 11) << a.output();
+  EXPECT_TRUE(contains(a.output(), "rank 1 did not come to 'plan' within 3 s; " + sentence)) << a.output();
 }
 
 TEST(Plans, AnotherWorldThanTheMeshIsRefused) {

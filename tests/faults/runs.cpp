@@ -99,14 +99,40 @@ std::optional<double> PrunRun::seconds_until_gone(double limit) const {
   return {};
 }
 
+namespace {
+
+Variables meeting_at(int port) {
+  return {
+      {"MASTER_ADDR", "127.0.0.1"}, {"PRUN_MASTER_PORT", std::to_string(port)}, {"PRUN_TOKEN", test_token}};
+}
+
+Variables with(Variables variables, const Variables& more) {
+  variables.insert(variables.end(), more.begin(), more.end());
+  return variables;
+}
+
+}  // namespace
+
 Variables torchrun_variables(int rank, int world, int port) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(world)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(world)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"PRUN_MASTER_PORT", std::to_string(port)},
-          {"PRUN_TOKEN", test_token}};
+  return with(meeting_at(port), {{"RANK", std::to_string(rank)},
+                                 {"WORLD_SIZE", std::to_string(world)},
+                                 {"LOCAL_RANK", std::to_string(rank)},
+                                 {"LOCAL_WORLD_SIZE", std::to_string(world)}});
+}
+
+Variables mpirun_variables(int rank, int world, int port) {
+  return with(meeting_at(port), {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                                 {"OMPI_COMM_WORLD_SIZE", std::to_string(world)},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(world)}});
+}
+
+Variables srun_variables(int rank, int world, int port) {
+  return with(meeting_at(port), {{"SLURM_PROCID", std::to_string(rank)},
+                                 {"SLURM_LOCALID", std::to_string(rank)},
+                                 {"SLURM_STEP_ID", "0"},
+                                 {"SLURM_STEP_NUM_TASKS", std::to_string(world)},
+                                 {"SLURM_STEP_TASKS_PER_NODE", std::to_string(world)}});
 }
 
 int free_port() {
@@ -121,41 +147,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// ------------------------------------------------------------------- what is left
-
-namespace {
-
-// The processes that remove the folders of runs name them in their arguments.
-bool has_a_remover(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator("/proc"))
-    if (std::atoi(entry.path().filename().c_str()) > 0 &&
-        contains(read_file(entry.path() / "cmdline"), folder + '\0'))
-      return true;
-  return false;
-}
-
-}  // namespace
-
-std::set<std::string> new_leftovers(const std::set<std::string>& before) {
-  for (const auto start = Clock::now();; ::usleep(50'000)) {
-    std::set<std::string> names = leftovers();
-    std::erase_if(names, [&](const std::string& name) { return before.contains(name); });
-    if (names.empty() || seconds_since(start) > 2) return names;
-  }
-}
-
-std::set<std::string> leftovers() {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator("/dev/shm"))
-    if (const std::string name = entry.path().filename(); contains(name, "prun") || contains(name, "ucx"))
-      if (!has_a_remover(entry.path())) names.insert(entry.path());
-  for (const auto& entry : fs::directory_iterator("/tmp")) {
-    const std::string name = entry.path().filename();
-    const bool tests_own = name.starts_with("prun-test-") || name.starts_with("prun_test_");
-    if (!tests_own && (name.starts_with("prun") || name.starts_with("ucx"))) names.insert(entry.path());
-  }
-  return names;
-}
+// ------------------------------------------------------------------- what was saved
 
 Tensors saved_tensors(const std::string& out) {
   const std::optional<fs::path> latest = read_latest(out);

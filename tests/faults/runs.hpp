@@ -1,5 +1,5 @@
 // Runs of the real binary with several ranks, for tests that disturb them: starting, finding the processes,
-// what is left behind, what was saved.
+// what was saved.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/leftovers.hpp"
 #include "launch/process.hpp"
 
 namespace prun::test {
@@ -34,6 +35,7 @@ class PrunRun {
   explicit PrunRun(const std::vector<std::string>& words, Variables variables = {});
 
   Process& process() { return process_; }
+  const Process& process() const { return process_; }
   const std::string& output() { return process_.output(); }
   // All processes that live, the launcher among them.
   std::set<pid_t> alive() const;
@@ -47,17 +49,13 @@ class PrunRun {
   Process process_;
 };
 
-// What torchrun gives to a rank of a run on one host, and a token.
+// What torchrun, mpirun and srun give to a rank of a run on one host, and a token.
 Variables torchrun_variables(int rank, int world, int port);
+Variables mpirun_variables(int rank, int world, int port);
+Variables srun_variables(int rank, int world, int port);
 inline constexpr const char* test_token = "a token of this test that is long enough";
 // A port of 127.0.0.1 that was free a moment ago, and at which torchrun's ranks find MASTER_PORT for it.
 int free_port();
-
-// Names in /dev/shm and /tmp that runs have left there: no living run is going to remove them.
-std::set<std::string> leftovers();
-// Those that were not there before. Other programs on this machine have names for an instant, too: they get
-// two seconds.
-std::set<std::string> new_leftovers(const std::set<std::string>& before);
 
 // Every tensor of the newest checkpoint in the folder of a run, all ranks' parts of them; what is damaged is
 // an error.

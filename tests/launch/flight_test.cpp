@@ -136,7 +136,7 @@ void expect_harmless(const FlightSnapshot& snapshot) {
   EXPECT_LE(snapshot.events.size(), flight_events);
   EXPECT_LE(snapshot.communicators.size(), flight_communicators);
   const std::vector<WatchedRank> ranks = {
-      {snapshot, false, false}, {snapshot, false, true}, {{}, true, false}};
+      {snapshot, false, nullptr}, {snapshot, false, stopped_text}, {{}, true, nullptr}};
   const auto hang = find_hang(ranks, flight_now_ns(), std::chrono::milliseconds(1));
   for (const std::string& text : {describe_flight(snapshot, flight_now_ns()), hang ? hang->reason : ""})
     for (const char c : text) ASSERT_GE(static_cast<unsigned char>(c), 0x20) << text;

@@ -71,7 +71,7 @@ class Process {
   }
 
   // Until the text has been written `times` times; false after the limit.
-  bool says(const std::string& what, int times = 1, double limit = 20) {
+  bool says(const std::string& what, int times = 1, double limit = 60) {
     for (const auto start = Clock::now(); seconds_since(start) < limit;) {
       int seen = 0;
       const std::string& all = output();
@@ -84,7 +84,7 @@ class Process {
   }
 
   // Its exit code, or 1000 + the signal that killed it; -1 when it runs on.
-  int end(double limit = 20) {
+  int end(double limit = 60) {
     for (const auto start = Clock::now(); !status_ && seconds_since(start) < limit; ::usleep(2000)) {
       output();  // so that it does not block
       int status = 0;

@@ -32,6 +32,7 @@ TEST(SharedFolder, IsGoneWhenItsProcessIsKilled) {
   ASSERT_EQ(::pipe(ends), 0);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::setenv("PATH", "/nowhere", 1);  // no other program is needed for it
     const SharedFolder folder;
     if (!folder.path().empty()) put_something_into(folder.path());
     std::string said = folder.path() + "\n";

@@ -1,6 +1,8 @@
 // What ranks must agree on.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "plan/ranks.hpp"
 #include "support/assembly_fixture.hpp"
 
@@ -66,6 +68,23 @@ TEST_F(Ranks, AFingerprintChangesWithThePlan) {
   EXPECT_EQ(before.size(), 64u);
   std::swap(second.calls[5], second.calls[6]);
   EXPECT_NE(before, fingerprint(assembly.program(), second));
+}
+
+// Workspaces grow with the threads; what ranks exchange does not.
+TEST(Fingerprint, DoesNotDependOnThreads) {
+  for (const char* name : {"3d", "pipeline", "recompute", "tensor", "zero"}) {
+    std::set<std::string> prints;
+    std::set<std::int64_t> sizes;
+    for (const char* threads : {"device.threads=1", "device.threads=2", "device.threads=7"}) {
+      const std::string file = std::string(PRUN_SOURCE_DIR "/configs/") + name + ".toml";
+      const std::vector<std::string> sets = {threads};
+      const Assembly assembly(Recipe::load(file, sets, plugins().catalog()), plugins());
+      prints.insert(assembly.fingerprint());
+      sizes.insert(assembly.plan().layout.memory.total());
+    }
+    EXPECT_EQ(prints.size(), 1u) << name;
+    EXPECT_EQ(sizes.size(), 3u) << name << ": scratch does not depend on threads any more";
+  }
 }
 
 // Two stages of a pipeline.

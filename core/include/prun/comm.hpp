@@ -47,6 +47,11 @@ struct CommInfo {
   // operations need.
   std::int64_t process_bytes = 0;
   std::int64_t communicator_bytes = 0;
+  // What limits of the system hold it to: threads of the process; files that a communicator has open, and
+  // what it has of the memory that a host shares (/dev/shm).
+  std::int64_t threads = 0;
+  std::int64_t communicator_descriptors = 0;
+  std::int64_t communicator_shared_bytes = 0;
 };
 
 // What an operation takes of a member.

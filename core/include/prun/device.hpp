@@ -21,8 +21,11 @@ enum class Space : std::uint8_t {
 inline constexpr int spaces = 2;
 
 struct DeviceInfo {
-  Text name;                 // "cpu: 2 threads, avx512"
-  Text kind;                 // what op plugins name their kernels by: "cpu", "cuda"
+  Text name;  // "cpu: 2 threads, avx512"
+  Text kind;  // what op plugins name their kernels by: "cpu", "cuda"
+  // The option that decides on the bits of results, and its value as a recipe has it: `isa = "avx512"`. Ranks
+  // must have the same. Empty: nothing about the device changes them.
+  Text arithmetic;
   std::int32_t threads = 1;  // what KernelDef::workspace is asked with
   std::int64_t memory_bytes = 0;
   double peak_flops = 0;      // 0: not known

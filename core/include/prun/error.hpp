@@ -39,6 +39,12 @@ inline int exit_code(ErrorCode code) {
   return 1;
 }
 
+// What a failed allocation is called; its code is `unsupported`.
+inline constexpr const char* out_of_memory =
+    "the system gives this process no more memory; raise the limit on its address space (ulimit -v) or on "
+    "the "
+    "container's memory, or take a smaller model or batch";
+
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <type_traits>
 
@@ -35,6 +36,8 @@ Status guard(Body&& body) noexcept {
     return Status{};
   } catch (const Error& error) {
     return Status::failure(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return Status::failure(ErrorCode::unsupported, out_of_memory);
   } catch (const std::exception& error) {
     return Status::failure(ErrorCode::internal, error.what());
   } catch (...) {

@@ -1,7 +1,14 @@
 // Configuration of UCX: the user's environment first, then what this plugin needs.
 #include "context.hpp"
 
+#include <ucs/debug/log_def.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <string>
 
 // Exported by libucs, declared in a header that is not installed.
 extern "C" void ucs_debug_disable_signals();
@@ -27,9 +34,36 @@ constexpr Setting settings[] = {
     {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "2s"},
     {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
     {"UCX_TCP_KEEPCNT", "KEEPCNT", "3"},
-    // Buffers that shared memory gets at a time, all touched at once: as many as its queue is long. UCX's own
-    // 512 take 4 MiB a communicator from the start.
-    {"UCX_MM_RX_BUFS_GROW", "MM_RX_BUFS_GROW", "64"}};
+    // Buffers that shared memory gets at a time: as many as its queue is long, and the one that comes next.
+    // One less, and a second lot is made at once; UCX's own 512 take 4 MiB a communicator from the start.
+    {"UCX_MM_RX_BUFS_GROW", "MM_RX_BUFS_GROW", "65"}};
+
+// UCX's first error in this thread while this lives: what it says later follows from that, and its status
+// alone does not tell which limit was met.
+class Complaint {
+ public:
+  Complaint() { current_ = this; }
+  ~Complaint() { current_ = nullptr; }
+  Complaint(const Complaint&) = delete;
+  Complaint& operator=(const Complaint&) = delete;
+
+  const std::string& text() const { return text_; }
+
+  static ucs_log_func_rc_t take(const char*, unsigned, const char*, ucs_log_level_t level,
+                                const ucs_log_component_config_t*, const char* format, va_list arguments) {
+    if (!current_ || level > UCS_LOG_LEVEL_ERROR) return UCS_LOG_FUNC_RC_CONTINUE;
+    std::array<char, 400> text{};
+    std::vsnprintf(text.data(), text.size(), format, arguments);
+    if (current_->text_.empty()) current_->text_ = text.data();
+    return UCS_LOG_FUNC_RC_STOP;
+  }
+
+ private:
+  static thread_local Complaint* current_;
+  std::string text_;
+};
+
+thread_local Complaint* Complaint::current_ = nullptr;
 
 struct ReleaseConfig {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
@@ -38,20 +72,27 @@ using Config = std::unique_ptr<ucp_config_t, ReleaseConfig>;
 
 Config read_config() {
   ucp_config_t* raw = nullptr;
-  check_ucx(ucp_config_read(nullptr, nullptr, &raw), "read its configuration");
+  check_ucx("read its configuration", ErrorCode::unsupported,
+            [&] { return ucp_config_read(nullptr, nullptr, &raw); });
   Config config(raw);
   for (const Setting& setting : settings)
     if (!std::getenv(setting.variable))
-      check_ucx(ucp_config_modify(raw, setting.name, setting.value), "take a setting");
+      check_ucx("take a setting", ErrorCode::unsupported,
+                [&] { return ucp_config_modify(raw, setting.name, setting.value); });
   return config;
 }
 
 }  // namespace
 
-void check_ucx(ucs_status_t status, const char* action) {
-  if (status != UCS_OK)
-    throw_error(ErrorCode::comm_failed, "UCX could not ", action, ": ", ucs_status_string(status),
-                "; check the UCX_ variables of the environment");
+void check_ucx(const char* action, ErrorCode code, const std::function<ucs_status_t()>& call) {
+  static std::once_flag once;
+  std::call_once(once, [] { ucs_log_push_handler(&Complaint::take); });
+  const Complaint complaint;
+  const ucs_status_t status = call();
+  if (status == UCS_OK) return;
+  const std::string reason = complaint.text().empty() ? "check the UCX_ variables of the environment"
+                                                      : "UCX says: " + complaint.text();
+  throw_error(code, "UCX could not ", action, ": ", ucs_status_string(status), "; ", reason);
 }
 
 Context::Context() {
@@ -62,7 +103,7 @@ Context::Context() {
   params.mt_workers_shared = 1;
   params.name = "prun";
   ucp_context_h context = nullptr;
-  check_ucx(ucp_init(&params, config.get(), &context), "start");
+  check_ucx("start", ErrorCode::unsupported, [&] { return ucp_init(&params, config.get(), &context); });
   context_.reset(context);
 }
 

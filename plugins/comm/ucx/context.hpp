@@ -4,14 +4,16 @@
 
 #include <ucp/api/ucp.h>
 
+#include <functional>
 #include <memory>
 
 #include "prun/error.hpp"
 
 namespace prun::ucx {
 
-// For calls that fail only if something is wrong with this machine or with UCX.
-void check_ucx(ucs_status_t status, const char* action);
+// For calls that fail only if something is wrong with this machine, its limits or UCX. What UCX itself says
+// about it becomes part of the message.
+void check_ucx(const char* action, ErrorCode code, const std::function<ucs_status_t()>& call);
 
 class Context {
  public:

@@ -1,4 +1,5 @@
 // The comm `ucx`: host memory over whatever UCX finds between two processes.
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,8 @@ namespace {
 // and tens of KiB a peer.
 constexpr std::int64_t process_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t communicator_bytes = std::int64_t{5} << 18;
+constexpr std::int64_t communicator_descriptors = 12;
+constexpr std::int64_t communicator_shared_bytes = std::int64_t{548} << 10;
 
 std::string library_version() {
   unsigned major = 0, minor = 0, release = 0;
@@ -36,6 +39,10 @@ class UcxComm final : public Comm {
     info.host_memory = true;
     info.process_bytes = process_bytes;
     info.communicator_bytes = communicator_bytes;
+    info.threads = 1;
+    info.communicator_descriptors = communicator_descriptors;
+    // Who chooses transports knows what they take.
+    info.communicator_shared_bytes = std::getenv("UCX_TLS") ? 0 : communicator_shared_bytes;
     return info;
   }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "silence.hpp"
@@ -20,14 +21,19 @@ constexpr std::chrono::milliseconds closing_limit{500};
 
 Wire::Wire(std::shared_ptr<Context> context)
     : context_(std::move(context)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  PRUN_CHECK(bell_.number() >= 0, "eventfd: error ", errno);
+  if (bell_.number() < 0)
+    throw_error(ErrorCode::unsupported,
+                "comm ucx: cannot make a descriptor to wake by: ", std::strerror(errno),
+                "; raise the limit on open files (ulimit -n)");
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
   ucp_worker_h worker = nullptr;
-  check_ucx(ucp_worker_create(context_->get(), &params, &worker), "make a worker");
+  check_ucx("make a worker", ErrorCode::unsupported,
+            [&] { return ucp_worker_create(context_->get(), &params, &worker); });
   worker_.reset(worker);
-  check_ucx(ucp_worker_get_efd(worker, &events_), "give a descriptor to wait on");
+  check_ucx("give a descriptor to wait on", ErrorCode::unsupported,
+            [&] { return ucp_worker_get_efd(worker, &events_); });
 }
 
 Wire::~Wire() {
@@ -37,7 +43,8 @@ Wire::~Wire() {
 std::vector<std::byte> Wire::address() const {
   ucp_address_t* address = nullptr;
   std::size_t size = 0;
-  check_ucx(ucp_worker_get_address(worker_.get(), &address, &size), "give its address");
+  check_ucx("give its address", ErrorCode::unsupported,
+            [&] { return ucp_worker_get_address(worker_.get(), &address, &size); });
   const auto* bytes = reinterpret_cast<const std::byte*>(address);
   std::vector<std::byte> copy(bytes, bytes + size);
   ucp_worker_release_address(worker_.get(), address);
@@ -55,7 +62,8 @@ void Wire::connect(const std::vector<Remote>& remotes) {
     params.err_mode = remotes[i].watched ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {&Wire::lost, &peers_[i]};
     const std::string action = "connect to member " + std::to_string(i);
-    check_ucx(ucp_ep_create(worker_.get(), &params, &peers_[i].endpoint), action.c_str());
+    check_ucx(action.c_str(), ErrorCode::comm_failed,
+              [&] { return ucp_ep_create(worker_.get(), &params, &peers_[i].endpoint); });
   }
 }
 

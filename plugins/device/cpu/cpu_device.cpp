@@ -33,6 +33,7 @@ class CpuDevice final : public Device {
         memory_bytes_(memory_limit()) {
     if (threads_ == 0) threads_ = static_cast<std::int32_t>(cores_.size());
     name_ = describe(threads_, isa_);
+    arithmetic_ = std::string("isa = \"") + name_of(isa_) + "\"";
     for (const KernelDef& def : kernels_of(isa_))
       PRUN_CHECK(kernels_.emplace(def.op, def).second, "two kernels for op ", def.op, " on ", name_of(isa_));
   }
@@ -41,6 +42,7 @@ class CpuDevice final : public Device {
     DeviceInfo info;
     info.name = name_;
     info.kind = "cpu";
+    info.arithmetic = arithmetic_;
     info.threads = threads_;
     info.memory_bytes = memory_bytes_;
     info.peak_flops = peak_flops_;
@@ -120,7 +122,7 @@ class CpuDevice final : public Device {
   double peak_flops_;
   std::int64_t memory_bytes_;
   std::atomic<std::int64_t> allocated_ = 0;
-  std::string name_;
+  std::string name_, arithmetic_;
   std::unordered_map<std::string_view, KernelDef> kernels_;  // keys are KernelDef::op
   std::vector<std::unique_ptr<CpuQueue>> queues_;
 };

@@ -13,6 +13,13 @@ namespace {
 constexpr int reads_before = 28;
 constexpr std::int64_t samples = 1000, vocab = 61;
 
+// As whatever launcher there is tells it.
+const char* own_rank() {
+  for (const char* name : {"PRUN_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return rank;
+  return nullptr;
+}
+
 class Stalling final : public Data {
  public:
   explicit Stalling(const Options& options) : victim_(std::to_string(options.integer("rank"))) {}
@@ -22,7 +29,7 @@ class Stalling final : public Data {
     return {samples, samples * seq, vocab};
   }
   void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) override {
-    const char* rank = std::getenv("PRUN_RANK");
+    const char* rank = own_rank();
     if (rank && rank == victim_ && reads_++ == reads_before) {
       std::fprintf(stderr, "rank %s reads no more\n", rank);
       for (;;) ::pause();

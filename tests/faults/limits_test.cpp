@@ -1,0 +1,197 @@
+// Runs under the limits that a container or an administrator sets: each ends with one sentence that says what
+// is needed and what there is, or trains.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "runs.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ended {
+  int code = -1;
+  std::string text;
+};
+
+Ended run_shell(const std::string& command) {
+  Ended ended;
+  FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
+  if (!pipe) return ended;
+  char buffer[4096];
+  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    ended.text.append(buffer, count);
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  return ended;
+}
+
+std::string prun_on(const std::string& recipe) { return std::string("exec " PRUN_TEST_BINARY " ") + recipe; }
+
+std::string short_recipe(const std::string& name, int ranks) {
+  return recipe_file(name, ranks, {"run.steps=3"});
+}
+
+// Whatever the limit: done or refused, in words of ours.
+void expect_order(const Ended& ended, const std::string& limit) {
+  EXPECT_TRUE(ended.code == 0 || ended.code == 2) << limit << ": " << ended.code << ": " << ended.text;
+  for (const char* sign : {"terminate called", "prun: unexpected", "killed by"})
+    EXPECT_FALSE(contains(ended.text, sign)) << limit << ": " << ended.text;
+}
+
+TEST(Limits, OpenFiles) {
+  const std::string recipe = short_recipe("files", 2);
+  const Ended refused = run_shell("ulimit -n 40; " + prun_on(recipe));
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_TRUE(contains(refused.text, "a process of this run needs ")) << refused.text;
+  EXPECT_TRUE(contains(refused.text, " open files, 40 are allowed here; raise the limit (ulimit -n)"))
+      << refused.text;
+  EXPECT_FALSE(contains(refused.text, "rank 0")) << refused.text;
+  // What the hard limit allows is taken.
+  const Ended raised = run_shell("ulimit -Sn 40; " + prun_on(recipe));
+  EXPECT_EQ(raised.code, 0) << raised.text;
+  for (int files = 4; files < 40; files += is_long() ? 1 : 5)
+    expect_order(run_shell("ulimit -n " + std::to_string(files) + "; " + prun_on(recipe)),
+                 std::to_string(files) + " open files");
+}
+
+TEST(Limits, SizesOfFiles) {
+  const Ended refused = run_shell("ulimit -f 8; " + prun_on(short_recipe("sizes", 2)));
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_TRUE(contains(refused.text, "a rank writes files of ")) << refused.text;
+  EXPECT_TRUE(contains(refused.text, "4.00 KiB are allowed here")) << refused.text;
+}
+
+TEST(Limits, AddressSpace) {
+  for (const int ranks : {1, 2}) {
+    const std::string recipe = short_recipe("address-" + std::to_string(ranks), ranks);
+    int refused = 0;
+    for (int mebibytes = 24; mebibytes <= 400; mebibytes += is_long() ? 8 : 47) {
+      const std::string limit = std::to_string(1024 * mebibytes);
+      const Ended ended = run_shell("ulimit -v " + limit + "; " + prun_on(recipe));
+      expect_order(ended, limit + " KiB of address space, " + std::to_string(ranks) + " ranks");
+      refused += ended.code == 2;
+    }
+    EXPECT_GT(refused, 0);
+  }
+}
+
+// A control group with one limit, for as long as this lives: a controller may have a tree of its own or share
+// the one there is, and its limits are called differently then.
+class ControlGroup {
+ public:
+  ControlGroup(const std::string& controller, const char* own_name, const char* shared_name,
+               std::int64_t limit) {
+    const std::string name = "prun-test-" + std::to_string(::getpid());
+    make("/sys/fs/cgroup/" + controller + "/" + name, own_name, limit);
+    if (!exists()) make("/sys/fs/cgroup/" + name, shared_name, limit);
+  }
+  ~ControlGroup() {
+    std::error_code ignored;
+    for (const auto start = Clock::now(); exists() && seconds_since(start) < 10; ::usleep(10'000))
+      if (fs::remove(path_, ignored)) return;
+  }
+  ControlGroup(const ControlGroup&) = delete;
+  ControlGroup& operator=(const ControlGroup&) = delete;
+
+  bool exists() const { return !path_.empty(); }
+  std::string enter() const { return "echo $$ > " + (path_ / "cgroup.procs").string() + "; "; }
+
+ private:
+  void make(const fs::path& group, const char* name, std::int64_t limit) {
+    std::error_code trouble;
+    if (!fs::create_directory(group, trouble)) return;
+    if (std::ofstream file(group / name); file << limit << std::flush)
+      path_ = group;
+    else
+      fs::remove(group, trouble);
+  }
+
+  fs::path path_;
+};
+
+TEST(Limits, ProcessesOfAControlGroup) {
+  for (const int ranks : {1, 2}) {
+    const std::string recipe = short_recipe("processes-" + std::to_string(ranks), ranks);
+    for (int most = 1; most <= 25; most += is_long() ? 1 : 6) {
+      const ControlGroup limit("pids", "pids.max", "pids.max", most);
+      if (!limit.exists()) GTEST_SKIP() << "no control group can be made here";
+      const Ended ended = run_shell(limit.enter() + prun_on(recipe));
+      expect_order(ended, std::to_string(most) + " processes, " + std::to_string(ranks) + " ranks");
+      if (most < 4) {
+        EXPECT_EQ(ended.code, 2) << ended.text;
+      }
+      // Above that, threads of kernels may be the ones that find no room.
+      if (ranks == 2 && most < 10) {
+        EXPECT_TRUE(contains(ended.text, " processes and threads together, " + std::to_string(most - 1) +
+                                             " more are allowed here; raise the limit (pids.max"))
+            << ended.text;
+      }
+    }
+  }
+}
+
+// Less than a process takes before its plan: no negative number of bytes is said to be left for that.
+TEST(Limits, MemoryOfAControlGroup) {
+  const ControlGroup limit("memory", "memory.limit_in_bytes", "memory.max", 8 << 20);
+  if (!limit.exists()) GTEST_SKIP() << "no control group can be made here";
+  const Ended ended = run_shell(limit.enter() + prun_on(short_recipe("memory", 2)));
+  EXPECT_EQ(ended.code, 2) << ended.text;
+  EXPECT_TRUE(contains(ended.text, " and a rank's process ")) << ended.text;
+  EXPECT_TRUE(contains(ended.text, " beside it, 8.00 MiB may be used in all; raise ")) << ended.text;
+}
+
+// With a /dev/shm of that size, in a mount namespace.
+Ended run_with_shared_memory(const std::string& size, const std::string& command) {
+  return run_shell("unshare --mount sh -c 'mount -t tmpfs -o size=" + size + " tmpfs /dev/shm && " + command +
+                   "'");
+}
+bool makes_mounts() { return run_with_shared_memory("1m", "true").code == 0; }
+
+TEST(Limits, SharedMemory) {
+  if (!makes_mounts()) GTEST_SKIP() << "no mount namespace can be made here";
+  const std::string recipe = short_recipe("shared", 2);
+  const Ended refused = run_with_shared_memory("1m", prun_on(recipe));
+  EXPECT_EQ(refused.code, 2) << refused.text;
+  EXPECT_TRUE(
+      contains(refused.text, " of shared memory together, /dev/shm has 1.00 MiB left; make it larger"))
+      << refused.text;
+  EXPECT_FALSE(contains(refused.text, "UCX")) << refused.text;
+  const Ended enough = run_with_shared_memory("4m", prun_on(recipe));
+  EXPECT_EQ(enough.code, 0) << enough.text;
+}
+
+// Where the need is not known before ranks start, UCX's own reason is.
+TEST(Limits, SharedMemoryOfRanksThatOthersStarted) {
+  if (!makes_mounts()) GTEST_SKIP() << "no mount namespace can be made here";
+  const std::string recipe = short_recipe("shared-by-hand", 2);
+  std::string both;
+  const int port = free_port();
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string settings = "env";
+    for (const auto& [name, value] : torchrun_variables(rank, 2, port))
+      settings += " " + name + "=\"" + value + "\"";
+    both += settings + " " PRUN_TEST_BINARY " " + recipe + " & ";
+  }
+  const Ended ended = run_with_shared_memory("1m", both + "wait");
+  EXPECT_TRUE(contains(ended.text, "UCX could not make a worker: ")) << ended.text;
+  EXPECT_TRUE(contains(ended.text, "; UCX says: ")) << ended.text;
+  EXPECT_TRUE(contains(ended.text, "/dev/shm")) << ended.text;
+  EXPECT_FALSE(contains(ended.text, "check the UCX_ variables")) << ended.text;
+}
+
+// A container's default.
+TEST(Limits, EightRanksInSixtyFourMebibytesOfSharedMemory) {
+  if (!makes_mounts()) GTEST_SKIP() << "no mount namespace can be made here";
+  const Ended ended = run_with_shared_memory("64m", "cd " PRUN_SOURCE_DIR " && exec " PRUN_TEST_BINARY
+                                                    " configs/3d.toml --set run.steps=2 --set run.out=" +
+                                                        out_folder("3d"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,98 @@
+// Hangs found in what ranks tell about themselves, each by its own clock.
+#include "launch/remote_watch.hpp"
+
+#include <gtest/gtest.h>
+
+namespace prun {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+
+FlightCommunicator communicator(std::uint64_t entered, std::uint64_t left, std::int64_t age_ns) {
+  FlightCommunicator out;
+  out.name = "dp";
+  out.id = 7;
+  out.members = {0, 1, 2};
+  out.entered = entered;
+  out.left = left;
+  out.entered_ns = age_ns;
+  out.operation = "all_reduce";
+  return out;
+}
+
+// Through the wire, as it comes from another host.
+FlightReport told(const FlightCommunicator& communicator, const std::string& doing) {
+  FlightReport report;
+  report.limit_ms = 10'000;
+  report.doing = doing;
+  report.communicators = {communicator};
+  return decode_flight_report(encode(report)).value();
+}
+
+TEST(RemoteWatch, AReportIsReadAsItWasWritten) {
+  FlightReport report = told(communicator(5, 4, 3 * second), "step 7, in 'load'");
+  EXPECT_EQ(report.limit_ms, 10'000u);
+  EXPECT_EQ(report.doing, "step 7, in 'load'");
+  ASSERT_EQ(report.communicators.size(), 1u);
+  EXPECT_EQ(report.communicators[0].members, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(report.communicators[0].entered_ns, 3 * second);
+  EXPECT_TRUE(report.communicators[0].inside());
+  // Whom a rank does not wait for need not be known.
+  EXPECT_TRUE(told(communicator(5, 5, 0), "").communicators[0].members.empty());
+  const std::string bytes = encode(report);
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(decode_flight_report(std::string_view(bytes).substr(0, size))) << size;
+  report.communicators[0].members = {flight_ranks};
+  EXPECT_FALSE(decode_flight_report(encode(report)));
+}
+
+TEST(RemoteWatch, NothingIsFoundBeforeAnybodyTells) {
+  RemoteWatch watch(3);
+  EXPECT_FALSE(watch.find(1'000'000 * second));
+}
+
+TEST(RemoteWatch, ARankThatDoesNotReachACollectiveIsNamed) {
+  RemoteWatch watch(3);
+  const std::int64_t now = 5000 * second;
+  for (const int rank : {0, 2}) watch.take(rank, told(communicator(5, 4, 9 * second), "step 7"), now);
+  watch.take(1, told(communicator(4, 4, 0), "step 7, in 'load'"), now);
+  EXPECT_FALSE(watch.find(now + second));
+  for (const int rank : {0, 2})
+    watch.take(rank, told(communicator(5, 4, 11 * second), "step 7"), now + 2 * second);
+  watch.take(1, told(communicator(4, 4, 0), "step 7, in 'load'"), now + 2 * second);
+  const std::optional<Hang> hang = watch.find(now + 2 * second);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_EQ(hang->reason,
+            "has not reached all_reduce (number 5 of 'dp'), in which rank 0 has waited for 11.0 s; it was in "
+            "step 7, in 'load'");
+}
+
+TEST(RemoteWatch, ASilentRankIsNamedAlsoInsideOfTheCollective) {
+  RemoteWatch watch(3);
+  const std::int64_t now = 5000 * second;
+  for (const int rank : {0, 1, 2}) watch.take(rank, told(communicator(5, 4, 0), "step 7"), now);
+  for (const int rank : {0, 1})
+    watch.take(rank, told(communicator(5, 4, 12 * second), "step 7"), now + 12 * second);
+  const std::optional<Hang> hang = watch.find(now + 12 * second);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 2);
+  EXPECT_EQ(hang->reason.find("gives no sign of life ("), 0u) << hang->reason;
+  EXPECT_NE(hang->reason.find(") and holds up all_reduce (number 5 of 'dp'), in which rank 0 has waited"),
+            std::string::npos)
+      << hang->reason;
+}
+
+TEST(RemoteWatch, ARankThatEndedIsNamed) {
+  RemoteWatch watch(3);
+  const std::int64_t now = 5000 * second;
+  for (const int rank : {0, 1}) watch.take(rank, told(communicator(5, 4, 12 * second), "step 7"), now);
+  watch.ended(2);
+  const std::optional<Hang> hang = watch.find(now);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 2);
+  EXPECT_EQ(hang->reason.find("ended before it reached all_reduce"), 0u) << hang->reason;
+}
+
+}  // namespace
+}  // namespace prun
