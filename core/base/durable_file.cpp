@@ -37,6 +37,8 @@ const char* remedy(int error) {
     case EEXIST:
     case ENOTEMPTY: return "remove what is there or choose another name";
     case EIO: return "check the disk, and do not trust what was just written";
+    case ENXIO: return "start what reads from it first";
+    case EPIPE: return "what read from it is gone";
     default: return "check the path and the disk";
   }
 }
@@ -212,10 +214,54 @@ void DurableFile::commit() {
   sync_folder(folder_of(target_));
 }
 
+namespace {
+
+// The standard stream that a file is: /dev/stdout, or what it was redirected into; -1 for any other. It is
+// written where the stream stands, and never replaced under it.
+int standard_stream(const struct stat& file) {
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat own {};
+    if (::fstat(fd, &own) == 0 && own.st_dev == file.st_dev && own.st_ino == file.st_ino) return fd;
+  }
+  return -1;
+}
+
+// Not blocking at first: a pipe that nobody reads from is an error, not a wait.
+FileDescriptor open_in_place(const fs::path& target) {
+  FileDescriptor fd = open_or_throw(target, O_WRONLY | O_NOCTTY | O_NONBLOCK);
+  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+// Where a chain of links ends, whether something is there or not.
+fs::path behind_links(fs::path path) {
+  constexpr int most_links = 40;  // as many as the system follows
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path, error)); ++links) {
+    const fs::path next = fs::read_symlink(path, error);
+    if (error || links == most_links) throw_storage_error("follow the link", path, ELOOP);
+    path = folder_of(path) / next;
+  }
+  return path;
+}
+
+}  // namespace
+
 void replace_text_file(const fs::path& target, std::string_view text) {
-  DurableFile file(target);
-  file.write(text);
-  file.commit();
+  struct stat facts {};
+  const bool exists = ::stat(target.c_str(), &facts) == 0;
+  if (exists && S_ISBLK(facts.st_mode))
+    throw_error(ErrorCode::bad_input, "'", target.string(), "' is a disk, not a file; name a file");
+  if (const int stream = exists ? standard_stream(facts) : -1; stream >= 0) {
+    std::fflush(stdout);  // what was printed before comes first
+    write_fully(stream, std::as_bytes(std::span(text)), target);
+  } else if (exists && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode)) {
+    write_fully(open_in_place(target).get(), std::as_bytes(std::span(text)), target);
+  } else {
+    DurableFile file(behind_links(target));
+    file.write(text);
+    file.commit();
+  }
 }
 
 // ---- DurableFolder ----

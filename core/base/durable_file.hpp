@@ -83,7 +83,8 @@ class DurableFile {
   bool failed_ = false;
 };
 
-// Replaces `target` by `text`, whole or not at all.
+// Replaces `target`, or the file that a link leads to, by `text`, whole or not at all. What is no file (a
+// pipe, /dev/null, a terminal, our own standard output) is written into as it stands; a disk is refused.
 void replace_text_file(const std::filesystem::path& target, std::string_view text);
 
 // What becomes of a folder that is at the target already.

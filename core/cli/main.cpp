@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "prun/plugin.hpp"
 
 namespace {
@@ -59,8 +60,11 @@ int dispatch(const prun::Arguments& arguments) {
 int main(int argc, char** argv) {
   // A file size limit shows up as an error of the write, not as our death.
   std::signal(SIGXFSZ, SIG_IGN);
+  prun::prepare_output();
   try {
-    return dispatch(prun::parse_arguments(argc, argv));
+    const int code = dispatch(prun::parse_arguments(argc, argv));
+    prun::finish_output();
+    return code;
   } catch (const prun::Error& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "prun: %s\n", error.what());

@@ -235,8 +235,20 @@ std::optional<CostTable> read_costs(const fs::path& file) {
   return parse_costs(read_file(file), file.string());
 }
 
+namespace {
+
+// A pipe or a device takes a table but holds none.
+std::optional<CostTable> table_before(const fs::path& file) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(file, ignored);
+  if (fs::exists(status) && fs::is_other(status)) return {};
+  return read_costs(file);
+}
+
+}  // namespace
+
 void check_can_merge(const fs::path& file, const Machine& here) {
-  const std::optional<CostTable> before = read_costs(file);
+  const std::optional<CostTable> before = table_before(file);
   if (before && before->machine != here)
     throw_error(ErrorCode::bad_input, file.string(), " is of another machine (", to_text(before->machine),
                 "; this is ", to_text(here), "); name another file with --out");
@@ -244,7 +256,7 @@ void check_can_merge(const fs::path& file, const Machine& here) {
 
 void merge_costs(const fs::path& file, const CostTable& measured) {
   check_can_merge(file, measured.machine);
-  CostTable table = read_costs(file).value_or(CostTable{});
+  CostTable table = table_before(file).value_or(CostTable{});
   table.merge(measured);
   make_parent(file);
   replace_text_file(fs::absolute(file), to_json(table) + "\n");

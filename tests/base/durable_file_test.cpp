@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,6 +141,48 @@ TEST_F(DurableTest, CommitReplacesTheOldFile) {
   replace_text_file(at("a"), "new");
   EXPECT_EQ(content(at("a")), "new");
   EXPECT_EQ(names(), Names{"a"});
+}
+
+TEST_F(DurableTest, ALinkStaysAndItsFileIsReplaced) {
+  fs::create_directory(at("there"));
+  put(at("there/file"), "old");
+  fs::create_symlink("there/file", at("near"));
+  fs::create_symlink("near", at("far"));
+  fs::create_symlink("there/new", at("dangling"));
+  replace_text_file(at("far"), "new");
+  replace_text_file(at("dangling"), "also new");
+  EXPECT_EQ(content(at("there/file")), "new");
+  EXPECT_EQ(content(at("there/new")), "also new");
+  for (const char* link : {"far", "near", "dangling"}) EXPECT_TRUE(fs::is_symlink(at(link))) << link;
+  fs::create_symlink("ring", at("ring"));
+  EXPECT_TRUE(contains(storage_error([&] { replace_text_file(at("ring"), "x"); }), "ring"));
+}
+
+TEST_F(DurableTest, APipeIsWrittenInto) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(storage_error([&] { replace_text_file(at("pipe"), "x"); }), "start what reads"));
+  const FileDescriptor reader(::open(at("pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  replace_text_file(at("pipe"), "text");
+  std::string read(100, '\0');
+  EXPECT_EQ(::read(reader.get(), read.data(), read.size()), 4);
+  EXPECT_EQ(read.substr(0, 4), "text");
+  EXPECT_TRUE(fs::is_fifo(at("pipe")));
+  EXPECT_EQ(names(), Names{"pipe"});
+}
+
+TEST_F(DurableTest, ADeviceIsWrittenIntoAndADiskRefused) {
+  if (::mknod(at("null").c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0 ||
+      ::mknod(at("disk").c_str(), S_IFBLK | 0600, makedev(7, 250)) != 0)
+    GTEST_SKIP() << "devices cannot be made here";
+  try {
+    replace_text_file(at("null"), "text");
+  } catch (const Error& error) {  // a file system that allows no devices
+    EXPECT_TRUE(contains(error.what(), "Permission denied")) << error.what();
+  }
+  EXPECT_THROW(replace_text_file(at("disk"), "text"), Error);
+  EXPECT_TRUE(fs::is_character_file(at("null")));
+  EXPECT_TRUE(fs::is_block_file(at("disk")));
+  EXPECT_EQ(names(), (Names{"disk", "null"}));
 }
 
 TEST_F(DurableTest, ManyWritersOfOneNameDoNotMix) {

@@ -19,8 +19,8 @@ struct Result {
   std::int64_t peak_bytes = 0;  // of the largest of its processes, as the system counts it
 };
 
-// Runs prun; when `signal` is not 0, sends it as soon as `until` shows up in the output.
-inline Result prun(const std::vector<std::string>& words, int signal = 0, const std::string& until = "") {
+// Runs a program; when `signal` is not 0, sends it as soon as `until` shows up in the output.
+inline Result run_program(std::vector<std::string> all, int signal = 0, const std::string& until = "") {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) throw_error(ErrorCode::internal, "pipe");
   const pid_t child = fork();
@@ -28,8 +28,6 @@ inline Result prun(const std::vector<std::string>& words, int signal = 0, const 
     dup2(pipe_ends[1], 1);
     dup2(pipe_ends[1], 2);
     close(pipe_ends[0]);
-    std::vector<std::string> all = {PRUN_TEST_BINARY};
-    all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     for (std::string& word : all) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -53,6 +51,17 @@ inline Result prun(const std::vector<std::string>& words, int signal = 0, const 
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   result.peak_bytes = usage.ru_maxrss * 1024;
   return result;
+}
+
+inline Result prun(const std::vector<std::string>& words, int signal = 0, const std::string& until = "") {
+  std::vector<std::string> all = {PRUN_TEST_BINARY};
+  all.insert(all.end(), words.begin(), words.end());
+  return run_program(all, signal, until);
+}
+
+// A line for the shell, in which $PRUN is the program.
+inline Result shell(const std::string& line) {
+  return run_program({"/bin/sh", "-c", "PRUN=" PRUN_TEST_BINARY "; " + line});
 }
 
 }  // namespace prun::test

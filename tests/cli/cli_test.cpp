@@ -237,6 +237,37 @@ TEST(Cli, FullDiskEndsTheRunWithItsName) {
   EXPECT_FALSE(fs::exists(fs::path(out) / "latest")) << "a half-written checkpoint was announced";
 }
 
+TEST(Cli, WhatIsPrintedOntoAFullDiskIsMissed) {
+  for (const std::string& command : {std::string("help"), "check " + recipe_file(), "plan " + recipe_file(),
+                                     std::string("reference"), std::string("plugins list")}) {
+    const Result full = shell("$PRUN " + command + " > /dev/full");
+    EXPECT_EQ(full.code, 13) << command << full.out;
+    EXPECT_EQ(full.out.rfind("prun: standard output cannot be written (", 0), 0u) << full.out;
+    EXPECT_EQ(shell("$PRUN " + command + " >&-").code, 13) << command;
+  }
+}
+
+TEST(Cli, AReaderThatHasEnoughIsNoError) {
+  for (const char* command : {"reference", "help"}) {
+    const Result cut =
+        shell("{ $PRUN " + std::string(command) + "; echo code $? >&2; } | head -c 1 > /dev/null");
+    EXPECT_EQ(cut.out, "code 0\n");
+  }
+}
+
+TEST(Cli, TraceWritesIntoWhatIsNoFile) {
+  const std::string recipe = recipe_file(), out = (temporary_folder() / "trace-out").string();
+  const std::string trace = "$PRUN trace " + recipe + " --steps 1 --out ";
+  EXPECT_EQ(shell(trace + "/dev/null").code, 0);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  ASSERT_EQ(shell(trace + "/dev/stdout > " + out).code, 0);
+  std::ifstream file(out);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(text.find("rank 0: "), std::string::npos) << "what was printed before is gone";
+  EXPECT_NE(text.find("traceEvents"), std::string::npos);
+  EXPECT_NE(text.find("wrote /dev/stdout"), std::string::npos) << "what was printed after is gone";
+}
+
 TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
   const std::vector<std::string> sets = {"optimizer.plugin=sgd", "optimizer.lr=1e6", "optimizer.clip=0",
                                          "observer.0.plugin=console", "run.steps=6"};

@@ -1,0 +1,13 @@
+// Standard output of a command: what was printed has arrived, or the command has failed.
+#pragma once
+
+namespace prun {
+
+// To be called first. A reader that goes away shows up as an error of the write, not as our death, and a
+// stream that the caller closed cannot become some file that is opened later.
+void prepare_output();
+
+// To be called last. Throws storage when something printed was lost; a reader that had enough is no loss.
+void finish_output();
+
+}  // namespace prun
