@@ -290,6 +290,42 @@ TEST(TokensLlmc, ShardsOfTwoTokenSizesAreRefused) {
   contains(message_of([&] { data.open(1); }), "b.bin: has tokens of 4 bytes, the shards before it 2");
 }
 
+// By whole pages, and by less than one, where no signal tells.
+TEST(TokensShrinking, AFileThatIsCutOffIsNamed) {
+  for (const off_t size : {off_t{1024}, off_t{100'000}, off_t{1024 + 2 * 60'000 - 6}}) {
+    const TempFolder folder;
+    folder.write("a.bin", test::shard_of(counting<std::uint16_t>(60'000)).str());
+    TokensData llmc = data_of(folder / "a.bin");
+    const std::int64_t last = llmc.open(16).samples - 1;
+    EXPECT_EQ(sample_of(llmc, 16, last).tokens,
+              counting<std::int32_t>(16, static_cast<std::int32_t>(16 * last)));
+    ASSERT_EQ(::truncate((folder / "a.bin").c_str(), size), 0);
+    contains(message_of([&] { sample_of(llmc, 16, last); }), "a.bin: has shrunk from 121024 to ");
+    contains(message_of([&] { sample_of(llmc, 16, last); }), "a.bin: has shrunk from 121024 to ");
+  }
+}
+
+TEST(TokensShrinking, ThePartsOfASet) {
+  for (const char* part : {"my.bin", "my.idx"}) {
+    const TempFolder folder;
+    write_set(folder, "my", 8, {60'000}, counting<std::uint16_t>(60'000));
+    TokensData data = data_of(folder / "my");
+    const std::int64_t last = data.open(16).samples - 1;
+    ASSERT_EQ(::truncate((folder / part).c_str(), 40), 0);
+    contains(message_of([&] { sample_of(data, 16, last); }), std::string(part) + ": has shrunk from ");
+  }
+}
+
+TEST(TokensShrinking, AnotherFileUnderTheNameIsNoConcern) {
+  const TempFolder folder;
+  folder.write("a.bin", test::shard_of(counting<std::uint16_t>(6000)).str());
+  folder.write("b.bin", "short");
+  TokensData data = data_of(folder / "a.bin");
+  data.open(16);
+  std::filesystem::rename(folder / "b.bin", folder / "a.bin");
+  EXPECT_EQ(sample_of(data, 16, 100).tokens, counting<std::int32_t>(16, 1600));
+}
+
 TEST(TokensPaths, EveryNameOfAMegatronSet) {
   const TempFolder folder;
   write_set(folder, "my.set", 8, {5}, counting<std::uint16_t>(5));

@@ -1,16 +1,24 @@
 // A file mapped into memory for reading.
 #pragma once
 
+#include <sys/types.h>
+
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace prun::tokens {
 
 // Nothing is read until the bytes are, and then no more than these: reading ahead, which the kernel does by
-// up to megabytes, would be waste where windows lie all over a large file. The file must keep its size while
-// it is mapped: touching a part that has been cut off kills the process, as with every mapping.
+// up to megabytes, would be waste where windows lie all over a large file. Reading by pread instead would
+// keep a descriptor open for each of a thousand shards, and an index would have to be copied or cached.
+//
+// Memory beyond the end of a file that was cut off reads as zeros up to the end of the page and raises SIGBUS
+// after it. So bytes are looked at under a Reading, which turns the signal into zeros as well, and count only
+// once expect_whole() has been asked.
 class MappedFile {
  public:
   // Throws not_found, bad_input for what is no regular file, storage for the rest.
@@ -24,11 +32,29 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   // From here on the file is read from front to back: reading ahead pays.
   void expect_scan() const;
+  // Throws storage when the file has become shorter or a part of it could not be read.
+  void expect_whole() const;
 
  private:
+  friend class Reading;
   std::string path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+  mutable volatile std::sig_atomic_t unreadable_ = 0;  // set by the signal's handler
+};
+
+// While it lives, this thread may read the bytes of these files even where they have none any more.
+class Reading {
+ public:
+  explicit Reading(const std::vector<MappedFile>& files);
+  ~Reading();
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+  // From the handler: whether zeros lie at the address now.
+  static bool patch(const void* address);
 };
 
 // Starts to fetch bytes that are about to be read, all at once instead of page by page. A hint for any

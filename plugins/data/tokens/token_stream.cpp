@@ -53,6 +53,10 @@ void TokenStream::read(std::uint64_t first, std::uint64_t count, std::int32_t* o
   }
 }
 
+std::size_t TokenStream::file_of(std::uint64_t token) const {
+  return static_cast<std::size_t>(piece_at(files_, token) - files_.begin());
+}
+
 void TokenStream::decode(const std::byte* from, std::uint64_t first, std::uint64_t count,
                          std::int32_t* out) const {
   switch (type_) {

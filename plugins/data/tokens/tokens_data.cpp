@@ -32,10 +32,12 @@ TokensData::TokensData(const Options& options)
 DataInfo TokensData::open(std::int64_t seq) {
   PRUN_CHECK(seq > 0, "token data opened for sequences of ", seq, " tokens");
   const TokenFiles set = find_token_files(path_, format_);
+  const Reading reading(files_);
   if (set.format == Format::megatron)
     open_megatron(set);
   else
     open_llmc(set);
+  for (const MappedFile& file : files_) file.expect_whole();
   seq_ = seq;
   const auto tokens = static_cast<std::int64_t>(stream_->tokens());
   samples_ = (tokens - 1) / seq;
@@ -73,10 +75,20 @@ void TokensData::read(std::int64_t index, std::int32_t* tokens, std::int32_t* ta
   PRUN_CHECK(index >= 0 && index < samples_, "token sample ", index, " of ", samples_);
   const auto first = static_cast<std::uint64_t>(index * seq_);
   const auto count = static_cast<std::uint64_t>(seq_);
+  const Reading reading(files_);
   if (index_) index_->check_window(first, count + 1);
   stream_->read(first, count, tokens);
   std::copy(tokens + 1, tokens + seq_, targets);
   stream_->read(first + count, 1, targets + seq_ - 1);
+  expect_whole(first, first + count);
+}
+
+void TokensData::expect_whole(std::uint64_t first, std::uint64_t last) const {
+  if (index_)  // .idx and .bin
+    for (const MappedFile& file : files_) file.expect_whole();
+  else  // a file a shard
+    for (std::size_t shard = stream_->file_of(first); shard <= stream_->file_of(last); ++shard)
+      files_[shard].expect_whole();
 }
 
 }  // namespace prun::tokens

@@ -23,6 +23,7 @@ class TokensData final : public Data {
  private:
   void open_megatron(const TokenFiles& set);
   void open_llmc(const TokenFiles& set);
+  void expect_whole(std::uint64_t first, std::uint64_t last) const;  // the files that hold these tokens
 
   std::string path_;
   Format format_;
