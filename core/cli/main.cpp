@@ -33,7 +33,10 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
   --set KEY=VALUE              change a value of the recipe, e.g. --set optimizer.lr=3e-4
   --plugin-path FOLDER         look for plugins there first
 
-Exit codes: 0 done, 2 bad input, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 130 and 143 stopped by a signal and saved.
+Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end a run after its step: it saves and prints the command that resumes.
+
+Exit codes: 0 done, 2 bad input, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged,
+128 + the signal's number when stopped by one and saved (130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, 152 SIGXCPU).
 )";
 
 int dispatch(const prun::Arguments& arguments) {

@@ -23,6 +23,7 @@
 #include "launch/rendezvous_server.hpp"
 #include "launch/shared_folder.hpp"
 #include "launch/socket.hpp"
+#include "launch/stop_signals.hpp"
 #include "launch/wire.hpp"
 #include "prun/error.hpp"
 
@@ -49,14 +50,13 @@ constexpr const char* foreign_variables[] = {"RANK",
                                              "OMPI_COMM_WORLD_LOCAL_RANK",
                                              "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
-// SIGINT and SIGTERM arrive in a descriptor while this lives.
+// Signals that stop a run arrive in a descriptor while this lives.
 class CaughtSignals {
  public:
   CaughtSignals() {
     sigset_t caught;
     sigemptyset(&caught);
-    sigaddset(&caught, SIGINT);
-    sigaddset(&caught, SIGTERM);
+    for (const int signal : heard_stop_signals()) sigaddset(&caught, signal);
     ::pthread_sigmask(SIG_BLOCK, &caught, &before_);
     fd_ = FileDescriptor(::signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_.is_open()) throw_error(ErrorCode::internal, "cannot catch signals: ", std::strerror(errno));
@@ -238,9 +238,9 @@ void Launch::wait() {
 void Launch::take_signals() {
   while (const int signal = signals_.take()) {
     if (stop_signal_ != 0 && signal == SIGINT) {
-      options_.say("prun: second SIGINT: all ranks are killed");
       killed_by_user_ = true;
-      kill_all();
+      kill_all();  // first: a terminal that stands still may hold up the words
+      options_.say("prun: second SIGINT: all ranks are killed");
     }
     if (stop_signal_ != 0) continue;
     stop_signal_ = signal;
@@ -273,16 +273,16 @@ void Launch::take_reports() {
   }
 }
 
-// A rank that ends with 128 + SIGINT or SIGTERM did what it was asked to; the others agreed with it.
+// A rank that ends with 128 + a stop signal did what it was asked to; the others agreed with it.
 bool Launch::is_stop(int status) const {
-  if (!WIFEXITED(status) || !failures_.empty()) return false;
-  return WEXITSTATUS(status) == 128 + SIGINT || WEXITSTATUS(status) == 128 + SIGTERM;
+  return WIFEXITED(status) && failures_.empty() && is_stop_code(WEXITSTATUS(status));
 }
 
 void Launch::note_end(int rank, int status) {
   if (killed_at_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
   if (is_stop(status)) {
-    stop_status_ = WEXITSTATUS(status);
+    // One that only agreed to stop says SIGTERM.
+    if (stop_status_ == 0 || stop_status_ == 128 + SIGTERM) stop_status_ = WEXITSTATUS(status);
     return kill_by(Clock::now() + options_.stop_limit);
   }
   if (WIFSIGNALED(status) && stop_signal_ != 0 && WTERMSIG(status) == stop_signal_) {

@@ -25,7 +25,7 @@ struct LaunchOptions {
 
 // Returns when all ranks are gone:
 //   0                  all ended with 0
-//   128 + signal       stopped: SIGINT and SIGTERM are passed on once, a second SIGINT kills
+//   128 + signal       stopped: the first of the stop signals is passed on, a second SIGINT kills
 //   10 (rank_died)     the first to fail was killed by a signal
 //   11 (hang)          a rank did not reach a collective, or the rendezvous, within its limit
 //   any other          what the first to fail ended with

@@ -8,8 +8,8 @@
 namespace prun {
 
 // The whole run as `prun RECIPE` does it, of one rank; the first has the observers and writes the
-// checkpoints. `resume_command` is what to print when it is stopped. Returns the exit code: 0, or 130 / 143
-// after a signal. Raises Error for everything that goes wrong.
+// checkpoints. `resume_command` is what to print when it is stopped. Returns the exit code: 0, or 128 +
+// the signal that stopped it. Raises Error for everything that goes wrong.
 int train(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
           Membership membership = {});
 

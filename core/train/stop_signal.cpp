@@ -1,7 +1,9 @@
 #include "train/stop_signal.hpp"
 
 #include <unistd.h>
-#include <csignal>
+
+#include <utility>
+#include <vector>
 
 namespace prun {
 namespace {
@@ -10,27 +12,31 @@ namespace {
 volatile std::sig_atomic_t stop_requested = 0;
 
 void on_signal(int signal) {
-  if (stop_requested != 0) _exit(128 + signal);
-  stop_requested = signal;
+  if (stop_requested == 0)
+    stop_requested = signal;
+  else if (signal == SIGINT)
+    _exit(128 + signal);
 }
 
 }  // namespace
 
 struct StopSignal::Saved {
-  struct sigaction interrupt, terminate;
+  std::vector<std::pair<int, struct sigaction>> actions;
 };
 
 StopSignal::StopSignal() : saved_(std::make_unique<Saved>()) {
   stop_requested = 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, &saved_->interrupt);
-  sigaction(SIGTERM, &action, &saved_->terminate);
+  for (const int signal : heard_stop_signals()) {
+    struct sigaction before {};
+    sigaction(signal, &action, &before);
+    saved_->actions.emplace_back(signal, before);
+  }
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGINT, &saved_->interrupt, nullptr);
-  sigaction(SIGTERM, &saved_->terminate, nullptr);
+  for (const auto& [signal, before] : saved_->actions) sigaction(signal, &before, nullptr);
 }
 
 int StopSignal::received() const { return stop_requested; }

@@ -1,8 +1,10 @@
-// SIGINT and SIGTERM as a wish: the run ends at the next step border. A second SIGINT ends the process at
-// once.
+// Signals that ask a run to end, as a wish: it ends at the next step border. A second SIGINT ends the process
+// at once; any other that follows changes nothing (a time limit repeats its own every second).
 #pragma once
 
 #include <memory>
+
+#include "launch/stop_signals.hpp"
 
 namespace prun {
 
@@ -13,7 +15,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // The signal that came, or 0.
+  // The first that came, or 0.
   int received() const;
 
  private:

@@ -194,7 +194,7 @@ TEST(Cli, TraceRunsARankThatIsAlone) {
 }
 
 TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU}) {
     const std::string out = (temporary_folder() / ("signal" + std::to_string(signal))).string();
     const std::string recipe =
         recipe_file({"run.steps=100000", "run.out=" + out, "observer.0.plugin=console"});
@@ -207,6 +207,20 @@ TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
     EXPECT_EQ(resumed.code, 130) << resumed.out;
     EXPECT_EQ(resumed.out.find("step 1/"), std::string::npos) << "it started anew: " << resumed.out;
   }
+}
+
+TEST(Cli, WhatNohupIgnoresStaysIgnored) {
+  const std::string recipe = recipe_file({"run.steps=3000", "observer.0.plugin=console"});
+  const Result run =
+      run_program({"/bin/sh", "-c", "trap '' HUP; exec " PRUN_TEST_BINARY " " + recipe}, SIGHUP, "step 5/");
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_NE(run.out.find("step 3000/"), std::string::npos);
+}
+
+TEST(Cli, AReaderThatHasEnoughEndsThePrintingNotTheRun) {
+  const std::string recipe = recipe_file({"run.steps=1000", "observer.0.plugin=console"});
+  const Result cut = shell("{ $PRUN " + recipe + "; echo code $? >&2; } | head -1 > /dev/null");
+  EXPECT_EQ(cut.out, "prun: standard output is gone (Broken pipe); the run goes on without it\ncode 0\n");
 }
 
 TEST(Cli, DamagedCheckpointIsRefusedInOneSentence) {

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM to the launcher: all ranks stop after the same step, one checkpoint is written, and what
+// Stop signals to the launcher: all ranks stop after the same step, one checkpoint is written, and what
 // goes on from there ends with the same bits as a run that nobody disturbed.
 #include <gtest/gtest.h>
 
@@ -75,6 +75,21 @@ TEST(Stop, EveryLayoutSavesAndResumesToTheSameBits) {
     EXPECT_TRUE(contains(resumed.output(), "step " + std::to_string(step + 1) + "/300"));
     EXPECT_TRUE(saved_tensors(out_folder(name)) == saved_tensors(out_folder("whole-" + layout)))
         << layout << ": other bits after " << step << " steps";
+  }
+}
+
+// What batch systems and terminals send, more than once; SIGXCPU comes to a rank, not to the launcher.
+TEST(Stop, EverySignalThatAsksForIt) {
+  for (const int signal : {SIGHUP, SIGUSR1, SIGXCPU}) {
+    const std::string name = "asked-" + std::to_string(signal);
+    PrunRun run({recipe_file(name, ranks, {"run.steps=1000000"})});
+    ASSERT_TRUE(run.process().says("step 20/")) << run.output();
+    const pid_t target = signal == SIGXCPU ? run.rank(1) : run.process().pid();
+    for (int times = 0; times < 3; ++times) ::kill(target, signal);
+    EXPECT_EQ(run.process().end(), 128 + signal) << run.output();
+    EXPECT_EQ(checkpoints_in(out_folder(name)), 1) << run.output();
+    EXPECT_EQ(count_of(run.output(), "go on with: "), 1) << run.output();
+    EXPECT_EQ(count_of(run.output(), "prun: rank"), 0) << run.output();
   }
 }
 

@@ -126,6 +126,7 @@ std::string ConsoleObserver::eta() const {
 void ConsoleObserver::event(EventKind kind, std::string_view message) {
   if (kind == EventKind::stopped) outcome_ = "stopped";
   if (kind == EventKind::failed) outcome_ = "failed";
+  if (outcome_ != "done") screen_.settle();  // room for why the run ends
   screen_.line(label_of(kind) + printable(message, "  "), colour_of(kind));
   if (outcome_ == "done") draw_bar();
 }
@@ -143,6 +144,7 @@ void ConsoleObserver::memory(const FinishInfo& info) {
 }
 
 void ConsoleObserver::finish(const FinishInfo& info) {
+  screen_.settle();
   screen_.remove_bar();
   memory(info);
   if (!last_) {

@@ -1,16 +1,11 @@
-// write(2) and a handful of control sequences.
+// A handful of control sequences.
 #include "screen.hpp"
 
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
-
-#include "prun/error.hpp"
 
 namespace prun::console {
 
@@ -32,22 +27,6 @@ std::optional<int> columns_from_environment() {
   return columns;
 }
 
-// A descriptor set not to block is waited for.
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd ready{descriptor, POLLOUT, 0};
-      ::poll(&ready, 1, -1);
-    } else if (errno != EINTR) {
-      throw_error(ErrorCode::storage, "standard output: cannot be written (", std::strerror(errno),
-                  "); send it to a file or leave the console observer out");
-    }
-  }
-}
-
 }  // namespace
 
 ScreenSettings screen_settings(int descriptor) {
@@ -61,7 +40,7 @@ ScreenSettings screen_settings(int descriptor) {
 
 Screen::~Screen() {
   try {
-    remove_bar();
+    outlet_.put(erased_bar() + lost_lines());
   } catch (const std::exception&) {
     // Only a bar is left behind; there is nobody to tell while the run unwinds.
   }
@@ -75,17 +54,23 @@ int Screen::columns() const {
 }
 
 void Screen::line(std::string_view text, Colour colour) {
-  write_all(settings_.descriptor, without_bar() + painted(text, colour) + "\n");
+  if (!outlet_.put(erased_bar() + lost_lines() + painted(text, colour) + "\n")) {
+    ++lost_;
+    return;
+  }
+  bar_shown_ = false;
+  lost_ = 0;
 }
 
+// One that would have to wait is out of date when it is seen.
 void Screen::bar(std::string_view text) {
-  if (!settings_.terminal) return;
-  const std::string drawn = without_bar() + painted(text, Colour::green);
-  bar_shown_ = !text.empty();
-  write_all(settings_.descriptor, drawn);
+  if (settings_.terminal && outlet_.idle() && outlet_.put(erased_bar() + painted(text, Colour::green)))
+    bar_shown_ = !text.empty();
 }
 
-void Screen::remove_bar() { write_all(settings_.descriptor, without_bar()); }
+void Screen::remove_bar() {
+  if (outlet_.put(erased_bar())) bar_shown_ = false;
+}
 
 std::string Screen::painted(std::string_view text, Colour colour) const {
   if (!settings_.colour || colour == Colour::none || text.empty()) return std::string(text);
@@ -95,10 +80,12 @@ std::string Screen::painted(std::string_view text, Colour colour) const {
   return code + std::string(text) + "\033[0m";
 }
 
-std::string Screen::without_bar() {
-  if (!bar_shown_) return "";
-  bar_shown_ = false;
-  return std::string(erase_line);
+std::string Screen::erased_bar() const { return bar_shown_ ? std::string(erase_line) : ""; }
+
+std::string Screen::lost_lines() const {
+  if (lost_ == 0) return "";
+  return "(" + std::to_string(lost_) + (lost_ == 1 ? " line is" : " lines are") +
+         " not shown: nobody read in time)\n";
 }
 
 }  // namespace prun::console

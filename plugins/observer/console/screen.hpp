@@ -2,9 +2,12 @@
 // place.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "outlet.hpp"
 
 namespace prun::console {
 
@@ -22,24 +25,30 @@ enum class Colour { none, green, yellow, red };
 
 class Screen {
  public:
-  explicit Screen(const ScreenSettings& settings) : settings_(settings) {}
+  explicit Screen(const ScreenSettings& settings) : settings_(settings), outlet_(settings.descriptor) {}
   ~Screen();
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
   bool terminal() const { return settings_.terminal; }
   int columns() const;
-  // One write(2) each. They throw storage when standard output cannot be written.
+  // They never wait: lines that find no room are counted, and the count is shown once there is room again.
+  // They throw storage when standard output is a file that cannot be written.
   void line(std::string_view text, Colour colour = Colour::none);  // leaves no bar: draw it again
   void bar(std::string_view text);
   void remove_bar();
+  // Waits a little for what is on its way.
+  void settle() { outlet_.settle(); }
 
  private:
   std::string painted(std::string_view text, Colour colour) const;
-  std::string without_bar();  // what erases the bar, if there is one
+  std::string erased_bar() const;  // what erases the bar, if there is one
+  std::string lost_lines() const;  // what says how many lines found no room
 
   ScreenSettings settings_;
+  Outlet outlet_;
   bool bar_shown_ = false;
+  std::int64_t lost_ = 0;
 };
 
 }  // namespace prun::console

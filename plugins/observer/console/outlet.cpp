@@ -1,0 +1,140 @@
+// A string, a lock and a thread.
+#include "outlet.hpp"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "prun/error.hpp"
+
+namespace prun::console {
+
+namespace {
+
+constexpr std::size_t most_kept = 64 << 10;
+constexpr std::chrono::seconds patience(3);
+
+bool may_stand_still(int descriptor) {
+  struct stat facts {};
+  return ::isatty(descriptor) == 1 ||
+         (::fstat(descriptor, &facts) == 0 && (S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode)));
+}
+
+// Returns 0 or the error. A descriptor set not to block is waited for.
+int write_fully(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd ready{descriptor, POLLOUT, 0};
+      ::poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+// Not where standard error stands still as well.
+void say(std::string_view text) {
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT)) write_fully(STDERR_FILENO, text);
+}
+
+}  // namespace
+
+struct Outlet::Shared {
+  int descriptor;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string kept;
+  bool writing = false;
+  bool closed = false;  // by the other side
+  bool over = false;
+
+  bool idle() const { return kept.empty() && !writing; }
+};
+
+Outlet::Outlet(int descriptor) : descriptor_(descriptor), shared_(std::make_shared<Shared>()) {
+  shared_->descriptor = descriptor;
+  if (may_stand_still(descriptor)) thread_ = std::thread([shared = shared_] { write_all(*shared); });
+}
+
+Outlet::~Outlet() {
+  if (!thread_.joinable()) return;
+  settle();
+  bool idle = false;
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    shared_->over = true;
+    idle = shared_->idle();
+    shared_->kept.clear();
+  }
+  shared_->changed.notify_all();
+  if (idle) {
+    thread_.join();
+  } else {
+    thread_.detach();
+    say("prun: standard output was not read; the last lines are lost\n");
+  }
+}
+
+void Outlet::write_all(Shared& shared) {
+  ::prctl(PR_SET_NAME, "prun-console");
+  std::unique_lock lock(shared.mutex);
+  for (;;) {
+    shared.changed.wait(lock, [&] { return shared.over || !shared.kept.empty(); });
+    if (shared.over) return;
+    const std::string text = std::exchange(shared.kept, {});
+    shared.writing = true;
+    lock.unlock();
+    const int error = write_fully(shared.descriptor, text);
+    if (error != 0)
+      say(detail::concat("prun: standard output is gone (", std::strerror(error),
+                         "); the run goes on without it\n"));
+    lock.lock();
+    shared.writing = false;
+    shared.closed = error != 0;
+    shared.changed.notify_all();
+    if (!shared.closed) continue;
+    shared.kept.clear();
+    return;
+  }
+}
+
+bool Outlet::put(std::string_view text) {
+  if (!thread_.joinable()) {
+    if (const int error = write_fully(descriptor_, text))
+      throw_error(ErrorCode::storage, "standard output: cannot be written (", std::strerror(error),
+                  "); send it to a file or leave the console observer out");
+    return true;
+  }
+  const std::scoped_lock lock(shared_->mutex);
+  if (shared_->closed) return true;
+  if (shared_->kept.size() + text.size() > most_kept) return false;
+  shared_->kept += text;
+  shared_->changed.notify_all();
+  return true;
+}
+
+bool Outlet::idle() const {
+  const std::scoped_lock lock(shared_->mutex);
+  return shared_->idle();
+}
+
+void Outlet::settle() {
+  std::unique_lock lock(shared_->mutex);
+  if (gave_up_) return;
+  gave_up_ = !shared_->changed.wait_for(lock, patience, [&] { return shared_->idle(); });
+}
+
+}  // namespace prun::console
