@@ -12,8 +12,10 @@
 #include "launch/shared_folder.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
+#include "train/preflight.hpp"
 #include "train/rank.hpp"
 #include "train/run.hpp"
+#include "train/run_folder.hpp"
 
 namespace prun {
 namespace {
@@ -44,13 +46,25 @@ std::string resume_command(const Arguments& arguments, const std::string& file) 
 
 namespace {
 
+std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
+  auto claim = std::make_unique<RunClaim>(recipe);
+  if (claim->moved_to())
+    std::fprintf(stderr, "prun: the run that was in %s is now in %s\n", run_folder(recipe).c_str(),
+                 claim->moved_to()->c_str());
+  return claim;
+}
+
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   const Assembly checked(*opened.recipe, *opened.plugins);
   check_fits_one_host(checked);
+  preflight(checked, *opened.plugins);
+  const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   LaunchOptions options;
   options.ranks = ranks;
   options.arguments = arguments.all;
+  // Warnings of libraries are the run's, not the terminal's.
+  options.environment = {{"PRUN_UCX_LOG", fs::absolute(run_folder(*opened.recipe) / "ucx.log")}};
   options.hang_limit = std::chrono::seconds(opened.recipe->integer("run.hang_limit"));
   return launch(options);
 }
@@ -68,6 +82,8 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     Opened opened = open_recipe(arguments, file);
     check_world(session.identity(), *opened.recipe);
+    const bool claims = session.identity().rank == 0 && session.identity().how != "prun";
+    const std::unique_ptr<RunClaim> claim = claims ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   } catch (const Error& error) {
@@ -90,6 +106,8 @@ int run_command(const Arguments& arguments) {
                 " on one host; start them with srun, mpirun or torchrun");
   if (world > 1) return launch_ranks(arguments, opened, static_cast<int>(world));
   const Assembly assembly(*opened.recipe, *opened.plugins);
+  preflight(assembly, *opened.plugins);
+  const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   return train(assembly, *opened.plugins, resume_command(arguments, file));
 }
 
@@ -97,6 +115,7 @@ int check_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun check RECIPE");
   Opened opened = open_recipe(arguments, file);
   const Assembly assembly(*opened.recipe, *opened.plugins);
+  preflight(assembly, *opened.plugins);
   std::printf("%s: good; %s\n", file.c_str(), assembly.batch().text().c_str());
   return 0;
 }

@@ -31,6 +31,7 @@ constexpr std::array<Declaration, 14> declarations = {{
       hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
       poison       | bool   | false    |  | Fill memory with NaN first, to test that nothing is read too early
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
+      fresh        | bool   | false    |  | Move a run that the folder holds aside, to its name with a number, unless it is resumed
     )"},
     {"model", Form::table, "model", "", "What is trained.", R"(
       plugin | string | required |  | Model plugin

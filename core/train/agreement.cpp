@@ -21,7 +21,8 @@ struct Topic {
 
 bool belongs_to_a_place(const RecipeSection& section, const std::string& key) {
   const std::string& name = section.name();
-  if (name == "run") return key == "name" || key == "out" || key == "keep" || key == "hang_limit";
+  if (name == "run")
+    return key == "name" || key == "out" || key == "keep" || key == "fresh" || key == "hang_limit";
   return name == "device" || name == "observer" || name == "plugins";
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <optional>
 
 #include "base/durable_file.hpp"
 #include "train/observers.hpp"
@@ -41,6 +42,7 @@ class Run {
     begin_ = Clock::now();
     if (assembly_.rank() != 0) return;
     trainer_.claim_folder();
+    folder_.emplace(trainer_.folder());
     replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
     replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
     const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
@@ -99,6 +101,7 @@ class Run {
   }
 
   void save() {
+    if (folder_) folder_->check();
     observers_.event(EventKind::saved, "saved " + trainer_.save().string());
     saved_ = trainer_.progress().step;
   }
@@ -121,6 +124,7 @@ class Run {
   PluginHost& plugins_;
   std::string resume_command_;
   std::int64_t saved_ = -1;  // the step of the last checkpoint
+  std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_;
 };
 

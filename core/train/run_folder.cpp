@@ -1,17 +1,239 @@
 #include "train/run_folder.hpp"
 
-namespace prun {
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-std::filesystem::path run_folder(const Recipe& recipe) {
-  const std::string& out = recipe.text("run.out");
-  return out.empty() ? std::filesystem::path("runs") / recipe.text("run.name") : std::filesystem::path(out);
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* lock_name = "run.lock";
+// What every run writes first.
+constexpr const char* marks_of_a_run[] = {"recipe.toml", "plugins.json", "log.jsonl", "latest"};
+
+// ------------------------------------------------------------------- who holds it
+
+struct Holder {
+  std::string run, host;
+  std::int64_t pid = 0;
+  std::int64_t started = 0;  // as /proc counts it; together with the pid it names one process
+};
+
+std::string this_host() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
 }
 
-void make_folder(const std::filesystem::path& folder) {
+// The 22nd word of /proc/PID/stat; the second is in parentheses and may hold any byte. 0: there is none.
+std::int64_t start_of_process(std::int64_t pid) {
+  std::ifstream file(detail::concat("/proc/", pid, "/stat"));
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream words(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string word;
+  for (int number = 3; number < 22; ++number) words >> word;
+  std::int64_t start = 0;
+  words >> start;
+  return start;
+}
+
+std::string to_text(const Holder& holder) {
+  JsonWriter json;
+  json.begin_object().member("run", holder.run).member("host", holder.host).member("pid", holder.pid);
+  return json.member("started", holder.started).end_object().take() + "\n";
+}
+
+// Nothing where a process died before it had written all.
+std::optional<Holder> read_holder(const FileDescriptor& lock, const fs::path& path) {
+  char text[4096];
+  const ssize_t count = ::pread(lock.get(), text, sizeof text, 0);
+  if (count <= 0) return {};
+  try {
+    const JsonValue json = parse_json(std::string_view(text, static_cast<std::size_t>(count)), path.string());
+    return Holder{json.at("run").as_string(), json.at("host").as_string(), json.at("pid").as_int64(),
+                  json.at("started").as_int64()};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+bool is_alive(const Holder& holder) {
+  return holder.started != 0 && start_of_process(holder.pid) == holder.started;
+}
+
+[[noreturn]] void refuse_second(const fs::path& folder, const std::optional<Holder>& holder) {
+  const std::string who = holder ? detail::concat("the run ", in_quotes(holder->run), " (pid ", holder->pid,
+                                                  " on ", holder->host, ")")
+                                 : std::string("another run");
+  throw_error(ErrorCode::bad_input, folder.string(), " is in use by ", who,
+              "; wait for it, stop it, or give this run another run.out");
+}
+
+void check_holder(const fs::path& folder, const Holder& holder) {
+  if (holder.host != this_host())
+    throw_error(ErrorCode::bad_input, folder.string(), " was in use by the run ", in_quotes(holder.run),
+                " (pid ", holder.pid, " on ", holder.host,
+                "), which cannot be asked from here; if it is over, ", "remove ",
+                (folder / lock_name).string());
+  if (is_alive(holder)) refuse_second(folder, holder);
+}
+
+// ------------------------------------------------------------------- the folder
+
+// The user's to mend, but for a disk that is full or broken.
+[[noreturn]] void throw_cannot(const char* action, const fs::path& path, int error) {
+  if (error == ENOSPC || error == EDQUOT || error == EIO) throw_storage_error(action, path, error);
+  throw_error(ErrorCode::bad_input, "cannot ", action, " the run folder ", path.string(), ": ",
+              std::generic_category().message(error), "; choose another with run.out");
+}
+
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Whether the path still names what is open.
+bool names(const fs::path& path, const FileDescriptor& open) {
+  struct stat there {
+  }, here{};
+  return ::stat(path.c_str(), &there) == 0 && ::fstat(open.get(), &here) == 0 && is_same(there, here);
+}
+
+// Links followed, so that what is moved aside is the folder and not the link to it.
+fs::path real_path(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path real = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  return real.empty() ? path : real.has_filename() ? real : real.parent_path();
+}
+
+bool holds_a_run(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* mark : marks_of_a_run)
+    if (fs::exists(fs::symlink_status(folder / mark, ignored))) return true;
+  return false;
+}
+
+bool continues(const Recipe& recipe, const fs::path& folder) {
+  const std::string& resume = recipe.text("run.resume");
+  if (resume.empty()) return false;
+  const fs::path way = real_path(resume).lexically_relative(folder);
+  return !way.empty() && *way.begin() != "..";
+}
+
+fs::path first_free(const fs::path& folder) {
+  std::error_code ignored;
+  for (int number = 1;; ++number) {
+    fs::path name = folder;
+    name += "." + std::to_string(number);
+    if (!fs::exists(fs::symlink_status(name, ignored))) return name;
+  }
+}
+
+[[noreturn]] void refuse_taken(const fs::path& folder, const fs::path& shown) {
+  std::error_code ignored;
+  const bool resumes = fs::exists(folder / "latest", ignored);
+  throw_error(ErrorCode::bad_input, shown.string(), " holds a run already; ",
+              resumes ? "go on with it by --set run.resume=" + shown.string() + ", " : std::string(),
+              "move it to ", first_free(shown).string(),
+              " by --set run.fresh=true, or give this run another run.out");
+}
+
+struct Locked {
+  FileDescriptor folder, lock;
+};
+
+// Nothing when the folder was moved away under it: to be tried anew.
+std::optional<Locked> lock_folder(const fs::path& folder) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  fs::create_directories(folder, error);
+  if (error) throw_cannot("create", folder, error.value());
+  Locked locked;
+  locked.folder = FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!locked.folder.is_open()) throw_cannot("open", folder, errno);
+  locked.lock = FileDescriptor(
+      ::openat(locked.folder.get(), lock_name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!locked.lock.is_open()) throw_cannot("write into", folder, errno);
+  const bool taken = ::flock(locked.lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const std::optional<Holder> holder = read_holder(locked.lock, folder / lock_name);
+  if (taken) refuse_second(folder, holder);
+  if (!names(folder / lock_name, locked.lock)) return {};
+  if (holder) check_holder(folder, *holder);
+  return locked;
+}
+
+void write_holder(const FileDescriptor& lock, const Recipe& recipe, const fs::path& folder) {
+  const std::string text =
+      to_text({recipe.text("run.name"), this_host(), ::getpid(), start_of_process(::getpid())});
+  if (::ftruncate(lock.get(), 0) != 0) throw_storage_error("write", folder / lock_name, errno);
+  write_fully(lock.get(), std::as_bytes(std::span(text)), folder / lock_name);
+}
+
+}  // namespace
+
+fs::path run_folder(const Recipe& recipe) {
+  const std::string& out = recipe.text("run.out");
+  return out.empty() ? fs::path("runs") / recipe.text("run.name") : fs::path(out);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
   if (error)
     throw_error(ErrorCode::storage, "cannot create the run folder ", folder.string(), ": ", error.message());
+}
+
+void check_run_folder(const Recipe& recipe) {
+  const fs::path folder = run_folder(recipe);
+  fs::path there = real_path(folder);
+  std::error_code ignored;
+  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, ignored)) throw_cannot("create", folder, ENOTDIR);
+  if (::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    throw_cannot("write into", folder, errno);
+}
+
+RunClaim::RunClaim(const Recipe& recipe) {
+  const fs::path shown = run_folder(recipe), folder = real_path(shown);
+  for (;;) {
+    std::optional<Locked> locked = lock_folder(folder);
+    if (!locked) continue;
+    folder_ = std::move(locked->folder);
+    lock_ = std::move(locked->lock);
+    if (!holds_a_run(folder) || continues(recipe, folder)) break;
+    if (!recipe.flag("run.fresh")) {
+      ::unlinkat(folder_.get(), lock_name, 0);
+      refuse_taken(folder, shown);
+    }
+    const fs::path aside = first_free(folder);
+    if (::rename(folder.c_str(), aside.c_str()) != 0) throw_cannot("move aside", folder, errno);
+    ::unlinkat(folder_.get(), lock_name, 0);
+    moved_to_ = aside;
+  }
+  write_holder(lock_, recipe, folder);
+}
+
+// In the folder that it was made in, wherever that is now.
+RunClaim::~RunClaim() { ::unlinkat(folder_.get(), lock_name, 0); }
+
+FolderInPlace::FolderInPlace(fs::path folder)
+    : path_(std::move(folder)), folder_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!folder_.is_open()) throw_storage_error("open", path_, errno);
+}
+
+void FolderInPlace::check() const {
+  if (!names(path_, folder_))
+    throw_error(ErrorCode::storage, "the run folder ", path_.string(),
+                " was removed or replaced while the run wrote into it; nothing more can be saved there");
 }
 
 }  // namespace prun

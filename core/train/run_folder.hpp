@@ -1,8 +1,14 @@
-// Where a run writes.
+// Where a run writes, and that it is alone there.
+//
+// While a run works its folder holds `run.lock`, which names it. The system's lock on that file is let go
+// however the process ends; what the file says tells the reason, and decides where the file system has no
+// locks or the run was another host's.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
+#include "base/durable_file.hpp"
 #include "recipe/recipe.hpp"
 
 namespace prun {
@@ -11,5 +17,38 @@ namespace prun {
 std::filesystem::path run_folder(const Recipe& recipe);
 
 void make_folder(const std::filesystem::path& folder);
+
+// Throws bad_input where the run's folder cannot be made or written. Makes nothing.
+void check_run_folder(const Recipe& recipe);
+
+// The right to write there, until the end.
+class RunClaim {
+ public:
+  // Makes the folder. Throws bad_input when another run works in it, or when it holds one that run.resume
+  // does not continue; with run.fresh that one is moved aside.
+  explicit RunClaim(const Recipe& recipe);
+  ~RunClaim();
+  RunClaim(const RunClaim&) = delete;
+  RunClaim& operator=(const RunClaim&) = delete;
+
+  // Where the run that was in the folder is now, if it was moved.
+  const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
+
+ private:
+  FileDescriptor folder_, lock_;
+  std::optional<std::filesystem::path> moved_to_;
+};
+
+// A folder that must stay in its place.
+class FolderInPlace {
+ public:
+  explicit FolderInPlace(std::filesystem::path folder);
+  // Throws storage when it was removed, moved or replaced since.
+  void check() const;
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor folder_;
+};
 
 }  // namespace prun

@@ -46,6 +46,20 @@ CommunicatorLease lend(const Membership& membership, Communicators* communicator
 
 }  // namespace
 
+DataSource open_data(const Assembly& assembly, PluginHost& plugins) {
+  DataSource source;
+  source.data = plugins.create<DataInterface>("data", assembly.recipe().section("data"));
+  DataInfo& info = source.info;
+  raise(source.data->open(assembly.batch().seq, &info));
+  source.vocab = vocabulary(assembly.program());
+  if (info.samples < 1)
+    throw_error(ErrorCode::bad_input, "data: there is not one sample of ", assembly.batch().seq, " tokens");
+  if (info.vocab > source.vocab)
+    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,
+                ", model.vocab = ", source.vocab, " is too small; set model.vocab to at least ", info.vocab);
+  return source;
+}
+
 Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
     : assembly_(assembly),
       membership_(std::move(membership)),
@@ -60,7 +74,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       staged_(staged_values(assembly.program())),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {
-  open_data(plugins);
+  read_data(open_data(assembly, plugins));
   restore();
   if (communicators_)
     check_start(assembly.mesh(), plugins, {loaded_, *data_, data_info_, assembly.batch().seq},
@@ -68,15 +82,13 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
   read_ahead();
 }
 
-void Trainer::open_data(PluginHost& plugins) {
+void Trainer::read_data(DataSource source) {
+  data_ = std::move(source.data);
   const Recipe& recipe = assembly_.recipe();
-  data_ = plugins.create<DataInterface>("data", recipe.section("data"));
+  data_info_ = source.info;
   const BatchArithmetic& batch = assembly_.batch();
-  raise(data_->open(batch.seq, &data_info_));
-  if (data_info_.samples < 1)
-    throw_error(ErrorCode::bad_input, "data: there is not one sample of ", batch.seq, " tokens");
-  const SampleOrder order(data_info_.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
   const Program& program = assembly_.program();
+  const SampleOrder order(source.info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
   BatchShape shape;
   shape.microbatches = batch.accumulate;
   shape.rows = batch.micro * batch.ranks;
@@ -86,11 +98,7 @@ void Trainer::open_data(PluginHost& plugins) {
   shape.seq = batch.seq;
   shape.first_position = program.starts(staged_.tokens, assembly_.rank())[1];
   shape.positions = program.local_dims(staged_.tokens)[1].extent;
-  shape.vocab = vocabulary(program);
-  if (data_info_.vocab > shape.vocab)
-    throw_error(ErrorCode::bad_input, "data: tokens go up to ", data_info_.vocab - 1,
-                ", model.vocab = ", shape.vocab, " is too small; set model.vocab to at least ",
-                data_info_.vocab);
+  shape.vocab = source.vocab;
   reader_ = std::make_unique<BatchReader>(*data_, order, shape);
 }
 

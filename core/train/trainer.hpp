@@ -47,6 +47,14 @@ struct Membership {
   std::function<CommunicatorLease(Communicators&)> connected;
 };
 
+// The data of a recipe, opened, and what is wrong with it for the model refused.
+struct DataSource {
+  std::shared_ptr<DataInterface> data;
+  DataInfo info;
+  std::int64_t vocab = 0;  // the model's
+};
+DataSource open_data(const Assembly& assembly, PluginHost& plugins);
+
 // One run, step by step. Deterministic: recipe and data fix every bit of it.
 class Trainer {
  public:
@@ -74,7 +82,7 @@ class Trainer {
   }
 
  private:
-  void open_data(PluginHost& plugins);
+  void read_data(DataSource source);
   void restore();
   void read_ahead();
   void write_scalar(Id id, double value);

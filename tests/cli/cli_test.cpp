@@ -237,6 +237,74 @@ TEST(Cli, DamagedCheckpointIsRefusedInOneSentence) {
   EXPECT_EQ(other.code, 2) << other.out;
 }
 
+// What every rank would say is said once, before any starts, and by check as well.
+TEST(Cli, WhatAllRanksWouldRefuseIsRefusedOnce) {
+  const std::string saved = (temporary_folder() / "saved").string();
+  ASSERT_EQ(prun({recipe_file({"run.steps=2", "run.save_every=2", "run.out=" + saved})}).code, 0);
+  const std::vector<std::string> bad[] = {{"data.path=/nowhere/tokens.bin"},
+                                          {"model.seq=25000"},
+                                          {"run.resume=" + saved, "model.hidden=64"},
+                                          {"run.resume=" + saved + "/nothing"},
+                                          {"run.out=/proc/version/x"}};
+  const std::string names[] = {"/nowhere/tokens.bin", "too few for one sample", "rank-00000.safetensors",
+                               "holds no checkpoint", "/proc/version/x"};
+  for (const int ranks : {1, 3})
+    for (const std::string& verb : {std::string("run"), std::string("check")})
+      for (std::size_t i = 0; i < std::size(bad); ++i) {
+        const fs::path path = temporary_folder() / "refused.toml";
+        std::ofstream(path)
+            << tiny_recipe({"batch.global=12"}, ranks > 1 ? data_parallel(ranks) : "").resolved_toml();
+        std::vector<std::string> words = {verb, path.string()};
+        for (const std::string& set : bad[i]) words.insert(words.end(), {"--set", set});
+        const Result result = prun(words);
+        EXPECT_EQ(result.code, 2) << result.out;
+        EXPECT_NE(result.out.find(names[i]), std::string::npos) << result.out;
+        EXPECT_EQ(result.out.find("prun: rank"), std::string::npos) << result.out;
+        EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1) << result.out;
+      }
+}
+
+TEST(Cli, ASecondRunInAFolderIsRefused) {
+  const std::string out = (temporary_folder() / "two").string();
+  for (const int ranks : {1, 2}) {
+    fs::remove_all(out);
+    const fs::path path = temporary_folder() / "two.toml";
+    std::ofstream(path) << tiny_recipe({"run.out=" + out, "batch.global=8", "run.fresh=false"},
+                                       ranks > 1 ? data_parallel(ranks) : "")
+                               .resolved_toml();
+    const std::string recipe = path.string();
+    const Result both =
+        shell("$PRUN " + recipe + " --set run.steps=1000000 2>/dev/null & first=$!; while ! [ -e " + out +
+              "/log.jsonl ]; do sleep 0.02; done; $PRUN " + recipe +
+              "; echo code $?; kill $first; wait $first; echo code $?; kill -0 $first 2>&1");
+    EXPECT_NE(both.out.find("is in use by the run 'tiny' (pid "), std::string::npos) << both.out;
+    EXPECT_NE(both.out.find("code 2\n"), std::string::npos) << both.out;
+    EXPECT_NE(both.out.find("code 143\n"), std::string::npos) << both.out;
+    const Result again = prun({recipe});
+    EXPECT_EQ(again.code, 2) << again.out;
+    EXPECT_NE(again.out.find("holds a run already; go on with it by --set run.resume=" + out),
+              std::string::npos)
+        << again.out;
+    EXPECT_EQ(prun({recipe, "--set", "run.steps=1", "--set", "run.fresh=true"}).code, 0);
+    EXPECT_TRUE(fs::exists(out + ".1/log.jsonl"));
+    EXPECT_TRUE(fs::exists(out + "/log.jsonl"));
+    fs::remove_all(out + ".1");
+  }
+}
+
+TEST(Cli, ARunFolderThatIsRemovedIsNoticed) {
+  const std::string out = (temporary_folder() / "removed").string();
+  for (const std::string observer : {"jsonl", "console"}) {
+    const std::string recipe = recipe_file({"run.steps=1000000", "run.save_every=100", "run.keep=1",
+                                            "run.out=" + out, "observer.0.plugin=" + observer});
+    const Result run = shell("$PRUN " + recipe + " > /dev/null & first=$!; while ! [ -e " + out +
+                             "/latest ]; do sleep 0.02; done; mv " + out + " " + out + "-gone; rm -rf " +
+                             out + "-gone; wait $first; echo code $?");
+    EXPECT_NE(run.out.find("removed"), std::string::npos) << run.out;
+    EXPECT_NE(run.out.find("code 13\n"), std::string::npos) << run.out;
+  }
+}
+
 TEST(Cli, FullDiskEndsTheRunWithItsName) {
   const std::string out = (temporary_folder() / "full").string();
   const std::string recipe = recipe_file({"run.steps=2", "run.save_every=1", "run.out=" + out});
@@ -304,7 +372,7 @@ TEST(Cli, TheRecipeReferenceIsCurrent) {
 TEST(Cli, RecipesInConfigsAreGood) {
   int recipes = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / "configs")) {
-    const Result result = prun({"check", entry.path().string()});
+    const Result result = shell("cd " PRUN_SOURCE_DIR " && $PRUN check " + entry.path().string());
     EXPECT_EQ(result.code, 0) << entry.path() << ": " << result.out;
     ++recipes;
   }

@@ -89,7 +89,7 @@ std::string data_parallel(int ranks) {
 
 Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more) {
   std::vector<std::string> all = {"data.path=" + random_tokens().string(),
-                                  "run.out=" + (temporary_folder() / "run").string()};
+                                  "run.out=" + (temporary_folder() / "run").string(), "run.fresh=true"};
   all.insert(all.end(), sets.begin(), sets.end());
   const std::string data = "[data]\nplugin = \"tokens\"\npath = \"data\"\n";
   return Recipe::parse(tiny_text + data + more, "tiny.toml", all, plugins().catalog());

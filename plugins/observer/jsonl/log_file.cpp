@@ -44,6 +44,7 @@ LogFile::LogFile(std::string path) : LogFile(path, open_to_append(path)) {
 LogFile::~LogFile() { ::close(descriptor_); }
 
 void LogFile::append(std::string_view line) {
+  expect_named();
   const std::string whole = (within_line_ ? "\n" : "") + std::string(line) + "\n";
   std::string_view left = whole;
   while (!left.empty()) {
@@ -58,6 +59,16 @@ void LogFile::append(std::string_view line) {
 void LogFile::flush() {
   // Pipes and the like have nothing to sync and say EINVAL.
   if (::fdatasync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("flushed");
+}
+
+// A file without a name takes lines that nobody will read.
+void LogFile::expect_named() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) fail("examined");
+  if (S_ISREG(facts.st_mode) && facts.st_nlink == 0)
+    throw_error(
+        ErrorCode::storage, path_,
+        ": the log was removed while the run wrote into it; leave the run's folder alone until it ends");
 }
 
 void LogFile::fail(const char* action) const {

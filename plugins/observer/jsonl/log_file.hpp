@@ -24,6 +24,7 @@ class LogFile {
   LogFile(std::string path, int descriptor);
   [[noreturn]] void fail(const char* action) const;
   bool ends_within_line() const;
+  void expect_named() const;
 
   std::string path_;
   int descriptor_;
