@@ -305,6 +305,17 @@ TEST(Cli, ARunFolderThatIsRemovedIsNoticed) {
   }
 }
 
+TEST(Cli, ATokenFileThatShrinksIsNamed) {
+  const fs::path tokens = temporary_folder() / "shrinking.bin";
+  const std::string recipe = recipe_file({"run.steps=1000000", "observer.0.plugin=console"});
+  fs::copy_file(temporary_folder() / "tokens.bin", tokens);
+  const Result run = shell("$PRUN " + recipe + " --set data.path=" + tokens.string() +
+                           " 2>&1 | { head -20; truncate -s 5000 " + tokens.string() + "; cat; }");
+  EXPECT_NE(run.out.find("prun: " + tokens.string() + ": has shrunk from 41024 to 5000 bytes"),
+            std::string::npos)
+      << run.out.substr(run.out.size() - std::min<std::size_t>(run.out.size(), 500));
+}
+
 TEST(Cli, FullDiskEndsTheRunWithItsName) {
   const std::string out = (temporary_folder() / "full").string();
   const std::string recipe = recipe_file({"run.steps=2", "run.save_every=1", "run.out=" + out});

@@ -1,6 +1,9 @@
 // The JSON lines: valid, complete, exact, appended, and loud when they cannot be written.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
@@ -205,6 +208,26 @@ void expect_storage_error(const std::function<void()>& call, const std::string& 
     EXPECT_EQ(error.code(), ErrorCode::storage) << error.what();
     EXPECT_NE(std::string(error.what()).find(fragment), std::string::npos) << error.what();
   }
+}
+
+// A reader that pauses holds nobody up, and learns how many lines it has missed.
+TEST(JsonlObserver, APipeThatNobodyReads) {
+  const TempFolder folder;
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const std::string long_line(8000, 'x');
+  LogFile log(path);
+  for (int i = 0; i < 1000; ++i) log.append(long_line);
+  std::string seen, piece(1 << 16, '\0');
+  for (int tries = 0; tries < 1000 && seen.find("\"lost\"") == std::string::npos; ++tries) {
+    for (ssize_t count; (count = ::read(reader, piece.data(), piece.size())) > 0;)
+      seen.append(piece, 0, static_cast<std::size_t>(count));
+    log.append("{}");
+    ::usleep(1000);
+  }
+  ::close(reader);
+  EXPECT_NE(seen.find("\n{\"type\":\"lost\",\"lines\":9"), std::string::npos) << "nine hundred and some";
 }
 
 TEST(JsonlErrors, NameThePath) {

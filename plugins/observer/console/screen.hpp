@@ -25,7 +25,8 @@ enum class Colour { none, green, yellow, red };
 
 class Screen {
  public:
-  explicit Screen(const ScreenSettings& settings) : settings_(settings), outlet_(settings.descriptor) {}
+  explicit Screen(const ScreenSettings& settings)
+      : settings_(settings), outlet_(settings.descriptor, "standard output") {}
   ~Screen();
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
@@ -46,7 +47,7 @@ class Screen {
   std::string lost_lines() const;  // what says how many lines found no room
 
   ScreenSettings settings_;
-  Outlet outlet_;
+  observer::Outlet outlet_;
   bool bar_shown_ = false;
   std::int64_t lost_ = 0;
 };

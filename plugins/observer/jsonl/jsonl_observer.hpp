@@ -1,4 +1,5 @@
-// A run for a program to read: one JSON object a line, of type start, step, event or finish.
+// A run for a program to read: one JSON object a line, of type start, step, event or finish,
+// and lost where a pipe had no room.
 //
 // A later process of the same run appends: a start record begins its part. Steps done again after a resume
 // appear again; the later line counts. `time` is seconds since 1970.

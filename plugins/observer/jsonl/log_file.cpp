@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "json_object.hpp"
 #include "prun/error.hpp"
 
 namespace prun::jsonl {
@@ -39,11 +40,19 @@ LogFile::LogFile(std::string path, int descriptor) : path_(std::move(path)), des
 
 LogFile::LogFile(std::string path) : LogFile(path, open_to_append(path)) {
   within_line_ = ends_within_line();
+  if (observer::Outlet::may_stand_still(descriptor_)) outlet_.emplace(descriptor_, path_);
 }
 
-LogFile::~LogFile() { ::close(descriptor_); }
+LogFile::~LogFile() {
+  if (lost_ > 0) {
+    outlet_->settle();
+    outlet_->put(lost_lines());
+  }
+  ::close(descriptor_);
+}
 
 void LogFile::append(std::string_view line) {
+  if (outlet_) return offer(line);
   expect_named();
   const std::string whole = (within_line_ ? "\n" : "") + std::string(line) + "\n";
   std::string_view left = whole;
@@ -54,6 +63,14 @@ void LogFile::append(std::string_view line) {
     left.remove_prefix(static_cast<std::size_t>(written));
     within_line_ = !left.empty();
   }
+}
+
+void LogFile::offer(std::string_view line) {
+  lost_ = outlet_->put(lost_lines() + std::string(line) + "\n") ? 0 : lost_ + 1;
+}
+
+std::string LogFile::lost_lines() const {
+  return lost_ > 0 ? JsonObject().text("type", "lost").integer("lines", lost_).str() + "\n" : "";
 }
 
 void LogFile::flush() {

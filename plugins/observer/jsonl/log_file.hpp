@@ -1,8 +1,12 @@
-// A file that lines are appended to, each with one write(2).
+// A file that lines are appended to, each with one write(2), or a pipe that takes what it has room for.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "outlet.hpp"
 
 namespace prun::jsonl {
 
@@ -15,6 +19,8 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
+  // Into a pipe or terminal that stands still the line is not written but counted; before the next that is,
+  // {"type":"lost","lines":N} stands.
   void append(std::string_view line);
   // Returns when what was appended is on the disk, so that it outlives a crash of the machine.
   void flush();
@@ -25,9 +31,13 @@ class LogFile {
   [[noreturn]] void fail(const char* action) const;
   bool ends_within_line() const;
   void expect_named() const;
+  void offer(std::string_view line);
+  std::string lost_lines() const;  // the record of them
 
   std::string path_;
   int descriptor_;
+  std::optional<observer::Outlet> outlet_;  // for what is no file
+  std::int64_t lost_ = 0;
   bool within_line_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A way out for text that never holds up who writes it.
+// A way out for text that never holds up who writes it: shared by the observers.
 #pragma once
 
 #include <memory>
@@ -6,14 +6,18 @@
 #include <string_view>
 #include <thread>
 
-namespace prun::console {
+namespace prun::observer {
 
 // Pipes and terminals may stand still for as long as somebody reads a page or has pressed Ctrl-S: a thread
 // writes there, from a buffer with a bound. When the other side has gone, that is said on standard error once
 // and nothing is written any more. Into files and the like text goes at once, and none is lost.
 class Outlet {
  public:
-  explicit Outlet(int descriptor);
+  // Whether what is written there may have to wait for a reader.
+  static bool may_stand_still(int descriptor);
+
+  // The name is for messages. The descriptor stays the caller's.
+  Outlet(int descriptor, std::string name);
   ~Outlet();  // settles
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
@@ -29,10 +33,9 @@ class Outlet {
   struct Shared;
   static void write_all(Shared& shared);
 
-  int descriptor_;
   std::shared_ptr<Shared> shared_;  // the thread's too, which may have to be left behind in its write
   std::thread thread_;              // none for files
   bool gave_up_ = false;
 };
 
-}  // namespace prun::console
+}  // namespace prun::observer

@@ -1,6 +1,7 @@
 // A string, a lock and a thread.
 #include "outlet.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -15,18 +16,12 @@
 
 #include "prun/error.hpp"
 
-namespace prun::console {
+namespace prun::observer {
 
 namespace {
 
 constexpr std::size_t most_kept = 64 << 10;
 constexpr std::chrono::seconds patience(3);
-
-bool may_stand_still(int descriptor) {
-  struct stat facts {};
-  return ::isatty(descriptor) == 1 ||
-         (::fstat(descriptor, &facts) == 0 && (S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode)));
-}
 
 // Returns 0 or the error. A descriptor set not to block is waited for.
 int write_fully(int descriptor, std::string_view text) {
@@ -53,7 +48,10 @@ void say(std::string_view text) {
 }  // namespace
 
 struct Outlet::Shared {
-  int descriptor;
+  ~Shared() { ::close(descriptor); }
+
+  int descriptor = -1;  // its own: a thread left behind must not write into what has the number next
+  std::string name;
   std::mutex mutex;
   std::condition_variable changed;
   std::string kept;
@@ -64,8 +62,15 @@ struct Outlet::Shared {
   bool idle() const { return kept.empty() && !writing; }
 };
 
-Outlet::Outlet(int descriptor) : descriptor_(descriptor), shared_(std::make_shared<Shared>()) {
-  shared_->descriptor = descriptor;
+bool Outlet::may_stand_still(int descriptor) {
+  struct stat facts {};
+  return ::isatty(descriptor) == 1 ||
+         (::fstat(descriptor, &facts) == 0 && (S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode)));
+}
+
+Outlet::Outlet(int descriptor, std::string name) : shared_(std::make_shared<Shared>()) {
+  shared_->descriptor = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  shared_->name = std::move(name);
   if (may_stand_still(descriptor)) thread_ = std::thread([shared = shared_] { write_all(*shared); });
 }
 
@@ -84,12 +89,12 @@ Outlet::~Outlet() {
     thread_.join();
   } else {
     thread_.detach();
-    say("prun: standard output was not read; the last lines are lost\n");
+    say("prun: " + shared_->name + " was not read; the last lines are lost\n");
   }
 }
 
 void Outlet::write_all(Shared& shared) {
-  ::prctl(PR_SET_NAME, "prun-console");
+  ::prctl(PR_SET_NAME, "prun-outlet");
   std::unique_lock lock(shared.mutex);
   for (;;) {
     shared.changed.wait(lock, [&] { return shared.over || !shared.kept.empty(); });
@@ -99,7 +104,7 @@ void Outlet::write_all(Shared& shared) {
     lock.unlock();
     const int error = write_fully(shared.descriptor, text);
     if (error != 0)
-      say(detail::concat("prun: standard output is gone (", std::strerror(error),
+      say(detail::concat("prun: ", shared.name, " is gone (", std::strerror(error),
                          "); the run goes on without it\n"));
     lock.lock();
     shared.writing = false;
@@ -113,9 +118,9 @@ void Outlet::write_all(Shared& shared) {
 
 bool Outlet::put(std::string_view text) {
   if (!thread_.joinable()) {
-    if (const int error = write_fully(descriptor_, text))
-      throw_error(ErrorCode::storage, "standard output: cannot be written (", std::strerror(error),
-                  "); send it to a file or leave the console observer out");
+    if (const int error = write_fully(shared_->descriptor, text))
+      throw_error(ErrorCode::storage, shared_->name, ": cannot be written (", std::strerror(error),
+                  "); free space there or send it elsewhere");
     return true;
   }
   const std::scoped_lock lock(shared_->mutex);
@@ -137,4 +142,4 @@ void Outlet::settle() {
   gave_up_ = !shared_->changed.wait_for(lock, patience, [&] { return shared_->idle(); });
 }
 
-}  // namespace prun::console
+}  // namespace prun::observer
