@@ -100,10 +100,16 @@ class Run {
         "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
+  // Without its folder a save goes nowhere, or into another one of that name.
   void save() {
-    if (folder_) folder_->check();
-    observers_.event(EventKind::saved, "saved " + trainer_.save().string());
-    saved_ = trainer_.progress().step;
+    try {
+      if (folder_) folder_->check();
+      observers_.event(EventKind::saved, "saved " + trainer_.save().string());
+      saved_ = trainer_.progress().step;
+    } catch (const Error&) {
+      if (folder_) folder_->check();
+      throw;
+    }
   }
 
   int stopped() {

@@ -295,7 +295,7 @@ TEST(Cli, ASecondRunInAFolderIsRefused) {
 TEST(Cli, ARunFolderThatIsRemovedIsNoticed) {
   const std::string out = (temporary_folder() / "removed").string();
   for (const std::string observer : {"jsonl", "console"}) {
-    const std::string recipe = recipe_file({"run.steps=1000000", "run.save_every=100", "run.keep=1",
+    const std::string recipe = recipe_file({"run.steps=1000000", "run.save_every=500", "run.keep=1",
                                             "run.out=" + out, "observer.0.plugin=" + observer});
     const Result run = shell("$PRUN " + recipe + " > /dev/null & first=$!; while ! [ -e " + out +
                              "/latest ]; do sleep 0.02; done; mv " + out + " " + out + "-gone; rm -rf " +

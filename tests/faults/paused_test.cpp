@@ -9,7 +9,7 @@ namespace prun::test {
 namespace {
 
 // Some 80 bytes a line: more than pipe and buffer hold.
-const std::vector<std::string> many_lines = {"run.steps=6000", "run.save_every=6000", "run.hang_limit=2"};
+const std::vector<std::string> many_lines = {"run.steps=6000", "run.save_every=6000", "run.hang_limit=20"};
 
 TEST(Paused, OutputHoldsUpNoRank) {
   for (const int ranks : {1, 2}) {
