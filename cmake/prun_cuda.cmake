@@ -1,0 +1,28 @@
+# kernels/cuda as the static library prun_cuda_kernels, where nvcc is found. The build is whole without it.
+find_program(PRUN_NVCC nvcc HINTS /usr/local/cuda/bin)
+set(PRUN_CUDA_ARCHITECTURES 90a CACHE STRING "What the CUDA kernels are built for, e.g. 80;90a")
+
+macro(prun_add_cuda_kernels)
+  if(NOT PRUN_NVCC)
+    message(STATUS "prun: nvcc not found; the CUDA kernels are left out")
+  elseif(PRUN_SANITIZE)
+    message(STATUS "prun: the CUDA kernels are left out of a build with sanitizers; use compute-sanitizer on theirs")
+  else()
+    message(STATUS "prun: nvcc found (${PRUN_NVCC}); the CUDA kernels are built for ${PRUN_CUDA_ARCHITECTURES}")
+    set(CMAKE_CUDA_COMPILER ${PRUN_NVCC})
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+    list(TRANSFORM PRUN_CUDA_ARCHITECTURES APPEND -real OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
+    enable_language(CUDA)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc takes it
+    find_package(CUDAToolkit REQUIRED)
+    if(PRUN_CCACHE)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${PRUN_CCACHE})
+    endif()
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+    add_library(prun_cuda_kernels STATIC ${cuda_sources})
+    target_compile_options(prun_cuda_kernels PRIVATE -O3 --expt-relaxed-constexpr -Werror=all-warnings
+                                                     -Xcompiler=-Wall,-Wextra,-Werror)
+    target_include_directories(prun_cuda_kernels PUBLIC ${CMAKE_SOURCE_DIR}/kernels ${PRUN_SDK_INCLUDE})
+    target_link_libraries(prun_cuda_kernels PUBLIC CUDA::cudart_static)
+  endif()
+endmacro()

@@ -1,0 +1,206 @@
+#include "cuda/activation.hpp"
+
+#include <numbers>
+
+#include "cuda/column_sum.cuh"
+#include "cuda/map.cuh"
+#include "cuda/math.cuh"
+
+namespace prun::cuda {
+namespace {
+
+// 0.5 (1 + tanh(u)) = sigmoid(2u), so the tanh form needs one exponential and one division.
+// gelu_slope is 2u/x without its cubic part.
+template <class C>
+inline constexpr C gelu_slope = C(2 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+template <class C>
+inline constexpr C gelu_cubic = C(0.044715);
+
+template <class C>
+__device__ __forceinline__ Sigmoid<C> gelu_gate(C x) {
+  return sigmoid(gelu_slope<C> * x * (C(1) + gelu_cubic<C> * (x * x)));
+}
+
+struct Gelu {
+  template <class C>
+  __device__ C operator()(C x) const {
+    return x * gelu_gate(x).value;
+  }
+};
+
+struct GeluGrad {
+  template <class C>
+  __device__ C operator()(C dy, C x) const {
+    const Sigmoid<C> gate = gelu_gate(x);
+    const C slope = gelu_slope<C> * (C(1) + C(3) * gelu_cubic<C> * (x * x));
+    return dy * (gate.value * (C(1) + x * slope * gate.rest));
+  }
+};
+
+template <class T, int N>
+__device__ __forceinline__ Lanes<Compute<T>, N> rounded_sum(const Pack<T, N>& a, const Pack<T, N>& b) {
+  Lanes<Compute<T>, N> sum = unpack(a);
+  const Lanes<Compute<T>, N> other = unpack(b);
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum[i] += other[i];
+  return unpack(pack<T>(sum));
+}
+
+inline constexpr int row_unroll = 4;  // rows whose loads a thread of bias_gelu has in flight
+
+template <int N, class T>
+__global__ __launch_bounds__(256) void bias_gelu_kernel(const T* x, const T* bias, T* y, std::int64_t rows,
+                                                        std::int64_t width) {
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y) * row_unroll;
+  if (column >= width) return;
+  const Pack<T, N> shift = load_pack<N>(bias + column);
+  Pack<T, N> in[row_unroll];
+#pragma unroll
+  for (int u = 0; u < row_unroll; ++u)
+    if (row + u < rows) in[u] = load_pack<N>(x + (row + u) * width + column);
+#pragma unroll
+  for (int u = 0; u < row_unroll; ++u)
+    if (row + u < rows) {
+      Lanes<Compute<T>, N> value = rounded_sum(in[u], shift);
+#pragma unroll
+      for (int i = 0; i < N; ++i) value[i] = Gelu()(value[i]);
+      store_lanes(y + (row + u) * width + column, value);
+    }
+}
+
+// What column_sums adds up, writing dx on the way.
+template <class T, int N>
+struct BiasGeluTerms {
+  using C = Compute<T>;
+  const T *dy, *x, *bias;
+  T* dx;
+  std::int64_t width;
+  struct Row {
+    Pack<T, N> dy, x;
+  };
+  __device__ Row load(std::int64_t row, std::int64_t column) const {
+    return {load_pack<N>(dy + row * width + column), load_pack<N>(x + row * width + column)};
+  }
+  __device__ void add(const Row& r, std::int64_t row, std::int64_t column, Lanes<C, N> (&sums)[1]) const {
+    const Lanes<C, N> value = rounded_sum(r.x, load_pack<N>(bias + column)), d = unpack(r.dy);
+    Lanes<C, N> gradient;
+#pragma unroll
+    for (int i = 0; i < N; ++i) gradient[i] = GeluGrad()(d[i], value[i]);
+    const Pack<T, N> written = pack<T>(gradient);
+    store_pack(dx + row * width + column, written);
+    gradient = unpack(written);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[0][i] += gradient[i];
+  }
+};
+
+template <int N, class T>
+__global__ __launch_bounds__(256) void swiglu_kernel(const T* x, T* y, std::int64_t rows,
+                                                     std::int64_t width) {
+  using C = Compute<T>;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= rows || column >= width) return;
+  const T* in = x + row * 2 * width + column;
+  const Pack<T, N> packed_gate = load_pack<N>(in), packed_up = load_pack<N>(in + width);
+  const Lanes<C, N> gate = unpack(packed_gate), up = unpack(packed_up);
+  Lanes<C, N> result;
+#pragma unroll
+  for (int i = 0; i < N; ++i) result[i] = gate[i] * sigmoid(gate[i]).value * up[i];
+  store_lanes(y + row * width + column, result);
+}
+
+template <int N, class T>
+__global__ __launch_bounds__(256) void swiglu_grad_kernel(const T* dy, const T* x, T* dx, std::int64_t rows,
+                                                          std::int64_t width) {
+  using C = Compute<T>;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= rows || column >= width) return;
+  const std::int64_t at = row * 2 * width + column;
+  const Pack<T, N> packed_gate = load_pack<N>(x + at), packed_up = load_pack<N>(x + at + width);
+  const Pack<T, N> packed_dy = load_pack<N>(dy + row * width + column);
+  const Lanes<C, N> gate = unpack(packed_gate), up = unpack(packed_up), d = unpack(packed_dy);
+  Lanes<C, N> dgate, dup;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const Sigmoid<C> s = sigmoid(gate[i]);
+    dgate[i] = d[i] * up[i] * (s.value * (C(1) + gate[i] * s.rest));
+    dup[i] = d[i] * (gate[i] * s.value);
+  }
+  store_lanes(dx + at, dgate);
+  store_lanes(dx + at + width, dup);
+}
+
+}  // namespace
+
+template <class T>
+void gelu(const T* x, T* y, std::int64_t n, Stream stream) {
+  map("gelu", stream, n, Gelu(), y, x);
+}
+
+template <class T>
+void gelu_grad(const T* dy, const T* x, T* dx, std::int64_t n, Stream stream) {
+  map("gelu_grad", stream, n, GeluGrad(), dx, dy, x);
+}
+
+template <class T>
+void bias_gelu(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(width, {x, bias, y}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(ceil_div(rows, row_unroll), width / N);
+    bias_gelu_kernel<N><<<at.grid, at.block, 0, stream>>>(x, bias, y, rows, width);
+  });
+  check_launch("bias_gelu");
+}
+
+template <class T>
+void bias_gelu_grad(const T* dy, const T* x, const T* bias, T* dx, Compute<T>* dbias, std::int64_t rows,
+                    std::int64_t width, void* workspace, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(width, {dy, x, bias, dx}, [&]<int N>(std::integral_constant<int, N>) {
+    column_sums<N>("bias_gelu_grad", stream, BiasGeluTerms<T, N>{dy, x, bias, dx, width}, rows, width,
+                   Accumulators<Compute<T>, 1>{{dbias}}, workspace);
+  });
+}
+
+template <class T>
+std::int64_t bias_gelu_grad_workspace(std::int64_t rows, std::int64_t width) {
+  return column_sum_workspace<Compute<T>>(rows, width, 1);
+}
+
+template <class T>
+void swiglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(width, {x, y}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(rows, width / N);
+    swiglu_kernel<N><<<at.grid, at.block, 0, stream>>>(x, y, rows, width);
+  });
+  check_launch("swiglu");
+}
+
+template <class T>
+void swiglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t width, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(width, {dy, x, dx}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(rows, width / N);
+    swiglu_grad_kernel<N><<<at.grid, at.block, 0, stream>>>(dy, x, dx, rows, width);
+  });
+  check_launch("swiglu_grad");
+}
+
+#define PRUN_ACTIVATION(T)                                                                                   \
+  template void gelu<T>(const T*, T*, std::int64_t, Stream);                                                 \
+  template void gelu_grad<T>(const T*, const T*, T*, std::int64_t, Stream);                                  \
+  template void bias_gelu<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream);                    \
+  template void bias_gelu_grad<T>(const T*, const T*, const T*, T*, Compute<T>*, std::int64_t, std::int64_t, \
+                                  void*, Stream);                                                            \
+  template std::int64_t bias_gelu_grad_workspace<T>(std::int64_t, std::int64_t);                             \
+  template void swiglu<T>(const T*, T*, std::int64_t, std::int64_t, Stream);                                 \
+  template void swiglu_grad<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
+PRUN_ACTIVATION(double);
+PRUN_ACTIVATION(float);
+PRUN_ACTIVATION(bf16);
+
+}  // namespace prun::cuda

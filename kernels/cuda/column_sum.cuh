@@ -1,0 +1,111 @@
+// Sums over rows, in two stages and without atomics: each block sums some rows of some columns into the
+// workspace, then the blocks' sums are added up in their order and to the accumulators. The order depends on
+// the shape and on the number of multiprocessors alone.
+#pragma once
+
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+
+inline constexpr int sum_lanes = 32, sum_rows = 8, sum_unroll = 4;
+
+// Where Count sums of each column go; a null one is left out.
+template <class C, int Count>
+struct Accumulators {
+  C* of[Count];
+};
+
+// sums[column] += the column's sum over `parts` rows of partial sums [parts, Count, width].
+template <class C, int Count>
+__global__ __launch_bounds__(1024) void add_parts_kernel(const C* parts, std::int64_t count,
+                                                         std::int64_t width, Accumulators<C, Count> sums) {
+  __shared__ C shared[32][33];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  C* to = sums.of[blockIdx.y];
+  if (!to) return;
+  C sum = 0;
+  if (column < width) {
+    const C* from = parts + blockIdx.y * width + column;
+#pragma unroll 4
+    for (std::int64_t part = threadIdx.y; part < count; part += 32) sum += from[part * Count * width];
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  // A warp folds a column: lane = part.
+  sum = warp_fold(shared[threadIdx.x][threadIdx.y], Add());
+  const std::int64_t folded = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.y;
+  if (threadIdx.x == 0 && folded < width) to[folded] += sum;
+}
+
+template <class C, int Count>
+void add_parts(const char* name, Stream stream, const C* parts, std::int64_t count, std::int64_t width,
+               const Accumulators<C, Count>& sums) {
+  const dim3 grid(grid_of(ceil_div(width, 32)), Count);
+  add_parts_kernel<C, Count><<<grid, dim3(32, 32), 0, stream>>>(parts, count, width, sums);
+  check_launch(name);
+}
+
+// Terms says what is summed: `Row load(row, column)` fetches what N columns of a row need, `add(fetched, row,
+// column, sums)` adds their terms to sums[0], sums[1], ... and may store something of its own.
+template <class C, int N, int Count, class Terms>
+__global__ __launch_bounds__(sum_lanes* sum_rows) void column_sum_kernel(Terms terms, std::int64_t rows,
+                                                                         std::int64_t width, C* parts) {
+  __shared__ C shared[sum_rows][sum_lanes * N];
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * sum_lanes + threadIdx.x) * N;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * sum_rows;
+  Lanes<C, N> sums[Count] = {};
+  if (column < width) {
+    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * sum_rows + threadIdx.y; row < rows;
+         row += step * sum_unroll) {
+      decltype(terms.load(row, column)) fetched[sum_unroll];
+#pragma unroll
+      for (int u = 0; u < sum_unroll; ++u)
+        if (row + u * step < rows) fetched[u] = terms.load(row + u * step, column);
+#pragma unroll
+      for (int u = 0; u < sum_unroll; ++u)
+        if (row + u * step < rows) terms.add(fetched[u], row + u * step, column, sums);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < Count; ++k) {
+    if (k > 0) __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; ++i) shared[threadIdx.y][i * sum_lanes + threadIdx.x] = sums[k][i];
+    __syncthreads();
+    for (int i = threadIdx.y; i < N; i += sum_rows) {
+      C sum = 0;
+#pragma unroll
+      for (int r = 0; r < sum_rows; ++r) sum += shared[r][i * sum_lanes + threadIdx.x];
+      if (column < width) parts[(blockIdx.y * Count + k) * width + column + i] = sum;
+    }
+  }
+}
+
+// Blocks that share a column's rows: enough for every multiprocessor, none with less than a few rows a
+// thread.
+inline std::int64_t column_splits(std::int64_t rows, std::int64_t width, int n) {
+  const std::int64_t tiles = ceil_div(width, sum_lanes * n);
+  const std::int64_t wanted = ceil_div(8 * multiprocessors(), tiles);
+  return std::max<std::int64_t>(1, std::min(wanted, rows / (sum_rows * sum_unroll)));
+}
+
+// Bytes of workspace for sums of up to `count` per column of values that are computed in C.
+template <class C>
+std::int64_t column_sum_workspace(std::int64_t rows, std::int64_t width, int count) {
+  return column_splits(rows, width, chunk<bf16>) * count * width * static_cast<std::int64_t>(sizeof(C));
+}
+
+template <int N, class C, int Count, class Terms>
+void column_sums(const char* name, Stream stream, const Terms& terms, std::int64_t rows, std::int64_t width,
+                 const Accumulators<C, Count>& sums, void* workspace) {
+  const std::int64_t tiles = ceil_div(width, sum_lanes * N);
+  const std::int64_t splits = column_splits(rows, width, N);
+  C* parts = static_cast<C*>(workspace);
+  column_sum_kernel<C, N, Count>
+      <<<dim3(grid_of(tiles), grid_of(splits)), dim3(sum_lanes, sum_rows), 0, stream>>>(terms, rows, width,
+                                                                                        parts);
+  check_launch(name);
+  add_parts(name, stream, parts, splits, width, sums);
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,25 @@
+// add, scale, cast, accumulate and reciprocal. An output may be one of the inputs.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+template <class T>
+void add(const T* a, const T* b, T* y, std::int64_t n, Stream stream);
+
+// y = factor * x, the factor rounded to the type that values are computed in.
+template <class T>
+void scale(const T* x, T* y, double factor, std::int64_t n, Stream stream);
+
+template <class From, class To>
+void cast(const From* x, To* y, std::int64_t n, Stream stream);
+
+// sum += x
+template <class T>
+void accumulate(const T* x, Compute<T>* sum, std::int64_t n, Stream stream);
+
+// One number.
+void reciprocal(const double* x, double* y, Stream stream);
+
+}  // namespace prun::cuda

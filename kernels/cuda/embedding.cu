@@ -1,0 +1,311 @@
+#include "cuda/embedding.hpp"
+
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+namespace {
+
+// RowGrid keeps rows below 2^31.
+__device__ std::int64_t position_of(std::int64_t row, std::int64_t seq) {
+  return static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(seq);
+}
+
+template <int N, class T>
+__global__ __launch_bounds__(256) void embedding_kernel(const std::int32_t* tokens, const T* table,
+                                                        const T* positions, T* y, std::int64_t count,
+                                                        std::int64_t seq, std::int64_t width,
+                                                        std::int64_t rows, std::int64_t first_row) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (i >= count || column >= width) return;
+  const std::int64_t row = tokens[i] - first_row;
+  Pack<T, N> value = {};
+  if (row >= 0 && row < rows) value = load_pack<N>(table + row * width + column);
+  if (positions) {
+    Lanes<Compute<T>, N> sum = unpack(value);
+    const Lanes<Compute<T>, N> position = load_lanes<N>(positions + position_of(i, seq) * width + column);
+#pragma unroll
+    for (int l = 0; l < N; ++l) sum[l] += position[l];
+    value = pack<T>(sum);
+  }
+  store_pack(y + i * width + column, value);
+}
+
+template <int N, class T>
+__global__ __launch_bounds__(256) void add_position_kernel(const T* x, const T* positions, T* y,
+                                                           std::int64_t rows, std::int64_t seq,
+                                                           std::int64_t width) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (row >= rows || column >= width) return;
+  const Pack<T, N> in = load_pack<N>(x + row * width + column);
+  const Pack<T, N> by = load_pack<N>(positions + position_of(row, seq) * width + column);
+  Lanes<Compute<T>, N> sum = unpack(in);
+  const Lanes<Compute<T>, N> position = unpack(by);
+#pragma unroll
+  for (int l = 0; l < N; ++l) sum[l] += position[l];
+  store_lanes(y + row * width + column, sum);
+}
+
+// ---------------------------------------------------------------- gradient of the table
+// The tokens are sorted by row, stably, and cut into stretches of equal length. A warp adds up the rows of dy
+// of a stretch, some columns of them: sums of runs of one token that lie within the stretch go to the table,
+// those of runs that cross its ends to the workspace, from where the warp of the run's first stretch adds
+// them up in their order.
+inline constexpr int stretch = 32;
+
+struct Sorted {
+  std::uint32_t* rows;  // `outside` for tokens of other shards, which come last
+  std::int32_t* places;
+};
+
+__global__ void key_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t rows,
+                           std::int64_t first_row, Sorted keys) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const std::int64_t row = tokens[i] - first_row;
+  keys.rows[i] = static_cast<std::uint32_t>(row >= 0 && row < rows ? row : rows);
+  keys.places[i] = static_cast<std::int32_t>(i);
+}
+
+// Sums of runs that cross a stretch's ends: of the one that comes from before, and of the one that goes on.
+template <class C>
+struct Crossing {
+  C* head;
+  C* tail;
+};
+
+template <class C, int N>
+__device__ __forceinline__ void add_to(C* to, const Lanes<C, N>& sum) {
+  Lanes<C, N> value = load_lanes<N>(to);
+#pragma unroll
+  for (int i = 0; i < N; ++i) value[i] += sum[i];
+  store_lanes(to, value);
+}
+
+inline constexpr int gradient_warps = 8, gradient_unroll = 8;
+
+template <int N, class T>
+__global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sorted, const T* dy,
+                                                                      Compute<T>* dtable, std::int64_t count,
+                                                                      std::int64_t width,
+                                                                      std::uint32_t outside,
+                                                                      Crossing<Compute<T>> crossing) {
+  using C = Compute<T>;
+  const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * gradient_warps + threadIdx.y;
+  const std::int64_t begin = number * stretch, end = begin + stretch < count ? begin + stretch : count;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * 32 + threadIdx.x) * N;
+  if (begin >= count || column >= width) return;
+  const bool from_before = begin > 0 && sorted.rows[begin - 1] == sorted.rows[begin];
+  const bool goes_on = end < count && sorted.rows[end] == sorted.rows[end - 1];
+  bool first_run = true;
+  Lanes<C, N> sum = {};
+  for (std::int64_t i = begin; i < end; i += gradient_unroll) {
+    Pack<T, N> terms[gradient_unroll];
+    std::uint32_t row[gradient_unroll + 1];
+#pragma unroll
+    for (int u = 0; u < gradient_unroll; ++u)
+      if (i + u < end && sorted.rows[i + u] != outside)
+        terms[u] = load_pack<N>(dy + static_cast<std::int64_t>(sorted.places[i + u]) * width + column);
+#pragma unroll
+    for (int u = 0; u <= gradient_unroll; ++u) row[u] = i + u < end ? sorted.rows[i + u] : outside;
+#pragma unroll
+    for (int u = 0; u < gradient_unroll; ++u) {
+      if (i + u >= end || row[u] == outside) continue;
+      const Lanes<C, N> term = unpack(terms[u]);
+#pragma unroll
+      for (int l = 0; l < N; ++l) sum[l] += term[l];
+      const bool last = i + u + 1 == end;
+      if (!last && row[u + 1] == row[u]) continue;
+      if (first_run && from_before)
+        store_lanes(crossing.head + number * width + column, sum);
+      else if (last && goes_on)
+        store_lanes(crossing.tail + number * width + column, sum);
+      else
+        add_to(dtable + static_cast<std::int64_t>(row[u]) * width + column, sum);
+      first_run = false;
+      sum = {};
+    }
+  }
+}
+
+// A run's later stretches have the whole of it in their heads; the first that it does not fill is its last.
+template <int N, class C>
+__global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted sorted, C* dtable,
+                                                                       std::int64_t count, std::int64_t width,
+                                                                       std::uint32_t outside,
+                                                                       Crossing<C> crossing) {
+  const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * gradient_warps + threadIdx.y;
+  const std::int64_t begin = number * stretch, end = begin + stretch;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * 32 + threadIdx.x) * N;
+  if (end >= count || column >= width) return;
+  const std::uint32_t row = sorted.rows[end - 1];
+  if (row == outside || sorted.rows[end] != row) return;
+  if (begin > 0 && sorted.rows[begin - 1] == row) return;  // the run began earlier: not this stretch's
+  Lanes<C, N> sum = load_lanes<N>(crossing.tail + number * width + column);
+  for (std::int64_t later = number + 1; later * stretch < count; later += gradient_unroll) {
+    Lanes<C, N> part[gradient_unroll];
+    bool in[gradient_unroll];
+#pragma unroll
+    for (int u = 0; u < gradient_unroll; ++u) {
+      const std::int64_t at = (later + u) * stretch;
+      in[u] = at < count && sorted.rows[at] == row;
+      if (in[u]) part[u] = load_lanes<N>(crossing.head + (later + u) * width + column);
+    }
+#pragma unroll
+    for (int u = 0; u < gradient_unroll; ++u)
+      if (in[u]) {
+#pragma unroll
+        for (int l = 0; l < N; ++l) sum[l] += part[u][l];
+      }
+    if (!in[gradient_unroll - 1]) break;
+  }
+  add_to(dtable + static_cast<std::int64_t>(row) * width + column, sum);
+}
+
+// The workspace in pieces, each aligned for 16-byte accesses.
+template <class C>
+struct GradientSpace {
+  Sorted keys, sorted;
+  Crossing<C> crossing;
+  void* sort;
+  std::size_t sort_bytes = 0;
+  std::int64_t bytes = 0;
+  int key_bits;
+
+  GradientSpace(void* workspace, std::int64_t count, std::int64_t width, std::int64_t rows)
+      : key_bits(std::bit_width(static_cast<std::uint32_t>(rows))) {
+    PRUN_CHECK(count < (std::int64_t{1} << 31) && rows < (std::int64_t{1} << 31), count, " tokens, ", rows,
+               " rows");
+    const auto take = [&]<class E>(E*& piece, std::int64_t elements) {
+      piece = reinterpret_cast<E*>(static_cast<char*>(workspace) + bytes);
+      bytes += ceil_div(elements * static_cast<std::int64_t>(sizeof(E)), 16) * 16;
+    };
+    for (Sorted* s : {&keys, &sorted}) take(s->rows, count), take(s->places, count);
+    const std::int64_t stretches = ceil_div(count, stretch);
+    take(crossing.head, stretches * width);
+    take(crossing.tail, stretches * width);
+    check(run_sort(nullptr, count, nullptr), "the size of a sort");
+    char* space;
+    take(space, static_cast<std::int64_t>(sort_bytes));
+    sort = space;
+  }
+
+  // Without a space it only says how many bytes it needs.
+  cudaError_t run_sort(void* space, std::int64_t count, Stream stream) {
+    return cub::DeviceRadixSort::SortPairs(space, sort_bytes, keys.rows, sorted.rows, keys.places,
+                                           sorted.places, static_cast<int>(count), 0, key_bits, stream);
+  }
+};
+
+}  // namespace
+
+template <class T>
+void embedding(const std::int32_t* tokens, const T* table, const T* positions, T* y, std::int64_t count,
+               std::int64_t seq, std::int64_t width, std::int64_t rows, std::int64_t first_row,
+               Stream stream) {
+  if (count == 0) return;
+  with_chunk<T>(width, {table, positions, y}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(count, width / N);
+    embedding_kernel<N>
+        <<<at.grid, at.block, 0, stream>>>(tokens, table, positions, y, count, seq, width, rows, first_row);
+  });
+  check_launch("embedding");
+}
+
+template <class T>
+void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
+                  std::int64_t width, Stream stream) {
+  if (batch * seq == 0) return;
+  with_chunk<T>(width, {x, positions, y}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(batch * seq, width / N);
+    add_position_kernel<N><<<at.grid, at.block, 0, stream>>>(x, positions, y, batch * seq, seq, width);
+  });
+  check_launch("add_position");
+}
+
+template <class T>
+void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* dtable, std::int64_t count,
+                           std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
+                           Stream stream) {
+  if (count == 0) return;
+  GradientSpace<Compute<T>> space(workspace, count, width, rows);
+  key_kernel<<<grid_of(ceil_div(count, 256)), 256, 0, stream>>>(tokens, count, rows, first_row, space.keys);
+  check_launch("embedding_weight_grad");
+  check(space.run_sort(space.sort, count, stream), "sorting tokens");
+  const auto outside = static_cast<std::uint32_t>(rows);
+  const auto blocks = grid_of(ceil_div(ceil_div(count, stretch), gradient_warps));
+  const auto columns = [&](int n) { return grid_of(ceil_div(width, 32 * n)); };
+  const dim3 block(32, gradient_warps);
+  with_chunk<T>(width, {dy, dtable}, [&]<int N>(std::integral_constant<int, N>) {
+    stretch_kernel<N><<<dim3(blocks, columns(N)), block, 0, stream>>>(space.sorted, dy, dtable, count, width,
+                                                                      outside, space.crossing);
+    check_launch("embedding_weight_grad");
+    crossing_kernel<N><<<dim3(blocks, columns(N)), block, 0, stream>>>(space.sorted, dtable, count, width,
+                                                                       outside, space.crossing);
+  });
+  check_launch("embedding_weight_grad");
+}
+
+template <class T>
+std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows) {
+  return GradientSpace<Compute<T>>(nullptr, count, width, rows).bytes;
+}
+
+namespace {
+
+template <int N, class T>
+__global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, Compute<T>* dpositions,
+                                                                   std::int64_t batch, std::int64_t row) {
+  using C = Compute<T>;
+  constexpr int unroll = 8;
+  const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+  if (at >= row) return;
+  Lanes<C, N> sum = load_lanes<N>(dpositions + at);
+  for (std::int64_t sample = 0; sample < batch; sample += unroll) {
+    Pack<T, N> terms[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (sample + u < batch) terms[u] = load_pack<N>(dy + (sample + u) * row + at);
+#pragma unroll
+    for (int u = 0; u < unroll; ++u)
+      if (sample + u < batch) {
+        const Lanes<C, N> term = unpack(terms[u]);
+#pragma unroll
+        for (int l = 0; l < N; ++l) sum[l] += term[l];
+      }
+  }
+  store_lanes(dpositions + at, sum);
+}
+
+}  // namespace
+
+template <class T>
+void position_weight_grad(const T* dy, Compute<T>* dpositions, std::int64_t batch, std::int64_t seq,
+                          std::int64_t width, Stream stream) {
+  const std::int64_t row = seq * width;
+  if (batch * row == 0) return;
+  with_chunk<T>(row, {dy, dpositions}, [&]<int N>(std::integral_constant<int, N>) {
+    position_weight_grad_kernel<N>
+        <<<grid_of(ceil_div(row / N, 256)), 256, 0, stream>>>(dy, dpositions, batch, row);
+  });
+  check_launch("position_weight_grad");
+}
+
+#define PRUN_EMBEDDING(T)                                                                                  \
+  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,      \
+                             std::int64_t, std::int64_t, std::int64_t, Stream);                            \
+  template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream); \
+  template void embedding_weight_grad<T>(const std::int32_t*, const T*, Compute<T>*, std::int64_t,         \
+                                         std::int64_t, std::int64_t, std::int64_t, void*, Stream);         \
+  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);      \
+  template void position_weight_grad<T>(const T*, Compute<T>*, std::int64_t, std::int64_t, std::int64_t,   \
+                                        Stream)
+PRUN_EMBEDDING(double);
+PRUN_EMBEDDING(float);
+PRUN_EMBEDDING(bf16);
+
+}  // namespace prun::cuda

@@ -1,0 +1,37 @@
+// embedding and add_position, together and apart, and the tables' gradients. A token outside the table's
+// rows, which begin at `first_row` of the whole vocabulary, belongs to another shard: it gives zeros and no
+// gradient.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// y[i] = table[tokens[i] - first_row] + positions[i % seq], a table [rows, width]; `positions`, whose first
+// row is that of the first position, may be null. The sum is rounded once.
+template <class T>
+void embedding(const std::int32_t* tokens, const T* table, const T* positions, T* y, std::int64_t count,
+               std::int64_t seq, std::int64_t width, std::int64_t rows, std::int64_t first_row,
+               Stream stream);
+
+// y[b, s] = x[b, s] + positions[s]; y may be x.
+template <class T>
+void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
+                  std::int64_t width, Stream stream);
+
+// dtable[tokens[i] - first_row] += dy[i], tokens that meet in a row added in an order that only their number
+// decides.
+template <class T>
+void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* dtable, std::int64_t count,
+                           std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
+                           Stream stream);
+// Bytes of workspace, aligned to 16.
+template <class T>
+std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows);
+
+// dpositions[s] += dy[b, s] for each sample in its order.
+template <class T>
+void position_weight_grad(const T* dy, Compute<T>* dpositions, std::int64_t batch, std::int64_t seq,
+                          std::int64_t width, Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,23 @@
+// What every launch function of kernels/cuda shares. They mirror kernels/cpu: the same names, values and
+// types of statistics and accumulators. Pointers are to device memory, rows are dense; a launch function only
+// enqueues, never waits, and throws where the launch is refused. Where pointers are not aligned to 16 bytes
+// or a width is no multiple of a 16-byte chunk, a slower kernel gives the same values.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "prun/types.hpp"
+
+struct CUstream_st;
+
+namespace prun::cuda {
+
+using Stream = CUstream_st*;
+
+// double for double, otherwise float: what values are computed in, and the type of statistics and
+// accumulators.
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+}  // namespace prun::cuda

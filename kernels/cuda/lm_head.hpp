@@ -1,0 +1,48 @@
+// The pointwise part of the LM head, over a chunk of rows of logits: cross-entropy with the gradient in
+// place, and the steps of its form over a split vocabulary. The logits have any of the value types; the
+// matrix products around them are not done here. A target below 0 does not count; one beyond the vocabulary
+// makes the loss NaN.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+template <class T>
+struct Logits {
+  T* data;
+  std::int64_t rows;
+  std::int64_t vocab;
+  std::int64_t stride;          // of the rows, in elements; what lies behind a row's vocabulary is left alone
+  const std::int32_t* targets;  // [rows]
+};
+
+// Turns logits into the loss's gradient, scaled by *scale, and adds the rows' losses to *loss. The workspace
+// has 8 bytes a row.
+template <class T>
+void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, void* workspace,
+                   Stream stream);
+
+// Largest logit, sum of exponentials above it and target's logit of each row (0 where the target lies in
+// another part) of a part of the vocabulary that begins at `first` of `whole`.
+template <class T>
+void lm_head_scan(const Logits<T>& logits, std::int64_t first, std::int64_t whole, Compute<T>* largest,
+                  Compute<T>* sum, Compute<T>* wanted, Stream stream);
+
+// scaled = sum * exp(largest - gmax)
+template <class C>
+void lm_head_rescale(const C* largest, const C* gmax, const C* sum, C* scaled, std::int64_t rows,
+                     Stream stream);
+
+// lse = gmax + log(sum); *loss += lse - wanted over the rows whose target counts. The workspace has 8 bytes a
+// row.
+template <class C>
+void lm_head_loss(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets, double* loss,
+                  C* lse, std::int64_t rows, void* workspace, Stream stream);
+
+// Turns logits of such a part into gradients.
+template <class T>
+void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
+                  Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,15 @@
+#include "cuda/memory.hpp"
+
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+
+void zero(void* to, std::int64_t bytes, Stream stream) {
+  check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream), "zero");
+}
+
+void copy(const void* from, void* to, std::int64_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "copy");
+}
+
+}  // namespace prun::cuda

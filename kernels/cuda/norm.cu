@@ -1,0 +1,412 @@
+#include "cuda/norm.hpp"
+
+#include "cuda/column_sum.cuh"
+
+namespace prun::cuda {
+namespace {
+
+template <class C>
+__device__ C reciprocal_root(C x) {
+  return C(1) / sqrt(x);
+}
+
+// ---------------------------------------------------------------- forward
+// Threads of a block that has a row in registers, `chunks` 16-byte pieces and at most `held` of them a
+// thread.
+int row_threads(std::int64_t chunks, int held) {
+  return static_cast<int>(ceil_div(ceil_div(chunks, held), 32) * 32);
+}
+
+inline constexpr int forward_held = 4, forward_threads = 512;
+
+// A block has a row in its registers: every value is read once.
+template <class T, int N, bool centered>
+__global__ __launch_bounds__(forward_threads) void norm_kernel(NormForward<T> norm) {
+  using C = Compute<T>;
+  constexpr int K = forward_held;
+  __shared__ C scratch[2][32];
+  const std::int64_t row = blockIdx.x, offset = row * norm.width;
+  const C count = static_cast<C>(norm.width);
+  const auto column = [&](int k) { return static_cast<int>(k * blockDim.x + threadIdx.x) * N; };
+  const auto inside = [&](int k) { return column(k) < norm.width; };
+
+  Pack<T, N> x[K], residual[K], gain[K], bias[K];
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (inside(k)) {
+      x[k] = load_pack<N>(norm.x + offset + column(k));
+      if (norm.residual) residual[k] = load_pack<N>(norm.residual + offset + column(k));
+    }
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (inside(k)) {
+      gain[k] = load_pack<N>(norm.gain + column(k));
+      if (centered && norm.bias) bias[k] = load_pack<N>(norm.bias + column(k));
+    }
+  if (norm.residual) {
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside(k)) {
+        Lanes<C, N> sum = unpack(x[k]);
+        const Lanes<C, N> other = unpack(residual[k]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum[i] += other[i];
+        x[k] = pack<T>(sum);
+        store_pack(norm.sum + offset + column(k), x[k]);
+      }
+  }
+
+  C mean = 0;
+  if constexpr (centered) {
+    C sum = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside(k)) {
+        const Lanes<C, N> value = unpack(x[k]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum += value[i];
+      }
+    mean = block_fold(sum, C(0), Add(), scratch[0]) / count;
+  }
+  C square = 0;
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (inside(k)) {
+      const Lanes<C, N> value = unpack(x[k]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) square += (value[i] - mean) * (value[i] - mean);
+    }
+  const C rstd =
+      reciprocal_root(block_fold(square, C(0), Add(), scratch[1]) / count + static_cast<C>(norm.eps));
+
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (inside(k)) {
+      Lanes<C, N> value = unpack(x[k]);
+      const Lanes<C, N> factor = unpack(gain[k]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) value[i] = (value[i] - mean) * rstd * factor[i];
+      if (centered && norm.bias) {
+        const Lanes<C, N> shift = unpack(bias[k]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) value[i] += shift[i];
+      }
+      store_lanes(norm.y + offset + column(k), value);
+    }
+  if (threadIdx.x == 0) {
+    if (centered) norm.mean[row] = mean;
+    norm.rstd[row] = rstd;
+  }
+}
+
+inline constexpr int loop_threads = 256;
+
+// Rows of any width and at any address: value by value, read again for every sum.
+template <class T, bool centered>
+__global__ __launch_bounds__(loop_threads) void norm_loop_kernel(NormForward<T> norm) {
+  using C = Compute<T>;
+  __shared__ C scratch[2][32];
+  const std::int64_t row = blockIdx.x, offset = row * norm.width;
+  const C count = static_cast<C>(norm.width);
+  const T* in = norm.x + offset;
+  if (norm.residual) {
+    for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads)
+      store(norm.sum + offset + c, load(in + c) + load(norm.residual + offset + c));
+    in = norm.sum + offset;  // each thread reads what it has written
+  }
+  C mean = 0;
+  if constexpr (centered) {
+    C sum = 0;
+    for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) sum += load(in + c);
+    mean = block_fold(sum, C(0), Add(), scratch[0]) / count;
+  }
+  C square = 0;
+  for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
+    const C difference = load(in + c) - mean;
+    square += difference * difference;
+  }
+  const C rstd =
+      reciprocal_root(block_fold(square, C(0), Add(), scratch[1]) / count + static_cast<C>(norm.eps));
+  for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
+    const C shift = centered && norm.bias ? load(norm.bias + c) : C(0);
+    store(norm.y + offset + c, (load(in + c) - mean) * rstd * load(norm.gain + c) + shift);
+  }
+  if (threadIdx.x == 0) {
+    if (centered) norm.mean[row] = mean;
+    norm.rstd[row] = rstd;
+  }
+}
+
+template <class T, bool centered>
+void launch_norm(const char* name, const NormForward<T>& norm, Stream stream) {
+  if (norm.rows == 0) return;
+  constexpr int N = chunk<T>;
+  const std::int64_t chunks = norm.width / N;
+  const bool fits = norm.width % N == 0 && chunks <= forward_held * forward_threads;
+  if (fits && aligned({norm.x, norm.residual, norm.sum, norm.gain, norm.bias, norm.y}))
+    norm_kernel<T, N, centered><<<grid_of(norm.rows), row_threads(chunks, forward_held), 0, stream>>>(norm);
+  else
+    norm_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
+  check_launch(name);
+}
+
+// ---------------------------------------------------------------- backward
+// The sums over a row that its dx needs.
+template <class C>
+struct Averages {
+  C flat;   // of g = dy * gain; 0 where the norm does not center
+  C slope;  // of g * xhat
+};
+
+template <class C, bool centered>
+__device__ Averages<C> fold_averages(Averages<C> sums, C count, C* flat, C* slope) {
+  if (centered) sums.flat = warp_fold(sums.flat, Add());
+  sums.slope = warp_fold(sums.slope, Add());
+  const int warps = static_cast<int>(blockDim.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (warps > 1) {
+    if (lane == 0) {
+      if (centered) flat[threadIdx.x / 32] = sums.flat;
+      slope[threadIdx.x / 32] = sums.slope;
+    }
+    __syncthreads();
+    if (centered) sums.flat = warp_fold(lane < warps ? flat[lane] : C(0), Add());
+    sums.slope = warp_fold(lane < warps ? slope[lane] : C(0), Add());
+  }
+  return {sums.flat / count, sums.slope / count};
+}
+
+inline constexpr int backward_threads = 256;
+
+// How the rows are shared: a persistent block has `held` chunks of a row a thread and keeps its columns' sums
+// of the weights' gradients in registers, so that dy and x are read once for all three gradients.
+template <int held>
+inline constexpr int backward_blocks = held == 4 ? 1 : 2;  // of backward_threads, on a multiprocessor
+
+template <class T, int N, int K, bool centered>
+__global__ __launch_bounds__(backward_threads,
+                             backward_blocks<K>) void norm_backward_kernel(NormBackward<T> norm) {
+  using C = Compute<T>;
+  __shared__ C scratch[2][2][32];
+  const C count = static_cast<C>(norm.width);
+  const auto column = [&](int k) { return static_cast<int>(k * blockDim.x + threadIdx.x) * N; };
+  const auto inside = [&](int k) { return column(k) < norm.width; };
+
+  Pack<T, N> gain[K], next_dy[K], next_x[K];
+  Lanes<C, N> dgain[K] = {}, dbias[K] = {};
+  const auto fetch = [&](std::int64_t row) {
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside(k)) {
+        next_dy[k] = load_pack<N>(norm.dy + row * norm.width + column(k));
+        next_x[k] = load_pack<N>(norm.x + row * norm.width + column(k));
+      }
+  };
+  std::int64_t row = blockIdx.x;
+  fetch(row);
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (inside(k)) gain[k] = load_pack<N>(norm.gain + column(k));
+
+  for (int turn = 0; row < norm.rows; row += gridDim.x, turn ^= 1) {
+    const std::int64_t offset = row * norm.width;
+    const C mean = centered ? norm.mean[row] : C(0), rstd = norm.rstd[row];
+    Pack<T, N> dy[K], x[K], residual[K];
+    Averages<C> sums = {};
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      dy[k] = next_dy[k], x[k] = next_x[k];
+      if (inside(k) && norm.residual) residual[k] = load_pack<N>(norm.residual + offset + column(k));
+    }
+    if (row + gridDim.x < norm.rows) fetch(row + gridDim.x);
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside(k)) {
+        const Lanes<C, N> d = unpack(dy[k]), value = unpack(x[k]), factor = unpack(gain[k]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          const C xhat = (value[i] - mean) * rstd, g = d[i] * factor[i];
+          if (centered) sums.flat += g;
+          sums.slope += g * xhat;
+          dgain[k][i] += d[i] * xhat;
+          if (centered) dbias[k][i] += d[i];
+        }
+      }
+    const Averages<C> average = fold_averages<C, centered>(sums, count, scratch[turn][0], scratch[turn][1]);
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside(k)) {
+        const Lanes<C, N> d = unpack(dy[k]), value = unpack(x[k]), factor = unpack(gain[k]);
+        Lanes<C, N> dx;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          const C xhat = (value[i] - mean) * rstd;
+          dx[i] = rstd * ((d[i] * factor[i] - average.flat) - xhat * average.slope);
+        }
+        if (norm.residual) {
+          const Lanes<C, N> by = unpack(residual[k]);
+          dx = unpack(pack<T>(dx));  // rounded as if written and added to
+#pragma unroll
+          for (int i = 0; i < N; ++i) dx[i] += by[i];
+        }
+        store_lanes(norm.dx + offset + column(k), dx);
+      }
+  }
+  if (!norm.dgain && !norm.dbias) return;
+  constexpr int count_of_sums = centered ? 2 : 1;
+  C* parts = static_cast<C*>(norm.workspace) + blockIdx.x * count_of_sums * norm.width;
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (inside(k)) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        parts[column(k) + i] = dgain[k][i];
+        if (centered) parts[norm.width + column(k) + i] = dbias[k][i];
+      }
+    }
+}
+
+template <class T, bool centered>
+__global__ __launch_bounds__(loop_threads) void norm_input_grad_loop_kernel(NormBackward<T> norm) {
+  using C = Compute<T>;
+  __shared__ C scratch[2][32];
+  const std::int64_t row = blockIdx.x, offset = row * norm.width;
+  const C mean = centered ? norm.mean[row] : C(0), rstd = norm.rstd[row];
+  Averages<C> sums = {};
+  for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
+    const C g = load(norm.dy + offset + c) * load(norm.gain + c);
+    sums.flat += g;
+    sums.slope += g * ((load(norm.x + offset + c) - mean) * rstd);
+  }
+  const Averages<C> average =
+      fold_averages<C, centered>(sums, static_cast<C>(norm.width), scratch[0], scratch[1]);
+  for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
+    const C xhat = (load(norm.x + offset + c) - mean) * rstd, flat = centered ? average.flat : C(0);
+    const C g = load(norm.dy + offset + c) * load(norm.gain + c);
+    C dx = rstd * ((g - flat) - xhat * average.slope);
+    if (norm.residual) dx = unpack(pack<T>(Lanes<C, 1>{{dx}}))[0] + load(norm.residual + offset + c);
+    store(norm.dx + offset + c, dx);
+  }
+}
+
+// What column_sums adds up where the weights' gradients are computed by themselves.
+template <class T, int N, bool centered>
+struct WeightTerms {
+  using C = Compute<T>;
+  NormBackward<T> norm;
+  struct Row {
+    Pack<T, N> dy, x;
+    C mean, rstd;
+  };
+  __device__ Row load(std::int64_t row, std::int64_t column) const {
+    const std::int64_t at = row * norm.width + column;
+    return {load_pack<N>(norm.dy + at), load_pack<N>(norm.x + at), centered ? norm.mean[row] : C(0),
+            norm.rstd[row]};
+  }
+  template <int Count>
+  __device__ void add(const Row& r, std::int64_t, std::int64_t, Lanes<C, N> (&sums)[Count]) const {
+    const Lanes<C, N> d = unpack(r.dy), value = unpack(r.x);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      sums[0][i] += d[i] * ((value[i] - r.mean) * r.rstd);
+      if constexpr (centered) sums[1][i] += d[i];
+    }
+  }
+};
+
+template <class T, bool centered>
+auto accumulators(const NormBackward<T>& norm) {
+  if constexpr (centered)
+    return Accumulators<Compute<T>, 2>{{norm.dgain, norm.dbias}};
+  else
+    return Accumulators<Compute<T>, 1>{{norm.dgain}};
+}
+
+template <class T, bool centered>
+void weight_gradients(const char* name, const NormBackward<T>& norm, bool wide, Stream stream) {
+  const auto sum = [&]<int N>(std::integral_constant<int, N>) {
+    column_sums<N>(name, stream, WeightTerms<T, N, centered>{norm}, norm.rows, norm.width,
+                   accumulators<T, centered>(norm), norm.workspace);
+  };
+  if (wide)
+    sum(std::integral_constant<int, chunk<T>>());
+  else
+    sum(std::integral_constant<int, 1>());
+}
+
+// Blocks of the fused kernel: as many as the multiprocessors hold at once.
+template <int held>
+std::int64_t backward_grid(std::int64_t rows, int threads) {
+  const int resident = backward_threads * backward_blocks<held> / threads;
+  return std::min<std::int64_t>(rows, multiprocessors() * std::min(resident, 16));
+}
+
+template <class T, int K, bool centered>
+void launch_fused(const char* name, const NormBackward<T>& norm, Stream stream) {
+  constexpr int N = chunk<T>;
+  const int threads = row_threads(norm.width / N, K);
+  const std::int64_t blocks = backward_grid<K>(norm.rows, threads);
+  norm_backward_kernel<T, N, K, centered><<<grid_of(blocks), threads, 0, stream>>>(norm);
+  check_launch(name);
+  if (norm.dgain || norm.dbias)
+    add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width,
+              accumulators<T, centered>(norm));
+}
+
+template <class T, bool centered>
+void launch_backward(const char* name, const NormBackward<T>& norm, Stream stream) {
+  if (norm.rows == 0) return;
+  constexpr int N = chunk<T>;
+  const std::int64_t chunks = norm.width / N;
+  const bool wide = norm.width % N == 0 && aligned({norm.dy, norm.x, norm.gain, norm.residual, norm.dx});
+  if (wide && norm.dx && chunks <= 2 * backward_threads) {
+    launch_fused<T, 2, centered>(name, norm, stream);
+  } else if (wide && norm.dx && chunks <= 4 * backward_threads) {
+    launch_fused<T, 4, centered>(name, norm, stream);
+  } else {
+    if (norm.dgain || norm.dbias) weight_gradients<T, centered>(name, norm, wide, stream);
+    if (!norm.dx) return;
+    norm_input_grad_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
+    check_launch(name);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void layernorm(const NormForward<T>& norm, Stream stream) {
+  launch_norm<T, true>("layernorm", norm, stream);
+}
+
+template <class T>
+void rmsnorm(const NormForward<T>& norm, Stream stream) {
+  launch_norm<T, false>("rmsnorm", norm, stream);
+}
+
+template <class T>
+std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width) {
+  const std::int64_t blocks = std::min<std::int64_t>(rows, 16 * multiprocessors());
+  return std::max(column_sum_workspace<Compute<T>>(rows, width, 2),
+                  2 * blocks * width * static_cast<std::int64_t>(sizeof(Compute<T>)));
+}
+
+template <class T>
+void layernorm_backward(const NormBackward<T>& norm, Stream stream) {
+  launch_backward<T, true>("layernorm_backward", norm, stream);
+}
+
+template <class T>
+void rmsnorm_backward(const NormBackward<T>& norm, Stream stream) {
+  launch_backward<T, false>("rmsnorm_backward", norm, stream);
+}
+
+#define PRUN_NORM(T)                                                            \
+  template void layernorm<T>(const NormForward<T>&, Stream);                    \
+  template void rmsnorm<T>(const NormForward<T>&, Stream);                      \
+  template std::int64_t norm_backward_workspace<T>(std::int64_t, std::int64_t); \
+  template void layernorm_backward<T>(const NormBackward<T>&, Stream);          \
+  template void rmsnorm_backward<T>(const NormBackward<T>&, Stream)
+PRUN_NORM(double);
+PRUN_NORM(float);
+PRUN_NORM(bf16);
+
+}  // namespace prun::cuda

@@ -1,0 +1,54 @@
+// layernorm and rmsnorm over rows, forward with the residual added before, backward with the gradient that
+// passes the norm by added and the weights' gradients in the same pass.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// y = norm(x + residual). Without a residual, `sum` is not used and y = norm(x).
+template <class T>
+struct NormForward {
+  const T* x;
+  const T* residual;  // may be null
+  T* sum;             // x + residual, rounded; may be x or residual
+  const T* gain;
+  const T* bias;  // layernorm only; may be null
+  T* y;
+  Compute<T>* mean;  // layernorm only
+  Compute<T>* rstd;
+  std::int64_t rows;
+  std::int64_t width;
+  double eps;
+};
+
+template <class T>
+void layernorm(const NormForward<T>& norm, Stream stream);
+template <class T>
+void rmsnorm(const NormForward<T>& norm, Stream stream);
+
+// dx = the norm's input gradient + residual; dgain and dbias are added to. What is null is left out.
+template <class T>
+struct NormBackward {
+  const T* dy;
+  const T* x;
+  const T* gain;           // not read where dx is null
+  const Compute<T>* mean;  // layernorm only
+  const Compute<T>* rstd;
+  const T* residual;  // may be null, or dx
+  T* dx;
+  Compute<T>* dgain;
+  Compute<T>* dbias;  // layernorm only
+  std::int64_t rows;
+  std::int64_t width;
+  void* workspace;  // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null
+};
+
+template <class T>
+std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
+template <class T>
+void layernorm_backward(const NormBackward<T>& norm, Stream stream);
+template <class T>
+void rmsnorm_backward(const NormBackward<T>& norm, Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,78 @@
+// The updates, adamw and sgd, and what decides about them, sum_squares and clip_factor. Each goes over all
+// tensors of a list in one launch (a few, where there are more than some hundred). The lists are read when
+// the launch is enqueued; the step's scalars lie on the device. States are double for double parameters,
+// otherwise float.
+//
+// An update is a fixed sequence of IEEE operations, that of kernels/cpu's builds with fused multiply-adds;
+// the build without them rounds once more here and there.
+#pragma once
+
+#include <span>
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+template <class T>
+struct Values {
+  const T* data;
+  std::int64_t elements;
+};
+
+// *sum += the squares of all elements, in double.
+template <class T>
+void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspace, Stream stream);
+// Bytes of workspace, whatever the tensors.
+std::int64_t sum_squares_workspace();
+
+struct ClipFactor {
+  const double* sum;  // of squares
+  const double* loss;
+  double* norm;
+  double* clip;  // limit / norm where that is below 1, otherwise 1
+  double* keep;  // 0 where norm or loss is not finite, otherwise 1
+};
+
+// A limit of 0 means none.
+void clip_factor(const ClipFactor& numbers, double limit, Stream stream);
+
+template <class T>
+struct AdamTensor {
+  T* parameter;
+  Compute<T>* master;  // may be null; otherwise it is updated and the parameter is its rounding
+  const Compute<T>* gradient;
+  Compute<T>* m;
+  Compute<T>* v;
+  std::int64_t elements;
+  double decay;
+  double lr_scale;
+};
+
+struct AdamSettings {
+  double beta1, beta2, eps;
+  const double *lr, *step, *clip, *keep;  // on the device; keep 0: nothing is written
+};
+
+template <class T>
+void adamw(std::span<const AdamTensor<T>> tensors, const AdamSettings& settings, Stream stream);
+
+template <class T>
+struct SgdTensor {
+  T* parameter;
+  Compute<T>* master;  // may be null
+  const Compute<T>* gradient;
+  Compute<T>* buffer;  // of the momentum; may be null where that is 0
+  std::int64_t elements;
+  double decay;
+  double lr_scale;
+};
+
+struct SgdSettings {
+  double momentum;
+  const double *lr, *clip, *keep;
+};
+
+template <class T>
+void sgd(std::span<const SgdTensor<T>> tensors, const SgdSettings& settings, Stream stream);
+
+}  // namespace prun::cuda

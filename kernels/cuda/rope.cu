@@ -1,0 +1,89 @@
+#include "cuda/rope.hpp"
+
+#include <cmath>
+
+#include "cuda/math.cuh"
+
+namespace prun::cuda {
+namespace {
+
+inline constexpr int most_pairs = 256;
+
+// The turn of each pair of channels per position, with its sign: the same numbers as on the CPU.
+struct Frequencies {
+  double of[most_pairs];
+};
+
+inline constexpr int rope_threads = 256;
+
+// A block turns one position in one sample after the other. N neighbouring pairs are a unit of work: pair i
+// is made of channels i and i + pairs.
+template <int N, class T>
+__global__ __launch_bounds__(rope_threads) void rope_kernel(const T* x, T* y, RopeShape shape,
+                                                            const __grid_constant__ Frequencies frequency) {
+  using C = Compute<T>;
+  __shared__ __align__(16) C cosine[most_pairs];
+  __shared__ __align__(16) C sine[most_pairs];
+  const int pairs = static_cast<int>(shape.head_dim / 2), units = pairs / N;
+  const int slots = static_cast<int>(shape.heads * shape.packed), packed = static_cast<int>(shape.packed);
+  const double position = static_cast<double>(shape.first_position + blockIdx.x);
+  for (int i = threadIdx.x; i < pairs; i += rope_threads) {
+    double s, c;
+    sincos(position * frequency.of[i], &s, &c);
+    sine[i] = static_cast<C>(s);
+    cosine[i] = static_cast<C>(c);
+  }
+  __syncthreads();
+  for (std::int64_t sample = blockIdx.y; sample < shape.batch; sample += gridDim.y) {
+    const std::int64_t row = (sample * shape.seq + blockIdx.x) * slots * shape.head_dim;
+    for (int u = threadIdx.x; u < slots * units; u += rope_threads) {
+      const int slot = u / units, pair = u % units * N;
+      const bool value = slot % packed == packed - 1;
+      if (value && x == y) continue;
+      const std::int64_t at = row + static_cast<std::int64_t>(slot) * shape.head_dim + pair;
+      const Pack<T, N> low = load_pack<N>(x + at), high = load_pack<N>(x + at + pairs);
+      if (value) {
+        store_pack(y + at, low);
+        store_pack(y + at + pairs, high);
+        continue;
+      }
+      const Lanes<C, N> first = unpack(low), second = unpack(high);
+      Lanes<C, N> turned_first, turned_second;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        turned_first[i] = first[i] * cosine[pair + i] - second[i] * sine[pair + i];
+        turned_second[i] = second[i] * cosine[pair + i] + first[i] * sine[pair + i];
+      }
+      store_lanes(y + at, turned_first);
+      store_lanes(y + at + pairs, turned_second);
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void rope(const T* x, T* y, const RopeShape& shape, Stream stream) {
+  if (shape.batch == 0 || shape.seq == 0) return;
+  const std::int64_t pairs = shape.head_dim / 2;
+  if (pairs > most_pairs)
+    throw_error(ErrorCode::unsupported, "rope on the GPU turns heads of up to ", 2 * most_pairs,
+                " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
+  Frequencies frequency = {};
+  for (std::int64_t i = 0; i < pairs; ++i)
+    frequency.of[i] = (shape.inverse ? -1.0 : 1.0) *
+                      std::pow(shape.base, -static_cast<double>(i) / static_cast<double>(pairs));
+  // Enough blocks for every multiprocessor, and otherwise one for a position, which computes its turns once.
+  const std::int64_t shares = ceil_div(16 * multiprocessors(), shape.seq);
+  const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>({shape.batch, shares, 65535})));
+  with_chunk<T>(pairs, {x, y}, [&]<int N>(std::integral_constant<int, N>) {
+    rope_kernel<N><<<grid, rope_threads, 0, stream>>>(x, y, shape, frequency);
+  });
+  check_launch("rope");
+}
+
+template void rope<double>(const double*, double*, const RopeShape&, Stream);
+template void rope<float>(const float*, float*, const RopeShape&, Stream);
+template void rope<bf16>(const bf16*, bf16*, const RopeShape&, Stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,13 @@
+// The reference of all tests here.
+#include "tests/cuda/device_value.hpp"
+
+PRUN_TEST_KERNELS(all_kernels)
+
+namespace prun::test {
+
+const InstructionSet& cpu_kernels() {
+  static const InstructionSet best = ::all_kernels().back();
+  return best;
+}
+
+}  // namespace prun::test

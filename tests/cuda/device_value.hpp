@@ -1,0 +1,154 @@
+// Values on the device, beside those of tests/support, and the CPU's kernels as the reference. A test that
+// finds no GPU is skipped and says so.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <random>
+
+#include "cuda/launch.hpp"
+#include "tests/support/kernel_harness.hpp"
+
+namespace prun::test {
+
+// The CPU's kernels in the best build this machine can run.
+const InstructionSet& cpu_kernels();
+
+inline std::vector<Value> cpu(const std::string& op, std::vector<Value> operands,
+                              std::vector<Attr> attrs = {}, std::vector<Start> starts = {},
+                              std::int64_t layer = 0) {
+  return run_on(cpu_kernels(), {op, std::move(operands), std::move(attrs), std::move(starts), layer}, 2);
+}
+
+inline void check_cuda(cudaError_t status) {
+  if (status != cudaSuccess) throw_error(ErrorCode::internal, "CUDA: ", cudaGetErrorString(status));
+}
+
+// Bytes on the device that poison (NaN in every float type) surrounds.
+class DeviceBytes {
+ public:
+  DeviceBytes(std::int64_t bytes, std::int64_t offset) : bytes_(static_cast<std::size_t>(bytes)) {
+    begin_ = guard + static_cast<std::size_t>(offset);
+    all_.resize(begin_ + bytes_ + guard);
+    check_cuda(cudaMalloc(&memory_, all_.size()));
+    check_cuda(cudaMemset(memory_, 0xff, all_.size()));
+  }
+  ~DeviceBytes() { cudaFree(memory_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  void write(const void* from) { check_cuda(cudaMemcpy(data(), from, bytes_, cudaMemcpyHostToDevice)); }
+  // Waits for the device, and expects that nothing was written beside the bytes.
+  void read(void* to) {
+    check_cuda(cudaDeviceSynchronize());
+    check_cuda(cudaMemcpy(all_.data(), memory_, all_.size(), cudaMemcpyDeviceToHost));
+    if (bytes_ > 0) std::memcpy(to, all_.data() + begin_, bytes_);
+    const auto poisoned = [](unsigned char c) { return c == 0xff; };
+    const auto first = all_.begin() + static_cast<std::ptrdiff_t>(begin_);
+    EXPECT_TRUE(std::all_of(all_.begin(), first, poisoned)) << "written in front";
+    EXPECT_TRUE(std::all_of(first + static_cast<std::ptrdiff_t>(bytes_), all_.end(), poisoned))
+        << "written behind";
+  }
+  void* data() const { return static_cast<char*>(memory_) + begin_; }
+
+ private:
+  static constexpr std::size_t guard = 256;  // as cudaMalloc aligns
+  std::size_t bytes_, begin_;
+  std::vector<unsigned char> all_;
+  void* memory_ = nullptr;
+};
+
+// A copy of a value on the device, `offset` elements off 16-byte alignment.
+class OnDevice {
+ public:
+  explicit OnDevice(const Value& value, std::int64_t offset = 0)
+      : value_(value), bytes_(static_cast<std::int64_t>(value.bytes().size()), offset * element_size(value)) {
+    bytes_.write(value.bytes().data());
+  }
+  // Poisoned: for a result.
+  OnDevice(DType type, std::vector<std::int64_t> dims, std::int64_t offset = 0)
+      : value_(type, std::move(dims)),
+        bytes_(static_cast<std::int64_t>(value_.bytes().size()), offset * element_size(value_)) {}
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(bytes_.data());
+  }
+  Value value() {
+    Value result = value_;
+    bytes_.read(result.tensor().data);
+    return result;
+  }
+
+ private:
+  static std::int64_t element_size(const Value& value) {
+    return value.size() == 0 ? 0 : static_cast<std::int64_t>(value.bytes().size() / value.size());
+  }
+  Value value_;
+  DeviceBytes bytes_;
+};
+
+// Poisoned, and checked for what is written behind it when it goes.
+class DeviceWorkspace {
+ public:
+  explicit DeviceWorkspace(std::int64_t bytes) : bytes_(bytes, 0), host_(static_cast<std::size_t>(bytes)) {}
+  ~DeviceWorkspace() { bytes_.read(host_.data()); }
+  void* data() const { return bytes_.data(); }
+
+ private:
+  DeviceBytes bytes_;
+  std::vector<char> host_;
+};
+
+class CudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU on this machine";
+  }
+};
+
+// Calls body<T>(offset) for the value types, with pointers that are aligned and that are not.
+template <class Body>
+void for_types(Body body) {
+  const auto one = [&]<class T>(T) {
+    for (std::int64_t offset : {0, 1}) {
+      SCOPED_TRACE(std::string(name_of(dtype_of<T>())) + (offset ? ", not aligned" : ""));
+      body.template operator()<T>(offset);
+    }
+  };
+  one(double{}), one(float{}), one(bf16{});
+}
+
+struct RowShape {
+  std::int64_t rows, width;
+};
+
+// Rows and widths: awkward ones, and some drawn.
+inline std::vector<RowShape> row_shapes() {
+  std::vector<RowShape> shapes = {{1, 1},    {1, 8},   {7, 1},    {3, 33},   {5, 64},
+                                  {300, 96}, {9, 768}, {4, 4096}, {2, 10001}};
+  std::mt19937 generator(11);
+  for (int i = 0; i < 4; ++i) {
+    const std::int64_t rows = 1 + generator() % 400, width = 1 + generator() % 700;
+    shapes.push_back({rows, i % 2 ? width : width * 8});
+  }
+  return shapes;
+}
+
+template <class Body>
+void for_rows(Body body) {
+  for_types([&]<class T>(std::int64_t offset) {
+    for (const RowShape& shape : row_shapes()) {
+      SCOPED_TRACE(std::to_string(shape.rows) + " x " + std::to_string(shape.width));
+      body.template operator()<T>(shape.rows, shape.width, offset);
+    }
+  });
+}
+
+template <class T>
+DType sum_type() {
+  return dtype_of<cuda::Compute<T>>();
+}
+
+}  // namespace prun::test

@@ -1,0 +1,31 @@
+#include "cuda/dropout.hpp"
+
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Dropout = CudaTest;
+
+TEST_F(Dropout, DropsWhatTheCpuDrops) {
+  const std::int64_t far = (std::int64_t{5} << 32) + 7;  // a sample number of more than 32 bits
+  for_types([&]<class T>(std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    for (std::int64_t width : {1, 6, 8, 64, 100, 768, 1032})
+      for (std::int64_t first : {0, 4, 5}) {
+        SCOPED_TRACE("width " + std::to_string(width) + " from channel " + std::to_string(first));
+        const Value x = random_value(type, {2, 5, width}, 1), samples = integers(DType::i64, {2}, {3, far});
+        const Value seed = number(0x1p40 + 12345);
+        const Value want = cpu("dropout", {x, samples, seed, Value(type, x.dims())}, {{.f = 0.3}, {.i = 2}},
+                               {{0, 1, 1000}, {0, 2, first}}, 11)[3];
+        OnDevice in(x, offset), ids(samples), seeds(seed), y(type, x.dims(), offset);
+        cuda::dropout(in.as<T>(), ids.as<std::int64_t>(), seeds.as<double>(), y.as<T>(),
+                      {2, 5, width, 1000, first, 0.3, 11, 2}, nullptr);
+        EXPECT_EQ(y.value().bytes(), want.bytes());
+      }
+  });
+}
+
+}  // namespace

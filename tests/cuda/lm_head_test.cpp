@@ -1,0 +1,183 @@
+#include "cuda/lm_head.hpp"
+
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using LmHead = CudaTest;
+
+// Logits as the CPU's head computes them from themselves: its weight is the identity, so that its dx is their
+// gradient.
+template <class T>
+struct Case {
+  std::int64_t rows, vocab;
+  Value logits, weight, targets;
+
+  Case(std::int64_t r, std::int64_t v)
+      : rows(r),
+        vocab(v),
+        logits(random_value(dtype_of<T>(), {1, r, v}, 1, 8)),
+        weight(dtype_of<T>(), {v, v}) {
+    for (std::int64_t i = 0; i < v; ++i) weight.set(static_cast<std::size_t>(i * v + i), 1);
+    std::vector<std::int64_t> drawn;
+    for (std::int64_t i = 0; i < r; ++i) drawn.push_back(i % 5 == 3 ? -1 : i * 7 % v);
+    targets = integers(DType::i32, {1, r}, drawn);
+  }
+};
+
+// A row's bytes are followed by room up to the stride, which must be left alone.
+template <class T>
+Value strided(const Value& logits, std::int64_t rows, std::int64_t vocab, std::int64_t stride) {
+  Value result(dtype_of<T>(), {rows, stride});
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < stride; ++c)
+      result.set(static_cast<std::size_t>(r * stride + c),
+                 c < vocab ? logits[static_cast<std::size_t>(r * vocab + c)] : 5);
+  return result;
+}
+
+template <class T>
+void expect_rows(const Value& got, const Value& want, std::int64_t rows, std::int64_t vocab,
+                 std::int64_t stride, double close) {
+  expect_close(got, strided<T>(want, rows, vocab, stride).numbers(), close, "gradient");
+}
+
+template <class Body>
+void for_cases(Body body) {
+  for_types([&]<class T>(std::int64_t offset) {
+    for (const auto& [rows, vocab] : {std::pair{1, 1}, {3, 7}, {9, 64}, {40, 333}, {5, 1000}})
+      for (std::int64_t stride : {vocab, (vocab + 15) / 8 * 8}) {
+        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(vocab) + " stride " +
+                     std::to_string(stride));
+        body.template operator()<T>(Case<T>(rows, vocab), stride, offset);
+      }
+  });
+}
+
+TEST_F(LmHead, CrossEntropyWithItsGradientInPlace) {
+  for_cases([]<class T>(const Case<T>& c, std::int64_t stride, std::int64_t offset) {
+    const double scale = 0.125;
+    const std::vector<Value> want = cpu("lm_head", {c.logits, c.weight, c.targets, number(scale), number(1.5),
+                                                    Value(), Value(dtype_of<T>(), {1, c.rows, c.vocab})});
+    OnDevice logits(strided<T>(c.logits, c.rows, c.vocab, stride), offset), targets(c.targets);
+    OnDevice scales(number(scale)), loss(number(1.5));
+    {
+      const DeviceWorkspace workspace(8 * c.rows);
+      cuda::cross_entropy<T>({logits.as<T>(), c.rows, c.vocab, stride, targets.as<std::int32_t>()},
+                             scales.as<double>(), loss.as<double>(), workspace.data(), nullptr);
+    }
+    expect_rows<T>(logits.value(), want[6], c.rows, c.vocab, stride, tolerance(dtype_of<T>()));
+    expect_close(loss.value(), want[4].numbers(), std::is_same_v<T, double> ? 1e-12 : 1e-6, "loss");
+  });
+}
+
+// Rows that fit into shared memory twice, once and not at all.
+TEST_F(LmHead, LongRows) {
+  for (const auto& [vocab, stride] :
+       {std::pair{50'257, 50'304}, {50'257, 50'257}, {128'256, 128'256}, {300'001, 300'008}}) {
+    SCOPED_TRACE(vocab);
+    const std::int64_t rows = 3, n = vocab;
+    const Value x = random_value(DType::bf16, {rows, n}, 1, 8);
+    const Value targets = integers(DType::i32, {rows}, {0, n - 1, 777});
+    Value want(DType::f64, {rows, n});
+    double loss_want = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto at = [&](std::int64_t c) { return static_cast<std::size_t>(r * n + c); };
+      const auto target = static_cast<std::int64_t>(targets[static_cast<std::size_t>(r)]);
+      double sum = 0;
+      for (std::int64_t c = 0; c < n; ++c) sum += std::exp(x[at(c)]);
+      for (std::int64_t c = 0; c < n; ++c) want.set(at(c), std::exp(x[at(c)]) / sum - (c == target ? 1 : 0));
+      loss_want += std::log(sum) - x[at(target)];
+    }
+    OnDevice logits(strided<bf16>(x, rows, n, stride)), ids(targets), scale(number(1)), loss(number(0));
+    const DeviceWorkspace workspace(8 * rows);
+    cuda::cross_entropy<bf16>({logits.as<bf16>(), rows, n, stride, ids.as<std::int32_t>()},
+                              scale.as<double>(), loss.as<double>(), workspace.data(), nullptr);
+    const Value got = logits.value();
+    double worst = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < n; ++c) {
+        const double g = got[static_cast<std::size_t>(r * stride + c)],
+                     w = want[static_cast<std::size_t>(r * n + c)];
+        worst = std::max(worst, std::abs(g - w) / (std::abs(w) + 1e-30));
+      }
+    EXPECT_LT(worst, 0.005) << "relative, of gradients rounded to bf16";
+    expect_close(loss.value(), {loss_want}, 1e-6, "loss");
+  }
+}
+
+TEST_F(LmHead, TargetsThatDoNotCountOrDoNotExist) {
+  const Value x = random_value(DType::f32, {2, 40}, 1);
+  for (std::int64_t target : {-1, 40}) {
+    OnDevice logits(x), ids(integers(DType::i32, {2}, {target, target})), scale(number(1)), loss(number(0));
+    const DeviceWorkspace workspace(16);
+    cuda::cross_entropy<float>({logits.as<float>(), 2, 40, 40, ids.as<std::int32_t>()}, scale.as<double>(),
+                               loss.as<double>(), workspace.data(), nullptr);
+    EXPECT_EQ(logits.value().bytes(), Value(DType::f32, {2, 40}).bytes());
+    EXPECT_EQ(std::isnan(loss.value()[0]), target == 40);
+  }
+}
+
+TEST_F(LmHead, InfinityAndNaNShowInTheLoss) {
+  for (double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    Value x = random_value(DType::f32, {1, 5000}, 1);
+    x.set(3, bad);
+    OnDevice logits(x), ids(integers(DType::i32, {1}, {9})), scale(number(1)), loss(number(0));
+    const DeviceWorkspace workspace(8);
+    cuda::cross_entropy<float>({logits.as<float>(), 1, 5000, 5000, ids.as<std::int32_t>()},
+                               scale.as<double>(), loss.as<double>(), workspace.data(), nullptr);
+    EXPECT_FALSE(std::isfinite(loss.value()[0]));
+  }
+}
+
+// The steps over a part of the vocabulary, each against the CPU's.
+TEST_F(LmHead, PartsOfASplitVocabulary) {
+  for_cases([]<class T>(const Case<T>& c, std::int64_t stride, std::int64_t offset) {
+    using C = cuda::Compute<T>;
+    const DType sums = sum_type<T>();
+    const double close = 8 * tolerance(sums);
+    const std::int64_t first = c.vocab / 2, whole = first + c.vocab;  // this part is the last of two
+    Value shifted = c.targets;
+    for (std::size_t i = 0; i < shifted.size(); ++i)
+      if (shifted[i] >= 0 && i % 2) shifted.set(i, shifted[i] + static_cast<double>(first));
+    const Value row(sums, {1, c.rows});
+    const std::vector<Value> scan =
+        cpu("lm_head_scan", {c.logits, c.weight, shifted, row, row, row}, {{.i = whole}}, {{1, 0, first}});
+    OnDevice logits(strided<T>(c.logits, c.rows, c.vocab, stride), offset), targets(shifted);
+    OnDevice largest(sums, {c.rows}), sum(sums, {c.rows}), wanted(sums, {c.rows});
+    const cuda::Logits<T> rows = {logits.as<T>(), c.rows, c.vocab, stride, targets.as<std::int32_t>()};
+    cuda::lm_head_scan<T>(rows, first, whole, largest.as<C>(), sum.as<C>(), wanted.as<C>(), nullptr);
+    EXPECT_EQ(largest.value().bytes(), scan[3].bytes());
+    expect_close(sum.value(), scan[4].numbers(), close, "sum");
+    EXPECT_EQ(wanted.value().bytes(), scan[5].bytes());
+
+    Value gmax = scan[3];
+    for (std::size_t i = 0; i < gmax.size(); ++i) gmax.set(i, gmax[i] + 0.5);
+    OnDevice gmaxs(gmax), scaled(sums, {c.rows}), lse(sums, {c.rows}), loss(number(0.5));
+    cuda::lm_head_rescale(largest.as<C>(), gmaxs.as<C>(), sum.as<C>(), scaled.as<C>(), c.rows, nullptr);
+    const Value scaled_want = cpu("lm_head_rescale", {scan[3], gmax, scan[4], row})[3];
+    expect_close(scaled.value(), scaled_want.numbers(), close, "scaled");
+    const std::vector<Value> loss_want =
+        cpu("lm_head_loss", {gmax, scaled_want, scan[5], shifted, number(0.5), row});
+    {
+      const DeviceWorkspace workspace(8 * c.rows);
+      cuda::lm_head_loss(gmaxs.as<C>(), scaled.as<C>(), wanted.as<C>(), targets.as<std::int32_t>(),
+                         loss.as<double>(), lse.as<C>(), c.rows, workspace.data(), nullptr);
+    }
+    expect_close(loss.value(), loss_want[4].numbers(), close, "loss");
+    expect_close(lse.value(), loss_want[5].numbers(), close, "lse");
+
+    OnDevice scale(number(0.25));
+    cuda::lm_head_grad<T>(rows, first, lse.as<C>(), scale.as<double>(), nullptr);
+    const Value want = cpu("lm_head_grad",
+                           {c.logits, c.weight, shifted, loss_want[5], number(0.25), Value(),
+                            Value(dtype_of<T>(), {1, c.rows, c.vocab})},
+                           {}, {{1, 0, first}})[6];
+    expect_rows<T>(logits.value(), want, c.rows, c.vocab, stride, tolerance(dtype_of<T>()));
+  });
+}
+
+}  // namespace

@@ -1,0 +1,188 @@
+#include "cuda/optimizer.hpp"
+
+#include <limits>
+#include <memory>
+
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Optimizers = CudaTest;
+
+constexpr double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, lr = 3e-2, clip = 0.3;
+const std::vector<std::int64_t> lengths = {1, 63, 8192, 8193, 30'001, 4};
+
+// A parameter and what belongs to it, on both sides. `state` are m and v, or the momentum and nothing.
+template <class T>
+struct Tensors {
+  Value parameter, master, gradient, first, second;
+  double decay, lr_scale;
+  std::unique_ptr<OnDevice> on_device[5];
+
+  Tensors(std::int64_t n, bool with_master, std::int64_t offset, unsigned seed)
+      : parameter(random_value(dtype_of<T>(), {n}, seed)),
+        gradient(random_value(sum_type<T>(), {n}, seed + 1)),
+        first(random_value(sum_type<T>(), {n}, seed + 2)),
+        second(random_value(sum_type<T>(), {n}, seed + 3)),
+        decay(n % 2 ? 0.1 : 0),
+        lr_scale(n == 63 ? 0.5 : 1) {
+    if (with_master) master = Value(sum_type<T>(), {n}, parameter.numbers());
+    for (std::size_t i = 0; i < second.size(); ++i) second.set(i, std::abs(second[i]));
+    const Value* values[] = {&parameter, &master, &gradient, &first, &second};
+    for (int i = 0; i < 5; ++i)
+      if (i != 1 || with_master) on_device[i] = std::make_unique<OnDevice>(*values[i], offset);
+  }
+  template <class E>
+  E* device(int i) const {
+    return on_device[i] ? on_device[i]->as<E>() : nullptr;
+  }
+};
+
+template <class T>
+std::vector<Tensors<T>> tensors_of(const std::vector<std::int64_t>& sizes, bool master, std::int64_t offset) {
+  std::vector<Tensors<T>> all;
+  unsigned seed = 1;
+  for (std::int64_t n : sizes) all.emplace_back(n, master, offset, seed += 10);
+  return all;
+}
+
+// The sequence of operations is that of the CPU's builds with fused multiply-adds, and in fp32 so are the
+// bits: in fp64 the powers of the betas may differ in their last bit.
+template <class T>
+void expect_same(const Value& got, const Value& want, const std::string& what) {
+  if (!std::is_same_v<T, double> && std::string(cpu_kernels().name) != "generic") {
+    EXPECT_EQ(got.bytes(), want.bytes()) << what;
+  } else {
+    expect_close(got, want.numbers(), tolerance(dtype_of<T>()), what);
+  }
+}
+
+template <class T>
+void expect_adamw(const std::vector<std::int64_t>& sizes, bool master, std::int64_t offset, double step,
+                  double keep) {
+  using C = cuda::Compute<T>;
+  std::vector<Tensors<T>> all = tensors_of<T>(sizes, master, offset);
+  std::vector<cuda::AdamTensor<T>> list;
+  for (const Tensors<T>& t : all)
+    list.push_back({t.template device<T>(0), t.template device<C>(1), t.template device<C>(2),
+                    t.template device<C>(3), t.template device<C>(4),
+                    static_cast<std::int64_t>(t.parameter.size()), t.decay, t.lr_scale});
+  OnDevice rate(number(lr)), steps(number(step)), clips(number(clip)), keeps(number(keep));
+  const cuda::AdamSettings settings = {
+      beta1, beta2, eps, rate.as<double>(), steps.as<double>(), clips.as<double>(), keeps.as<double>()};
+  cuda::adamw<T>(list, settings, nullptr);
+  for (Tensors<T>& t : all) {
+    SCOPED_TRACE(t.parameter.size());
+    const std::vector<Value> want =
+        cpu("adamw",
+            {t.parameter, t.master, t.gradient, t.first, t.second, number(lr), number(step), number(clip),
+             number(keep)},
+            {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = t.decay}, {.f = t.lr_scale}});
+    expect_same<T>(t.on_device[0]->value(), want[0], "parameter");
+    if (master) expect_same<T>(t.on_device[1]->value(), want[1], "master");
+    expect_same<T>(t.on_device[3]->value(), want[3], "m");
+    expect_same<T>(t.on_device[4]->value(), want[4], "v");
+  }
+}
+
+TEST_F(Optimizers, AdamWHasTheBitsOfTheCpu) {
+  for_types([]<class T>(std::int64_t offset) {
+    for (bool master : {false, true})
+      for (double step : {1.0, 100.0}) expect_adamw<T>(lengths, master, offset, step, 1);
+  });
+}
+
+TEST_F(Optimizers, ManyTensorsTakeSeveralLaunches) {
+  expect_adamw<bf16>(std::vector<std::int64_t>(1000, 5), true, 0, 3, 1);
+}
+
+TEST_F(Optimizers, KeepZeroWritesNothing) { expect_adamw<float>(lengths, true, 0, 3, 0); }
+
+template <class T>
+void expect_sgd(bool master, bool momentum, std::int64_t offset) {
+  using C = cuda::Compute<T>;
+  std::vector<Tensors<T>> all = tensors_of<T>(lengths, master, offset);
+  std::vector<cuda::SgdTensor<T>> list;
+  for (const Tensors<T>& t : all)
+    list.push_back({t.template device<T>(0), t.template device<C>(1), t.template device<C>(2),
+                    momentum ? t.template device<C>(3) : nullptr,
+                    static_cast<std::int64_t>(t.parameter.size()), t.decay, t.lr_scale});
+  OnDevice rate(number(lr)), clips(number(clip)), keeps(number(1));
+  cuda::sgd<T>(list, {momentum ? 0.9 : 0, rate.as<double>(), clips.as<double>(), keeps.as<double>()},
+               nullptr);
+  for (Tensors<T>& t : all) {
+    SCOPED_TRACE(t.parameter.size());
+    const std::vector<Value> want = cpu("sgd",
+                                        {t.parameter, t.master, t.gradient, momentum ? t.first : Value(),
+                                         number(lr), number(clip), number(1)},
+                                        {{.f = momentum ? 0.9 : 0}, {.f = t.decay}, {.f = t.lr_scale}});
+    expect_same<T>(t.on_device[0]->value(), want[0], "parameter");
+    if (master) expect_same<T>(t.on_device[1]->value(), want[1], "master");
+    if (momentum) expect_same<T>(t.on_device[3]->value(), want[3], "momentum");
+  }
+}
+
+TEST_F(Optimizers, SgdHasTheBitsOfTheCpu) {
+  for_types([]<class T>(std::int64_t offset) {
+    for (bool master : {false, true})
+      for (bool momentum : {false, true}) expect_sgd<T>(master, momentum, offset);
+  });
+}
+
+TEST_F(Optimizers, SumOfSquaresOverAllTensors) {
+  for_types([]<class T>(std::int64_t offset) {
+    std::vector<std::unique_ptr<OnDevice>> memory;
+    std::vector<cuda::Values<T>> list;
+    Value want = number(2.5);
+    for (std::int64_t n : {1, 4095, 8192, 50'001, 300'000}) {
+      const Value x = random_value(dtype_of<T>(), {n}, static_cast<unsigned>(n));
+      memory.push_back(std::make_unique<OnDevice>(x, offset));
+      list.push_back({memory.back()->template as<T>(), n});
+      want = cpu("sum_squares", {x, want})[1];
+    }
+    OnDevice sum(number(2.5));
+    {
+      const DeviceWorkspace workspace(cuda::sum_squares_workspace());
+      cuda::sum_squares<T>(list, sum.as<double>(), workspace.data(), nullptr);
+    }
+    expect_close(sum.value(), want.numbers(), 1e-13, "sum");
+  });
+}
+
+TEST_F(Optimizers, SumOfSquaresShowsWhatIsNotFinite) {
+  for (double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    Value x = random_value(DType::f32, {50'000}, 1);
+    x.set(49'999, bad);
+    OnDevice values(x), sum(number(0));
+    const DeviceWorkspace workspace(cuda::sum_squares_workspace());
+    const std::vector<cuda::Values<float>> list = {{values.as<float>(), 50'000}};
+    cuda::sum_squares<float>(list, sum.as<double>(), workspace.data(), nullptr);
+    EXPECT_FALSE(std::isfinite(sum.value()[0]));
+  }
+}
+
+TEST_F(Optimizers, ClipFactorDecidesAsTheCpu) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (double square : {0.0, 16.0, infinity, std::nan("")})
+    for (double loss : {1.0, infinity})
+      for (double limit : {0.0, 1.0, 4.0}) {
+        const std::vector<Value> want =
+            cpu("clip_factor", {number(square), number(loss), number(-1), number(-1), number(-1)},
+                {{.f = limit}});
+        OnDevice sums(number(square)), losses(number(loss)), norm(number(-1)), factor(number(-1)),
+            keep(number(-1));
+        cuda::clip_factor({sums.as<double>(), losses.as<double>(), norm.as<double>(), factor.as<double>(),
+                           keep.as<double>()},
+                          limit, nullptr);
+        if (!std::isnan(square)) {
+          EXPECT_EQ(norm.value()[0], want[2][0]);
+        }
+        EXPECT_EQ(factor.value()[0], want[3][0]);
+        EXPECT_EQ(keep.value()[0], want[4][0]);
+      }
+}
+
+}  // namespace

@@ -1,0 +1,419 @@
+// Times the memory-bound CUDA kernels on large shapes and prints a table: bytes moved (every operand read or
+// written once), time, bandwidth, and its share of the bandwidth that a copy has in the same run.
+//
+//   build/bin/cuda_kernels [PART OF A NAME]
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda/activation.hpp"
+#include "cuda/bias.hpp"
+#include "cuda/dropout.hpp"
+#include "cuda/elementwise.hpp"
+#include "cuda/embedding.hpp"
+#include "cuda/lm_head.hpp"
+#include "cuda/memory.hpp"
+#include "cuda/norm.hpp"
+#include "cuda/optimizer.hpp"
+#include "cuda/rope.hpp"
+
+namespace {
+
+using namespace prun;
+
+void check(cudaError_t status) {
+  if (status != cudaSuccess) throw_error(ErrorCode::internal, "CUDA: ", cudaGetErrorString(status));
+}
+
+// Random values of every type: bf16 numbers in (-1, 1), which read as float or double are small numbers too.
+class Pool {
+ public:
+  explicit Pool(std::int64_t bytes) : bytes_(bytes) {
+    check(cudaMalloc(&memory_, static_cast<std::size_t>(bytes)));
+    std::vector<bf16> block(std::size_t{1} << 22);
+    std::mt19937 generator(1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (bf16& value : block) value = bf16(uniform(generator));
+    const auto size = static_cast<std::int64_t>(block.size() * sizeof(bf16));
+    for (std::int64_t at = 0; at + size <= bytes; at += size)
+      check(cudaMemcpy(static_cast<char*>(memory_) + at, block.data(), static_cast<std::size_t>(size),
+                       cudaMemcpyHostToDevice));
+  }
+  ~Pool() { cudaFree(memory_); }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  void reset() { used_ = 0; }
+  template <class T>
+  T* take(std::int64_t elements) {
+    const std::int64_t at = used_;
+    used_ += (elements * static_cast<std::int64_t>(sizeof(T)) + 255) / 256 * 256;
+    PRUN_CHECK(used_ <= bytes_, "the pool is too small");
+    return reinterpret_cast<T*>(static_cast<char*>(memory_) + at);
+  }
+  template <class T>
+  T* take(const std::vector<T>& values) {
+    T* to = take<T>(static_cast<std::int64_t>(values.size()));
+    check(cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return to;
+  }
+  double* number(double x) { return take(std::vector<double>{x}); }
+
+ private:
+  std::int64_t bytes_, used_ = 0;
+  void* memory_ = nullptr;
+};
+
+class Timer {
+ public:
+  Timer() { check(cudaEventCreate(&begin_)), check(cudaEventCreate(&end_)); }
+  ~Timer() { cudaEventDestroy(begin_), cudaEventDestroy(end_); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  // Seconds of one launch: the median of some groups, each of several milliseconds.
+  double operator()(const std::function<void()>& launch) {
+    launch();
+    const double once = group(launch, 2);
+    const int count = std::clamp(static_cast<int>(4e-3 / once), 3, 200);
+    std::vector<double> times(7);
+    for (double& time : times) time = group(launch, count);
+    std::nth_element(times.begin(), times.begin() + 3, times.end());
+    return times[3];
+  }
+
+ private:
+  double group(const std::function<void()>& launch, int count) {
+    check(cudaEventRecord(begin_));
+    for (int i = 0; i < count; ++i) launch();
+    check(cudaEventRecord(end_));
+    check(cudaEventSynchronize(end_));
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return static_cast<double>(milliseconds) * 1e-3 / count;
+  }
+  cudaEvent_t begin_, end_;
+};
+
+class Table {
+ public:
+  Table(std::string filter, Pool& pool) : filter_(std::move(filter)), pool_(pool) {
+    std::printf(
+        "| kernel | shape | type | MB moved | µs | GB/s | %% of copy |\n|---|---|---|---|---|---|---|\n");
+    copy_ = row("copy", "1 GiB", "bytes", 2LL << 30, copy_bytes());
+  }
+  // What `make` returns launches the kernel once; it is made of fresh memory.
+  void add(const std::string& name, const std::string& shape, const char* type, std::int64_t bytes,
+           const std::function<std::function<void()>(Pool&)>& make) {
+    if (name.find(filter_) == std::string::npos) return;
+    pool_.reset();
+    row(name, shape, type, bytes, make(pool_));
+  }
+  void finish() { row("copy, again", "1 GiB", "bytes", 2LL << 30, copy_bytes()); }
+
+ private:
+  std::function<void()> copy_bytes() {
+    pool_.reset();
+    const std::int64_t bytes = 1LL << 30;
+    return [from = pool_.take<char>(bytes), to = pool_.take<char>(bytes), bytes] {
+      cuda::copy(from, to, bytes, nullptr);
+    };
+  }
+  double row(const std::string& name, const std::string& shape, const char* type, std::int64_t bytes,
+             const std::function<void()>& launch) {
+    const double seconds = timer_(launch), rate = static_cast<double>(bytes) / seconds;
+    std::printf("| %s | %s | %s | %.0f | %.1f | %.0f | %.1f |\n", name.c_str(), shape.c_str(), type,
+                static_cast<double>(bytes) * 1e-6, seconds * 1e6, rate * 1e-9,
+                100 * rate / (copy_ > 0 ? copy_ : rate));
+    std::fflush(stdout);
+    return rate;
+  }
+  std::string filter_;
+  Pool& pool_;
+  Timer timer_;
+  double copy_ = 0;
+};
+
+template <class T>
+constexpr std::int64_t size = static_cast<std::int64_t>(sizeof(T));
+
+std::string by(std::int64_t rows, std::int64_t width) {
+  return std::to_string(rows) + "×" + std::to_string(width);
+}
+
+template <class T>
+void elementwise(Table& table, std::int64_t n) {
+  const char* type = name_of(dtype_of<T>());
+  const std::string shape = std::to_string(n);
+  table.add("add", shape, type, 3 * n * size<T>, [=](Pool& p) {
+    return [=, a = p.take<T>(n), b = p.take<T>(n), y = p.take<T>(n)] { cuda::add(a, b, y, n, nullptr); };
+  });
+  table.add("scale", shape, type, 2 * n * size<T>, [=](Pool& p) {
+    return [=, x = p.take<T>(n), y = p.take<T>(n)] { cuda::scale(x, y, 0.5, n, nullptr); };
+  });
+  table.add("cast from fp32", shape, type, n * (4 + size<T>), [=](Pool& p) {
+    return [=, x = p.take<float>(n), y = p.take<T>(n)] { cuda::cast(x, y, n, nullptr); };
+  });
+  table.add("accumulate", shape, type, n * (8 + size<T>), [=](Pool& p) {
+    return [=, x = p.take<T>(n), y = p.take<float>(n)] { cuda::accumulate(x, y, n, nullptr); };
+  });
+}
+
+template <class T>
+cuda::NormForward<T> forward(Pool& p, std::int64_t rows, std::int64_t width) {
+  using C = cuda::Compute<T>;
+  const std::int64_t n = rows * width;
+  return {p.take<T>(n),
+          p.take<T>(n),
+          p.take<T>(n),
+          p.take<T>(width),
+          p.take<T>(width),
+          p.take<T>(n),
+          p.take<C>(rows),
+          p.take<C>(rows),
+          rows,
+          width,
+          1e-5};
+}
+
+template <class T>
+cuda::NormBackward<T> backward(Pool& p, std::int64_t rows, std::int64_t width) {
+  using C = cuda::Compute<T>;
+  const std::int64_t n = rows * width;
+  return {p.take<T>(n),
+          p.take<T>(n),
+          p.take<T>(width),
+          p.take<C>(rows),
+          p.take<C>(rows),
+          p.take<T>(n),
+          p.take<T>(n),
+          p.take<C>(width),
+          p.take<C>(width),
+          rows,
+          width,
+          p.take<char>(cuda::norm_backward_workspace<T>(rows, width))};
+}
+
+template <class T>
+void norms(Table& table, std::int64_t rows, std::int64_t width) {
+  const char* type = name_of(dtype_of<T>());
+  const std::int64_t bytes = 4 * rows * width * size<T>;
+  table.add("residual + rmsnorm", by(rows, width), type, bytes,
+            [=](Pool& p) { return [norm = forward<T>(p, rows, width)] { cuda::rmsnorm(norm, nullptr); }; });
+  table.add("residual + layernorm", by(rows, width), type, bytes,
+            [=](Pool& p) { return [norm = forward<T>(p, rows, width)] { cuda::layernorm(norm, nullptr); }; });
+  table.add("rmsnorm backward, all gradients", by(rows, width), type, bytes, [=](Pool& p) {
+    return [norm = backward<T>(p, rows, width)] { cuda::rmsnorm_backward(norm, nullptr); };
+  });
+  table.add("layernorm backward, all gradients", by(rows, width), type, bytes, [=](Pool& p) {
+    return [norm = backward<T>(p, rows, width)] { cuda::layernorm_backward(norm, nullptr); };
+  });
+}
+
+void rope(Table& table, const cuda::RopeShape& shape) {
+  const std::int64_t n = shape.batch * shape.seq * shape.heads * shape.packed * shape.head_dim;
+  const std::string name =
+      by(shape.batch, shape.seq) + "×" + by(shape.heads, shape.packed) + "×" + std::to_string(shape.head_dim);
+  table.add("rope", name, "bf16", 4 * n, [=](Pool& p) {
+    return [=, x = p.take<bf16>(n), y = p.take<bf16>(n)] { cuda::rope(x, y, shape, nullptr); };
+  });
+  table.add("rope in place", name, "bf16", 4 * n / shape.packed * (shape.packed - 1),
+            [=](Pool& p) { return [=, x = p.take<bf16>(n)] { cuda::rope(x, x, shape, nullptr); }; });
+}
+
+template <class T>
+void activations(Table& table, std::int64_t rows, std::int64_t width) {
+  using C = cuda::Compute<T>;
+  const char* type = name_of(dtype_of<T>());
+  const std::int64_t n = rows * width, bytes = n * size<T>;
+  const std::string shape = by(rows, width);
+  table.add("gelu", shape, type, 2 * bytes, [=](Pool& p) {
+    return [=, x = p.take<T>(n), y = p.take<T>(n)] { cuda::gelu(x, y, n, nullptr); };
+  });
+  table.add("gelu backward", shape, type, 3 * bytes, [=](Pool& p) {
+    return [=, dy = p.take<T>(n), x = p.take<T>(n), dx = p.take<T>(n)] {
+      cuda::gelu_grad(dy, x, dx, n, nullptr);
+    };
+  });
+  table.add("bias + gelu", shape, type, 2 * bytes, [=](Pool& p) {
+    return [=, x = p.take<T>(n), bias = p.take<T>(width), y = p.take<T>(n)] {
+      cuda::bias_gelu(x, bias, y, rows, width, nullptr);
+    };
+  });
+  table.add("bias + gelu backward, with dbias", shape, type, 3 * bytes, [=](Pool& p) {
+    return [=, dy = p.take<T>(n), x = p.take<T>(n), bias = p.take<T>(width), dx = p.take<T>(n),
+            dbias = p.take<C>(width), space = p.take<char>(cuda::bias_gelu_grad_workspace<T>(rows, width))] {
+      cuda::bias_gelu_grad(dy, x, bias, dx, dbias, rows, width, space, nullptr);
+    };
+  });
+  table.add("bias gradient", shape, type, bytes, [=](Pool& p) {
+    return [=, dy = p.take<T>(n), dbias = p.take<C>(width),
+            space = p.take<char>(cuda::bias_grad_workspace<T>(rows, width))] {
+      cuda::bias_grad(dy, dbias, rows, width, space, nullptr);
+    };
+  });
+  table.add("swiglu", shape, type, 3 * bytes, [=](Pool& p) {
+    return [=, x = p.take<T>(2 * n), y = p.take<T>(n)] { cuda::swiglu(x, y, rows, width, nullptr); };
+  });
+  table.add("swiglu backward", shape, type, 5 * bytes, [=](Pool& p) {
+    return [=, dy = p.take<T>(n), x = p.take<T>(2 * n), dx = p.take<T>(2 * n)] {
+      cuda::swiglu_grad(dy, x, dx, rows, width, nullptr);
+    };
+  });
+}
+
+// Tokens drawn evenly, or as in text: the k-th most frequent one about 1/k as often as the first.
+std::vector<std::int32_t> tokens(std::int64_t count, std::int64_t vocab, bool text) {
+  std::mt19937 generator(2);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+  for (std::int32_t& token : all) {
+    const double u = uniform(generator), most = static_cast<double>(vocab);
+    token = static_cast<std::int32_t>(std::min(most - 1, text ? std::pow(most, u) - 1 : u * most));
+  }
+  return all;
+}
+
+void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t width, std::int64_t vocab) {
+  const std::int64_t count = batch * seq, n = count * width;
+  const std::string shape = by(count, width) + ", vocab " + std::to_string(vocab);
+  table.add("embedding + position", shape, "bf16", 4 * n, [=](Pool& p) {
+    return [=, ids = p.take(tokens(count, vocab, false)), rows = p.take<bf16>(vocab * width),
+            positions = p.take<bf16>(seq * width), y = p.take<bf16>(n)] {
+      cuda::embedding(ids, rows, positions, y, count, seq, width, vocab, 0, nullptr);
+    };
+  });
+  for (bool text : {false, true}) {
+    const std::vector<std::int32_t> drawn = tokens(count, vocab, text);
+    std::vector<std::int32_t> distinct = drawn;
+    std::sort(distinct.begin(), distinct.end());
+    const std::int64_t rows = std::unique(distinct.begin(), distinct.end()) - distinct.begin();
+    table.add(text ? "embedding gradient, as in text" : "embedding gradient, even", shape, "bf16",
+              2 * n + 8 * rows * width, [=](Pool& p) {
+                return
+                    [=, ids = p.take(drawn), dy = p.take<bf16>(n), dtable = p.take<float>(vocab * width),
+                     space = p.take<char>(cuda::embedding_weight_grad_workspace<bf16>(count, width, vocab))] {
+                      cuda::embedding_weight_grad(ids, dy, dtable, count, width, vocab, 0, space, nullptr);
+                    };
+              });
+  }
+  table.add("position gradient", shape, "bf16", 2 * n + 8 * seq * width, [=](Pool& p) {
+    return [=, dy = p.take<bf16>(n), dpositions = p.take<float>(seq * width)] {
+      cuda::position_weight_grad(dy, dpositions, batch, seq, width, nullptr);
+    };
+  });
+}
+
+template <class T>
+void dropout(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t width) {
+  const std::int64_t n = batch * seq * width;
+  table.add("dropout", by(batch * seq, width), name_of(dtype_of<T>()), 2 * n * size<T>, [=](Pool& p) {
+    return [=, x = p.take<T>(n), y = p.take<T>(n), seed = p.number(7),
+            samples = p.take(std::vector<std::int64_t>(static_cast<std::size_t>(batch), 5))] {
+      cuda::dropout(x, samples, seed, y, {batch, seq, width, 0, 0, 0.1, 3, 1}, nullptr);
+    };
+  });
+}
+
+// `count` tensors of n elements: bf16 parameters with fp32 masters and states.
+void optimizers(Table& table, int count, std::int64_t n) {
+  const std::string shape = std::to_string(count) + " tensors of " + std::to_string(n);
+  const std::int64_t elements = count * n;
+  const auto list = [=](Pool& p) {
+    std::vector<cuda::AdamTensor<bf16>> all;
+    for (int i = 0; i < count; ++i)
+      all.push_back({p.take<bf16>(n), p.take<float>(n), p.take<float>(n), p.take<float>(n), p.take<float>(n),
+                     n, 0.1, 1});
+    return all;
+  };
+  table.add("adamw", shape, "bf16, fp32 master and states", 30 * elements, [=](Pool& p) {
+    const cuda::AdamSettings settings = {0.9,          0.95,        1e-8,       p.number(1e-3),
+                                         p.number(10), p.number(1), p.number(1)};
+    return [=, all = list(p)] { cuda::adamw<bf16>(all, settings, nullptr); };
+  });
+  table.add("sgd with momentum", shape, "bf16, fp32 master and states", 22 * elements, [=](Pool& p) {
+    std::vector<cuda::SgdTensor<bf16>> all;
+    for (const auto& t : list(p)) all.push_back({t.parameter, t.master, t.gradient, t.m, n, 0.1, 1});
+    const cuda::SgdSettings settings = {0.9, p.number(1e-3), p.number(1), p.number(1)};
+    return [=] { cuda::sgd<bf16>(all, settings, nullptr); };
+  });
+  table.add("sum of squares", shape, "fp32", 4 * elements, [=](Pool& p) {
+    std::vector<cuda::Values<float>> all;
+    for (int i = 0; i < count; ++i) all.push_back({p.take<float>(n), n});
+    return [=, sum = p.number(0), space = p.take<char>(cuda::sum_squares_workspace())] {
+      cuda::sum_squares<float>(all, sum, space, nullptr);
+    };
+  });
+}
+
+template <class T>
+void heads(Table& table, std::int64_t rows, std::int64_t vocab) {
+  using C = cuda::Compute<T>;
+  const char* type = name_of(dtype_of<T>());
+  const std::int64_t bytes = rows * vocab * size<T>;
+  const auto logits = [=](Pool& p) {
+    return cuda::Logits<T>{p.take<T>(rows * vocab), rows, vocab, vocab, p.take(tokens(rows, vocab, false))};
+  };
+  table.add("cross-entropy with gradient in place", by(rows, vocab), type, 2 * bytes, [=](Pool& p) {
+    return [=, all = logits(p), scale = p.number(1e-3), loss = p.number(0), space = p.take<double>(rows)] {
+      cuda::cross_entropy(all, scale, loss, space, nullptr);
+    };
+  });
+  table.add("lm_head_scan", by(rows, vocab), type, bytes, [=](Pool& p) {
+    return [=, all = logits(p), largest = p.take<C>(rows), sum = p.take<C>(rows), wanted = p.take<C>(rows)] {
+      cuda::lm_head_scan(all, 0, vocab, largest, sum, wanted, nullptr);
+    };
+  });
+  table.add("lm_head_grad", by(rows, vocab), type, 2 * bytes, [=](Pool& p) {
+    return [=, all = logits(p), lse = p.take<C>(rows), scale = p.number(1e-3)] {
+      cuda::lm_head_grad(all, 0, lse, scale, nullptr);
+    };
+  });
+}
+
+void run(const std::string& filter) {
+  cudaDeviceProp device;
+  check(cudaGetDeviceProperties(&device, 0));
+  std::printf("%s, %d multiprocessors\n\n", device.name, device.multiProcessorCount);
+  Pool pool(12LL << 30);
+  Table table(filter, pool);
+  elementwise<bf16>(table, 1 << 28);
+  elementwise<float>(table, 1 << 27);
+  norms<bf16>(table, 65536, 768);
+  norms<bf16>(table, 16384, 1600);
+  norms<bf16>(table, 16384, 4096);
+  norms<bf16>(table, 8192, 8192);
+  norms<float>(table, 16384, 2048);
+  rope(table, {4, 4096, 8, 6, 128});
+  rope(table, {8, 1024, 4, 9, 128});
+  activations<bf16>(table, 65536, 3072);
+  activations<bf16>(table, 16384, 14336);
+  activations<float>(table, 16384, 3072);
+  embeddings(table, 64, 1024, 768, 50304);
+  embeddings(table, 4, 4096, 4096, 128256);
+  dropout<bf16>(table, 64, 1024, 768);
+  dropout<bf16>(table, 4, 4096, 4096);
+  dropout<float>(table, 64, 1024, 768);
+  optimizers(table, 300, 1'000'000);
+  heads<bf16>(table, 16384, 50304);
+  heads<bf16>(table, 8192, 128256);
+  heads<float>(table, 4096, 50304);
+  table.finish();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    run(count > 1 ? arguments[1] : "");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cuda_kernels: %s\n", error.what());
+    return 1;
+  }
+}
