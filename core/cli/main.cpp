@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "cli/commands.hpp"
+#include "plugin/in_plugin.hpp"
 #include "prun/plugin.hpp"
 
 namespace {
@@ -57,6 +58,7 @@ int dispatch(const prun::Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const prun::UntimelyEndWatch watch;
   // A file size limit shows up as an error of the write, not as our death.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
