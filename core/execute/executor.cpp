@@ -1,9 +1,25 @@
 #include "execute/executor.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
 namespace prun {
+namespace {
+
+constexpr std::int64_t arena_fence = 4096;  // what memory is aligned to
+constexpr std::byte untouched{0xa5};
+
+template <class Fences>
+void put_up(const Fences& fences) {
+  for (const std::span<std::byte> fence : fences) std::fill(fence.begin(), fence.end(), untouched);
+}
+
+bool is_trampled(std::span<const std::byte> fence) {
+  return std::any_of(fence.begin(), fence.end(), [](std::byte byte) { return byte != untouched; });
+}
+
+}  // namespace
 
 Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
                    std::vector<QueueComm> comms, std::vector<Probe*> probes)
@@ -13,9 +29,7 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   if (!info.host_memory)
     throw_error(ErrorCode::unsupported, "device '", info.name.view(),
                 "' has no memory that the host can write; this version stages batches there");
-  void* memory = nullptr;
-  raise(device_.allocate(plan_.layout.memory.total(), &memory));
-  arena_ = static_cast<std::byte*>(memory);
+  allocate_arena();
   comms.resize(plan_.queues.size());
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
@@ -33,7 +47,20 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
 Executor::~Executor() {
   stop();
   for (auto& queue : queues_) device_.destroy_queue(queue->handle);
-  device_.release(arena_, plan_.layout.memory.total());
+  device_.release(memory_.data(), static_cast<std::int64_t>(memory_.size()));
+}
+
+void Executor::allocate_arena() {
+  const std::int64_t fence = options_.poison ? arena_fence : 0, bytes = plan_.layout.memory.total();
+  void* memory = nullptr;
+  raise(device_.allocate(bytes + 2 * fence, &memory));
+  memory_ = {static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes + 2 * fence)};
+  arena_ = memory_.data() + fence;
+  if (options_.poison) put_up(arena_fences());
+}
+
+std::array<Executor::Bytes, 2> Executor::arena_fences() const {
+  return {memory_.first(arena_fence), memory_.last(arena_fence)};
 }
 
 void Executor::stop() {
@@ -83,10 +110,15 @@ const Executor::Bound* Executor::bind(const Call& call, int side) {
       entry->launches.push_back(bind_step(call, step, side));
     if (!options_.poison) continue;
     entry->dead.emplace_back();
-    for (const Address& dead : step.dead_after)
-      entry->dead.back().push_back({arena_ + plan_.resolve(call, dead, side), dead.bytes});
+    for (const Address& dead : step.dead_after) entry->dead.back().push_back(bytes_at(call, dead, side));
+    entry->fences.emplace_back();
+    for (const Fence& fence : step.fences) entry->fences.back().push_back(bytes_at(call, fence.bytes, side));
   }
   return entry.get();
+}
+
+Executor::Bytes Executor::bytes_at(const Call& call, const Address& address, int side) const {
+  return {arena_ + plan_.resolve(call, address, side), static_cast<std::size_t>(address.bytes)};
 }
 
 Launch Executor::bind_step(const Call& call, const PlannedStep& step, int side) {
@@ -227,13 +259,44 @@ Status Executor::launch(QueueRun& queue, const Call& call, const Bound& bound) {
     return device_.launch(queue.handle, bound.launches.data(),
                           static_cast<std::int64_t>(bound.launches.size()));
   for (std::size_t i = 0; i < bound.launches.size(); ++i) {
-    const Status status = device_.launch(queue.handle, &bound.launches[i], 1);
+    const Status status = options_.poison ? launch_poisoned(queue, call, bound, i)
+                                          : device_.launch(queue.handle, &bound.launches[i], 1);
     if (!status.ok()) return status;
     for (Probe* probe : probes_) probe->end_kernel(queue.index, call, i);
-    if (!options_.poison) continue;
-    for (const auto& [data, bytes] : bound.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
   }
   return {};
+}
+
+// Values that are alive at once never share a fence, and what a kernel is given no other queue writes: nobody
+// else touches its fences meanwhile.
+Status Executor::launch_poisoned(QueueRun& queue, const Call& call, const Bound& bound, std::size_t index) {
+  put_up(bound.fences[index]);
+  Status status = device_.launch(queue.handle, &bound.launches[index], 1);
+  if (status.ok()) status = find_trespass(call, index, bound.fences[index]);
+  for (const Bytes dead : bound.dead[index]) std::memset(dead.data(), 0xff, dead.size());
+  return status;
+}
+
+Status Executor::find_trespass(const Call& call, std::size_t index, const std::vector<Bytes>& fences) const {
+  const auto at = std::find_if(fences.begin(), fences.end(), is_trampled);
+  const std::array<Bytes, 2> ends = arena_fences();
+  const bool outside = std::any_of(ends.begin(), ends.end(), is_trampled);
+  if (at == fences.end() && !outside) return {};
+  const PlannedStep& step = plan_.steps(call)[index];
+  const Op& op = program_.op(step.op);
+  std::string where = "outside the arena";
+  if (at != fences.end()) {
+    const Fence& fence = step.fences[static_cast<std::size_t>(at - fences.begin())];
+    where = detail::concat(fence.before ? "in front of " : "behind ",
+                           fence.operand < 0
+                               ? std::string("its workspace")
+                               : detail::concat("its operand '", op.def->operands[fence.operand].name, "'"));
+  }
+  const Instance& instance = plan_.instances[static_cast<std::size_t>(call.instance)];
+  return Status::failure(
+      ErrorCode::bad_input,
+      detail::concat("the kernel of op '", op.kind(), "' in layer ", instance.layer, " of '",
+                     program_.segment(op.segment).name, "' wrote ", where, "; mend the kernel"));
 }
 
 Status Executor::exchange(QueueRun& queue, const Bound& bound) {
@@ -245,8 +308,7 @@ Status Executor::exchange(QueueRun& queue, const Bound& bound) {
     for (Probe* probe : probes_) probe->waits(queue.index, false);
     if (!status.ok()) return status;
     if (options_.poison)
-      for (const auto& [data, bytes] : bound.dead[i])
-        std::memset(data, 0xff, static_cast<std::size_t>(bytes));
+      for (const Bytes dead : bound.dead[i]) std::memset(dead.data(), 0xff, dead.size());
   }
   return {};
 }

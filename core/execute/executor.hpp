@@ -3,11 +3,13 @@
 // locks.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -19,7 +21,8 @@
 namespace prun {
 
 struct ExecutorOptions {
-  // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests.
+  // Fills bytes with NaN as soon as the plan says nobody reads them again, and looks after every kernel
+  // whether it has left the plan's fences and those of the arena alone: for tests.
   bool poison = false;
   std::int64_t rank = 0;
 };
@@ -69,10 +72,12 @@ class Executor {
   void finish_step();
 
  private:
+  using Bytes = std::span<std::byte>;
   struct Bound {
     std::vector<Launch> launches;
     std::vector<CommOp> exchanges;  // of a queue that communicates, instead
-    std::vector<std::vector<std::pair<std::byte*, std::int64_t>>> dead;  // by launch, only when poisoning
+    // By launch or exchange, only when poisoning.
+    std::vector<std::vector<Bytes>> dead, fences;
   };
   struct BoundCall {
     const Bound* sides[2] = {nullptr, nullptr};
@@ -92,14 +97,20 @@ class Executor {
   using BindKey =
       std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
 
+  void allocate_arena();
+  std::array<Bytes, 2> arena_fences() const;
   void bind_calls();
   const Bound* bind(const Call& call, int side);
+  Bytes bytes_at(const Call& call, const Address& address, int side) const;
   Launch bind_step(const Call& call, const PlannedStep& step, int side);
   CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side);
   void run_queue(QueueRun& queue);
   void run_step(QueueRun& queue, std::int64_t step);
   void await(QueueRun& queue, const Call& call, std::int64_t step);
   Status launch(QueueRun& queue, const Call& call, const Bound& bound);
+  Status launch_poisoned(QueueRun& queue, const Call& call, const Bound& bound, std::size_t index);
+  // An error where a kernel has written into one of these fences, or into the arena's.
+  Status find_trespass(const Call& call, std::size_t index, const std::vector<Bytes>& fences) const;
   Status exchange(QueueRun& queue, const Bound& bound);
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
   void stop();
@@ -110,6 +121,7 @@ class Executor {
   ExecutorOptions options_;
   std::vector<Probe*> probes_;
   bool each_kernel_ = false;
+  Bytes memory_;  // the arena, between its fences when poisoning
   std::byte* arena_ = nullptr;
   std::map<BindKey, std::unique_ptr<Bound>> bound_;
   std::deque<std::vector<Tensor>> tensors_;  // operands of bound launches, stable addresses

@@ -11,6 +11,7 @@ namespace prun {
 // Where values of roles other than scratch live: filled by the planner before functions are planned.
 struct Homes {
   std::map<Id, Address> of;
+  std::map<Id, Address> around;  // of values that lie side by side with others: the range of all of them
 };
 
 // Adds to `queues` the communicators it needs.

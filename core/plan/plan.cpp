@@ -184,9 +184,9 @@ class Planner {
   void home(Id value, Region region, Whose whose, Id segment) {
     std::int64_t& used = sizes_[segment].of(region);
     const std::int64_t bytes = program_.local_bytes(value);
-    homes_.of[value] = {region, whose, -1, used, bytes};
-    plan_.offsets[value] = used;
-    used += align(bytes);
+    homes_.of[value] = {region, whose, -1, used + lowering_.fence, bytes};
+    plan_.offsets[value] = used + lowering_.fence;
+    used += align(bytes + 2 * lowering_.fence);
   }
 
   // Persistent values, and activations that outlive the function that writes them.
@@ -208,10 +208,10 @@ class Planner {
       }
     }
     if (segment.incoming != none)
-      homes_.of[segment.incoming] = {Region::boundary, Whose::previous, -1, 0,
+      homes_.of[segment.incoming] = {Region::boundary, Whose::previous, -1, lowering_.fence,
                                      program_.local_bytes(segment.incoming)};
     if (segment.incoming_gradient != none)
-      homes_.of[segment.incoming_gradient] = {Region::boundary_gradient, Whose::previous, -1, 0,
+      homes_.of[segment.incoming_gradient] = {Region::boundary_gradient, Whose::previous, -1, lowering_.fence,
                                               program_.local_bytes(segment.incoming_gradient)};
     if (segment.outgoing != none) home(segment.outgoing, Region::boundary, Whose::own, segment_id);
     if (segment.outgoing_gradient != none)
@@ -237,24 +237,25 @@ class Planner {
   void place_bucket(const Bucket& bucket) {
     const bool repeats = program_.segment(bucket.segment).repeat > 1;
     const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
-      Address whole{region, Whose::own, -1, sizes_[bucket.segment].of(region), program_.local_bytes(all), -1};
-      sizes_[bucket.segment].of(region) += align(whole.bytes);
+      std::int64_t& used = sizes_[bucket.segment].of(region);
+      Address whole{region, Whose::own, -1, used + lowering_.fence, program_.local_bytes(all), -1};
+      used += align(whole.bytes + 2 * lowering_.fence);
       if (!repeats) {
         whole.whose = Whose::fixed;
         whole.instance = first_instance_[bucket.segment];
       }
-      set_home(all, whole);
+      set_home(all, whole, whole);
       for (std::size_t i = 0; i < members.size(); ++i) {
         Address member = whole;
         member.offset += bucket.offsets[i] * size_of(program_.value(all).dtype);
         member.bytes = program_.local_bytes(members[i]);
-        set_home(members[i], member);
+        set_home(members[i], member, whole);
       }
       if (program_.value(own).role != Role::view) return;
       Address part = whole;
       part.bytes = program_.local_bytes(own);
       part.part_axis = bucket.axis;
-      set_home(own, part);
+      set_home(own, part, whole);
     };
     place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
           bucket.all_parameters, bucket.own_parameters);
@@ -265,8 +266,9 @@ class Planner {
           bucket.own_gradients);
   }
 
-  void set_home(Id value, const Address& address) {
+  void set_home(Id value, const Address& address, const Address& around) {
     homes_.of[value] = address;
+    homes_.around[value] = around;
     plan_.offsets[value] = address.offset;
   }
 
