@@ -102,8 +102,7 @@ void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64
 void Assembly::load_ops() {
   registry_ = std::make_shared<OpRegistry>();
   for (const std::string& name : recipe_.texts("plugins.ops")) {
-    OptionsApi no_options{};
-    op_plugins_.push_back(plugins_.create<OpPluginInterface>("op", name, no_options));
+    op_plugins_.push_back(plugins_.create<OpPluginInterface>("op", name, recipe_));
     Array<OpDef> ops;
     raise(op_plugins_.back()->ops(&ops));
     for (const OpDef& op : ops) registry_->add(op, name);
@@ -114,15 +113,18 @@ Lowering Assembly::lowering() const {
   Lowering lowering;
   lowering.threads = device_info_.threads;
   lowering.device = device_info_.name.view();
-  lowering.kernel = [this](std::string_view op) -> const KernelDef* {
-    if (const KernelDef* own = device_->kernel(op)) return own;
-    for (const auto& plugin : op_plugins_) {
+  if (recipe_.flag("run.poison")) lowering.fence = fence_bytes;
+  lowering.kernel = [this](std::string_view op) -> OfferedKernel {
+    if (const KernelDef* own = device_->kernel(op))
+      return {own, detail::concat("device plugin '", recipe_.section("device").plugin(), "'")};
+    for (std::size_t i = 0; i < op_plugins_.size(); ++i) {
       Array<DeviceKernel> kernels;
-      raise(plugin->kernels(&kernels));
+      raise(op_plugins_[i]->kernels(&kernels));
       for (const DeviceKernel& kernel : kernels)
-        if (kernel.device == device_info_.kind.view() && kernel.kernel.op == op) return &kernel.kernel;
+        if (kernel.device == device_info_.kind.view() && kernel.kernel.op == op)
+          return {&kernel.kernel, detail::concat("op plugin '", recipe_.texts("plugins.ops")[i], "'")};
     }
-    return nullptr;
+    return {};
   };
   return lowering;
 }

@@ -1,25 +1,17 @@
 #include "assemble/batch_arithmetic.hpp"
 
-#include "base/text.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
 namespace {
-
-// "batch" in "batch,seq".
-bool names(std::string_view list, std::string_view word) {
-  for (const std::string_view item : split(list, ','))
-    if (item == word) return true;
-  return false;
-}
 
 // Of all axes that a strategy splits the batch over.
 std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
   const Mesh mesh = mesh_of(recipe);
   std::int64_t ranks = 1;
   for (const RecipeSection& section : recipe.strategies()) {
-    const auto& traits = plugins.note("strategy", section.plugin()).traits;
-    const auto splits = traits.find("splits");
-    if (splits == traits.end() || !names(splits->second, "batch") || !section.has("axis")) continue;
+    const PluginNote& note = plugins.note("strategy", section.plugin());
+    if (!trait_lists(note, "splits", "batch") || !section.has("axis")) continue;
     if (const AxisId axis = mesh.find(section.text("axis")); axis != no_axis) ranks *= mesh.extent(axis);
   }
   return ranks;

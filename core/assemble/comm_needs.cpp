@@ -15,9 +15,7 @@ std::shared_ptr<CommInterface> comm_of_axis(const Recipe& recipe, const DeviceIn
   const RecipeSection section = recipe.section("comm");
   std::string name = section.has(axis) ? section.text(axis) : section.text("default");
   if (name.empty()) name = "ucx";
-  const PluginNote& note = plugins.note("comm", name);
-  const DefaultSection defaults(parse_schema(note.options, describe(note)));
-  auto plugin = plugins.create<CommInterface>("comm", name, options_of(defaults));
+  auto plugin = plugins.create<CommInterface>("comm", name, recipe);
   CommInfo info;
   raise(plugin->info(&info));
   if (device.host_memory ? !info.host_memory : !info.device_memory)

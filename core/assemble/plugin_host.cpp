@@ -12,6 +12,7 @@ PluginCatalog PluginHost::catalog() {
     return &asked_;
   };
   catalog.names = [this](std::string_view kind) { return plugin_names(places_, kind); };
+  catalog.help = [this](std::string_view kind, std::string_view name) { return note(kind, name).help; };
   return catalog;
 }
 
@@ -20,6 +21,13 @@ const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view 
   const auto known = found_.find(key);
   if (known != found_.end()) return known->second;
   return found_.emplace(key, find_plugin(places_, kind, name)).first->second;
+}
+
+PluginOptions PluginHost::options(const Recipe& recipe, const std::string& kind, const std::string& name) {
+  if (const std::optional<RecipeSection> table = recipe.plugin_table(kind, name))
+    return PluginOptions(*table);
+  const PluginNote& known = note(kind, name);
+  return PluginOptions(DefaultSection(parse_schema(known.options, describe(known))));
 }
 
 const PluginLibrary& PluginHost::library(const std::string& kind, const std::string& name) {

@@ -24,10 +24,14 @@ class PluginHost {
   const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
   const std::vector<SearchPlace>& places() const { return places_; }
 
-  // Loads the section's plugin and creates its object with the section's options; the section must outlive
-  // it.
+  // Loads the section's plugin and creates its object with the section's options.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
+  // Of a plugin that has no section: with the options of its table in the recipe, or its defaults.
+  template <class Interface>
+  std::shared_ptr<Interface> create(const std::string& kind, const std::string& name, const Recipe& recipe) {
+    return create<Interface>(kind, name, options(recipe, kind, name).api());
+  }
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const std::string& name,
                                     const OptionsApi& options) {
@@ -37,6 +41,7 @@ class PluginHost {
   const std::map<std::string, std::shared_ptr<const PluginLibrary>>& loaded() const { return libraries_; }
 
  private:
+  PluginOptions options(const Recipe& recipe, const std::string& kind, const std::string& name);
   const PluginLibrary& library(const std::string& kind, const std::string& name);
 
   std::vector<SearchPlace> places_;
@@ -45,8 +50,8 @@ class PluginHost {
   Schema asked_;  // what the catalog handed out last
 };
 
-// Where a process looks for plugins: the recipe's own folders (a recipe that cannot be read names none), the
-// command line's, the environment's, prun's own.
+// Where a process looks for plugins: the command line's folders, the environment's, the recipe's own (a
+// recipe that cannot be read names none), the user's, prun's own.
 std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
                                        std::vector<std::filesystem::path> command_line);
 

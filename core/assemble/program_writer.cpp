@@ -3,6 +3,7 @@
 #include "assemble/parameter_groups.hpp"
 #include "placement/pack.hpp"
 #include "placement/placement.hpp"
+#include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
 #include "prun/strategy.hpp"
@@ -16,12 +17,10 @@ DType dtype_named(const std::string& name) {
   throw_error(ErrorCode::internal, "no number format '", name, "'");
 }
 
-ScheduleAnswer ask_schedule(PluginHost& plugins, const std::string& name, const ScheduleShape& shape) {
-  const PluginNote& note = plugins.note("schedule", name);
-  const auto trait = note.traits.find("backward");
-  const bool split = splits_backward(trait == note.traits.end() ? "" : trait->second, name);
-  const DefaultSection defaults(parse_schema(note.options, describe(note)));
-  const auto schedule = plugins.create<ScheduleInterface>("schedule", name, options_of(defaults));
+ScheduleAnswer ask_schedule(const Recipe& recipe, PluginHost& plugins, const std::string& name,
+                            const ScheduleShape& shape) {
+  const bool split = trait_of(plugins.note("schedule", name), "backward") == "split";
+  const auto schedule = plugins.create<ScheduleInterface>("schedule", name, recipe);
   return {read_schedule(*schedule, shape, split, name), split};
 }
 
@@ -67,7 +66,7 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
       pipeline_ = lay_out_pipeline(
           *program_,
           [&](const std::string& name, const ScheduleShape& shape) {
-            return ask_schedule(plugins_, name, shape);
+            return ask_schedule(recipe_, plugins_, name, shape);
           },
           *optimizer_, batch_.accumulate);
       place_on_mesh(*program_);
@@ -94,22 +93,19 @@ void ProgramWriter::pack_parts() {
   if (pipeline_) check_parts(*program_, *pipeline_);
   for (const Program::Parts& parts : program_->parts()) {
     const std::string& name = recipe_.section("optimizer").plugin();
-    if (!plugins_.note("optimizer", name).traits.count("elementwise"))
+    if (trait_of(plugins_.note("optimizer", name), "elementwise") != "yes")
       throw_error(
-          ErrorCode::unsupported, "optimizer '", name,
-          "' does not say that it treats elements alike (trait elementwise), so its state cannot be kept in "
-          "parts; leave strategy zero out or choose adamw or sgd");
+          ErrorCode::unsupported, "optimizer plugin '", name,
+          "' does not say that it treats elements alike (trait elementwise=yes), so its state cannot be "
+          "kept in parts; leave strategy zero out or choose adamw or sgd");
     pack_state(*program_, *optimizer_, parts.axis, parts.kept);
   }
 }
 
 void ProgramWriter::apply_strategies(std::string_view phase) {
   for (const RecipeSection& section : recipe_.strategies()) {
-    if (plugins_.note("strategy", section.plugin()).traits.at("phase") != phase) continue;
-    const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
-    const Status status = strategy->apply(&program_api(), program_.get());
-    if (!status.ok())
-      throw_error(status.code, "strategy '", section.plugin(), "' (", phase, "): ", status.message);
+    if (trait_of(plugins_.note("strategy", section.plugin()), "phase") != phase) continue;
+    raise(plugins_.create<StrategyInterface>("strategy", section)->apply(&program_api(), program_.get()));
   }
 }
 

@@ -2,7 +2,6 @@
 // strategies rewrite it phase by phase.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -13,9 +12,6 @@
 #include "program/recompute.hpp"
 
 namespace prun {
-
-// In the order in which strategies work.
-inline constexpr std::array phases = {"model", "shard", "partition", "state", "memory", "order"};
 
 // The number formats that a recipe asks for.
 Precision precision_of(const Recipe& recipe);

@@ -5,6 +5,7 @@
 #include "assemble/batch_arithmetic.hpp"
 #include "assemble/program_writer.hpp"
 #include "base/text.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 // One of the patterns in "tensor,zb-*".
 bool any_matches(std::string_view patterns, std::string_view text) {
   for (const std::string_view pattern : split(patterns, ','))
-    if (glob_match(pattern, text)) return true;
+    if (glob_match(trim(pattern), text)) return true;
   return false;
 }
 
@@ -57,15 +58,9 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
 
 void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
   for (const RecipeSection& section : recipe.strategies()) {
-    const auto& traits = plugins.note("strategy", section.plugin()).traits;
-    const auto phase = traits.find("phase");
-    if (phase == traits.end() || std::find(phases.begin(), phases.end(), phase->second) == phases.end())
-      problems.add(recipe.problem(
-          section.path() + ".plugin",
-          detail::concat("strategy '", section.plugin(), "' does not say in which phase it works")));
-    const auto conflicts = traits.find("conflicts");
+    const std::string_view conflicts = trait_of(plugins.note("strategy", section.plugin()), "conflicts");
     for (const RecipeSection& other : recipe.strategies())
-      if (conflicts != traits.end() && any_matches(conflicts->second, other.plugin()))
+      if (any_matches(conflicts, other.plugin()))
         problems.add(recipe.problem(
             section.path() + ".plugin",
             detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'")));

@@ -1,22 +1,55 @@
 #include "assemble/section_options.hpp"
 
+#include "base/text.hpp"
+
 namespace prun {
 namespace {
 
-const recipe::Value& value_of(const RecipeSection& section, std::string_view key) {
-  const auto& entry = section.entry(key);
-  PRUN_CHECK(entry.value, "option '", entry.path, "' is absent");
-  return *entry.value;
+// What is wrong here, the plugin's author mends: errors of the plugin reach the user under its name.
+template <class... Parts>
+[[noreturn]] void misread(std::string_view key, const Parts&... parts) {
+  throw_error(ErrorCode::bad_input, "option ", in_quotes(key), " ", parts...);
 }
-const recipe::Value& value_of(const DefaultSection& section, std::string_view key) {
-  return section.value(key);
+
+[[noreturn]] void undeclared(std::string_view key, const std::vector<std::string>& keys) {
+  misread(key, "is read by the plugin and not declared by it", did_you_mean(key, keys));
 }
+
+// Null: optional and absent.
+const recipe::Value* find_value(const RecipeSection& section, std::string_view key) {
+  if (const recipe::Entry* const entry = section.find(key)) return entry->value ? &*entry->value : nullptr;
+  std::vector<std::string> keys;
+  for (const recipe::Entry& entry : section.entries()) keys.push_back(entry.key);
+  undeclared(key, keys);
+}
+
+const recipe::Value* find_value(const DefaultSection& section, std::string_view key) {
+  if (const recipe::Option* const option = section.schema().find(key)) {
+    if (option->presence == recipe::Presence::required) misread(key, "must be given: it has no default");
+    return option->presence == recipe::Presence::has_default ? &option->default_value : nullptr;
+  }
+  std::vector<std::string> keys;
+  for (const recipe::Option& option : section.schema().options()) keys.push_back(option.key);
+  undeclared(key, keys);
+}
+
+template <class Section>
+const recipe::Value& value_of(const Section& section, std::string_view key) {
+  const recipe::Value* const value = find_value(section, key);
+  if (!value) misread(key, "is absent, as its schema allows; the plugin must ask has() first");
+  return *value;
+}
+
+// In the order of recipe::Value.
+constexpr const char* words[] = {"an int",         "a float",          "a bool",           "a text",
+                                 "a list of ints", "a list of floats", "a list of strings"};
+static_assert(std::size(words) == std::variant_size_v<recipe::Value>);
 
 template <class T>
 const T& typed(const recipe::Value& value, std::string_view key) {
-  const T* const found = std::get_if<T>(&value);
-  PRUN_CHECK(found, "option '", key, "' was declared with another type than it is read with");
-  return *found;
+  if (const T* const found = std::get_if<T>(&value)) return *found;
+  misread(key, "is declared as ", words[value.index()], " and read by the plugin as ",
+          words[recipe::Value(T()).index()]);
 }
 
 // Calls visit with a list option, whatever its elements.
@@ -58,13 +91,16 @@ struct Calls {
         if constexpr (requires { static_cast<double>(list.at(index)); })
           *value = static_cast<double>(list.at(index));
         else
-          throw_error(ErrorCode::internal, "option '", key.view(), "' holds no numbers");
+          misread(key.view(), "is declared as a list of strings and read by the plugin as one of numbers");
       });
     });
   }
   static Status list_text(void* section, Text key, std::uint64_t index, Text* value) {
     return guard(
         [&] { *value = Text(typed<std::vector<std::string>>(at(section, key), key.view()).at(index)); });
+  }
+  static Status has(void* section, Text key, bool* given) {
+    return guard([&] { *given = find_value(*static_cast<const Section*>(section), key.view()) != nullptr; });
   }
   static OptionsApi table(const Section& section) {
     return {sizeof(OptionsApi),
@@ -75,24 +111,17 @@ struct Calls {
             text,
             list_size,
             list_number,
-            list_text};
+            list_text,
+            has};
   }
 };
 
 }  // namespace
 
-const recipe::Value& DefaultSection::value(std::string_view key) const {
-  const recipe::Option* const option = schema_.find(key);
-  PRUN_CHECK(option, "the schema declares no option '", key, "'");
-  if (option->presence != recipe::Presence::has_default)
-    throw_error(ErrorCode::bad_input, "option '", key, "' has no default and was not given");
-  return option->default_value;
-}
-
 std::vector<std::string> DefaultSection::required() const {
   std::vector<std::string> keys;
   for (const recipe::Option& option : schema_.options())
-    if (option.presence != recipe::Presence::has_default) keys.push_back(option.key);
+    if (option.presence == recipe::Presence::required) keys.push_back(option.key);
   return keys;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "prun/options.hpp"
@@ -13,8 +14,7 @@ namespace prun {
 class DefaultSection {
  public:
   explicit DefaultSection(Schema schema) : schema_(std::move(schema)) {}
-  // Reading an option that has no default is a bad_input Error.
-  const recipe::Value& value(std::string_view key) const;
+  const Schema& schema() const { return schema_; }
   std::vector<std::string> required() const;
 
  private:
@@ -24,5 +24,21 @@ class DefaultSection {
 // What they are made from must outlive them.
 OptionsApi options_of(const RecipeSection& section);
 OptionsApi options_of(const DefaultSection& section);
+
+// The options of a plugin that a recipe names without a section for it: those of its table ([comm.ucx]), or
+// its defaults.
+class PluginOptions {
+ public:
+  explicit PluginOptions(RecipeSection table) : section_(std::move(table)) {}
+  explicit PluginOptions(DefaultSection defaults) : section_(std::move(defaults)) {}
+
+  // Lives as long as this.
+  OptionsApi api() const {
+    return std::visit([](const auto& section) { return options_of(section); }, section_);
+  }
+
+ private:
+  std::variant<RecipeSection, DefaultSection> section_;
+};
 
 }  // namespace prun

@@ -6,6 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
+#include "plugin/in_plugin.hpp"
 #include "prun/plugin.hpp"
 
 namespace {
@@ -63,6 +64,7 @@ int dispatch(const prun::Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const prun::UntimelyEndWatch watch;
   // A file size limit shows up as an error of the write, not as our death.
   std::signal(SIGXFSZ, SIG_IGN);
   prun::prepare_output();

@@ -20,10 +20,11 @@ int list(const Arguments& arguments) {
                       help = plugin.note ? plugin.note->help : "";
     json.begin_object().member("kind", plugin.kind).member("name", plugin.name).member("version", version);
     json.member("state", state_of(plugin)).member("path", plugin.path.string()).end_object();
-    if (arguments.has("--json") || (!plugin.usable() && !arguments.has("--all"))) continue;
+    const bool all = arguments.has("--all"), refused = !plugin.refusal.empty();
+    if (arguments.has("--json") || (!plugin.shadowed_by.empty() && !all)) continue;
     std::printf("%-10s %-14s %-8s %s\n", plugin.kind.c_str(), plugin.name.c_str(), version.c_str(),
                 help.c_str());
-    if (arguments.has("--all"))
+    if (all || refused)
       std::printf("%26s%s\n%26s%s\n", "", plugin.path.c_str(), "", state_of(plugin).c_str());
     for (const std::string& warning : plugin.warnings) std::printf("%26swarning: %s\n", "", warning.c_str());
   }

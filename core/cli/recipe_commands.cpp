@@ -143,16 +143,32 @@ int plan_command(const Arguments& arguments) {
   return 0;
 }
 
+namespace {
+
+// What fp64 cannot do, the recipe's own precision perhaps can.
+[[noreturn]] void refuse_fp64(const Error& error, const Opened& opened) {
+  const Assembly as_it_is(*opened.recipe, *opened.plugins);
+  throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
+}
+
+}  // namespace
+
 int verify_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun verify RECIPE [--steps N] [--as-is]");
   const Opened opened = open_recipe(arguments, file);
   Recipe recipe = *opened.recipe;
-  if (!arguments.has("--as-is"))
+  const bool as_is = arguments.has("--as-is");
+  if (!as_is)
     for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
-  const LayoutVerdict verdict =
-      verify_layout(with_thread_ranks(recipe), opened.plugins->places(), arguments.number("--steps", 3));
-  std::fputs(to_text(verdict).c_str(), stdout);
-  return verdict.equal() ? 0 : 1;
+  try {
+    const LayoutVerdict verdict =
+        verify_layout(with_thread_ranks(recipe), opened.plugins->places(), arguments.number("--steps", 3));
+    std::fputs(to_text(verdict).c_str(), stdout);
+    return verdict.equal() ? 0 : 1;
+  } catch (const Error& error) {
+    if (as_is || error.code() != ErrorCode::unsupported) throw;
+    refuse_fp64(error, opened);
+  }
 }
 
 int explain_command(const Arguments& arguments) {

@@ -26,12 +26,17 @@ const BoundPiece& Binding::bind(const Call& call, int side) {
       entry->exchanges.push_back(bind_exchange(call, *step.exchange, side));
     else
       entry->launches.push_back(bind_step(call, step, side));
-    if (!dead_) continue;
+    if (!poison_) continue;
     entry->dead.emplace_back();
-    for (const Address& dead : step.dead_after)
-      entry->dead.back().push_back({memory_.at(plan_.resolve(call, dead, side)), dead.bytes});
+    for (const Address& dead : step.dead_after) entry->dead.back().push_back(bytes_at(call, dead, side));
+    entry->fences.emplace_back();
+    for (const Fence& fence : step.fences) entry->fences.back().push_back(bytes_at(call, fence.bytes, side));
   }
   return *entry;
+}
+
+std::span<std::byte> Binding::bytes_at(const Call& call, const Address& address, int side) const {
+  return {memory_.at(plan_.resolve(call, address, side)), static_cast<std::size_t>(address.bytes)};
 }
 
 Launch Binding::bind_step(const Call& call, const PlannedStep& step, int side) {

@@ -16,15 +16,16 @@ namespace prun {
 struct BoundPiece {
   std::vector<Launch> launches;
   std::vector<CommOp> exchanges;
-  // By launch or exchange, where asked for: bytes that nobody reads again.
-  std::vector<std::vector<std::pair<std::byte*, std::int64_t>>> dead;
+  // By launch or exchange, where asked for: bytes that nobody reads again, and the plan's fences around what
+  // the kernel is given.
+  std::vector<std::vector<std::span<std::byte>>> dead, fences;
 };
 
 class Binding {
  public:
-  // All of them must outlive it. `dead`: whether to say what nobody reads again.
-  Binding(const Program& program, const Plan& plan, const PlanMemory& memory, std::int64_t rank, bool dead)
-      : program_(program), plan_(plan), memory_(memory), rank_(rank), dead_(dead) {}
+  // All of them must outlive it. `poison`: whether to say what is dead and fenced.
+  Binding(const Program& program, const Plan& plan, const PlanMemory& memory, std::int64_t rank, bool poison)
+      : program_(program), plan_(plan), memory_(memory), rank_(rank), poison_(poison) {}
 
   // Calls that differ in nothing share one. It lives as long as the binding.
   const BoundPiece& bind(const Call& call, int side);
@@ -37,12 +38,13 @@ class Binding {
   Key key_of(const Call& call, int side) const;
   Launch bind_step(const Call& call, const PlannedStep& step, int side);
   CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const;
+  std::span<std::byte> bytes_at(const Call& call, const Address& address, int side) const;
 
   const Program& program_;
   const Plan& plan_;
   const PlanMemory& memory_;
   std::int64_t rank_;
-  bool dead_;
+  bool poison_;
   std::map<Key, std::unique_ptr<BoundPiece>> bound_;
   std::deque<std::vector<Tensor>> tensors_;  // operands of launches, at stable addresses
 };

@@ -1,6 +1,6 @@
 #include "execute/executor.hpp"
 
-#include <cstring>
+#include <algorithm>
 #include <new>
 
 #include "base/thread.hpp"
@@ -49,13 +49,14 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
       device_(device),
       options_(options),
       probes_(std::move(probes)),
-      memory_(program, plan, device),
+      memory_(program, plan, device, options.poison),
       binding_(program, plan, memory_, options.rank, options.poison),
       counters_(device, plan.queues.size()) {
   if (options_.poison && !info_of(device_).host_memory)
     throw_error(ErrorCode::unsupported,
                 "run.poison writes into memory that the host cannot write on device '",
                 info_of(device_).name.view(), "'; leave it out there");
+  if (options_.poison) poison_.emplace(program, plan, memory_);
   for (const Probe* probe : probes_) each_kernel_ |= probe->each_kernel();
   comms.resize(plan_.queues.size());
   make_queues(comms);
@@ -223,15 +224,15 @@ void Executor::await(QueueRun& queue, const BoundCall& bound, std::int64_t step)
 }
 
 Status Executor::launch(QueueRun& queue, const Call& call, const BoundPiece& piece) {
-  if (!options_.poison && !each_kernel_)
+  if (!poison_ && !each_kernel_)
     return device_.launch(queue.handle, piece.launches.data(),
                           static_cast<std::int64_t>(piece.launches.size()));
   for (std::size_t i = 0; i < piece.launches.size(); ++i) {
-    const Status status = device_.launch(queue.handle, &piece.launches[i], 1);
+    if (poison_) poison_->before(piece, i);
+    Status status = device_.launch(queue.handle, &piece.launches[i], 1);
+    if (status.ok() && poison_) status = poison_->after(call, piece, i);
     if (!status.ok()) return status;
     for (Probe* probe : probes_) probe->end_kernel(queue.index, call, i);
-    if (!options_.poison) continue;
-    for (const auto& [data, bytes] : piece.dead[i]) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
   }
   return {};
 }
@@ -244,9 +245,7 @@ Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
     status = queue.comm.comm->finish(queue.comm.communicator);
     for (Probe* probe : probes_) probe->waits(queue.index, false);
     if (!status.ok()) return status;
-    if (options_.poison)
-      for (const auto& [data, bytes] : piece.dead[i])
-        std::memset(data, 0xff, static_cast<std::size_t>(bytes));
+    if (poison_) Poison::spoil(piece, i);
   }
   return {};
 }

@@ -15,18 +15,20 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
-#include "execute/binding.hpp"
+#include "execute/poison.hpp"
 #include "execute/probe.hpp"
 #include "execute/ticket.hpp"
 
 namespace prun {
 
 struct ExecutorOptions {
-  // Fills bytes with NaN as soon as the plan says nobody reads them again: for tests, and devices whose
-  // memory the host can write.
+  // Fills bytes with NaN as soon as the plan says nobody reads them again, and looks after every kernel
+  // whether it has left the plan's fences and those of the memory alone: for tests, and devices whose memory
+  // the host can write.
   bool poison = false;
   std::int64_t rank = 0;
 };
@@ -132,6 +134,7 @@ class Executor {
   bool each_kernel_ = false;
   PlanMemory memory_;
   Binding binding_;
+  std::optional<Poison> poison_;
   Counters counters_;
   std::vector<std::unique_ptr<QueueRun>> queues_;
   std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;  // the feeder's calls, in the order of the plan

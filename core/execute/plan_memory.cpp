@@ -1,24 +1,33 @@
 #include "execute/plan_memory.hpp"
 
 namespace prun {
+namespace {
 
-PlanMemory::PlanMemory(const Program& program, const Plan& plan, DeviceInterface& device)
-    : program_(program), plan_(plan), device_(device) {
-  for (int space = 0; space < spaces; ++space) {
+constexpr std::int64_t alignment = 4096;  // of what a device allocates
+
+}  // namespace
+
+PlanMemory::PlanMemory(const Program& program, const Plan& plan, DeviceInterface& device, bool fenced)
+    : program_(program), plan_(plan), device_(device), fence_(fenced ? alignment : 0) {
+  for (const Space space : {Space::device, Space::pinned}) {
     void* memory = nullptr;
-    const Status status = device_.allocate(static_cast<Space>(space),
-                                           plan_.layout.bytes_in(static_cast<Space>(space)), &memory);
-    if (!status.ok() && space > 0)
-      device_.release(Space::device, base_[0], plan_.layout.bytes_in(Space::device));
+    const Status status = device_.allocate(space, bytes_of(space), &memory);
+    if (!status.ok() && space == Space::pinned)
+      device_.release(Space::device, base_[0] - fence_, bytes_of(Space::device));
     raise(status);
-    base_[space] = static_cast<std::byte*>(memory);
+    base_[static_cast<int>(space)] = static_cast<std::byte*>(memory) + fence_of(space);
   }
 }
 
 PlanMemory::~PlanMemory() {
-  for (int space = 0; space < spaces; ++space)
-    device_.release(static_cast<Space>(space), base_[space],
-                    plan_.layout.bytes_in(static_cast<Space>(space)));
+  for (const Space space : {Space::device, Space::pinned})
+    device_.release(space, base_[static_cast<int>(space)] - fence_of(space), bytes_of(space));
+}
+
+std::array<std::span<std::byte>, 2> PlanMemory::fences() const {
+  const auto size = static_cast<std::size_t>(fence_);
+  return {std::span(base_[0] - fence_, size),
+          std::span(base_[0] + plan_.layout.bytes_in(Space::device), size)};
 }
 
 std::byte* PlanMemory::at(std::int64_t offset) const {

@@ -2,13 +2,13 @@
 
 #include "plan/pipeline/order.hpp"
 #include "plan/pipeline/trial.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
 namespace {
 
 std::string check_schedule(void* object, const PluginNote& note) {
-  const auto trait = note.traits.find("backward");
-  const bool split = splits_backward(trait == note.traits.end() ? "" : trait->second, note.name);
+  const bool split = trait_of(note, "backward") == "split";
   return try_schedule(*static_cast<ScheduleInterface*>(object), split, note.name);
 }
 

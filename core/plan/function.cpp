@@ -10,9 +10,9 @@ namespace {
 
 class FunctionPlanner {
  public:
-  FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& homes, Id segment,
-                  FunctionKind kind, std::vector<QueueInfo>& queues)
-      : program_(program), lowering_(lowering), homes_(homes), queues_(queues) {
+  FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& homes, const Homes& around,
+                  Id segment, FunctionKind kind, std::vector<QueueInfo>& queues)
+      : program_(program), lowering_(lowering), homes_(homes), around_(around), queues_(queues) {
     function_.segment = segment;
     function_.kind = kind;
   }
@@ -23,6 +23,8 @@ class FunctionPlanner {
     const bool reduces = function_.kind == FunctionKind::reduce;
     function_.scratch_bytes = reduces ? assign_offsets_in_order(lifetimes_) : assign_offsets(lifetimes_);
     for (PlannedStep& step : function_.steps) place_scratch(step);
+    if (lowering_.fence > 0)
+      for (PlannedStep& step : function_.steps) fence(step);
     for (PlannedStep& step : function_.steps) address_exchange(step);
     if (reduces) merge_exchanges();
     divide();
@@ -44,7 +46,7 @@ class FunctionPlanner {
     }
     if (workspace > 0) {
       workspaces_[at] = lifetimes_.size();
-      lifetimes_.push_back({workspace, at, at, -1});
+      add_lifetime(workspace, at);
     }
     if (!exchanges) add_cost(op.cost(shape));
     function_.steps.push_back(std::move(step));
@@ -123,7 +125,7 @@ class FunctionPlanner {
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
            (x.region == Region::gradient || x.region == Region::bucket) && x.whose == y.whose &&
-           x.instance == y.instance && align(x.offset + x.bytes) == y.offset;
+           x.instance == y.instance && align(x.offset + x.bytes) + 2 * lowering_.fence == y.offset;
   }
 
   bool sums_in_place(const PlannedStep& step) const {
@@ -159,17 +161,34 @@ class FunctionPlanner {
   }
 
   std::int64_t choose_kernel(const Op& op, const OpShape& shape, PlannedStep& step) {
-    const KernelDef* def = lowering_.kernel(op.kind());
-    if (def) step.kernel = def->select(shape);
+    const OfferedKernel offered = lowering_.kernel(op.kind());
+    if (offered.def) step.kernel = offered.def->select(shape);
     if (!step.kernel) {
       std::ostringstream types;
       for (int i = 0; i < shape.count; ++i)
         if (shape.operand[i].present) types << (i ? ", " : "") << name_of(shape.operand[i].dtype);
       throw_error(ErrorCode::unsupported, "device '", lowering_.device, "' has no kernel for op '", op.kind(),
                   "' on (", types.str(), ")",
-                  def ? "; choose another precision" : "; load a plugin that brings one");
+                  offered.def ? "; choose another precision" : "; load a plugin that brings one");
     }
-    return def->workspace ? def->workspace(shape, lowering_.threads) : 0;
+    return offered.def->workspace ? workspace_of(op, shape, offered) : 0;
+  }
+
+  std::int64_t workspace_of(const Op& op, const OpShape& shape, const OfferedKernel& offered) const {
+    constexpr std::int64_t most = std::int64_t{1} << 40;
+    const std::int64_t bytes = offered.def->workspace(shape, lowering_.threads);
+    if (bytes < 0 || bytes > most)
+      throw_error(ErrorCode::bad_input, offered.by, ": the kernel of op '", op.kind(), "' asks for ", bytes,
+                  " bytes of workspace; its workspace() must give 0 to ", most);
+    return bytes;
+  }
+
+  void add_lifetime(std::int64_t bytes, std::int32_t at) {
+    lifetimes_.push_back({bytes + 2 * lowering_.fence, at, at, -1});
+  }
+  Address address_of(const Lifetime& lifetime) const {
+    return {scratch_region(), Whose::own, -1, lifetime.offset + lowering_.fence,
+            lifetime.bytes - 2 * lowering_.fence};
   }
 
   void add_operand(PlannedOperand& operand, std::int32_t at) {
@@ -182,7 +201,7 @@ class FunctionPlanner {
       return;
     }
     const auto [entry, fresh] = scratch_.try_emplace(operand.value, lifetimes_.size());
-    if (fresh) lifetimes_.push_back({program_.local_bytes(operand.value), at, at, -1});
+    if (fresh) add_lifetime(program_.local_bytes(operand.value), at);
     lifetimes_[entry->second].last = at;
   }
 
@@ -196,19 +215,42 @@ class FunctionPlanner {
     for (PlannedOperand& operand : step.operands) {
       if (operand.value == none || homes_.count(operand.value) != 0) continue;
       const Lifetime& lifetime = lifetimes_[scratch_.at(operand.value)];
-      operand.address = {scratch_region(), Whose::own, -1, lifetime.offset, lifetime.bytes};
+      operand.address = address_of(lifetime);
       if (lifetime.last == at) step.dead_after.push_back(operand.address);
     }
     if (const auto found = workspaces_.find(at); found != workspaces_.end()) {
-      const Lifetime& lifetime = lifetimes_[found->second];
-      step.workspace = {scratch_region(), Whose::own, -1, lifetime.offset, lifetime.bytes};
+      step.workspace = address_of(lifetimes_[found->second]);
       step.dead_after.push_back(step.workspace);
     }
+  }
+
+  // Values that lie side by side have no room between them: the fences are those of all of them.
+  void fence(PlannedStep& step) const {
+    if (!step.kernel) return;
+    for (std::size_t i = 0; i < step.operands.size(); ++i) {
+      const PlannedOperand& operand = step.operands[i];
+      if (operand.value == none) continue;
+      const auto found = around_.find(operand.value);
+      add_fences(step, found == around_.end() ? operand.address : found->second,
+                 static_cast<std::int32_t>(i));
+    }
+    if (step.workspace.bytes > 0) add_fences(step, step.workspace, -1);
+  }
+
+  void add_fences(PlannedStep& step, const Address& inside, std::int32_t operand) const {
+    Address before = inside, behind = inside;
+    before.offset -= lowering_.fence;
+    before.bytes = lowering_.fence;
+    behind.offset += inside.bytes;
+    behind.bytes = align(inside.bytes) - inside.bytes + lowering_.fence;
+    step.fences.push_back({before, operand, true});
+    step.fences.push_back({behind, operand, false});
   }
 
   const Program& program_;
   const Lowering& lowering_;
   const Homes& homes_;
+  const Homes& around_;
   std::vector<QueueInfo>& queues_;
   PlannedFunction function_;
   std::vector<Lifetime> lifetimes_;
@@ -219,8 +261,9 @@ class FunctionPlanner {
 }  // namespace
 
 PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
-                              Id segment, FunctionKind kind, std::vector<QueueInfo>& queues) {
-  return FunctionPlanner(program, lowering, homes, segment, kind, queues).run();
+                              const Homes& around, Id segment, FunctionKind kind,
+                              std::vector<QueueInfo>& queues) {
+  return FunctionPlanner(program, lowering, homes, around, segment, kind, queues).run();
 }
 
 }  // namespace prun

@@ -6,8 +6,10 @@
 
 namespace prun {
 
-// Values without a home are its scratch. Adds to `queues` the communicators it needs.
+// Values without a home are its scratch. `around`: of values that lie side by side with others, the range of
+// all of them. Adds to `queues` the communicators it needs.
 PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
-                              Id segment, FunctionKind kind, std::vector<QueueInfo>& queues);
+                              const Homes& around, Id segment, FunctionKind kind,
+                              std::vector<QueueInfo>& queues);
 
 }  // namespace prun

@@ -204,8 +204,8 @@ class Planner {
 
   Address& home(Id value, Region region, Id segment) {
     std::int64_t& used = sizes_[segment].of(region);
-    const std::int64_t bytes = program_.local_bytes(value), offset = used;
-    used += align(bytes);
+    const std::int64_t bytes = program_.local_bytes(value), offset = used + lowering_.fence;
+    used += align(bytes + 2 * lowering_.fence);
     return plan_.homes[value] = {region, Whose::own, -1, offset, bytes};
   }
 
@@ -237,7 +237,8 @@ class Planner {
 
   // Where the instance before has what it hands on.
   void home_of_incoming(Id value, Region region) {
-    if (value != none) plan_.homes[value] = {region, Whose::previous, -1, 0, program_.local_bytes(value)};
+    if (value != none)
+      plan_.homes[value] = {region, Whose::previous, -1, lowering_.fence, program_.local_bytes(value)};
   }
 
   // Gradients in the order of their parameters, whatever the order in which backward needed them first: a
@@ -258,24 +259,25 @@ class Planner {
   void place_bucket(const Bucket& bucket) {
     const bool repeats = program_.segment(bucket.segment).repeat > 1;
     const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
-      Address whole{region, Whose::own, -1, sizes_[bucket.segment].of(region), program_.local_bytes(all)};
-      sizes_[bucket.segment].of(region) += align(whole.bytes);
+      std::int64_t& used = sizes_[bucket.segment].of(region);
+      Address whole{region, Whose::own, -1, used + lowering_.fence, program_.local_bytes(all)};
+      used += align(whole.bytes + 2 * lowering_.fence);
       if (!repeats) {
         whole.whose = Whose::fixed;
         whole.instance = first_instance_[bucket.segment];
       }
-      plan_.homes[all] = whole;
+      set_home(all, whole, whole);
       for (std::size_t i = 0; i < members.size(); ++i) {
         Address member = whole;
         member.offset += bucket.offsets[i] * size_of(program_.value(all).dtype);
         member.bytes = program_.local_bytes(members[i]);
-        plan_.homes[members[i]] = member;
+        set_home(members[i], member, whole);
       }
       if (program_.value(own).role != Role::view) return;
       Address part = whole;
       part.bytes = program_.local_bytes(own);
       part.part_axis = bucket.axis;
-      plan_.homes[own] = part;
+      set_home(own, part, whole);
     };
     place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
           bucket.all_parameters, bucket.own_parameters);
@@ -284,6 +286,11 @@ class Planner {
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
     place(bucket.kept.gradients ? Region::unreduced : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
+  }
+
+  void set_home(Id value, const Address& address, const Address& around) {
+    plan_.homes[value] = address;
+    around_[value] = around;
   }
 
   // Written by one of forward, backward, backward_weight and read by a later one.
@@ -313,7 +320,8 @@ class Planner {
     for (int k = 0; k < function_kinds; ++k) {
       const auto kind = static_cast<FunctionKind>(k);
       if (program_.segment(segment).ops(kind).empty()) continue;
-      plan_.functions.push_back(plan_function(program_, lowering_, plan_.homes, segment, kind, plan_.queues));
+      plan_.functions.push_back(
+          plan_function(program_, lowering_, plan_.homes, around_, segment, kind, plan_.queues));
     }
   }
 
@@ -389,7 +397,8 @@ class Planner {
   const Lowering& lowering_;
   const Work& work_;
   Plan plan_;
-  std::vector<RegionBytes> sizes_;            // by segment
+  Homes around_;                    // of values that lie side by side with others: the range of all of them
+  std::vector<RegionBytes> sizes_;  // by segment
   std::vector<std::int32_t> first_instance_;  // by segment; -1: this rank has none
 };
 

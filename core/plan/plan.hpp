@@ -78,6 +78,13 @@ struct PlannedExchange {
   Address in, out;
 };
 
+// Bytes beside an operand or the workspace of a step, which its kernel must leave alone.
+struct Fence {
+  Address bytes;
+  std::int32_t operand = -1;  // -1: the workspace
+  bool before = false;        // in front of it, or behind it
+};
+
 struct PlannedStep {
   Id op = none;             // none: a transfer between stages
   Kernel kernel = nullptr;  // null: an exchange
@@ -86,6 +93,7 @@ struct PlannedStep {
   std::vector<PlannedOperand> operands;
   Address workspace;
   std::vector<Address> dead_after;  // bytes nobody reads again once this step is done
+  std::vector<Fence> fences;        // of a kernel, where the plan has any
 };
 
 // Steps [first, last) of a function, all for one queue: what a call runs.
@@ -233,12 +241,21 @@ struct Plan {
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
 };
 
-// The kernel for an op, or null; and how many threads its workspace is for.
+struct OfferedKernel {
+  const KernelDef* def = nullptr;  // null: there is none
+  std::string by;                  // "op plugin 'squared-relu'"
+};
+
+// Where kernels come from, and how many threads their workspaces are for.
 struct Lowering {
-  std::function<const KernelDef*(std::string_view op)> kernel;
+  std::function<OfferedKernel(std::string_view op)> kernel;
   std::int32_t threads = 1;
   std::string device;
+  // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
+  // alignment.
+  std::int64_t fence = 0;
 };
+inline constexpr std::int64_t fence_bytes = 1024;  // where there are any
 
 // Throws an Error naming what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,

@@ -10,6 +10,7 @@
 #include "plugin/discovery.hpp"
 #include "plugin/isolated.hpp"
 #include "plugin/loader.hpp"
+#include "plugin/traits.hpp"
 #include "plugin/trust.hpp"
 
 namespace prun {
@@ -40,7 +41,7 @@ std::vector<ContractCheck> all_checks() {
           {file_name, "is called libprun_<kind>_<name>.so after its note", {}, {}},
           {trusted, "can be changed by nobody but root and the user", {}, {}},
           {compatible, "was built for this prun's epoch, ABI and interface layout", {}, {}},
-          {readable_options, "declares options that can be read", {}, {}},
+          {readable_options, "declares options and traits that can be read", {}, {}},
           {exports_entry_only, "exports prun_plugin_v1 and nothing else", {}, {}},
           {uses_sdk_only, "uses nothing of prun but what the SDK library defines", {}, {}},
           {loads, "loads, with every symbol found and an entry of its own", {}, {}},
@@ -91,6 +92,11 @@ void check_file_name(const fs::path& path, const PluginNote& note) {
 void check_compatible(const PluginNote& note) {
   const std::string reason = incompatibility(note);
   if (!reason.empty()) throw_error(ErrorCode::bad_input, reason);
+}
+
+void check_traits(const PluginNote& note) {
+  const std::string problem = traits_problem(note);
+  if (!problem.empty()) throw_error(ErrorCode::bad_input, problem);
 }
 
 void check_exports(const PluginNote& note) {
@@ -162,7 +168,10 @@ std::optional<Subject> check_file(const fs::path& path, const DefaultOptionsFor&
   attempt(checks, file_name, quietly([&] { check_file_name(path, note); }));
   const bool safe = attempt(checks, trusted, [&] { return join(open_trusted(path).warnings, "; "); });
   const bool fits = attempt(checks, compatible, quietly([&] { check_compatible(note); }));
-  const bool options = attempt(checks, readable_options, quietly([&] { subject.options = defaults(note); }));
+  const bool options = attempt(checks, readable_options, quietly([&] {
+                                 check_traits(note);
+                                 subject.options = defaults(note);
+                               }));
   attempt(checks, exports_entry_only, quietly([&] { check_exports(note); }));
   attempt(checks, uses_sdk_only, quietly([&] { check_uses(note); }));
   if (!safe || !fits || !options) return std::nullopt;
@@ -214,7 +223,7 @@ Status cannot_read(void*, Text key, Arguments...) {
 // Options that all fail to be read.
 std::string create_unreadable(const PluginLibrary& library) {
   const OptionsApi api{sizeof(OptionsApi), nullptr,     cannot_read, cannot_read, cannot_read,
-                       cannot_read,        cannot_read, cannot_read, cannot_read};
+                       cannot_read,        cannot_read, cannot_read, cannot_read, cannot_read};
   try {
     library.destroy_raw(library.create_raw(api));
   } catch (const Error& error) {

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "plugin/compatibility.hpp"
+#include "plugin/traits.hpp"
 #include "plugin/trust.hpp"
 #include "prun/plugin.hpp"
 
@@ -94,6 +95,7 @@ void examine(PluginCandidate& candidate) {
     candidate.note = read_note(file.descriptor.get(), candidate.path.string());
     candidate.refusal = name_problem(candidate, *candidate.note);
     if (candidate.refusal.empty()) candidate.refusal = incompatibility(*candidate.note);
+    if (candidate.refusal.empty()) candidate.refusal = traits_problem(*candidate.note);
   } catch (const Error& error) {
     candidate.refusal = error.what();
   }
@@ -185,13 +187,13 @@ std::vector<SearchPlace> search_places(const SearchRequest& request) {
   PRUN_CHECK(request.recipe_paths.empty() || request.recipe_folder.is_absolute(),
              "the recipe's folder must be an absolute path");
   PlaceList places;
-  for (const fs::path& path : request.recipe_paths)
-    if (!path.empty()) places.add(request.recipe_folder / path, "[plugins] path of the recipe");
   for (const fs::path& path : request.command_paths)
     if (!path.empty()) places.add(fs::absolute(path), "--plugin-path");
   const std::string variable = environment("PRUN_PLUGIN_PATH");
   for (const std::string_view entry : split(variable, ':'))
     if (fs::path(entry).is_absolute()) places.add(entry, "PRUN_PLUGIN_PATH");
+  for (const fs::path& path : request.recipe_paths)
+    if (!path.empty()) places.add(request.recipe_folder / path, "[plugins] path of the recipe");
   if (const fs::path folder = user_folder(); !folder.empty()) places.add(folder, "the user's plugins");
   places.add(request.executable_folder / ".." / "lib" / epoch_folder(), "prun's own plugins");
   return places.take();

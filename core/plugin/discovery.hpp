@@ -14,9 +14,9 @@
 namespace prun {
 
 struct SearchRequest {
-  std::filesystem::path recipe_folder;               // what relative entries of recipe_paths start from
-  std::vector<std::filesystem::path> recipe_paths;   // [plugins] path
   std::vector<std::filesystem::path> command_paths;  // --plugin-path, relative to the current folder
+  std::vector<std::filesystem::path> recipe_paths;   // [plugins] path
+  std::filesystem::path recipe_folder;               // what relative entries of recipe_paths start from
   std::filesystem::path executable_folder;           // absolute: where the prun executable lies
 };
 
@@ -25,7 +25,7 @@ struct SearchPlace {
   std::string origin;            // who named it: "--plugin-path", "PRUN_PLUGIN_PATH", ...
 };
 
-// In the order they are searched: recipe, command line, PRUN_PLUGIN_PATH, the user's data folder, prun's own
+// In the order they are searched: command line, PRUN_PLUGIN_PATH, recipe, the user's data folder, prun's own
 // lib folder. Environment variables count only where secure_getenv() gives them. Relative or empty entries in
 // them are left out: the current folder is never searched unless a command line or recipe names it.
 std::vector<SearchPlace> search_places(const SearchRequest& request);

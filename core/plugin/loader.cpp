@@ -4,11 +4,11 @@
 #include <dlfcn.h>
 
 #include <boost/dll/shared_library.hpp>
-#include <cstdio>
 #include <cstring>
 
 #include "base/sha256.hpp"
 #include "plugin/compatibility.hpp"
+#include "plugin/plugin_lines.hpp"
 
 namespace prun {
 namespace {
@@ -17,12 +17,6 @@ namespace dll = boost::dll;
 
 // Makes the executable need the SDK library, so that plugins find it loaded wherever they lie.
 __attribute__((used)) const char* const sdk_anchor = prun_sdk_epoch_1_itanium_libstdcxx11;
-
-void log_to_stderr(Text message) {
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size), message.data);
-}
-
-constexpr HostApi host_api{sizeof(HostApi), plugin_epoch, &log_to_stderr};
 
 [[noreturn]] void refuse(const MappedPlugin& plugin, std::string_view reason) {
   throw_error(ErrorCode::bad_input, "'", plugin.file.path.string(), "' cannot be used: ", reason);
@@ -45,6 +39,8 @@ dll::load_mode::type load_mode() {
 }
 
 PluginEntry find_entry(const MappedPlugin& plugin) {
+  const std::string name = describe(plugin.note);
+  const InPlugin here(name.c_str(), "while it was loaded");
   try {
     const dll::shared_library library(plugin.file.path.c_str(), load_mode());
     return &library.get<std::remove_pointer_t<PluginEntry>>(entry_symbol);
@@ -72,7 +68,9 @@ bool equal(const Text& text, std::string_view expected) {
 
 const PluginDescriptor* call_entry(const MappedPlugin& plugin) {
   const PluginDescriptor* descriptor = nullptr;
-  const Status status = guard([&] { descriptor = plugin.entry(&host_api); });
+  const std::string name = describe(plugin.note);
+  const InPlugin here(name.c_str(), "in its entry");
+  const Status status = guard([&] { descriptor = plugin.entry(&host_api()); });
   if (!status.ok()) refuse(plugin, std::string("its entry threw: ") + status.message);
   const std::string problem = descriptor_problem(descriptor, plugin.note);
   if (!problem.empty()) refuse(plugin, problem);
@@ -128,19 +126,15 @@ std::shared_ptr<const PluginLibrary> PluginLibrary::load(const std::filesystem::
   return load(map_plugin(path));
 }
 
-void PluginLibrary::check(const Status& status) const {
-  if (status.ok()) return;
-  const std::string_view message(status.message, ::strnlen(status.message, sizeof status.message));
-  throw_error(status.code, describe(note_), ": ", message);
-}
-
 void* PluginLibrary::create_raw(const OptionsApi& options) const {
   Status status;
+  const std::string name = describe(note_);
+  const InPlugin here(name.c_str(), "while its object was created");
   void* object = descriptor_->create(&options, &status);
   if (object == nullptr && status.ok())
     status = Status::failure(ErrorCode::internal, "create() gave neither an object nor a reason");
   if (object != nullptr && !status.ok()) descriptor_->destroy(object);
-  check(status);
+  if (!status.ok()) raise(under_name(name, status));
   return object;
 }
 

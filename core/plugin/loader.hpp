@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "plugin/border.hpp"
 #include "plugin/note.hpp"
 #include "plugin/trust.hpp"
 #include "prun/plugin.hpp"
@@ -65,19 +66,18 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   const std::string& sha256() const { return sha256_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // An object of the plugin; its deleter calls the plugin's destroy and keeps this record. `options.section`
-  // must live as long as the object. Throws the plugin's own Error under its name.
+  // An object of the plugin behind its border; it keeps this record. The plugin reads its options here and
+  // not later. Throws the plugin's own Error under its name.
   template <class Interface>
   std::shared_ptr<Interface> create(const OptionsApi& options) const {
     static_assert(!detail::kind_of<Interface>.empty(), "this is not the interface of a plugin kind");
     PRUN_CHECK(note_.kind == detail::kind_of<Interface>, describe(note_), " is not of kind ",
                detail::kind_of<Interface>);
-    return {static_cast<Interface*>(create_raw(options)),
-            [self = shared_from_this()](Interface* object) { self->destroy_raw(object); }};
+    return std::make_shared<Border<Interface>>(
+        describe(note_), std::shared_ptr<Interface>(
+                             static_cast<Interface*>(create_raw(options)),
+                             [self = shared_from_this()](Interface* made) { self->destroy_raw(made); }));
   }
-
-  // For a Status that a call on such an object returned: throws it under the plugin's name.
-  void check(const Status& status) const;
 
   // What create() rests on, for callers that know no interface. Every object goes to destroy_raw() once.
   void* create_raw(const OptionsApi& options) const;

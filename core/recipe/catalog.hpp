@@ -16,6 +16,8 @@ struct PluginCatalog {
   std::function<const Schema*(std::string_view kind, std::string_view name)> schema;
   // All known names of a kind, for suggestions and references.
   std::function<std::vector<std::string>(std::string_view kind)> names;
+  // One line on what a plugin is for.
+  std::function<std::string(std::string_view kind, std::string_view name)> help;
 };
 
 }  // namespace prun::recipe

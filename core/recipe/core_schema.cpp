@@ -17,9 +17,10 @@ struct Declaration {
   std::string_view value_kind;
   std::string_view help;
   std::string_view options;
+  std::string_view table_kind = "";
 };
 
-constexpr std::array<Declaration, 14> declarations = {{
+constexpr std::array<Declaration, 16> declarations = {{
     {"run", Form::table, "", "", "The run itself: how long, where to, what happens on trouble.", R"(
       name         | string | required |  | Name of the run
       steps        | int    | required | 1..1000000000000 | Optimizer steps to take
@@ -29,7 +30,7 @@ constexpr std::array<Declaration, 14> declarations = {{
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
       hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
-      poison       | bool   | false    |  | Fill memory with NaN first, to test that nothing is read too early
+      poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
       fresh        | bool   | false    |  | Move a run that the folder holds aside, to its name with a number, unless it is resumed
     )"},
@@ -87,11 +88,14 @@ constexpr std::array<Declaration, 14> declarations = {{
     {"comm", Form::table, "", "comm", "Which comm plugin carries the traffic of a mesh axis.", R"(
       default | string |      |  | Comm plugin of the axes not named here; empty means none is needed
       *       | string | none |  | Comm plugin of this axis
-    )"},
+    )",
+     "comm"},
     {"plugins", Form::table, "", "", "Where plugins are found.", R"(
-      path | strings | [] |  | Folders to search before the installed ones
+      path | strings | [] |  | Folders to search after --plugin-path and PRUN_PLUGIN_PATH, before the installed ones
       ops  | strings | [] |  | Op plugins to load
     )"},
+    {"schedule", Form::table, "", "", "How the plugins of pipeline schedules are set.", "", "schedule"},
+    {"op", Form::table, "", "", "How op plugins are set.", "", "op"},
 }};
 
 SectionRule rule_of(const Declaration& declared) {
@@ -101,7 +105,8 @@ SectionRule rule_of(const Declaration& declared) {
           std::string(declared.value_kind),
           declared.form == Form::list_of_at_least_one,
           std::string(declared.help),
-          parse_schema(declared.options, declared.name)};
+          parse_schema(declared.options, declared.name),
+          std::string(declared.table_kind)};
 }
 
 std::vector<SectionRule> build_rules() {

@@ -18,6 +18,8 @@ struct SectionRule {
   bool at_least_one = false;  // of a list: an absent section is one item, all defaults
   std::string help;
   Schema schema;
+  // [comm.ucx]: a table in it has the options of the plugin of this kind that it is named after; or empty.
+  std::string table_kind;
 
   // "[model]" or "[[strategy]]"
   std::string label() const { return list ? "[[" + name + "]]" : "[" + name + "]"; }

@@ -40,38 +40,117 @@ const SectionRule* rule_of(std::string_view path) {
 
 struct Declarer {
   std::string name;
+  std::string prefix;  // of its keys within the section: "ucx." of [comm.ucx]
   Schema schema;
 };
 
+// Kinds of plugins whose options a section takes.
+const std::string& kind_of(const SectionRule& rule) {
+  return rule.plugin_kind.empty() ? rule.table_kind : rule.plugin_kind;
+}
+
 std::vector<Declarer> declarers_of(const SectionRule& rule, const PluginCatalog& catalog) {
-  std::vector<Declarer> all = {{"core", rule.schema}};
-  if (rule.plugin_kind.empty()) return all;
-  for (const std::string& name : catalog.names(rule.plugin_kind))
-    if (const Schema* const schema = catalog.schema(rule.plugin_kind, name))
-      all.push_back({rule.plugin_kind + " plugin " + in_quotes(name), *schema});
+  std::vector<Declarer> all = {{"core", "", rule.schema}};
+  if (kind_of(rule).empty()) return all;
+  for (const std::string& name : catalog.names(kind_of(rule)))
+    if (const Schema* const schema = catalog.schema(kind_of(rule), name))
+      all.push_back(
+          {kind_of(rule) + " plugin " + in_quotes(name), rule.table_kind.empty() ? "" : name + ".", *schema});
   return all;
 }
 
 // Whether the option is asked for: the key itself, a table of keys, or the whole section.
-bool asked_for(const Option& option, std::string_view key) {
-  return key.empty() || option.key == "*" || option.key == key ||
-         option.key.starts_with(std::string(key) + ".");
+bool asked_for(const std::string& option, std::string_view key) {
+  const bool free_name = option == "*" && key.find('.') == std::string_view::npos;
+  return key.empty() || free_name || option == key || option.starts_with(std::string(key) + ".");
 }
 
-[[noreturn]] void refuse(std::string_view path, const SectionRule* rule,
-                         const std::vector<Declarer>& declarers) {
-  if (!rule) {
-    std::vector<KeySet> sections;
-    for (const SectionRule& known : core_sections()) sections.push_back({known.name, known.label(), {}});
-    throw_error(ErrorCode::not_found, "no section of a recipe is called ", in_quotes(split(path, '.')[0]),
-                suggest_section(split(path, '.')[0], sections));
-  }
-  KeySet keys{rule->name, rule->label(), {}};
+// "" when nobody declares it.
+std::string explain_options(const std::string& section, std::string_view key,
+                            std::span<const Declarer> declarers) {
+  std::string out;
   for (const Declarer& declarer : declarers)
-    for (const Option& option : declarer.schema.options()) keys.keys.push_back(option.key);
-  const std::string key(path.substr(std::min(path.size(), rule->name.size() + 1)));
-  throw_error(ErrorCode::not_found, "no option ", in_quotes(key), " is declared in ", rule->label(),
+    for (const Option& option : declarer.schema.options()) {
+      const std::string full = declarer.prefix + option.key;
+      if (asked_for(full, key))
+        out += describe_option(section + "." + (full == "*" && !key.empty() ? std::string(key) : full),
+                               option, declarer.name);
+    }
+  return out;
+}
+
+// How a recipe names a plugin of the section's kind, and where it gives it options.
+std::string use_of(const SectionRule& rule, const std::string& name) {
+  if (rule.table_kind.empty()) return rule.label() + " plugin = \"" + name + "\"";
+  return "options in [" + rule.name + "." + name + "]";
+}
+
+struct NamedPlugin {
+  const SectionRule* rule = nullptr;
+  Declarer declarer;
+};
+
+// The plugins of that name, of all kinds.
+std::vector<NamedPlugin> plugins_called(const std::string& name, const PluginCatalog& catalog) {
+  std::vector<NamedPlugin> found;
+  for (const SectionRule& rule : core_sections()) {
+    if (kind_of(rule).empty()) continue;
+    const std::vector<std::string> names = catalog.names(kind_of(rule));
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    if (const Schema* const schema = catalog.schema(kind_of(rule), name))
+      found.push_back({&rule, {kind_of(rule) + " plugin " + in_quotes(name), "", *schema}});
+  }
+  return found;
+}
+
+// "tensor", "zero.stage": a plugin by its name, or an option of one.
+std::string explain_plugins(std::string_view path, const PluginCatalog& catalog) {
+  const std::string name(split(path, '.')[0]);
+  const std::string_view key = path.substr(std::min(path.size(), name.size() + 1));
+  std::string out;
+  for (const NamedPlugin& plugin : plugins_called(name, catalog)) {
+    const std::string place =
+        plugin.rule->table_kind.empty() ? plugin.rule->name : plugin.rule->name + "." + name;
+    if (key.empty())
+      out += plugin.declarer.name + "\n  " + catalog.help(kind_of(*plugin.rule), name) + "\n  " +
+             use_of(*plugin.rule, name) + "\n";
+    out += explain_options(place, key, std::span(&plugin.declarer, 1));
+  }
+  return out;
+}
+
+[[noreturn]] void refuse_name(std::string_view name, const PluginCatalog& catalog) {
+  std::vector<KeySet> sections;
+  std::vector<std::string> plugins;
+  for (const SectionRule& known : core_sections()) {
+    sections.push_back({known.name, known.label(), {}});
+    if (kind_of(known).empty()) continue;
+    for (std::string& plugin : catalog.names(kind_of(known))) plugins.push_back(std::move(plugin));
+  }
+  const std::string section = suggest_section(name, sections);
+  throw_error(ErrorCode::not_found, "no section of a recipe and no plugin is called ", in_quotes(name),
+              section.empty() ? did_you_mean(name, plugins) : section);
+}
+
+[[noreturn]] void refuse_key(std::string_view key, const std::string& place,
+                             const std::vector<Declarer>& declarers) {
+  KeySet keys{"", place, {}};
+  for (const Declarer& declarer : declarers)
+    for (const Option& option : declarer.schema.options()) keys.keys.push_back(declarer.prefix + option.key);
+  throw_error(ErrorCode::not_found, "no option ", in_quotes(key), " is declared in ", place,
               suggest_key(key, 0, std::span(&keys, 1)));
+}
+
+[[noreturn]] void refuse(std::string_view path, const SectionRule* rule, const PluginCatalog& catalog) {
+  const std::string name(split(path, '.')[0]);
+  const std::string_view in_plugin = path.substr(std::min(path.size(), name.size() + 1));
+  if (rule)
+    refuse_key(path.substr(std::min(path.size(), rule->name.size() + 1)), rule->label(),
+               declarers_of(*rule, catalog));
+  std::vector<Declarer> declarers;
+  for (const NamedPlugin& plugin : plugins_called(name, catalog)) declarers.push_back(plugin.declarer);
+  if (declarers.empty()) refuse_name(name, catalog);
+  refuse_key(in_plugin, declarers.front().name, declarers);
 }
 
 std::string cell(std::string text) {
@@ -95,12 +174,14 @@ std::string range_cell(const Option& option) {
 }
 
 std::string section_markdown(const SectionRule& rule, const PluginCatalog& catalog) {
-  std::string out = "## `" + rule.label() + "`\n\n" + rule.help + "\n\n" + reference_table(rule.schema);
-  if (rule.plugin_kind.empty()) return out;
-  for (const std::string& name : catalog.names(rule.plugin_kind)) {
-    const Schema* const schema = catalog.schema(rule.plugin_kind, name);
+  std::string out = "## `" + rule.label() + "`\n\n" + rule.help + "\n";
+  if (!rule.schema.options().empty()) out += "\n" + reference_table(rule.schema);
+  if (kind_of(rule).empty()) return out;
+  for (const std::string& name : catalog.names(kind_of(rule))) {
+    const Schema* const schema = catalog.schema(kind_of(rule), name);
     if (!schema) continue;
-    out += "\n### " + rule.plugin_kind + " plugin `" + name + "`\n\n";
+    const std::string place = rule.table_kind.empty() ? "" : ", `[" + rule.name + "." + name + "]`";
+    out += "\n### " + kind_of(rule) + " plugin `" + name + "`" + place + "\n\n";
     out += schema->options().empty() ? "No options.\n" : reference_table(*schema);
   }
   return out;
@@ -111,16 +192,14 @@ std::string section_markdown(const SectionRule& rule, const PluginCatalog& catal
 std::string explain(std::string_view path, const PluginCatalog& catalog) {
   const std::string plain = without_indices(path);
   const SectionRule* const rule = rule_of(plain);
-  if (!rule) refuse(plain, nullptr, {});
-  const std::vector<Declarer> declarers = declarers_of(*rule, catalog);
-  const std::string key = plain.substr(std::min(plain.size(), rule->name.size() + 1));
-  std::string out = key.empty() ? rule->label() + "\n  " + rule->help + "\n" : "";
-  for (const Declarer& declarer : declarers)
-    for (const Option& option : declarer.schema.options())
-      if (asked_for(option, key))
-        out += describe_option(rule->name + "." + (option.key == "*" && !key.empty() ? key : option.key),
-                               option, declarer.name);
-  if (out.empty()) refuse(plain, rule, declarers);
+  std::string out;
+  if (rule) {
+    const std::string key = plain.substr(std::min(plain.size(), rule->name.size() + 1));
+    if (key.empty()) out = rule->label() + "\n  " + rule->help + "\n";
+    out += explain_options(rule->name, key, declarers_of(*rule, catalog));
+  }
+  out += explain_plugins(plain, catalog);
+  if (out.empty()) refuse(plain, rule, catalog);
   return out;
 }
 
@@ -128,11 +207,12 @@ std::string explain(std::string_view path, const Recipe& recipe) {
   std::string out;
   for (const RecipeSection& section : recipe.all_sections()) {
     for (const Entry& entry : section.entries()) {
-      const std::string general = section.name() + "." + entry.key;
+      const std::string general = section.name() + "." + entry.key,
+                        of_plugin = section.plugin() + "." + entry.key;
       const auto under = [path](std::string_view full) {
         return full == path || full.starts_with(std::string(path) + ".");
       };
-      if (!under(entry.path) && !under(general)) continue;
+      if (!under(entry.path) && !under(general) && !under(of_plugin)) continue;
       const std::string value = entry.value ? to_toml(*entry.value) : "absent";
       out += describe_option(entry.path, entry.option, entry.declared_by) + "  value " + value + ", from " +
              describe(entry.at) + "\n";

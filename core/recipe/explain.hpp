@@ -9,9 +9,10 @@
 
 namespace prun::recipe {
 
-// `path` names an option ("model.heads", "strategy.stage", "strategy.0.stage") or a section ("optimizer"):
-// its meaning, type, default, range and who declares it, for every plugin that does. Throws not_found, with
-// the nearest name, when nobody declares it.
+// `path` names an option ("model.heads", "strategy.stage", "strategy.0.stage", "comm.ucx.tls"), a section
+// ("optimizer"), a plugin of any kind ("tensor") or one of its options ("zero.stage"): its meaning, type,
+// default, range and who declares it, for every plugin that does. Throws not_found, with the nearest name,
+// when nobody declares it.
 std::string explain(std::string_view path, const PluginCatalog& catalog);
 
 // The same for one recipe: only the plugins it uses, with the value it has and where that comes from.

@@ -62,7 +62,8 @@ Recipe Recipe::with(std::string_view path, std::string_view value) const {
 
 Recipe Recipe::build(Input input, std::span<const std::string> overrides, std::string_view prefix,
                      Diagnostics& diagnostics) {
-  PRUN_CHECK(input.catalog.schema && input.catalog.names, "a recipe needs a plugin catalog");
+  PRUN_CHECK(input.catalog.schema && input.catalog.names && input.catalog.help,
+             "a recipe needs a plugin catalog");
   for (const std::string& text : overrides) {
     const std::string written = std::string(prefix) + text;
     const auto source =
@@ -86,12 +87,22 @@ const Entry* Recipe::find(std::string_view path) const {
 
 const Entry& Recipe::entry(std::string_view path) const { return must_find(find(path), path); }
 
-RecipeSection Recipe::section(std::string_view path) const {
+std::optional<RecipeSection> Recipe::find_section(std::string_view path) const {
   const auto& all = resolved_->sections;
   const auto found =
       std::find_if(all.begin(), all.end(), [path](const SectionInfo& s) { return s.path == path; });
-  PRUN_CHECK(found != all.end(), "the recipe has no section ", in_quotes(path));
-  return {resolved_, static_cast<std::size_t>(found - all.begin())};
+  if (found == all.end()) return std::nullopt;
+  return RecipeSection(resolved_, static_cast<std::size_t>(found - all.begin()));
+}
+
+RecipeSection Recipe::section(std::string_view path) const {
+  const std::optional<RecipeSection> found = find_section(path);
+  PRUN_CHECK(found, "the recipe has no section ", in_quotes(path));
+  return *found;
+}
+
+std::optional<RecipeSection> Recipe::plugin_table(std::string_view kind, std::string_view name) const {
+  return find_section(std::string(kind) + "." + std::string(name));
 }
 
 std::vector<RecipeSection> Recipe::sections(std::string_view name) const {

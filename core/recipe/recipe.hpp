@@ -63,7 +63,8 @@ class RecipeSection : public TypedAccess<RecipeSection> {
   const std::string& path() const { return info().path; }
   const std::string& name() const { return info().rule->name; }
   const std::string& plugin() const { return info().plugin; }
-  std::string label() const { return info().rule->label(); }
+  // "[model]", "[[strategy]]", "[comm.ucx]"
+  std::string label() const { return info().rule->list ? info().rule->label() : "[" + path() + "]"; }
   // Core options first, then the plugin's, then free names (mesh axes) in the order they were written.
   std::span<const Entry> entries() const;
 
@@ -99,6 +100,8 @@ class Recipe : public TypedAccess<Recipe> {
 
   // A section that is a table always exists; an item of a list must.
   RecipeSection section(std::string_view path) const;
+  // [comm.ucx]: the options that the recipe gives to a plugin by its name, if it does.
+  std::optional<RecipeSection> plugin_table(std::string_view kind, std::string_view name) const;
   // The items of a list, or the one table of that name.
   std::vector<RecipeSection> sections(std::string_view name) const;
   std::vector<RecipeSection> strategies() const { return sections("strategy"); }
@@ -120,6 +123,7 @@ class Recipe : public TypedAccess<Recipe> {
     PluginCatalog catalog;
   };
 
+  std::optional<RecipeSection> find_section(std::string_view path) const;
   static Recipe build(Input input, std::span<const std::string> overrides, std::string_view prefix,
                       Diagnostics& diagnostics);
 

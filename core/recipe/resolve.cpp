@@ -37,7 +37,8 @@ struct Scope {
   std::size_t first = 0;  // of its entries
 
   std::string label() const {
-    return rule.list && !plugin.empty() ? rule.label() + " " + in_quotes(plugin) : rule.label();
+    if (!rule.list) return "[" + path + "]";
+    return plugin.empty() ? rule.label() : rule.label() + " " + in_quotes(plugin);
   }
 };
 
@@ -84,6 +85,21 @@ class Resolver {
                                   (list ? "; write it with single brackets" : ""));
     }
     resolve_section(rule, rule.name, node);
+    if (!rule.table_kind.empty() && node)
+      for (const Member& member : node->members)
+        if (member.value.kind == Node::Kind::table) resolve_plugin_table(rule, member);
+  }
+
+  // [comm.ucx]: options of a plugin that has no section of its own.
+  void resolve_plugin_table(const SectionRule& rule, const Member& member) {
+    Scope scope{rule, rule.name + "." + member.key, &member.value, member.key, false,
+                {},   out_.entries.size()};
+    const std::optional<Schema> schema = find_plugin(rule.table_kind, member.key, member.at);
+    scope.plugin_known = schema.has_value();
+    if (schema)
+      for (const Option& option : schema->options())
+        scope.declared.push_back({option, rule.table_kind + " plugin " + in_quotes(member.key)});
+    resolve_declared(scope);
   }
 
   void resolve_list(const SectionRule& rule, const Node* node) {
@@ -115,14 +131,18 @@ class Resolver {
     Scope scope{rule, std::move(path), table, "", true, {}, out_.entries.size()};
     for (const Option& option : rule.schema.options()) scope.declared.push_back({option, "core"});
     if (!rule.plugin_kind.empty()) add_plugin(scope);
+    resolve_declared(scope);
+  }
+
+  void resolve_declared(Scope& scope) {
     for (const Declared& declared : scope.declared)
       if (declared.option.key != "*") add_entry(scope, declared, declared.option.key);
     remember_keys(scope);
-    if (table) fill(scope, *table, "");
+    if (scope.table) fill(scope, *scope.table, "");
     report_missing(scope);
-    const Location at = table ? table->at : Location{};
+    const Location at = scope.table ? scope.table->at : Location{};
     out_.sections.push_back(
-        {scope.path, &rule, scope.plugin, at, scope.first, out_.entries.size() - scope.first});
+        {scope.path, &scope.rule, scope.plugin, at, scope.first, out_.entries.size() - scope.first});
   }
 
   void add_plugin(Scope& scope) {
@@ -187,7 +207,8 @@ class Resolver {
     for (const Member& member : table.members) {
       const std::string key = prefix + member.key;
       const bool quoted_dot = member.key.find('.') != std::string::npos;
-      const bool nested_section = is_section(scope.rule.name + "." + key);
+      const bool nested_section =
+          is_section(scope.rule.name + "." + key) || (prefix.empty() && is_plugin_table(scope, member));
       if (quoted_dot)
         note_unknown(scope, key, member.at);
       else if (nested_section)
@@ -212,7 +233,7 @@ class Resolver {
     const std::string subject = in_quotes(key) + " in " + scope.label();
     entry->value = convert(member.value, entry->option, subject, diagnostics_);
     const auto* const text = entry->value ? std::get_if<std::string>(&*entry->value) : nullptr;
-    if (text && !text->empty() && !scope.rule.value_kind.empty())
+    if (text && !text->empty() && scope.path == scope.rule.name && !scope.rule.value_kind.empty())
       find_plugin(scope.rule.value_kind, *text, member.value.at);
   }
 
@@ -234,6 +255,11 @@ class Resolver {
   static bool is_section(std::string_view path) {
     const auto rules = core_sections();
     return std::any_of(rules.begin(), rules.end(), [path](const SectionRule& r) { return r.name == path; });
+  }
+
+  static bool is_plugin_table(const Scope& scope, const Member& member) {
+    return scope.path == scope.rule.name && !scope.rule.table_kind.empty() &&
+           member.value.kind == Node::Kind::table;
   }
 
   static bool is_table_key(const Scope& scope, const std::string& key) {
@@ -259,7 +285,7 @@ class Resolver {
   // --- names nobody declares, once all sections are known
 
   void remember_keys(const Scope& scope) {
-    KeySet set{scope.rule.name, scope.label(), {}};
+    KeySet set{scope.rule.list ? scope.rule.name : scope.path, scope.label(), {}};
     for (const Declared& declared : scope.declared) set.keys.push_back(declared.option.key);
     key_sets_.push_back(std::move(set));
   }

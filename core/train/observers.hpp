@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "assemble/plugin_host.hpp"
+#include "plugin/plugin_lines.hpp"
 #include "prun/observer.hpp"
 
 namespace prun {
@@ -17,24 +18,34 @@ class Observers {
     if (rank != 0) return;  // the first one speaks for all
     for (const RecipeSection& section : recipe.sections("observer"))
       list_.push_back(plugins.create<ObserverInterface>("observer", section));
+    if (!list_.empty()) lines_ = std::make_unique<PluginLines>();
   }
   void start(const RunInfo& info) {
     for (auto& observer : list_) raise(observer->start(info));
   }
   void step(const StepInfo& info) {
+    pass_on_lines();
     for (auto& observer : list_) raise(observer->step(info));
   }
   void event(EventKind kind, const std::string& message) {
     for (auto& observer : list_) raise(observer->event(kind, message));
   }
   void finish(const std::vector<RankMemory>& memory) {
+    pass_on_lines();
     FinishInfo info;
     info.memory = {memory.data(), memory.size()};
     for (auto& observer : list_) raise(observer->finish(info));
   }
 
  private:
+  // What plugins have said meanwhile.
+  void pass_on_lines() {
+    if (!lines_) return;
+    for (const std::string& line : lines_->take()) event(EventKind::note, line);
+  }
+
   std::vector<std::shared_ptr<ObserverInterface>> list_;
+  std::unique_ptr<PluginLines> lines_;
 };
 
 }  // namespace prun

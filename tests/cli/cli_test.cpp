@@ -397,6 +397,10 @@ TEST(Cli, EveryVerbThatListsPluginsWorks) {
             std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "1f1b"}).out.find("backward whole"), std::string::npos);
   EXPECT_NE(prun({"explain", "model.heads"}).out.find("heads"), std::string::npos);
+  EXPECT_NE(prun({"explain", "zero.stage"}).out.find("declared by strategy plugin 'zero'"),
+            std::string::npos);
+  EXPECT_EQ(prun({"explain", "tensor"}).out.find("strategy plugin 'tensor'\n  Splits heads, MLP"), 0u);
+  EXPECT_EQ(prun({"explain", "zb-v"}).code, 0);
   EXPECT_EQ(prun({"explain", "model.haeds"}).code, 2);
   EXPECT_NE(prun({"reference"}).out.find("rope_base"), std::string::npos);
 }

@@ -40,6 +40,7 @@ PluginCatalog fuzz_catalog() {
     return name == "p" || name == "cpu" || name == "console" ? &schema : nullptr;
   };
   catalog.names = [](std::string_view) { return std::vector<std::string>{"p", "cpu", "console"}; };
+  catalog.help = [](std::string_view, std::string_view) { return std::string("A plugin"); };
   return catalog;
 }
 

@@ -450,13 +450,6 @@ TEST_F(WrongSchedule, ARefusalIsPrintableWhateverItSays) {
   EXPECT_EQ(verdict(), "no?[31m way");
 }
 
-TEST_F(WrongSchedule, ATraitThatSaysNeither) {
-  EXPECT_TRUE(splits_backward("split", "mine"));
-  EXPECT_FALSE(splits_backward("whole", "mine"));
-  EXPECT_EQ(refusal([] { splits_backward("both", "mine"); }),
-            "schedule 'mine': its trait backward is 'both'; it must say backward=whole or backward=split");
-}
-
 TEST_F(WrongSchedule, AFunctionThatThrows) {
   schedule_.place = [](std::int32_t, std::int32_t) -> std::int32_t {
     throw_error(ErrorCode::internal, "out of stages");

@@ -107,9 +107,14 @@ TEST_F(Conformance, AScheduleThatRefusesAllShapesFails) {
 
 TEST_F(Conformance, AScheduleWithoutItsTraitFails) {
   const auto checks = check("libprun_schedule_silent.so");
-  EXPECT_EQ(failed(checks), std::vector<int>{13}) << report(checks);
-  EXPECT_TRUE(
-      holds(checks[12].detail, "its trait backward is ''; it must say backward=whole or backward=split"));
+  EXPECT_EQ(failed(checks), std::vector<int>{5}) << report(checks);
+  EXPECT_TRUE(holds(checks[4].detail, "it lacks the trait backward, which must be one of whole, split"));
+}
+
+TEST_F(Conformance, AnUnknownTraitFails) {
+  const auto checks = check("libprun_strategy_misspelt.so");
+  EXPECT_EQ(failed(checks), std::vector<int>{5}) << report(checks);
+  EXPECT_TRUE(holds(checks[4].detail, "it states an unknown trait 'conflict'; did you mean 'conflicts'?"));
 }
 
 TEST_F(Conformance, ACrashIsAVerdictThatNamesTheSignal) {

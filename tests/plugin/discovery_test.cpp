@@ -51,9 +51,9 @@ std::vector<std::string> folders_of(const std::vector<SearchPlace>& places) {
 
 TEST(SearchPlaces, ComeInOrder) {
   const Variable path("PRUN_PLUGIN_PATH", "/e1:relative::/e2:."), data("XDG_DATA_HOME", "/data");
-  const SearchRequest request{"/recipes", {"mine", "/r2"}, {"/c1", "/r2"}, "/usr/bin"};
+  const SearchRequest request{{"/c1", "/r2"}, {"mine", "/r2", "/r3"}, "/recipes", "/usr/bin"};
   const std::vector<std::string> expected = {
-      "/recipes/mine", "/r2", "/c1", "/e1", "/e2", "/data/prun/plugins/1", "/usr/lib/prun/plugins/1"};
+      "/c1", "/r2", "/e1", "/e2", "/recipes/mine", "/r3", "/data/prun/plugins/1", "/usr/lib/prun/plugins/1"};
   EXPECT_EQ(folders_of(search_places(request)), expected);
 }
 
@@ -62,12 +62,12 @@ TEST(SearchPlaces, FallBackToTheHomeFolder) {
       home("HOME", "/home/me");
   const std::vector<std::string> expected = {"/home/me/.local/share/prun/plugins/1",
                                              "/opt/p/lib/prun/plugins/1"};
-  EXPECT_EQ(folders_of(search_places({"", {}, {}, "/opt/p/bin"})), expected);
+  EXPECT_EQ(folders_of(search_places({{}, {}, "", "/opt/p/bin"})), expected);
 }
 
 TEST(SearchPlaces, NeverHoldTheCurrentFolderUnasked) {
   const Variable path("PRUN_PLUGIN_PATH", ".:./x:"), data("XDG_DATA_HOME", "."), home("HOME", "");
-  EXPECT_EQ(folders_of(search_places({"", {}, {}, "/opt/p/bin"})),
+  EXPECT_EQ(folders_of(search_places({{}, {}, "", "/opt/p/bin"})),
             std::vector<std::string>{"/opt/p/lib/prun/plugins/1"});
 }
 

@@ -50,7 +50,9 @@ TEST(Note, TellsWhatThePluginSays) {
   EXPECT_EQ(note.abi, abi_tag);
   EXPECT_EQ(note.layout, std::string(detail::layout_text.data(), 16));
   EXPECT_EQ(note.sdk, sdk_version);
-  EXPECT_EQ(note.traits, (std::map<std::string, std::string>{{"phase", "shard"}, {"conflicts", "a,b"}}));
+  EXPECT_TRUE(note.traits.empty());
+  EXPECT_EQ(read_note(fixtures() / "libprun_schedule_turns.so").traits,
+            (std::map<std::string, std::string>{{"backward", "whole"}}));
   EXPECT_TRUE(note.options.starts_with("layers | int | 12 | 1..4096 | Number of blocks\npath"));
   EXPECT_EQ(incompatibility(note), "");
   EXPECT_EQ(describe(note), "model plugin 'good'");

@@ -50,9 +50,42 @@ TEST(Explain, ListsSectionsAndTables) {
   EXPECT_NE(explain("optimizer.group.match", catalog()).find("Glob over"), std::string::npos);
 }
 
+TEST(Explain, AnswersForAPluginByItsNameWhateverItsKind) {
+  EXPECT_EQ(
+      explain("zero.stage", catalog()),
+      "strategy.stage\n  What is sharded\n  int, required, 0..3\n  declared by strategy plugin 'zero'\n");
+  const std::string zero = explain("zero", catalog());
+  EXPECT_EQ(
+      zero.find(
+          "strategy plugin 'zero'\n  The zero strategy\n  [[strategy]] plugin = \"zero\"\nstrategy.axis\n"),
+      0u)
+      << zero;
+  EXPECT_EQ(zero.find("strategy plugin 'data'"), std::string::npos);
+  EXPECT_EQ(explain("gpt", catalog()).find("model plugin 'gpt'\n"), 0u);
+  EXPECT_EQ(explain("1f1b", catalog()),
+            "schedule plugin '1f1b'\n  The 1f1b schedule\n  options in [schedule.1f1b]\n");
+  const std::string square = explain("square", catalog());
+  EXPECT_NE(square.find("options in [op.square]\nop.square.power\n"), std::string::npos) << square;
+  EXPECT_NE(explain("comm.ucx.transports", catalog()).find("declared by comm plugin 'ucx'"),
+            std::string::npos);
+  EXPECT_EQ(explain("comm.ucx.transports", catalog()), explain("ucx.transports", catalog()));
+}
+
+TEST(Explain, AnswersForASectionAndAPluginOfOneName) {
+  const std::string data = explain("data", catalog());
+  EXPECT_EQ(data.find("[data]\n"), 0u);
+  EXPECT_NE(data.find("strategy plugin 'data'\n  The data strategy\n"), std::string::npos) << data;
+  EXPECT_NE(explain("data.axis", catalog()).find("declared by strategy plugin 'data'"), std::string::npos);
+}
+
 TEST(Explain, SuggestsWhenThereIsNone) {
   EXPECT_EQ(refusal("model.haeds"), "no option 'haeds' is declared in [model]; did you mean 'heads'?");
-  EXPECT_EQ(refusal("modle.heads"), "no section of a recipe is called 'modle'; did you mean [model]?");
+  EXPECT_EQ(refusal("modle.heads"),
+            "no section of a recipe and no plugin is called 'modle'; did you mean [model]?");
+  EXPECT_EQ(refusal("zreo.stage"),
+            "no section of a recipe and no plugin is called 'zreo'; did you mean 'zero'?");
+  EXPECT_EQ(refusal("zero.stagee"),
+            "no option 'stagee' is declared in strategy plugin 'zero'; did you mean 'stage'?");
 }
 
 TEST(Explain, OfARecipeAddsValueAndOrigin) {
@@ -64,6 +97,7 @@ TEST(Explain, OfARecipeAddsValueAndOrigin) {
             "  declared by model plugin 'gpt'\n"
             "  value 4, from --set model.heads=4\n");
   EXPECT_NE(explain("optimizer", recipe).find("value 0.0003, from r.toml:19"), std::string::npos);
+  EXPECT_EQ(explain("gpt.heads", recipe), explain("model.heads", recipe));
   EXPECT_THROW(explain("model.haeds", recipe), Error);
 }
 

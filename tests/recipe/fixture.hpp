@@ -41,7 +41,10 @@ inline const std::map<std::pair<std::string, std::string>, Schema>& plugin_schem
        )")},
       {{"observer", "console"}, make("color | bool | true | | Use colors")},
       {{"comm", "nccl"}, make("")},
-      {{"comm", "ucx"}, make("")},
+      {{"comm", "ucx"}, make("transports | string | all | | What it may use")},
+      {{"schedule", "1f1b"}, make("")},
+      {{"schedule", "waves"}, make("wave | int | 2 | 1..8 | Microbatches that go forward at once")},
+      {{"op", "square"}, make("power | int | required | 1.. | What it is raised to")},
   };
   return schemas;
 }
@@ -58,6 +61,9 @@ inline PluginCatalog catalog() {
     for (const auto& [key, schema] : plugin_schemas())
       if (key.first == kind) names.push_back(key.second);
     return names;
+  };
+  catalog.help = [](std::string_view kind, std::string_view name) {
+    return "The " + std::string(name) + " " + std::string(kind);
   };
   return catalog;
 }

@@ -253,5 +253,42 @@ TEST(Recipe, ParsesFast) {
   EXPECT_LT(milliseconds, 5.0);
 }
 
+TEST(PluginTables, GiveOptionsToAPluginByItsName) {
+  const std::string text =
+      std::string(good_recipe) +
+      "[comm]\ndp = \"nccl\"\n[comm.ucx]\ntransports = \"tcp\"\n[schedule.waves]\nwave = 3\n";
+  const Recipe recipe = parse(text, {"op.square.power=2"});
+  EXPECT_EQ(recipe.plugin_table("schedule", "waves")->integer("wave"), 3);
+  EXPECT_EQ(recipe.plugin_table("schedule", "waves")->origin("wave"), "r.toml:29");
+  EXPECT_EQ(recipe.plugin_table("comm", "ucx")->text("transports"), "tcp");
+  EXPECT_EQ(recipe.plugin_table("op", "square")->integer("power"), 2);
+  EXPECT_EQ(recipe.text("comm.dp"), "nccl");
+  EXPECT_EQ(recipe.integer("schedule.waves.wave"), 3);
+  EXPECT_FALSE(recipe.plugin_table("schedule", "1f1b"));
+  EXPECT_FALSE(recipe.plugin_table("comm", "nccl"));
+  EXPECT_EQ(recipe.with("schedule.waves.wave", "5").integer("schedule.waves.wave"), 5);
+}
+
+TEST(PluginTables, SurviveBeingWritten) {
+  const Recipe recipe =
+      parse(good_recipe, {"comm.dp=ucx", "comm.ucx.transports=tcp", "schedule.waves.wave=4"});
+  const Recipe again = parse(recipe.resolved_toml());
+  EXPECT_EQ(again.text("comm.dp"), "ucx");
+  EXPECT_EQ(again.text("comm.ucx.transports"), "tcp");
+  EXPECT_EQ(again.integer("schedule.waves.wave"), 4);
+}
+
+TEST(PluginTables, AreCheckedAsSectionsAre) {
+  const auto problem = [](const std::string& more) { return complaint(good_recipe + more); };
+  EXPECT_NE(problem("[schedule.waves]\nwvae = 3\n")
+                .find("unknown key 'wvae' in [schedule.waves]; did you mean 'wave'?"),
+            std::string::npos);
+  EXPECT_NE(problem("[schedule.waves]\nwave = 9\n").find("in [schedule.waves]"), std::string::npos);
+  EXPECT_NE(problem("[schedule.wavse]\n").find("unknown schedule plugin 'wavse'; did you mean 'waves'?"),
+            std::string::npos);
+  EXPECT_NE(problem("[op.square]\n").find("missing required key 'power' in [op.square]"), std::string::npos);
+  EXPECT_NE(problem("[schedule]\nwave = 3\n").find("unknown key 'wave' in [schedule]"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace prun::test

@@ -42,9 +42,16 @@ class FakeOptions {
 
   Options options() { return Options(api()); }
   OptionsApi api() {
-    return {sizeof(OptionsApi), this,          &scalar<std::int64_t>,
-            &scalar<double>,    &scalar<bool>, &text,
-            &list_size,         &list_number,  &list_text};
+    return {sizeof(OptionsApi),
+            this,
+            &scalar<std::int64_t>,
+            &scalar<double>,
+            &scalar<bool>,
+            &text,
+            &list_size,
+            &list_number,
+            &list_text,
+            &has};
   }
 
  private:
@@ -59,6 +66,10 @@ class FakeOptions {
   template <class T>
   static Status scalar(void* section, Text key, T* value) {
     return guard([&] { *value = find<T>(section, key); });
+  }
+  static Status has(void* section, Text key, bool* given) {
+    return guard(
+        [&] { *given = static_cast<FakeOptions*>(section)->values_.count(std::string(key.view())) != 0; });
   }
   static Status text(void* section, Text key, Text* value) {
     return guard([&] { *value = find<std::string>(section, key); });

@@ -19,13 +19,17 @@ struct OptionsApi {
   Status (*list_size)(void* section, Text key, std::uint64_t* size);
   Status (*list_number)(void* section, Text key, std::uint64_t index, double* value);
   Status (*list_text)(void* section, Text key, std::uint64_t index, Text* value);
+  Status (*has)(void* section, Text key, bool* given);
 };
 
-// options.integer("layers"): a key the plugin did not declare is an internal error.
+// options.integer("layers"): a key that the plugin did not declare, or declared with another type, is an
+// error.
 class Options {
  public:
   explicit Options(const OptionsApi& api) : api_(api) {}
 
+  // Whether there is a value: false for an option whose default is `none` and that the recipe leaves out.
+  bool has(std::string_view key) const { return get<bool>(api_.has, key); }
   std::int64_t integer(std::string_view key) const { return get<std::int64_t>(api_.integer, key); }
   double number(std::string_view key) const { return get<double>(api_.number, key); }
   bool flag(std::string_view key) const { return get<bool>(api_.flag, key); }

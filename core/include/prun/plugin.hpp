@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 
 #include "prun/comm.hpp"
 #include "prun/data.hpp"
@@ -64,21 +65,22 @@ inline constexpr std::string_view interface_methods =
 
 }  // namespace detail
 
-inline constexpr std::uint64_t layout_hash =
-    detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, KernelArgs, KernelContext, Workers,
-                        OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi,
-                        OpExchange, SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts,
-                        ParameterSpec, ProgramApi, OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo,
-                        StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall, ScheduleShape, CommOp,
-                        ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo>(
-        detail::hash_text(detail::interface_methods));
+struct PluginDescriptor;
 
-// Given to the entry. Grows at the end only.
+// Given to the entry; lives as long as the process. Grows at the end only.
 struct HostApi {
   std::uint64_t struct_size;
   std::uint32_t epoch;
-  void (*log)(Text message);
+  void (*log)(const PluginDescriptor* from, Text message);  // from any thread
 };
+
+inline constexpr std::uint64_t layout_hash = detail::hash_layout<
+    Status, Text, Array<Id>, Name, Dim, Attr, Tensor, KernelArgs, KernelContext, Workers, OperandShape,
+    OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange, SplitApi, OpDef,
+    ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi, OptionsApi, ModelContext,
+    UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall, ScheduleShape,
+    CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo, HostApi>(
+    detail::hash_text(detail::interface_methods));
 
 // Returned by the entry; static, never freed. Grows at the end only.
 struct PluginDescriptor {
@@ -102,6 +104,28 @@ inline constexpr const char* entry_symbol = "prun_plugin_v1";
 // Defined by the SDK library; its name carries epoch and ABI family, so that a library built for another
 // cannot even be loaded.
 extern "C" __attribute__((visibility("default"))) const char prun_sdk_epoch_1_itanium_libstdcxx11[];
+
+namespace detail {
+
+// What this library's entry was given, and what it returned.
+inline std::atomic<const HostApi*> host{nullptr};
+inline std::atomic<const PluginDescriptor*> self{nullptr};
+
+inline const PluginDescriptor* attach(const HostApi* api, const PluginDescriptor* descriptor) {
+  self.store(descriptor);
+  host.store(api);
+  return descriptor;
+}
+
+}  // namespace detail
+
+// A line for whoever runs prun, under the plugin's name: the run's observers get it after the step, stderr
+// where there is no run. From any thread; it allocates and locks.
+template <class... Parts>
+void log_line(const Parts&... parts) {
+  if (const HostApi* const host = detail::host.load())
+    host->log(detail::self.load(), detail::concat(parts...));
+}
 
 namespace detail {
 
@@ -190,7 +214,7 @@ inline constexpr auto layout_text = hex(layout_hash);
   __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_1_itanium_libstdcxx11;   \
   }                                                                                                         \
   extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(         \
-      const ::prun::HostApi*) {                                                                             \
+      const ::prun::HostApi* host) {                                                                        \
     static const ::prun::PluginDescriptor descriptor{::prun::descriptor_magic,                              \
                                                      sizeof(::prun::PluginDescriptor),                      \
                                                      ::prun::plugin_epoch,                                  \
@@ -201,6 +225,6 @@ inline constexpr auto layout_text = hex(layout_hash);
                                                      name,                                                  \
                                                      &::prun::detail::create<Interface, Adapter<Author>>,   \
                                                      &::prun::detail::destroy<Interface, Adapter<Author>>}; \
-    return &descriptor;                                                                                     \
+    return ::prun::detail::attach(host, &descriptor);                                                       \
   }                                                                                                         \
   static_assert(true, "ends with a semicolon")

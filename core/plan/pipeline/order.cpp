@@ -186,12 +186,6 @@ std::string describe(const ScheduleCall& call) {
   return detail::concat(name_of(call.pass), " of chunk ", call.chunk, ", microbatch ", call.microbatch);
 }
 
-bool splits_backward(const std::string& trait, const std::string& name) {
-  if (trait == "split" || trait == "whole") return trait == "split";
-  throw_error(ErrorCode::bad_input, "schedule '", name, "': its trait backward is ", in_quotes(trait),
-              "; it must say backward=whole or backward=split");
-}
-
 std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& shape,
                              const std::string& name) {
   const std::string title = describe(name, shape);

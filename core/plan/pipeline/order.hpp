@@ -21,10 +21,6 @@ std::string describe(const std::string& name, const ScheduleShape& shape);
 // "forward of chunk 0, microbatch 3"
 std::string describe(const ScheduleCall& call);
 
-// What the trait `backward` of a schedule says: true for "split", false for "whole". Throws bad_input for
-// anything else.
-bool splits_backward(const std::string& trait, const std::string& name);
-
 // Why the schedule cannot do this shape, in the plugin's words; empty: it can.
 std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& shape,
                              const std::string& name);

@@ -1,0 +1,30 @@
+// What run.poison does around each kernel: fences that must stay as they are, and NaN in what nobody reads
+// again. The host must be able to write the device's memory.
+#pragma once
+
+#include "execute/binding.hpp"
+
+namespace prun {
+
+class Poison {
+ public:
+  // All of them must outlive it; the fences of the memory are put up.
+  Poison(const Program& program, const Plan& plan, const PlanMemory& memory);
+
+  // Values that are alive at once never share a fence, and what a kernel is given no other queue writes:
+  // nobody else touches its fences meanwhile.
+  void before(const BoundPiece& piece, std::size_t index) const;
+  // An error where the kernel has written into one of its fences, or into the memory's.
+  Status after(const Call& call, const BoundPiece& piece, std::size_t index) const;
+  // Of a launch or exchange.
+  static void spoil(const BoundPiece& piece, std::size_t index);
+
+ private:
+  Status trespass(const Call& call, std::size_t index, const Fence* fence) const;
+
+  const Program& program_;
+  const Plan& plan_;
+  const PlanMemory& memory_;
+};
+
+}  // namespace prun

@@ -1,0 +1,218 @@
+// What every call into a plugin goes through: the plugin's object, behind the same interface. An error that
+// it returns is told under its name, and a process that it ends is too.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "plugin/in_plugin.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun {
+
+// "strategy plugin 'zero': " before the message of a Status.
+Status under_name(const std::string& plugin, const Status& status) noexcept;
+
+template <class Interface>
+class BorderCalls {
+ public:
+  BorderCalls(std::string plugin, std::shared_ptr<Interface> object)
+      : plugin_(std::move(plugin)), object_(std::move(object)) {}
+  ~BorderCalls() {
+    const InPlugin here(plugin_.c_str(), "while its object is destroyed");
+    object_.reset();
+  }
+  BorderCalls(const BorderCalls&) = delete;
+  BorderCalls& operator=(const BorderCalls&) = delete;
+
+ protected:
+  template <class... Parameters, class... Arguments>
+  Status call(const char* where, Status (Interface::*function)(Parameters...) noexcept,
+              const Arguments&... arguments) const noexcept {
+    const InPlugin here(plugin_.c_str(), where);
+    const Status status = (object_.get()->*function)(arguments...);
+    return status.ok() ? status : under_name(plugin_, status);
+  }
+  Interface& object() const { return *object_; }
+  const std::string& plugin() const { return plugin_; }
+
+ private:
+  std::string plugin_;
+  std::shared_ptr<Interface> object_;
+};
+
+template <class Interface>
+class Border;
+
+template <>
+class Border<ModelInterface> final : public ModelInterface, private BorderCalls<ModelInterface> {
+  using I = ModelInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status build(const ModelContext& context, const ProgramApi* api, void* program) noexcept override {
+    return call("in build()", &I::build, context, api, program);
+  }
+};
+
+template <>
+class Border<StrategyInterface> final : public StrategyInterface, private BorderCalls<StrategyInterface> {
+  using I = StrategyInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status apply(const ProgramApi* api, void* program) noexcept override {
+    return call("in apply()", &I::apply, api, program);
+  }
+};
+
+template <>
+class Border<OptimizerInterface> final : public OptimizerInterface, private BorderCalls<OptimizerInterface> {
+  using I = OptimizerInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status states(Array<Text>* names) noexcept override { return call("in states()", &I::states, names); }
+  Status update(const ProgramApi* api, void* program, Id segment,
+                const UpdateContext& context) noexcept override {
+    return call("in update()", &I::update, api, program, segment, context);
+  }
+};
+
+template <>
+class Border<DataInterface> final : public DataInterface, private BorderCalls<DataInterface> {
+  using I = DataInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status open(std::int64_t seq, DataInfo* info) noexcept override {
+    return call("in open()", &I::open, seq, info);
+  }
+  Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept override {
+    return call("in read()", &I::read, index, tokens, targets);
+  }
+};
+
+template <>
+class Border<ObserverInterface> final : public ObserverInterface, private BorderCalls<ObserverInterface> {
+  using I = ObserverInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status start(const RunInfo& info) noexcept override { return call("in start()", &I::start, info); }
+  Status step(const StepInfo& info) noexcept override { return call("in step()", &I::step, info); }
+  Status event(EventKind kind, Text message) noexcept override {
+    return call("in event()", &I::event, kind, message);
+  }
+  Status finish(const FinishInfo& info) noexcept override { return call("in finish()", &I::finish, info); }
+};
+
+template <>
+class Border<DeviceInterface> final : public DeviceInterface, private BorderCalls<DeviceInterface> {
+  using I = DeviceInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status info(DeviceInfo* info) noexcept override { return call("in info()", &I::info, info); }
+  Status allocate(std::int64_t bytes, void** memory) noexcept override {
+    return call("in allocate()", &I::allocate, bytes, memory);
+  }
+  Status release(void* memory, std::int64_t bytes) noexcept override {
+    return call("in release()", &I::release, memory, bytes);
+  }
+  Status upload(void* to, const void* from, std::int64_t bytes) noexcept override {
+    return call("in upload()", &I::upload, to, from, bytes);
+  }
+  Status download(void* to, const void* from, std::int64_t bytes) noexcept override {
+    return call("in download()", &I::download, to, from, bytes);
+  }
+  const KernelDef* kernel(Text op) noexcept override {
+    const InPlugin here(plugin().c_str(), "in kernel()");
+    return object().kernel(op);
+  }
+  Status create_queue(Text name, bool workers, Queue* queue) noexcept override {
+    return call("in create_queue()", &I::create_queue, name, workers, queue);
+  }
+  Status destroy_queue(Queue queue) noexcept override {
+    return call("in destroy_queue()", &I::destroy_queue, queue);
+  }
+  Status attach(Queue queue) noexcept override { return call("in attach()", &I::attach, queue); }
+  Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept override {
+    return call("in launch()", &I::launch, queue, launches, count);
+  }
+  Status signal(Queue queue, std::uint64_t ticket) noexcept override {
+    return call("in signal()", &I::signal, queue, ticket);
+  }
+  Status wait(Queue queue, Queue other, std::uint64_t ticket) noexcept override {
+    return call("in wait()", &I::wait, queue, other, ticket);
+  }
+  Status host_wait(Queue queue, std::uint64_t ticket) noexcept override {
+    return call("in host_wait()", &I::host_wait, queue, ticket);
+  }
+};
+
+template <>
+class Border<OpPluginInterface> final : public OpPluginInterface, private BorderCalls<OpPluginInterface> {
+  using I = OpPluginInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status ops(Array<OpDef>* ops) noexcept override { return call("in ops()", &I::ops, ops); }
+  Status kernels(Array<DeviceKernel>* kernels) noexcept override {
+    return call("in kernels()", &I::kernels, kernels);
+  }
+};
+
+template <>
+class Border<ScheduleInterface> final : public ScheduleInterface, private BorderCalls<ScheduleInterface> {
+  using I = ScheduleInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status problem(const ScheduleShape& shape, Text* text) noexcept override {
+    return call("in problem()", &I::problem, shape, text);
+  }
+  Status stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk,
+               std::int32_t* stage) noexcept override {
+    return call("in stage()", &I::stage, shape, rank, chunk, stage);
+  }
+  Status order(const ScheduleShape& shape, std::int32_t rank, Array<ScheduleCall>* calls) noexcept override {
+    return call("in order()", &I::order, shape, rank, calls);
+  }
+  Status bubble(const ScheduleShape& shape, Text* formula, double* share) noexcept override {
+    return call("in bubble()", &I::bubble, shape, formula, share);
+  }
+};
+
+template <>
+class Border<CommInterface> final : public CommInterface, private BorderCalls<CommInterface> {
+  using I = CommInterface;
+
+ public:
+  using BorderCalls::BorderCalls;
+  Status info(CommInfo* info) noexcept override { return call("in info()", &I::info, info); }
+  Status create(const CommGroup& group, Communicator* communicator) noexcept override {
+    return call("in create()", &I::create, group, communicator);
+  }
+  Status destroy(Communicator communicator) noexcept override {
+    return call("in destroy()", &I::destroy, communicator);
+  }
+  Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
+               void* stream) noexcept override {
+    return call("in start()", &I::start, communicator, ops, count, stream);
+  }
+  Status finish(Communicator communicator) noexcept override {
+    return call("in finish()", &I::finish, communicator);
+  }
+  Status abort(Communicator communicator) noexcept override {
+    return call("in abort()", &I::abort, communicator);
+  }
+  Status counters(Communicator communicator, CommCounters* counters) noexcept override {
+    return call("in counters()", &I::counters, communicator, counters);
+  }
+  Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override {
+    return call("in needs()", &I::needs, op, rank, size, needs);
+  }
+};
+
+}  // namespace prun

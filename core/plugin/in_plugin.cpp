@@ -1,0 +1,111 @@
+// The thread's marker, and what looks at it when the process ends. Handlers write with write(2) alone.
+#include "plugin/in_plugin.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "prun/error.hpp"
+
+namespace prun {
+namespace {
+
+constinit thread_local const InPlugin* innermost = nullptr;
+
+constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+// What handlers find: they are given nothing.
+struct Before {
+  std::array<struct sigaction, std::size(signals)> actions{};
+  std::terminate_handler terminate = nullptr;
+  bool watching = false;
+};
+constinit Before before;
+
+void write_text(const char* text) {
+  for (std::size_t left = std::strlen(text); left > 0;) {
+    const ssize_t count = ::write(STDERR_FILENO, text, left);
+    if (count <= 0) return;
+    text += count;
+    left -= static_cast<std::size_t>(count);
+  }
+}
+
+// "prun: strategy plugin 'x' ended prun with exit() in apply(); ..."
+void name_plugin(const char* how, const char* detail) {
+  const char* const parts[] = {"prun: ",
+                               innermost->plugin(),
+                               " ended prun ",
+                               how,
+                               detail,
+                               " ",
+                               innermost->where(),
+                               "; mend the plugin or leave it out of the recipe\n"};
+  for (const char* part : parts) write_text(part);
+  innermost = nullptr;  // said once, whatever follows
+}
+
+// The signal comes again, with the handler from before.
+void on_signal(int signal, siginfo_t* info, void*) {
+  if (innermost) {
+    const char* const name = ::sigabbrev_np(signal);
+    name_plugin("with SIG", name ? name : "?");
+  }
+  for (std::size_t i = 0; i < std::size(signals); ++i)
+    if (signals[i] == signal) ::sigaction(signal, &before.actions[i], nullptr);
+  if (info->si_code <= 0) ::raise(signal);  // of a fault, the instruction does so itself
+}
+
+void on_terminate() {
+  if (innermost) {
+    try {
+      if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+      name_plugin("with terminate()", "");
+    } catch (const std::exception& error) {
+      name_plugin("with an exception that nobody catches: ", error.what());
+    } catch (...) {
+      name_plugin("with an exception that nobody catches", "");
+    }
+    std::abort();
+  }
+  if (before.terminate) before.terminate();
+  std::abort();
+}
+
+// Nobody but main() ends prun, and that when the watch is over.
+void on_exit() {
+  if (!before.watching) return;
+  if (innermost)
+    name_plugin("with exit()", "");
+  else
+    write_text("prun: a library or a thread of a plugin ended prun with exit(); mend it\n");
+  ::_exit(exit_code(ErrorCode::internal));
+}
+
+}  // namespace
+
+InPlugin::InPlugin(const char* plugin, const char* where) noexcept
+    : plugin_(plugin), where_(where), before_(innermost) {
+  innermost = this;
+}
+InPlugin::~InPlugin() { innermost = before_; }
+const InPlugin* InPlugin::current() noexcept { return innermost; }
+
+UntimelyEndWatch::UntimelyEndWatch() {
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], &action, &before.actions[i]);
+  before.terminate = std::set_terminate(on_terminate);
+  before.watching = true;
+  std::atexit(on_exit);
+  std::at_quick_exit(on_exit);
+}
+
+UntimelyEndWatch::~UntimelyEndWatch() { before.watching = false; }
+
+}  // namespace prun

@@ -1,0 +1,36 @@
+// Which plugin's code a thread runs. Whoever ends the process in there is named: with exit(), by a signal, by
+// an exception that nobody catches.
+#pragma once
+
+namespace prun {
+
+class InPlugin {
+ public:
+  // "strategy plugin 'zero'", "in apply()"; both must outlive it.
+  InPlugin(const char* plugin, const char* where) noexcept;
+  ~InPlugin();
+  InPlugin(const InPlugin&) = delete;
+  InPlugin& operator=(const InPlugin&) = delete;
+
+  // Of this thread; null: it runs no plugin's code.
+  static const InPlugin* current() noexcept;
+  const char* plugin() const noexcept { return plugin_; }
+  const char* where() const noexcept { return where_; }
+
+ private:
+  const char* plugin_;
+  const char* where_;
+  const InPlugin* before_;
+};
+
+// While it lives, the process cannot end in a plugin's code without a sentence on stderr and an exit code
+// that says so. One in a process, in main().
+class UntimelyEndWatch {
+ public:
+  UntimelyEndWatch();
+  ~UntimelyEndWatch();
+  UntimelyEndWatch(const UntimelyEndWatch&) = delete;
+  UntimelyEndWatch& operator=(const UntimelyEndWatch&) = delete;
+};
+
+}  // namespace prun

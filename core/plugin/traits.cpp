@@ -1,0 +1,102 @@
+// One table of all traits; what a note states is held against it.
+#include "plugin/traits.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::string_view batch[] = {"batch"};
+constexpr std::string_view yes_no[] = {"yes", "no"};
+constexpr std::string_view whole_split[] = {"whole", "split"};
+
+constexpr TraitRule rules[] = {
+    {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
+    {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
+    {"strategy", "splits", TraitForm::list, batch, false,
+     "It splits the batch over its axis, so batch.global is counted for that many ranks"},
+    {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
+     "It treats every element alike, so its state can be kept in parts"},
+    {"schedule", "backward", TraitForm::choice, whole_split, true,
+     "Whether it says backward, or backward_input and backward_weight"},
+};
+
+std::vector<std::string> keys_of(std::string_view kind) {
+  std::vector<std::string> keys;
+  for (const TraitRule& rule : rules)
+    if (rule.kind == kind) keys.emplace_back(rule.key);
+  return keys;
+}
+
+const TraitRule* find_rule(std::string_view kind, std::string_view key) {
+  const auto found = std::find_if(std::begin(rules), std::end(rules), [&](const TraitRule& rule) {
+    return rule.kind == kind && rule.key == key;
+  });
+  return found == std::end(rules) ? nullptr : found;
+}
+
+std::string values_text(const TraitRule& rule) {
+  const std::vector<std::string> values(rule.values.begin(), rule.values.end());
+  return join(values, ", ");
+}
+
+bool is_value(const TraitRule& rule, std::string_view value) {
+  return std::find(rule.values.begin(), rule.values.end(), value) != rule.values.end();
+}
+
+bool is_pattern(std::string_view text) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789-_*?";
+  return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
+}
+
+std::string value_problem(const TraitRule& rule, std::string_view value) {
+  const std::string stated = detail::concat("its trait ", rule.key, " is ", in_quotes(value));
+  if (rule.form == TraitForm::choice)
+    return is_value(rule, value) ? "" : stated + "; it may be one of " + values_text(rule);
+  for (const std::string_view item : split(value, ',')) {
+    if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
+      return stated + "; it may list " + values_text(rule);
+    if (rule.form == TraitForm::patterns && !is_pattern(trim(item)))
+      return stated + "; it may list names of " + std::string(rule.kind) + " plugins, * and ? in them";
+  }
+  return "";
+}
+
+std::string unknown_trait(const PluginNote& note, const std::string& key) {
+  const std::vector<std::string> known = keys_of(note.kind);
+  const std::string near = did_you_mean(key, known);
+  const std::string all =
+      known.empty() ? "; a plugin of kind " + note.kind + " has none" : "; there are " + join(known, ", ");
+  return "it states an unknown trait " + in_quotes(key) + (near.empty() ? all : near);
+}
+
+}  // namespace
+
+std::span<const TraitRule> trait_rules() { return rules; }
+
+std::string traits_problem(const PluginNote& note) {
+  for (const auto& [key, value] : note.traits) {
+    const TraitRule* const rule = find_rule(note.kind, key);
+    const std::string problem = rule ? value_problem(*rule, value) : unknown_trait(note, key);
+    if (!problem.empty()) return problem;
+  }
+  for (const TraitRule& rule : rules)
+    if (rule.required && rule.kind == note.kind && trait_of(note, rule.key).empty())
+      return detail::concat("it lacks the trait ", rule.key, ", which must be one of ", values_text(rule));
+  return "";
+}
+
+std::string_view trait_of(const PluginNote& note, std::string_view key) {
+  const auto found = note.traits.find(std::string(key));
+  return found == note.traits.end() ? std::string_view() : std::string_view(found->second);
+}
+
+bool trait_lists(const PluginNote& note, std::string_view key, std::string_view item) {
+  const std::vector<std::string_view> items = split(trait_of(note, key), ',');
+  return std::any_of(items.begin(), items.end(), [&](std::string_view one) { return trim(one) == item; });
+}
+
+}  // namespace prun

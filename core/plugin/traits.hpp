@@ -1,0 +1,44 @@
+// The traits that a PRUN_PLUGIN line may state: what the core must know before any of a plugin's code runs.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "plugin/note.hpp"
+
+namespace prun {
+
+// Of strategies, in the order in which they work.
+inline constexpr std::array<std::string_view, 6> phases = {"model", "shard",  "partition",
+                                                           "state", "memory", "order"};
+
+enum class TraitForm : std::uint8_t {
+  choice,    // one of `values`
+  list,      // some of `values`, with commas between
+  patterns,  // names of plugins of the same kind, with commas between; * and ? stand for what they do in a
+             // shell
+};
+
+struct TraitRule {
+  std::string_view kind;  // of the plugins that may state it
+  std::string_view key;
+  TraitForm form = TraitForm::choice;
+  std::span<const std::string_view> values;
+  bool required = false;
+  std::string_view help;
+};
+
+// All there are.
+std::span<const TraitRule> trait_rules();
+
+// What is wrong with a plugin's traits, as the end of a sentence about it; empty when nothing is.
+std::string traits_problem(const PluginNote& note);
+
+// What a plugin states, or the empty text.
+std::string_view trait_of(const PluginNote& note, std::string_view key);
+// Whether one of the items of a list is this one.
+bool trait_lists(const PluginNote& note, std::string_view key, std::string_view item);
+
+}  // namespace prun

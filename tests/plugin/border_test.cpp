@@ -1,0 +1,195 @@
+// What a user reads when a plugin goes wrong: whose fault it is, where, and never a quiet success.
+#include "cli/binary.hpp"
+#include "plugin_fixtures.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+class Border : public testing::Test {
+ protected:
+  // The tiny recipe with `more` behind it, under a verb, with the fixtures at hand.
+  Result run(const std::string& verb, const std::string& more, const std::vector<std::string>& sets = {}) {
+    const std::filesystem::path file = folder_.path() / "recipe.toml", out = folder_.path() / "out";
+    write_file(file, tiny_recipe({"run.steps=3", "run.out=" + out.string()}).resolved_toml() + more);
+    std::vector<std::string> words = {verb, file.string(), "--plugin-path", fixtures().string()};
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return prun(words);
+  }
+  Result act(const std::string& how, const std::string& verb = "check") {
+    return run(verb, "[[strategy]]\nplugin = \"acts\"\nhow = \"" + how + "\"\n");
+  }
+  Result reckless(const std::string& how, const std::string& verb = "run") {
+    return run(verb, "[[strategy]]\nplugin = \"acts\"\n[op.reckless]\nhow = \"" + how + "\"\n",
+               {"plugins.ops=reckless", "run.poison=true"});
+  }
+
+  TempFolder folder_;
+};
+
+// ---------------------------------------------------------------- the process ends in a plugin
+
+TEST_F(Border, AnExitIsNoQuietSuccess) {
+  const Result in_apply = act("exit");
+  EXPECT_EQ(in_apply.code, 1) << in_apply.out;
+  EXPECT_TRUE(holds(in_apply.out, "prun: strategy plugin 'acts' ended prun with exit() in apply(); "));
+  const Result when_created = act("exit_when_created");
+  EXPECT_EQ(when_created.code, 1) << when_created.out;
+  EXPECT_TRUE(holds(when_created.out, "'acts' ended prun with exit() while its object was created"));
+  const Result in_thread = act("exit_in_thread");
+  EXPECT_EQ(in_thread.code, 1) << in_thread.out;
+  EXPECT_TRUE(holds(in_thread.out, "a library or a thread of a plugin ended prun with exit()"));
+}
+
+TEST_F(Border, ACrashNamesPluginAndPlace) {
+  const Result crash = act("crash"), abort = act("abort");
+  EXPECT_NE(crash.code, 0);
+  EXPECT_TRUE(holds(crash.out, "prun: strategy plugin 'acts' ended prun with SIGSEGV in apply(); "));
+  EXPECT_NE(abort.code, 0);
+  EXPECT_TRUE(holds(abort.out, "prun: strategy plugin 'acts' ended prun with SIGABRT in apply(); "));
+}
+
+TEST_F(Border, AnExceptionThatNobodyCatchesIsNamed) {
+  const Result lost = act("terminate");
+  EXPECT_NE(lost.code, 0);
+  EXPECT_TRUE(holds(lost.out, "'acts' ended prun with an exception that nobody catches: lost in apply(); "));
+  const Result unloadable = run("check", "[[strategy]]\nplugin = \"unloadable\"\n");
+  EXPECT_NE(unloadable.code, 0);
+  EXPECT_TRUE(holds(unloadable.out, "unloadable")) << unloadable.out;
+  EXPECT_TRUE(holds(unloadable.out, "not in this process")) << unloadable.out;
+}
+
+TEST_F(Border, ManyRanksEndAsOneDoes) {
+  const Result result =
+      run("run", data_parallel(2) + "[[strategy]]\nplugin = \"acts\"\nhow = \"exit\"\n", {"batch.global=8"});
+  EXPECT_NE(result.code, 0);
+  EXPECT_TRUE(holds(result.out, "strategy plugin 'acts' ended prun with exit() in apply()"));
+}
+
+// ---------------------------------------------------------------- errors and lines
+
+TEST_F(Border, ErrorsCarryKindAndName) {
+  const Result result = act("throw");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "prun: strategy plugin 'acts': out of ideas\n");
+  const Result model = run("check", "", {"model.hidden=30"});
+  EXPECT_EQ(model.code, 2);
+  EXPECT_TRUE(holds(model.out, "prun: model plugin 'gpt': "));
+}
+
+TEST_F(Border, MisreadOptionsAreThePluginsErrorWithoutAPathOfOurs) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"misread", "option 'how' is declared as a text and read by the plugin as an int"},
+      {"read_undeclared", "option 'hwo' is read by the plugin and not declared by it; did you mean 'how'?"},
+      {"read_absent", "option 'level' is absent, as its schema allows; the plugin must ask has() first"}};
+  for (const auto& [how, sentence] : cases) {
+    const Result result = act(how);
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_EQ(result.out, "prun: strategy plugin 'acts': " + std::string(sentence) + "\n");
+  }
+}
+
+TEST_F(Border, AnOptionMayBeLeftOut) {
+  EXPECT_TRUE(holds(act("ask_absent").out, "prun: strategy plugin 'acts': no level was given\n"));
+  const Result given = run("check", "[[strategy]]\nplugin = \"acts\"\nhow = \"ask_absent\"\nlevel = 2.5\n");
+  EXPECT_TRUE(holds(given.out, "prun: strategy plugin 'acts': the level is 2.5\n"));
+}
+
+TEST_F(Border, WhatAPluginLogsIsHeard) {
+  const Result before = act("log");
+  EXPECT_EQ(before.code, 0);
+  EXPECT_TRUE(holds(before.out, "prun: strategy plugin 'acts': at work in "));
+  const Result during = run("run", "[[observer]]\nplugin = \"talks\"\n");
+  EXPECT_EQ(during.code, 0) << during.out;
+  const std::string log = contents(folder_.path() / "out" / "log.jsonl");
+  for (const char* step : {"1", "2", "3"})
+    EXPECT_TRUE(holds(log, "observer plugin 'talks': saw step " + std::string(step)));
+}
+
+// ---------------------------------------------------------------- options by a plugin's name
+
+TEST_F(Border, AScheduleIsGivenItsOptions) {
+  const std::string pipeline =
+      "[mesh]\npp = 2\n[[strategy]]\nplugin = \"pipeline\"\naxis = \"pp\"\nschedule = \"waves\"\n";
+  const std::vector<std::string> sets = {"batch.micro=1"};
+  const Result plain = run("plan", pipeline, sets);
+  EXPECT_TRUE(holds(plain.out, "rank 0  F0--...."));
+  const Result waves = run("plan", pipeline + "[schedule.waves]\nwave = 4\n", sets);
+  EXPECT_TRUE(holds(waves.out, "rank 0  F0----F1----F2----F3----"));
+  const Result wrong = run("check", pipeline + "[schedule.waves]\nwvae = 4\n", sets);
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_TRUE(holds(wrong.out, "unknown key 'wvae' in [schedule.waves]; did you mean 'wave'?"));
+  const Result unknown = run("check", pipeline + "[schedule.wavse]\n", sets);
+  EXPECT_TRUE(holds(unknown.out, "there is no schedule plugin 'wavse'; did you mean 'waves'?"));
+}
+
+TEST_F(Border, ACommIsGivenItsOptions) {
+  const std::string layout = data_parallel(2);
+  std::vector<std::string> sets = {"comm.default=choosy", "batch.global=8"};
+  const Result guess = run("check", layout, sets);
+  EXPECT_EQ(guess.code, 2);
+  EXPECT_TRUE(holds(guess.out, "prun: comm plugin 'choosy': the password is not 'guess'"));
+  const Result told = run("check", layout + "[comm.choosy]\npassword = \"please\"\n", sets);
+  EXPECT_EQ(told.code, 0) << told.out;
+  sets.push_back("comm.choosy.password=please");
+  const Result set = run("check", layout, sets);
+  EXPECT_EQ(set.code, 0) << set.out;
+}
+
+// ---------------------------------------------------------------- kernels out of bounds
+
+TEST_F(Border, AKernelThatKeepsToItsOperandsRuns) {
+  const Result result = reckless("well");
+  EXPECT_EQ(result.code, 0) << result.out;
+}
+
+TEST_F(Border, AKernelThatWritesBesideItsOperandsIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {{"behind", "behind its operand 'y'"},
+                                                       {"in_front", "in front of its operand 'x'"},
+                                                       {"workspace", "behind its workspace"}};
+  for (const auto& [how, where] : cases) {
+    const Result result = reckless(how);
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_TRUE(holds(result.out, "the kernel of op 'reckless' in layer 0 of 'block' wrote " +
+                                      std::string(where) + "; mend the kernel"));
+  }
+}
+
+TEST_F(Border, AnImpossibleWorkspaceIsRefusedBeforeAnythingRuns) {
+  const std::pair<const char*, const char*> cases[] = {{"negative", "-8"}, {"absurd", "9223372036854775807"}};
+  for (const auto& [how, bytes] : cases) {
+    const Result result = reckless(how, "check");
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_TRUE(holds(result.out, "prun: op plugin 'reckless': the kernel of op 'reckless' asks for " +
+                                      std::string(bytes) + " bytes of workspace"));
+  }
+}
+
+TEST_F(Border, VerifyWithoutAKernelForFp64NamesTheWayOut) {
+  const Result result = reckless("well", "verify");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(holds(result.out, "has no kernel for op 'reckless' on (fp64, fp64)"));
+  EXPECT_TRUE(holds(result.out, "prun verify --as-is compares in the recipe's own precision"));
+}
+
+// ---------------------------------------------------------------- which plugin is meant
+
+TEST_F(Border, TheCommandLineComesBeforeTheRecipe) {
+  const std::filesystem::path broken = folder_.path() / "broken";
+  std::filesystem::create_directory(broken);
+  write_file(broken / "libprun_strategy_acts.so", "not a library");
+  const std::string recipe = "[[strategy]]\nplugin = \"acts\"\nhow = \"log\"\n";
+  const Result result = run("check", recipe, {"plugins.path=" + broken.string()});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_TRUE(holds(result.out, "at work in"));
+}
+
+TEST_F(Border, RefusedPluginsAreListedWithTheReason) {
+  const std::string out = prun({"plugins", "list", "--plugin-path", fixtures().string()}).out;
+  EXPECT_TRUE(holds(out, "libprun_model_wrong_epoch.so\n"));
+  EXPECT_TRUE(holds(out, "refused: it was built for epoch 2"));
+  EXPECT_TRUE(holds(out, "refused: it states an unknown trait 'conflict'; did you mean 'conflicts'?"));
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,67 @@
+// What plugins may state of themselves, and which words say what is wrong with it.
+#include "plugin/traits.hpp"
+
+#include "plugin_fixtures.hpp"
+
+namespace prun {
+namespace {
+
+using Traits = std::map<std::string, std::string>;
+
+PluginNote note_of(const std::string& kind, const Traits& traits) {
+  PluginNote note;
+  note.kind = kind;
+  note.name = "mine";
+  note.traits = traits;
+  return note;
+}
+
+std::string problem_of(const std::string& kind, const Traits& traits) {
+  return traits_problem(note_of(kind, traits));
+}
+
+TEST(Traits, AreAcceptedWhereTheyMeanSomething) {
+  EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"splits", "batch"}, {"conflicts", "a, zb-*"}}), "");
+  EXPECT_EQ(problem_of("optimizer", {{"elementwise", "no"}}), "");
+  EXPECT_EQ(problem_of("optimizer", {}), "");
+  EXPECT_EQ(problem_of("schedule", {{"backward", "split"}}), "");
+  EXPECT_EQ(problem_of("model", {}), "");
+}
+
+TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
+  EXPECT_EQ(problem_of("optimizer", {{"elementwize", "yes"}}),
+            "it states an unknown trait 'elementwize'; did you mean 'elementwise'?");
+  EXPECT_EQ(problem_of("schedule", {{"backward", "whole"}, {"colour", "red"}}),
+            "it states an unknown trait 'colour'; there are backward");
+  EXPECT_EQ(problem_of("model", {{"phase", "shard"}}),
+            "it states an unknown trait 'phase'; a plugin of kind model has none");
+}
+
+TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
+  EXPECT_EQ(problem_of("strategy", {{"phase", "shards"}}),
+            "its trait phase is 'shards'; it may be one of model, shard, partition, state, memory, order");
+  EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"splits", "batch,heads"}}),
+            "its trait splits is 'batch,heads'; it may list batch");
+  EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"conflicts", "a,,b"}}),
+            "its trait conflicts is 'a,,b'; it may list names of strategy plugins, * and ? in them");
+  EXPECT_EQ(problem_of("optimizer", {{"elementwise", "true"}}),
+            "its trait elementwise is 'true'; it may be one of yes, no");
+}
+
+TEST(Traits, RequiredOnesMustBeThere) {
+  EXPECT_EQ(problem_of("strategy", {}),
+            "it lacks the trait phase, which must be one of model, shard, partition, state, memory, order");
+  EXPECT_EQ(problem_of("schedule", {}), "it lacks the trait backward, which must be one of whole, split");
+}
+
+TEST(Traits, ListsAreReadItemByItem) {
+  const PluginNote note = note_of("strategy", {{"splits", "batch"}, {"phase", "shard"}});
+  EXPECT_TRUE(trait_lists(note, "splits", "batch"));
+  EXPECT_FALSE(trait_lists(note, "splits", "bat"));
+  EXPECT_FALSE(trait_lists(note, "conflicts", "batch"));
+  EXPECT_EQ(trait_of(note, "phase"), "shard");
+  EXPECT_EQ(trait_of(note, "backward"), "");
+}
+
+}  // namespace
+}  // namespace prun
