@@ -30,8 +30,10 @@ class BorderCalls {
   Status call(const char* where, Status (Interface::*function)(Parameters...) noexcept,
               const Arguments&... arguments) const noexcept {
     const InPlugin here(plugin_.c_str(), where);
-    const Status status = (object_.get()->*function)(arguments...);
-    return status.ok() ? status : under_name(plugin_, status);
+    Status status = (object_.get()->*function)(arguments...);
+    if (!status.ok()) [[unlikely]]
+      status = under_name(plugin_, status);
+    return status;
   }
   Interface& object() const { return *object_; }
   const std::string& plugin() const { return plugin_; }
@@ -114,11 +116,11 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
  public:
   using BorderCalls::BorderCalls;
   Status info(DeviceInfo* info) noexcept override { return call("in info()", &I::info, info); }
-  Status allocate(std::int64_t bytes, void** memory) noexcept override {
-    return call("in allocate()", &I::allocate, bytes, memory);
+  Status allocate(Space space, std::int64_t bytes, void** memory) noexcept override {
+    return call("in allocate()", &I::allocate, space, bytes, memory);
   }
-  Status release(void* memory, std::int64_t bytes) noexcept override {
-    return call("in release()", &I::release, memory, bytes);
+  Status release(Space space, void* memory, std::int64_t bytes) noexcept override {
+    return call("in release()", &I::release, space, memory, bytes);
   }
   Status upload(void* to, const void* from, std::int64_t bytes) noexcept override {
     return call("in upload()", &I::upload, to, from, bytes);
@@ -140,15 +142,28 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
   Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept override {
     return call("in launch()", &I::launch, queue, launches, count);
   }
-  Status signal(Queue queue, std::uint64_t ticket) noexcept override {
-    return call("in signal()", &I::signal, queue, ticket);
+  Status stream(Queue queue, void** stream) noexcept override {
+    return call("in stream()", &I::stream, queue, stream);
   }
-  Status wait(Queue queue, Queue other, std::uint64_t ticket) noexcept override {
-    return call("in wait()", &I::wait, queue, other, ticket);
+  Status create_event(QueueEvent* event) noexcept override {
+    return call("in create_event()", &I::create_event, event);
   }
-  Status host_wait(Queue queue, std::uint64_t ticket) noexcept override {
-    return call("in host_wait()", &I::host_wait, queue, ticket);
+  Status destroy_event(QueueEvent event) noexcept override {
+    return call("in destroy_event()", &I::destroy_event, event);
   }
+  Status record(Queue queue, QueueEvent event) noexcept override {
+    return call("in record()", &I::record, queue, event);
+  }
+  Status wait(Queue queue, QueueEvent event) noexcept override {
+    return call("in wait()", &I::wait, queue, event);
+  }
+  Status write_counter(Queue queue, Counter* counter, std::uint64_t value) noexcept override {
+    return call("in write_counter()", &I::write_counter, queue, counter, value);
+  }
+  Status wait_counter(Queue queue, const Counter* counter, std::uint64_t value) noexcept override {
+    return call("in wait_counter()", &I::wait_counter, queue, counter, value);
+  }
+  Status check(Queue queue) noexcept override { return call("in check()", &I::check, queue); }
 };
 
 template <>
@@ -209,6 +224,9 @@ class Border<CommInterface> final : public CommInterface, private BorderCalls<Co
   }
   Status counters(Communicator communicator, CommCounters* counters) noexcept override {
     return call("in counters()", &I::counters, communicator, counters);
+  }
+  Status check(Communicator communicator) noexcept override {
+    return call("in check()", &I::check, communicator);
   }
   Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override {
     return call("in needs()", &I::needs, op, rank, size, needs);

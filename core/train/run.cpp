@@ -8,6 +8,7 @@
 #include "base/durable_file.hpp"
 #include "train/observers.hpp"
 #include "train/plugin_record.hpp"
+#include "train/run_folder.hpp"
 #include "train/stop_signal.hpp"
 
 namespace prun {
