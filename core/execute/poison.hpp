@@ -11,8 +11,7 @@ class Poison {
   // All of them must outlive it; the fences of the memory are put up.
   Poison(const Program& program, const Plan& plan, const PlanMemory& memory);
 
-  // Values that are alive at once never share a fence, and what a kernel is given no other queue writes:
-  // nobody else touches its fences meanwhile.
+  // The plan's waits cover fences too, so nobody else touches them meanwhile.
   void before(const BoundPiece& piece, std::size_t index) const;
   // An error where the kernel has written into one of its fences, or into the memory's.
   Status after(const Call& call, const BoundPiece& piece, std::size_t index) const;

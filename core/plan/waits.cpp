@@ -102,6 +102,7 @@ class Waits {
         add(step.workspace, true);
       }
       for (const Address& dead : step.dead_after) add(dead, true);
+      for (const Fence& fence : step.fences) add(fence.bytes, true);
     }
     return merged(std::move(uses));
   }

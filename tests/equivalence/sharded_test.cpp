@@ -109,7 +109,8 @@ TEST(ZeroMemory, WhatAStageKeepsInPartsFallsWithTheRanks) {
 // Two blocks of ten, or a block and the table.
 TEST(ZeroMemory, NoMoreIsGatheredThanOneUseAndTheNext) {
   for (const char* vocab : {"model.vocab=64", "model.vocab=4096"}) {
-    const Recipe recipe = recipe_of(dp2_zero3, {"model.layers=10", "model.tied=false", vocab}, false);
+    const Recipe recipe =
+        recipe_of(dp2_zero3, {"model.layers=10", "model.tied=false", vocab, "run.poison=false"}, false);
     const Assembly assembly(recipe, plugins());
     const Program& program = assembly.program();
     std::map<std::string, std::int64_t> bytes;
@@ -147,7 +148,10 @@ TEST(TensorMemory, ParametersAndActivationsFallWithTheRanks) {
     const std::string text =
         "[mesh]\ntp = " + std::to_string(tp) +
         "\n[[strategy]]\nplugin = 'tensor'\nsequence = " + (sequence ? "true\n" : "false\n");
-    return Assembly(recipe_of(text, {"model.layers=4", "model.hidden=64", "model.ffn=256"}, false), plugins())
+    return Assembly(
+               recipe_of(text, {"model.layers=4", "model.hidden=64", "model.ffn=256", "run.poison=false"},
+                         false),
+               plugins())
         .plan()
         .layout.memory;
   };

@@ -64,7 +64,7 @@ TEST(Recompute, WhatTheBudgetChoseKeepsEveryBit) {
   const std::vector<std::string> sets = {"model.layers=6", "model.seq=64", "model.dropout=0.1"};
   const auto needed = [&](const std::string& more) {
     std::vector<std::string> all = sets;
-    all.emplace_back("batch.micro=2");
+    all.insert(all.end(), {"run.poison=true", "batch.micro=2"});
     return Assembly(tiny_recipe(all, more), plugins()).plan().layout.memory.total();
   };
   const std::int64_t middle = (needed("") + needed(strategy(""))) / 2;
