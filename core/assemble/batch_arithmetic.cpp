@@ -11,8 +11,9 @@ std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
   std::int64_t ranks = 1;
   for (const RecipeSection& section : recipe.strategies()) {
     const PluginNote& note = plugins.note("strategy", section.plugin());
-    if (!trait_lists(note, "splits", "batch") || !section.has("axis")) continue;
-    if (const AxisId axis = mesh.find(section.text("axis")); axis != no_axis) ranks *= mesh.extent(axis);
+    const std::optional<std::string> name = axis_of(section);
+    if (!trait_lists(note, "splits", "batch") || !name) continue;
+    if (const AxisId axis = mesh.find(*name); axis != no_axis) ranks *= mesh.extent(axis);
   }
   return ranks;
 }
@@ -25,6 +26,13 @@ void refuse_mesh(const Recipe& recipe, const std::string& key) {
 }
 
 }  // namespace
+
+std::optional<std::string> axis_of(const RecipeSection& strategy) {
+  const recipe::Entry* const entry = strategy.find("axis");
+  if (!entry || !entry->value) return std::nullopt;
+  const auto* const name = std::get_if<std::string>(&*entry->value);
+  return name ? std::optional(*name) : std::nullopt;
+}
 
 // In the order they are written: the last axis varies fastest from rank to rank.
 Mesh mesh_of(const Recipe& recipe) {

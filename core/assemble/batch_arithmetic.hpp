@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "assemble/plugin_host.hpp"
@@ -11,6 +12,8 @@ namespace prun {
 
 // The most ranks that a mesh may have.
 inline constexpr std::int64_t most_ranks = 1 << 20;
+// The mesh axis that a strategy's section names, if it has one.
+std::optional<std::string> axis_of(const RecipeSection& strategy);
 // The ranks that a recipe asks for.
 Mesh mesh_of(const Recipe& recipe);
 

@@ -40,7 +40,7 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
   for (const Axis& axis : mesh.axes()) {
     known.push_back(axis.name);
     const bool used = std::any_of(strategies.begin(), strategies.end(), [&](const RecipeSection& section) {
-      return section.has("axis") && section.text("axis") == axis.name;
+      return axis_of(section) == axis.name;
     });
     if (!used && axis.extent > 1)
       problems.add(recipe.problem(
@@ -49,15 +49,20 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
                          "'; add one, such as [[strategy]] plugin = \"data\", axis = \"", axis.name, "\"")));
   }
   for (const RecipeSection& section : strategies)
-    if (section.has("axis") && mesh.find(section.text("axis")) == no_axis)
-      problems.add(
-          recipe.problem(section.path() + ".axis",
-                         detail::concat("the mesh has no axis '", section.text("axis"), "'",
-                                        did_you_mean(section.text("axis"), known), "; add it to [mesh]")));
+    if (const std::optional<std::string> axis = axis_of(section); axis && mesh.find(*axis) == no_axis)
+      problems.add(recipe.problem(section.path() + ".axis",
+                                  detail::concat("the mesh has no axis '", *axis, "'",
+                                                 did_you_mean(*axis, known), "; add it to [mesh]")));
 }
 
 void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
   for (const RecipeSection& section : recipe.strategies()) {
+    const recipe::Entry* const axis = section.find("axis");
+    if (axis && axis->value && !axis_of(section))
+      problems.add(recipe.problem(
+          section.path() + ".plugin",
+          detail::concat("strategy plugin '", section.plugin(), "' declares its option 'axis' as ",
+                         recipe::name_of(axis->option.type), "; a mesh axis is named by a string")));
     const std::string_view conflicts = trait_of(plugins.note("strategy", section.plugin()), "conflicts");
     for (const RecipeSection& other : recipe.strategies())
       if (any_matches(conflicts, other.plugin()))

@@ -1,6 +1,7 @@
 // gelu (tanh form, as GPT-2) and swiglu (silu(gate) * up, as Llama).
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -28,7 +29,7 @@ struct SwiGlu {
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];
-    PRUN_CHECK(x.rank >= 3 && x.dims[x.rank - 2].extent == 2, "swiglu takes [..., 2, width]");
+    require(x.rank >= 3 && x.dims[x.rank - 2].extent == 2, "swiglu takes [..., 2, width]");
     Dim dims[max_dims];
     for (int i = 0; i < x.rank - 2; ++i) dims[i] = x.dims[i];
     dims[x.rank - 2] = x.dims[x.rank - 1];

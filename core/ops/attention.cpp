@@ -5,6 +5,7 @@
 // Kept for backward: the result and the log of each row's sum of exponentials.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -27,8 +28,8 @@ struct Attention {
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
     const OperandShape x = s.operand[0];
-    PRUN_CHECK(x.rank == 5 && x.dims[3].extent >= 3,
-               "attention takes [batch, seq, heads, packed, head_dim] with packed = queries + 2");
+    require(x.rank == 5 && x.dims[3].extent >= 3,
+            "attention takes [batch, seq, heads, packed, head_dim] with packed = queries + 2");
     const Dim queries{"queries", x.dims[3].extent - 2};
     const Dim y[] = {x.dims[0], x.dims[1], x.dims[2], queries, x.dims[4]};
     const Dim lse[] = {x.dims[0], x.dims[2], queries, x.dims[1]};

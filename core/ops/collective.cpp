@@ -2,6 +2,7 @@
 // they change nothing; they change how a value lies on one mesh axis (attribute `axis`, its number).
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -52,8 +53,8 @@ constexpr AttrDef block_attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_
 void to_blocks(OpShape& s, int from, int to) {
   const OperandShape x = s.operand[from];
   const std::int64_t dim = s.attrs[1].i, parts = s.attrs[2].i;
-  PRUN_CHECK(dim >= 0 && dim < x.rank && x.rank < max_dims && parts > 0 && x.dims[dim].extent % parts == 0,
-             "dimension ", dim, " in ", parts, " blocks");
+  require(dim >= 0 && dim < x.rank && x.rank < max_dims && parts > 0 && x.dims[dim].extent % parts == 0,
+          "dimension ", dim, " in ", parts, " blocks");
   Dim dims[max_dims] = {{"parts", parts}};
   for (int i = 0; i < x.rank; ++i) dims[i + 1] = x.dims[i];
   dims[dim + 1].extent /= parts;
@@ -64,7 +65,7 @@ void to_blocks(OpShape& s, int from, int to) {
 void from_blocks(OpShape& s, int from, int to) {
   const OperandShape x = s.operand[from];
   const std::int64_t dim = s.attrs[1].i;
-  PRUN_CHECK(dim >= 0 && dim + 1 < x.rank, "dimension ", dim, " of blocks with rank ", x.rank);
+  require(dim >= 0 && dim + 1 < x.rank, "dimension ", dim, " of blocks with rank ", x.rank);
   Dim dims[max_dims];
   for (int i = 1; i < x.rank; ++i) dims[i - 1] = x.dims[i];
   dims[dim].extent *= x.dims[0].extent;

@@ -3,6 +3,7 @@
 // layout, and a resumed run, drops the same ones. Its gradient is the same op.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -15,9 +16,9 @@ struct Dropout {
   // `stream` tells the dropouts of one segment apart.
   static constexpr AttrDef attrs[] = {real_attr("p", 0.0), int_attr("stream", 0)};
   static void rule(OpShape& s) {
-    PRUN_CHECK(s.operand[0].rank == 3 && s.operand[1].rank == 1 && s.operand[1].dtype == DType::i64,
-               "dropout takes x [batch, seq, width] and i64 samples [batch]");
-    PRUN_CHECK(s.attrs[0].f >= 0 && s.attrs[0].f < 1, "dropout: p lies in [0, 1)");
+    require(s.operand[0].rank == 3 && s.operand[1].rank == 1 && s.operand[1].dtype == DType::i64,
+            "dropout takes x [batch, seq, width] and i64 samples [batch]");
+    require(s.attrs[0].f >= 0 && s.attrs[0].f < 1, "dropout: p lies in [0, 1)");
     s.like(3, 0);
     s.pass_partial({0});
   }

@@ -2,6 +2,7 @@
 // gradient of a parameter that is used as it is. reciprocal is for runtime scalars.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -15,7 +16,7 @@ struct Add {
     const OperandShape &a = s.operand[0], &b = s.operand[1];
     bool same = a.rank == b.rank && a.dtype == b.dtype;
     for (int i = 0; same && i < a.rank; ++i) same = a.dims[i] == b.dims[i];
-    PRUN_CHECK(same, "add takes two values of one type and shape");
+    require(same, "add takes two values of one type and shape");
     s.like(2, 0);
     s.pass_partial({0, 1});
   }
@@ -46,9 +47,9 @@ struct Cast {
   static constexpr AttrDef attrs[] = {int_attr("to", 1), int_attr("from", 1)};
   static constexpr bool converts = true;
   static void rule(OpShape& s) {
-    PRUN_CHECK(s.attrs[0].i >= 0 && s.attrs[0].i <= 2, "cast: `to` is 0 (fp64), 1 (fp32) or 2 (bf16)");
-    PRUN_CHECK(static_cast<std::int64_t>(s.operand[0].dtype) == s.attrs[1].i,
-               "cast: `from` says another type than the value has");
+    require(s.attrs[0].i >= 0 && s.attrs[0].i <= 2, "cast: `to` is 0 (fp64), 1 (fp32) or 2 (bf16)");
+    require(static_cast<std::int64_t>(s.operand[0].dtype) == s.attrs[1].i,
+            "cast: `from` says another type than the value has");
     s.like(1, 0);
     s.operand[1].dtype = static_cast<DType>(s.attrs[0].i);
     s.pass_partial({0});
@@ -71,8 +72,7 @@ struct Reciprocal {
   static constexpr const char* help = "y = 1 / x of a number in fp64";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static void rule(OpShape& s) {
-    PRUN_CHECK(s.operand[0].rank == 0 && s.operand[0].dtype == DType::f64,
-               "reciprocal takes one fp64 number");
+    require(s.operand[0].rank == 0 && s.operand[0].dtype == DType::f64, "reciprocal takes one fp64 number");
     s.scalar(1, DType::f64);
   }
 };

@@ -3,6 +3,7 @@
 // holds (its `start` tells), so a table sharded on its rows gives a partial sum.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -15,8 +16,8 @@ struct Embedding {
       {"tokens"}, {.name = "table", .rows_by = 0}, {"y", Access::write}};
   static void rule(OpShape& s) {
     const OperandShape &tokens = s.operand[0], &table = s.operand[1];
-    PRUN_CHECK(tokens.rank == 2 && tokens.dtype == DType::i32 && table.rank == 2,
-               "embedding takes i32 tokens [batch, seq] and a table [rows, width]");
+    require(tokens.rank == 2 && tokens.dtype == DType::i32 && table.rank == 2,
+            "embedding takes i32 tokens [batch, seq] and a table [rows, width]");
     const Dim dims[] = {tokens.dims[0], tokens.dims[1], table.dims[1]};
     s.output(2, table.dtype, dims, 3);
     s.sum(1, 0, 1);
@@ -46,8 +47,8 @@ struct AddPosition {
   static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"y", Access::write}};
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &table = s.operand[1];
-    PRUN_CHECK(x.rank == 3 && table.rank == 2 && table.dims[0].extent >= x.dims[1].extent,
-               "add_position takes x [batch, seq, width] and a table of at least seq rows");
+    require(x.rank == 3 && table.rank == 2 && table.dims[0].extent >= x.dims[1].extent,
+            "add_position takes x [batch, seq, width] and a table of at least seq rows");
     s.like(2, 0);
     s.whole(1, 0, 1);
   }

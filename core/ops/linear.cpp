@@ -3,6 +3,7 @@
 // Its two gradients are separate ops, so that a schedule may move the weight's apart.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -23,9 +24,9 @@ std::int64_t leading(const OperandShape& x, int count) {
 void check_same(const OperandShape& a, int from_a, const OperandShape& b, int from_b, int n,
                 const char* what) {
   for (int i = 0; i < n; ++i)
-    PRUN_CHECK(a.dims[from_a + i] == b.dims[from_b + i], what, ": dimension '",
-               a.dims[from_a + i].name.view(), "' (", a.dims[from_a + i].extent, ") meets '",
-               b.dims[from_b + i].name.view(), "' (", b.dims[from_b + i].extent, ")");
+    require(a.dims[from_a + i] == b.dims[from_b + i], what, ": dimension '", a.dims[from_a + i].name.view(),
+            "' (", a.dims[from_a + i].extent, ") meets '", b.dims[from_b + i].name.view(), "' (",
+            b.dims[from_b + i].extent, ")");
 }
 
 struct Linear {
@@ -37,8 +38,8 @@ struct Linear {
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = x.rank - in;
-    PRUN_CHECK(in >= 1 && out >= 1 && lead >= 1, "linear: in_dims ", in, " does not fit the operands");
-    PRUN_CHECK(lead + out <= max_dims, "linear: the result has more than ", max_dims, " dimensions");
+    require(in >= 1 && out >= 1 && lead >= 1, "linear: in_dims ", in, " does not fit the operands");
+    require(lead + out <= max_dims, "linear: the result has more than ", max_dims, " dimensions");
     check_same(x, lead, w, out, in, "linear");
     if (s.operand[2].present) check_same(w, 0, s.operand[2], 0, out, "linear bias");
     Dim dims[max_dims];

@@ -5,6 +5,7 @@
 //   dx, dweight: gradients of loss * scale, where scale = 1 / number of targets of the whole step
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -24,9 +25,9 @@ struct LmHead {
   static constexpr bool gradient_in_forward = true;
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
-    PRUN_CHECK(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1],
-               "lm_head takes x [batch, seq, width] and a weight [vocab, width]");
-    PRUN_CHECK(s.operand[2].dtype == DType::i32, "lm_head takes i32 targets [batch, seq]");
+    require(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1],
+            "lm_head takes x [batch, seq, width] and a weight [vocab, width]");
+    require(s.operand[2].dtype == DType::i32, "lm_head takes i32 targets [batch, seq]");
     s.like(6, 0);
     s.sum(0, 0, 2);
     s.whole(1, 0, 2);

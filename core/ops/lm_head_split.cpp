@@ -8,6 +8,7 @@
 // The logits exist in chunks of rows, twice: scan and grad compute them each.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -15,9 +16,9 @@ namespace {
 
 void check_head(const OpShape& s, const char* kind) {
   const OperandShape &x = s.operand[0], &w = s.operand[1];
-  PRUN_CHECK(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1], kind,
-             " takes x [batch, seq, width] and a weight [vocab, width]");
-  PRUN_CHECK(s.operand[2].dtype == DType::i32, kind, " takes i32 targets [batch, seq]");
+  require(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1], kind,
+          " takes x [batch, seq, width] and a weight [vocab, width]");
+  require(s.operand[2].dtype == DType::i32, kind, " takes i32 targets [batch, seq]");
 }
 
 double product_flops(const OpShape& s) {
@@ -42,8 +43,8 @@ struct LmHeadScan {
   static void rule(OpShape& s) {
     check_head(s, kind);
     const OperandShape &x = s.operand[0], &w = s.operand[1];
-    PRUN_CHECK(s.attrs[0].i == w.dims[0].extent, "lm_head_scan: `vocab` is ", s.attrs[0].i,
-               ", but the whole weight has ", w.dims[0].extent, " rows");
+    require(s.attrs[0].i == w.dims[0].extent, "lm_head_scan: `vocab` is ", s.attrs[0].i,
+            ", but the whole weight has ", w.dims[0].extent, " rows");
     for (int i : {3, 4, 5}) s.output(i, OpShape::statistics(x.dtype), x.dims, 2);
     s.sum(1, 0, 1);
     s.whole(1, 1, 2);
@@ -69,8 +70,8 @@ struct LmHeadLoss {
       {"gmax"}, {"scaled"}, {"hit"}, {"targets"}, {"loss", Access::update}, {"lse", Access::write}};
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
-    PRUN_CHECK(s.operand[0].rank == 2, "lm_head_loss takes gmax, scaled and hit [batch, seq]");
-    PRUN_CHECK(s.operand[3].dtype == DType::i32, "lm_head_loss takes i32 targets [batch, seq]");
+    require(s.operand[0].rank == 2, "lm_head_loss takes gmax, scaled and hit [batch, seq]");
+    require(s.operand[3].dtype == DType::i32, "lm_head_loss takes i32 targets [batch, seq]");
     s.like(5, 0);
     s.sum(0, 0, 2);
   }

@@ -8,7 +8,8 @@ namespace {
 
 template <class... Parts>
 [[noreturn]] void refuse(const std::string& origin, const OpDef& def, const Parts&... parts) {
-  throw_error(ErrorCode::bad_input, "plugin '", origin, "': op '", def.kind, "' ", detail::concat(parts...));
+  throw_error(ErrorCode::bad_input, "op plugin '", origin, "': op '", def.kind, "' ",
+              detail::concat(parts...));
 }
 
 void check_tables(const OpDef& def, const std::string& origin) {
@@ -50,12 +51,13 @@ OpRegistry::OpRegistry() {
 
 void OpRegistry::add(const OpDef& def, const std::string& origin) {
   if (!def.kind || !def.rule || def.operand_count > max_operands)
-    throw_error(ErrorCode::bad_input, "plugin '", origin, "': an op without kind or rule, or with more than ",
-                max_operands, " operands");
+    throw_error(ErrorCode::bad_input, "op plugin '", origin,
+                "': an op without kind or rule, or with more than ", max_operands, " operands");
   check_tables(def, origin);
   check_exchange(def, origin);
   if (!ops_.emplace(def.kind, def).second)
-    throw_error(ErrorCode::bad_input, "plugin '", origin, "': op '", def.kind, "' exists already; rename it");
+    throw_error(ErrorCode::bad_input, "op plugin '", origin, "': op '", def.kind,
+                "' exists already; rename it");
 }
 
 const OpDef& OpRegistry::find(std::string_view kind) const {

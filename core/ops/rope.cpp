@@ -3,6 +3,7 @@
 // turn, the value stays. Its gradient is the same rotation backwards.
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -15,8 +16,8 @@ struct Rope {
   static constexpr AttrDef attrs[] = {real_attr("base", 10000.0), int_attr("inverse", 0)};
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];
-    PRUN_CHECK(x.rank == 5 && x.dims[4].extent % 2 == 0,
-               "rope takes [batch, seq, heads, packed, head_dim] with an even head_dim");
+    require(x.rank == 5 && x.dims[4].extent % 2 == 0,
+            "rope takes [batch, seq, heads, packed, head_dim] with an even head_dim");
     s.like(1, 0);
     s.whole(0, 3, 5);
     s.pass_partial({0});

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/require.hpp"
+
 namespace prun {
 namespace {
 
@@ -59,8 +61,8 @@ class OpSplitter {
     }
     const std::vector<Id> made = program_.add_op_creating(op_.segment, op_.function, op_.part, kind,
                                                           {operands.begin(), operands.end()}, attrs, id_);
-    PRUN_CHECK(made.size() == results.size(), "op '", op_.kind(), "' takes ", results.size(),
-               " results from '", kind, "', which has ", made.size());
+    require(made.size() == results.size(), "op '", op_.kind(), "' takes ", results.size(), " results from '",
+            kind, "', which has ", made.size());
     std::copy(made.begin(), made.end(), results.begin());
   }
 

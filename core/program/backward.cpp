@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "base/require.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -35,8 +36,8 @@ class SegmentBackward {
   Id accumulator(int i) { return accumulator_of(operand(i)); }
 
   Id accumulator_of(Id id) {
-    PRUN_CHECK(id != none && program_.value(id).role == Role::parameter, "op '", program_.op(current_).kind(),
-               "' adds into the gradient of a value that is no parameter");
+    require(id != none && program_.value(id).role == Role::parameter, "op '", program_.op(current_).kind(),
+            "' adds into the gradient of a value that is no parameter");
     if (program_.value(id).gradient == none) {
       Value gradient;
       gradient.name = program_.value(id).name + ".gradient";
@@ -56,7 +57,8 @@ class SegmentBackward {
       program_.add_op(segment_, FunctionKind::backward, part, kind, std::move(operands), attrs);
       return;
     }
-    PRUN_CHECK(!operands.empty() && operands.back() == fresh_, "the fresh value comes last");
+    require(!operands.empty() && operands.back() == fresh_,
+            "a gradient emits the fresh value it asked for as the last operand");
     operands.pop_back();
     const std::vector<Id> created =
         program_.add_op_creating(segment_, FunctionKind::backward, part, kind, operands, attrs, none);

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/require.hpp"
 #include "base/text.hpp"
 
 namespace prun {
@@ -45,19 +46,19 @@ void Program::declare_inputs() {
 // ---------------------------------------------------------------- access
 
 const Value& Program::value(Id id) const {
-  PRUN_CHECK(id < values_.size(), "no value ", id);
+  require(id < values_.size(), "no value ", id);
   return values_[id];
 }
 Value& Program::value(Id id) { return const_cast<Value&>(std::as_const(*this).value(id)); }
 
 const Op& Program::op(Id id) const {
-  PRUN_CHECK(id < ops_.size() && ops_[id].def, "no op ", id);
+  require(id < ops_.size() && ops_[id].def, "no op ", id);
   return ops_[id];
 }
 Op& Program::op(Id id) { return const_cast<Op&>(std::as_const(*this).op(id)); }
 
 const SegmentData& Program::segment(Id id) const {
-  PRUN_CHECK(id < segments_.size(), "no segment ", id);
+  require(id < segments_.size(), "no segment ", id);
   return segments_[id];
 }
 SegmentData& Program::segment(Id id) { return const_cast<SegmentData&>(std::as_const(*this).segment(id)); }
@@ -105,8 +106,7 @@ Id Program::add_segment(std::string_view name, std::int64_t repeat) {
 }
 
 Id Program::add_value(Value value) {
-  PRUN_CHECK(value.dims.size() <= max_dims, "value '", value.name, "' has more than ", max_dims,
-             " dimensions");
+  require(value.dims.size() <= max_dims, "value '", value.name, "' has more than ", max_dims, " dimensions");
   for (std::size_t i = 0; i < value.dims.size(); ++i) {
     const Dim& dim = value.dims[i];
     if (dim.extent < 1)
@@ -168,7 +168,8 @@ Id Program::runtime(std::string_view name) {
 
 Id Program::incoming(Id id) {
   if (segment(id).incoming != none) return segment(id).incoming;
-  PRUN_CHECK(id > 1, "segment '", segment(id).name, "' is the first of the chain, nothing comes in");
+  require(id > 1, "segment '", segment(id).name,
+          "' is the first of the chain, nothing comes in; begin it with tokens()");
   const Id before = segment(id - 1).outgoing;
   if (before == none)
     throw_error(ErrorCode::bad_input, "segment '", segment(id).name, "' wants what '", segment(id - 1).name,
@@ -344,7 +345,7 @@ Id Program::place(Op op, Id before) {
   const Id id = static_cast<Id>(ops_.size());
   std::vector<Id>& list = segment(op.segment).ops(op.function);
   const auto at = before == none ? list.end() : std::find(list.begin(), list.end(), before);
-  PRUN_CHECK(before == none || at != list.end(), "op ", before, " is not in that function");
+  require(before == none || at != list.end(), "op ", before, " is not in that function");
   list.insert(at, id);
   ops_.push_back(std::move(op));
   return id;
@@ -368,8 +369,8 @@ Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_
   for (int i = 0; i < given.count; ++i) {
     const OperandShape &a = given.operand[i], &b = right.operand[i];
     const bool same = a.dtype == b.dtype && a.rank == b.rank && std::equal(a.dims, a.dims + a.rank, b.dims);
-    PRUN_CHECK(!a.present || same, "op '", kind, "': operand '", op.def->operands[i].name,
-               "' has a wrong shape");
+    require(!a.present || same, "op '", kind, "': operand '", op.def->operands[i].name,
+            "' has a wrong shape");
   }
   return place(std::move(op), before);
 }
@@ -392,8 +393,8 @@ std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, P
   std::vector<Id> created;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     if (op.access(i) != Access::write) continue;
-    PRUN_CHECK(shape.operand[i].present, "op '", kind, "': its rule gives no shape to '",
-               op.def->operands[i].name, "'");
+    require(shape.operand[i].present, "op '", kind, "': its rule gives no shape to '",
+            op.def->operands[i].name, "'");
     op.operands[i] = add_value(output_value(op, i, shape.operand[i]));
     created.push_back(op.operands[i]);
   }
@@ -412,7 +413,7 @@ Id Program::add_copy(Id id, FunctionKind function, std::vector<Id> operands, Id 
 
 void Program::replace_operand(Id id, std::size_t index, Id value_id) {
   Op& target = op(id);
-  PRUN_CHECK(index < target.operands.size(), "op '", target.kind(), "' has no operand ", index);
+  require(index < target.operands.size(), "op '", target.kind(), "' has no operand ", index);
   const Id old = target.operands[index];
   target.operands[index] = value_id;
   try {

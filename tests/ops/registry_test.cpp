@@ -38,12 +38,13 @@ TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
   EXPECT_EQ(refusal(exchange(parts, {apart, 2}, {axis, 1})), "");
   EXPECT_EQ(
       refusal(exchange(root, {apart, 2}, {axis, 1})),
-      "plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather and reduce_scatter can be");
-  EXPECT_EQ(refusal(exchange(parts, {in_place, 1}, {axis, 1})),
-            "plugin 'test': op 'mine' exchanges, so it reads one operand and writes one, or updates its only "
-            "one by all_reduce");
+      "op plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather and reduce_scatter can be");
+  EXPECT_EQ(
+      refusal(exchange(parts, {in_place, 1}, {axis, 1})),
+      "op plugin 'test': op 'mine' exchanges, so it reads one operand and writes one, or updates its only "
+      "one by all_reduce");
   EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {})),
-            "plugin 'test': op 'mine' exchanges, so it has an integer attribute 'axis'");
+            "op plugin 'test': op 'mine' exchanges, so it has an integer attribute 'axis'");
 }
 
 TEST(OpRegistry, RowsArePickedByAnotherOperandThatIsThere) {

@@ -77,6 +77,24 @@ TEST_F(Border, ErrorsCarryKindAndName) {
   EXPECT_TRUE(holds(model.out, "prun: model plugin 'gpt': "));
 }
 
+TEST_F(Border, AMisusedOpIsToldWithoutAPathOfOurs) {
+  const Result result = act("misshape");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out,
+            "prun: strategy plugin 'acts': segment 'block', op 'rope': rope takes [batch, seq, heads, "
+            "packed, head_dim] with an "
+            "even head_dim\n");
+}
+
+TEST_F(Border, AnAxisThatIsNoNameIsThePluginsErrorToo) {
+  const Result result = run("check", "[[strategy]]\nplugin = \"numbered\"\n");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(holds(result.out,
+                    "error: strategy plugin 'numbered' declares its option 'axis' as int; a mesh axis is "
+                    "named by a string"));
+  EXPECT_EQ(result.out.find(".cpp:"), std::string::npos) << result.out;
+}
+
 TEST_F(Border, MisreadOptionsAreThePluginsErrorWithoutAPathOfOurs) {
   const std::pair<const char*, const char*> cases[] = {
       {"misread", "option 'how' is declared as a text and read by the plugin as an int"},
