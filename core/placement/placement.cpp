@@ -201,10 +201,12 @@ class AxisPass {
     if (twins_.count(before) != 0)
       refuse(op, "what all ranks add alike to '", program_.value(before).name,
              "' lies elsewhere; leave the exchange out, it follows from how the value lies");
-    if (before == after)
+    if (before == after) {
       now_[after] = to;
-    else
+      summed_.insert(after);
+    } else {
       settle(after, to);
+    }
   }
 
   // How an operand lies when the op is split along that dimension.
