@@ -185,8 +185,8 @@ class Packer {
 
   void check_sums_or_casts(Id id, const std::set<Id>& gradients) const {
     const Id gradient = touched_by(id, gradients);
-    const std::string_view kind = program_.op(id).kind();
-    if (gradient != none && kind != "all_reduce_update" && kind != "cast") refuse_edit(id, gradient);
+    const Op& op = program_.op(id);
+    if (gradient != none && !op.exchanges_in_place() && !op.def->converts) refuse_edit(id, gradient);
   }
 
   std::vector<Id> copy_of(const Bucket& bucket, FunctionKind kind) const {

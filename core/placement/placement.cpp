@@ -201,10 +201,12 @@ class AxisPass {
     if (twins_.count(before) != 0)
       refuse(op, "what all ranks add alike to '", program_.value(before).name,
              "' lies elsewhere; leave the exchange out, it follows from how the value lies");
-    if (before == after)
+    if (before == after) {
       now_[after] = to;
-    else
+      summed_.insert(after);
+    } else {
       settle(after, to);
+    }
   }
 
   // How an operand lies when the op is split along that dimension.
@@ -247,6 +249,11 @@ class AxisPass {
     return any;
   }
 
+  static bool runs_per_microbatch(FunctionKind kind) {
+    return kind == FunctionKind::forward || kind == FunctionKind::backward ||
+           kind == FunctionKind::backward_weight;
+  }
+
   // Operand i is read as `wanted`. `op` is a copy: the program grows.
   void need(const Op& op, Id id, std::size_t i, const AxisPlacement& wanted) {
     const Id operand = op.operands[i];
@@ -254,6 +261,9 @@ class AxisPass {
     if (have == wanted && !has_twin(operand)) return;
     const Role role = program_.value(operand).role;
     if (role == Role::gradient || role == Role::runtime || role == Role::state) {
+      if (role == Role::runtime && runs_per_microbatch(op.function))
+        refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
+               to_text(have), " that goes on growing; it is whole at the end of the step, in 'finish'");
       if (!have.is_partial() || !wanted.is_replicated() || role == Role::state)
         refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
                has_twin(operand) ? "a sum of which every rank has counted a part alike" : to_text(have),
@@ -272,6 +282,7 @@ class AxisPass {
       sum_gradient(id);
     else
       add_sum(op.segment, op.function, id, before);
+    summed_.insert(id);
     now_[id] = AxisPlacement::replicated();
     if (const auto twin = twins_.find(id); twin != twins_.end()) {
       // What every rank had counted alike comes on top.
@@ -394,15 +405,17 @@ class AxisPass {
   // twin, which is added when the sum is complete. Whoever reads the sum reads both.
   void accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
-    const bool first = op.access(i) == Access::write || cleared_.erase(id) != 0;
-    if (first || now(id) == placement) {
+    const bool cleared = cleared_.erase(id) != 0;
+    if (cleared || op.access(i) == Access::write || now(id) == placement) {
       settle(id, placement);
       return;
     }
     if (program_.value(id).role != Role::runtime)
       refuse(op, "adds ", to_text(placement), " to '", program_.value(id).name, "', which is ",
-             to_text(now(id)));
+             to_text(now(id)), "; untie the parameter, or split other dimensions over this axis");
     if (placement.is_partial()) {
+      if (summed_.count(id) != 0)
+        refuse(op, "adds a partial sum to '", program_.value(id).name, "', which has been read whole before");
       // So far it holds what is alike everywhere: that becomes the twin's.
       redirect(id, twin_of(id));
       settle(id, placement);
@@ -446,6 +459,7 @@ class AxisPass {
   std::vector<Name> dims_;  // to lie on this axis, first come first
   std::map<Id, AxisPlacement> now_;
   std::set<Id> cleared_;
+  std::set<Id> summed_;  // in place: nothing may be added to one rank's copy alone
   AxisPlacement handed_on_;
   struct {
     Id segment = none;

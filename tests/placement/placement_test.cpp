@@ -168,5 +168,64 @@ TEST(Placement, WhatDoesNotDivideIsNamedInTheRecipesWords) {
             "model.ffn = 18 cannot be split over tp = 2 x sp = 2; choose a multiple of 4");
 }
 
+// Each rank has squares of its part of the batch: `own` is a partial sum once forward has run.
+struct Sums {
+  Program program = on_mesh({4, 4}, {{"dp", 2}});
+  Segment segment = ProgramRef(&program_api(), &program).segment("a");
+  Id own = program.runtime("own"), sum = program.runtime("sum"), result = program.runtime("result"),
+     lr = program.runtime("lr");
+
+  Sums() {
+    const Id table = segment.weight("table", {{"vocab", 8}, {"hidden", 6}}, zeros());
+    const Id x = segment.op("embedding", {segment.tokens(), table});
+    for (const Id id : {own, sum}) add(FunctionKind::begin, "zero", {id});
+    program.add_op(segment.id(), FunctionKind::forward, Part::input, "sum_squares", {x, own}, {});
+    program.split("batch", "dp");
+  }
+
+  Id add(FunctionKind function, const char* kind, std::vector<Id> operands) {
+    return program.add_op(program.step_segment(), function, Part::input, kind, std::move(operands), {});
+  }
+  std::string refusal() {
+    return message_of([&] { place_on_mesh(program); });
+  }
+};
+
+TEST(RuntimeSums, WhoeverReadWhatAllCountAlikeReadsItStill) {
+  Sums sums;
+  sums.add(FunctionKind::finish, "accumulate", {sums.lr, sums.sum});
+  const Id reader = sums.add(FunctionKind::finish, "reciprocal", {sums.sum, sums.result});
+  sums.add(FunctionKind::finish, "accumulate", {sums.own, sums.sum});
+  EXPECT_EQ(sums.refusal(), "");
+  EXPECT_EQ(sums.program.value(sums.program.op(reader).operands[0]).name, "sum@dp");
+}
+
+TEST(RuntimeSums, WhatIsWrittenAndThenAddedToInPartsIsRefused) {
+  Sums sums;
+  sums.add(FunctionKind::finish, "copy", {sums.lr, sums.sum});
+  sums.add(FunctionKind::finish, "accumulate", {sums.own, sums.sum});
+  EXPECT_NE(sums.refusal().find("writes 'sum', to which partial sums are added later"), std::string::npos);
+}
+
+TEST(RuntimeSums, WhatIsReadAndThenAddedToInPartsIsRefused) {
+  Sums sums;
+  sums.add(FunctionKind::finish, "reciprocal", {sums.own, sums.result});
+  sums.add(FunctionKind::finish, "accumulate", {sums.sum, sums.own});
+  EXPECT_EQ(sums.refusal(), "");
+  Sums more;
+  more.program.add_op(more.segment.id(), FunctionKind::forward, Part::input, "accumulate",
+                      {more.own, more.sum}, {});
+  more.add(FunctionKind::finish, "reciprocal", {more.own, more.result});
+  more.add(FunctionKind::finish, "accumulate", {more.sum, more.own});
+  EXPECT_NE(more.refusal().find("adds a partial sum to 'own', which has been read whole before"),
+            std::string::npos);
+}
+
+TEST(RuntimeSums, WhatGoesOnGrowingCannotBeReadInForward) {
+  Sums sums;
+  sums.segment.op("reciprocal", {sums.own});
+  EXPECT_NE(sums.refusal().find("'own') is a partial sum that goes on growing"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace prun::test

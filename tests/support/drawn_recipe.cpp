@@ -15,6 +15,7 @@ constexpr const char* permitted[] = {
     "equal parts",                // a dimension that does not divide
     "cannot be split over",       // the same, in words of the recipe
     "is not a multiple of",       // heads and hidden, heads and key-value heads, batch
+    "untie the parameter",        // gradients of a tied table that lie differently
     "no strategy uses the axis",  // drawn without one
     "need at least one each",     // fewer layers than stages
     "in rounds of",               // interleaved, and a padded batch has fewer microbatches
