@@ -77,7 +77,7 @@ std::string grid_text(const Mesh& mesh) {
   text += "\n";
   for (AxisId axis = 0; axis < mesh.size(); ++axis)
     if (mesh.extent(axis) > 1)
-      text += format("  %-16s ", mesh.name(axis).c_str()) + axis_text(mesh, axis) + "\n";
+      text += format("  %-20s ", mesh.name(axis).c_str()) + axis_text(mesh, axis) + "\n";
   return text;
 }
 
@@ -103,7 +103,7 @@ std::string traffic_text(const Assembly& assembly, const Forecast& forecast) {
   std::string text;
   each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
     if (text.empty()) text = "traffic     what each rank sends a step\n";
-    text += format("  %-16s %12s  axis ", queue.name.c_str(), size_text(bytes).c_str()) + axis + "\n";
+    text += format("  %-20s %12s  axis ", queue.name.c_str(), size_text(bytes).c_str()) + axis + "\n";
   });
   return text;
 }
@@ -169,7 +169,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   for (int r = 0; r < regions; ++r) {
     const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
     if (bytes)
-      text += format("  %-16s %12s\n", name_of(static_cast<Region>(r)),
+      text += format("  %-20s %12s\n", name_of(static_cast<Region>(r)),
                      size_text(static_cast<double>(bytes)).c_str());
   }
   text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";

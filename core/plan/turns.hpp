@@ -1,6 +1,6 @@
-// Memory that instances have in turn: parameters kept in parts, from when they are gathered to their use, and
+// Memory that instances take turns in: for parameters kept in parts, from the gather to the use; for
 // gradients of a microbatch, until they are summed over the ranks. The order of the passes says which
-// instances need theirs at the same time; others may have the same memory.
+// instances need theirs at the same time; all others may share.
 #pragma once
 
 #include <initializer_list>

@@ -273,7 +273,7 @@ void Program::ask_for_pipeline(std::string_view axis, std::string_view schedule,
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to lay a pipeline along");
   if (pipeline_) throw_error(ErrorCode::bad_input, "two strategies ask for a pipeline; keep one of them");
   if (chunks < 1) throw_error(ErrorCode::bad_input, "a rank holds at least one chunk, not ", chunks);
-  pipeline_ = PipelineWish{found, std::string(schedule), chunks, std::move(layers)};
+  pipeline_ = PipelineRequest{found, std::string(schedule), chunks, std::move(layers)};
 }
 
 std::vector<Dim> Program::local_dims(Id id) const {

@@ -40,11 +40,11 @@ struct Value {
   Id master = none;
   std::vector<Id> states;
 
-  // By mesh axis; empty until it is placed, which means replicated on all. Of an accumulator: as its
+  // By mesh axis; empty until placement, which means replicated on all. An accumulator's says how its
   // contributions arrive, before they are summed over the ranks.
   std::vector<AxisPlacement> placement;
-  // Of a staged number that each rank counts for itself: over which dimensions. It is a partial sum on the
-  // axes that split one of them, and, where it says "*", on every axis.
+  // Dimensions that a staged number counts over, if each rank counts for its own part of them: it is a
+  // partial sum on the axes that split one of these. "*": on every axis.
   std::vector<Name> counted;
 
   // Of a parameter: the one of an earlier segment that it is another rank's copy of.
@@ -109,7 +109,7 @@ struct RecomputeChoice {
 };
 
 // What a strategy asked for: the chain cut into stages that the ranks of an axis share out.
-struct PipelineWish {
+struct PipelineRequest {
   AxisId axis = 0;
   std::string schedule;
   std::int32_t chunks = 1;
@@ -211,7 +211,7 @@ class Program {
   };
   const std::vector<Parts>& parts() const { return parts_; }
   const RecomputeChoice& planned_recompute() const { return planned_recompute_; }
-  const std::optional<PipelineWish>& pipeline() const { return pipeline_; }
+  const std::optional<PipelineRequest>& pipeline() const { return pipeline_; }
   // One rank's part of a value.
   std::vector<Dim> local_dims(Id id) const;
   std::int64_t local_elements(Id id) const;
@@ -235,7 +235,7 @@ class Program {
   std::vector<RecipeSize> recipe_sizes_;
   std::vector<Split> splits_;
   std::vector<Parts> parts_;
-  std::optional<PipelineWish> pipeline_;
+  std::optional<PipelineRequest> pipeline_;
   std::vector<Bucket> buckets_;
   RecomputeChoice planned_recompute_;
   std::vector<Value> values_;

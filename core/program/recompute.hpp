@@ -5,10 +5,9 @@
 // rest follows; which ones is a cheapest cut through forward, by bytes. What a segment takes in and hands on
 // is kept anyway and costs nothing, so with all ops allowed usually nothing else is kept.
 //
-// Each function that reads a value computes it again itself, right before its first use. Backward uses what
-// forward computed last first, so that values that are needed late take no memory early; and a value that is
-// handed from backward to a split backward_weight would be kept again. The price: with a split backward some
-// ops run twice.
+// Each function that reads such a value computes it itself, right before the first use there: a value that is
+// needed late in backward takes no memory before that, and none is kept from backward to a split
+// backward_weight. The price: with a split backward some ops run twice.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// What a machine takes for kernels and exchanges, as measured (prun bench), and what follows for those that
-// were not.
+// What kernels and exchanges take on a machine: measured (prun bench), or worked out for those that were not.
 #pragma once
 
 #include <compare>
@@ -55,8 +54,8 @@ struct ExchangePoint {
   double seconds = 0;
 };
 
-// By growing size. Between two points straight, before the first constant, beyond the last as between the
-// last two.
+// Points by growing size. Linear between two of them, constant before the first; beyond the last, the line
+// through the last two goes on.
 struct ExchangeCurve {
   std::vector<ExchangePoint> points;
 
@@ -96,7 +95,7 @@ struct CostTable {
   std::map<ExchangeKey, ExchangeCurve> exchanges;
   std::map<ExactExchange, ExchangeTime> exact_exchanges;  // of the layout measured last; they take precedence
 
-  // What the other has replaces what stands here; of exact exchanges, all.
+  // Whatever `newer` has replaces the same here; its exact exchanges replace all.
   void merge(const CostTable& newer);
 };
 

@@ -8,10 +8,10 @@
 namespace prun {
 namespace {
 
-void check_axis(const Program& program, const PipelineWish& wish) {
-  const std::string& name = program.mesh().name(wish.axis);
+void check_axis(const Program& program, const PipelineRequest& asked) {
+  const std::string& name = program.mesh().name(asked.axis);
   for (const Split& split : program.splits())
-    if (split.axis == wish.axis)
+    if (split.axis == asked.axis)
       throw_error(ErrorCode::bad_input, "axis '", name,
                   "' has the stages of a pipeline and is asked to split '", split.dim.view(),
                   "' too; give each strategy an axis of its own");
@@ -76,22 +76,22 @@ Id first_reader(const Program& program, Id sum) {
 std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,
                                                OptimizerInterface& optimizer, std::int64_t microbatches) {
   if (!program.pipeline()) return std::nullopt;
-  const PipelineWish wish = *program.pipeline();
-  const std::int64_t ranks = program.mesh().extent(wish.axis);
+  const PipelineRequest asked = *program.pipeline();
+  const std::int64_t ranks = program.mesh().extent(asked.axis);
   if (ranks == 1) return std::nullopt;
-  check_axis(program, wish);
+  check_axis(program, asked);
   check_launches(program, microbatches);
   PipelineLayout layout;
-  layout.axis = wish.axis;
-  ScheduleAnswer answer = ask(wish.schedule, {static_cast<std::int32_t>(ranks),
-                                              static_cast<std::int32_t>(microbatches), wish.chunks});
+  layout.axis = asked.axis;
+  ScheduleAnswer answer = ask(asked.schedule, {static_cast<std::int32_t>(ranks),
+                                               static_cast<std::int32_t>(microbatches), asked.chunks});
   layout.order = std::move(answer.order);
   layout.split = answer.split;
   const std::vector<double> costs = chain_costs(program);
-  const std::int64_t stages = ranks * wish.chunks;
-  layout.stages = wish.layers.empty()
+  const std::int64_t stages = ranks * asked.chunks;
+  layout.stages = asked.layers.empty()
                       ? cut_evenly(costs, stages)
-                      : cut_as_told(wish.layers, static_cast<std::int64_t>(costs.size()), stages);
+                      : cut_as_told(asked.layers, static_cast<std::int64_t>(costs.size()), stages);
   untie_across_ranks(program, layout, optimizer);
   if (layout.split) split_backward(program);
   return layout;

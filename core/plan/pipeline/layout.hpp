@@ -1,5 +1,5 @@
-// From a strategy's wish for a pipeline to its layout: which stages there are, and in which order ranks run
-// them.
+// From a strategy's request for a pipeline to its layout: which stages there are, and in which order ranks
+// run them.
 #pragma once
 
 #include <functional>
