@@ -249,6 +249,7 @@ LoadedCheckpoint checked(const Assembly& assembly, const SafetensorsFile& file) 
   std::error_code ignored;
   const fs::path run_folder = fs::canonical(file.path().parent_path(), ignored).parent_path();
   LoadedCheckpoint loaded{read_head(file), file.path(), run_folder, {}};
+  check_belongs(file, loaded.head);
   check_layout(assembly, file, loaded.head, file_of(assembly));
   check_items(assembly, file, loaded.head);
   if (all_alike(assembly.program())) loaded.digest = file.header_checksum();
@@ -271,9 +272,11 @@ void check_checkpoint(const Assembly& assembly, const fs::path& where) {
   const std::int64_t files = all_alike(assembly.program()) ? 1 : assembly.mesh().world();
   for (std::int64_t rank = 0; rank < files; ++rank) {
     const SafetensorsFile file = open_file(where, rank);
-    check_layout(assembly, file, read_head(file), rank);
+    const CheckpointHead head = read_head(file);
+    check_belongs(file, head);
+    check_layout(assembly, file, head, rank);
     // What others need of theirs, their own plans tell.
-    if (rank == assembly.rank() || files == 1) check_items(assembly, file, read_head(file));
+    if (rank == assembly.rank() || files == 1) check_items(assembly, file, head);
   }
 }
 

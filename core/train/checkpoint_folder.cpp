@@ -161,6 +161,20 @@ fs::path find_checkpoint(const fs::path& where) {
               rank_file_name(0), " nor `latest` in it");
 }
 
+void check_belongs(const SafetensorsFile& file, const CheckpointHead& head) {
+  std::error_code ignored;
+  const fs::path folder = fs::canonical(file.path().parent_path(), ignored);
+  const std::optional<std::int64_t> step = step_of(folder.filename().string());
+  if (!step) return;  // the user's own name for it
+  if (*step != head.progress.step)
+    throw_error(ErrorCode::bad_input, file.path().string(), " is a file of step ", head.progress.step,
+                " in a folder of step ", *step, "; bring it back to where it was");
+  const std::optional<RunIdentity> owner = owner_of(folder.parent_path());
+  if (owner && owner->id != head.run.id)
+    throw_error(ErrorCode::bad_input, file.path().string(), " is a file of run ", head.run.id,
+                " in the folder of run ", owner->id, "; bring it back to where it was");
+}
+
 void check_place(const fs::path& run_folder, const RunIdentity& run, std::int64_t step) {
   const Place place{checkpoint_path(run_folder, step), step};
   std::error_code ignored;

@@ -39,6 +39,9 @@ std::string rank_file_name(std::int64_t rank);
 // The checkpoint that is meant by a checkpoint's or a run's folder (then its latest).
 std::filesystem::path find_checkpoint(const std::filesystem::path& where);
 
+// Throws bad_input where the folders that a file lies in are those of another step or run.
+void check_belongs(const SafetensorsFile& file, const CheckpointHead& head);
+
 // Throws bad_input where something stands in the place of a checkpoint that is not one of this run, so that
 // it could not be saved there: at this step, or at any from it on.
 void check_place(const std::filesystem::path& run_folder, const RunIdentity& run, std::int64_t step);

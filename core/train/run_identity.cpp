@@ -65,7 +65,8 @@ std::optional<RunIdentity> owner_of(const fs::path& run_folder) {
   if (text.size() > id_digits + parent_mark.size()) run.parent = text.substr(id_digits + parent_mark.size());
   if (!is_run_id(run.id))
     throw_error(ErrorCode::bad_input, "'", path.string(),
-                "' is damaged, so nobody knows which run the folder belongs to; give run.out another folder");
+                "', which says whose folder it is, is damaged; remove it, and a run that goes on from here "
+                "writes it anew");
   return run;
 }
 

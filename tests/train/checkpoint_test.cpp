@@ -181,8 +181,28 @@ TEST_F(Checkpoint, AFolderThatLostItsIdentityGetsItBack) {
   EXPECT_EQ(owner_of(out_)->id, id);
   EXPECT_EQ(head("step-00000003").run.id, id);
   std::ofstream(at("run.id")) << "garbage";
-  Training garbled(out_, {resume()});
-  expect_error("run.id' is damaged", [&] { garbled.trainer.claim_folder(); });
+  expect_error("run.id', which says whose folder it is, is damaged; remove it",
+               [&] { Training garbled(out_, {resume()}); });
+  Training anew(out_);
+  expect_error("run.id', which says whose folder it is, is damaged", [&] { anew.trainer.claim_folder(); });
+}
+
+TEST_F(Checkpoint, AFileOfAnotherStepOrRunIsRefused) {
+  Training run(out_), other(folder_ / "other");
+  run.save_after(1);
+  run.save_after(1);
+  other.save_after(2);
+  const auto put = [&](const fs::path& path) {
+    fs::copy_file(path, file("step-00000002"), fs::copy_options::overwrite_existing);
+  };
+  put(file("step-00000001"));
+  expect_error(file("step-00000002").string() + " is a file of step 1 in a folder of step 2",
+               [&] { check_checkpoint(run.assembly, out_); });
+  put(folder_ / "other/step-00000002/rank-00000.safetensors");
+  expect_error(file("step-00000002").string() + " is a file of run ",
+               [&] { check_checkpoint(run.assembly, out_); });
+  fs::rename(at("step-00000002"), at("step-best"));
+  EXPECT_NO_THROW(check_checkpoint(run.assembly, at("step-best")));
 }
 
 // ---------------------------------------------------------------- keep
@@ -264,7 +284,7 @@ TEST_F(Checkpoint, EveryRefusalOfMetadataIsASentence) {
               if (value) metadata.emplace(key, value);
             }});
     expect_error(file("step-00000001").string(), [&] { check_checkpoint(run.assembly, out_); });
-    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.executor(), out_); });
+    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.memory(), out_); });
     folder_.write("run/step-00000001/rank-00000.safetensors", good);
   };
   refused("is a checkpoint of format '1', this prun reads format '2'", "prun.format", "1");
@@ -281,7 +301,7 @@ TEST_F(Checkpoint, EveryRefusalOfMetadataIsASentence) {
           "dp=2 state in parts over dp");
   refused("is the file of rank 1, not of rank 0", "prun.rank", "1");
   refused("holds other parts of the tensors", "prun.parts", "0");
-  EXPECT_EQ(check_checkpoint(run.assembly, out_).head.progress.step, 1);
+  EXPECT_NO_THROW(check_checkpoint(run.assembly, out_));
 }
 
 TEST_F(Checkpoint, EveryRefusalOfTensorsIsASentence) {
@@ -290,7 +310,7 @@ TEST_F(Checkpoint, EveryRefusalOfTensorsIsASentence) {
   const std::string good = read_file(file("step-00000001"));
   const auto refused = [&](const std::string& part, const Edit& edit) {
     rewrite(file("step-00000001"), edit);
-    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.executor(), out_); });
+    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.memory(), out_); });
     folder_.write("run/step-00000001/rank-00000.safetensors", good);
   };
   std::string tensor;
@@ -320,7 +340,7 @@ TEST_F(Checkpoint, EveryRefusalOfTensorsIsASentence) {
             const float number = NAN;
             std::memcpy(tensors.at(tensor).second.data() + 20, &number, 4);
           }});
-  EXPECT_EQ(load_checkpoint(run.assembly, run.trainer.executor(), out_).head.progress.step, 1);
+  EXPECT_EQ(load_checkpoint(run.assembly, run.trainer.memory(), out_).head.progress.step, 1);
 }
 
 TEST_F(Checkpoint, WhatIsNoCheckpointIsRefusedAtOnce) {
@@ -372,13 +392,13 @@ TEST_F(Checkpoint, EveryDamagedByteIsFound) {
         random() % (trial % 10 < 5 ? std::min<std::size_t>(good.size(), header) : good.size());
     flip(path, at, random);
     const std::string message = error_of([&] {
-      load_checkpoint(run.assembly, run.trainer.executor(), out_);
+      load_checkpoint(run.assembly, run.trainer.memory(), out_);
       claim_folder(out_, origin);
     });
     EXPECT_NE(message, "no error") << path << " byte " << at;
     std::ofstream(path, std::ios::binary) << good;
   }
-  load_checkpoint(run.assembly, run.trainer.executor(), out_);
+  load_checkpoint(run.assembly, run.trainer.memory(), out_);
   EXPECT_EQ(claim_folder(out_, origin).id, origin.run.id);
 }
 
