@@ -148,22 +148,24 @@ class Packer {
   void remove_single_ops(const Bucket& bucket) {
     std::set<Id> gradients;
     for (Id id : bucket.parameters) gradients.insert(program_.value(id).gradient);
-    remove_single_ops(bucket, FunctionKind::zero, "zero", gradients);
-    remove_single_ops(bucket, FunctionKind::norm, "sum_squares", gradients);
+    remove_single_ops(bucket, FunctionKind::zero, gradients, [](const Op& op) { return op.def->clears; });
+    remove_single_ops(bucket, FunctionKind::norm, gradients,
+                      [](const Op& op) { return op.kind() == "sum_squares"; });
     std::vector<Id> sums = copy_of(bucket, FunctionKind::reduce);
     for (Id id : sums) check_sums_or_casts(id, gradients);
     std::erase_if(sums, [&](Id id) { return !sums_over_axis(id); });
     for (Id id : sums) remove_sum(bucket, id, gradients);
   }
 
-  // Those of one kind, one for each gradient.
-  void remove_single_ops(const Bucket& bucket, FunctionKind function, std::string_view kind,
-                         const std::set<Id>& gradients) {
+  // Those that are as expected, one for each gradient.
+  template <class Expected>
+  void remove_single_ops(const Bucket& bucket, FunctionKind function, const std::set<Id>& gradients,
+                         Expected&& expected) {
     std::set<Id> done;
     for (Id id : copy_of(bucket, function)) {
       const Id gradient = touched_by(id, gradients);
       if (gradient == none) continue;
-      if (program_.op(id).kind() != kind || !done.insert(gradient).second) refuse_edit(id, gradient);
+      if (!expected(program_.op(id)) || !done.insert(gradient).second) refuse_edit(id, gradient);
       program_.erase_op(id);
     }
   }
