@@ -200,7 +200,8 @@ std::string refusal(int ranks, FunctionKind function, const char* kind, const ch
   else
     program.add_op_creating(segment, function, Part::input, kind, operands, attrs, none);
   const auto device = cpu_device();
-  const Lowering lowering{[&](std::string_view op) { return device->kernel(op); }, 2, "cpu"};
+  Lowering lowering;
+  lowering.kernel = [&](std::string_view op) { return OfferedKernel{device->kernel(op), "the device"}; };
   try {
     make_plan(program, lowering, 4, 0);
     return "";
