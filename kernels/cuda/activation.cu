@@ -16,22 +16,22 @@ inline constexpr C gelu_slope = C(2 * std::numbers::inv_sqrtpi * std::numbers::s
 template <class C>
 inline constexpr C gelu_cubic = C(0.044715);
 
-template <class C>
+template <class T, class C = Compute<T>>
 __device__ __forceinline__ Sigmoid<C> gelu_gate(C x) {
-  return sigmoid(gelu_slope<C> * x * (C(1) + gelu_cubic<C> * (x * x)));
+  return sigmoid<T>(gelu_slope<C> * x * (C(1) + gelu_cubic<C> * (x * x)));
 }
 
+template <class T>
 struct Gelu {
-  template <class C>
-  __device__ C operator()(C x) const {
-    return x * gelu_gate(x).value;
-  }
+  using C = Compute<T>;
+  __device__ C operator()(C x) const { return x * gelu_gate<T>(x).value; }
 };
 
+template <class T>
 struct GeluGrad {
-  template <class C>
+  using C = Compute<T>;
   __device__ C operator()(C dy, C x) const {
-    const Sigmoid<C> gate = gelu_gate(x);
+    const Sigmoid<C> gate = gelu_gate<T>(x);
     const C slope = gelu_slope<C> * (C(1) + C(3) * gelu_cubic<C> * (x * x));
     return dy * (gate.value * (C(1) + x * slope * gate.rest));
   }
@@ -64,7 +64,7 @@ __global__ __launch_bounds__(256) void bias_gelu_kernel(const T* x, const T* bia
     if (row + u < rows) {
       Lanes<Compute<T>, N> value = rounded_sum(in[u], shift);
 #pragma unroll
-      for (int i = 0; i < N; ++i) value[i] = Gelu()(value[i]);
+      for (int i = 0; i < N; ++i) value[i] = Gelu<T>()(value[i]);
       store_lanes(y + (row + u) * width + column, value);
     }
 }
@@ -75,20 +75,18 @@ struct BiasGeluTerms {
   using C = Compute<T>;
   const T *dy, *x, *bias;
   T* dx;
-  std::int64_t width;
+  static constexpr int unroll = 4;
   struct Row {
     Pack<T, N> dy, x;
   };
-  __device__ Row load(std::int64_t row, std::int64_t column) const {
-    return {load_pack<N>(dy + row * width + column), load_pack<N>(x + row * width + column)};
-  }
-  __device__ void add(const Row& r, std::int64_t row, std::int64_t column, Lanes<C, N> (&sums)[1]) const {
+  __device__ Row load(int, std::int64_t at) const { return {load_pack<N>(dy + at), load_pack<N>(x + at)}; }
+  __device__ void add(const Row& r, int column, std::int64_t at, Lanes<C, N> (&sums)[1]) const {
     const Lanes<C, N> value = rounded_sum(r.x, load_pack<N>(bias + column)), d = unpack(r.dy);
     Lanes<C, N> gradient;
 #pragma unroll
-    for (int i = 0; i < N; ++i) gradient[i] = GeluGrad()(d[i], value[i]);
+    for (int i = 0; i < N; ++i) gradient[i] = GeluGrad<T>()(d[i], value[i]);
     const Pack<T, N> written = pack<T>(gradient);
-    store_pack(dx + row * width + column, written);
+    store_pack(dx + at, written);
     gradient = unpack(written);
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[0][i] += gradient[i];
@@ -107,7 +105,7 @@ __global__ __launch_bounds__(256) void swiglu_kernel(const T* x, T* y, std::int6
   const Lanes<C, N> gate = unpack(packed_gate), up = unpack(packed_up);
   Lanes<C, N> result;
 #pragma unroll
-  for (int i = 0; i < N; ++i) result[i] = gate[i] * sigmoid(gate[i]).value * up[i];
+  for (int i = 0; i < N; ++i) result[i] = gate[i] * sigmoid<T>(gate[i]).value * up[i];
   store_lanes(y + row * width + column, result);
 }
 
@@ -125,7 +123,7 @@ __global__ __launch_bounds__(256) void swiglu_grad_kernel(const T* dy, const T* 
   Lanes<C, N> dgate, dup;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const Sigmoid<C> s = sigmoid(gate[i]);
+    const Sigmoid<C> s = sigmoid<T>(gate[i]);
     dgate[i] = d[i] * up[i] * (s.value * (C(1) + gate[i] * s.rest));
     dup[i] = d[i] * (gate[i] * s.value);
   }
@@ -137,12 +135,12 @@ __global__ __launch_bounds__(256) void swiglu_grad_kernel(const T* dy, const T* 
 
 template <class T>
 void gelu(const T* x, T* y, std::int64_t n, Stream stream) {
-  map("gelu", stream, n, Gelu(), y, x);
+  map("gelu", stream, n, Gelu<T>(), y, x);
 }
 
 template <class T>
 void gelu_grad(const T* dy, const T* x, T* dx, std::int64_t n, Stream stream) {
-  map("gelu_grad", stream, n, GeluGrad(), dx, dy, x);
+  map("gelu_grad", stream, n, GeluGrad<T>(), dx, dy, x);
 }
 
 template <class T>
@@ -160,7 +158,7 @@ void bias_gelu_grad(const T* dy, const T* x, const T* bias, T* dx, Compute<T>* d
                     std::int64_t width, void* workspace, Stream stream) {
   if (rows == 0) return;
   with_chunk<T>(width, {dy, x, bias, dx}, [&]<int N>(std::integral_constant<int, N>) {
-    column_sums<N>("bias_gelu_grad", stream, BiasGeluTerms<T, N>{dy, x, bias, dx, width}, rows, width,
+    column_sums<N>("bias_gelu_grad", stream, BiasGeluTerms<T, N>{dy, x, bias, dx}, rows, width,
                    Accumulators<Compute<T>, 1>{{dbias}}, workspace);
   });
 }

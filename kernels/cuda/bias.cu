@@ -9,11 +9,9 @@ template <class T, int N>
 struct BiasTerms {
   using C = Compute<T>;
   const T* dy;
-  std::int64_t width;
-  __device__ Pack<T, N> load(std::int64_t row, std::int64_t column) const {
-    return load_pack<N>(dy + row * width + column);
-  }
-  __device__ void add(const Pack<T, N>& row, std::int64_t, std::int64_t, Lanes<C, N> (&sums)[1]) const {
+  static constexpr int unroll = 8;
+  __device__ Pack<T, N> load(int, std::int64_t at) const { return load_pack<N>(dy + at); }
+  __device__ void add(const Pack<T, N>& row, int, std::int64_t, Lanes<C, N> (&sums)[1]) const {
     const Lanes<C, N> d = unpack(row);
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[0][i] += d[i];
@@ -27,7 +25,7 @@ void bias_grad(const T* dy, Compute<T>* dbias, std::int64_t rows, std::int64_t w
                Stream stream) {
   if (rows == 0) return;
   with_chunk<T>(width, {dy}, [&]<int N>(std::integral_constant<int, N>) {
-    column_sums<N>("bias_grad", stream, BiasTerms<T, N>{dy, width}, rows, width,
+    column_sums<N>("bias_grad", stream, BiasTerms<T, N>{dy}, rows, width,
                    Accumulators<Compute<T>, 1>{{dbias}}, workspace);
   });
 }

@@ -7,7 +7,7 @@
 
 namespace prun::cuda {
 
-inline constexpr int sum_lanes = 32, sum_rows = 8, sum_unroll = 4;
+inline constexpr int sum_lanes = 32, sum_rows = 8, sum_blocks = 3;  // blocks on a multiprocessor
 
 // Where Count sums of each column go; a null one is left out.
 template <class C, int Count>
@@ -45,25 +45,27 @@ void add_parts(const char* name, Stream stream, const C* parts, std::int64_t cou
   check_launch(name);
 }
 
-// Terms says what is summed: `Row load(row, column)` fetches what N columns of a row need, `add(fetched, row,
-// column, sums)` adds their terms to sums[0], sums[1], ... and may store something of its own.
+// Terms says what is summed: `Row load(row, at)` fetches what N columns of a row need, the first being
+// element `at`; `add(fetched, column, at, sums)` adds their terms to sums[0], sums[1], ... and may store
+// something of its own. A thread has Terms::unroll rows in flight.
 template <class C, int N, int Count, class Terms>
-__global__ __launch_bounds__(sum_lanes* sum_rows) void column_sum_kernel(Terms terms, std::int64_t rows,
-                                                                         std::int64_t width, C* parts) {
+__global__ __launch_bounds__(sum_lanes* sum_rows, sum_blocks) void column_sum_kernel(Terms terms, int rows,
+                                                                                     int width, C* parts) {
   __shared__ C shared[sum_rows][sum_lanes * N];
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * sum_lanes + threadIdx.x) * N;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * sum_rows;
+  const int column = static_cast<int>(blockIdx.x * sum_lanes + threadIdx.x) * N;
+  const int step = static_cast<int>(gridDim.y) * sum_rows;
+  const auto at = [&](int row) { return static_cast<std::int64_t>(row) * width + column; };
   Lanes<C, N> sums[Count] = {};
   if (column < width) {
-    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * sum_rows + threadIdx.y; row < rows;
-         row += step * sum_unroll) {
-      decltype(terms.load(row, column)) fetched[sum_unroll];
+    for (int row = static_cast<int>(blockIdx.y * sum_rows + threadIdx.y); row < rows;
+         row += step * Terms::unroll) {
+      decltype(terms.load(row, at(row))) fetched[Terms::unroll];
 #pragma unroll
-      for (int u = 0; u < sum_unroll; ++u)
-        if (row + u * step < rows) fetched[u] = terms.load(row + u * step, column);
+      for (int u = 0; u < Terms::unroll; ++u)
+        if (row + u * step < rows) fetched[u] = terms.load(row + u * step, at(row + u * step));
 #pragma unroll
-      for (int u = 0; u < sum_unroll; ++u)
-        if (row + u * step < rows) terms.add(fetched[u], row + u * step, column, sums);
+      for (int u = 0; u < Terms::unroll; ++u)
+        if (row + u * step < rows) terms.add(fetched[u], column, at(row + u * step), sums);
     }
   }
 #pragma unroll
@@ -76,34 +78,49 @@ __global__ __launch_bounds__(sum_lanes* sum_rows) void column_sum_kernel(Terms t
       C sum = 0;
 #pragma unroll
       for (int r = 0; r < sum_rows; ++r) sum += shared[r][i * sum_lanes + threadIdx.x];
-      if (column < width) parts[(blockIdx.y * Count + k) * width + column + i] = sum;
+      if (column < width) parts[static_cast<std::int64_t>(blockIdx.y * Count + k) * width + column + i] = sum;
     }
   }
 }
 
-// Blocks that share a column's rows: enough for every multiprocessor, none with less than a few rows a
-// thread.
-inline std::int64_t column_splits(std::int64_t rows, std::int64_t width, int n) {
-  const std::int64_t tiles = ceil_div(width, sum_lanes * n);
-  const std::int64_t wanted = ceil_div(8 * multiprocessors(), tiles);
-  return std::max<std::int64_t>(1, std::min(wanted, rows / (sum_rows * sum_unroll)));
+// At most so many blocks share a column's rows.
+inline std::int64_t most_splits(std::int64_t rows, std::int64_t tiles) {
+  const std::int64_t rows_worth_a_block = 4 * sum_rows;
+  return std::max<std::int64_t>(
+      1, std::min(rows / rows_worth_a_block, 2 * ceil_div(sum_blocks * multiprocessors(), tiles)));
+}
+
+// As many as leave the fewest multiprocessors idle when the blocks run in waves.
+inline std::int64_t column_splits(std::int64_t rows, std::int64_t tiles) {
+  const std::int64_t resident = sum_blocks * multiprocessors();
+  std::int64_t best = 1;
+  double best_share = 0;
+  for (std::int64_t splits = 1; splits <= most_splits(rows, tiles); ++splits) {
+    const std::int64_t blocks = tiles * splits;
+    const double share =
+        static_cast<double>(blocks) / static_cast<double>(ceil_div(blocks, resident) * resident);
+    if (share > best_share + 0.02) best = splits, best_share = share;
+  }
+  return best;
 }
 
 // Bytes of workspace for sums of up to `count` per column of values that are computed in C.
 template <class C>
 std::int64_t column_sum_workspace(std::int64_t rows, std::int64_t width, int count) {
-  return column_splits(rows, width, chunk<bf16>) * count * width * static_cast<std::int64_t>(sizeof(C));
+  const std::int64_t fewest_tiles = ceil_div(width, sum_lanes * chunk<bf16>);
+  return most_splits(rows, fewest_tiles) * count * width * static_cast<std::int64_t>(sizeof(C));
 }
 
 template <int N, class C, int Count, class Terms>
 void column_sums(const char* name, Stream stream, const Terms& terms, std::int64_t rows, std::int64_t width,
                  const Accumulators<C, Count>& sums, void* workspace) {
-  const std::int64_t tiles = ceil_div(width, sum_lanes * N);
-  const std::int64_t splits = column_splits(rows, width, N);
+  constexpr std::int64_t limit = std::int64_t{1} << 30;
+  PRUN_CHECK(rows < limit && width < limit, name, " over ", rows, " rows of ", width);
+  const std::int64_t tiles = ceil_div(width, sum_lanes * N), splits = column_splits(rows, tiles);
   C* parts = static_cast<C*>(workspace);
   column_sum_kernel<C, N, Count>
-      <<<dim3(grid_of(tiles), grid_of(splits)), dim3(sum_lanes, sum_rows), 0, stream>>>(terms, rows, width,
-                                                                                        parts);
+      <<<dim3(grid_of(tiles), grid_of(splits)), dim3(sum_lanes, sum_rows), 0, stream>>>(
+          terms, static_cast<int>(rows), static_cast<int>(width), parts);
   check_launch(name);
   add_parts(name, stream, parts, splits, width, sums);
 }

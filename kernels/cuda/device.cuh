@@ -142,10 +142,8 @@ struct Add {
 
 // NaN is passed over, as kernels/cpu does: it shows in the sum of exponentials.
 struct Larger {
-  template <class C>
-  __device__ C operator()(C a, C b) const {
-    return b > a ? b : a;
-  }
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+  __device__ double operator()(double a, double b) const { return fmax(a, b); }
 };
 
 template <class C, class Combine>

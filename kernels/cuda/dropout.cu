@@ -3,22 +3,24 @@
 #include <cmath>
 
 #include "cuda/device.cuh"
+#include "cuda/memory.hpp"
 #include "cuda/philox.cuh"
 
 namespace prun::cuda {
 namespace {
 
-// p as the smallest word that stays, and the factor for what stays.
+// p > 0 as the largest word that goes, and the factor for what stays. The upper 24 bits of a word decide.
 template <class C>
 struct Chance {
-  std::uint32_t least;
+  std::uint32_t most;
   C scale;
 
   explicit Chance(double p)
-      : least(static_cast<std::uint32_t>(std::ceil(p * 0x1p24))), scale(static_cast<C>(1.0 / (1.0 - p))) {}
+      : most(static_cast<std::uint32_t>(std::ceil(p * 0x1p24) * 0x1p8 - 1)),
+        scale(static_cast<C>(1.0 / (1.0 - p))) {}
 };
 
-inline constexpr int dropout_unroll = 2;
+inline constexpr int dropout_unroll = 4;
 
 // N is a multiple of 4, and channels begin at a multiple of 4; or N is 1.
 template <int N, class T>
@@ -49,7 +51,7 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
         keys);
   };
   const auto pass = [&](C value, std::uint32_t word) {
-    return (word >> 8) >= chance.least ? value * chance.scale : C(0);
+    return word > chance.most ? value * chance.scale : C(0);
   };
 #pragma unroll
   for (int u = 0; u < dropout_unroll; ++u) {
@@ -80,7 +82,9 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
 template <class T>
 void dropout(const T* x, const std::int64_t* samples, const double* seed, T* y, const DropoutShape& shape,
              Stream stream) {
-  if (shape.batch * shape.seq == 0) return;
+  const std::int64_t elements = shape.batch * shape.seq * shape.width;
+  if (shape.p == 0 && x != y) copy(x, y, elements * static_cast<std::int64_t>(sizeof(T)), stream);
+  if (shape.p == 0 || elements == 0) return;
   constexpr int wide = std::max(4, chunk<T>);
   const auto launch = [&]<int N>(std::integral_constant<int, N>) {
     const RowGrid at(shape.batch * shape.seq, ceil_div(shape.width / N, dropout_unroll));

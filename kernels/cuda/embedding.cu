@@ -13,25 +13,39 @@ __device__ std::int64_t position_of(std::int64_t row, std::int64_t seq) {
   return static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(seq);
 }
 
+inline constexpr int embedding_unroll = 4;  // chunks of a row that a thread has in flight
+
 template <int N, class T>
 __global__ __launch_bounds__(256) void embedding_kernel(const std::int32_t* tokens, const T* table,
                                                         const T* positions, T* y, std::int64_t count,
                                                         std::int64_t seq, std::int64_t width,
                                                         std::int64_t rows, std::int64_t first_row) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
-  if (i >= count || column >= width) return;
+  if (i >= count) return;
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.y) * blockDim.x * embedding_unroll + threadIdx.x;
+  const auto column = [&](int u) { return (first + u * static_cast<int>(blockDim.x)) * N; };
   const std::int64_t row = tokens[i] - first_row;
-  Pack<T, N> value = {};
-  if (row >= 0 && row < rows) value = load_pack<N>(table + row * width + column);
-  if (positions) {
-    Lanes<Compute<T>, N> sum = unpack(value);
-    const Lanes<Compute<T>, N> position = load_lanes<N>(positions + position_of(i, seq) * width + column);
+  const bool here = row >= 0 && row < rows;
+  Pack<T, N> value[embedding_unroll] = {}, position[embedding_unroll];
 #pragma unroll
-    for (int l = 0; l < N; ++l) sum[l] += position[l];
-    value = pack<T>(sum);
-  }
-  store_pack(y + i * width + column, value);
+  for (int u = 0; u < embedding_unroll; ++u)
+    if (column(u) < width) {
+      if (here) value[u] = load_pack<N>(table + row * width + column(u));
+      if (positions) position[u] = load_pack<N>(positions + position_of(i, seq) * width + column(u));
+    }
+#pragma unroll
+  for (int u = 0; u < embedding_unroll; ++u)
+    if (column(u) < width) {
+      if (positions) {
+        Lanes<Compute<T>, N> sum = unpack(value[u]);
+        const Lanes<Compute<T>, N> by = unpack(position[u]);
+#pragma unroll
+        for (int l = 0; l < N; ++l) sum[l] += by[l];
+        value[u] = pack<T>(sum);
+      }
+      store_pack(y + i * width + column(u), value[u]);
+    }
 }
 
 template <int N, class T>
@@ -78,15 +92,7 @@ struct Crossing {
   C* tail;
 };
 
-template <class C, int N>
-__device__ __forceinline__ void add_to(C* to, const Lanes<C, N>& sum) {
-  Lanes<C, N> value = load_lanes<N>(to);
-#pragma unroll
-  for (int i = 0; i < N; ++i) value[i] += sum[i];
-  store_lanes(to, value);
-}
-
-inline constexpr int gradient_warps = 8, gradient_unroll = 8;
+inline constexpr int gradient_warps = 8, gradient_unroll = 4, crossing_unroll = 16;
 
 template <int N, class T>
 __global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sorted, const T* dy,
@@ -101,32 +107,41 @@ __global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sor
   if (begin >= count || column >= width) return;
   const bool from_before = begin > 0 && sorted.rows[begin - 1] == sorted.rows[begin];
   const bool goes_on = end < count && sorted.rows[end] == sorted.rows[end - 1];
-  bool first_run = true;
+  const std::uint32_t first = sorted.rows[begin];
   Lanes<C, N> sum = {};
   for (std::int64_t i = begin; i < end; i += gradient_unroll) {
     Pack<T, N> terms[gradient_unroll];
+    Lanes<C, N> before[gradient_unroll];
     std::uint32_t row[gradient_unroll + 1];
 #pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u)
-      if (i + u < end && sorted.rows[i + u] != outside)
-        terms[u] = load_pack<N>(dy + static_cast<std::int64_t>(sorted.places[i + u]) * width + column);
-#pragma unroll
     for (int u = 0; u <= gradient_unroll; ++u) row[u] = i + u < end ? sorted.rows[i + u] : outside;
+    const auto last = [&](int u) { return i + u + 1 == end; };
+    const auto run_ends = [&](int u) { return last(u) || row[u + 1] != row[u]; };
+    const auto in_head = [&](int u) { return from_before && row[u] == first; };
+    const auto in_tail = [&](int u) { return last(u) && goes_on; };
+#pragma unroll
+    for (int u = 0; u < gradient_unroll; ++u)
+      if (row[u] != outside) {
+        terms[u] = load_pack<N>(dy + static_cast<std::int64_t>(sorted.places[i + u]) * width + column);
+        if (run_ends(u) && !in_head(u) && !in_tail(u))
+          before[u] = load_lanes<N>(dtable + row[u] * width + column);
+      }
 #pragma unroll
     for (int u = 0; u < gradient_unroll; ++u) {
-      if (i + u >= end || row[u] == outside) continue;
+      if (row[u] == outside) continue;
       const Lanes<C, N> term = unpack(terms[u]);
 #pragma unroll
       for (int l = 0; l < N; ++l) sum[l] += term[l];
-      const bool last = i + u + 1 == end;
-      if (!last && row[u + 1] == row[u]) continue;
-      if (first_run && from_before)
+      if (!run_ends(u)) continue;
+      if (in_head(u)) {
         store_lanes(crossing.head + number * width + column, sum);
-      else if (last && goes_on)
+      } else if (in_tail(u)) {
         store_lanes(crossing.tail + number * width + column, sum);
-      else
-        add_to(dtable + static_cast<std::int64_t>(row[u]) * width + column, sum);
-      first_run = false;
+      } else {
+#pragma unroll
+        for (int l = 0; l < N; ++l) sum[l] = before[u][l] + sum[l];
+        store_lanes(dtable + row[u] * width + column, sum);
+      }
       sum = {};
     }
   }
@@ -146,24 +161,28 @@ __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted so
   if (row == outside || sorted.rows[end] != row) return;
   if (begin > 0 && sorted.rows[begin - 1] == row) return;  // the run began earlier: not this stretch's
   Lanes<C, N> sum = load_lanes<N>(crossing.tail + number * width + column);
-  for (std::int64_t later = number + 1; later * stretch < count; later += gradient_unroll) {
-    Lanes<C, N> part[gradient_unroll];
-    bool in[gradient_unroll];
+  for (std::int64_t later = number + 1; later * stretch < count; later += crossing_unroll) {
+    Lanes<C, N> part[crossing_unroll];
+    bool in[crossing_unroll];
 #pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u) {
+    for (int u = 0; u < crossing_unroll; ++u) {
       const std::int64_t at = (later + u) * stretch;
       in[u] = at < count && sorted.rows[at] == row;
       if (in[u]) part[u] = load_lanes<N>(crossing.head + (later + u) * width + column);
     }
 #pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u)
+    for (int u = 0; u < crossing_unroll; ++u)
       if (in[u]) {
 #pragma unroll
         for (int l = 0; l < N; ++l) sum[l] += part[u][l];
       }
-    if (!in[gradient_unroll - 1]) break;
+    if (!in[crossing_unroll - 1]) break;
   }
-  add_to(dtable + static_cast<std::int64_t>(row) * width + column, sum);
+  C* to = dtable + row * width + column;
+  const Lanes<C, N> before = load_lanes<N>(to);
+#pragma unroll
+  for (int l = 0; l < N; ++l) sum[l] = before[l] + sum[l];
+  store_lanes(to, sum);
 }
 
 // The workspace in pieces, each aligned for 16-byte accesses.
@@ -209,7 +228,7 @@ void embedding(const std::int32_t* tokens, const T* table, const T* positions, T
                Stream stream) {
   if (count == 0) return;
   with_chunk<T>(width, {table, positions, y}, [&]<int N>(std::integral_constant<int, N>) {
-    const RowGrid at(count, width / N);
+    const RowGrid at(count, ceil_div(width / N, embedding_unroll));
     embedding_kernel<N>
         <<<at.grid, at.block, 0, stream>>>(tokens, table, positions, y, count, seq, width, rows, first_row);
   });
@@ -240,7 +259,7 @@ void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* 
   const auto blocks = grid_of(ceil_div(ceil_div(count, stretch), gradient_warps));
   const auto columns = [&](int n) { return grid_of(ceil_div(width, 32 * n)); };
   const dim3 block(32, gradient_warps);
-  with_chunk<T>(width, {dy, dtable}, [&]<int N>(std::integral_constant<int, N>) {
+  with_chunk<Compute<T>>(width, {dy, dtable}, [&]<int N>(std::integral_constant<int, N>) {
     stretch_kernel<N><<<dim3(blocks, columns(N)), block, 0, stream>>>(space.sorted, dy, dtable, count, width,
                                                                       outside, space.crossing);
     check_launch("embedding_weight_grad");

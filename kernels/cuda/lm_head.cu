@@ -1,55 +1,85 @@
 #include "cuda/lm_head.hpp"
 
+#include "cuda/async.cuh"
 #include "cuda/math.cuh"
 #include "cuda/number_sum.cuh"
 
 namespace prun::cuda {
 namespace {
 
-inline constexpr int row_threads = 512;
+inline constexpr int most_row_threads = 1024;
 // Loads that a thread has in flight, as many as its registers hold beside what it computes.
 template <class T>
-inline constexpr int row_unroll = sizeof(T) == 8 ? 2 : 6;
+inline constexpr int row_unroll = sizeof(T) == 8 ? 2 : 4;
 
-// exp(x) for x <= 0: what bf16 logits need, or what the type can hold.
-template <class T>
-__device__ __forceinline__ Compute<T> exp_below(Compute<T> x) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return __expf(x);
-  else
-    return exp_of(x);
-}
-
-// A row of logits and the shared memory that holds its beginning, so that it is read from there the second
-// time. Each thread finds there what it has put there itself.
+// A row of logits, cut into chunks that the threads of a block take in turn. Its first chunks are copied to
+// shared memory when it is read for the first time and found there the second time, each by the thread that
+// has copied it.
 template <class T, int N>
 struct Row {
   using C = Compute<T>;
   T* data;
   std::int64_t vocab;
   T* held;
-  std::int64_t held_count;  // a multiple of N
+  int held_chunks;
 
-  // Calls each(N, first element, values) for this thread's chunks.
-  template <bool keep, class Each>
-  __device__ void scan(const Each& each) const {
+  // Calls each(first element, values) for this thread's part of the row.
+  template <class Each>
+  __device__ void scan_first(const Each& each) const {
+    constexpr int groups = 4;
+    const int turns = held_turns(), length = (turns + groups - 1) / groups;
+    if constexpr (N * sizeof(T) == 16) {
+#pragma unroll
+      for (int group = 0; group < groups; ++group) {
+        for (int turn = group * length; turn < min((group + 1) * length, turns); ++turn)
+          copy_async(held + at(turn), data + at(turn));
+        commit_copies();
+      }
+      const auto scan_group = [&]<int group>(std::integral_constant<int, group>) {
+        wait_copies<groups - 1 - group>();
+        scan_held(group * length, min((group + 1) * length, turns), each);
+      };
+      scan_group(std::integral_constant<int, 0>());
+      scan_group(std::integral_constant<int, 1>());
+      scan_group(std::integral_constant<int, 2>());
+      scan_group(std::integral_constant<int, 3>());
+    }
+    scan_rest(each);
+  }
+  template <class Each>
+  __device__ void scan_again(const Each& each) const {
+    scan_held(0, held_turns(), each);
+    scan_rest(each);
+  }
+
+ private:
+  // The first element of this thread's chunk of some turn.
+  __device__ std::int64_t at(int turn) const {
+    return static_cast<std::int64_t>(turn * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * N;
+  }
+  __device__ int held_turns() const {
+    const int threads = static_cast<int>(blockDim.x);
+    return (held_chunks + threads - 1 - static_cast<int>(threadIdx.x)) / threads;
+  }
+  template <class Each>
+  __device__ void scan_held(int begin, int end, const Each& each) const {
+#pragma unroll 2
+    for (int turn = begin; turn < end; ++turn) each(at(turn), load_lanes<N>(held + at(turn)));
+  }
+  // The chunks that are not held, row_unroll loads in flight, and what is left behind the last chunk.
+  template <class Each>
+  __device__ void scan_rest(const Each& each) const {
     constexpr int unroll = row_unroll<T>;
-    const std::int64_t whole = vocab / N * N;
-    for (std::int64_t begin = static_cast<std::int64_t>(threadIdx.x) * N; begin < whole;
-         begin += unroll * row_threads * N) {
+    const std::int64_t whole = vocab / N * N, step = static_cast<std::int64_t>(blockDim.x) * N;
+    for (std::int64_t begin = (held_chunks + static_cast<std::int64_t>(threadIdx.x)) * N; begin < whole;
+         begin += unroll * step) {
       Pack<T, N> fetched[unroll];
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        const std::int64_t at = begin + u * row_threads * N;
-        if (at >= whole) continue;
-        fetched[u] = load_pack<N>(!keep && at < held_count ? held + at : data + at);
-        if (keep && at < held_count) store_pack(held + at, fetched[u]);
-      }
+      for (int u = 0; u < unroll; ++u)
+        if (begin + u * step < whole) fetched[u] = load_pack<N>(data + begin + u * step);
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        const std::int64_t at = begin + u * row_threads * N;
-        if (at < whole) each(at, unpack(fetched[u]));
-      }
+      for (int u = 0; u < unroll; ++u)
+        if (begin + u * step < whole) each(begin + u * step, unpack(fetched[u]));
     }
     if (const std::int64_t last = whole + threadIdx.x; last < vocab) each(last, load_lanes<1>(data + last));
   }
@@ -69,15 +99,15 @@ struct Running {
     for (int i = 0; i < N; ++i) most = Larger()(most, x[i]);
     if (most == -INFINITY) {  // nothing but that, or NaN
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum += exp_below<T>(x[i]);
+      for (int i = 0; i < N; ++i) sum += exp_of<T>(x[i]);
       return;
     }
     if (most > largest) {
-      sum *= exp_below<T>(largest - most);
+      sum *= exp_of<T>(largest - most);
       largest = most;
     }
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += exp_below<T>(x[i] - largest);
+    for (int i = 0; i < N; ++i) sum += exp_of<T>(x[i] - largest);
   }
 };
 
@@ -94,7 +124,7 @@ __device__ RowSum<Compute<T>> fold(const Running<T>& mine) {
   __shared__ C most[32];
   __shared__ double sums[32];
   const C largest = block_fold(mine.largest, C(-INFINITY), Larger(), most);
-  const C share = mine.largest == -INFINITY ? mine.sum : mine.sum * exp_below<T>(mine.largest - largest);
+  const C share = mine.largest == -INFINITY ? mine.sum : mine.sum * exp_of<T>(mine.largest - largest);
   return {largest, block_fold(static_cast<double>(share), 0.0, Add(), sums)};
 }
 
@@ -102,9 +132,9 @@ __device__ RowSum<Compute<T>> fold(const Running<T>& mine) {
 template <class T, int N>
 __device__ void write_gradient(const Row<T, N>& row, Compute<T> shift, Compute<T> factor, std::int64_t target,
                                Compute<T> scale) {
-  row.template scan<false>([&]<int M>(std::int64_t at, Lanes<Compute<T>, M> x) {
+  row.scan_again([&]<int M>(std::int64_t at, Lanes<Compute<T>, M> x) {
 #pragma unroll
-    for (int i = 0; i < M; ++i) x[i] = exp_below<T>(x[i] - shift) * factor;
+    for (int i = 0; i < M; ++i) x[i] = exp_of<T>(x[i] - shift) * factor;
     if (target >= at && target < at + M) {
 #pragma unroll
       for (int i = 0; i < M; ++i)
@@ -116,18 +146,19 @@ __device__ void write_gradient(const Row<T, N>& row, Compute<T> shift, Compute<T
 
 template <class T, int N>
 __device__ void clear(const Row<T, N>& row) {
-  for (std::int64_t i = threadIdx.x; i < row.vocab; i += row_threads) store(row.data + i, Compute<T>(0));
+  for (std::int64_t i = threadIdx.x; i < row.vocab; i += blockDim.x) store(row.data + i, Compute<T>(0));
 }
 
 extern __shared__ uint4 shared_row[];
 
 template <int N, class T>
-__global__ __launch_bounds__(row_threads, 2) void cross_entropy_kernel(Logits<T> logits, const double* scale,
-                                                                       double* losses, std::int64_t held) {
+__global__ __launch_bounds__(most_row_threads) void cross_entropy_kernel(Logits<T> logits,
+                                                                         const double* scale, double* losses,
+                                                                         int held_chunks) {
   using C = Compute<T>;
   const std::int64_t target = logits.targets[blockIdx.x];
   const Row<T, N> row = {logits.data + blockIdx.x * logits.stride, logits.vocab,
-                         reinterpret_cast<T*>(shared_row), held};
+                         reinterpret_cast<T*>(shared_row), held_chunks};
   if (target < 0 || target >= logits.vocab) {
     clear(row);
     if (threadIdx.x == 0) losses[blockIdx.x] = target < 0 ? 0.0 : NAN;
@@ -135,21 +166,21 @@ __global__ __launch_bounds__(row_threads, 2) void cross_entropy_kernel(Logits<T>
   }
   const double wanted = static_cast<double>(load(row.data + target));
   Running<T> running;
-  row.template scan<true>([&]<int M>(std::int64_t, const Lanes<C, M>& x) { running.add(x); });
+  row.scan_first([&]<int M>(std::int64_t, const Lanes<C, M>& x) { running.add(x); });
   const RowSum<C> sum = fold(running);
   write_gradient(row, sum.largest, static_cast<C>(*scale / sum.sum), target, static_cast<C>(*scale));
   if (threadIdx.x == 0) losses[blockIdx.x] = static_cast<double>(sum.largest) + log(sum.sum) - wanted;
 }
 
 template <int N, class T>
-__global__ __launch_bounds__(row_threads, 2) void scan_kernel(Logits<T> logits, std::int64_t first,
-                                                              std::int64_t whole, Compute<T>* largest,
-                                                              Compute<T>* sums, Compute<T>* wanted) {
+__global__ __launch_bounds__(most_row_threads) void scan_kernel(Logits<T> logits, std::int64_t first,
+                                                                std::int64_t whole, Compute<T>* largest,
+                                                                Compute<T>* sums, Compute<T>* wanted) {
   using C = Compute<T>;
   const std::int64_t target = logits.targets[blockIdx.x], place = target - first;
   const Row<T, N> row = {logits.data + blockIdx.x * logits.stride, logits.vocab, nullptr, 0};
   Running<T> running;
-  row.template scan<true>([&]<int M>(std::int64_t, const Lanes<C, M>& x) { running.add(x); });
+  row.scan_first([&]<int M>(std::int64_t, const Lanes<C, M>& x) { running.add(x); });
   const RowSum<C> sum = fold(running);
   if (threadIdx.x != 0) return;
   largest[blockIdx.x] = sum.largest;
@@ -159,8 +190,8 @@ __global__ __launch_bounds__(row_threads, 2) void scan_kernel(Logits<T> logits, 
 }
 
 template <int N, class T>
-__global__ __launch_bounds__(row_threads, 2) void grad_kernel(Logits<T> logits, std::int64_t first,
-                                                              const Compute<T>* lse, const double* scale) {
+__global__ __launch_bounds__(most_row_threads) void grad_kernel(Logits<T> logits, std::int64_t first,
+                                                                const Compute<T>* lse, const double* scale) {
   const std::int64_t target = logits.targets[blockIdx.x];
   const Row<T, N> row = {logits.data + blockIdx.x * logits.stride, logits.vocab, nullptr, 0};
   if (target < 0)
@@ -173,7 +204,7 @@ __global__ __launch_bounds__(row_threads, 2) void grad_kernel(Logits<T> logits, 
 template <class C>
 __global__ void rescale_kernel(const C* largest, const C* gmax, const C* sum, C* scaled, std::int64_t rows) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < rows) scaled[i] = sum[i] * exp_of(largest[i] - gmax[i]);
+  if (i < rows) scaled[i] = sum[i] * exp_of<C>(largest[i] - gmax[i]);
 }
 
 template <class C>
@@ -194,22 +225,29 @@ void with_row_chunk(const char* name, const Logits<T>& logits, Launch launch) {
   check_launch(name);
 }
 
-// Bytes of shared memory for a row: the whole row twice a multiprocessor, or else as much as one block can
-// have.
-template <class T>
-std::int64_t held_bytes(std::int64_t vocab) {
-  int device = 0, block = 0, all = 0, reserved = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
-        "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
-        "cudaDeviceGetAttribute");
-  constexpr std::int64_t folds = 1024;  // what the sums over the block take
-  const std::int64_t row = vocab / chunk<T> * 16, half = (all / 2 - reserved - folds) / 16 * 16;
-  return std::min(row, row <= half ? half : (block - folds) / 16 * 16);
-}
+// How a block holds its row: the whole of it in blocks of half the size, two to a multiprocessor, or else as
+// much as fits into one.
+struct Holding {
+  int chunks;
+  int threads;
+
+  explicit Holding(std::int64_t row_chunks) {
+    const auto attribute = [](cudaDeviceAttr which) {
+      int device = 0, value = 0;
+      check(cudaGetDevice(&device), "cudaGetDevice");
+      check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+      return value;
+    };
+    constexpr int folds = 1024;  // bytes that the sums over the block take
+    const int all = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    const int half = (all / 2 - attribute(cudaDevAttrReservedSharedMemoryPerBlock) - folds) / 16;
+    const int whole = (attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - folds) / 16;
+    chunks = static_cast<int>(std::min<std::int64_t>(row_chunks, whole));
+    threads = chunks <= half ? most_row_threads / 2 : most_row_threads;
+  }
+};
+
+inline constexpr int streaming_threads = 512;  // of kernels that read a row once
 
 }  // namespace
 
@@ -218,13 +256,13 @@ void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, v
                    Stream stream) {
   double* losses = static_cast<double*>(workspace);
   with_row_chunk("cross_entropy", logits, [&]<int N>(std::integral_constant<int, N>) {
-    const std::int64_t bytes = held_bytes<T>(logits.vocab),
-                       held = bytes / static_cast<std::int64_t>(sizeof(T));
+    const Holding held(N == 1 ? 0 : logits.vocab / N);
     check(cudaFuncSetAttribute(cross_entropy_kernel<N, T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
+                               held.chunks * 16),
           "shared memory for cross_entropy");
-    cross_entropy_kernel<N><<<grid_of(logits.rows), row_threads, static_cast<std::size_t>(bytes), stream>>>(
-        logits, scale, losses, held);
+    cross_entropy_kernel<N>
+        <<<grid_of(logits.rows), held.threads, static_cast<std::size_t>(held.chunks) * 16, stream>>>(
+            logits, scale, losses, held.chunks);
   });
   if (logits.rows > 0) add_numbers("cross_entropy", stream, losses, logits.rows, loss);
 }
@@ -234,7 +272,7 @@ void lm_head_scan(const Logits<T>& logits, std::int64_t first, std::int64_t whol
                   Compute<T>* sum, Compute<T>* wanted, Stream stream) {
   with_row_chunk("lm_head_scan", logits, [&]<int N>(std::integral_constant<int, N>) {
     scan_kernel<N>
-        <<<grid_of(logits.rows), row_threads, 0, stream>>>(logits, first, whole, largest, sum, wanted);
+        <<<grid_of(logits.rows), streaming_threads, 0, stream>>>(logits, first, whole, largest, sum, wanted);
   });
 }
 
@@ -261,7 +299,7 @@ template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
                   Stream stream) {
   with_row_chunk("lm_head_grad", logits, [&]<int N>(std::integral_constant<int, N>) {
-    grad_kernel<N><<<grid_of(logits.rows), row_threads, 0, stream>>>(logits, first, lse, scale);
+    grad_kernel<N><<<grid_of(logits.rows), streaming_threads, 0, stream>>>(logits, first, lse, scale);
   });
 }
 

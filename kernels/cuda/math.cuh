@@ -1,13 +1,23 @@
-// exp and sigmoid as the kernels need them: float to within a few units in the last place, double as the
-// library has it.
+// exp and sigmoid for values stored as T: double as the library has it, float to within a few units in the
+// last place, and what is rounded to bf16 with far more than bf16's precision.
 #pragma once
 
 #include "cuda/device.cuh"
 
 namespace prun::cuda {
 
-__device__ __forceinline__ float exp_of(float x) { return expf(x); }
-__device__ __forceinline__ double exp_of(double x) { return exp(x); }
+template <class T>
+__device__ __forceinline__ Compute<T> exp_of(Compute<T> x) {
+  if constexpr (std::is_same_v<T, double>) {
+    return exp(x);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return expf(x);
+  } else {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+  }
+}
 
 __device__ __forceinline__ float inverse(float x) {
   float y;
@@ -23,10 +33,10 @@ struct Sigmoid {
   C rest;
 };
 
-template <class C>
+template <class T, class C = Compute<T>>
 __device__ __forceinline__ Sigmoid<C> sigmoid(C x) {
   const C bounded = x < C(-80) ? C(-80) : x;  // so that the exponential stays finite
-  const C e = exp_of(-bounded);
+  const C e = exp_of<T>(-bounded);
   const C value = inverse(C(1) + e);
   return {value, e * value};
 }

@@ -1,5 +1,6 @@
 #include "cuda/norm.hpp"
 
+#include "cuda/async.cuh"
 #include "cuda/column_sum.cuh"
 
 namespace prun::cuda {
@@ -158,110 +159,148 @@ struct Averages {
   C slope;  // of g * xhat
 };
 
+// The threads of a block that share a row are those with the same threadIdx.y, whole warps.
 template <class C, bool centered>
 __device__ Averages<C> fold_averages(Averages<C> sums, C count, C* flat, C* slope) {
   if (centered) sums.flat = warp_fold(sums.flat, Add());
   sums.slope = warp_fold(sums.slope, Add());
   const int warps = static_cast<int>(blockDim.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = static_cast<int>(threadIdx.y) * warps;
   if (warps > 1) {
     if (lane == 0) {
-      if (centered) flat[threadIdx.x / 32] = sums.flat;
-      slope[threadIdx.x / 32] = sums.slope;
+      if (centered) flat[first + threadIdx.x / 32] = sums.flat;
+      slope[first + threadIdx.x / 32] = sums.slope;
     }
     __syncthreads();
-    if (centered) sums.flat = warp_fold(lane < warps ? flat[lane] : C(0), Add());
-    sums.slope = warp_fold(lane < warps ? slope[lane] : C(0), Add());
+    if (centered) sums.flat = warp_fold(lane < warps ? flat[first + lane] : C(0), Add());
+    sums.slope = warp_fold(lane < warps ? slope[first + lane] : C(0), Add());
   }
   return {sums.flat / count, sums.slope / count};
 }
 
 inline constexpr int backward_threads = 256;
-
-// How the rows are shared: a persistent block has `held` chunks of a row a thread and keeps its columns' sums
-// of the weights' gradients in registers, so that dy and x are read once for all three gradients.
 template <int held>
-inline constexpr int backward_blocks = held == 4 ? 1 : 2;  // of backward_threads, on a multiprocessor
+inline constexpr int backward_blocks = held == 2 ? 3 : 2;  // on a multiprocessor
 
+// A persistent block has teams that take a row each, with K chunks a thread. The next row is on its way to
+// shared memory while this one is worked on, and the columns' sums of the weights' gradients stay in
+// registers, so that dy and x are read once for all three gradients.
 template <class T, int N, int K, bool centered>
 __global__ __launch_bounds__(backward_threads,
                              backward_blocks<K>) void norm_backward_kernel(NormBackward<T> norm) {
   using C = Compute<T>;
+  extern __shared__ uint4 stages[];  // [stage][dy, x, residual][K][thread of the block]
   __shared__ C scratch[2][2][32];
   const C count = static_cast<C>(norm.width);
+  const int threads = static_cast<int>(blockDim.x * blockDim.y);
+  const int me = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const auto column = [&](int k) { return static_cast<int>(k * blockDim.x + threadIdx.x) * N; };
   const auto inside = [&](int k) { return column(k) < norm.width; };
-
-  Pack<T, N> gain[K], next_dy[K], next_x[K];
-  Lanes<C, N> dgain[K] = {}, dbias[K] = {};
-  const auto fetch = [&](std::int64_t row) {
-#pragma unroll
-    for (int k = 0; k < K; ++k)
-      if (inside(k)) {
-        next_dy[k] = load_pack<N>(norm.dy + row * norm.width + column(k));
-        next_x[k] = load_pack<N>(norm.x + row * norm.width + column(k));
-      }
+  const auto slot = [&](int stage, int array, int k) {
+    return reinterpret_cast<T*>(stages + ((stage * 3 + array) * K + k) * threads + me);
   };
-  std::int64_t row = blockIdx.x;
-  fetch(row);
+
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y;  // row of the first team
+  C next_mean = 0, next_rstd = 0;
+  const auto fetch = [&](std::int64_t number, int stage) {
+    if (number < norm.rows) {
+#pragma unroll
+      for (int k = 0; k < K; ++k)
+        if (inside(k)) {
+          const std::int64_t at = number * norm.width + column(k);
+          copy_async(slot(stage, 0, k), norm.dy + at);
+          copy_async(slot(stage, 1, k), norm.x + at);
+          if (norm.residual) copy_async(slot(stage, 2, k), norm.residual + at);
+        }
+      if (centered) next_mean = norm.mean[number];
+      next_rstd = norm.rstd[number];
+    }
+    commit_copies();
+  };
+  fetch(first + threadIdx.y, 0);
+  constexpr bool gain_held = K < 4 || !centered;  // in registers, if there are enough
+  Pack<T, N> gain[K];
+  Lanes<C, N> dgain[K] = {}, dbias[K] = {};
 #pragma unroll
   for (int k = 0; k < K; ++k)
-    if (inside(k)) gain[k] = load_pack<N>(norm.gain + column(k));
+    if (gain_held && inside(k)) gain[k] = load_pack<N>(norm.gain + column(k));
+  const auto factor_of = [&](int k) {
+    return unpack(gain_held ? gain[k] : load_pack<N>(norm.gain + column(k)));
+  };
 
-  for (int turn = 0; row < norm.rows; row += gridDim.x, turn ^= 1) {
-    const std::int64_t offset = row * norm.width;
-    const C mean = centered ? norm.mean[row] : C(0), rstd = norm.rstd[row];
-    Pack<T, N> dy[K], x[K], residual[K];
+  for (int stage = 0; first < norm.rows; first += step, stage ^= 1) {
+    const std::int64_t row = first + threadIdx.y;
+    const bool has_row = row < norm.rows;  // the last turn may have none for some teams
+    const C mean = next_mean, rstd = next_rstd;
+    fetch(row + step, stage ^ 1);
+    wait_copies<1>();
     Averages<C> sums = {};
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
-      dy[k] = next_dy[k], x[k] = next_x[k];
-      if (inside(k) && norm.residual) residual[k] = load_pack<N>(norm.residual + offset + column(k));
-    }
-    if (row + gridDim.x < norm.rows) fetch(row + gridDim.x);
-#pragma unroll
     for (int k = 0; k < K; ++k)
-      if (inside(k)) {
-        const Lanes<C, N> d = unpack(dy[k]), value = unpack(x[k]), factor = unpack(gain[k]);
+      if (has_row && inside(k)) {
+        const Lanes<C, N> d = load_lanes<N>(slot(stage, 0, k)), x = load_lanes<N>(slot(stage, 1, k));
+        const Lanes<C, N> factor = factor_of(k);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          const C xhat = (value[i] - mean) * rstd, g = d[i] * factor[i];
+          const C xhat = (x[i] - mean) * rstd, g = d[i] * factor[i];
           if (centered) sums.flat += g;
           sums.slope += g * xhat;
           dgain[k][i] += d[i] * xhat;
           if (centered) dbias[k][i] += d[i];
         }
       }
-    const Averages<C> average = fold_averages<C, centered>(sums, count, scratch[turn][0], scratch[turn][1]);
+    const Averages<C> average = fold_averages<C, centered>(sums, count, scratch[stage][0], scratch[stage][1]);
 #pragma unroll
     for (int k = 0; k < K; ++k)
-      if (inside(k)) {
-        const Lanes<C, N> d = unpack(dy[k]), value = unpack(x[k]), factor = unpack(gain[k]);
+      if (has_row && inside(k)) {
+        const Lanes<C, N> d = load_lanes<N>(slot(stage, 0, k)), x = load_lanes<N>(slot(stage, 1, k));
+        const Lanes<C, N> factor = factor_of(k);
         Lanes<C, N> dx;
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-          const C xhat = (value[i] - mean) * rstd;
+          const C xhat = (x[i] - mean) * rstd;
           dx[i] = rstd * ((d[i] * factor[i] - average.flat) - xhat * average.slope);
         }
         if (norm.residual) {
-          const Lanes<C, N> by = unpack(residual[k]);
+          const Lanes<C, N> by = load_lanes<N>(slot(stage, 2, k));
           dx = unpack(pack<T>(dx));  // rounded as if written and added to
 #pragma unroll
           for (int i = 0; i < N; ++i) dx[i] += by[i];
         }
-        store_lanes(norm.dx + offset + column(k), dx);
+        store_lanes(norm.dx + row * norm.width + column(k), dx);
       }
   }
   if (!norm.dgain && !norm.dbias) return;
   constexpr int count_of_sums = centered ? 2 : 1;
-  C* parts = static_cast<C*>(norm.workspace) + blockIdx.x * count_of_sums * norm.width;
+  C* parts =
+      static_cast<C*>(norm.workspace) + static_cast<std::int64_t>(blockIdx.x) * count_of_sums * norm.width;
+  // The teams' sums, added up in the teams' order.
+  C* shared = reinterpret_cast<C*>(stages);
+  const auto place = [&](int which, int k, int i, int thread) {
+    return ((which * K + k) * N + i) * threads + thread;
+  };
+  wait_copies<0>();
+  __syncthreads();
 #pragma unroll
   for (int k = 0; k < K; ++k)
-    if (inside(k)) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        parts[column(k) + i] = dgain[k][i];
-        if (centered) parts[norm.width + column(k) + i] = dbias[k][i];
-      }
+    for (int i = 0; i < N; ++i) {
+      shared[place(0, k, i, me)] = dgain[k][i];
+      if (centered) shared[place(1, k, i, me)] = dbias[k][i];
+    }
+  __syncthreads();
+  if (threadIdx.y != 0) return;
+  for (int which = 0; which < count_of_sums; ++which)
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (!inside(k)) continue;
+      Lanes<C, N> sum = {};
+      for (unsigned team = 0; team < blockDim.y; ++team)
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          sum[i] += shared[place(which, k, i, static_cast<int>(team * blockDim.x + threadIdx.x))];
+      store_lanes(parts + which * norm.width + column(k), sum);
     }
 }
 
@@ -293,17 +332,17 @@ template <class T, int N, bool centered>
 struct WeightTerms {
   using C = Compute<T>;
   NormBackward<T> norm;
+  static constexpr int unroll = 4;
   struct Row {
     Pack<T, N> dy, x;
     C mean, rstd;
   };
-  __device__ Row load(std::int64_t row, std::int64_t column) const {
-    const std::int64_t at = row * norm.width + column;
+  __device__ Row load(int row, std::int64_t at) const {
     return {load_pack<N>(norm.dy + at), load_pack<N>(norm.x + at), centered ? norm.mean[row] : C(0),
             norm.rstd[row]};
   }
   template <int Count>
-  __device__ void add(const Row& r, std::int64_t, std::int64_t, Lanes<C, N> (&sums)[Count]) const {
+  __device__ void add(const Row& r, int, std::int64_t, Lanes<C, N> (&sums)[Count]) const {
     const Lanes<C, N> d = unpack(r.dy), value = unpack(r.x);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -333,41 +372,47 @@ void weight_gradients(const char* name, const NormBackward<T>& norm, bool wide, 
     sum(std::integral_constant<int, 1>());
 }
 
-// Blocks of the fused kernel: as many as the multiprocessors hold at once.
-template <int held>
-std::int64_t backward_grid(std::int64_t rows, int threads) {
-  const int resident = backward_threads * backward_blocks<held> / threads;
-  return std::min<std::int64_t>(rows, multiprocessors() * std::min(resident, 16));
-}
-
 template <class T, int K, bool centered>
 void launch_fused(const char* name, const NormBackward<T>& norm, Stream stream) {
   constexpr int N = chunk<T>;
-  const int threads = row_threads(norm.width / N, K);
-  const std::int64_t blocks = backward_grid<K>(norm.rows, threads);
-  norm_backward_kernel<T, N, K, centered><<<grid_of(blocks), threads, 0, stream>>>(norm);
+  const int threads = row_threads(norm.width / N, K), teams = std::max(1, backward_threads / threads);
+  const std::int64_t blocks =
+      std::min<std::int64_t>(ceil_div(norm.rows, teams), multiprocessors() * backward_blocks<K>);
+  const int shared = 2 * 3 * K * threads * teams * 16;
+  const auto kernel = norm_backward_kernel<T, N, K, centered>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), name);
+  kernel<<<grid_of(blocks), dim3(static_cast<unsigned>(threads), static_cast<unsigned>(teams)),
+           static_cast<std::size_t>(shared), stream>>>(norm);
   check_launch(name);
   if (norm.dgain || norm.dbias)
     add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width,
               accumulators<T, centered>(norm));
 }
 
+// The number of chunks a thread that leaves the fewest threads idle; 0: a row is too wide.
+int backward_held(std::int64_t chunks) {
+  int best = 0;
+  for (int held : {2, 3, 4})
+    if (chunks <= held * backward_threads &&
+        (best == 0 || held * row_threads(chunks, held) < best * row_threads(chunks, best)))
+      best = held;
+  return best;
+}
+
 template <class T, bool centered>
 void launch_backward(const char* name, const NormBackward<T>& norm, Stream stream) {
   if (norm.rows == 0) return;
   constexpr int N = chunk<T>;
-  const std::int64_t chunks = norm.width / N;
   const bool wide = norm.width % N == 0 && aligned({norm.dy, norm.x, norm.gain, norm.residual, norm.dx});
-  if (wide && norm.dx && chunks <= 2 * backward_threads) {
-    launch_fused<T, 2, centered>(name, norm, stream);
-  } else if (wide && norm.dx && chunks <= 4 * backward_threads) {
-    launch_fused<T, 4, centered>(name, norm, stream);
-  } else {
-    if (norm.dgain || norm.dbias) weight_gradients<T, centered>(name, norm, wide, stream);
-    if (!norm.dx) return;
-    norm_input_grad_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
-    check_launch(name);
+  switch (wide && norm.dx ? backward_held(norm.width / N) : 0) {
+    case 2: return launch_fused<T, 2, centered>(name, norm, stream);
+    case 3: return launch_fused<T, 3, centered>(name, norm, stream);
+    case 4: return launch_fused<T, 4, centered>(name, norm, stream);
   }
+  if (norm.dgain || norm.dbias) weight_gradients<T, centered>(name, norm, wide, stream);
+  if (!norm.dx) return;
+  norm_input_grad_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
+  check_launch(name);
 }
 
 }  // namespace
@@ -384,7 +429,7 @@ void rmsnorm(const NormForward<T>& norm, Stream stream) {
 
 template <class T>
 std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width) {
-  const std::int64_t blocks = std::min<std::int64_t>(rows, 16 * multiprocessors());
+  const std::int64_t blocks = std::min<std::int64_t>(rows, backward_blocks<2> * multiprocessors());
   return std::max(column_sum_workspace<Compute<T>>(rows, width, 2),
                   2 * blocks * width * static_cast<std::int64_t>(sizeof(Compute<T>)));
 }

@@ -14,20 +14,20 @@ struct Frequencies {
   double of[most_pairs];
 };
 
-inline constexpr int rope_threads = 256;
+inline constexpr int most_rope_threads = 256;
 
 // A block turns one position in one sample after the other. N neighbouring pairs are a unit of work: pair i
 // is made of channels i and i + pairs.
 template <int N, class T>
-__global__ __launch_bounds__(rope_threads) void rope_kernel(const T* x, T* y, RopeShape shape,
-                                                            const __grid_constant__ Frequencies frequency) {
+__global__ __launch_bounds__(most_rope_threads) void rope_kernel(
+    const T* x, T* y, RopeShape shape, const __grid_constant__ Frequencies frequency) {
   using C = Compute<T>;
   __shared__ __align__(16) C cosine[most_pairs];
   __shared__ __align__(16) C sine[most_pairs];
   const int pairs = static_cast<int>(shape.head_dim / 2), units = pairs / N;
   const int slots = static_cast<int>(shape.heads * shape.packed), packed = static_cast<int>(shape.packed);
   const double position = static_cast<double>(shape.first_position + blockIdx.x);
-  for (int i = threadIdx.x; i < pairs; i += rope_threads) {
+  for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
     double s, c;
     sincos(position * frequency.of[i], &s, &c);
     sine[i] = static_cast<C>(s);
@@ -36,7 +36,7 @@ __global__ __launch_bounds__(rope_threads) void rope_kernel(const T* x, T* y, Ro
   __syncthreads();
   for (std::int64_t sample = blockIdx.y; sample < shape.batch; sample += gridDim.y) {
     const std::int64_t row = (sample * shape.seq + blockIdx.x) * slots * shape.head_dim;
-    for (int u = threadIdx.x; u < slots * units; u += rope_threads) {
+    for (int u = threadIdx.x; u < slots * units; u += blockDim.x) {
       const int slot = u / units, pair = u % units * N;
       const bool value = slot % packed == packed - 1;
       if (value && x == y) continue;
@@ -60,6 +60,15 @@ __global__ __launch_bounds__(rope_threads) void rope_kernel(const T* x, T* y, Ro
   }
 }
 
+// The number of threads that are least often idle over so many units.
+int rope_threads(std::int64_t units) {
+  int best = most_rope_threads;
+  const auto turns = [&](int threads) { return ceil_div(units, threads) * threads; };
+  for (int threads = best - 32; threads >= 96; threads -= 32)
+    if (turns(threads) < turns(best)) best = threads;
+  return best;
+}
+
 }  // namespace
 
 template <class T>
@@ -73,11 +82,13 @@ void rope(const T* x, T* y, const RopeShape& shape, Stream stream) {
   for (std::int64_t i = 0; i < pairs; ++i)
     frequency.of[i] = (shape.inverse ? -1.0 : 1.0) *
                       std::pow(shape.base, -static_cast<double>(i) / static_cast<double>(pairs));
-  // Enough blocks for every multiprocessor, and otherwise one for a position, which computes its turns once.
-  const std::int64_t shares = ceil_div(16 * multiprocessors(), shape.seq);
-  const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>({shape.batch, shares, 65535})));
+  // Enough blocks for every multiprocessor to have many, and otherwise few for a position: each computes its
+  // turns.
+  const std::int64_t samples = std::max<std::int64_t>(1, shape.batch * shape.seq / (64 * multiprocessors()));
+  const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>(ceil_div(shape.batch, samples), 65535)));
   with_chunk<T>(pairs, {x, y}, [&]<int N>(std::integral_constant<int, N>) {
-    rope_kernel<N><<<grid, rope_threads, 0, stream>>>(x, y, shape, frequency);
+    const int threads = rope_threads(shape.heads * shape.packed * pairs / N);
+    rope_kernel<N><<<grid, threads, 0, stream>>>(x, y, shape, frequency);
   });
   check_launch("rope");
 }

@@ -28,4 +28,12 @@ TEST_F(Dropout, DropsWhatTheCpuDrops) {
   });
 }
 
+TEST_F(Dropout, ZeroDropsNothing) {
+  const Value x = random_value(DType::bf16, {1, 3, 40}, 1);
+  OnDevice in(x), samples(integers(DType::i64, {1}, {3})), seed(number(1)), y(DType::bf16, x.dims());
+  cuda::dropout(in.as<bf16>(), samples.as<std::int64_t>(), seed.as<double>(), y.as<bf16>(),
+                {1, 3, 40, 0, 0, 0, 0, 0}, nullptr);
+  EXPECT_EQ(y.value().bytes(), x.bytes());
+}
+
 }  // namespace

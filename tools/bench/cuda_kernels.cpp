@@ -283,7 +283,7 @@ std::vector<std::int32_t> tokens(std::int64_t count, std::int64_t vocab, bool te
 void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t width, std::int64_t vocab) {
   const std::int64_t count = batch * seq, n = count * width;
   const std::string shape = by(count, width) + ", vocab " + std::to_string(vocab);
-  table.add("embedding + position", shape, "bf16", 4 * n, [=](Pool& p) {
+  table.add("embedding + position", shape, "bf16", 4 * n + 2 * seq * width, [=](Pool& p) {
     return [=, ids = p.take(tokens(count, vocab, false)), rows = p.take<bf16>(vocab * width),
             positions = p.take<bf16>(seq * width), y = p.take<bf16>(n)] {
       cuda::embedding(ids, rows, positions, y, count, seq, width, vocab, 0, nullptr);

@@ -1,0 +1,25 @@
+// Copies of 16 bytes from global to shared memory that a thread starts now and waits for later, without
+// registers for what is under way. A thread that reads only what it has copied itself needs no barrier.
+#pragma once
+
+#include <cstdint>
+
+namespace prun::cuda {
+
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+}
+
+// Ends a group of copies, which may be empty.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most so many of this thread's groups are under way.
+template <int pending>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+}  // namespace prun::cuda
