@@ -103,15 +103,15 @@ TEST(Kill, WhileItSaves) {
     words = {recipe, "--set", "run.resume=" + out};
   }
   std::printf("killed while something was unfinished: %d times\n", killed_in_a_save);
-  const std::string latest = read_latest(out)->filename();
-  const std::string steps = "run.steps=" + std::to_string(std::atoi(latest.c_str() + 5) + 3);
+  const std::string newest = read_latest(out)->filename();
+  const std::string steps = "run.steps=" + std::to_string(std::atoi(newest.c_str() + 5) + 3);
   words.insert(words.end(), {"--set", steps});
   PrunRun last(words);
   ASSERT_EQ(last.process().end(60), 0) << last.output();
   EXPECT_EQ(unfinished_in(out), std::set<std::string>());
   PrunRun whole({layout_file("not-killed", zero, {steps, "run.save_every=1000000", "batch.micro=2"})});
   ASSERT_EQ(whole.process().end(60), 0) << whole.output();
-  EXPECT_TRUE(saved_tensors(out) == saved_tensors(out_folder("not-killed"))) << "other bits at " << latest;
+  EXPECT_TRUE(saved_tensors(out) == saved_tensors(out_folder("not-killed"))) << "other bits at " << newest;
 }
 
 TEST(Kill, ARankThatSomebodyElseStarted) {
