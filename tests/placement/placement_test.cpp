@@ -133,10 +133,9 @@ TEST(Placement, ADimensionThatNothingHasIsNamedWithTheNearest) {
                plugins());
     });
   };
-  EXPECT_EQ(
-      split("'fnn'"),
-      "strategy 'spread' (shard): no value of the program has a dimension 'fnn' to split over 'tp'; did "
-      "you mean 'ffn'?");
+  EXPECT_EQ(split("'fnn'"),
+            "strategy plugin 'spread': no value of the program has a dimension 'fnn' to split over 'tp'; did "
+            "you mean 'ffn'?");
   // One that values have, whatever the ops make of it.
   EXPECT_EQ(split("'ffn', 'seq'"), "");
 }
