@@ -106,7 +106,8 @@ TEST(Cli, PlanShowsRanksAndTraffic) {
   const fs::path path = temporary_folder() / "ranks.toml";
   std::ofstream(path) << tiny_recipe({"batch.global=8"}, data_parallel(2)).resolved_toml();
   const Result plan = prun({"plan", path.string()});
-  EXPECT_NE(plan.out.find("ranks       2 = dp 2\n  dp               1 group of 2: 0 1\n"), std::string::npos)
+  EXPECT_NE(plan.out.find("ranks       2 = dp 2\n  dp                   1 group of 2: 0 1\n"),
+            std::string::npos)
       << plan.out;
   EXPECT_NE(plan.out.find("traffic     what each rank sends a step\n"), std::string::npos) << plan.out;
   EXPECT_NE(plan.out.find(" MiB, not in the arena\n"), std::string::npos) << plan.out;
@@ -247,7 +248,7 @@ TEST(Cli, WhatAllRanksWouldRefuseIsRefusedOnce) {
                                           {"run.resume=" + saved + "/nothing"},
                                           {"run.out=/proc/version/x"}};
   const std::string names[] = {"/nowhere/tokens.bin", "too few for one sample", "rank-00000.safetensors",
-                               "holds no checkpoint", "/proc/version/x"};
+                               "run.resume takes the folder of a checkpoint or of a run", "/proc/version/x"};
   for (const int ranks : {1, 3})
     for (const std::string& verb : {std::string("run"), std::string("check")})
       for (std::size_t i = 0; i < std::size(bad); ++i) {
@@ -311,7 +312,8 @@ TEST(Cli, ATokenFileThatShrinksIsNamed) {
   fs::copy_file(temporary_folder() / "tokens.bin", tokens);
   const Result run = shell("$PRUN " + recipe + " --set data.path=" + tokens.string() +
                            " 2>&1 | { head -20; truncate -s 5000 " + tokens.string() + "; cat; }");
-  EXPECT_NE(run.out.find("prun: " + tokens.string() + ": has shrunk from 41024 to 5000 bytes"),
+  EXPECT_NE(run.out.find("prun: data plugin 'tokens': " + tokens.string() +
+                         ": has shrunk from 41024 to 5000 bytes"),
             std::string::npos)
       << run.out.substr(run.out.size() - std::min<std::size_t>(run.out.size(), 500));
 }

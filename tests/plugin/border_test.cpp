@@ -205,7 +205,7 @@ TEST_F(Border, TheCommandLineComesBeforeTheRecipe) {
 TEST_F(Border, RefusedPluginsAreListedWithTheReason) {
   const std::string out = prun({"plugins", "list", "--plugin-path", fixtures().string()}).out;
   EXPECT_TRUE(holds(out, "libprun_model_wrong_epoch.so\n"));
-  EXPECT_TRUE(holds(out, "refused: it was built for epoch 2"));
+  EXPECT_TRUE(holds(out, "refused: it was built for epoch 1"));
   EXPECT_TRUE(holds(out, "refused: it states an unknown trait 'conflict'; did you mean 'conflicts'?"));
 }
 

@@ -53,22 +53,22 @@ TEST(SearchPlaces, ComeInOrder) {
   const Variable path("PRUN_PLUGIN_PATH", "/e1:relative::/e2:."), data("XDG_DATA_HOME", "/data");
   const SearchRequest request{{"/c1", "/r2"}, {"mine", "/r2", "/r3"}, "/recipes", "/usr/bin"};
   const std::vector<std::string> expected = {
-      "/c1", "/r2", "/e1", "/e2", "/recipes/mine", "/r3", "/data/prun/plugins/1", "/usr/lib/prun/plugins/1"};
+      "/c1", "/r2", "/e1", "/e2", "/recipes/mine", "/r3", "/data/prun/plugins/2", "/usr/lib/prun/plugins/2"};
   EXPECT_EQ(folders_of(search_places(request)), expected);
 }
 
 TEST(SearchPlaces, FallBackToTheHomeFolder) {
   const Variable path("PRUN_PLUGIN_PATH", ""), data("XDG_DATA_HOME", "not/absolute"),
       home("HOME", "/home/me");
-  const std::vector<std::string> expected = {"/home/me/.local/share/prun/plugins/1",
-                                             "/opt/p/lib/prun/plugins/1"};
+  const std::vector<std::string> expected = {"/home/me/.local/share/prun/plugins/2",
+                                             "/opt/p/lib/prun/plugins/2"};
   EXPECT_EQ(folders_of(search_places({{}, {}, "", "/opt/p/bin"})), expected);
 }
 
 TEST(SearchPlaces, NeverHoldTheCurrentFolderUnasked) {
   const Variable path("PRUN_PLUGIN_PATH", ".:./x:"), data("XDG_DATA_HOME", "."), home("HOME", "");
   EXPECT_EQ(folders_of(search_places({{}, {}, "", "/opt/p/bin"})),
-            std::vector<std::string>{"/opt/p/lib/prun/plugins/1"});
+            std::vector<std::string>{"/opt/p/lib/prun/plugins/2"});
 }
 
 TEST_F(Discovery, ListsEverythingWithItsState) {
@@ -91,7 +91,7 @@ TEST_F(Discovery, ListsEverythingWithItsState) {
   EXPECT_TRUE(holds(state_of(list[3]),
                     "refused: it holds the model plugin 'good', so its file must be called "
                     "libprun_model_good.so"));
-  EXPECT_TRUE(holds(state_of(list[4]), "refused: it was built for epoch 2"));
+  EXPECT_TRUE(holds(state_of(list[4]), "refused: it was built for epoch 1"));
   ASSERT_TRUE(list[4].note.has_value());
   EXPECT_EQ(list[4].note->name, "wrong_epoch");
   EXPECT_EQ(plugin_names(places_, "model"), (std::vector<std::string>{"good", "renamed", "wrong_epoch"}));

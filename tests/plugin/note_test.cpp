@@ -62,8 +62,10 @@ TEST(Note, TellsWhatTheLibraryNeedsAndOffers) {
   const PluginNote note = read_note(fixtures() / "libprun_model_good.so");
   EXPECT_TRUE(note.has_symbol_table);
   EXPECT_EQ(note.exports, std::vector<std::string>{"prun_plugin_v1"});
-  EXPECT_EQ(std::count(note.needed.begin(), note.needed.end(), "libprun_sdk.so.1"), 1);
-  EXPECT_EQ(std::count(note.undefined.begin(), note.undefined.end(), "prun_sdk_epoch_1_itanium_libstdcxx11"),
+  EXPECT_EQ(
+      std::count(note.needed.begin(), note.needed.end(), "libprun_sdk.so." + std::to_string(plugin_epoch)),
+      1);
+  EXPECT_EQ(std::count(note.undefined.begin(), note.undefined.end(), "prun_sdk_epoch_2_itanium_libstdcxx11"),
             1);
   EXPECT_GE(note.build_id.size(), 16u);
 }
@@ -129,7 +131,7 @@ TEST(NoteText, NamesWhatIsDamaged) {
 
 TEST(Compatibility, NamesBothSides) {
   const std::string epoch = incompatibility(read_note(fixtures() / "libprun_model_wrong_epoch.so"));
-  EXPECT_TRUE(holds(epoch, "epoch 2 (SDK 0.9.9), this prun has 1 (SDK 0.1.0)"));
+  EXPECT_TRUE(holds(epoch, "epoch 1 (SDK 0.9.9), this prun has 2 (SDK 0.1.0)"));
   EXPECT_TRUE(holds(epoch, "rebuild it against this prun's SDK"));
   const std::string abi = incompatibility(read_note(fixtures() / "libprun_model_wrong_abi.so"));
   EXPECT_TRUE(holds(abi, "ABI linux-x86_64-other"));
