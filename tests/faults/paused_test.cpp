@@ -33,7 +33,7 @@ TEST(Paused, TheFirstSigintStopsAndSaves) {
 
 TEST(Paused, LinesThatFoundNoRoomAreCounted) {
   const std::string name = "unread-then-read";
-  PrunRun run({recipe_file(name, 1, {"run.steps=10000000", "run.save_every=8000", "run.keep=1"})});
+  PrunRun run({recipe_file(name, 1, {"run.steps=10000000", "run.save_every=5000", "run.keep=1"})});
   const std::string saved = out_folder(name) + "/latest";  // after more lines than pipe and buffer hold
   for (int tenths = 0; tenths < 600 && !std::filesystem::exists(saved); ++tenths) ::usleep(100'000);
   ASSERT_TRUE(std::filesystem::exists(saved));
