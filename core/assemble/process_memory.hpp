@@ -6,7 +6,7 @@
 namespace prun {
 
 // What every process has besides its arena: code, libraries, stacks, the recipe, the program and its plans.
-inline constexpr std::int64_t base_process_bytes = std::int64_t{10} << 20;
+inline constexpr std::int64_t base_process_bytes = std::int64_t{11} << 20;
 
 // With what the rank's comm plugins state.
 std::int64_t process_need(const RankTraffic& rank);
