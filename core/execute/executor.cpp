@@ -30,18 +30,19 @@ Counter& Executor::Counters::operator[](std::size_t queue) const {
   return *reinterpret_cast<Counter*>(static_cast<std::byte*>(memory_) + queue * cache_line);
 }
 
+Executor::OwnedEvent::OwnedEvent(DeviceInterface& device) : device_(device) {
+  raise(device_.create_event(&handle_));
+}
+
+Executor::OwnedEvent::~OwnedEvent() { device_.destroy_event(handle_); }
+
 Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter,
                              bool is_asynchronous)
     : device(its_device), asynchronous(is_asynchronous), ticket(counter, is_asynchronous) {
   raise(device.create_queue(info.name, info.workers, &handle));
 }
 
-Executor::QueueRun::~QueueRun() {
-  for (BoundCall& bound : calls)
-    for (QueueEvent event : bound.events)
-      if (event) device.destroy_event(event);
-  device.destroy_queue(handle);
-}
+Executor::QueueRun::~QueueRun() { device.destroy_queue(handle); }
 
 Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
                    std::vector<QueueComm> comms, std::vector<Probe*> probes)
@@ -118,7 +119,7 @@ void Executor::bind_waits() {
         bound.waits.push_back({&wait, &other, by_event ? &awaited : nullptr});
         awaited.signals |= !by_event;
         for (QueueEvent& event : awaited.events)
-          if (by_event && !event) raise(device_.create_event(&event));
+          if (by_event && !event) event = events_.emplace_back(device_).handle();
       }
 }
 

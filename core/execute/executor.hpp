@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -91,6 +92,18 @@ class Executor {
     std::atomic<bool> failed{false};  // set once
     std::thread thread;               // of a blocking queue
   };
+  class OwnedEvent {
+   public:
+    explicit OwnedEvent(DeviceInterface& device);
+    ~OwnedEvent();
+    OwnedEvent(const OwnedEvent&) = delete;
+    OwnedEvent& operator=(const OwnedEvent&) = delete;
+    QueueEvent handle() const { return handle_; }
+
+   private:
+    DeviceInterface& device_;
+    QueueEvent handle_ = nullptr;
+  };
   // By queue, a cache line each, where the device reaches them.
   class Counters {
    public:
@@ -136,6 +149,7 @@ class Executor {
   Binding binding_;
   std::optional<Poison> poison_;
   Counters counters_;
+  std::deque<OwnedEvent> events_;  // outlive the queues, which may still hold work that waits for them
   std::vector<std::unique_ptr<QueueRun>> queues_;
   std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;  // the feeder's calls, in the order of the plan
   std::thread feeder_;
