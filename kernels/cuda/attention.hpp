@@ -1,0 +1,73 @@
+// attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, and its gradient. Each of `heads` heads of
+// keys and values serves `queries` heads of queries. Operands are read and written where they lie, packed by
+// head group or apart (HeadStrides). The kernels here take every type, length and width up to 256, their sums
+// have a fixed order; attention_cudnn.hpp has faster ones for bf16.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+struct AttentionShape {
+  std::int64_t batch, seq;
+  std::int64_t heads;    // of keys and values
+  std::int64_t queries;  // heads of queries for each of them
+  std::int64_t head_dim;
+  bool causal = true;
+
+  bool operator==(const AttentionShape&) const = default;
+  constexpr std::int64_t query_rows() const { return batch * heads * queries * seq; }
+};
+
+// Where the rows of an operand lie, in elements from its first: that of sample b, position s, head h and
+// query j begins at b * batch + s * seq + h * head + j * head_dim, and is dense.
+struct HeadStrides {
+  std::int64_t batch, seq, head;
+
+  bool operator==(const HeadStrides&) const = default;
+};
+
+// Of [batch, seq, heads, slots, head_dim]: slots are the queries, 1 for keys or values apart, or queries + 2
+// where a group's queries, its key and its value lie packed; a packed operand begins at its own slot of x.
+inline HeadStrides head_strides(const AttentionShape& s, std::int64_t slots) {
+  const std::int64_t head = slots * s.head_dim, seq = s.heads * head;
+  return {s.seq * seq, seq, head};
+}
+
+template <class T>
+struct Heads {
+  T* data;
+  HeadStrides strides;
+};
+
+// y like q, and the log of each row's sum of exponentials.
+template <class T>
+struct AttentionForward {
+  AttentionShape shape;
+  Heads<const T> q, k, v;
+  Heads<T> y;
+  Compute<T>* lse;  // [batch, heads, queries, seq]
+};
+
+template <class T>
+void attention(const AttentionForward<T>& call, Stream stream);
+
+// Reads y and lse as forward wrote them.
+template <class T>
+struct AttentionBackward {
+  AttentionShape shape;
+  Heads<const T> dy, q, k, v, y;
+  const Compute<T>* lse;
+  Heads<T> dq, dk, dv;
+  void* workspace;  // attention_backward_workspace bytes
+};
+
+template <class T>
+std::int64_t attention_backward_workspace(const AttentionShape& shape) {
+  return shape.query_rows() * static_cast<std::int64_t>(sizeof(Compute<T>));
+}
+
+template <class T>
+void attention_backward(const AttentionBackward<T>& call, Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,197 @@
+// What the attention kernels are built from: tiles of positions by channels in shared memory, computed on by
+// a block of 16 x 16 threads. Thread (x, y) holds of a product the rows y + 16 i, and of these the columns x
+// + 16 j of scores, or the packs of columns x + 16 c of sums over channels.
+#pragma once
+
+#include "cuda/attention.hpp"
+#include "cuda/device.cuh"
+
+namespace prun::cuda::attention_tiles {
+
+inline constexpr int side = 16, threads = side * side;
+inline constexpr int most_width = 256;
+inline constexpr int most_shared = 99 * 1024;  // of a block, on every device
+
+template <class C>
+inline constexpr int lanes = 16 / static_cast<int>(sizeof(C));
+
+// `tiles` of rows x width and one of rows x rows, in bytes; a pack more in each row keeps banks apart.
+template <class C>
+constexpr int shared_bytes(int rows, int width, int tiles) {
+  return (tiles * rows * (width + lanes<C>)+rows * (rows + lanes<C>)) * static_cast<int>(sizeof(C));
+}
+
+template <class C>
+constexpr int rows_that_fit(int width, int tiles) {
+  int rows = 64;
+  while (rows > side && shared_bytes<C>(rows, width, tiles) > most_shared) rows /= 2;
+  return rows;
+}
+
+template <class C, int R, int W>
+struct Tiles {
+  static constexpr int rows = R, width = W, pitch = W + lanes<C>, score_pitch = R + lanes<C>;
+  static constexpr int per_thread = R / side;          // rows, and columns of scores
+  static constexpr int packs = W / (side * lanes<C>);  // of columns of sums
+
+  using Scores = C[per_thread][per_thread];
+  using Sums = Lanes<C, lanes<C>>[per_thread][packs];
+
+  static __device__ int x() { return static_cast<int>(threadIdx.x) % side; }
+  static __device__ int row(int i) { return static_cast<int>(threadIdx.x) / side + side * i; }
+  static __device__ int score_column(int j) { return x() + side * j; }
+  static __device__ int sum_column(int c) { return (x() + side * c) * lanes<C>; }
+
+  // The tile of that number in shared memory; the scores lie behind the last.
+  static __device__ C* tile(int number) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    return reinterpret_cast<C*>(memory) + number * rows * pitch;
+  }
+
+  static __device__ void clear(Sums& sums) {
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i)
+#pragma unroll
+      for (int c = 0; c < packs; ++c) sums[i][c] = {};
+  }
+
+  // scores = a b^T
+  static __device__ void dot_rows(const C* a, const C* b, Scores& scores) {
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i)
+#pragma unroll
+      for (int j = 0; j < per_thread; ++j) scores[i][j] = 0;
+#pragma unroll 4
+    for (int d = 0; d < width; d += lanes<C>) {
+      Lanes<C, lanes<C>> left[per_thread], right[per_thread];
+#pragma unroll
+      for (int i = 0; i < per_thread; ++i) {
+        left[i] = load_lanes<lanes<C>>(a + row(i) * pitch + d);
+        right[i] = load_lanes<lanes<C>>(b + score_column(i) * pitch + d);
+      }
+#pragma unroll
+      for (int i = 0; i < per_thread; ++i)
+#pragma unroll
+        for (int j = 0; j < per_thread; ++j)
+#pragma unroll
+          for (int l = 0; l < lanes<C>; ++l) scores[i][j] += left[i][l] * right[j][l];
+    }
+  }
+
+  static __device__ void store_scores(const Scores& scores, C* to) {
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i)
+#pragma unroll
+      for (int j = 0; j < per_thread; ++j) to[row(i) * score_pitch + score_column(j)] = scores[i][j];
+  }
+
+  // sums += scores b
+  static __device__ void add_product(const C* scores, const C* b, Sums& sums) {
+#pragma unroll 2
+    for (int k = 0; k < rows; k += lanes<C>) {
+      Lanes<C, lanes<C>> left[per_thread];
+#pragma unroll
+      for (int i = 0; i < per_thread; ++i) left[i] = load_lanes<lanes<C>>(scores + row(i) * score_pitch + k);
+#pragma unroll
+      for (int l = 0; l < lanes<C>; ++l)
+#pragma unroll
+        for (int c = 0; c < packs; ++c) {
+          const auto right = load_lanes<lanes<C>>(b + (k + l) * pitch + sum_column(c));
+#pragma unroll
+          for (int i = 0; i < per_thread; ++i)
+#pragma unroll
+            for (int e = 0; e < lanes<C>; ++e) sums[i][c][e] += left[i][l] * right[e];
+        }
+    }
+  }
+};
+
+// Rows of one head, or of one head of queries.
+template <class T>
+struct Rows {
+  T* first;
+  std::int64_t stride;
+};
+
+// A head of queries of a sample.
+struct Unit {
+  std::int64_t batch, head, query;
+
+  __device__ Unit(const AttentionShape& s, std::int64_t index)
+      : batch(index / s.queries / s.heads), head(index / s.queries % s.heads), query(index % s.queries) {}
+  __device__ std::int64_t statistics(const AttentionShape& s) const {
+    return ((batch * s.heads + head) * s.queries + query) * s.seq;
+  }
+};
+
+template <class T>
+__device__ Rows<T> rows_of(const Heads<T>& heads, std::int64_t batch, std::int64_t head,
+                           std::int64_t channel = 0) {
+  const HeadStrides& s = heads.strides;
+  return {heads.data + batch * s.batch + head * s.head + channel, s.seq};
+}
+
+template <class T>
+__device__ Rows<T> rows_of(const Heads<T>& heads, const Unit& unit, std::int64_t head_dim) {
+  return rows_of(heads, unit.batch, unit.head, unit.query * head_dim);
+}
+
+// Rows [first, first + rows of the tile); what lies beyond seq or head_dim becomes zero. `packed`: in
+// accesses of 16 bytes.
+template <class Tiles, class T>
+__device__ void load_tile(const Rows<const T>& from, std::int64_t first, const AttentionShape& shape,
+                          bool packed, Compute<T>* tile) {
+  using C = Compute<T>;
+  const auto copy = [&]<int N>(std::integral_constant<int, N>) {
+    constexpr int units = Tiles::width / N;
+    for (int u = threadIdx.x; u < Tiles::rows * units; u += threads) {
+      const int r = u / units, d = u % units * N;
+      Lanes<C, N> values = {};
+      if (first + r < shape.seq && d < shape.head_dim)
+        values = load_lanes<N>(from.first + (first + r) * from.stride + d);
+      store_lanes(tile + r * Tiles::pitch + d, values);
+    }
+  };
+  if (packed)
+    copy(std::integral_constant<int, chunk<T>>());
+  else
+    copy(std::integral_constant<int, 1>());
+}
+
+// Stores factor(i) x row i of the sums.
+template <class Tiles, class T, class Factor>
+__device__ void store_sums(const typename Tiles::Sums& sums, const Rows<T>& to, std::int64_t first,
+                           const AttentionShape& shape, bool packed, Factor factor) {
+  constexpr int n = lanes<Compute<T>>;
+#pragma unroll
+  for (int i = 0; i < Tiles::per_thread; ++i) {
+    const std::int64_t position = first + Tiles::row(i);
+    if (position >= shape.seq) continue;
+    T* row = to.first + position * to.stride;
+#pragma unroll
+    for (int c = 0; c < Tiles::packs; ++c) {
+      const int column = Tiles::sum_column(c);
+      auto values = sums[i][c];
+#pragma unroll
+      for (int e = 0; e < n; ++e) values[e] *= factor(i);
+      if (packed) {
+        if (column < shape.head_dim) store_lanes(row + column, values);
+      } else {
+#pragma unroll
+        for (int e = 0; e < n; ++e)
+          if (column + e < shape.head_dim) store(row + column + e, values[e]);
+      }
+    }
+  }
+}
+
+// Over the 16 threads that hold a row of scores.
+template <class C, class Combine>
+__device__ C row_fold(C x, Combine combine) {
+#pragma unroll
+  for (int distance = side / 2; distance > 0; distance /= 2)
+    x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+  return x;
+}
+
+}  // namespace prun::cuda::attention_tiles

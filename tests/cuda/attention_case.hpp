@@ -1,0 +1,139 @@
+// Attention on the host, as the CPU's kernels have it, and on the device: queries, keys and values packed by
+// head group, or apart.
+#pragma once
+
+#include "cuda/attention.hpp"
+#include "tests/cuda/device_value.hpp"
+
+namespace prun::test {
+
+inline std::string text_of(const cuda::AttentionShape& s) {
+  return std::to_string(s.batch) + " x " + std::to_string(s.seq) + ", " + std::to_string(s.heads) + " x " +
+         std::to_string(s.queries) + " heads of " + std::to_string(s.head_dim) +
+         (s.causal ? ", causal" : ", full");
+}
+
+// A shape's operands.
+struct AttentionDims {
+  std::int64_t packed;
+  std::vector<std::int64_t> x, q, k, lse;
+
+  explicit AttentionDims(const cuda::AttentionShape& s)
+      : packed(s.queries + 2),
+        x{s.batch, s.seq, s.heads, packed, s.head_dim},
+        q{s.batch, s.seq, s.heads, s.queries, s.head_dim},
+        k{s.batch, s.seq, s.heads, 1, s.head_dim},
+        lse{s.batch, s.heads, s.queries, s.seq} {}
+};
+
+// Slots [first, first + dims[3]) of x[batch, seq, heads, slots, head_dim].
+inline Value slots_of(const Value& x, DType type, std::int64_t first, const std::vector<std::int64_t>& dims) {
+  Value part(type, dims);
+  const auto slots = static_cast<std::size_t>(x.dims()[3]), width = static_cast<std::size_t>(dims[4]);
+  const auto count = static_cast<std::size_t>(dims[3]), from = static_cast<std::size_t>(first);
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const std::size_t head = i / (count * width), within = i % (count * width);
+    part.set(i, x[(head * slots + from) * width + within]);
+  }
+  return part;
+}
+
+// The CPU's results for random operands.
+template <class T>
+struct AttentionReference {
+  cuda::AttentionShape shape;
+  AttentionDims dims;
+  Value x, dy, y, lse, dx;
+
+  AttentionReference(const cuda::AttentionShape& s, double amplitude)
+      : shape(s),
+        dims(s),
+        x(random_value(dtype_of<T>(), dims.x, 1, amplitude)),
+        dy(random_value(dtype_of<T>(), dims.q, 2)) {
+    const std::vector<Attr> causal = {{.i = s.causal}};
+    const std::vector<Value> forward =
+        cpu("attention", {x, Value(dtype_of<T>(), dims.q), Value(sum_type<T>(), dims.lse)}, causal);
+    y = forward[1], lse = forward[2];
+    dx = cpu("attention_grad", {dy, x, y, lse, Value(dtype_of<T>(), dims.x)}, causal).back();
+  }
+  Value queries(const Value& all) const { return slots_of(all, dtype_of<T>(), 0, dims.q); }
+  Value keys(const Value& all) const { return slots_of(all, dtype_of<T>(), shape.queries, dims.k); }
+  Value values(const Value& all) const { return slots_of(all, dtype_of<T>(), shape.queries + 1, dims.k); }
+};
+
+// The same on the device, results poisoned until a kernel writes them. Backward begins with the CPU's y and
+// lse.
+template <class T>
+class AttentionOnDevice {
+  using C = cuda::Compute<T>;
+
+ public:
+  AttentionOnDevice(const AttentionReference<T>& r, bool packed, std::int64_t offset = 0)
+      : reference_(r),
+        packed_(packed),
+        x_(r.x, offset),
+        q_(r.queries(r.x), offset),
+        k_(r.keys(r.x), offset),
+        v_(r.values(r.x), offset),
+        dy_(r.dy, offset),
+        y_in_(r.y, offset),
+        lse_in_(r.lse),
+        y_(dtype_of<T>(), r.dims.q, offset),
+        lse_(sum_type<T>(), r.dims.lse),
+        dx_(dtype_of<T>(), r.dims.x, offset),
+        dq_(dtype_of<T>(), r.dims.q, offset),
+        dk_(dtype_of<T>(), r.dims.k, offset),
+        dv_(dtype_of<T>(), r.dims.k, offset) {}
+
+  cuda::AttentionForward<T> forward() const {
+    return {shape(),      queries<const T>(x_, q_), keys<const T>(x_, k_), values<const T>(x_, v_),
+            whole<T>(y_), lse_.template as<C>()};
+  }
+  cuda::AttentionBackward<T> backward(void* workspace) const {
+    return {shape(),
+            whole<const T>(dy_),
+            queries<const T>(x_, q_),
+            keys<const T>(x_, k_),
+            values<const T>(x_, v_),
+            whole<const T>(y_in_),
+            lse_in_.template as<C>(),
+            queries<T>(dx_, dq_),
+            keys<T>(dx_, dk_),
+            values<T>(dx_, dv_),
+            workspace};
+  }
+  Value y() { return y_.value(); }
+  Value lse() { return lse_.value(); }
+  Value dq() { return packed_ ? reference_.queries(dx_.value()) : dq_.value(); }
+  Value dk() { return packed_ ? reference_.keys(dx_.value()) : dk_.value(); }
+  Value dv() { return packed_ ? reference_.values(dx_.value()) : dv_.value(); }
+
+ private:
+  const cuda::AttentionShape& shape() const { return reference_.shape; }
+  template <class U>
+  cuda::Heads<U> heads(const OnDevice& at, std::int64_t slots, std::int64_t slot) const {
+    return {at.as<T>() + slot * shape().head_dim, cuda::head_strides(shape(), slots)};
+  }
+  template <class U>
+  cuda::Heads<U> whole(const OnDevice& at) const {
+    return heads<U>(at, shape().queries, 0);
+  }
+  template <class U>
+  cuda::Heads<U> queries(const OnDevice& packed, const OnDevice& apart) const {
+    return packed_ ? heads<U>(packed, shape().queries + 2, 0) : whole<U>(apart);
+  }
+  template <class U>
+  cuda::Heads<U> keys(const OnDevice& packed, const OnDevice& apart) const {
+    return packed_ ? heads<U>(packed, shape().queries + 2, shape().queries) : heads<U>(apart, 1, 0);
+  }
+  template <class U>
+  cuda::Heads<U> values(const OnDevice& packed, const OnDevice& apart) const {
+    return packed_ ? heads<U>(packed, shape().queries + 2, shape().queries + 1) : heads<U>(apart, 1, 0);
+  }
+
+  const AttentionReference<T>& reference_;
+  bool packed_;
+  OnDevice x_, q_, k_, v_, dy_, y_in_, lse_in_, y_, lse_, dx_, dq_, dk_, dv_;
+};
+
+}  // namespace prun::test

@@ -1,0 +1,111 @@
+#include "tests/cuda/attention_case.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Attention = CudaTest;
+
+struct Case {
+  cuda::AttentionShape shape;
+  double amplitude = 1;
+};
+
+// Lengths around the tiles, odd widths and those of each kernel, groups of queries, peaked weights; some
+// drawn.
+std::vector<Case> cases() {
+  std::vector<Case> all = {
+      {{1, 1, 1, 1, 8, true}},     {{2, 7, 2, 1, 5, true}},     {{2, 7, 2, 2, 5, false}},
+      {{1, 64, 1, 1, 64, true}},   {{2, 65, 1, 2, 17, true}},   {{1, 130, 2, 4, 32, true}},
+      {{1, 129, 1, 4, 31, false}}, {{1, 257, 2, 1, 16, true}},  {{2, 100, 2, 1, 80, true}},
+      {{1, 97, 1, 3, 128, false}}, {{1, 70, 1, 2, 256, true}},  {{1, 90, 1, 1, 255, false}},
+      {{3, 33, 3, 2, 40, true}},   {{1, 90, 2, 1, 16, true}, 8}};
+  std::mt19937 generator(5);
+  for (int i = 0; i < 4; ++i) {
+    const auto draw = [&](unsigned most) { return static_cast<std::int64_t>(1 + generator() % most); };
+    all.push_back({{draw(3), draw(150), draw(3), draw(4), i % 2 ? draw(160) : 8 * draw(16), i < 2}});
+  }
+  return all;
+}
+
+// Calls body(reference, device, case) for all cases, types, layouts and alignments.
+template <class Body>
+void for_cases(Body body) {
+  for_types([&]<class T>(std::int64_t offset) {
+    for (const Case& c : cases()) {
+      const AttentionReference<T> reference(c.shape, c.amplitude);
+      for (bool packed : {false, true}) {
+        SCOPED_TRACE(text_of(c.shape) + (packed ? ", packed" : ", apart"));
+        AttentionOnDevice<T> device(reference, packed, offset);
+        body(reference, device, c);
+      }
+    }
+  });
+}
+
+// bf16 results are rounded from what agrees far better.
+template <class T>
+double bound(const Case& c) {
+  return std::is_same_v<T, double> ? 1e-12 : std::is_same_v<T, float> ? 2e-5 * c.amplitude : 8e-3;
+}
+
+TEST_F(Attention, ForwardAsOnTheCpu) {
+  for_cases([]<class T>(const AttentionReference<T>& want, AttentionOnDevice<T>& got, const Case& c) {
+    cuda::attention(got.forward(), nullptr);
+    expect_close(got.y(), want.y.numbers(), bound<T>(c), "y");
+    expect_close(got.lse(), want.lse.numbers(), std::is_same_v<T, double> ? 1e-12 : 2e-5 * c.amplitude,
+                 "lse");
+  });
+}
+
+TEST_F(Attention, BackwardAsOnTheCpu) {
+  for_cases([]<class T>(const AttentionReference<T>& want, AttentionOnDevice<T>& got, const Case& c) {
+    {
+      const DeviceWorkspace workspace(cuda::attention_backward_workspace<T>(c.shape));
+      cuda::attention_backward(got.backward(workspace.data()), nullptr);
+    }
+    expect_close(got.dq(), want.queries(want.dx).numbers(), bound<T>(c), "dq");
+    expect_close(got.dk(), want.keys(want.dx).numbers(), bound<T>(c), "dk");
+    expect_close(got.dv(), want.values(want.dx).numbers(), bound<T>(c), "dv");
+  });
+}
+
+// Neither the layout nor a second run changes a bit.
+TEST_F(Attention, TheSameBitsEveryTime) {
+  const AttentionReference<bf16> reference({2, 200, 2, 3, 64, true}, 1);
+  std::vector<Value> first;
+  for (bool packed : {false, true, true}) {
+    AttentionOnDevice<bf16> device(reference, packed);
+    const DeviceWorkspace workspace(cuda::attention_backward_workspace<bf16>(reference.shape));
+    cuda::attention(device.forward(), nullptr);
+    cuda::attention_backward(device.backward(workspace.data()), nullptr);
+    const std::vector<Value> results = {device.y(), device.lse(), device.dq(), device.dk(), device.dv()};
+    if (first.empty()) first = results;
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(results[i].bytes(), first[i].bytes()) << "result " << i << (packed ? ", packed" : ", apart");
+  }
+}
+
+TEST_F(Attention, NonFiniteInputShowsInTheResult) {
+  for (double poison : {std::nan(""), HUGE_VAL, -HUGE_VAL})
+    for (std::size_t slot : {0, 1, 2}) {
+      SCOPED_TRACE("slot " + std::to_string(slot) + " is " + std::to_string(poison));
+      AttentionReference<float> reference({1, 80, 1, 1, 16, true}, 1);
+      for (std::size_t d = 0; d < 16; ++d) reference.x.set((40 * 3 + slot) * 16 + d, poison);
+      AttentionOnDevice<float> device(reference, true);
+      cuda::attention(device.forward(), nullptr);
+      EXPECT_FALSE(std::isfinite(device.y()[40 * 16])) << "position 40 sees itself";
+    }
+}
+
+TEST_F(Attention, RefusesHeadsThatAreTooWide) {
+  cuda::AttentionForward<float> forward = {};
+  forward.shape = {1, 1, 1, 1, 257};
+  EXPECT_THROW(cuda::attention(forward, nullptr), Error);
+  cuda::AttentionBackward<float> backward = {};
+  backward.shape = {1, 1, 1, 1, 257};
+  EXPECT_THROW(cuda::attention_backward(backward, nullptr), Error);
+}
+
+}  // namespace
