@@ -56,6 +56,7 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, int side) {
   }
   Launch launch;
   launch.kernel = step.kernel;
+  launch.op = program_.op(step.op).kind();
   launch.args.operands = operands.data();
   launch.args.operand_count = static_cast<std::int32_t>(operands.size());
   launch.args.attrs = program_.op(step.op).attrs.data();

@@ -30,12 +30,6 @@ Counter& Executor::Counters::operator[](std::size_t queue) const {
   return *reinterpret_cast<Counter*>(static_cast<std::byte*>(memory_) + queue * cache_line);
 }
 
-Executor::OwnedEvent::OwnedEvent(DeviceInterface& device) : device_(device) {
-  raise(device_.create_event(&handle_));
-}
-
-Executor::OwnedEvent::~OwnedEvent() { device_.destroy_event(handle_); }
-
 Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter,
                              bool is_asynchronous)
     : device(its_device), asynchronous(is_asynchronous), ticket(counter, is_asynchronous) {
@@ -58,12 +52,20 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
                 "run.poison writes into memory that the host cannot write on device '",
                 info_of(device_).name.view(), "'; leave it out there");
   if (options_.poison) poison_.emplace(program, plan, memory_);
-  for (const Probe* probe : probes_) each_kernel_ |= probe->each_kernel();
+  sort_probes();
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
   bind_waits();
+  bind_stamps();
   start_threads();
+}
+
+void Executor::sort_probes() {
+  for (Probe* probe : probes_) {
+    each_kernel_ |= probe->each_kernel();
+    (probe->live() ? live_ : timed_).push_back(probe);
+  }
 }
 
 void Executor::make_queues(const std::vector<QueueComm>& comms) {
@@ -100,13 +102,28 @@ void Executor::bind_calls() {
     QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
     BoundCall& bound = queue.calls.emplace_back();
     bound.call = &call;
-    for (int side : {0, 1}) bound.sides[side] = &binding_.bind(call, side);
-    bound.signals = call.position + 1 == plan_.queues[static_cast<std::size_t>(call.queue)].calls;
+    for (int side : {0, 1}) {
+      bound.sides[side].piece = &binding_.bind(call, side);
+      bound.sides[side].works = &bind_works(queue, *bound.sides[side].piece);
+    }
+    bound.signals = call.position + 1 == plan_.queues[static_cast<std::size_t>(call.queue)].calls ||
+                    (queue.asynchronous && !live_.empty());
   }
   for (const Call& call : plan_.calls) {
     QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
     if (queue.asynchronous) fed_.emplace_back(&queue, &queue.calls[static_cast<std::size_t>(call.position)]);
   }
+}
+
+// Calls that share a piece share its works.
+const std::vector<BoundWork>& Executor::bind_works(QueueRun& queue, const BoundPiece& piece) {
+  const auto [entry, fresh] = queue.works.try_emplace(&piece);
+  if (!fresh) return entry->second;
+  const std::size_t all = piece.launches.size(), together = each_kernel_ || poison_ ? 1 : all;
+  for (std::size_t i = 0; i < all; i += together)
+    raise(device_.bind(queue.handle, &piece.launches[i], static_cast<std::int64_t>(together),
+                       &entry->second.emplace_back()));
+  return entry->second;
 }
 
 void Executor::bind_waits() {
@@ -118,9 +135,20 @@ void Executor::bind_waits() {
         const bool by_event = queue->asynchronous && other.asynchronous;
         bound.waits.push_back({&wait, &other, by_event ? &awaited : nullptr});
         awaited.signals |= !by_event;
-        for (QueueEvent& event : awaited.events)
-          if (by_event && !event) event = events_.emplace_back(device_).handle();
+        for (BoundSide& side : awaited.sides)
+          if (by_event && !side.event) side.event = events_.emplace_back(device_).handle();
       }
+}
+
+// Before its waits, after each of them, and after each of its works or exchanges.
+void Executor::bind_stamps() {
+  if (timed_.empty() || fed_.empty()) return;
+  for (const auto& [queue, bound] : fed_)
+    for (BoundSide& side : queue->calls[static_cast<std::size_t>(bound->call->position)].sides) {
+      const std::size_t stamps = 1 + bound->waits.size() + side.works->size() + parts_of(*side.piece);
+      for (std::size_t i = 0; i < stamps; ++i) side.stamps.push_back(stamps_.emplace_back(device_).handle());
+    }
+  set_clock();
 }
 
 // All of them or none: threads that run must not outlive what they use.
@@ -152,6 +180,8 @@ void Executor::finish_step() {
     await_step(*queue, steps_ - 1);
     if (queue->failed.load()) raise(queue->status);
   }
+  tell_progress();
+  tell_step(steps_ - 1);
 }
 
 void Executor::await_step(QueueRun& queue, std::int64_t step) {
@@ -162,6 +192,7 @@ void Executor::await_step(QueueRun& queue, std::int64_t step) {
     Status status = device_.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
     if (!status.ok()) fail(queue, status);
+    tell_progress();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   queue.ticket.await(last);
@@ -204,13 +235,13 @@ void Executor::run_queue(QueueRun& queue) {
 void Executor::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
   const Call& call = *bound.call;
   await(queue, bound, step);
-  for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
+  tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
   if (!queue.failed.load(std::memory_order_relaxed)) {
-    const BoundPiece& piece = *bound.sides[step % 2];
-    const Status status = queue.comm.comm ? exchange(queue, piece) : launch(queue, call, piece);
+    const BoundSide& side = bound.side(step);
+    const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side);
     if (!status.ok()) fail(queue, status);
   }
-  for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
+  tell([&](Probe& probe, double at) { probe.end_call(queue.index, call, step, at); });
   if (bound.signals) queue.ticket.publish(ticket(queue.index, step, call.position));
 }
 
@@ -218,22 +249,19 @@ void Executor::await(QueueRun& queue, const BoundCall& bound, std::int64_t step)
   for (const BoundWait& waits : bound.waits) {
     const Wait& wait = *waits.wait;
     if (step < wait.steps_ago) continue;
-    for (Probe* probe : probes_) probe->begin_wait(queue.index, *bound.call, wait, step);
+    tell([&](Probe& probe, double at) { probe.begin_wait(queue.index, *bound.call, wait, step, at); });
     waits.other->ticket.await(ticket(wait.queue, step - wait.steps_ago, wait.call));
-    for (Probe* probe : probes_) probe->end_wait(queue.index, *bound.call, wait, step);
+    tell([&](Probe& probe, double at) { probe.end_wait(queue.index, *bound.call, wait, step, at); });
   }
 }
 
-Status Executor::launch(QueueRun& queue, const Call& call, const BoundPiece& piece) {
-  if (!poison_ && !each_kernel_)
-    return device_.launch(queue.handle, piece.launches.data(),
-                          static_cast<std::int64_t>(piece.launches.size()));
-  for (std::size_t i = 0; i < piece.launches.size(); ++i) {
-    if (poison_) poison_->before(piece, i);
-    Status status = device_.launch(queue.handle, &piece.launches[i], 1);
-    if (status.ok() && poison_) status = poison_->after(call, piece, i);
+Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side) {
+  for (std::size_t i = 0; i < side.works->size(); ++i) {
+    if (poison_) poison_->before(*side.piece, i);
+    Status status = device_.run(queue.handle, (*side.works)[i]);
+    if (status.ok() && poison_) status = poison_->after(call, *side.piece, i);
     if (!status.ok()) return status;
-    for (Probe* probe : probes_) probe->end_kernel(queue.index, call, i);
+    if (each_kernel_) tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
   }
   return {};
 }
@@ -242,9 +270,9 @@ Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
   for (std::size_t i = 0; i < piece.exchanges.size(); ++i) {
     Status status = queue.comm.comm->start(queue.comm.communicator, &piece.exchanges[i], 1, queue.stream);
     if (!status.ok()) return status;
-    for (Probe* probe : probes_) probe->waits(queue.index, true);
+    tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
     status = queue.comm.comm->finish(queue.comm.communicator);
-    for (Probe* probe : probes_) probe->waits(queue.index, false);
+    tell([&](Probe& probe, double at) { probe.waits(queue.index, false, at); });
     if (!status.ok()) return status;
     if (poison_) Poison::spoil(piece, i);
   }
@@ -264,40 +292,49 @@ void Executor::feed_queues() {
 // Everything of a failed queue's call is left out: its device does nothing any more.
 void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
   if (queue.failed.load(std::memory_order_relaxed)) return;
-  const Call& call = *bound.call;
+  const BoundSide& side = bound.side(step);
   Status status;
   const auto then = [&status](auto&& next) {
     if (status.ok()) status = next();
   };
+  auto stamp = side.stamps.begin();
+  const auto note = [&] {
+    if (stamp != side.stamps.end()) then([&] { return device_.stamp(queue.handle, *stamp++); });
+  };
+  note();
   for (const BoundWait& waits : bound.waits) {
-    const std::int64_t of_step = step - waits.wait->steps_ago;
-    if (of_step < 0) continue;
-    if (waits.event_of)
-      then([&] { return device_.wait(queue.handle, waits.event_of->events[of_step % 2]); });
-    else
-      then([&] {
-        return device_.wait_counter(queue.handle, &waits.other->ticket.counter(),
-                                    ticket(waits.wait->queue, of_step, waits.wait->call));
-      });
+    if (step >= waits.wait->steps_ago) then([&] { return feed_wait(queue, waits, step); });
+    note();
   }
-  for (Probe* probe : probes_) probe->begin_call(queue.index, call, step);
-  then([&] { return enqueue(queue, *bound.sides[step % 2]); });
-  for (Probe* probe : probes_) probe->end_call(queue.index, call, step);
-  if (bound.events[step % 2]) then([&] { return device_.record(queue.handle, bound.events[step % 2]); });
+  for (BoundWork work : *side.works) {
+    then([&] { return device_.run(queue.handle, work); });
+    note();
+  }
+  const std::vector<CommOp>& exchanges = side.piece->exchanges;
+  const std::size_t parts = parts_of(*side.piece);
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t count = exchanges.size() / parts;
+    then([&] {
+      return queue.comm.comm->start(queue.comm.communicator, &exchanges[part * count],
+                                    static_cast<std::int64_t>(count), queue.stream);
+    });
+    note();
+  }
+  if (side.event) then([&] { return device_.record(queue.handle, side.event); });
   if (bound.signals)
     then([&] {
       return device_.write_counter(queue.handle, &queue.ticket.counter(),
-                                   ticket(queue.index, step, call.position));
+                                   ticket(queue.index, step, bound.call->position));
     });
   if (!status.ok()) fail(queue, status);
 }
 
-Status Executor::enqueue(QueueRun& queue, const BoundPiece& piece) {
-  if (queue.comm.comm)
-    return queue.comm.comm->start(queue.comm.communicator, piece.exchanges.data(),
-                                  static_cast<std::int64_t>(piece.exchanges.size()), queue.stream);
-  return device_.launch(queue.handle, piece.launches.data(),
-                        static_cast<std::int64_t>(piece.launches.size()));
+Status Executor::feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step) {
+  const Wait& wait = *waits.wait;
+  const std::int64_t of_step = step - wait.steps_ago;
+  if (waits.event_of) return device_.wait(queue.handle, waits.event_of->side(of_step).event);
+  return device_.wait_counter(queue.handle, &waits.other->ticket.counter(),
+                              ticket(wait.queue, of_step, wait.call));
 }
 
 }  // namespace prun

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,12 +68,21 @@ class Executor {
     QueueRun* other = nullptr;
     const BoundCall* event_of = nullptr;
   };
+  // By the side of the step.
+  struct BoundSide {
+    const BoundPiece* piece = nullptr;
+    const std::vector<BoundWork>* works = nullptr;  // one of all launches, or of each
+    QueueEvent event = nullptr;                     // where an asynchronous queue waits for the call
+    std::vector<Stamp> stamps;                      // of an asynchronous queue, as note() takes them
+  };
   struct BoundCall {
     const Call* call = nullptr;
-    const BoundPiece* sides[2] = {nullptr, nullptr};
+    BoundSide sides[2];
     std::vector<BoundWait> waits;
-    bool signals = false;                       // somebody waits for its ticket
-    QueueEvent events[2] = {nullptr, nullptr};  // by side, where an asynchronous queue waits for it
+    bool signals = false;  // somebody waits for its ticket
+
+    BoundSide& side(std::int64_t step) { return sides[step % 2]; }
+    const BoundSide& side(std::int64_t step) const { return sides[step % 2]; }
   };
   struct QueueRun {
     QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter, bool is_asynchronous);
@@ -87,23 +97,31 @@ class Executor {
     void* stream = nullptr;
     QueueComm comm;
     std::vector<BoundCall> calls;
+    std::map<const BoundPiece*, std::vector<BoundWork>> works;
     Ticket ticket;
+    // What live probes have been told: calls that have ended, and whether the next one has begun.
+    std::int64_t ended = 0;
+    bool begun = false;
     Status status;                    // whoever sees `failed` may read it
     std::atomic<bool> failed{false};  // set once
     std::thread thread;               // of a blocking queue
   };
-  class OwnedEvent {
+  // An event or a stamp.
+  template <class Handle, auto create, auto destroy>
+  class Owned {
    public:
-    explicit OwnedEvent(DeviceInterface& device);
-    ~OwnedEvent();
-    OwnedEvent(const OwnedEvent&) = delete;
-    OwnedEvent& operator=(const OwnedEvent&) = delete;
-    QueueEvent handle() const { return handle_; }
+    explicit Owned(DeviceInterface& device) : device_(device) { raise((device_.*create)(&handle_)); }
+    ~Owned() { (device_.*destroy)(handle_); }
+    Owned(const Owned&) = delete;
+    Owned& operator=(const Owned&) = delete;
+    Handle handle() const { return handle_; }
 
    private:
     DeviceInterface& device_;
-    QueueEvent handle_ = nullptr;
+    Handle handle_ = nullptr;
   };
+  using OwnedEvent = Owned<QueueEvent, &DeviceInterface::create_event, &DeviceInterface::destroy_event>;
+  using OwnedStamp = Owned<Stamp, &DeviceInterface::create_stamp, &DeviceInterface::destroy_stamp>;
   // By queue, a cache line each, where the device reaches them.
   class Counters {
    public:
@@ -120,8 +138,11 @@ class Executor {
   };
 
   void make_queues(const std::vector<QueueComm>& comms);
+  void sort_probes();
   void bind_calls();
+  const std::vector<BoundWork>& bind_works(QueueRun& queue, const BoundPiece& piece);
   void bind_waits();
+  void bind_stamps();
   void start_threads();
 
   // Holds the caller until the step may run; false: it will not.
@@ -130,10 +151,27 @@ class Executor {
   void feed_queues();
   void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
   void feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  Status feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step);
   void await(QueueRun& queue, const BoundCall& bound, std::int64_t step);
-  Status launch(QueueRun& queue, const Call& call, const BoundPiece& piece);
+  Status launch(QueueRun& queue, const Call& call, const BoundSide& side);
   Status exchange(QueueRun& queue, const BoundPiece& piece);
-  Status enqueue(QueueRun& queue, const BoundPiece& piece);
+
+  // Those that blocking queues tell as they go.
+  template <class Tell>
+  void tell(Tell&& tell) const {
+    if (probes_.empty()) return;
+    const double at = probe_clock();
+    for (Probe* probe : probes_) tell(*probe, at);
+  }
+  // Of asynchronous queues: executor_probes.cpp.
+  void set_clock();
+  std::size_t parts_of(const BoundPiece& piece) const;
+  void tell_step(std::int64_t step);
+  void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  void tell_progress();
+  bool tell_progress(QueueRun& queue);
+  bool has_failed() const;
+  bool may_begin(const BoundCall& bound, std::int64_t step) const;
 
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
   void await_step(QueueRun& queue, std::int64_t step);
@@ -144,12 +182,16 @@ class Executor {
   DeviceInterface& device_;
   ExecutorOptions options_;
   std::vector<Probe*> probes_;
+  std::vector<Probe*> live_, timed_;  // those of asynchronous queues
   bool each_kernel_ = false;
+  double clock_ = 0;  // of probes, where the device's is 0
   PlanMemory memory_;
   Binding binding_;
   std::optional<Poison> poison_;
   Counters counters_;
-  std::deque<OwnedEvent> events_;  // outlive the queues, which may still hold work that waits for them
+  // Outlive the queues, which may still hold work that needs them.
+  std::deque<OwnedEvent> events_;
+  std::deque<OwnedStamp> stamps_;
   std::vector<std::unique_ptr<QueueRun>> queues_;
   std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;  // the feeder's calls, in the order of the plan
   std::thread feeder_;

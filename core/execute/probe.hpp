@@ -1,24 +1,38 @@
 // Who is told what the queues of a rank do.
 #pragma once
 
+#include <chrono>
+
 #include "plan/plan.hpp"
 
 namespace prun {
 
-// Told what a queue does, by the thread that feeds it: must neither allocate nor lock.
+// Told what a queue does, in the queue's order, and when: `at` is in seconds of a clock that all queues of
+// all ranks of this machine share.
+//
+// A queue that blocks tells it as it goes, on its own thread: nothing here may allocate or lock. Of a queue
+// that runs its work later it is told by the thread that waits for the step: once the step is done, with
+// times that the device has noted, or, to those that are `live`, as far as the queue is seen to have come.
 class Probe {
  public:
   virtual ~Probe() = default;
-  virtual void begin_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
-  virtual void end_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept = 0;
+  virtual bool live() const noexcept { return false; }
+  virtual void begin_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept = 0;
+  virtual void end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept = 0;
   // Around each of the call's waits, before begin_call.
-  virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t) noexcept {}
-  virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t) noexcept {}
-  // Whether kernels are launched one by one, with end_kernel after each; `index` counts within the call.
+  virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
+  virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
+  // Whether kernels and exchanges are launched one by one, with end_kernel after each kernel; `index` counts
+  // within the call.
   virtual bool each_kernel() const noexcept { return false; }
-  virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/) noexcept {}
+  virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/, double) noexcept {}
   // Within a call that communicates: whether its operations have been started and now wait for the others.
-  virtual void waits(std::int32_t, bool /*waiting*/) noexcept {}
+  virtual void waits(std::int32_t, bool /*waiting*/, double) noexcept {}
 };
+
+// The clock that probes are told the time of.
+inline double probe_clock() noexcept {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace prun

@@ -1,17 +1,8 @@
 #include "execute/recorder.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace prun {
-namespace {
-
-double now() noexcept {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 Recorder::Recorder(const Plan& plan, std::int64_t steps) : rings_(plan.queues.size()) {
   PRUN_CHECK(steps > 0, steps, " steps");
   std::vector<std::size_t> events(plan.queues.size(), 0);
@@ -20,22 +11,24 @@ Recorder::Recorder(const Plan& plan, std::int64_t steps) : rings_(plan.queues.si
     rings_[q].slots.resize(events[q] * static_cast<std::size_t>(steps));
 }
 
-void Recorder::begin_call(std::int32_t queue, const Call&, std::int64_t) noexcept {
-  rings_[static_cast<std::size_t>(queue)].begin = now();
+void Recorder::begin_call(std::int32_t queue, const Call&, std::int64_t, double at) noexcept {
+  rings_[static_cast<std::size_t>(queue)].begin = at;
 }
-void Recorder::end_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept {
-  end(queue, call, -1, step);
+void Recorder::end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept {
+  end(queue, call, -1, step, at);
 }
-void Recorder::begin_wait(std::int32_t queue, const Call&, const Wait&, std::int64_t) noexcept {
-  rings_[static_cast<std::size_t>(queue)].begin = now();
+void Recorder::begin_wait(std::int32_t queue, const Call&, const Wait&, std::int64_t, double at) noexcept {
+  rings_[static_cast<std::size_t>(queue)].begin = at;
 }
-void Recorder::end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step) noexcept {
-  end(queue, call, wait.queue, step);
+void Recorder::end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
+                        double at) noexcept {
+  end(queue, call, wait.queue, step, at);
 }
 
-void Recorder::end(std::int32_t queue, const Call& call, std::int32_t waits_for, std::int64_t step) noexcept {
+void Recorder::end(std::int32_t queue, const Call& call, std::int32_t waits_for, std::int64_t step,
+                   double at) noexcept {
   Ring& ring = rings_[static_cast<std::size_t>(queue)];
-  ring.slots[ring.written++ % ring.slots.size()] = {queue, call.position, waits_for, step, ring.begin, now()};
+  ring.slots[ring.written++ % ring.slots.size()] = {queue, call.position, waits_for, step, ring.begin, at};
 }
 
 std::vector<Event> Recorder::events() const {

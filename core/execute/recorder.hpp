@@ -11,13 +11,14 @@ class Recorder final : public Probe {
   // Keeps the last `steps` steps of this plan.
   Recorder(const Plan& plan, std::int64_t steps);
 
-  void begin_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept override;
-  void end_call(std::int32_t queue, const Call& call, std::int64_t step) noexcept override;
-  void begin_wait(std::int32_t queue, const Call& call, const Wait& wait,
-                  std::int64_t step) noexcept override;
-  void end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step) noexcept override;
+  void begin_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
+  void end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
+  void begin_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
+                  double at) noexcept override;
+  void end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
+                double at) noexcept override;
 
-  // Of all queues, each in its own order; seconds of a clock that all recorders share. While no step runs.
+  // Of all queues, each in its own order; seconds of the probes' clock. While no step runs.
   std::vector<Event> events() const;
   // Events that have given way to later ones.
   std::uint64_t lost() const;
@@ -30,7 +31,8 @@ class Recorder final : public Probe {
     double begin = 0;
   };
 
-  void end(std::int32_t queue, const Call& call, std::int32_t waits_for, std::int64_t step) noexcept;
+  void end(std::int32_t queue, const Call& call, std::int32_t waits_for, std::int64_t step,
+           double at) noexcept;
 
   std::vector<Ring> rings_;
 };

@@ -208,9 +208,11 @@ Overheads time_overheads(DeviceInterface& device) {
     handoffs.push_back(std::chrono::duration<double>(resumed[i] - signalled[i]).count());
   Queue queue = nullptr;
   raise(device.create_queue("bench", false, &queue));
+  BoundWork nothing = nullptr;
+  raise(device.bind(queue, nullptr, 0, &nothing));
   const Clock::time_point begin = Clock::now();
   for (std::uint64_t i = 0; i < calls; ++i) {
-    device.launch(queue, nullptr, 0);
+    device.run(queue, nothing);
     working.publish(rounds + 1 + i);
   }
   const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), trimmed_mean(handoffs)};

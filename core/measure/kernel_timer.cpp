@@ -28,12 +28,11 @@ KernelTimer::Times& KernelTimer::of(const Call& call, std::size_t index) noexcep
   return times_[first_[function] + static_cast<std::size_t>(piece.first) + index];
 }
 
-void KernelTimer::end_kernel(std::int32_t queue, const Call& call, std::size_t index) noexcept {
-  const Clock::time_point now = Clock::now();
+void KernelTimer::end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept {
   std::vector<double>& list = of(call, index).seconds;
-  if (list.size() < list.capacity())
-    list.push_back(std::chrono::duration<double>(now - began_[static_cast<std::size_t>(queue)]).count());
-  restart(queue);
+  double& began = began_[static_cast<std::size_t>(queue)];
+  if (list.size() < list.capacity()) list.push_back(at - began);
+  began = at;
 }
 
 void KernelTimer::forget() {

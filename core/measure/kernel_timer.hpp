@@ -1,7 +1,6 @@
 // Times the kernels of a rank's plan one by one while steps run.
 #pragma once
 
-#include <chrono>
 #include <map>
 
 #include "execute/executor.hpp"
@@ -26,9 +25,11 @@ class KernelTimer final : public Probe {
   KernelTimer(const Plan& plan, std::int64_t steps);
 
   bool each_kernel() const noexcept override { return true; }
-  void begin_call(std::int32_t queue, const Call&, std::int64_t) noexcept override { restart(queue); }
-  void end_call(std::int32_t, const Call&, std::int64_t) noexcept override {}
-  void end_kernel(std::int32_t queue, const Call& call, std::size_t index) noexcept override;
+  void begin_call(std::int32_t queue, const Call&, std::int64_t, double at) noexcept override {
+    began_[static_cast<std::size_t>(queue)] = at;
+  }
+  void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
+  void end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept override;
 
   // While no step runs.
   void forget();
@@ -36,21 +37,19 @@ class KernelTimer final : public Probe {
   std::vector<KernelTime> result(const Program& program) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Times {
     std::int64_t launches = 0;  // a step
     std::vector<double> seconds;
   };
   using ByShape = std::map<std::string, std::pair<KernelTime, double>>;  // and launches
 
-  void restart(std::int32_t queue) noexcept { began_[static_cast<std::size_t>(queue)] = Clock::now(); }
   Times& of(const Call& call, std::size_t index) noexcept;
   static void add(const Program& program, const PlannedStep& step, const Times& times, ByShape& by_shape);
 
   const Plan& plan_;
-  std::vector<Clock::time_point> began_;  // by queue
-  std::vector<std::size_t> first_;        // by function, within times_
-  std::vector<Times> times_;              // by step of all functions
+  std::vector<double> began_;       // by queue
+  std::vector<std::size_t> first_;  // by function, within times_
+  std::vector<Times> times_;        // by step of all functions
 };
 
 }  // namespace prun

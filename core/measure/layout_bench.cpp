@@ -1,7 +1,6 @@
 #include "measure/layout_bench.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 
 #include "plan/traffic.hpp"
@@ -23,6 +22,8 @@ class ExchangeTimer final : public Probe {
       queues_[q].times.reserve(exchanges_of(plan, q).size() * static_cast<std::size_t>(steps));
   }
 
+  bool each_kernel() const noexcept override { return true; }
+
   // Of one step.
   static std::vector<const PlannedExchange*> exchanges_of(const Plan& plan, std::size_t queue) {
     std::vector<const PlannedExchange*> list;
@@ -33,16 +34,16 @@ class ExchangeTimer final : public Probe {
     return list;
   }
 
-  void begin_call(std::int32_t queue, const Call&, std::int64_t) noexcept override {
-    queues_[static_cast<std::size_t>(queue)].begin = now();
+  void begin_call(std::int32_t queue, const Call&, std::int64_t, double at) noexcept override {
+    queues_[static_cast<std::size_t>(queue)].begin = at;
   }
-  void end_call(std::int32_t, const Call&, std::int64_t) noexcept override {}
+  void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
   // A call's next exchange begins where the one before has ended.
-  void waits(std::int32_t index, bool waiting) noexcept override {
+  void waits(std::int32_t index, bool waiting, double at) noexcept override {
     Queue& queue = queues_[static_cast<std::size_t>(index)];
     if (waiting || queue.times.size() == queue.times.capacity()) return;
-    queue.times.push_back({queue.begin, now()});
-    queue.begin = queue.times.back().end;
+    queue.times.push_back({queue.begin, at});
+    queue.begin = at;
   }
 
   // While no step runs.
@@ -56,9 +57,6 @@ class ExchangeTimer final : public Probe {
     std::vector<Time> times;
     double begin = 0;
   };
-  static double now() noexcept {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
 
   std::vector<Queue> queues_;
 };

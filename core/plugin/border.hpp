@@ -139,9 +139,10 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
     return call("in destroy_queue()", &I::destroy_queue, queue);
   }
   Status attach(Queue queue) noexcept override { return call("in attach()", &I::attach, queue); }
-  Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept override {
-    return call("in launch()", &I::launch, queue, launches, count);
+  Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept override {
+    return call("in bind()", &I::bind, queue, launches, count, work);
   }
+  Status run(Queue queue, BoundWork work) noexcept override { return call("in run()", &I::run, queue, work); }
   Status stream(Queue queue, void** stream) noexcept override {
     return call("in stream()", &I::stream, queue, stream);
   }
@@ -162,6 +163,18 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
   }
   Status wait_counter(Queue queue, const Counter* counter, std::uint64_t value) noexcept override {
     return call("in wait_counter()", &I::wait_counter, queue, counter, value);
+  }
+  Status create_stamp(Stamp* stamp) noexcept override {
+    return call("in create_stamp()", &I::create_stamp, stamp);
+  }
+  Status destroy_stamp(Stamp stamp) noexcept override {
+    return call("in destroy_stamp()", &I::destroy_stamp, stamp);
+  }
+  Status stamp(Queue queue, Stamp stamp) noexcept override {
+    return call("in stamp()", &I::stamp, queue, stamp);
+  }
+  Status read(Stamp stamp, double* seconds) noexcept override {
+    return call("in read()", &I::read, stamp, seconds);
   }
   Status check(Queue queue) noexcept override { return call("in check()", &I::check, queue); }
 };

@@ -23,21 +23,22 @@ class FlightProbe final : public Probe {
                             : -1);
   }
 
-  void begin_call(std::int32_t queue, const Call& call, std::int64_t) noexcept override {
+  bool live() const noexcept override { return true; }
+  void begin_call(std::int32_t queue, const Call& call, std::int64_t, double) noexcept override {
     const int group = groups_[static_cast<std::size_t>(queue)];
     if (group < 0)
       flight_.begin_call(text(call));
     else
       flight_.enter(group, text(call));
   }
-  void end_call(std::int32_t queue, const Call& call, std::int64_t) noexcept override {
+  void end_call(std::int32_t queue, const Call& call, std::int64_t, double) noexcept override {
     const int group = groups_[static_cast<std::size_t>(queue)];
     if (group < 0)
       flight_.end_call(text(call));
     else
       flight_.leave(group);
   }
-  void waits(std::int32_t queue, bool waiting) noexcept override {
+  void waits(std::int32_t queue, bool waiting, double) noexcept override {
     flight_.wait(groups_[static_cast<std::size_t>(queue)], waiting);
   }
 

@@ -89,8 +89,13 @@ class Opened {
     PRUN_CHECK(def, op);
     return def->select(OpShape{});
   }
+  BoundWork bind(Queue queue, const std::vector<Launch>& launches) {
+    BoundWork work = nullptr;
+    raise(device_->bind(queue, launches.data(), static_cast<std::int64_t>(launches.size()), &work));
+    return work;
+  }
   void launch(Queue queue, const std::vector<Launch>& launches) {
-    raise(device_->launch(queue, launches.data(), static_cast<std::int64_t>(launches.size())));
+    raise(device_->run(queue, bind(queue, launches)));
   }
   DeviceInterface& operator*() { return *device_; }
   DeviceInterface* operator->() { return device_.get(); }
@@ -267,10 +272,11 @@ TEST(CpuDevice, LaunchNeitherAllocatesNorLocks) {
     const Queue queue = device.create_queue("a", true);
     std::int64_t numbers[64] = {};
     const Tensor all = vector_of(numbers, 64);
-    const Launch launch{device.kernel("count_up"), {.operands = &all}};
+    const std::vector<Launch> launches{{device.kernel("count_up"), {.operands = &all}}};
+    const BoundWork work = device.bind(queue, launches);
     const test::Calls before = test::calls_so_far();
     bool ok = true;
-    for (int round = 1; round <= 1'000; ++round) ok = ok && device->launch(queue, &launch, 1).ok();
+    for (int round = 1; round <= 1'000; ++round) ok = ok && device->run(queue, work).ok();
     const test::Calls after = test::calls_so_far();
     EXPECT_TRUE(ok);
     EXPECT_EQ(after.allocations, before.allocations);

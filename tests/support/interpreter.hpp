@@ -83,11 +83,15 @@ class Interpreter {
     for (Id id : op.operands) operands.push_back(id == none ? Tensor{} : tensor(id));
     std::vector<std::byte> workspace(
         static_cast<std::size_t>(def->workspace ? def->workspace(shape, threads_) : 0) + 64);
+    launch.op = op.kind();
     launch.args.operands = operands.data();
+    launch.args.operand_count = static_cast<std::int32_t>(operands.size());
     launch.args.attrs = op.attrs.data();
     launch.args.workspace =
         workspace.data() + (64 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 64) % 64;
-    raise(device_.launch(queue_, &launch, 1));
+    BoundWork work = nullptr;
+    raise(device_.bind(queue_, &launch, 1, &work));
+    raise(device_.run(queue_, work));
   }
   Tensor tensor(Id id) {
     const Value& value = program_.value(id);

@@ -36,14 +36,21 @@ struct DeviceInfo {
 struct Launch {
   Kernel kernel = nullptr;
   KernelArgs args;
+  Text op = {};
 };
 
 using Queue = void*;
+using BoundWork = void*;
 using QueueEvent = void*;
+using Stamp = void*;
 using Counter = std::atomic<std::uint64_t>;
 
-// launch, record, wait and the calls on counters come from the one thread that feeds the queue. None of them
-// allocates or locks; of an asynchronous device, they may hold that thread while the queue is full.
+// What an op needs is known before there is memory: its kernel and how much workspace that takes at most
+// (kernel()); no driver is needed for it. A call's launches are then bound to memory, once, into a piece of
+// work that the device may make ready as it likes; the loop runs that.
+//
+// run, record, wait, stamp and the calls on counters come from the one thread that feeds the queue. None of
+// them allocates or locks; of an asynchronous device, they may hold that thread while the queue is full.
 class Device {
  public:
   virtual ~Device() = default;
@@ -61,9 +68,13 @@ class Device {
   virtual Queue create_queue(std::string_view name, bool workers) = 0;
   // It is empty, or has failed.
   virtual void destroy_queue(Queue queue) = 0;
-  // Called by the feeding thread before its first launch.
+  // Called by the thread that feeds the queue from now on.
   virtual void attach(Queue queue) = 0;
-  virtual void launch(Queue queue, const Launch* launches, std::int64_t count) = 0;
+  // Makes launches ready that the queue is to run in this order, again and again: it may merge them, try
+  // which way is the fastest, keep plans. They, their operands and attributes outlive the work, which ends
+  // with the queue. While no step runs; what lies in the memory may be spoilt.
+  virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
+  virtual void run(Queue queue, BoundWork work) = 0;
 
   // Asynchronous devices only.
 
@@ -79,6 +90,13 @@ class Device {
   virtual void write_counter(Queue, Counter*, std::uint64_t) { refuse(); }
   // The queue goes on once the counter is at least that.
   virtual void wait_counter(Queue, const Counter*, std::uint64_t) { refuse(); }
+  virtual Stamp create_stamp() { refuse(); }
+  virtual void destroy_stamp(Stamp) { refuse(); }
+  // The queue notes the time once it has done everything given to it up to now.
+  virtual void stamp(Queue, Stamp) { refuse(); }
+  // What was noted last, in seconds of a clock that all stamps of the device share. Once the queue has come
+  // by; any thread.
+  virtual double read(Stamp) { refuse(); }
   // Throws what has gone wrong with work that the queue has taken, if anything has. Any thread.
   virtual void check(Queue) { refuse(); }
 
@@ -99,7 +117,8 @@ class DeviceInterface {
   virtual Status create_queue(Text name, bool workers, Queue* queue) noexcept = 0;
   virtual Status destroy_queue(Queue queue) noexcept = 0;
   virtual Status attach(Queue queue) noexcept = 0;
-  virtual Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept = 0;
+  virtual Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept = 0;
+  virtual Status run(Queue queue, BoundWork work) noexcept = 0;
   virtual Status stream(Queue queue, void** stream) noexcept = 0;
   virtual Status create_event(QueueEvent* event) noexcept = 0;
   virtual Status destroy_event(QueueEvent event) noexcept = 0;
@@ -107,6 +126,10 @@ class DeviceInterface {
   virtual Status wait(Queue queue, QueueEvent event) noexcept = 0;
   virtual Status write_counter(Queue queue, Counter* counter, std::uint64_t value) noexcept = 0;
   virtual Status wait_counter(Queue queue, const Counter* counter, std::uint64_t value) noexcept = 0;
+  virtual Status create_stamp(Stamp* stamp) noexcept = 0;
+  virtual Status destroy_stamp(Stamp stamp) noexcept = 0;
+  virtual Status stamp(Queue queue, Stamp stamp) noexcept = 0;
+  virtual Status read(Stamp stamp, double* seconds) noexcept = 0;
   virtual Status check(Queue queue) noexcept = 0;
 
  protected:
@@ -142,8 +165,11 @@ class DeviceAdapter final : public DeviceInterface {
   Status attach(Queue queue) noexcept override {
     return guard([&] { device().attach(queue); });
   }
-  Status launch(Queue queue, const Launch* launches, std::int64_t count) noexcept override {
-    return guard([&] { device().launch(queue, launches, count); });
+  Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept override {
+    return guard([&] { *work = device().bind(queue, launches, count); });
+  }
+  Status run(Queue queue, BoundWork work) noexcept override {
+    return guard([&] { device().run(queue, work); });
   }
   Status stream(Queue queue, void** stream) noexcept override {
     return guard([&] { *stream = device().stream(queue); });
@@ -165,6 +191,18 @@ class DeviceAdapter final : public DeviceInterface {
   }
   Status wait_counter(Queue queue, const Counter* counter, std::uint64_t value) noexcept override {
     return guard([&] { device().wait_counter(queue, counter, value); });
+  }
+  Status create_stamp(Stamp* stamp) noexcept override {
+    return guard([&] { *stamp = device().create_stamp(); });
+  }
+  Status destroy_stamp(Stamp stamp) noexcept override {
+    return guard([&] { device().destroy_stamp(stamp); });
+  }
+  Status stamp(Queue queue, Stamp stamp) noexcept override {
+    return guard([&] { device().stamp(queue, stamp); });
+  }
+  Status read(Stamp stamp, double* seconds) noexcept override {
+    return guard([&] { *seconds = device().read(stamp); });
   }
   Status check(Queue queue) noexcept override {
     return guard([&] { device().check(queue); });

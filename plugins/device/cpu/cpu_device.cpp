@@ -89,8 +89,11 @@ class CpuDevice final : public Device {
   }
 
   void attach(Queue queue) override { of(queue).attach(); }
-  void launch(Queue queue, const Launch* launches, std::int64_t count) override {
-    of(queue).launch({launches, static_cast<std::size_t>(count)});
+  BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
+    return const_cast<CpuQueue::Launches*>(&of(queue).bind({launches, static_cast<std::size_t>(count)}));
+  }
+  void run(Queue queue, BoundWork work) override {
+    of(queue).run(*static_cast<const CpuQueue::Launches*>(work));
   }
 
  private:

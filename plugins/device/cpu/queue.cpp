@@ -33,12 +33,14 @@ void CpuQueue::attach() {
   feeder_cores_ = std::move(before);
 }
 
-void CpuQueue::launch(std::span<const Launch> launches) {
+const CpuQueue::Launches& CpuQueue::bind(Launches launches) {
+  for (const Launch& launch : launches) PRUN_CHECK(launch.kernel, "queue ", name_);
+  return works_.emplace_back(launches);
+}
+
+void CpuQueue::run(const Launches& launches) {
   const KernelContext context{&workers_, nullptr};
-  for (const Launch& launch : launches) {
-    PRUN_CHECK(launch.kernel, "queue ", name_);
-    launch.kernel(launch.args, context);
-  }
+  for (const Launch& launch : launches) launch.kernel(launch.args, context);
 }
 
 }  // namespace prun::cpu

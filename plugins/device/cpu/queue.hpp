@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,12 +30,16 @@ class CpuQueue {
 
   // Names the calling thread, which will feed this queue, and keeps it on its core.
   void attach();
-  void launch(std::span<const Launch> launches);
+  using Launches = std::span<const Launch>;
+  // Stays where it is as long as the queue.
+  const Launches& bind(Launches launches);
+  void run(const Launches& launches);
 
  private:
   std::string name_;
   WorkerPool pool_;
   Workers workers_;
+  std::deque<Launches> works_;
   pid_t feeder_ = 0;  // the thread that attached, once it was pinned
   std::vector<int> feeder_cores_;
 };

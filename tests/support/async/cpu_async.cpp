@@ -1,6 +1,8 @@
 // The device `cpu-async`: the CPU's kernels behind the manners of a GPU. The host cannot reach its memory,
 // its queues are of limited depth and run later, on threads of their own, with random delays, and its
 // failures show up when they are asked for.
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -12,6 +14,11 @@
 
 namespace prun::async {
 namespace {
+
+struct BoundLaunch {
+  Launch launch;
+  std::vector<Tensor> operands;
+};
 
 class CpuAsync final : public Device {
  public:
@@ -63,21 +70,41 @@ class CpuAsync final : public Device {
   void attach(Queue) override {}
   void* stream(Queue queue) override { return static_cast<Stream*>(&of(queue)); }
 
-  // Launches and their operands are the caller's: the queue keeps copies, with addresses it can use.
-  void launch(Queue queue, const Launch* launches, std::int64_t count) override {
+  // BoundWork has copies of the launches, with addresses that the kernels can use.
+  BoundWork bind(Queue, const Launch* launches, std::int64_t count) override {
+    works_.push_back(std::make_unique<std::vector<BoundLaunch>>());
     for (std::int64_t i = 0; i < count; ++i) {
-      Launch launch = launches[i];
-      std::vector<Tensor> operands(launch.args.operands, launch.args.operands + launch.args.operand_count);
-      for (Tensor& operand : operands) operand.data = memory_.real(operand.data);
-      launch.args.workspace = memory_.real(launch.args.workspace);
-      of(queue).enqueue([launch, operands = std::move(operands)]() mutable {
-        launch.args.operands = operands.data();
+      const KernelArgs& args = launches[i].args;
+      BoundLaunch& bound = works_.back()->emplace_back();
+      bound.launch = launches[i];
+      bound.launch.args.workspace = memory_.real(args.workspace);
+      bound.operands.assign(args.operands, args.operands + args.operand_count);
+      for (Tensor& operand : bound.operands) operand.data = memory_.real(operand.data);
+      bound.launch.args.operands = bound.operands.data();
+    }
+    return works_.back().get();
+  }
+  void run(Queue queue, BoundWork work) override {
+    for (const BoundLaunch& bound : *static_cast<std::vector<BoundLaunch>*>(work))
+      of(queue).enqueue([&bound] {
         cpu::WorkerPool pool(1, {cpu::usable_cores(), false}, std::chrono::microseconds(0));
         const Workers workers = pool.workers();
-        launch.kernel(launch.args, {&workers, nullptr});
+        bound.launch.kernel(bound.launch.args, {&workers, nullptr});
       });
-    }
   }
+
+  // A stamp is where its time is written.
+  Stamp create_stamp() override {
+    stamps_.push_back(std::make_unique<std::atomic<double>>(0));
+    return stamps_.back().get();
+  }
+  void destroy_stamp(Stamp stamp) override {
+    std::erase_if(stamps_, [stamp](const auto& owned) { return owned.get() == stamp; });
+  }
+  void stamp(Queue queue, Stamp stamp) override {
+    of(queue).enqueue([stamp] { time_of(stamp) = seconds_since_start(); });
+  }
+  double read(Stamp stamp) override { return time_of(stamp); }
 
   QueueEvent create_event() override { return new_event(); }
   void destroy_event(QueueEvent event) override {
@@ -106,6 +133,12 @@ class CpuAsync final : public Device {
 
  private:
   static AsyncQueue& of(Queue queue) { return *static_cast<AsyncQueue*>(queue); }
+  static std::atomic<double>& time_of(Stamp stamp) { return *static_cast<std::atomic<double>*>(stamp); }
+  // Not the clock that the host has.
+  static double seconds_since_start() {
+    constexpr double start = -1000;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count() + start;
+  }
   RecordedEvent* new_event() {
     events_.push_back(std::make_unique<RecordedEvent>());
     return events_.back().get();
@@ -117,6 +150,8 @@ class CpuAsync final : public Device {
   ShiftedMemory memory_;
   Failure failure_;
   std::vector<std::unique_ptr<RecordedEvent>> events_;
+  std::vector<std::unique_ptr<std::atomic<double>>> stamps_;
+  std::vector<std::unique_ptr<std::vector<BoundLaunch>>> works_;
   std::vector<std::unique_ptr<AsyncQueue>> queues_;  // go first
 };
 

@@ -1,0 +1,125 @@
+// What probes are told of queues that run their work later. Nobody is there when it runs: the device notes
+// times, which are told once a step is done, and its tickets say how far a queue has come.
+#include <algorithm>
+#include <limits>
+
+#include "execute/executor.hpp"
+
+namespace prun {
+
+// The device's clock against the probes': the closest of some tries.
+void Executor::set_clock() {
+  QueueRun& queue = *fed_.front().first;
+  const OwnedStamp stamp(device_);
+  Counters reached(device_, 1);
+  double closest = std::numeric_limits<double>::infinity();
+  raise(device_.attach(queue.handle));
+  for (std::uint64_t attempt = 1; attempt <= 16; ++attempt) {
+    const double before = probe_clock();
+    raise(device_.stamp(queue.handle, stamp.handle()));
+    raise(device_.write_counter(queue.handle, &reached[0], attempt));
+    while (reached[0].load() < attempt) raise(device_.check(queue.handle));
+    const double after = probe_clock();
+    double noted = 0;
+    raise(device_.read(stamp.handle(), &noted));
+    if (after - before > closest) continue;
+    closest = after - before;
+    clock_ = (before + after) / 2 - noted;
+  }
+}
+
+// Into how many parts a piece's exchanges are enqueued: one of all, unless each is to be timed.
+std::size_t Executor::parts_of(const BoundPiece& piece) const {
+  return each_kernel_ ? piece.exchanges.size() : !piece.exchanges.empty();
+}
+
+void Executor::tell_step(std::int64_t step) {
+  if (timed_.empty()) return;
+  for (const auto& [queue, bound] : fed_) tell_call(*queue, *bound, step);
+}
+
+void Executor::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  const BoundSide& side = bound.side(step);
+  const Call& call = *bound.call;
+  const std::int32_t q = queue.index;
+  auto stamp = side.stamps.begin();
+  double at = 0;
+  const auto next = [&] {
+    raise(device_.read(*stamp++, &at));
+    at += clock_;
+  };
+  const auto each = [&](auto&& tell_one) {
+    for (Probe* probe : timed_) tell_one(*probe);
+  };
+  next();
+  for (const BoundWait& waits : bound.waits) {
+    const double before = at;
+    next();
+    if (step < waits.wait->steps_ago) continue;
+    each([&](Probe& probe) { probe.begin_wait(q, call, *waits.wait, step, before); });
+    each([&](Probe& probe) { probe.end_wait(q, call, *waits.wait, step, at); });
+  }
+  each([&](Probe& probe) { probe.begin_call(q, call, step, at); });
+  for (std::size_t i = 0; i < side.works->size(); ++i) {
+    next();
+    if (each_kernel_) each([&](Probe& probe) { probe.end_kernel(q, call, i, at); });
+  }
+  for (std::size_t i = 0; i < parts_of(*side.piece); ++i) {
+    each([&](Probe& probe) { probe.waits(q, true, at); });
+    next();
+    each([&](Probe& probe) { probe.waits(q, false, at); });
+  }
+  each([&](Probe& probe) { probe.end_call(q, call, step, at); });
+}
+
+// ---------------------------------------------------------------- while the step runs
+
+void Executor::tell_progress() {
+  if (live_.empty() || has_failed()) return;
+  for (auto& queue : queues_)
+    if (queue->asynchronous && !queue->calls.empty())
+      while (tell_progress(*queue)) {
+      }
+}
+
+bool Executor::has_failed() const {
+  return std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->failed.load(); });
+}
+
+// Whether there was something to tell.
+bool Executor::tell_progress(QueueRun& queue) {
+  const auto calls = static_cast<std::int64_t>(queue.calls.size());
+  const std::int64_t step = queue.ended / calls;
+  const BoundCall& bound = queue.calls[static_cast<std::size_t>(queue.ended % calls)];
+  const Call& call = *bound.call;
+  if (step >= steps_) return false;
+  const double at = probe_clock();
+  if (!queue.begun) {
+    if (!may_begin(bound, step)) return false;
+    for (Probe* probe : live_) {
+      probe->begin_call(queue.index, call, step, at);
+      if (queue.comm.comm) probe->waits(queue.index, true, at);
+    }
+    return queue.begun = true;
+  }
+  if (!queue.ticket.reached(ticket(queue.index, step, call.position))) return false;
+  for (Probe* probe : live_) {
+    if (queue.comm.comm) probe->waits(queue.index, false, at);
+    probe->end_call(queue.index, call, step, at);
+  }
+  ++queue.ended;
+  queue.begun = false;
+  return true;
+}
+
+bool Executor::may_begin(const BoundCall& bound, std::int64_t step) const {
+  for (const BoundWait& waits : bound.waits) {
+    const Wait& wait = *waits.wait;
+    if (step >= wait.steps_ago &&
+        !waits.other->ticket.reached(ticket(wait.queue, step - wait.steps_ago, wait.call)))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace prun
