@@ -18,11 +18,12 @@ macro(prun_add_cuda_kernels)
     if(PRUN_CCACHE)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${PRUN_CCACHE})
     endif()
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu
+         ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cpp)
     add_library(prun_cuda_kernels STATIC ${cuda_sources})
-    target_compile_options(prun_cuda_kernels PRIVATE -O3 --expt-relaxed-constexpr -Werror=all-warnings
-                                                     -Xcompiler=-Wall,-Wextra,-Werror)
+    target_compile_options(prun_cuda_kernels PRIVATE
+      "$<$<COMPILE_LANGUAGE:CUDA>:-O3;--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
     target_include_directories(prun_cuda_kernels PUBLIC ${CMAKE_SOURCE_DIR}/kernels ${PRUN_SDK_INCLUDE})
-    target_link_libraries(prun_cuda_kernels PUBLIC CUDA::cudart_static)
+    target_link_libraries(prun_cuda_kernels PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS})
   endif()
 endmacro()

@@ -18,6 +18,15 @@ struct BiasTerms {
   }
 };
 
+template <class T>
+__global__ void add_bias_kernel(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  if (row >= rows || column >= width) return;
+  const std::int64_t at = row * width + column;
+  store(y + at, load(bias + column) + (x ? load(x + at) : Compute<T>(0)));
+}
+
 }  // namespace
 
 template <class T>
@@ -35,9 +44,18 @@ std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width) {
   return column_sum_workspace<Compute<T>>(rows, width, 1);
 }
 
+template <class T>
+void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
+  if (rows == 0) return;
+  const RowGrid over(rows, width);
+  add_bias_kernel<<<over.grid, over.block, 0, stream>>>(x, bias, y, rows, width);
+  check_launch("add_bias");
+}
+
 #define PRUN_BIAS(T)                                                                            \
   template void bias_grad<T>(const T*, Compute<T>*, std::int64_t, std::int64_t, void*, Stream); \
-  template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t)
+  template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t);                     \
+  template void add_bias<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
 PRUN_BIAS(double);
 PRUN_BIAS(float);
 PRUN_BIAS(bf16);

@@ -1,4 +1,4 @@
-// bias_grad: the gradient of a bias is the sum of dy over its rows.
+// bias_grad: the gradient of a bias is the sum of dy over its rows. add_bias: for products that cannot.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -11,5 +11,9 @@ void bias_grad(const T* dy, Compute<T>* dbias, std::int64_t rows, std::int64_t w
                Stream stream);
 template <class T>
 std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width);
+
+// y [rows, width] = x [rows, width] + bias [width]; x may be null, which means 0, or y.
+template <class T>
+void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, Stream stream);
 
 }  // namespace prun::cuda

@@ -1,0 +1,419 @@
+#include "cuda/gemm.hpp"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <span>
+#include <sstream>
+#include <vector>
+
+#include "cuda/bias.hpp"
+#include "cuda/library.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// The functions that are used here.
+struct CublasLt {
+  explicit CublasLt(const std::string& folders)
+      : library({"cuBLASLt",
+                 {"libcublasLt.so.13", "libcublasLt.so.12"},
+                 "install cuBLAS of CUDA 13 (from NVIDIA's packages, or the Python package nvidia-cublas)"},
+                folders) {
+    library.find("cublasLtGetVersion", get_version);
+    library.find("cublasLtGetStatusString", status_string);
+    library.find("cublasLtCreate", create);
+    library.find("cublasLtDestroy", destroy);
+    library.find("cublasLtMatmulDescCreate", operation_create);
+    library.find("cublasLtMatmulDescDestroy", operation_destroy);
+    library.find("cublasLtMatmulDescSetAttribute", operation_set);
+    library.find("cublasLtMatrixLayoutCreate", layout_create);
+    library.find("cublasLtMatrixLayoutDestroy", layout_destroy);
+    library.find("cublasLtMatmulPreferenceCreate", preference_create);
+    library.find("cublasLtMatmulPreferenceDestroy", preference_destroy);
+    library.find("cublasLtMatmulPreferenceSetAttribute", preference_set);
+    library.find("cublasLtMatmulAlgoGetHeuristic", heuristic);
+    library.find("cublasLtMatmulAlgoCheck", algorithm_check);
+    library.find("cublasLtMatmulAlgoCapGetAttribute", algorithm_ability);
+    library.find("cublasLtMatmul", matmul);
+  }
+
+  Library library;
+  decltype(cublasLtGetVersion)* get_version;
+  decltype(cublasLtGetStatusString)* status_string;
+  decltype(cublasLtCreate)* create;
+  decltype(cublasLtDestroy)* destroy;
+  decltype(cublasLtMatmulDescCreate)* operation_create;
+  decltype(cublasLtMatmulDescDestroy)* operation_destroy;
+  decltype(cublasLtMatmulDescSetAttribute)* operation_set;
+  decltype(cublasLtMatrixLayoutCreate)* layout_create;
+  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
+  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
+  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
+  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
+  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
+  decltype(cublasLtMatmulAlgoCheck)* algorithm_check;
+  decltype(cublasLtMatmulAlgoCapGetAttribute)* algorithm_ability;
+  decltype(cublasLtMatmul)* matmul;
+};
+
+// One of cuBLASLt's objects, with the function that takes it back.
+template <class Object>
+using Owned = std::unique_ptr<std::remove_pointer_t<Object>, cublasStatus_t (*)(Object)>;
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw_error(ErrorCode::internal, "CUDA refused ", what, ": ", cudaGetErrorString(status));
+}
+
+cudaDataType_t data_type(DType type) {
+  switch (type) {
+    case DType::f64: return CUDA_R_64F;
+    case DType::f32: return CUDA_R_32F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: throw_error(ErrorCode::internal, "no matrix product of ", name_of(type));
+  }
+}
+
+std::int64_t stride_or(std::int64_t stride, std::int64_t dense) { return stride ? stride : dense; }
+
+// Row-major rows of so many columns each, as Product describes them.
+struct Layout {
+  DType type;
+  std::int64_t rows, columns, stride;
+};
+
+Layout layout_a(const Product& p) {
+  const std::int64_t columns = p.transpose_a ? p.m : p.k;
+  return {p.input, p.transpose_a ? p.k : p.m, columns, stride_or(p.a_stride, columns)};
+}
+Layout layout_b(const Product& p) {
+  const std::int64_t columns = p.transpose_b ? p.k : p.n;
+  return {p.input, p.transpose_b ? p.n : p.k, columns, stride_or(p.b_stride, columns)};
+}
+Layout layout_d(const Product& p) { return {p.output, p.m, p.n, stride_or(p.d_stride, p.n)}; }
+
+void check_product(const Product& p) {
+  const bool types = p.output == p.input || (p.input == DType::bf16 && p.output == DType::f32);
+  PRUN_CHECK(types && p.m > 0 && p.n > 0 && p.k > 0, text_of(p));
+  for (const Layout& layout : {layout_a(p), layout_b(p), layout_d(p)})
+    PRUN_CHECK(layout.stride >= layout.columns, text_of(p));
+  PRUN_CHECK(std::has_single_bit(static_cast<std::uint32_t>(p.alignment)) && p.alignment >= size_of(p.input),
+             text_of(p));
+}
+
+// Seconds on the device.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Stream stream) : stream_(stream) {
+    check(cudaEventCreate(&begin_), "an event");
+    check(cudaEventCreate(&end_), "an event");
+  }
+  ~Stopwatch() { cudaEventDestroy(begin_), cudaEventDestroy(end_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  // Of one of `count` launches in a row.
+  double operator()(const std::function<void()>& launch, int count) const {
+    check(cudaEventRecord(begin_, stream_), "an event");
+    for (int i = 0; i < count; ++i) launch();
+    check(cudaEventRecord(end_, stream_), "an event");
+    check(cudaEventSynchronize(end_), "tuning a matrix product");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "an event");
+    return static_cast<double>(milliseconds) * 1e-3 / count;
+  }
+
+ private:
+  Stream stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+}  // namespace
+
+std::string text_of(const Product& p) {
+  std::ostringstream text;
+  text << name_of(p.input) << " x " << name_of(p.input) << " -> " << name_of(p.output) << ", m " << p.m
+       << ", n " << p.n << ", k " << p.k;
+  if (p.transpose_a) text << ", a transposed";
+  if (p.transpose_b) text << ", b transposed";
+  if (p.bias) text << ", bias";
+  if (p.a_stride) text << ", a's rows " << p.a_stride << " apart";
+  if (p.b_stride) text << ", b's rows " << p.b_stride << " apart";
+  if (p.d_stride) text << ", d's rows " << p.d_stride << " apart";
+  if (p.alignment != Product().alignment) text << ", aligned to " << p.alignment;
+  return text.str();
+}
+
+std::int32_t alignment_of(std::initializer_list<const void*> pointers) {
+  std::uintptr_t bits = 256;
+  for (const void* p : pointers) bits |= reinterpret_cast<std::uintptr_t>(p);
+  return static_cast<std::int32_t>(bits & (~bits + 1));
+}
+
+struct GemmPlan::State {
+  Product product;
+  Owned<cublasLtMatmulDesc_t> operation;
+  Owned<cublasLtMatrixLayout_t> a, b, d;  // of our operands
+  cublasLtMatmulAlgo_t algorithm;
+  bool bias_in_front;  // the library has no algorithm that adds it: it is written to d before
+};
+
+GemmPlan::GemmPlan(std::unique_ptr<State> state) : state_(std::move(state)) {}
+GemmPlan::GemmPlan(GemmPlan&&) noexcept = default;
+GemmPlan& GemmPlan::operator=(GemmPlan&&) noexcept = default;
+GemmPlan::~GemmPlan() = default;
+
+const Product& GemmPlan::product() const { return state_->product; }
+
+std::string GemmPlan::algorithm() const {
+  std::string word;
+  for (const std::uint64_t part : state_->algorithm.data) {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(part));
+    word += digits;
+  }
+  return word;
+}
+
+struct Gemm::Impl {
+  using State = GemmPlan::State;
+
+  CublasLt lt;
+  Owned<cublasLtHandle_t> handle;
+  std::string device;
+
+  explicit Impl(const std::string& folders) : lt(folders), handle(nullptr, lt.destroy) {
+    cudaDeviceProp properties;
+    int current = 0;
+    check(cudaGetDevice(&current), "the current device");
+    check(cudaGetDeviceProperties(&properties, current), "the device's properties");
+    device = properties.name;
+    cublasLtHandle_t made = nullptr;
+    require(lt.create(&made), "a handle");
+    handle.reset(made);
+  }
+
+  void require(cublasStatus_t status, const std::string& what) const {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw_error(ErrorCode::internal, "cuBLASLt refused ", what, ": ", lt.status_string(status));
+  }
+
+  Owned<cublasLtMatrixLayout_t> layout(const Layout& rows) const {
+    cublasLtMatrixLayout_t made = nullptr;
+    require(lt.layout_create(&made, data_type(rows.type), static_cast<std::uint64_t>(rows.columns),
+                             static_cast<std::uint64_t>(rows.rows), rows.stride),
+            "a matrix layout");
+    return {made, lt.layout_destroy};
+  }
+
+  template <class Value>
+  void set(const State& state, cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
+    require(lt.operation_set(state.operation.get(), attribute, &value, sizeof value), "an attribute");
+  }
+
+  void set_bias(const State& state, const void* bias) const {
+    set(state, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+
+  std::unique_ptr<State> describe(const Product& p) const {
+    const bool wide = p.input == DType::f64;
+    cublasLtMatmulDesc_t made = nullptr;
+    require(lt.operation_create(&made, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                wide ? CUDA_R_64F : CUDA_R_32F),
+            "a description");
+    auto state = std::make_unique<State>(State{p,
+                                               {made, lt.operation_destroy},
+                                               layout(layout_a(p)),
+                                               layout(layout_b(p)),
+                                               layout(layout_d(p)),
+                                               {},
+                                               false});
+    const auto transposed = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    set(*state, CUBLASLT_MATMUL_DESC_TRANSA, transposed(p.transpose_b));
+    set(*state, CUBLASLT_MATMUL_DESC_TRANSB, transposed(p.transpose_a));
+    if (!p.bias) return state;
+    set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    // Before there is a bias the heuristic takes its alignment from whatever address stands here.
+    set_bias(*state, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(p.alignment)));
+    return state;
+  }
+
+  Owned<cublasLtMatmulPreference_t> preference(const Product& p) const {
+    cublasLtMatmulPreference_t made = nullptr;
+    require(lt.preference_create(&made), "a preference");
+    Owned<cublasLtMatmulPreference_t> preference(made, lt.preference_destroy);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      require(lt.preference_set(made, attribute, &value, sizeof value), "a preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(gemm_workspace));
+    prefer(
+        CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    const auto in = static_cast<std::uint32_t>(p.alignment);
+    const auto out = std::max(in, static_cast<std::uint32_t>(size_of(p.output)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, in);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, in);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
+    return preference;
+  }
+
+  // Whether it multiplies numbers of the input's type, not what remains of them as TF32 or bf16.
+  bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, DType input) const {
+    if (input != DType::f32) return true;
+    std::uint64_t flags = 0;
+    std::size_t written = 0;
+    require(lt.algorithm_ability(&algorithm, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags,
+                                 &written),
+            "to say how it multiplies");
+    return (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK) ==
+           CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+  }
+
+  // The library's favourite first.
+  std::vector<cublasLtMatmulAlgo_t> algorithms(const State& s, int most) const {
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+    int count = 0;
+    const cublasStatus_t status =
+        lt.heuristic(handle.get(), s.operation.get(), s.b.get(), s.a.get(), s.d.get(), s.d.get(),
+                     preference(s.product).get(), most, results.data(), &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    require(status, text_of(s.product));
+    std::vector<cublasLtMatmulAlgo_t> found;
+    for (const auto& result : std::span(results).first(static_cast<std::size_t>(count)))
+      if (result.state == CUBLAS_STATUS_SUCCESS && keeps_inputs(result.algo, s.product.input))
+        found.push_back(result.algo);
+    return found;
+  }
+
+  cublasStatus_t multiply(const State& s, const cublasLtMatmulAlgo_t& algorithm, const GemmOperands& o,
+                          Stream stream) const {
+    static constexpr double one = 1, zero = 0;
+    static constexpr float one_float = 1, zero_float = 0;
+    const bool wide = s.product.input == DType::f64;
+    const auto number = [&](bool yes) -> const void* {
+      return wide ? static_cast<const void*>(yes ? &one : &zero) : yes ? &one_float : &zero_float;
+    };
+    const void* c = s.bias_in_front ? o.d : o.c;
+    return lt.matmul(handle.get(), s.operation.get(), number(true), o.b, s.b.get(), o.a, s.a.get(),
+                     number(c != nullptr), c ? c : o.d, s.d.get(), o.d, s.d.get(), &algorithm, o.workspace,
+                     static_cast<std::size_t>(gemm_workspace), stream);
+  }
+
+  // What goes before the multiplication.
+  void put_bias(const State& s, const GemmOperands& o, Stream stream) const {
+    if (!s.product.bias) return;
+    if (!s.bias_in_front) return set_bias(s, o.bias);
+    const auto put = [&]<class T>(T) {
+      add_bias(static_cast<const T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.d), s.product.m,
+               s.product.n, stream);
+    };
+    switch (s.product.output) {
+      case DType::f64: return put(double{});
+      case DType::f32: return put(float{});
+      default: return put(bf16{});
+    }
+  }
+
+  void check_operands(const Product& p, const GemmOperands& o) const {
+    PRUN_CHECK(alignment_of({o.a, o.b, o.c, o.bias, o.d}) >= p.alignment, text_of(p));
+    PRUN_CHECK((o.bias != nullptr) == p.bias && o.a && o.b && o.d, text_of(p));
+  }
+};
+
+Gemm::Gemm(const std::string& folders) : impl_(std::make_unique<Impl>(folders)) {}
+Gemm::~Gemm() = default;
+
+std::string Gemm::version() const {
+  const std::size_t number = impl_->lt.get_version();
+  return "cuBLASLt " + std::to_string(number / 10000) + '.' + std::to_string(number / 100 % 100) + '.' +
+         std::to_string(number % 100);
+}
+
+const std::string& Gemm::path() const { return impl_->lt.library.path(); }
+
+std::string Gemm::identity() const { return impl_->device + ", " + version(); }
+
+GemmPlan Gemm::prepare(const Product& product) const {
+  check_product(product);
+  std::unique_ptr<GemmPlan::State> state = impl_->describe(product);
+  constexpr int most = 8;
+  std::vector<cublasLtMatmulAlgo_t> found = impl_->algorithms(*state, most);
+  if (found.empty() && product.bias) {
+    PRUN_CHECK(!product.d_stride, text_of(product));
+    state->bias_in_front = true;
+    impl_->set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+    found = impl_->algorithms(*state, most);
+  }
+  if (found.empty())
+    throw_error(ErrorCode::unsupported, identity(), " has no algorithm for ", text_of(product));
+  state->algorithm = found.front();
+  return GemmPlan(std::move(state));
+}
+
+void Gemm::run(const GemmPlan& plan, const GemmOperands& operands, Stream stream) const {
+  const GemmPlan::State& state = *plan.state_;
+  impl_->check_operands(state.product, operands);
+  impl_->put_bias(state, operands, stream);
+  const cublasStatus_t status = impl_->multiply(state, state.algorithm, operands, stream);
+  if (status != CUBLAS_STATUS_SUCCESS) impl_->require(status, text_of(state.product));
+}
+
+Tuning Gemm::tune(GemmPlan& plan, const GemmOperands& operands, Stream stream, int candidates) const {
+  GemmPlan::State& state = *plan.state_;
+  impl_->check_operands(state.product, operands);
+  impl_->put_bias(state, operands, stream);
+  struct Timed {
+    cublasLtMatmulAlgo_t algorithm;
+    double seconds;
+  };
+  const Stopwatch clock(stream);
+  const auto seconds = [&](const cublasLtMatmulAlgo_t& algorithm, int count) {
+    return clock([&] { impl_->multiply(state, algorithm, operands, stream); }, count);
+  };
+  std::vector<Timed> timed;
+  for (const cublasLtMatmulAlgo_t& algorithm : impl_->algorithms(state, candidates))
+    if (impl_->multiply(state, algorithm, operands, stream) == CUBLAS_STATUS_SUCCESS)
+      timed.push_back({algorithm, seconds(algorithm, 1)});
+  PRUN_CHECK(!timed.empty(), "no algorithm ran for ", text_of(state.product));
+
+  // The first, and the few that look best, again and in turns: clocks change while they run.
+  const auto faster = [](const Timed& x, const Timed& y) { return x.seconds < y.seconds; };
+  std::sort(timed.begin() + 1, timed.end(), faster);
+  const int tried = static_cast<int>(timed.size());
+  timed.resize(std::min<std::size_t>(timed.size(), 6));
+  const int count = std::clamp(static_cast<int>(1e-3 / timed[0].seconds), 1, 50);
+  for (Timed& t : timed) t.seconds = seconds(t.algorithm, count);
+  for (int round = 0; round < 2; ++round)
+    for (Timed& t : timed) t.seconds = std::min(t.seconds, seconds(t.algorithm, count));
+  const Timed& best = *std::min_element(timed.begin(), timed.end(), faster);
+  state.algorithm = best.algorithm;
+  return {tried, timed[0].seconds, best.seconds};
+}
+
+bool Gemm::choose(GemmPlan& plan, const std::string& algorithm) const {
+  GemmPlan::State& s = *plan.state_;
+  cublasLtMatmulAlgo_t parsed;
+  constexpr std::size_t digits = 16;
+  if (algorithm.size() != digits * std::size(parsed.data)) return false;
+  for (std::size_t i = 0; i < std::size(parsed.data); ++i) {
+    const char *begin = algorithm.data() + i * digits, *end = begin + digits;
+    if (std::from_chars(begin, end, parsed.data[i], 16).ptr != end) return false;
+  }
+  cublasLtMatmulHeuristicResult_t result;
+  const cublasStatus_t status = impl_->lt.algorithm_check(impl_->handle.get(), s.operation.get(), s.b.get(),
+                                                          s.a.get(), s.d.get(), s.d.get(), &parsed, &result);
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > static_cast<std::size_t>(gemm_workspace) ||
+      !impl_->keeps_inputs(parsed, s.product.input))
+    return false;
+  s.algorithm = parsed;
+  return true;
+}
+
+}  // namespace prun::cuda

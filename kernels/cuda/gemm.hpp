@@ -1,0 +1,112 @@
+// Matrix products through cuBLASLt:
+//
+//   d [m, n] = a [m, k] * b [k, n] (+ c [m, n]) (+ bias [n])
+//
+// A product is described once and prepared: what then runs allocates nothing and chooses nothing. Arithmetic
+// is in double for fp64, otherwise in float; fp32 is never computed as TF32 or narrower; each element of d is
+// rounded once. An algorithm gives the same bits in every run: those that add parts of a sum in the order in
+// which they get ready, or round the parts, are not used.
+//
+// Matrices are row-major. cuBLASLt's are column-major, in which the same bytes are the transposed matrix: it
+// is asked for d^T = b^T * a^T, so its A is our b, its B is our a, its m is our n, and its bias, one number
+// for each of its rows, is one for each of our columns. Whether an operand is transposed stays the same.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// What every product is given: bytes of workspace, aligned to 256. Products that may run at the same time
+// need one each.
+inline constexpr std::int64_t gemm_workspace = std::int64_t{32} << 20;
+
+struct Product {
+  std::int64_t m, n, k;
+  bool transpose_a = false;    // a lies as [k, m]
+  bool transpose_b = false;    // b lies as [n, k]
+  DType input = DType::bf16;   // of a and b
+  DType output = DType::bf16;  // of c, d and bias: the input's, or fp32 for bf16
+  bool bias = false;
+  std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // from row to row, in elements; 0: dense
+  std::int32_t alignment = 256;                           // of all operands, in bytes
+};
+
+// "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": beside Gemm::identity() all that an algorithm
+// depends on.
+std::string text_of(const Product& product);
+
+// What all of these are aligned to, for Product::alignment; a null pointer is not used at all.
+std::int32_t alignment_of(std::initializer_list<const void*> pointers);
+
+struct GemmOperands {
+  const void* a;
+  const void* b;
+  const void* c;  // null: nothing is added, and d not read; d itself: the product is added to it
+  const void* bias;
+  void* d;
+  void* workspace;
+};
+
+// A product with its algorithm, to run on the device of the Gemm that made it.
+class GemmPlan {
+ public:
+  GemmPlan(GemmPlan&&) noexcept;
+  GemmPlan& operator=(GemmPlan&&) noexcept;
+  ~GemmPlan();
+
+  const Product& product() const;
+  // The algorithm as one word, for Gemm::choose of the same product, device and library.
+  std::string algorithm() const;
+
+ private:
+  friend class Gemm;
+  struct State;
+  explicit GemmPlan(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// What tuning found.
+struct Tuning {
+  int candidates;
+  double first_seconds;  // of the algorithm that the library's heuristic names first
+  double best_seconds;
+};
+
+// cuBLASLt on the device that is current when it is made. Throws where library or driver are missing.
+class Gemm {
+ public:
+  // The library is looked for in these folders first; see Library.
+  explicit Gemm(const std::string& folders = {});
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+
+  // "cuBLASLt 13.1.0"
+  std::string version() const;
+  // Where the library lies.
+  const std::string& path() const;
+  // "NVIDIA H200, cuBLASLt 13.1.0"
+  std::string identity() const;
+
+  // With the algorithm that the library's heuristic names first. Waits for nothing.
+  GemmPlan prepare(const Product& product) const;
+
+  void run(const GemmPlan& plan, const GemmOperands& operands, Stream stream) const;
+
+  // Times up to so many algorithms on these operands, whose results it leaves in d and the workspace, and
+  // keeps the fastest. Waits for the stream.
+  Tuning tune(GemmPlan& plan, const GemmOperands& operands, Stream stream, int candidates = 16) const;
+
+  // Takes what algorithm() said of the same product; false where the library cannot use it.
+  bool choose(GemmPlan& plan, const std::string& algorithm) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace prun::cuda

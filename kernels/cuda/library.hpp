@@ -1,0 +1,42 @@
+// A shared library that is opened by name when it is first needed, so that whatever uses it can be built,
+// loaded and asked what it offers where the library or a driver is missing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace prun::cuda {
+
+struct LibraryNames {
+  const char* title;               // as messages call it
+  std::vector<std::string> files;  // the one preferred first, e.g. "libcublasLt.so.13"
+  const char* install;             // what to install where it is missing
+};
+
+// Never closed: CUDA's libraries leave threads and handlers behind that outlive a handle.
+class Library {
+ public:
+  // Opens the first file found, each in all places before the next: in `folders` and those of the environment
+  // variable PRUN_CUDA_LIBRARIES (lists separated by colons; a folder of Python packages stands for the
+  // libraries of NVIDIA's wheels in it), where the system looks, beside the executable, and where CUDA
+  // installs itself. Throws where none is found, or one is that cannot be loaded.
+  Library(const LibraryNames& names, const std::string& folders);
+
+  // The file that was opened.
+  const std::string& path() const { return path_; }
+
+  // Sets a pointer to the function of this name, which must be there.
+  template <class Function>
+  void find(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(symbol(name));
+  }
+
+ private:
+  void* symbol(const char* name) const;
+
+  std::string title_;
+  void* handle_ = nullptr;
+  std::string path_;
+};
+
+}  // namespace prun::cuda
