@@ -1,17 +1,7 @@
 // Times the memory-bound CUDA kernels on large shapes and prints a table: bytes moved (every operand read or
 // written once), time, bandwidth, and its share of the bandwidth that a copy has in the same run.
 //
-//   build/bin/cuda_kernels [PART OF A NAME]
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <functional>
-#include <random>
-#include <string>
-#include <vector>
-
+//   build/bin/cuda_kernels [PART OF A NAME [FILE FOR JSON]]
 #include "cuda/activation.hpp"
 #include "cuda/bias.hpp"
 #include "cuda/dropout.hpp"
@@ -22,90 +12,17 @@
 #include "cuda/norm.hpp"
 #include "cuda/optimizer.hpp"
 #include "cuda/rope.hpp"
+#include "tools/bench/cuda_bench.hpp"
 
 namespace {
 
 using namespace prun;
-
-void check(cudaError_t status) {
-  if (status != cudaSuccess) throw_error(ErrorCode::internal, "CUDA: ", cudaGetErrorString(status));
-}
-
-// Random values of every type: bf16 numbers in (-1, 1), which read as float or double are small numbers too.
-class Pool {
- public:
-  explicit Pool(std::int64_t bytes) : bytes_(bytes) {
-    check(cudaMalloc(&memory_, static_cast<std::size_t>(bytes)));
-    std::vector<bf16> block(std::size_t{1} << 22);
-    std::mt19937 generator(1);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    for (bf16& value : block) value = bf16(uniform(generator));
-    const auto size = static_cast<std::int64_t>(block.size() * sizeof(bf16));
-    for (std::int64_t at = 0; at + size <= bytes; at += size)
-      check(cudaMemcpy(static_cast<char*>(memory_) + at, block.data(), static_cast<std::size_t>(size),
-                       cudaMemcpyHostToDevice));
-  }
-  ~Pool() { cudaFree(memory_); }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-
-  void reset() { used_ = 0; }
-  template <class T>
-  T* take(std::int64_t elements) {
-    const std::int64_t at = used_;
-    used_ += (elements * static_cast<std::int64_t>(sizeof(T)) + 255) / 256 * 256;
-    PRUN_CHECK(used_ <= bytes_, "the pool is too small");
-    return reinterpret_cast<T*>(static_cast<char*>(memory_) + at);
-  }
-  template <class T>
-  T* take(const std::vector<T>& values) {
-    T* to = take<T>(static_cast<std::int64_t>(values.size()));
-    check(cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-    return to;
-  }
-  double* number(double x) { return take(std::vector<double>{x}); }
-
- private:
-  std::int64_t bytes_, used_ = 0;
-  void* memory_ = nullptr;
-};
-
-class Timer {
- public:
-  Timer() { check(cudaEventCreate(&begin_)), check(cudaEventCreate(&end_)); }
-  ~Timer() { cudaEventDestroy(begin_), cudaEventDestroy(end_); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
-  // Seconds of one launch: the median of some groups, each of several milliseconds.
-  double operator()(const std::function<void()>& launch) {
-    launch();
-    const double once = group(launch, 2);
-    const int count = std::clamp(static_cast<int>(4e-3 / once), 3, 200);
-    std::vector<double> times(7);
-    for (double& time : times) time = group(launch, count);
-    std::nth_element(times.begin(), times.begin() + 3, times.end());
-    return times[3];
-  }
-
- private:
-  double group(const std::function<void()>& launch, int count) {
-    check(cudaEventRecord(begin_));
-    for (int i = 0; i < count; ++i) launch();
-    check(cudaEventRecord(end_));
-    check(cudaEventSynchronize(end_));
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin_, end_));
-    return static_cast<double>(milliseconds) * 1e-3 / count;
-  }
-  cudaEvent_t begin_, end_;
-};
+using namespace prun::bench;
 
 class Table {
  public:
-  Table(std::string filter, Pool& pool) : filter_(std::move(filter)), pool_(pool) {
-    std::printf(
-        "| kernel | shape | type | MB moved | µs | GB/s | %% of copy |\n|---|---|---|---|---|---|---|\n");
+  Table(const std::string& filter, Pool& pool, Results& results)
+      : filter_(filter), pool_(pool), results_(results) {
     copy_ = row("copy", "1 GiB", "bytes", 2LL << 30, copy_bytes());
   }
   // What `make` returns launches the kernel once; it is made of fresh memory.
@@ -128,24 +45,18 @@ class Table {
   double row(const std::string& name, const std::string& shape, const char* type, std::int64_t bytes,
              const std::function<void()>& launch) {
     const double seconds = timer_(launch), rate = static_cast<double>(bytes) / seconds;
-    std::printf("| %s | %s | %s | %.0f | %.1f | %.0f | %.1f |\n", name.c_str(), shape.c_str(), type,
-                static_cast<double>(bytes) * 1e-6, seconds * 1e6, rate * 1e-9,
-                100 * rate / (copy_ > 0 ? copy_ : rate));
-    std::fflush(stdout);
+    results_.add({cell("kernel", name), cell("shape", shape), cell("type", type),
+                  cell("MB moved", static_cast<double>(bytes) * 1e-6, 0), cell("µs", seconds * 1e6, 1),
+                  cell("GB/s", rate * 1e-9, 0),
+                  cell("% of copy", 100 * rate / (copy_ > 0 ? copy_ : rate), 1)});
     return rate;
   }
   std::string filter_;
   Pool& pool_;
+  Results& results_;
   Timer timer_;
   double copy_ = 0;
 };
-
-template <class T>
-constexpr std::int64_t size = static_cast<std::int64_t>(sizeof(T));
-
-std::string by(std::int64_t rows, std::int64_t width) {
-  return std::to_string(rows) + "×" + std::to_string(width);
-}
 
 template <class T>
 void elementwise(Table& table, std::int64_t n) {
@@ -268,18 +179,6 @@ void activations(Table& table, std::int64_t rows, std::int64_t width) {
   });
 }
 
-// Tokens drawn evenly, or as in text: the k-th most frequent one about 1/k as often as the first.
-std::vector<std::int32_t> tokens(std::int64_t count, std::int64_t vocab, bool text) {
-  std::mt19937 generator(2);
-  std::uniform_real_distribution<double> uniform(0, 1);
-  std::vector<std::int32_t> all(static_cast<std::size_t>(count));
-  for (std::int32_t& token : all) {
-    const double u = uniform(generator), most = static_cast<double>(vocab);
-    token = static_cast<std::int32_t>(std::min(most - 1, text ? std::pow(most, u) - 1 : u * most));
-  }
-  return all;
-}
-
 void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t width, std::int64_t vocab) {
   const std::int64_t count = batch * seq, n = count * width;
   const std::string shape = by(count, width) + ", vocab " + std::to_string(vocab);
@@ -377,12 +276,9 @@ void heads(Table& table, std::int64_t rows, std::int64_t vocab) {
   });
 }
 
-void run(const std::string& filter) {
-  cudaDeviceProp device;
-  check(cudaGetDeviceProperties(&device, 0));
-  std::printf("%s, %d multiprocessors\n\n", device.name, device.multiProcessorCount);
+void time_all(const std::string& filter, Results& results) {
   Pool pool(12LL << 30);
-  Table table(filter, pool);
+  Table table(filter, pool, results);
   elementwise<bf16>(table, 1 << 28);
   elementwise<float>(table, 1 << 27);
   norms<bf16>(table, 65536, 768);
@@ -409,11 +305,4 @@ void run(const std::string& filter) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    run(count > 1 ? arguments[1] : "");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cuda_kernels: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** arguments) { return run("cuda_kernels", count, arguments, time_all); }

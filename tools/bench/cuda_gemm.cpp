@@ -1,0 +1,178 @@
+// Times the matrix products of training steps on a GPU, with the algorithm that cuBLASLt's heuristic names
+// first and with the best of those tried, and whole LM heads: time, TFLOP/s, and their share of what the best
+// large product reaches on an H200. A product of 8192³ at the beginning and at the end says how fast the
+// device was.
+//
+//   build/bin/cuda_gemm [PART OF A NAME [FILE FOR JSON]]
+#include "cuda/elementwise.hpp"
+#include "cuda/linear.hpp"
+#include "cuda/lm_head_rows.hpp"
+#include "tools/bench/cuda_bench.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::bench;
+
+constexpr double best_rate = 790e12;  // FLOP/s in bf16, random data
+
+struct Layer {
+  const char* name;
+  std::int64_t in, out;
+};
+
+struct Model {
+  std::string name;
+  std::int64_t rows;
+  std::vector<Layer> layers;
+  std::int64_t width, vocab;
+};
+
+const std::vector<Model> models = {
+    {"GPT-2 124M",
+     65536,
+     {{"qkv", 768, 2304}, {"out", 768, 768}, {"up", 768, 3072}, {"down", 3072, 768}},
+     768,
+     50304},
+    {"GPT-2 1.5B",
+     16384,
+     {{"qkv", 1600, 4800}, {"out", 1600, 1600}, {"up", 1600, 6400}, {"down", 6400, 1600}},
+     1600,
+     50304},
+    {"Qwen2.5-7B",
+     8192,
+     {{"qkv", 3584, 4608}, {"out", 3584, 3584}, {"gate, up", 3584, 37888}, {"down", 18944, 3584}},
+     3584,
+     152064},
+    {"Llama-3-8B",
+     4096,
+     {{"qkv", 4096, 6144}, {"out", 4096, 4096}, {"gate, up", 4096, 28672}, {"down", 14336, 4096}},
+     4096,
+     128256},
+};
+
+class Bench {
+ public:
+  Bench(const std::string& filter, Results& results) : filter_(filter), results_(results), pool_(12LL << 30) {
+    results_.add({cell("library", gemm_.version()), cell("path", gemm_.path())});
+  }
+
+  void calibrate(const char* when) {
+    constexpr std::int64_t n = 8192;
+    pool_.reset();
+    cuda::GemmPlan plan = gemm_.prepare(cuda::linear_product<bf16>({n, n, n}));
+    bf16 *x = pool_.take<bf16>(n * n), *weight = pool_.take<bf16>(n * n), *y = pool_.take<bf16>(n * n);
+    product(std::string("calibration, ") + when, "forward", plan,
+            cuda::linear_operands<bf16>(x, weight, nullptr, nullptr, y, workspace()));
+  }
+
+  void model(const Model& m) {
+    for (const Layer& layer : m.layers) linear(m.name + ' ' + layer.name, {m.rows, layer.in, layer.out});
+    head(m);
+  }
+
+ private:
+  void* workspace() { return pool_.take<char>(cuda::gemm_workspace); }
+  bool wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
+
+  void product(const std::string& name, const char* which, cuda::GemmPlan& plan,
+               const cuda::GemmOperands& operands) {
+    const auto run = [&] { gemm_.run(plan, operands, nullptr); };
+    const double first = timer_(run);
+    const cuda::Tuning tuning = gemm_.tune(plan, operands, nullptr);
+    const double best = timer_(run);
+    const cuda::Product& p = plan.product();
+    const double flops = 2e-12 * static_cast<double>(p.m) * static_cast<double>(p.n * p.k);
+    results_.add(
+        {cell("product", name), cell("which", which), cell("m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)),
+         cell("tried", tuning.candidates, 0), cell("first, µs", first * 1e6, 1),
+         cell("tuned, µs", best * 1e6, 1), cell("first, TFLOP/s", flops / first, 0),
+         cell("tuned, TFLOP/s", flops / best, 0), cell("% of 790", 1e14 * flops / best / best_rate, 1)});
+  }
+
+  void linear(const std::string& name, const cuda::LinearShape& s) {
+    if (!wanted(name)) return;
+    pool_.reset();
+    bf16 *x = pool_.take<bf16>(s.rows * s.in), *y = pool_.take<bf16>(s.rows * s.out),
+         *weight = pool_.take<bf16>(s.out * s.in), *bias = pool_.take<bf16>(s.out),
+         *residual = pool_.take<bf16>(s.rows * s.out);
+    float* dweight = pool_.take<float>(s.out * s.in);
+    void* space = workspace();
+    cuda::LinearShape biased = s;
+    biased.bias = true;
+    cuda::GemmPlan forward = gemm_.prepare(cuda::linear_product<bf16>(s)),
+                   with_bias = gemm_.prepare(cuda::linear_product<bf16>(biased)),
+                   onto = gemm_.prepare(cuda::linear_product<bf16>(s)),
+                   input_grad = gemm_.prepare(cuda::linear_input_grad_product<bf16>(s)),
+                   weight_grad = gemm_.prepare(cuda::linear_weight_grad_product<bf16>(s)),
+                   weight_grad_added = gemm_.prepare(cuda::linear_weight_grad_product<bf16>(s));
+    product(name, "forward", forward, cuda::linear_operands<bf16>(x, weight, nullptr, nullptr, y, space));
+    product(name, "with bias", with_bias, cuda::linear_operands<bf16>(x, weight, bias, nullptr, y, space));
+    product(name, "onto a residual", onto,
+            cuda::linear_operands<bf16>(x, weight, nullptr, residual, y, space));
+    product(name, "input gradient", input_grad, cuda::linear_input_grad_operands(residual, weight, x, space));
+    product(name, "weight gradient, written", weight_grad,
+            cuda::linear_weight_grad_operands(x, residual, dweight, true, space));
+    product(name, "weight gradient, added", weight_grad_added,
+            cuda::linear_weight_grad_operands(x, residual, dweight, false, space));
+  }
+
+  void head(const Model& m) {
+    const std::string name = m.name + " lm_head";
+    if (!wanted(name)) return;
+    for (const std::int64_t most_bytes : {cuda::most_logit_bytes, 2 * cuda::most_logit_bytes}) {
+      pool_.reset();
+      const cuda::HeadShape shape = {
+          .rows = m.rows, .width = m.width, .vocab = m.vocab, .most_bytes = most_bytes};
+      bf16 *x = pool_.take<bf16>(m.rows * m.width), *weight = pool_.take<bf16>(m.vocab * m.width),
+           *dx = pool_.take<bf16>(m.rows * m.width);
+      // Logits of about the size that they have when training starts; larger ones leave gradients of zeros,
+      // which multiply faster.
+      cuda::scale(weight, weight, 1.7 / std::sqrt(static_cast<double>(m.width)), m.vocab * m.width, nullptr);
+      const cuda::HeadInput<bf16> input = {x, weight, pool_.take(tokens(m.rows, m.vocab, false))};
+      const cuda::HeadGradients<bf16> gradients = {pool_.number(1.0 / static_cast<double>(m.rows)),
+                                                   pool_.take<float>(m.vocab * m.width), true, dx};
+      double* loss = pool_.number(0);
+      void* space = pool_.take<char>(cuda::lm_head_workspace<bf16>(shape));
+      cuda::LogitRows<bf16> head(gemm_, shape);
+      const auto run = [&] { head.lm_head(input, gradients, loss, space, nullptr); };
+      const double first = timer_(run);
+      const char* const which[] = {"logits",       "input gradient",       "weight gradient",
+                                   "logits, last", "input gradient, last", "weight gradient, last"};
+      const std::vector<cuda::HeadProduct> products = head.products(input, gradients, space);
+      for (std::size_t i = 0; i < products.size(); ++i)
+        product(name, which[i], *products[i].plan, products[i].operands);
+      whole(name, m, shape, first, timer_(run));
+    }
+  }
+
+  void whole(const std::string& name, const Model& m, const cuda::HeadShape& shape, double first,
+             double best) {
+    const double flops =
+        6e-12 * static_cast<double>(m.rows) * static_cast<double>(m.vocab) * static_cast<double>(m.width);
+    results_.add(
+        {cell("whole op", name),
+         cell("rows×vocab×width", by(m.rows, m.vocab) + "×" + std::to_string(m.width)),
+         cell("MiB of logits", static_cast<double>(shape.most_bytes >> 20), 0),
+         cell("MiB of workspace", static_cast<double>(cuda::lm_head_workspace<bf16>(shape) >> 20), 0),
+         cell("first, ms", first * 1e3, 2), cell("tuned, ms", best * 1e3, 2),
+         cell("tuned, TFLOP/s", flops / best, 0), cell("% of 790", 1e14 * flops / best / best_rate, 1)});
+  }
+
+  std::string filter_;
+  Results& results_;
+  cuda::Gemm gemm_;
+  Pool pool_;
+  Timer timer_;
+};
+
+void time_all(const std::string& filter, Results& results) {
+  Bench bench(filter, results);
+  bench.calibrate("before");
+  for (const Model& model : models) bench.model(model);
+  bench.calibrate("after");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) { return run("cuda_gemm", count, arguments, time_all); }
