@@ -98,6 +98,31 @@ Layout layout_b(const Product& p) {
 }
 Layout layout_d(const Product& p) { return {p.output, p.m, p.n, stride_or(p.d_stride, p.n)}; }
 
+bool has_bias(const Product& p) { return p.epilogue == Epilogue::bias || p.epilogue == Epilogue::bias_gelu; }
+bool has_aux(const Product& p) { return p.epilogue != Epilogue::none && p.epilogue != Epilogue::bias; }
+
+cublasLtEpilogue_t epilogue_of(const Product& p) {
+  switch (p.epilogue) {
+    case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::bias_gelu: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::gelu_grad: return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::bias_grad: return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+const char* text_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::none: return "";
+    case Epilogue::bias: return ", bias";
+    case Epilogue::bias_gelu: return ", bias and gelu";
+    case Epilogue::gelu_grad: return ", gelu's gradient";
+    case Epilogue::bias_grad: return ", gradient of a bias";
+  }
+  return "";
+}
+
 void check_product(const Product& p) {
   const bool types = p.output == p.input || (p.input == DType::bf16 && p.output == DType::f32);
   PRUN_CHECK(types && p.m > 0 && p.n > 0 && p.k > 0, text_of(p));
@@ -142,7 +167,7 @@ std::string text_of(const Product& p) {
        << ", n " << p.n << ", k " << p.k;
   if (p.transpose_a) text << ", a transposed";
   if (p.transpose_b) text << ", b transposed";
-  if (p.bias) text << ", bias";
+  text << text_of(p.epilogue);
   if (p.a_stride) text << ", a's rows " << p.a_stride << " apart";
   if (p.b_stride) text << ", b's rows " << p.b_stride << " apart";
   if (p.d_stride) text << ", d's rows " << p.d_stride << " apart";
@@ -217,8 +242,15 @@ struct Gemm::Impl {
     require(lt.operation_set(state.operation.get(), attribute, &value, sizeof value), "an attribute");
   }
 
-  void set_bias(const State& state, const void* bias) const {
-    set(state, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  // Where the epilogue finds what it reads and writes beside the matrices.
+  void set_addresses(const State& s, const void* bias, const void* aux) const {
+    switch (s.product.epilogue) {
+      case Epilogue::none: return;
+      case Epilogue::bias: return set(s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+      case Epilogue::bias_grad: return set(s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aux);
+      case Epilogue::bias_gelu: set(s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); [[fallthrough]];
+      case Epilogue::gelu_grad: return set(s, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    }
   }
 
   std::unique_ptr<State> describe(const Product& p) const {
@@ -237,10 +269,12 @@ struct Gemm::Impl {
     const auto transposed = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
     set(*state, CUBLASLT_MATMUL_DESC_TRANSA, transposed(p.transpose_b));
     set(*state, CUBLASLT_MATMUL_DESC_TRANSB, transposed(p.transpose_a));
-    if (!p.bias) return state;
-    set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    // Before there is a bias the heuristic takes its alignment from whatever address stands here.
-    set_bias(*state, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(p.alignment)));
+    set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+    if (p.epilogue == Epilogue::bias_gelu || p.epilogue == Epilogue::gelu_grad)
+      set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+    // Before there are addresses the heuristic takes their alignment from whatever stands there.
+    const auto* any = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(p.alignment));
+    set_addresses(*state, any, any);
     return state;
   }
 
@@ -264,16 +298,18 @@ struct Gemm::Impl {
     return preference;
   }
 
-  // Whether it multiplies numbers of the input's type, not what remains of them as TF32 or bf16.
+  // Whether it multiplies the numbers themselves, not what TF32, bf16 or integers keep of them.
   bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, DType input) const {
-    if (input != DType::f32) return true;
+    if (input == DType::bf16) return true;
+    constexpr std::uint64_t narrow =
+        CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK &
+        ~(CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F);
     std::uint64_t flags = 0;
     std::size_t written = 0;
     require(lt.algorithm_ability(&algorithm, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags,
                                  &written),
             "to say how it multiplies");
-    return (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK) ==
-           CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+    return (flags & narrow) == 0;
   }
 
   // The library's favourite first.
@@ -307,9 +343,8 @@ struct Gemm::Impl {
   }
 
   // What goes before the multiplication.
-  void put_bias(const State& s, const GemmOperands& o, Stream stream) const {
-    if (!s.product.bias) return;
-    if (!s.bias_in_front) return set_bias(s, o.bias);
+  void begin(const State& s, const GemmOperands& o, Stream stream) const {
+    if (!s.bias_in_front) return set_addresses(s, o.bias, o.aux);
     const auto put = [&]<class T>(T) {
       add_bias(static_cast<const T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.d), s.product.m,
                s.product.n, stream);
@@ -322,8 +357,9 @@ struct Gemm::Impl {
   }
 
   void check_operands(const Product& p, const GemmOperands& o) const {
-    PRUN_CHECK(alignment_of({o.a, o.b, o.c, o.bias, o.d}) >= p.alignment, text_of(p));
-    PRUN_CHECK((o.bias != nullptr) == p.bias && o.a && o.b && o.d, text_of(p));
+    PRUN_CHECK(alignment_of({o.a, o.b, o.c, o.bias, o.d, o.aux}) >= p.alignment, text_of(p));
+    PRUN_CHECK(o.a && o.b && o.d, text_of(p));
+    PRUN_CHECK((o.bias != nullptr) == has_bias(p) && (o.aux != nullptr) == has_aux(p), text_of(p));
   }
 };
 
@@ -345,8 +381,7 @@ GemmPlan Gemm::prepare(const Product& product) const {
   std::unique_ptr<GemmPlan::State> state = impl_->describe(product);
   constexpr int most = 8;
   std::vector<cublasLtMatmulAlgo_t> found = impl_->algorithms(*state, most);
-  if (found.empty() && product.bias) {
-    PRUN_CHECK(!product.d_stride, text_of(product));
+  if (found.empty() && product.epilogue == Epilogue::bias && !product.d_stride) {
     state->bias_in_front = true;
     impl_->set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
     found = impl_->algorithms(*state, most);
@@ -360,7 +395,7 @@ GemmPlan Gemm::prepare(const Product& product) const {
 void Gemm::run(const GemmPlan& plan, const GemmOperands& operands, Stream stream) const {
   const GemmPlan::State& state = *plan.state_;
   impl_->check_operands(state.product, operands);
-  impl_->put_bias(state, operands, stream);
+  impl_->begin(state, operands, stream);
   const cublasStatus_t status = impl_->multiply(state, state.algorithm, operands, stream);
   if (status != CUBLAS_STATUS_SUCCESS) impl_->require(status, text_of(state.product));
 }
@@ -368,7 +403,7 @@ void Gemm::run(const GemmPlan& plan, const GemmOperands& operands, Stream stream
 Tuning Gemm::tune(GemmPlan& plan, const GemmOperands& operands, Stream stream, int candidates) const {
   GemmPlan::State& state = *plan.state_;
   impl_->check_operands(state.product, operands);
-  impl_->put_bias(state, operands, stream);
+  impl_->begin(state, operands, stream);
   struct Timed {
     cublasLtMatmulAlgo_t algorithm;
     double seconds;

@@ -1,6 +1,6 @@
 // Matrix products through cuBLASLt:
 //
-//   d [m, n] = a [m, k] * b [k, n] (+ c [m, n]) (+ bias [n])
+//   d [m, n] = a [m, k] * b [k, n] (+ c [m, n]), and what an epilogue makes of that
 //
 // A product is described once and prepared: what then runs allocates nothing and chooses nothing. Arithmetic
 // is in double for fp64, otherwise in float; fp32 is never computed as TF32 or narrower; each element of d is
@@ -24,13 +24,21 @@ namespace prun::cuda {
 // need one each.
 inline constexpr std::int64_t gemm_workspace = std::int64_t{32} << 20;
 
+enum class Epilogue : std::uint8_t {
+  none,
+  bias,       // d = sum + bias [n]. Where the library cannot, bias + c is rounded before the sum is added.
+  bias_gelu,  // aux [m, n] = sum + bias [n], d = gelu of that in its tanh form
+  gelu_grad,  // d = sum * gelu'(aux [m, n])
+  bias_grad,  // d = sum, aux [m] = the sum of a over k: the gradient of a bias beside that of its weight
+};
+
 struct Product {
   std::int64_t m, n, k;
   bool transpose_a = false;    // a lies as [k, m]
   bool transpose_b = false;    // b lies as [n, k]
   DType input = DType::bf16;   // of a and b
-  DType output = DType::bf16;  // of c, d and bias: the input's, or fp32 for bf16
-  bool bias = false;
+  DType output = DType::bf16;  // of c, d, bias and aux: the input's, or fp32 for bf16
+  Epilogue epilogue = Epilogue::none;
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // from row to row, in elements; 0: dense
   std::int32_t alignment = 256;                           // of all operands, in bytes
 };
@@ -45,13 +53,14 @@ std::int32_t alignment_of(std::initializer_list<const void*> pointers);
 struct GemmOperands {
   const void* a;
   const void* b;
-  const void* c;  // null: nothing is added, and d not read; d itself: the product is added to it
-  const void* bias;
+  const void* c;     // null: nothing is added, and d not read; d itself: the product is added to it
+  const void* bias;  // null where the epilogue has none; so is aux
   void* d;
   void* workspace;
+  void* aux = nullptr;
 };
 
-// A product with its algorithm, to run on the device of the Gemm that made it.
+// A product with its algorithm, to run on the device of the Gemm that made it, by one thread at a time.
 class GemmPlan {
  public:
   GemmPlan(GemmPlan&&) noexcept;
@@ -92,7 +101,8 @@ class Gemm {
   // "NVIDIA H200, cuBLASLt 13.1.0"
   std::string identity() const;
 
-  // With the algorithm that the library's heuristic names first. Waits for nothing.
+  // With the algorithm that the library's heuristic names first. Waits for nothing. Throws (`unsupported`)
+  // where the library has none, as may be for the epilogues besides `bias`.
   GemmPlan prepare(const Product& product) const;
 
   void run(const GemmPlan& plan, const GemmOperands& operands, Stream stream) const;

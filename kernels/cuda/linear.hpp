@@ -26,7 +26,7 @@ Product linear_product(const LinearShape& s) {
           .transpose_b = true,
           .input = dtype_of<T>(),
           .output = dtype_of<T>(),
-          .bias = s.bias,
+          .epilogue = s.bias ? Epilogue::bias : Epilogue::none,
           .alignment = s.alignment};
 }
 

@@ -16,7 +16,7 @@ std::int64_t logit_stride(const HeadShape& s) { return round_up(s.vocab, 64); }
 // of products, and makes each chunk's rows begin as aligned as the first one's.
 template <class T>
 std::int64_t chunk_rows(const HeadShape& s) {
-  constexpr std::int64_t step = 256;
+  constexpr std::int64_t step = 128;
   const std::int64_t row_bytes = logit_stride(s) * static_cast<std::int64_t>(sizeof(T));
   const std::int64_t most = std::max(step, s.most_bytes / row_bytes / step * step);
   const std::int64_t count = (s.rows + most - 1) / most;

@@ -15,7 +15,7 @@
 
 namespace prun::cuda {
 
-// Bytes of logits that exist at once, unless 256 rows are more. Every chunk reads the weight and its gradient
+// Bytes of logits that exist at once, unless 128 rows are more. Every chunk reads the weight and its gradient
 // and writes the gradient, which rows pay for.
 inline constexpr std::int64_t most_logit_bytes = std::int64_t{512} << 20;
 

@@ -7,6 +7,7 @@ namespace {
 
 using namespace prun;
 using namespace prun::test;
+using cuda::Epilogue;
 
 // What is added to a product.
 enum class Added { nothing, itself, residual };
@@ -72,7 +73,7 @@ struct OnGpu {
     const void* c = added_ == Added::itself     ? d.as<void>()
                     : added_ == Added::residual ? before.as<void>()
                                                 : nullptr;
-    return {a.as<void>(), b.as<void>(), c, product.bias ? bias.as<void>() : nullptr,
+    return {a.as<void>(), b.as<void>(), c, product.epilogue == Epilogue::bias ? bias.as<void>() : nullptr,
             d.as<void>(), workspace_};
   }
 
@@ -81,13 +82,13 @@ struct OnGpu {
   void* workspace_;
 };
 
+double rounding(DType type) { return type == DType::f64 ? 0x1p-53 : type == DType::f32 ? 0x1p-24 : 0x1p-9; }
+
 // The distance from the exact result that rounding explains: each number once, sums as they grow by chance.
+// What is added (with a bias perhaps rounded before) may be larger than the result.
 double bound(const Case& c, const Product& p, double want, std::size_t i) {
-  const auto unit = [](DType type) {
-    return type == DType::f64 ? 0x1p-53 : type == DType::f32 ? 0x1p-24 : 0x1p-9;
-  };
-  const double sums = unit(p.input == DType::f64 ? DType::f64 : DType::f32);
-  return 2 * unit(p.output) * std::abs(want) +
+  const double sums = rounding(p.input == DType::f64 ? DType::f64 : DType::f32);
+  return 2 * rounding(p.output) * (std::abs(want) + (p.epilogue == Epilogue::bias ? 2 : 0)) +
          4 * std::sqrt(static_cast<double>(p.k)) * sums * (c.sizes[i] + 2);
 }
 
@@ -100,7 +101,7 @@ void expect_product(const Case& c, const Product& p, Added added, const Value& g
     for (std::int64_t j = 0; j < p.n; ++j) {
       const std::size_t here = Case::at(i, j, p.n);
       const double want = c.sums[here] + (added == Added::nothing ? 0 : c.before[here]) +
-                          (p.bias ? c.bias[static_cast<std::size_t>(j)] : 0);
+                          (p.epilogue == Epilogue::bias ? c.bias[static_cast<std::size_t>(j)] : 0);
       const double x = got[Case::at(i, j, stride)], distance = std::abs(x - want) / bound(c, p, want, here);
       if (distance <= 1) continue;
       if (wrong++ == 0)
@@ -176,7 +177,7 @@ TEST_F(Products, WithABias) {
     for (const Added added : {Added::nothing, Added::itself, Added::residual})
       for (std::int64_t offset : {0, 1}) {
         Product p = c.product;
-        p.transpose_b = true, p.bias = true;
+        p.transpose_b = true, p.epilogue = Epilogue::bias;
         expect_right(c, p, added, offset);
       }
   });
@@ -257,7 +258,7 @@ TEST_F(Products, AnAlgorithmCanBeTakenFromItsText) {
 }
 
 TEST_F(Products, RunningTakesNoMemory) {
-  const Case c({.m = 256, .n = 512, .k = 768, .bias = true});
+  const Case c({.m = 256, .n = 512, .k = 768, .epilogue = Epilogue::bias});
   OnGpu on(c, c.product, Added::nothing, 0, workspace());
   const cuda::GemmPlan plan = gemm().prepare(on.product);
   const auto free_bytes = [] {
@@ -309,6 +310,80 @@ TEST_F(Products, ABiasInFrontOfTheProduct) {
   });
 }
 
+// The other epilogues, which the library may not have: the tests are then skipped and say what it said.
+class Epilogues : public GemmTest {
+ protected:
+  static constexpr std::int64_t m = 192, n = 320, k = 256;
+
+  // A product of these, on the device.
+  struct Operands {
+    OnDevice a, b, d;
+    explicit Operands(const Product& p)
+        : a(lay(p.input, Case::numbers(p.input, m * k, 1), m, k, p.transpose_a, 0)),
+          b(lay(p.input, Case::numbers(p.input, k * n, 2), k, n, p.transpose_b, 0)),
+          d(p.output, {m, n}) {}
+  };
+
+  // With every algorithm that there is for it, or none: then the reason.
+  std::string run(const Product& p, const Operands& o, const void* bias, void* aux) const {
+    try {
+      cuda::GemmPlan plan = gemm().prepare(p);
+      const cuda::GemmOperands operands = {o.a.as<void>(), o.b.as<void>(), nullptr, bias,
+                                           o.d.as<void>(), workspace(),    aux};
+      gemm().tune(plan, operands, nullptr);
+      gemm().run(plan, operands, nullptr);
+      return {};
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      return error.what();
+    }
+  }
+  static std::vector<double> sums(const Product& p) { return Case(p).sums; }
+};
+
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
+
+TEST_F(Epilogues, BiasAndGelu) {
+  const Product p = {.m = m, .n = n, .k = k, .transpose_b = true, .epilogue = Epilogue::bias_gelu};
+  Operands on(p);
+  const Value bias = random_value(DType::bf16, {n}, 4);
+  OnDevice biases(bias), before(DType::bf16, {m, n});
+  const std::string reason = run(p, on, biases.as<void>(), before.as<void>());
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  std::vector<double> x = sums(p), y;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += bias[i % n], y.push_back(gelu(x[i]));
+  expect_close(before.value(), x, tolerance(DType::bf16), "before gelu");
+  expect_close(on.d.value(), y, tolerance(DType::bf16), "after gelu");
+}
+
+TEST_F(Epilogues, GeluGradient) {
+  const Product p = {.m = m, .n = n, .k = k, .epilogue = Epilogue::gelu_grad};
+  Operands on(p);
+  const Value x = random_value(DType::bf16, {m, n}, 5, 3);
+  OnDevice before(x);
+  const std::string reason = run(p, on, nullptr, before.as<void>());
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  std::vector<double> dx = sums(p);
+  for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= gelu_slope(x[i]);
+  expect_close(on.d.value(), dx, tolerance(DType::bf16), "gradient");
+  EXPECT_EQ(before.value().bytes(), x.bytes());
+}
+
+TEST_F(Epilogues, GradientOfABiasBesideThatOfTheWeight) {
+  const Product p = {
+      .m = m, .n = n, .k = k, .transpose_a = true, .output = DType::f32, .epilogue = Epilogue::bias_grad};
+  Operands on(p);
+  OnDevice dbias(DType::f32, {m});
+  const std::string reason = run(p, on, nullptr, dbias.as<void>());
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const std::vector<double> dy = Case::numbers(DType::bf16, m * k, 1);
+  std::vector<double> want(m);
+  for (std::size_t i = 0; i < dy.size(); ++i) want[i / k] += dy[i];
+  expect_close(on.d.value(), sums(p), 8 * tolerance(DType::f32), "dweight");
+  expect_close(dbias.value(), want, 8 * tolerance(DType::f32), "dbias");
+}
+
 // What needs no GPU.
 TEST(ProductText, NamesAllThatAnAlgorithmDependsOn) {
   const Product plain = {.m = 65536, .n = 2304, .k = 768, .transpose_b = true};
@@ -318,7 +393,7 @@ TEST(ProductText, NamesAllThatAnAlgorithmDependsOn) {
                        .k = 3,
                        .transpose_a = true,
                        .output = DType::f32,
-                       .bias = true,
+                       .epilogue = Epilogue::bias,
                        .a_stride = 4,
                        .b_stride = 5,
                        .d_stride = 6,

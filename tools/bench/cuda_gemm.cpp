@@ -4,6 +4,8 @@
 // device was.
 //
 //   build/bin/cuda_gemm [PART OF A NAME [FILE FOR JSON]]
+#include "cuda/activation.hpp"
+#include "cuda/bias.hpp"
 #include "cuda/elementwise.hpp"
 #include "cuda/linear.hpp"
 #include "cuda/lm_head_rows.hpp"
@@ -71,6 +73,11 @@ class Bench {
     head(m);
   }
 
+  void epilogues(const Model& m) {
+    for (const Layer& layer : m.layers)
+      if (layer.name == std::string("up")) fusions(m.name + " up", {m.rows, layer.in, layer.out});
+  }
+
  private:
   void* workspace() { return pool_.take<char>(cuda::gemm_workspace); }
   bool wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
@@ -115,6 +122,60 @@ class Bench {
             cuda::linear_weight_grad_operands(x, residual, dweight, true, space));
     product(name, "weight gradient, added", weight_grad_added,
             cuda::linear_weight_grad_operands(x, residual, dweight, false, space));
+  }
+
+  // Seconds of a product with the best algorithm there is; 0 where there is none.
+  double tuned(const cuda::Product& p, const cuda::GemmOperands& operands) {
+    try {
+      cuda::GemmPlan plan = gemm_.prepare(p);
+      gemm_.tune(plan, operands, nullptr);
+      return timer_([&] { gemm_.run(plan, operands, nullptr); });
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      return 0;
+    }
+  }
+
+  void compare(const std::string& name, const char* fusion, double product, double other, double together) {
+    results_.add({cell("with the product", name), cell("what", fusion), cell("product, µs", product * 1e6, 1),
+                  cell("kernel, µs", other * 1e6, 1), cell("in one, µs", together * 1e6, 1),
+                  cell("saved, µs", together > 0 ? (product + other - together) * 1e6 : 0, 1)});
+  }
+
+  // Of the first matrix of an MLP, whose result goes through gelu.
+  void fusions(const std::string& name, const cuda::LinearShape& s) {
+    if (!wanted(name)) return;
+    pool_.reset();
+    const std::int64_t wide = s.rows * s.out;
+    bf16 *x = pool_.take<bf16>(s.rows * s.in), *weight = pool_.take<bf16>(s.out * s.in),
+         *bias = pool_.take<bf16>(s.out), *y = pool_.take<bf16>(wide), *z = pool_.take<bf16>(wide),
+         *dy = pool_.take<bf16>(wide);
+    float *dweight = pool_.take<float>(s.out * s.in), *dbias = pool_.take<float>(s.out);
+    void *products = workspace(),
+         *sums = pool_.take<char>(cuda::bias_gelu_grad_workspace<bf16>(s.rows, s.out));
+    const auto with = [](cuda::Product p, cuda::Epilogue epilogue) {
+      p.epilogue = epilogue;
+      return p;
+    };
+    const cuda::Product forward = cuda::linear_product<bf16>(s),
+                        next = cuda::linear_input_grad_product<bf16>({s.rows, s.out, s.in}),
+                        last = cuda::linear_weight_grad_product<bf16>(s);
+    cuda::GemmOperands o = {x, weight, nullptr, nullptr, y, products};
+    const double alone = tuned(forward, o);
+    compare(name, "bias and gelu", alone,
+            timer_([&] { cuda::bias_gelu(y, bias, z, s.rows, s.out, nullptr); }),
+            tuned(with(forward, cuda::Epilogue::bias_gelu), {x, weight, nullptr, bias, z, products, y}));
+    compare(name, "a residual", alone, timer_([&] { cuda::add(y, dy, y, wide, nullptr); }),
+            tuned(forward, {x, weight, dy, nullptr, y, products}));
+    o = {x, weight, nullptr, nullptr, dy, products};
+    compare(name, "gelu's gradient (without that of the bias)", tuned(next, o),
+            timer_([&] { cuda::gelu_grad(dy, y, dy, wide, nullptr); }),
+            tuned(with(next, cuda::Epilogue::gelu_grad), {x, weight, nullptr, nullptr, dy, products, y}));
+    o = {dy, x, nullptr, nullptr, dweight, products};
+    compare(
+        name, "gradient of the bias", tuned(last, o),
+        timer_([&] { cuda::bias_grad(dy, dbias, s.rows, s.out, sums, nullptr); }),
+        tuned(with(last, cuda::Epilogue::bias_grad), {dy, x, nullptr, nullptr, dweight, products, dbias}));
   }
 
   void head(const Model& m) {
@@ -170,6 +231,7 @@ void time_all(const std::string& filter, Results& results) {
   Bench bench(filter, results);
   bench.calibrate("before");
   for (const Model& model : models) bench.model(model);
+  for (const Model& model : models) bench.epilogues(model);
   bench.calibrate("after");
 }
 
