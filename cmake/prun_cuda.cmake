@@ -2,6 +2,24 @@
 find_program(PRUN_NVCC nvcc HINTS /usr/local/cuda/bin)
 set(PRUN_CUDA_ARCHITECTURES 90a CACHE STRING "What the CUDA kernels are built for, e.g. 80;90a")
 
+# Leaves in the list of sources what the build has headers for: attention through cuDNN, or a word that it is not there.
+# The library itself is opened when it is needed.
+macro(prun_choose_cudnn sources)
+  set(with_cudnn ${CMAKE_SOURCE_DIR}/kernels/cuda/attention_cudnn.cpp)
+  find_path(PRUN_CUDNN_FRONTEND cudnn_frontend.h DOC "Folder of cudnn-frontend's headers")
+  find_path(PRUN_CUDNN cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Folder of cuDNN's headers")
+  if(PRUN_CUDNN_FRONTEND AND PRUN_CUDNN)
+    message(STATUS "prun: cuDNN's headers found (${PRUN_CUDNN_FRONTEND}, ${PRUN_CUDNN}); attention uses it for bf16")
+    list(REMOVE_ITEM ${sources} ${CMAKE_SOURCE_DIR}/kernels/cuda/attention_no_cudnn.cpp)
+    set_source_files_properties(${with_cudnn} PROPERTIES
+      COMPILE_DEFINITIONS "NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING;CUDNN_FRONTEND_SKIP_JSON_LIB"
+      COMPILE_OPTIONS "-isystem${PRUN_CUDNN_FRONTEND};-isystem${PRUN_CUDNN}")
+  else()
+    message(STATUS "prun: no headers of cuDNN and cudnn-frontend (tools/setup fetches the latter); attention uses prun's own kernels")
+    list(REMOVE_ITEM ${sources} ${with_cudnn})
+  endif()
+endmacro()
+
 macro(prun_add_cuda_kernels)
   if(NOT PRUN_NVCC)
     message(STATUS "prun: nvcc not found; the CUDA kernels are left out")
@@ -20,6 +38,7 @@ macro(prun_add_cuda_kernels)
     endif()
     file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu
          ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cpp)
+    prun_choose_cudnn(cuda_sources)
     add_library(prun_cuda_kernels STATIC ${cuda_sources})
     target_compile_options(prun_cuda_kernels PRIVATE
       "$<$<COMPILE_LANGUAGE:CUDA>:-O3;--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")

@@ -46,7 +46,8 @@ struct AttentionForward {
   AttentionShape shape;
   Heads<const T> q, k, v;
   Heads<T> y;
-  Compute<T>* lse;  // [batch, heads, queries, seq]
+  Compute<T>* lse;            // [batch, heads, queries, seq]
+  void* workspace = nullptr;  // none is needed here
 };
 
 template <class T>

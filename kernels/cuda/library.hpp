@@ -24,6 +24,8 @@ class Library {
 
   // The file that was opened.
   const std::string& path() const { return path_; }
+  // As dlopen gave it.
+  void* handle() const { return handle_; }
 
   // Sets a pointer to the function of this name, which must be there.
   template <class Function>

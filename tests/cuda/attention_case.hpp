@@ -38,24 +38,22 @@ inline Value slots_of(const Value& x, DType type, std::int64_t first, const std:
   return part;
 }
 
-// The CPU's results for random operands.
+// Random operands, and what is right for them.
 template <class T>
 struct AttentionReference {
   cuda::AttentionShape shape;
   AttentionDims dims;
   Value x, dy, y, lse, dx;
 
-  AttentionReference(const cuda::AttentionShape& s, double amplitude)
+  explicit AttentionReference(const cuda::AttentionShape& s, double amplitude = 1)
       : shape(s),
         dims(s),
         x(random_value(dtype_of<T>(), dims.x, 1, amplitude)),
-        dy(random_value(dtype_of<T>(), dims.q, 2)) {
-    const std::vector<Attr> causal = {{.i = s.causal}};
-    const std::vector<Value> forward =
-        cpu("attention", {x, Value(dtype_of<T>(), dims.q), Value(sum_type<T>(), dims.lse)}, causal);
-    y = forward[1], lse = forward[2];
-    dx = cpu("attention_grad", {dy, x, y, lse, Value(dtype_of<T>(), dims.x)}, causal).back();
-  }
+        dy(random_value(dtype_of<T>(), dims.q, 2)),
+        y(dtype_of<T>(), dims.q),
+        lse(sum_type<T>(), dims.lse),
+        dx(dtype_of<T>(), dims.x) {}
+
   Value queries(const Value& all) const { return slots_of(all, dtype_of<T>(), 0, dims.q); }
   Value keys(const Value& all) const { return slots_of(all, dtype_of<T>(), shape.queries, dims.k); }
   Value values(const Value& all) const { return slots_of(all, dtype_of<T>(), shape.queries + 1, dims.k); }
@@ -85,9 +83,14 @@ class AttentionOnDevice {
         dk_(dtype_of<T>(), r.dims.k, offset),
         dv_(dtype_of<T>(), r.dims.k, offset) {}
 
-  cuda::AttentionForward<T> forward() const {
-    return {shape(),      queries<const T>(x_, q_), keys<const T>(x_, k_), values<const T>(x_, v_),
-            whole<T>(y_), lse_.template as<C>()};
+  cuda::AttentionForward<T> forward(void* workspace) const {
+    return {shape(),
+            queries<const T>(x_, q_),
+            keys<const T>(x_, k_),
+            values<const T>(x_, v_),
+            whole<T>(y_),
+            lse_.template as<C>(),
+            workspace};
   }
   cuda::AttentionBackward<T> backward(void* workspace) const {
     return {shape(),
@@ -104,6 +107,7 @@ class AttentionOnDevice {
   }
   Value y() { return y_.value(); }
   Value lse() { return lse_.value(); }
+  Value dx() { return dx_.value(); }  // packed
   Value dq() { return packed_ ? reference_.queries(dx_.value()) : dq_.value(); }
   Value dk() { return packed_ ? reference_.keys(dx_.value()) : dk_.value(); }
   Value dv() { return packed_ ? reference_.values(dx_.value()) : dv_.value(); }
@@ -135,5 +139,32 @@ class AttentionOnDevice {
   bool packed_;
   OnDevice x_, q_, k_, v_, dy_, y_in_, lse_in_, y_, lse_, dx_, dq_, dk_, dv_;
 };
+
+// What the CPU's kernels say.
+template <class T>
+AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude = 1) {
+  AttentionReference<T> r(shape, amplitude);
+  const std::vector<Attr> causal = {{.i = shape.causal}};
+  const std::vector<Value> forward = cpu("attention", {r.x, r.y, r.lse}, causal);
+  r.y = forward[1], r.lse = forward[2];
+  r.dx = cpu("attention_grad", {r.dy, r.x, r.y, r.lse, r.dx}, causal).back();
+  return r;
+}
+
+// What prun's own kernels for GPUs say.
+template <class T>
+AttentionReference<T> by_own_kernels(const cuda::AttentionShape& shape) {
+  AttentionReference<T> r(shape);
+  {
+    AttentionOnDevice<T> device(r, true);
+    cuda::attention(device.forward(nullptr), nullptr);
+    r.y = device.y(), r.lse = device.lse();
+  }
+  AttentionOnDevice<T> device(r, true);
+  const DeviceWorkspace workspace(cuda::attention_backward_workspace<T>(shape));
+  cuda::attention_backward(device.backward(workspace.data()), nullptr);
+  r.dx = device.dx();
+  return r;
+}
 
 }  // namespace prun::test

@@ -34,7 +34,7 @@ template <class Body>
 void for_cases(Body body) {
   for_types([&]<class T>(std::int64_t offset) {
     for (const Case& c : cases()) {
-      const AttentionReference<T> reference(c.shape, c.amplitude);
+      const AttentionReference<T> reference = by_cpu<T>(c.shape, c.amplitude);
       for (bool packed : {false, true}) {
         SCOPED_TRACE(text_of(c.shape) + (packed ? ", packed" : ", apart"));
         AttentionOnDevice<T> device(reference, packed, offset);
@@ -52,7 +52,7 @@ double bound(const Case& c) {
 
 TEST_F(Attention, ForwardAsOnTheCpu) {
   for_cases([]<class T>(const AttentionReference<T>& want, AttentionOnDevice<T>& got, const Case& c) {
-    cuda::attention(got.forward(), nullptr);
+    cuda::attention(got.forward(nullptr), nullptr);
     expect_close(got.y(), want.y.numbers(), bound<T>(c), "y");
     expect_close(got.lse(), want.lse.numbers(), std::is_same_v<T, double> ? 1e-12 : 2e-5 * c.amplitude,
                  "lse");
@@ -73,12 +73,12 @@ TEST_F(Attention, BackwardAsOnTheCpu) {
 
 // Neither the layout nor a second run changes a bit.
 TEST_F(Attention, TheSameBitsEveryTime) {
-  const AttentionReference<bf16> reference({2, 200, 2, 3, 64, true}, 1);
+  const AttentionReference<bf16> reference = by_cpu<bf16>({2, 200, 2, 3, 64, true});
   std::vector<Value> first;
   for (bool packed : {false, true, true}) {
     AttentionOnDevice<bf16> device(reference, packed);
     const DeviceWorkspace workspace(cuda::attention_backward_workspace<bf16>(reference.shape));
-    cuda::attention(device.forward(), nullptr);
+    cuda::attention(device.forward(nullptr), nullptr);
     cuda::attention_backward(device.backward(workspace.data()), nullptr);
     const std::vector<Value> results = {device.y(), device.lse(), device.dq(), device.dk(), device.dv()};
     if (first.empty()) first = results;
@@ -91,10 +91,10 @@ TEST_F(Attention, NonFiniteInputShowsInTheResult) {
   for (double poison : {std::nan(""), HUGE_VAL, -HUGE_VAL})
     for (std::size_t slot : {0, 1, 2}) {
       SCOPED_TRACE("slot " + std::to_string(slot) + " is " + std::to_string(poison));
-      AttentionReference<float> reference({1, 80, 1, 1, 16, true}, 1);
+      AttentionReference<float> reference({1, 80, 1, 1, 16, true});
       for (std::size_t d = 0; d < 16; ++d) reference.x.set((40 * 3 + slot) * 16 + d, poison);
       AttentionOnDevice<float> device(reference, true);
-      cuda::attention(device.forward(), nullptr);
+      cuda::attention(device.forward(nullptr), nullptr);
       EXPECT_FALSE(std::isfinite(device.y()[40 * 16])) << "position 40 sees itself";
     }
 }

@@ -1,0 +1,310 @@
+#include "cuda/attention_cudnn.hpp"
+
+#include <cuda_runtime_api.h>
+#include <cudnn_frontend.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "cuda/attention_pieces.hpp"
+#include "cuda/library.hpp"
+#include "prun/error.hpp"
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;  // what its headers call cuDNN through: one library in a process
+}
+
+namespace prun::cuda {
+
+namespace graph = cudnn_frontend::graph;
+using TensorAttributes = graph::Tensor_attributes;
+
+struct CudnnGraph {
+  AttentionLayout layout;
+  AttentionPieces pieces;
+  bool backward;
+  graph::Graph graph = {};
+  std::int64_t workspace = 0;
+};
+
+struct CudnnAttention::Impl {
+  explicit Impl(const std::string& folders);
+  ~Impl() { cudnn_frontend::detail::destroy_handle(handle); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Library library, runtime;
+  std::size_t version;  // 91900
+  std::int32_t device = 0, capability;
+  cudnnHandle_t handle = nullptr;
+};
+
+namespace {
+
+constexpr std::size_t oldest = 90600;  // backward needs no cleared workspace since
+
+// The operands of a graph, which takes pointers in this order.
+enum Operand : std::int64_t { q_at = 1, k_at, v_at, y_at, lse_at, dy_at, dq_at, dk_at, dv_at };
+
+// cuDNN explains over many lines; the first says what.
+void accept(cudnn_frontend::error_t status, ErrorCode code = ErrorCode::unsupported) {
+  if (status.is_good()) return;
+  const std::string message = status.get_message();
+  throw_error(code, "cuDNN refused attention: ", message.substr(0, message.find('\n')));
+}
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw_error(ErrorCode::internal, "CUDA refused ", what, ": ", cudaGetErrorString(status));
+}
+
+void check(cudnnStatus_t status, const char* what) {
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw_error(ErrorCode::internal, "cuDNN refused ", what, ": ",
+                cudnn_frontend::detail::get_error_string(status));
+}
+
+// 90 for an H200.
+std::int32_t capability_of(int device) {
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  return 10 * major + minor;
+}
+
+std::string text_of_version(std::size_t version) {
+  return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' +
+         std::to_string(version % 100);
+}
+
+// ---------------------------------------------------------------- graphs
+// What gives a tensor of one piece its extents, [samples, heads, seq, channels] to cuDNN, and strides.
+class Lay {
+ public:
+  Lay(const AttentionLayout& layout, const AttentionPieces& pieces) : s_(layout.shape), pieces_(pieces) {}
+
+  auto queries(const HeadStrides& at) const {
+    return [this, at](TensorAttributes& tensor) {
+      if (pieces_.by_group)
+        set(tensor, pieces_.heads, s_.queries, {at.head, at.seq, s_.head_dim});
+      else
+        set(tensor, pieces_.samples, pieces_.heads * s_.queries, {at.batch, at.seq, query_stride(s_, at)});
+    };
+  }
+  auto keys(const HeadStrides& at) const {
+    return [this, at](TensorAttributes& tensor) {
+      if (pieces_.by_group)
+        set(tensor, pieces_.heads, 1, {at.head, at.seq, s_.head_dim});
+      else
+        set(tensor, pieces_.samples, pieces_.heads, at);
+    };
+  }
+  // cuDNN takes them dense: a piece is of all heads, or of one sample.
+  auto statistics() const {
+    return [this](TensorAttributes& tensor) {
+      const std::int64_t samples = pieces_.by_group ? pieces_.heads : pieces_.samples;
+      const std::int64_t heads = pieces_.by_group ? s_.queries : pieces_.heads * s_.queries;
+      tensor.set_data_type(cudnn_frontend::DataType_t::FLOAT)
+          .set_dim({samples, heads, s_.seq, 1})
+          .set_stride({heads * s_.seq, s_.seq, 1, 1});
+    };
+  }
+
+ private:
+  void set(TensorAttributes& tensor, std::int64_t samples, std::int64_t heads, const HeadStrides& at) const {
+    tensor.set_dim({samples, heads, s_.seq, s_.head_dim}).set_stride({at.batch, at.head, at.seq, 1});
+  }
+
+  const AttentionShape& s_;
+  const AttentionPieces& pieces_;
+};
+
+template <class Lie>
+std::shared_ptr<TensorAttributes> input(graph::Graph& all, Operand operand, Lie lie) {
+  TensorAttributes tensor;
+  tensor.set_uid(operand);
+  lie(tensor);
+  return all.tensor(tensor);
+}
+
+template <class Lie>
+void output(const std::shared_ptr<TensorAttributes>& tensor, Operand operand, Lie lie) {
+  tensor->set_output(true).set_uid(operand);
+  lie(*tensor);
+}
+
+float scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
+
+void describe_forward(CudnnGraph& plan) {
+  const AttentionLayout& at = plan.layout;
+  const Lay lay(at, plan.pieces);
+  graph::Graph& all = plan.graph;
+  const auto [y, lse] = all.sdpa(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
+                                 input(all, v_at, lay.keys(at.v)),
+                                 graph::SDPA_attributes()
+                                     .set_name("attention")
+                                     .set_generate_stats(true)
+                                     .set_causal_mask(at.shape.causal)
+                                     .set_attn_scale(scale_of(at.shape)));
+  output(y, y_at, lay.queries(at.y));
+  output(lse, lse_at, lay.statistics());
+}
+
+void describe_backward(CudnnGraph& plan, bool deterministic) {
+  const AttentionLayout& at = plan.layout;
+  const Lay lay(at, plan.pieces);
+  graph::Graph& all = plan.graph;
+  const auto [dq, dk, dv] =
+      all.sdpa_backward(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
+                        input(all, v_at, lay.keys(at.v)), input(all, y_at, lay.queries(at.y)),
+                        input(all, dy_at, lay.queries(at.y)), input(all, lse_at, lay.statistics()),
+                        graph::SDPA_backward_attributes()
+                            .set_name("attention_grad")
+                            .set_causal_mask(at.shape.causal)
+                            .set_attn_scale(scale_of(at.shape))
+                            .set_deterministic_algorithm(deterministic));
+  output(dq, dq_at, lay.queries(at.q));
+  output(dk, dk_at, lay.keys(at.k));
+  output(dv, dv_at, lay.keys(at.v));
+}
+
+void set_types(graph::Graph& all, std::int32_t capability) {
+  all.set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
+      .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
+      .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT)
+      .set_sm_version(capability);
+}
+
+// Takes the algorithm that the heuristic names first, of those that stay within so many bytes.
+void choose(CudnnGraph& plan, cudnnHandle_t handle, std::int64_t most_bytes) {
+  graph::Graph& all = plan.graph;
+  accept(all.validate());
+  accept(all.build_operation_graph(handle));
+  accept(all.create_execution_plans({cudnn_frontend::HeurMode_t::A}));
+  all.deselect_workspace_greater_than(most_bytes);
+  accept(all.check_support());
+  accept(all.build_plans(handle));
+  accept(all.get_workspace_size(plan.workspace));
+  if (plan.workspace > most_bytes)
+    throw_error(ErrorCode::unsupported, "cuDNN's attention needs ", plan.workspace,
+                " bytes of workspace where ", most_bytes, " were planned; use prun's own kernels for it");
+}
+
+// ---------------------------------------------------------------- runs
+// Calls run(sample, head) with where each piece begins.
+template <class Run>
+void for_pieces(const CudnnGraph& plan, Run run) {
+  const AttentionShape& s = plan.layout.shape;
+  for (std::int64_t sample = 0; sample < s.batch; sample += plan.pieces.samples)
+    for (std::int64_t head = 0; head < s.heads; head += plan.pieces.heads) run(sample, head);
+}
+
+template <class T>
+void* piece_of(const Heads<T>& heads, std::int64_t sample, std::int64_t head) {
+  const HeadStrides& at = heads.strides;
+  return const_cast<bf16*>(heads.data + sample * at.batch + head * at.head);
+}
+
+void* piece_of(const float* lse, const AttentionShape& s, std::int64_t sample, std::int64_t head) {
+  return const_cast<float*>(lse + (sample * s.heads + head) * s.queries * s.seq);
+}
+
+template <std::size_t n>
+void execute(const CudnnGraph& plan, cudnnHandle_t handle, std::array<void*, n> operands, void* workspace) {
+  accept(plan.graph.execute(handle, operands.data(), n, workspace), ErrorCode::internal);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the interface
+std::string cudnn_absence() { return {}; }
+
+CudnnPlan::CudnnPlan(std::unique_ptr<CudnnGraph> graph) : graph_(std::move(graph)) {}
+CudnnPlan::CudnnPlan(CudnnPlan&&) noexcept = default;
+CudnnPlan& CudnnPlan::operator=(CudnnPlan&&) noexcept = default;
+CudnnPlan::~CudnnPlan() = default;
+
+std::int64_t CudnnPlan::workspace() const { return graph_->workspace; }
+
+std::string CudnnPlan::algorithm() const {
+  std::string name;
+  accept(graph_->graph.get_plan_name(name));
+  return name;
+}
+
+// The runtime library is what the headers look for the driver with: by name, which one that is loaded answers
+// to.
+CudnnAttention::Impl::Impl(const std::string& folders)
+    : library({"cuDNN", {"libcudnn.so.9"}, "install cuDNN 9 (PyPI: nvidia-cudnn-cu13)"}, folders),
+      runtime({"CUDA's runtime library",
+               {"libcudart.so.13", "libcudart.so.12"},
+               "install CUDA 13 (PyPI: nvidia-cuda-runtime)"},
+              folders) {
+  cudnn_frontend::cudnn_dlhandle = library.handle();
+  version = cudnn_frontend::detail::get_backend_version();
+  if (version < oldest)
+    throw_error(ErrorCode::unsupported, "cuDNN at ", library.path(), " is ", text_of_version(version),
+                ": install ", text_of_version(oldest), " or newer");
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  capability = capability_of(device);
+  check(cudnn_frontend::detail::create_handle(&handle), "a handle");
+}
+
+CudnnAttention::CudnnAttention(const std::string& folders) : impl_(std::make_unique<Impl>(folders)) {}
+CudnnAttention::~CudnnAttention() = default;
+
+std::string CudnnAttention::version() const { return "cuDNN " + text_of_version(impl_->version); }
+const std::string& CudnnAttention::path() const { return impl_->library.path(); }
+
+CudnnPlan CudnnAttention::prepare(const AttentionLayout& layout) const {
+  auto plan = std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_pieces(layout), false});
+  set_types(plan->graph, impl_->capability);
+  describe_forward(*plan);
+  choose(*plan, impl_->handle, cudnn_workspace(layout));
+  return CudnnPlan(std::move(plan));
+}
+
+CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout& layout, bool deterministic) const {
+  auto plan =
+      std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_backward_pieces(layout, deterministic), true});
+  set_types(plan->graph, impl_->capability);
+  describe_backward(*plan, deterministic);
+  choose(*plan, impl_->handle, cudnn_backward_workspace(layout, deterministic));
+  return CudnnPlan(std::move(plan));
+}
+
+void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<bf16>& call, Stream stream) const {
+  const CudnnGraph& p = *plan.graph_;
+  const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
+  PRUN_CHECK(!p.backward && p.layout == layout, "cuDNN's attention was prepared for another call");
+  check(cudnn_frontend::detail::set_stream(impl_->handle, stream), "a stream");
+  for_pieces(p, [&](std::int64_t b, std::int64_t h) {
+    const std::array operands = {piece_of(call.q, b, h), piece_of(call.k, b, h), piece_of(call.v, b, h),
+                                 piece_of(call.y, b, h), piece_of(call.lse, call.shape, b, h)};
+    execute(p, impl_->handle, operands, call.workspace);
+  });
+}
+
+void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& call, Stream stream) const {
+  const CudnnGraph& p = *plan.graph_;
+  const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
+  PRUN_CHECK(p.backward && p.layout == layout && call.dy.strides == layout.y && call.dq.strides == layout.q &&
+                 call.dk.strides == layout.k && call.dv.strides == layout.v,
+             "cuDNN's attention was prepared for another call");
+  check(cudnn_frontend::detail::set_stream(impl_->handle, stream), "a stream");
+  for_pieces(p, [&](std::int64_t b, std::int64_t h) {
+    const std::array operands = {piece_of(call.q, b, h),
+                                 piece_of(call.k, b, h),
+                                 piece_of(call.v, b, h),
+                                 piece_of(call.y, b, h),
+                                 piece_of(call.lse, call.shape, b, h),
+                                 piece_of(call.dy, b, h),
+                                 piece_of(call.dq, b, h),
+                                 piece_of(call.dk, b, h),
+                                 piece_of(call.dv, b, h)};
+    execute(p, impl_->handle, operands, call.workspace);
+  });
+}
+
+}  // namespace prun::cuda

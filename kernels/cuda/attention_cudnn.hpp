@@ -1,0 +1,82 @@
+// attention through cuDNN's graphs, for bf16: a graph is prepared once for a shape and layout; what then runs
+// allocates nothing on the device and chooses nothing. cuDNN is opened when it is first asked for. A build
+// without its headers has this class as well, which then says what is missing.
+//
+// cuDNN knows one stride for all heads of queries. Packed groups of several queries have none: there each
+// group is a sample of its own to cuDNN, and a graph runs once for each sample of ours.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cuda/attention.hpp"
+
+namespace prun::cuda {
+
+// Where a call's operands lie. Gradients lie like what they are gradients of.
+struct AttentionLayout {
+  AttentionShape shape;
+  HeadStrides q, k, v, y;
+
+  bool operator==(const AttentionLayout&) const = default;
+};
+
+// Why cuDNN cannot take such calls, as a sentence; empty where it can, as far as that is known without a
+// driver.
+std::string cudnn_refusal(const AttentionLayout& layout);
+
+// Bytes of workspace that a call needs at most, aligned to 256; known without cuDNN or a driver. Where a
+// batch would need more than cudnn_most_workspace, a graph runs over parts of it, and over parts of its
+// heads.
+inline constexpr std::int64_t cudnn_most_workspace = std::int64_t{512} << 20;
+std::int64_t cudnn_workspace(const AttentionLayout& layout);
+std::int64_t cudnn_backward_workspace(const AttentionLayout& layout, bool deterministic);
+
+struct CudnnGraph;
+
+// A graph with its algorithm, to run on the device of the CudnnAttention that made it.
+class CudnnPlan {
+ public:
+  CudnnPlan(CudnnPlan&&) noexcept;
+  CudnnPlan& operator=(CudnnPlan&&) noexcept;
+  ~CudnnPlan();
+
+  std::int64_t workspace() const;  // in bytes
+  std::string algorithm() const;   // cuDNN's name for it
+
+ private:
+  friend class CudnnAttention;
+  explicit CudnnPlan(std::unique_ptr<CudnnGraph> graph);
+  std::unique_ptr<CudnnGraph> graph_;
+};
+
+// cuDNN on the device that is current when it is made. Throws where library or driver are missing.
+class CudnnAttention {
+ public:
+  // The library is looked for in these folders first; see Library.
+  explicit CudnnAttention(const std::string& folders = {});
+  ~CudnnAttention();
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  // "cuDNN 9.19.0"
+  std::string version() const;
+  // Where the library lies.
+  const std::string& path() const;
+
+  // Both throw, with cuDNN's reason, where it has nothing for this device that stays within the workspace
+  // above.
+  CudnnPlan prepare(const AttentionLayout& layout) const;
+  // deterministic: the same bits every time, for more workspace.
+  CudnnPlan prepare_backward(const AttentionLayout& layout, bool deterministic) const;
+
+  // Calls as they were prepared, with the workspace that was stated, operands aligned to 16 bytes.
+  void run(const CudnnPlan& plan, const AttentionForward<bf16>& call, Stream stream) const;
+  void run(const CudnnPlan& plan, const AttentionBackward<bf16>& call, Stream stream) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace prun::cuda

@@ -1,0 +1,22 @@
+// How attention's calls are cut for cuDNN: into pieces that one graph serves, each of some samples and heads.
+#pragma once
+
+#include "cuda/attention_cudnn.hpp"
+
+namespace prun::cuda {
+
+struct AttentionPieces {
+  std::int64_t samples, heads;  // of one piece
+  bool by_group;                // each group of queries is a sample of its own; then samples is 1
+};
+
+// The stride of all heads of queries, from head to head and within one; 0 where there is no such stride.
+std::int64_t query_stride(const AttentionShape& shape, const HeadStrides& strides);
+
+// Why this build has no cuDNN at all; empty where it has.
+std::string cudnn_absence();
+
+AttentionPieces cudnn_pieces(const AttentionLayout& layout);
+AttentionPieces cudnn_backward_pieces(const AttentionLayout& layout, bool deterministic);
+
+}  // namespace prun::cuda

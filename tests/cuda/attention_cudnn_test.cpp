@@ -1,0 +1,194 @@
+#include "cuda/attention_cudnn.hpp"
+
+#include "cuda/attention_pieces.hpp"
+#include "tests/cuda/attention_case.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using cuda::AttentionLayout;
+using cuda::AttentionShape;
+
+AttentionLayout layout_of(const AttentionShape& shape, bool packed) {
+  const cuda::HeadStrides apart = cuda::head_strides(shape, shape.queries);
+  if (!packed) return {shape, apart, cuda::head_strides(shape, 1), cuda::head_strides(shape, 1), apart};
+  const cuda::HeadStrides all = cuda::head_strides(shape, shape.queries + 2);
+  return {shape, all, all, all, apart};
+}
+
+// ---------------------------------------------------------------- what needs no GPU
+TEST(CudnnPieces, GroupsAreSamplesWhereQueriesHaveNoStride) {
+  const AttentionShape grouped = {4, 256, 2, 3, 64}, plain = {4, 256, 6, 1, 64};
+  const auto apart = cuda::cudnn_pieces(layout_of(grouped, false));
+  EXPECT_FALSE(apart.by_group);
+  EXPECT_EQ(apart.samples, 4);
+  const auto packed = cuda::cudnn_pieces(layout_of(grouped, true));
+  EXPECT_TRUE(packed.by_group);
+  EXPECT_EQ(packed.samples, 1);
+  EXPECT_EQ(packed.heads, 2);
+  const auto multi_head = cuda::cudnn_pieces(layout_of(plain, true));
+  EXPECT_FALSE(multi_head.by_group);
+  EXPECT_EQ(multi_head.samples, 4);
+}
+
+// The figures are what cuDNN 9.19 asks for on an H200, without the allowance for itself.
+TEST(CudnnPieces, WorkspaceIsWhatCudnnNeedsAndBounded) {
+  struct Figure {
+    AttentionShape shape;
+    bool deterministic;
+    std::int64_t samples, heads, bytes;
+  };
+  const Figure figures[] = {
+      {{64, 1024, 12, 1, 64}, false, 64, 12, 204472576}, {{64, 1024, 12, 1, 64}, true, 16, 12, 403439872},
+      {{8, 1024, 4, 7, 128}, false, 8, 4, 235798784},    {{2, 77, 2, 1, 40, false}, true, 2, 2, 132560},
+      {{2, 8192, 8, 4, 128}, false, 1, 8, 269484288},    {{1, 4096, 8, 4, 128}, true, 1, 2, 285344000}};
+  for (const Figure& f : figures) {
+    SCOPED_TRACE(text_of(f.shape) + (f.deterministic ? ", deterministic" : ""));
+    const AttentionLayout layout = layout_of(f.shape, false);
+    const auto pieces = cuda::cudnn_backward_pieces(layout, f.deterministic);
+    EXPECT_EQ(pieces.samples, f.samples);
+    EXPECT_EQ(pieces.heads, f.heads);
+    const std::int64_t bytes = cuda::cudnn_backward_workspace(layout, f.deterministic);
+    EXPECT_GE(bytes, f.bytes);
+    EXPECT_LE(bytes, f.bytes + (64 << 10));
+  }
+}
+
+TEST(CudnnPieces, WhatCudnnCannotTakeIsRefusedWithAReason) {
+  if (const std::string absence = cuda::cudnn_absence(); !absence.empty()) GTEST_SKIP() << absence;
+  EXPECT_EQ(cuda::cudnn_refusal(layout_of({2, 9, 2, 3, 256}, true)), "");
+  EXPECT_NE(cuda::cudnn_refusal(layout_of({2, 9, 2, 3, 257}, true)).find("not 257"), std::string::npos);
+  EXPECT_NE(cuda::cudnn_refusal(layout_of({2, 9, 2, 3, 12}, true)).find("not 12"), std::string::npos);
+  EXPECT_NE(cuda::cudnn_refusal(layout_of({2, 1, 2, 3, 64}, true)).find("two positions"), std::string::npos);
+  AttentionLayout odd = layout_of({2, 9, 2, 3, 64}, false);
+  odd.q.seq += 4;
+  EXPECT_NE(cuda::cudnn_refusal(odd).find("16 bytes"), std::string::npos);
+}
+
+// ---------------------------------------------------------------- what needs one
+class CudnnAttention : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    try {
+      cudnn_ = std::make_unique<cuda::CudnnAttention>();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  void forward(AttentionOnDevice<bf16>& device, const AttentionLayout& layout) {
+    const cuda::CudnnPlan plan = cudnn_->prepare(layout);
+    const DeviceWorkspace workspace(plan.workspace());
+    cudnn_->run(plan, device.forward(workspace.data()), nullptr);
+  }
+  void backward(AttentionOnDevice<bf16>& device, const AttentionLayout& layout, bool deterministic) {
+    const cuda::CudnnPlan plan = cudnn_->prepare_backward(layout, deterministic);
+    const DeviceWorkspace workspace(plan.workspace());
+    cudnn_->run(plan, device.backward(workspace.data()), nullptr);
+  }
+
+  std::unique_ptr<cuda::CudnnAttention> cudnn_;
+};
+
+// Row by row of `width` channels, by the length of the difference: at most `bound` of the row's own length,
+// or of a tenth of the usual one for rows that nearly vanish. Rounding to bf16, which cuDNN does with weights
+// as well, gives less than a hundredth.
+void expect_rows_close(const Value& got, const Value& want, std::int64_t width, const char* what,
+                       double bound = 0.02) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  const auto n = static_cast<std::size_t>(width), rows = want.size() / n;
+  double all = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) all += want[i] * want[i];
+  const double usual = std::sqrt(all / static_cast<double>(rows));
+  double worst = 0, worst_row = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double difference = 0, length = 0;
+    for (std::size_t d = row * n; d < (row + 1) * n; ++d) {
+      difference += (got[d] - want[d]) * (got[d] - want[d]);
+      length += want[d] * want[d];
+    }
+    const double off = std::sqrt(difference) / std::max(std::sqrt(length), usual / 10);
+    if (off > worst || std::isnan(off)) worst = off, worst_row = static_cast<double>(row);
+    if (std::isnan(off)) break;
+  }
+  EXPECT_LE(worst, bound) << what << ": row " << worst_row << " of " << rows
+                          << " is off by this part of its length";
+}
+
+void expect_gradients_close(AttentionOnDevice<bf16>& got, const AttentionReference<bf16>& want) {
+  const std::int64_t width = want.shape.head_dim;
+  expect_rows_close(got.dq(), want.queries(want.dx), width, "dq");
+  expect_rows_close(got.dk(), want.keys(want.dx), width, "dk");
+  expect_rows_close(got.dv(), want.values(want.dx), width, "dv");
+}
+
+const AttentionShape shapes[] = {{2, 128, 3, 1, 64},      {2, 130, 2, 3, 64},  {1, 200, 2, 2, 128, false},
+                                 {2, 77, 2, 1, 40},       {1, 513, 1, 1, 256}, {2, 100, 2, 2, 192},
+                                 {3, 33, 1, 5, 8, false}, {1, 300, 2, 7, 128}, {2, 2, 2, 2, 16}};
+
+TEST_F(CudnnAttention, ForwardAsOurKernels) {
+  for (const AttentionShape& shape : shapes) {
+    const AttentionReference<bf16> want = by_own_kernels<bf16>(shape);
+    for (bool packed : {false, true}) {
+      SCOPED_TRACE(text_of(shape) + (packed ? ", packed" : ", apart"));
+      AttentionOnDevice<bf16> got(want, packed);
+      forward(got, layout_of(shape, packed));
+      expect_rows_close(got.y(), want.y, shape.head_dim, "y");
+      expect_close(got.lse(), want.lse.numbers(), 1e-3, "lse");
+    }
+  }
+}
+
+TEST_F(CudnnAttention, BackwardAsOurKernels) {
+  for (const AttentionShape& shape : shapes) {
+    const AttentionReference<bf16> want = by_own_kernels<bf16>(shape);
+    for (bool packed : {false, true})
+      for (bool deterministic : {false, true}) {
+        SCOPED_TRACE(text_of(shape) + (packed ? ", packed" : ", apart") +
+                     (deterministic ? ", deterministic" : ""));
+        AttentionOnDevice<bf16> got(want, packed);
+        backward(got, layout_of(shape, packed), deterministic);
+        expect_gradients_close(got, want);
+      }
+  }
+}
+
+// Enough blocks for sums to come in another order where nothing holds them.
+TEST_F(CudnnAttention, DeterministicGivesTheSameBitsEveryTime) {
+  const AttentionShape shape = {4, 1024, 4, 2, 64};
+  const AttentionReference<bf16> reference = by_own_kernels<bf16>(shape);
+  std::vector<Value> first;
+  for (int turn = 0; turn < 3; ++turn) {
+    AttentionOnDevice<bf16> device(reference, false);
+    forward(device, layout_of(shape, false));
+    backward(device, layout_of(shape, false), true);
+    const std::vector<Value> results = {device.y(), device.lse(), device.dq(), device.dk(), device.dv()};
+    if (first.empty()) first = results;
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(results[i].bytes(), first[i].bytes()) << "result " << i << ", turn " << turn;
+  }
+}
+
+TEST_F(CudnnAttention, PiecesOfABatchAndOfItsHeads) {
+  const AttentionShape shape = {2, 8192, 4, 1, 64};
+  const auto pieces = cuda::cudnn_backward_pieces(layout_of(shape, true), true);
+  ASSERT_EQ(pieces.samples, 1);
+  ASSERT_EQ(pieces.heads, 2);
+  const AttentionReference<bf16> want = by_own_kernels<bf16>(shape);
+  AttentionOnDevice<bf16> got(want, true);
+  backward(got, layout_of(shape, true), true);
+  expect_gradients_close(got, want);
+}
+
+TEST_F(CudnnAttention, RefusesACallThatItWasNotPreparedFor) {
+  const AttentionReference<bf16> reference({1, 16, 1, 1, 16});
+  AttentionOnDevice<bf16> device(reference, true);
+  const cuda::CudnnPlan apart = cudnn_->prepare(layout_of(reference.shape, false));
+  EXPECT_THROW(cudnn_->run(apart, device.forward(nullptr), nullptr), Error);
+  EXPECT_THROW(cudnn_->run(apart, device.backward(nullptr), nullptr), Error);
+}
+
+}  // namespace
