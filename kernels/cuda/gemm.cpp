@@ -216,8 +216,10 @@ struct Gemm::Impl {
   explicit Impl(const std::string& folders) : lt(folders), handle(nullptr, lt.destroy) {
     cudaDeviceProp properties;
     int current = 0;
-    check(cudaGetDevice(&current), "the current device");
-    check(cudaGetDeviceProperties(&properties, current), "the device's properties");
+    cudaError_t status = cudaGetDevice(&current);
+    if (status == cudaSuccess) status = cudaGetDeviceProperties(&properties, current);
+    if (status != cudaSuccess)
+      throw_error(ErrorCode::unsupported, "no GPU to multiply matrices on: ", cudaGetErrorString(status));
     device = properties.name;
     cublasLtHandle_t made = nullptr;
     require(lt.create(&made), "a handle");
@@ -243,7 +245,7 @@ struct Gemm::Impl {
   }
 
   // Where the epilogue finds what it reads and writes beside the matrices.
-  void set_addresses(const State& s, const void* bias, const void* aux) const {
+  void set_addresses(const State& s, std::uintptr_t bias, std::uintptr_t aux) const {
     switch (s.product.epilogue) {
       case Epilogue::none: return;
       case Epilogue::bias: return set(s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -273,7 +275,7 @@ struct Gemm::Impl {
     if (p.epilogue == Epilogue::bias_gelu || p.epilogue == Epilogue::gelu_grad)
       set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
     // Before there are addresses the heuristic takes their alignment from whatever stands there.
-    const auto* any = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(p.alignment));
+    const auto any = static_cast<std::uintptr_t>(p.alignment);
     set_addresses(*state, any, any);
     return state;
   }
@@ -344,7 +346,9 @@ struct Gemm::Impl {
 
   // What goes before the multiplication.
   void begin(const State& s, const GemmOperands& o, Stream stream) const {
-    if (!s.bias_in_front) return set_addresses(s, o.bias, o.aux);
+    if (!s.bias_in_front)
+      return set_addresses(s, reinterpret_cast<std::uintptr_t>(o.bias),
+                           reinterpret_cast<std::uintptr_t>(o.aux));
     const auto put = [&]<class T>(T) {
       add_bias(static_cast<const T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.d), s.product.m,
                s.product.n, stream);

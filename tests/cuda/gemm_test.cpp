@@ -410,4 +410,19 @@ TEST(ProductText, AlignmentIsThatOfTheWorstPointer) {
   EXPECT_EQ(cuda::alignment_of({at(1026)}), 2);
 }
 
+TEST(ProductsWithoutAGpu, AreRefusedInASentence) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) GTEST_SKIP() << "this machine has a GPU";
+  try {
+    const cuda::Gemm gemm;
+    ADD_FAILURE() << "made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("no GPU to multiply matrices on: ") ||
+                message.starts_with("cuBLASLt was not found"))
+        << message;
+  }
+}
+
 }  // namespace
