@@ -1,5 +1,8 @@
-# kernels/cuda as the static library prun_cuda_kernels, where nvcc is found. The build is whole without it.
+# kernels/cuda as the static library prun_cuda_kernels, where nvcc and cuBLASLt's header are found. The build is whole
+# without it.
 find_program(PRUN_NVCC nvcc HINTS /usr/local/cuda/bin)
+get_filename_component(cuda_bin "${PRUN_NVCC}" DIRECTORY)
+find_path(PRUN_CUBLASLT cublasLt.h HINTS ${cuda_bin}/../include DOC "Folder of cuBLASLt's header")
 set(PRUN_CUDA_ARCHITECTURES 90a CACHE STRING "What the CUDA kernels are built for, e.g. 80;90a")
 
 # Leaves in the list of sources what the build has headers for: attention through cuDNN, or a word that it is not there.
@@ -23,6 +26,8 @@ endmacro()
 macro(prun_add_cuda_kernels)
   if(NOT PRUN_NVCC)
     message(STATUS "prun: nvcc not found; the CUDA kernels are left out")
+  elseif(NOT PRUN_CUBLASLT)
+    message(STATUS "prun: nvcc found (${PRUN_NVCC}), but not cublasLt.h; the CUDA kernels are left out: install cuBLAS with headers")
   elseif(PRUN_SANITIZE)
     message(STATUS "prun: the CUDA kernels are left out of a build with sanitizers; use compute-sanitizer on theirs")
   else()

@@ -36,7 +36,10 @@ TunedAlgorithms::TunedAlgorithms(std::string file) : file_(std::move(file)), kno
 
 bool TunedAlgorithms::settle(const Gemm& gemm, GemmPlan& plan, const GemmOperands& operands, Stream stream) {
   const std::string key = gemm.identity() + ", " + text_of(plan.product());
-  if (gemm.choose(plan, find(key))) return false;
+  if (gemm.choose(plan, find(key))) {
+    gemm.run(plan, operands, stream);
+    return false;
+  }
   gemm.tune(plan, operands, stream);
   remember(key, plan.algorithm());
   return true;

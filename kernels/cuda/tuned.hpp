@@ -16,7 +16,8 @@ class TunedAlgorithms {
   explicit TunedAlgorithms(std::string file);
 
   // Gives the plan the algorithm that is known for its product, or else tunes it on these operands and
-  // remembers what that found. Whether it was tuned.
+  // remembers what that found. Either way the product has run, so that its kernel is loaded. Whether it was
+  // tuned.
   bool settle(const Gemm& gemm, GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
   // The algorithm for a key, or an empty text; and one to remember. Neither has line breaks or tabs.
