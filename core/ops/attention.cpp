@@ -1,12 +1,9 @@
-// attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, grouped-query.
-// Queries, keys and values come packed by head group: x[batch, seq, heads, packed, head_dim], where a group's
-// `packed` slots are its queries (packed - 2 of them), one key and one value. Plain multi-head attention has
-// packed = 3. Sharding `heads` shards all three together.
+// attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, grouped-query: the `queries` of a head group
+// share its key and value (ops/packed_heads.hpp).
 // Kept for backward: the result and the log of each row's sum of exponentials.
 #include <vector>
 
-#include "base/require.hpp"
-#include "prun/op.hpp"
+#include "ops/packed_heads.hpp"
 
 namespace prun {
 namespace {
@@ -14,48 +11,52 @@ namespace {
 constexpr AttrDef causal_attr[] = {int_attr("causal", 1)};
 
 // Two products of forward; a causal mask halves them.
-double attention_flops(const OperandShape& x, bool causal) {
-  const double seq = static_cast<double>(x.dims[1].extent);
-  const double rows = static_cast<double>(x.dims[0].extent * x.dims[1].extent * x.dims[2].extent);
-  const double queries = static_cast<double>(x.dims[3].extent - 2);
-  return 4.0 * rows * queries * static_cast<double>(x.dims[4].extent) * seq * (causal ? 0.5 : 1.0);
+double attention_flops(const OperandShape& q, bool causal) {
+  return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(q.dims[1].extent) *
+         (causal ? 0.5 : 1.0);
 }
 
 struct Attention {
   static constexpr const char* kind = "attention";
-  static constexpr const char* help = "scaled dot-product attention on packed queries, keys and values";
-  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}, {"lse", Access::write}};
+  static constexpr const char* help = "scaled dot-product attention";
+  static constexpr OperandDef operands[] = {
+      {"q"}, {"k"}, {"v"}, {"y", Access::write}, {"lse", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
-    const OperandShape x = s.operand[0];
-    require(x.rank == 5 && x.dims[3].extent >= 3,
-            "attention takes [batch, seq, heads, packed, head_dim] with packed = queries + 2");
-    const Dim queries{"queries", x.dims[3].extent - 2};
-    const Dim y[] = {x.dims[0], x.dims[1], x.dims[2], queries, x.dims[4]};
-    const Dim lse[] = {x.dims[0], x.dims[2], queries, x.dims[1]};
-    s.output(1, x.dtype, y, 5);
-    s.output(2, OpShape::statistics(x.dtype), lse, 4);
+    check_apart(s, kind, 0);
+    const OperandShape q = s.operand[0];
+    const Dim lse[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
+    s.like(3, 0);
+    s.output(4, OpShape::statistics(q.dtype), lse, 4);
     s.whole(0, 1, 2);
     s.whole(0, 3, 5);
-    s.whole(queries.name);
   }
   static void gradient(const Gradient& g) {
-    g.input(0, "attention_grad", {g.arrived(1), g.operand(0), g.operand(1), g.operand(2)},
-            {{"causal", g.attr("causal")}});
+    g.inputs({0, 1, 2}, "attention_grad",
+             {g.arrived(3), g.operand(0), g.operand(1), g.operand(2), g.operand(3), g.operand(4)},
+             {{"causal", g.attr("causal")}});
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs[0].i); }
 };
 
 struct AttentionGrad {
   static constexpr const char* kind = "attention_grad";
-  static constexpr const char* help = "dx of attention, scores computed again";
-  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"y"}, {"lse"}, {"dx", Access::write}};
+  static constexpr const char* help = "dq, dk and dv of attention, scores computed again";
+  static constexpr OperandDef operands[] = {{"dy"},
+                                            {"q"},
+                                            {"k"},
+                                            {"v"},
+                                            {"y"},
+                                            {"lse"},
+                                            {"dq", Access::write},
+                                            {"dk", Access::write},
+                                            {"dv", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
-    s.like(4, 1);
+    check_apart(s, kind, 1);
+    for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
     s.whole(1, 1, 2);
     s.whole(1, 3, 5);
-    s.whole(0, 3, 4);
   }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops = 2.5 * attention_flops(s.operand[1], s.attrs[0].i);

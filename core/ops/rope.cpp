@@ -1,34 +1,47 @@
-// rope: rotary position embedding, in the half-split form of Llama and Qwen2, on packed queries, keys and
-// values [batch, seq, heads, packed, head_dim]. Of the packed slots of a head group the queries and the key
-// turn, the value stays. Its gradient is the same rotation backwards.
+// rope: rotary position embedding, in the half-split form of Llama and Qwen2. It takes queries, keys and
+// values out of one packed projection (ops/packed_heads.hpp) and turns queries and keys on the way; its
+// gradient turns theirs back and puts all three together.
 #include <vector>
 
-#include "base/require.hpp"
-#include "prun/op.hpp"
+#include "ops/packed_heads.hpp"
 
 namespace prun {
 namespace {
 
+constexpr AttrDef base_attr[] = {real_attr("base", 10000.0)};
+
 struct Rope {
   static constexpr const char* kind = "rope";
-  static constexpr const char* help = "rotates queries and keys by their position";
-  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
-  static constexpr AttrDef attrs[] = {real_attr("base", 10000.0), int_attr("inverse", 0)};
+  static constexpr const char* help =
+      "packed queries, keys and values apart, the first two turned by position";
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = base_attr;
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];
     require(x.rank == 5 && x.dims[4].extent % 2 == 0,
             "rope takes [batch, seq, heads, packed, head_dim] with an even head_dim");
-    s.like(1, 0);
-    s.whole(0, 3, 5);
+    set_apart(s, kind, 0, 1);
     s.pass_partial({0});
   }
   static void gradient(const Gradient& g) {
-    g.input(0, "rope", {g.arrived(1)}, {{"base", g.attr("base")}, {"inverse", 1.0 - g.attr("inverse")}});
+    g.input(0, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3)}, {{"base", g.attr("base")}});
+  }
+};
+
+struct RopeGrad {
+  static constexpr const char* kind = "rope_grad";
+  static constexpr const char* help = "dx of rope";
+  static constexpr OperandDef operands[] = {{"dq"}, {"dk"}, {"dv"}, {"dx", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = base_attr;
+  static void rule(OpShape& s) {
+    set_together(s, kind, 0, 3);
+    s.pass_partial({0, 1, 2});
   }
 };
 
 }  // namespace
 
-std::vector<OpDef> rope_ops() { return {op_def<Rope>()}; }
+std::vector<OpDef> rope_ops() { return {op_def<Rope>(), op_def<RopeGrad>()}; }
 
 }  // namespace prun

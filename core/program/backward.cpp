@@ -1,4 +1,5 @@
 // Reverse-mode differentiation of each segment: forward's ops in reverse, each asked for its gradient ops.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -51,23 +52,26 @@ class SegmentBackward {
     return program_.value(id).gradient;
   }
 
-  // `operands` may hold the value of the latest fresh(): its shape is inferred here.
+  // `operands` end with the values of fresh() since the last emit(): their shapes are inferred here.
   void emit(Part part, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs) {
-    if (fresh_ == none) {
+    require(operands.size() >= fresh_.size() && std::equal(fresh_.rbegin(), fresh_.rend(), operands.rbegin()),
+            "a gradient emits the fresh values it asked for as the last operands");
+    if (fresh_.empty()) {
       program_.add_op(segment_, FunctionKind::backward, part, kind, std::move(operands), attrs);
       return;
     }
-    require(!operands.empty() && operands.back() == fresh_,
-            "a gradient emits the fresh value it asked for as the last operand");
-    operands.pop_back();
+    operands.resize(operands.size() - fresh_.size());
     const std::vector<Id> created =
         program_.add_op_creating(segment_, FunctionKind::backward, part, kind, operands, attrs, none);
-    resolved_[fresh_] = created.at(0);
-    fresh_ = none;
+    for (std::size_t i = 0; i < fresh_.size(); ++i) resolved_[fresh_[i]] = created.at(i);
+    fresh_.clear();
   }
 
   // A stand-in until emit() knows the shape.
-  Id fresh() { return fresh_ = next_fresh_--; }
+  Id fresh() {
+    fresh_.push_back(next_fresh_--);
+    return fresh_.back();
+  }
 
   void contribute(int i, Id gradient) {
     if (const auto known = resolved_.find(gradient); known != resolved_.end()) gradient = known->second;
@@ -194,7 +198,7 @@ class SegmentBackward {
   std::set<Id> wanted_;
   std::map<Id, std::vector<Id>> contributions_;
   std::map<Id, Id> resolved_;
-  Id fresh_ = none;
+  std::vector<Id> fresh_;
   Id next_fresh_ = none - 1;
   GradientApi api_{};
 };

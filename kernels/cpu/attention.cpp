@@ -46,8 +46,8 @@ struct ForwardBuffers {
 template <class T>
 struct Forward {
   Layout layout;
-  const T* x;
-  T* y;
+  HeadViews<const T> from;
+  Heads<T> y;
   Compute<T>* lse;
 };
 
@@ -78,7 +78,7 @@ void store_result(const Forward<T>& call, Index group, Index query, Range rows,
                   const ForwardBuffers<Compute<T>>& s) {
   using C = Compute<T>;
   const Layout& l = call.layout;
-  const Matrix<T> y = slot_rows(call.y, l, l.queries(), group, query, rows);
+  const Matrix<T> y = call.y.rows(l, group, query, rows);
   C* lse = statistics(call.lse, l, group, query) + rows.first;
   for (Index r = 0; r < rows.count; ++r) {
     const C inverse = static_cast<C>(1 / s.sum[r]);
@@ -94,9 +94,9 @@ template <class T>
 void forward_block(const Forward<T>& call, Index unit, Index first, const ForwardBuffers<Compute<T>>& s) {
   using C = Compute<T>;
   const Layout& l = call.layout;
-  const Index group = unit / l.queries(), query = unit % l.queries();
+  const Index group = unit / l.queries, query = unit % l.queries;
   const Range rows = block_at(first, query_block, l.seq);
-  const auto q = packed_rows(call.x, l, group, query, rows);
+  const auto q = call.from.q.rows(l, group, query, rows);
   const auto result = row_major(s.result, rows.count, l.width);
   std::fill_n(s.largest, rows.count, -std::numeric_limits<C>::infinity());
   std::fill_n(s.sum, rows.count, 0.0);
@@ -104,8 +104,8 @@ void forward_block(const Forward<T>& call, Index unit, Index first, const Forwar
   const Index end = l.keys_end(first, rows.count);
   for (Index key = 0; key < end; key += key_block) {
     const Range keys = block_at(key, key_block, end);
-    const auto k = packed_rows(call.x, l, group, l.key_slot(), keys);
-    const auto v = packed_rows(call.x, l, group, l.value_slot(), keys);
+    const auto k = call.from.k.rows(l, group, keys);
+    const auto v = call.from.v.rows(l, group, keys);
     const auto scores = row_major(s.scores, rows.count, keys.count, key_block);
     gemm_serial<T, T, C>(l.scale(), q, k.transposed(), scores, false, s.gemm);
     for (Index r = 0; r < rows.count; ++r)
@@ -124,7 +124,9 @@ template <class T>
 void attention(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const Forward<T> call{layout_of(o[0], args.attrs[0]), o[0].as<const T>(), o[1].as<T>(), o[2].as<C>()};
+  const Layout l = layout_of(o[0], args.attrs[0]);
+  const Forward<T> call{l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
+                        queries_at(l, o[3].as<T>()), o[4].as<C>()};
   const Shares<ForwardBuffers<C>> shares = forward_shares<C>(call.layout);
   const Index blocks = blocks_of(call.layout.seq, query_block);
   deal(*context.workers, call.layout.units() * blocks, [&](Index thread, Index item) {
@@ -157,9 +159,10 @@ struct BackwardBuffers {
 template <class T>
 struct Backward {
   Layout layout;
-  const T *dy, *x, *y;
+  HeadViews<const T> from;
+  Heads<const T> dy, y;
   const Compute<T>* lse;
-  T* dx;
+  HeadViews<T> to;
 };
 
 // One query slot's block of queries.
@@ -172,8 +175,8 @@ struct Queries {
 template <class T>
 void compute_delta(const Backward<T>& call, const Queries& q, Compute<T>* delta) {
   const Layout& l = call.layout;
-  const auto dy = slot_rows(call.dy, l, l.queries(), q.group, q.query, q.rows);
-  const auto y = slot_rows(call.y, l, l.queries(), q.group, q.query, q.rows);
+  const auto dy = call.dy.rows(l, q.group, q.query, q.rows);
+  const auto y = call.y.rows(l, q.group, q.query, q.rows);
   for (Index r = 0; r < q.rows.count; ++r) {
     const T *dy_row = dy.data + r * dy.row_stride, *y_row = y.data + r * y.row_stride;
     delta[r] = lane_sum<Compute<T>>(l.width, [=](Index d) { return load(dy_row[d]) * load(y_row[d]); });
@@ -188,12 +191,10 @@ void compute_weights(const Backward<T>& call, const Queries& q, Range keys,
   const Layout& l = call.layout;
   const auto weights = row_major(s.weights, q.rows.count, keys.count, key_block);
   const auto dscores = row_major(s.dscores, q.rows.count, keys.count, key_block);
-  gemm_serial<T, T, C>(l.scale(), packed_rows(call.x, l, q.group, q.query, q.rows),
-                       packed_rows(call.x, l, q.group, l.key_slot(), keys).transposed(), weights, false,
-                       s.gemm);
-  gemm_serial<T, T, C>(1, slot_rows(call.dy, l, l.queries(), q.group, q.query, q.rows),
-                       packed_rows(call.x, l, q.group, l.value_slot(), keys).transposed(), dscores, false,
-                       s.gemm);
+  gemm_serial<T, T, C>(l.scale(), call.from.q.rows(l, q.group, q.query, q.rows),
+                       call.from.k.rows(l, q.group, keys).transposed(), weights, false, s.gemm);
+  gemm_serial<T, T, C>(1, call.dy.rows(l, q.group, q.query, q.rows),
+                       call.from.v.rows(l, q.group, keys).transposed(), dscores, false, s.gemm);
   const C* lse = statistics(call.lse, l, q.group, q.query) + q.rows.first;
   for (Index r = 0; r < q.rows.count; ++r) {
     const Index visible = l.visible(q.rows.first + r, keys.first, keys.count);
@@ -214,9 +215,9 @@ void add_to_keys(const Backward<T>& call, const Queries& q, Range keys, const Ba
   const Layout& l = call.layout;
   const Matrix<const C> weights = row_major(s.weights, q.rows.count, keys.count, key_block);
   const Matrix<const C> dscores = row_major(s.dscores, q.rows.count, keys.count, key_block);
-  gemm_serial<C, T, C>(1, weights.transposed(), slot_rows(call.dy, l, l.queries(), q.group, q.query, q.rows),
+  gemm_serial<C, T, C>(1, weights.transposed(), call.dy.rows(l, q.group, q.query, q.rows),
                        row_major(dv, keys.count, l.width), true, s.gemm);
-  gemm_serial<C, T, C>(l.scale(), dscores.transposed(), packed_rows(call.x, l, q.group, q.query, q.rows),
+  gemm_serial<C, T, C>(l.scale(), dscores.transposed(), call.from.q.rows(l, q.group, q.query, q.rows),
                        row_major(dk, keys.count, l.width), true, s.gemm);
 }
 
@@ -226,17 +227,15 @@ void add_to_queries(const Backward<T>& call, const Queries& q, Range keys,
   using C = Compute<T>;
   const Layout& l = call.layout;
   gemm_serial<C, T, C>(l.scale(), row_major(s.dscores, q.rows.count, keys.count, key_block),
-                       packed_rows(call.x, l, q.group, l.key_slot(), keys),
-                       row_major(s.dq, q.rows.count, l.width), true, s.gemm);
+                       call.from.k.rows(l, q.group, keys), row_major(s.dq, q.rows.count, l.width), true,
+                       s.gemm);
 }
 
-// Rounds finished sums [range.count, width] into their slot of dx.
+// Rounds finished sums, one row after the other.
 template <class T>
-void store_slot(const Backward<T>& call, Index group, Index slot, Range range, const Compute<T>* sums) {
-  const Layout& l = call.layout;
-  const Matrix<T> to = slot_rows(call.dx, l, l.packed, group, slot, range);
-  for (Index r = 0; r < range.count; ++r)
-    for (Index d = 0; d < l.width; ++d) store(to.data[r * to.row_stride + d], sums[r * l.width + d]);
+void store_rows(Matrix<T> to, const Compute<T>* sums) {
+  for (Index r = 0; r < to.rows; ++r)
+    for (Index d = 0; d < to.cols; ++d) store(to.data[r * to.row_stride + d], sums[r * to.cols + d]);
 }
 
 // dq of one block of queries; on the way also their part of dk and dv, which then hold all keys.
@@ -253,7 +252,7 @@ void backward_queries(const Backward<T>& call, const Queries& q, bool with_keys,
     if (with_keys) add_to_keys(call, q, keys, s, s.dk + key * l.width, s.dv + key * l.width);
     add_to_queries(call, q, keys, s);
   }
-  store_slot(call, q.group, q.query, q.rows, s.dq);
+  store_rows(call.to.q.rows(l, q.group, q.query, q.rows), s.dq);
 }
 
 // dk and dv of one block of keys, from all queries of the group that see them.
@@ -264,7 +263,7 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
   std::fill_n(s.dk, keys.count * l.width, C{0});
   std::fill_n(s.dv, keys.count * l.width, C{0});
   const Index start = l.causal ? keys.first / query_block * query_block : 0;
-  for (Index query = 0; query < l.queries(); ++query)
+  for (Index query = 0; query < l.queries; ++query)
     for (Index first = start; first < l.seq; first += query_block) {
       const Queries q{group, query, block_at(first, query_block, l.seq)};
       const Range seen = block_at(keys.first, key_block, l.keys_end(first, q.rows.count));
@@ -272,8 +271,8 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
       compute_weights(call, q, seen, s);
       add_to_keys(call, q, seen, s, s.dk, s.dv);
     }
-  store_slot(call, group, l.key_slot(), keys, s.dk);
-  store_slot(call, group, l.value_slot(), keys, s.dv);
+  store_rows(call.to.k.rows(l, group, keys), s.dk);
+  store_rows(call.to.v.rows(l, group, keys), s.dv);
 }
 
 template <class T>
@@ -282,11 +281,11 @@ void backward_group(const Backward<T>& call, Index group, const BackwardBuffers<
   const Layout& l = call.layout;
   std::fill_n(s.dk, l.seq * l.width, C{0});
   std::fill_n(s.dv, l.seq * l.width, C{0});
-  for (Index query = 0; query < l.queries(); ++query)
+  for (Index query = 0; query < l.queries; ++query)
     for (Index first = 0; first < l.seq; first += query_block)
       backward_queries(call, {group, query, block_at(first, query_block, l.seq)}, true, s);
-  store_slot(call, group, l.key_slot(), {0, l.seq}, s.dk);
-  store_slot(call, group, l.value_slot(), {0, l.seq}, s.dv);
+  store_rows(call.to.k.rows(l, group, {0, l.seq}), s.dk);
+  store_rows(call.to.v.rows(l, group, {0, l.seq}), s.dv);
 }
 
 // A group in one piece takes five products a block, apart it takes seven, but spreads over more threads.
@@ -305,13 +304,13 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
   const Workers& workers = *context.workers;
-  const Backward<T> call{layout_of(o[1], args.attrs[0]),
-                         o[0].as<const T>(),
-                         o[1].as<const T>(),
-                         o[2].as<const T>(),
-                         o[3].as<const C>(),
-                         o[4].as<T>()};
-  const Layout& l = call.layout;
+  const Layout l = layout_of(o[1], args.attrs[0]);
+  const Backward<T> call{l,
+                         apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
+                         queries_at(l, o[0].as<const T>()),
+                         queries_at(l, o[4].as<const T>()),
+                         o[5].as<const C>(),
+                         apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())};
   const Shares<BackwardBuffers<C>> shares = backward_shares<C>(l, workers.count);
   const auto own = [&](Index thread) { return shares.of(thread, args.workspace); };
   if (groups_whole(l, workers.count)) {
@@ -321,7 +320,7 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
   const Index row_blocks = blocks_of(l.seq, query_block), column_blocks = blocks_of(l.seq, key_block);
   deal(workers, l.units() * row_blocks, [&](Index thread, Index item) {
     const Index unit = item / row_blocks, first = item % row_blocks * query_block;
-    const Queries q{unit / l.queries(), unit % l.queries(), block_at(first, query_block, l.seq)};
+    const Queries q{unit / l.queries, unit % l.queries, block_at(first, query_block, l.seq)};
     backward_queries(call, q, false, own(thread));
   });
   deal(workers, l.groups() * column_blocks, [&](Index thread, Index item) {
@@ -334,27 +333,28 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
 
 Kernel select_forward(const OpShape& shape) {
   const DType type = shape.operand[0].dtype;
-  if (!same_type(shape, {0, 1}) || shape.operand[2].dtype != OpShape::statistics(type)) return nullptr;
+  if (!same_type(shape, {0, 1, 2, 3}) || shape.operand[4].dtype != OpShape::statistics(type)) return nullptr;
   return choose_value(type, []<class T>() -> Kernel { return attention<T>; });
 }
 
 Kernel select_backward(const OpShape& shape) {
   const DType type = shape.operand[1].dtype;
-  if (!same_type(shape, {0, 1, 2, 4}) || shape.operand[3].dtype != OpShape::statistics(type)) return nullptr;
+  if (!same_type(shape, {0, 1, 2, 3, 4, 6, 7, 8}) || shape.operand[5].dtype != OpShape::statistics(type))
+    return nullptr;
   return choose_value(type, []<class T>() -> Kernel { return attention_grad<T>; });
 }
 
 Index forward_workspace(const OpShape& shape, std::int32_t threads) {
-  const OperandShape& x = shape.operand[0];
-  const Layout l = layout_of(x, shape.attrs[0]);
+  const OperandShape& q = shape.operand[0];
+  const Layout l = layout_of(q, shape.attrs[0]);
   return threads *
-         (x.dtype == DType::f64 ? forward_shares<double>(l).bytes() : forward_shares<float>(l).bytes());
+         (q.dtype == DType::f64 ? forward_shares<double>(l).bytes() : forward_shares<float>(l).bytes());
 }
 
 Index backward_workspace(const OpShape& shape, std::int32_t threads) {
-  const OperandShape& x = shape.operand[1];
-  const Layout l = layout_of(x, shape.attrs[0]);
-  return threads * (x.dtype == DType::f64 ? backward_shares<double>(l, threads).bytes()
+  const OperandShape& q = shape.operand[1];
+  const Layout l = layout_of(q, shape.attrs[0]);
+  return threads * (q.dtype == DType::f64 ? backward_shares<double>(l, threads).bytes()
                                           : backward_shares<float>(l, threads).bytes());
 }
 

@@ -21,14 +21,11 @@ inline Index blocks_of(Index n, Index block) { return (n + block - 1) / block; }
 
 // A group is one (batch, head); a unit is one query slot of a group.
 struct Layout {
-  Index batch, seq, heads, packed, width;
+  Index batch, seq, heads, queries, width;
   bool causal;
 
-  Index queries() const { return packed - 2; }
-  Index key_slot() const { return packed - 2; }
-  Index value_slot() const { return packed - 1; }
   Index groups() const { return batch * heads; }
-  Index units() const { return groups() * queries(); }
+  Index units() const { return groups() * queries; }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
 
   // One past the last key that a query in [first, first + rows) sees.
@@ -39,13 +36,14 @@ struct Layout {
   }
 };
 
-inline Layout layout_of(const Tensor& x, const Attr& causal) {
-  return {x.dim[0], x.dim[1], x.dim[2], x.dim[3], x.dim[4], causal.i != 0};
+// Of queries [batch, seq, heads, queries, head_dim].
+inline Layout layout_of(const Tensor& q, const Attr& causal) {
+  return {q.dim[0], q.dim[1], q.dim[2], q.dim[3], q.dim[4], causal.i != 0};
 }
 
-inline Layout layout_of(const OperandShape& x, const Attr& causal) {
-  return {x.dims[0].extent, x.dims[1].extent, x.dims[2].extent,
-          x.dims[3].extent, x.dims[4].extent, causal.i != 0};
+inline Layout layout_of(const OperandShape& q, const Attr& causal) {
+  return {q.dims[0].extent, q.dims[1].extent, q.dims[2].extent,
+          q.dims[3].extent, q.dims[4].extent, causal.i != 0};
 }
 
 // Positions of the sequence.
@@ -53,22 +51,41 @@ struct Range {
   Index first, count;
 };
 
-// Those positions of one slot of a group, in a tensor with `slots` slots a group.
+// Rows of width head_dim, the same number for each head group of each position: `stride` elements lie from
+// one group to the next, and the one after the last is the first of the next position.
 template <class T>
-Matrix<T> slot_rows(T* data, const Layout& l, Index slots, Index group, Index slot, Range range) {
-  const Index row = (group / l.heads * l.seq + range.first) * l.heads + group % l.heads;
-  return row_major(data + (row * slots + slot) * l.width, range.count, l.width, l.heads * slots * l.width);
+struct Heads {
+  T* data;
+  Index stride;
+
+  // Those positions of one of a group's slots.
+  Matrix<T> rows(const Layout& l, Index group, Index slot, Range range) const {
+    const Index row = (group / l.heads * l.seq + range.first) * l.heads + group % l.heads;
+    return row_major(data + row * stride + slot * l.width, range.count, l.width, l.heads * stride);
+  }
+  Matrix<T> rows(const Layout& l, Index group, Range range) const { return rows(l, group, 0, range); }
+};
+
+// Queries, keys and values, wherever they lie.
+template <class T>
+struct HeadViews {
+  Heads<T> q, k, v;
+};
+
+template <class T>
+Heads<T> queries_at(const Layout& l, T* data) {
+  return {data, l.queries * l.width};
 }
 
 template <class T>
-Matrix<const T> packed_rows(const T* x, const Layout& l, Index group, Index slot, Range range) {
-  return slot_rows(x, l, l.packed, group, slot, range);
+HeadViews<T> apart(const Layout& l, T* q, T* k, T* v) {
+  return {queries_at(l, q), {k, l.width}, {v, l.width}};
 }
 
 // Statistics of one unit, which lie [batch, heads, queries, seq].
 template <class C>
 C* statistics(C* lse, const Layout& l, Index group, Index query) {
-  return lse + (group * l.queries() + query) * l.seq;
+  return lse + (group * l.queries + query) * l.seq;
 }
 
 inline Range block_at(Index first, Index block, Index end) { return {first, std::min(block, end - first)}; }

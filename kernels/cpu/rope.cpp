@@ -1,4 +1,5 @@
-// rope: rotary position embedding on packed queries, keys and values; the last packed slot, the value, stays.
+// rope: queries, keys and values out of their packed projection, the first two turned by their position;
+// rope_grad turns their gradients back and packs them.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -53,23 +54,46 @@ void rotate(const T* __restrict x, T* __restrict y, const Turns<C>& turns, std::
   }
 }
 
-// All heads of one position of one sample.
+// Where one position's heads lie, together and apart.
+template <class T>
+struct Position {
+  T *x, *q, *k, *v;
+};
+
 template <class T, class C>
-void rotate_heads(const T* x, T* y, const Turns<C>& turns, const Tensor& shape) {
-  const std::int64_t packed = shape.dim[3], width = shape.dim[4];
-  for (std::int64_t head = 0; head < shape.dim[2]; ++head) {
-    for (std::int64_t slot = 0; slot + 1 < packed; ++slot, x += width, y += width)
-      rotate(x, y, turns, width / 2);
-    std::copy_n(x, width, y);
-    x += width, y += width;
+void turn_apart(Position<T> at, const Turns<C>& turns, const Tensor& q) {
+  const std::int64_t width = q.dim[4];
+  for (std::int64_t head = 0; head < q.dim[2]; ++head) {
+    for (std::int64_t query = 0; query < q.dim[3]; ++query, at.x += width, at.q += width)
+      rotate(at.x, at.q, turns, width / 2);
+    rotate(at.x, at.k, turns, width / 2);
+    std::copy_n(at.x + width, width, at.v);
+    at.x += 2 * width, at.k += width, at.v += width;
   }
 }
 
-template <class T>
-void rope(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &y = args.operands[1];
-  const std::int64_t batch = x.dim[0], seq = x.dim[1], pairs = x.dim[4] / 2, stride = x.inner(3);
-  const double direction = args.attrs[1].i ? -1.0 : 1.0;
+template <class T, class C>
+void turn_together(Position<T> at, const Turns<C>& turns, const Tensor& q) {
+  const std::int64_t width = q.dim[4];
+  for (std::int64_t head = 0; head < q.dim[2]; ++head) {
+    for (std::int64_t query = 0; query < q.dim[3]; ++query, at.x += width, at.q += width)
+      rotate(at.q, at.x, turns, width / 2);
+    rotate(at.k, at.x, turns, width / 2);
+    std::copy_n(at.v, width, at.x + width);
+    at.x += 2 * width, at.k += width, at.v += width;
+  }
+}
+
+// The packed operand and the three apart, in whichever direction.
+struct Operands {
+  const Tensor &x, &q, &k, &v;
+};
+
+// body(position, turns) for every position of every sample.
+template <class T, class Body>
+void for_positions(const Operands& o, double direction, const KernelArgs& args, const KernelContext& context,
+                   const Body& body) {
+  const std::int64_t batch = o.q.dim[0], seq = o.q.dim[1], pairs = o.q.dim[4] / 2;
   const std::int64_t tasks = std::min<std::int64_t>(seq, context.workers->count);
   parallel(*context.workers, tasks, [&](std::int64_t task) {
     Scratch scratch(args.workspace);
@@ -77,13 +101,29 @@ void rope(const KernelArgs& args, const KernelContext& context) {
     for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
     set_frequencies(turns, pairs, args.attrs[0].f);
     for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
-      set_position(turns, pairs, direction * static_cast<double>(x.start[1] + s));
+      set_position(turns, pairs, direction * static_cast<double>(o.q.start[1] + s));
       for (std::int64_t b = 0; b < batch; ++b) {
-        const std::int64_t offset = (b * seq + s) * stride;
-        rotate_heads(x.as<const T>() + offset, y.as<T>() + offset, turns, x);
+        const std::int64_t row = b * seq + s, key = row * o.k.inner(2);
+        body(Position<T>{o.x.as<T>() + row * o.x.inner(3), o.q.as<T>() + row * o.q.inner(3),
+                         o.k.as<T>() + key, o.v.as<T>() + key},
+             turns);
       }
     }
   });
+}
+
+template <class T>
+void rope(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  for_positions<T>({o[0], o[1], o[2], o[3]}, 1.0, args, context,
+                   [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, o[1]); });
+}
+
+template <class T>
+void rope_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  for_positions<T>({o[3], o[0], o[1], o[2]}, -1.0, args, context,
+                   [&](const Position<T>& at, const auto& turns) { turn_together(at, turns, o[0]); });
 }
 
 std::int64_t rope_workspace(const OpShape& s, std::int32_t threads) {
@@ -93,13 +133,20 @@ std::int64_t rope_workspace(const OpShape& s, std::int32_t threads) {
 }
 
 Kernel select_rope(const OpShape& s) {
-  if (!same_type(s, {0, 1})) return nullptr;
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope<T>; });
+}
+
+Kernel select_rope_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_grad<T>; });
 }
 
 }  // namespace
 
 std::vector<KernelDef> rope_kernels();
-std::vector<KernelDef> rope_kernels() { return {{"rope", select_rope, rope_workspace}}; }
+std::vector<KernelDef> rope_kernels() {
+  return {{"rope", select_rope, rope_workspace}, {"rope_grad", select_rope_grad, rope_workspace}};
+}
 
 }  // namespace prun::cpu::PRUN_ISA

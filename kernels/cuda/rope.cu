@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "cuda/apart.cuh"
 #include "cuda/math.cuh"
 
 namespace prun::cuda {
@@ -18,9 +19,9 @@ inline constexpr int most_rope_threads = 256;
 
 // A block turns one position in one sample after the other. N neighbouring pairs are a unit of work: pair i
 // is made of channels i and i + pairs.
-template <int N, class T>
+template <int N, class T, class From, class To>
 __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
-    const T* x, T* y, RopeShape shape, const __grid_constant__ Frequencies frequency) {
+    From from, To to, RopeShape shape, const __grid_constant__ Frequencies frequency) {
   using C = Compute<T>;
   __shared__ __align__(16) C cosine[most_pairs];
   __shared__ __align__(16) C sine[most_pairs];
@@ -35,16 +36,16 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   }
   __syncthreads();
   for (std::int64_t sample = blockIdx.y; sample < shape.batch; sample += gridDim.y) {
-    const std::int64_t row = (sample * shape.seq + blockIdx.x) * slots * shape.head_dim;
+    const std::int64_t position_row = (sample * shape.seq + blockIdx.x) * shape.heads;
     for (int u = threadIdx.x; u < slots * units; u += blockDim.x) {
       const int slot = u / units, pair = u % units * N;
-      const bool value = slot % packed == packed - 1;
-      if (value && x == y) continue;
-      const std::int64_t at = row + static_cast<std::int64_t>(slot) * shape.head_dim + pair;
-      const Pack<T, N> low = load_pack<N>(x + at), high = load_pack<N>(x + at + pairs);
-      if (value) {
-        store_pack(y + at, low);
-        store_pack(y + at + pairs, high);
+      const std::int64_t row = position_row + slot / packed;
+      const T* x = from.at(row, slot % packed, packed, 2 * pairs) + pair;
+      T* y = to.at(row, slot % packed, packed, 2 * pairs) + pair;
+      const Pack<T, N> low = load_pack<N>(x), high = load_pack<N>(x + pairs);
+      if (slot % packed == packed - 1) {  // the value
+        store_pack(y, low);
+        store_pack(y + pairs, high);
         continue;
       }
       const Lanes<C, N> first = unpack(low), second = unpack(high);
@@ -54,8 +55,8 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
         turned_first[i] = first[i] * cosine[pair + i] - second[i] * sine[pair + i];
         turned_second[i] = second[i] * cosine[pair + i] + first[i] * sine[pair + i];
       }
-      store_lanes(y + at, turned_first);
-      store_lanes(y + at + pairs, turned_second);
+      store_lanes(y, turned_first);
+      store_lanes(y + pairs, turned_second);
     }
   }
 }
@@ -69,10 +70,10 @@ int rope_threads(std::int64_t units) {
   return best;
 }
 
-}  // namespace
-
-template <class T>
-void rope(const T* x, T* y, const RopeShape& shape, Stream stream) {
+// `direction`: 1, or -1 to turn back.
+template <class T, class From, class To>
+void turn(const char* name, const RopeShape& shape, double direction, From from, To to,
+          std::initializer_list<const void*> pointers, Stream stream) {
   if (shape.batch == 0 || shape.seq == 0) return;
   const std::int64_t pairs = shape.head_dim / 2;
   if (pairs > most_pairs)
@@ -80,21 +81,35 @@ void rope(const T* x, T* y, const RopeShape& shape, Stream stream) {
                 " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
   Frequencies frequency = {};
   for (std::int64_t i = 0; i < pairs; ++i)
-    frequency.of[i] = (shape.inverse ? -1.0 : 1.0) *
-                      std::pow(shape.base, -static_cast<double>(i) / static_cast<double>(pairs));
+    frequency.of[i] = direction * std::pow(shape.base, -static_cast<double>(i) / static_cast<double>(pairs));
   // Enough blocks for every multiprocessor to have many, and otherwise few for a position: each computes its
   // turns.
   const std::int64_t samples = std::max<std::int64_t>(1, shape.batch * shape.seq / (64 * multiprocessors()));
   const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>(ceil_div(shape.batch, samples), 65535)));
-  with_chunk<T>(pairs, {x, y}, [&]<int N>(std::integral_constant<int, N>) {
+  with_chunk<T>(pairs, pointers, [&]<int N>(std::integral_constant<int, N>) {
     const int threads = rope_threads(shape.heads * shape.packed * pairs / N);
-    rope_kernel<N><<<grid, threads, 0, stream>>>(x, y, shape, frequency);
+    rope_kernel<N, T><<<grid, threads, 0, stream>>>(from, to, shape, frequency);
   });
-  check_launch("rope");
+  check_launch(name);
 }
 
-template void rope<double>(const double*, double*, const RopeShape&, Stream);
-template void rope<float>(const float*, float*, const RopeShape&, Stream);
-template void rope<bf16>(const bf16*, bf16*, const RopeShape&, Stream);
+}  // namespace
+
+template <class T>
+void rope(const T* x, T* q, T* k, T* v, const RopeShape& shape, Stream stream) {
+  turn<T>("rope", shape, 1, Together<const T>{x}, Apart<T>{q, k, v}, {x, q, k, v}, stream);
+}
+
+template <class T>
+void rope_grad(const T* dq, const T* dk, const T* dv, T* dx, const RopeShape& shape, Stream stream) {
+  turn<T>("rope_grad", shape, -1, Apart<const T>{dq, dk, dv}, Together<T>{dx}, {dq, dk, dv, dx}, stream);
+}
+
+#define PRUN_ROPE(T)                                                     \
+  template void rope<T>(const T*, T*, T*, T*, const RopeShape&, Stream); \
+  template void rope_grad<T>(const T*, const T*, const T*, T*, const RopeShape&, Stream)
+PRUN_ROPE(double);
+PRUN_ROPE(float);
+PRUN_ROPE(bf16);
 
 }  // namespace prun::cuda

@@ -1,4 +1,5 @@
-// rope: rotary position embedding on packed queries, keys and values; the last packed slot, the value, stays.
+// rope: queries, keys and values out of their packed projection, the first two turned by their position;
+// rope_grad turns their gradients back and packs them.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -9,11 +10,14 @@ struct RopeShape {
   std::int64_t batch, seq, heads, packed, head_dim;
   std::int64_t first_position = 0;  // of the first row of seq
   double base = 10000;
-  bool inverse = false;
 };
 
-// x, y [batch, seq, heads, packed, head_dim]; y may be x, and the values are then not touched.
+// x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim],
+// k, v [batch, seq, heads, head_dim].
 template <class T>
-void rope(const T* x, T* y, const RopeShape& shape, Stream stream);
+void rope(const T* x, T* q, T* k, T* v, const RopeShape& shape, Stream stream);
+
+template <class T>
+void rope_grad(const T* dq, const T* dk, const T* dv, T* dx, const RopeShape& shape, Stream stream);
 
 }  // namespace prun::cuda

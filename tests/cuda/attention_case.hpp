@@ -145,9 +145,14 @@ template <class T>
 AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude = 1) {
   AttentionReference<T> r(shape, amplitude);
   const std::vector<Attr> causal = {{.i = shape.causal}};
-  const std::vector<Value> forward = cpu("attention", {r.x, r.y, r.lse}, causal);
-  r.y = forward[1], r.lse = forward[2];
-  r.dx = cpu("attention_grad", {r.dy, r.x, r.y, r.lse, r.dx}, causal).back();
+  const Value q = r.queries(r.x), k = r.keys(r.x), v = r.values(r.x);
+  const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse}, causal);
+  r.y = forward[3], r.lse = forward[4];
+  const std::vector<Value> backward = cpu("attention_grad",
+                                          {r.dy, q, k, v, r.y, r.lse, Value(dtype_of<T>(), r.dims.q),
+                                           Value(dtype_of<T>(), r.dims.k), Value(dtype_of<T>(), r.dims.k)},
+                                          causal);
+  r.dx = cpu("join_heads", {backward[6], backward[7], backward[8], r.dx}).back();
   return r;
 }
 

@@ -9,32 +9,38 @@ using namespace prun::test;
 
 using Rope = CudaTest;
 
-TEST_F(Rope, TurnsQueriesAndKeysAsTheCpu) {
-  const std::vector<std::vector<std::int64_t>> shapes = {{1, 1, 1, 2, 2},    {2, 3, 2, 3, 6},
+TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
+  const std::vector<std::vector<std::int64_t>> shapes = {{1, 1, 1, 3, 2},    {2, 3, 2, 3, 6},
                                                          {3, 17, 4, 3, 64},  {2, 5, 2, 6, 128},
                                                          {1, 40, 3, 4, 256}, {5, 2, 1, 3, 80}};
   for_types([&]<class T>(std::int64_t offset) {
     const DType type = dtype_of<T>();
-    for (const auto& dims : shapes)
-      for (bool inverse : {false, true})
-        for (std::int64_t first : {0, 100'000}) {
-          SCOPED_TRACE("head_dim " + std::to_string(dims[4]) + " from " + std::to_string(first));
-          const Value x = random_value(type, dims, 1);
-          const Value want =
-              cpu("rope", {x, Value(type, dims)}, {{.f = 10000.0}, {.i = inverse}}, {{0, 1, first}})[1];
-          OnDevice in(x, offset), y(type, dims, offset);
-          const cuda::RopeShape shape = {dims[0], dims[1], dims[2], dims[3],
-                                         dims[4], first,   10000.0, inverse};
-          cuda::rope(in.as<T>(), y.as<T>(), shape, nullptr);
-          expect_close(y.value(), want.numbers(), tolerance(type), "y");
-          cuda::rope(in.as<T>(), in.as<T>(), shape, nullptr);
-          EXPECT_EQ(in.value().bytes(), y.value().bytes()) << "in place";
-        }
+    for (const auto& d : shapes)
+      for (std::int64_t first : {0, 100'000}) {
+        SCOPED_TRACE("head_dim " + std::to_string(d[4]) + " from " + std::to_string(first));
+        const std::vector<std::int64_t> queries = {d[0], d[1], d[2], d[3] - 2, d[4]},
+                                        keys = {d[0], d[1], d[2], d[4]};
+        const std::vector<Start> starts = {{0, 1, first}, {1, 1, first}, {2, 1, first}, {3, 1, first}};
+        const std::vector<Attr> base = {{.f = 10000.0}};
+        const Value x = random_value(type, d, 1);
+        const std::vector<Value> want =
+            cpu("rope", {x, Value(type, queries), Value(type, keys), Value(type, keys)}, base, starts);
+        const Value dx = cpu("rope_grad", {want[1], want[2], want[3], Value(type, d)}, base, starts)[3];
+        const cuda::RopeShape shape = {d[0], d[1], d[2], d[3], d[4], first, 10000.0};
+        OnDevice in(x, offset), q(type, queries, offset), k(type, keys, offset), v(type, keys, offset);
+        cuda::rope(in.as<T>(), q.as<T>(), k.as<T>(), v.as<T>(), shape, nullptr);
+        expect_close(q.value(), want[1].numbers(), tolerance(type), "q");
+        expect_close(k.value(), want[2].numbers(), tolerance(type), "k");
+        EXPECT_EQ(v.value().bytes(), want[3].bytes()) << "v";
+        OnDevice dq(want[1], offset), dk(want[2], offset), dv(want[3], offset), out(type, d, offset);
+        cuda::rope_grad(dq.as<T>(), dk.as<T>(), dv.as<T>(), out.as<T>(), shape, nullptr);
+        expect_close(out.value(), dx.numbers(), tolerance(type), "dx");
+      }
   });
 }
 
 TEST_F(Rope, RefusesHeadsThatAreTooWide) {
-  EXPECT_THROW(cuda::rope<float>(nullptr, nullptr, {1, 1, 1, 3, 514}, nullptr), Error);
+  EXPECT_THROW(cuda::rope<float>(nullptr, nullptr, nullptr, nullptr, {1, 1, 1, 3, 514}, nullptr), Error);
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ TEST(Traffic, SelectiveRecomputationRepeatsTheExchangesThatItNames) {
   for (const bool sequence : {false, true})
     expect_tensor(over_tp(gpt, 2, sequence), recompute("['attention']"));
   expect_tensor(over_tp(gpt, 2, false), recompute("['layernorm', 'linear', 'add', 'all_reduce']"), 1);
-  const std::string gather = "['layernorm', 'linear', 'gelu', 'all_gather', 'unblock']";
+  const std::string gather = "['layernorm', 'linear', 'split_heads', 'gelu', 'all_gather', 'unblock']";
   expect_tensor(over_tp(gpt, 2, true), recompute(gather), 2);
 }
 

@@ -24,15 +24,27 @@ struct Case {
 
 // Lengths around the blocks of queries and keys, groups of 1, 2 and 4 queries, peaked weights.
 const std::vector<Case> cases = {
-    {1, 1, 1, 3, 8, true},     {2, 7, 2, 3, 5, true},    {2, 7, 2, 4, 5, false},
-    {1, 64, 1, 3, 64, true},   {2, 65, 1, 4, 17, true},  {1, 130, 2, 6, 32, true},
-    {1, 129, 1, 6, 31, false}, {1, 300, 1, 4, 24, true}, {1, 257, 2, 3, 16, false},
-    {1, 70, 1, 3, 256, true},  {3, 33, 3, 4, 40, true},  {1, 90, 2, 3, 16, true, 8},
+    {1, 1, 1, 3, 8, true},      {2, 7, 2, 3, 5, true},    {2, 7, 2, 4, 5, false},    {1, 64, 1, 3, 64, true},
+    {2, 65, 1, 4, 17, true},    {1, 130, 2, 6, 32, true}, {1, 129, 1, 6, 31, false}, {1, 300, 1, 4, 24, true},
+    {1, 257, 2, 3, 16, false},  {1, 70, 1, 3, 256, true}, {1, 66, 2, 5, 128, true},  {3, 33, 3, 4, 40, true},
+    {1, 90, 2, 3, 16, true, 8},
 };
 
 DType statistics(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
 
-// The operands of one case, and the reference's view of them in double.
+// The slots [first, first + count) of each head group of x.
+Value slots_of(DType type, const Value& x, const std::vector<std::int64_t>& dims, std::int64_t first,
+               std::int64_t count) {
+  const auto packed = static_cast<std::size_t>(x.dims()[3]), width = static_cast<std::size_t>(x.dims()[4]);
+  Value part(type, dims);
+  std::size_t next = 0;
+  for (std::size_t group = 0; group < x.size() / (packed * width); ++group)
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count) * width; ++i)
+      part.set(next++, x[(group * packed + static_cast<std::size_t>(first)) * width + i]);
+  return part;
+}
+
+// The operands of one case, and the reference's view of them in double: queries, keys and values packed.
 struct Problem {
   Case c;
   DType type;
@@ -61,8 +73,22 @@ struct Problem {
     return part;
   }
   void run(const InstructionSet& set, int threads) {
-    launch(find_kernel(set, "attention"), {&x, &y, &lse}, attrs, threads);
-    launch(find_kernel(set, "attention_grad"), {&dy, &x, &y, &lse, &dx}, attrs, threads);
+    const std::vector<std::int64_t> queries = y.dims(), keys = {queries[0], c.seq, c.heads, c.width};
+    Value q = slots_of(type, x, queries, 0, c.queries()), k = slots_of(type, x, keys, c.packed - 2, 1),
+          v = slots_of(type, x, keys, c.packed - 1, 1), dq(type, queries), dk(type, keys), dv(type, keys);
+    launch(find_kernel(set, "attention"), {&q, &k, &v, &y, &lse}, attrs, threads);
+    launch(find_kernel(set, "attention_grad"), {&dy, &q, &k, &v, &y, &lse, &dq, &dk, &dv}, attrs, threads);
+    put_slots(dq, 0, c.queries());
+    put_slots(dk, c.packed - 2, 1);
+    put_slots(dv, c.packed - 1, 1);
+  }
+  // Writes them into dx.
+  void put_slots(const Value& part, std::int64_t first, std::int64_t count) {
+    const auto each = static_cast<std::size_t>(count * c.width);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      dx.set(i / each * static_cast<std::size_t>(c.packed * c.width) +
+                 static_cast<std::size_t>(first * c.width) + i % each,
+             part[i]);
   }
   std::size_t packed_at(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t slot) const {
     return static_cast<std::size_t>((((b * c.seq + s) * c.heads + h) * c.packed + slot) * c.width);
@@ -207,14 +233,27 @@ TEST(Attention, NonFiniteInputShowsInTheResult) {
         }
 }
 
+struct Operands {
+  Value q, k, v, y, lse;
+
+  Operands(DType type, DType result, std::int64_t batch, std::int64_t seq, std::int64_t heads,
+           std::int64_t width)
+      : q(type, {batch, seq, heads, 1, width}),
+        k(type, {batch, seq, heads, width}),
+        v(type, {batch, seq, heads, width}),
+        y(result, {batch, seq, heads, 1, width}),
+        lse(DType::f32, {batch, heads, 1, seq}) {}
+};
+
 TEST(Attention, WorkspaceDoesNotGrowWithHeadsOrSquareOfLength) {
   const Attr causal{.i = 1};
-  Value x(DType::f32, {4, 1024, 16, 3, 64}), y(DType::f32, {4, 1024, 16, 1, 64}),
-      lse(DType::f32, {4, 16, 1, 1024}), dx = x;
+  Operands o(DType::f32, DType::f32, 4, 1024, 16, 64);
   for (const InstructionSet& set : all_kernels()) {
-    const auto forward = find_kernel(set, "attention").workspace(shape_of({&x, &y, &lse}, &causal), 2);
+    const auto forward =
+        find_kernel(set, "attention").workspace(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, &causal), 2);
     const auto backward =
-        find_kernel(set, "attention_grad").workspace(shape_of({&y, &x, &y, &lse, &dx}, &causal), 2);
+        find_kernel(set, "attention_grad")
+            .workspace(shape_of({&o.y, &o.q, &o.k, &o.v, &o.y, &o.lse, &o.q, &o.k, &o.v}, &causal), 2);
     EXPECT_LT(forward, 4 << 20) << set.name;
     EXPECT_LT(backward, 4 << 20) << set.name;
   }
@@ -222,9 +261,10 @@ TEST(Attention, WorkspaceDoesNotGrowWithHeadsOrSquareOfLength) {
 
 TEST(Attention, MixedTypesAreRefused) {
   const Attr causal{.i = 1};
-  Value x(DType::f32, {1, 4, 1, 3, 8}), y(DType::bf16, {1, 4, 1, 1, 8}), lse(DType::f32, {1, 1, 1, 4});
+  Operands o(DType::f32, DType::bf16, 1, 4, 1, 8);
   for (const InstructionSet& set : all_kernels())
-    EXPECT_EQ(find_kernel(set, "attention").select(shape_of({&x, &y, &lse}, &causal)), nullptr);
+    EXPECT_EQ(find_kernel(set, "attention").select(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, &causal)),
+              nullptr);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// rope against sines and cosines of the library in double.
+// rope and rope_grad against sines and cosines of the library in double.
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(rope_kernels)
@@ -30,8 +30,41 @@ std::vector<double> rotated(const Value& x, double base, bool inverse, std::int6
   return y;
 }
 
-Call rope_call(const Value& x, DType type, std::int64_t inverse, std::int64_t first) {
-  return {"rope", {x, Value(type, x.dims())}, {{.f = 10000.0}, {.i = inverse}}, {{0, 1, first}}};
+// Queries, keys and values apart, for x of these dimensions.
+std::vector<Value> apart(DType type, const Extents& x) {
+  const Extents keys = {x[0], x[1], x[2], x[4]};
+  return {Value(type, {x[0], x[1], x[2], x[3] - 2, x[4]}), Value(type, keys), Value(type, keys)};
+}
+
+Call rope_call(const Value& x, DType type, std::int64_t first) {
+  std::vector<Value> operands = apart(type, x.dims());
+  operands.insert(operands.begin(), x);
+  return {"rope", operands, {{.f = 10000.0}}, {{0, 1, first}, {1, 1, first}, {2, 1, first}, {3, 1, first}}};
+}
+
+// Of the results of a rope_call.
+Call grad_call(const std::vector<Value>& turned, DType type, std::int64_t first) {
+  return {"rope_grad",
+          {turned[1], turned[2], turned[3], Value(type, turned[0].dims())},
+          {{.f = 10000.0}},
+          {{0, 1, first}, {1, 1, first}, {2, 1, first}, {3, 1, first}}};
+}
+
+// The numbers of q, k and v, packed.
+std::vector<double> packed(const std::vector<Value>& turned) {
+  const Extents& d = turned[0].dims();
+  const auto width = static_cast<std::size_t>(d[4]), slots = static_cast<std::size_t>(d[3]);
+  std::vector<double> x;
+  for (std::size_t group = 0; group < turned[0].size() / (slots * width); ++group)
+    for (std::size_t slot = 0; slot < slots; ++slot)
+      for (std::size_t i = 0; i < width; ++i)
+        x.push_back(slot + 2 < slots ? turned[1][(group * (slots - 2) + slot) * width + i]
+                                     : turned[slot + 2 == slots ? 2 : 3][group * width + i]);
+  return x;
+}
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance) {
+  expect_close(Value(DType::f64, {static_cast<std::int64_t>(got.size())}, got), want, tolerance, "x");
 }
 
 template <class Body>
@@ -47,34 +80,42 @@ void for_cases(Body body) {
 TEST(Rope, TurnsPairsByTheirPosition) {
   for_cases([](const InstructionSet& set, DType type, const Extents& dims) {
     const Value x = random_value(type, dims, 1);
-    for (std::int64_t inverse : {0, 1})
-      for (std::int64_t first : {0, 3, 131'072, 900'000}) {
-        const Call call = rope_call(x, type, inverse, first);
-        // Far out, a rounding of the frequency in the reference is worth `position` roundings of the angle.
-        const double far = 4e-16 * static_cast<double>(first);
-        expect_close(run(set, call)[1], rotated(x, 10000.0, inverse, first), tolerance(type) + far, "y");
-        expect_batch_free(set, call, {0, 1});
-      }
+    for (std::int64_t first : {0, 3, 131'072, 900'000}) {
+      const Call call = rope_call(x, type, first);
+      // Far out, a rounding of the frequency in the reference is worth `position` roundings of the angle.
+      const double far = 4e-16 * static_cast<double>(first);
+      expect_close(packed(run(set, call)), rotated(x, 10000.0, false, first), tolerance(type) + far);
+      expect_batch_free(set, call, {0, 1, 2, 3});
+    }
+  });
+}
+
+TEST(Rope, GradientTurnsTheOtherWay) {
+  for_cases([](const InstructionSet& set, DType type, const Extents& dims) {
+    const Value x = random_value(type, dims, 1);
+    for (std::int64_t first : {0, 3, 131'072, 900'000}) {
+      std::vector<Value> gradients = run(set, rope_call(x, type, first));
+      const Value dy(type, dims, packed(gradients));
+      const Call call = grad_call(gradients, type, first);
+      const double far = 4e-16 * static_cast<double>(first);
+      expect_close(run(set, call)[3].numbers(), rotated(dy, 10000.0, true, first), tolerance(type) + far);
+      expect_batch_free(set, call, {0, 1, 2, 3});
+    }
   });
 }
 
 TEST(Rope, ValuesStayBitForBit) {
   for_cases([](const InstructionSet& set, DType type, const Extents& dims) {
     const Value x = random_value(type, dims, 1);
-    const Value y = run(set, rope_call(x, type, 0, 77))[1];
-    const auto width = static_cast<std::size_t>(dims[4]), packed = static_cast<std::size_t>(dims[3]);
+    const std::vector<Value> turned = run(set, rope_call(x, type, 77));
+    const Value back = run(set, grad_call(turned, type, 77))[3];
+    const std::vector<double> there = packed(turned);
+    const auto width = static_cast<std::size_t>(dims[4]), slots = static_cast<std::size_t>(dims[3]);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      if (i / width % packed != packed - 1) continue;
-      ASSERT_EQ(x[i], y[i]);
+      if (i / width % slots != slots - 1) continue;
+      ASSERT_EQ(x[i], there[i]);
+      ASSERT_EQ(x[i], back[i]);
     }
-  });
-}
-
-TEST(Rope, InverseTurnsBack) {
-  for_cases([](const InstructionSet& set, DType type, const Extents& dims) {
-    const Value x = random_value(type, dims, 1);
-    const Value there = run(set, rope_call(x, type, 0, 1000))[1];
-    expect_close(run(set, rope_call(there, type, 1, 1000))[1], x.numbers(), 2 * tolerance(type), "x");
   });
 }
 
@@ -83,13 +124,21 @@ TEST(Rope, ShardsOfTheSequenceGiveTheSameBits) {
   for_cases([](const InstructionSet& set, DType type, const Extents& dims) {
     if (dims[1] < 2) return;
     const Value x = random_value(type, {1, dims[1], dims[2], dims[3], dims[4]}, 1);
-    const Value whole = run(set, rope_call(x, type, 0, 0))[1];
+    const std::vector<Value> there = run(set, rope_call(x, type, 0));
+    const std::vector<double> whole = packed(there);
+    const Value back = run(set, grad_call(there, type, 0))[3];
     const std::size_t row = x.size() / static_cast<std::size_t>(dims[1]);
     for (std::int64_t s = 0; s < dims[1]; ++s) {
+      const std::size_t at = static_cast<std::size_t>(s) * row;
       Value part(type, {1, 1, dims[2], dims[3], dims[4]});
-      for (std::size_t i = 0; i < row; ++i) part.set(i, x[static_cast<std::size_t>(s) * row + i]);
-      const Value y = run(set, rope_call(part, type, 0, s))[1];
-      for (std::size_t i = 0; i < row; ++i) ASSERT_EQ(y[i], whole[static_cast<std::size_t>(s) * row + i]);
+      for (std::size_t i = 0; i < row; ++i) part.set(i, x[at + i]);
+      const std::vector<Value> turned = run(set, rope_call(part, type, s));
+      const Value turned_back = run(set, grad_call(turned, type, s))[3];
+      const std::vector<double> y = packed(turned);
+      for (std::size_t i = 0; i < row; ++i) {
+        ASSERT_EQ(y[i], whole[at + i]);
+        ASSERT_EQ(turned_back[i], back[at + i]);
+      }
     }
   });
 }

@@ -26,14 +26,17 @@ inline std::vector<OpCase> op_cases() {
   const auto p = [](const Segment& g, const char* name, std::initializer_list<Dim> dims) {
     return g.vector(name, dims, zeros());
   };
-  const auto packed = [](std::int64_t seq, std::int64_t heads, std::int64_t slots) {
-    return std::vector<Dim>{dim("batch", 2), dim("seq", seq), dim("heads", heads), dim("packed", slots),
-                            dim("head_dim", 6)};
+  // Queries, keys and values, as one projection writes them.
+  const auto packed = [=](const Segment& g, std::int64_t seq, std::int64_t heads, std::int64_t slots) {
+    return p(g, "x", {b, dim("seq", seq), dim("heads", heads), dim("packed", slots), dim("head_dim", 6)});
+  };
+  const auto joined = [](const Segment& g, const std::vector<Id>& heads) {
+    return g.op("join_heads", {heads[0], heads[1], heads[2]});
   };
   const auto attention = [=](std::int64_t heads, std::int64_t slots, double causal) {
     return [=](const Segment& g) {
-      const auto d = packed(9, heads, slots);
-      return g.op("attention", {p(g, "x", {d[0], d[1], d[2], d[3], d[4]})}, {{"causal", causal}});
+      const std::vector<Id> apart = g.ops("split_heads", {packed(g, 9, heads, slots)}, 3);
+      return g.op("attention", {apart[0], apart[1], apart[2]}, {{"causal", causal}});
     };
   };
   return {
@@ -67,11 +70,31 @@ inline std::vector<OpCase> op_cases() {
        }},
       {"rope",
        [=](const Segment& g) {
-         const auto d = packed(5, 2, 4);
-         return g.op("rope", {p(g, "x", {d[0], d[1], d[2], d[3], d[4]})}, {{"base", 100.0}});
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3, {{"base", 100.0}}));
        }},
       {"attention_causal", attention(2, 4, 1)},
       {"attention_full", attention(3, 3, 0)},
+      {"attention_apart",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         return g.op("attention", {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, s, n, d}),
+                                   p(g, "v", {b, s, n, d})});
+       },
+       1, false},
+      {"split_heads",
+       [=](const Segment& g) {
+         // In another order, so that each part's gradient is told from the others'.
+         const std::vector<Id> apart = g.ops("split_heads", {packed(g, 5, 2, 4)}, 3);
+         return joined(g, {apart[0], apart[2], g.op("scale", {apart[1]}, {{"factor", 3.0}})});
+       },
+       1, false},
+      {"join_heads",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         return joined(g, {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, s, n, d}),
+                           p(g, "v", {b, s, n, d})});
+       },
+       1, false},
       {"gelu",
        [=](const Segment& g) {
          return g.op("gelu", {p(g, "x", {b, s, h})});

@@ -7,6 +7,7 @@
 #include "cuda/dropout.hpp"
 #include "cuda/elementwise.hpp"
 #include "cuda/embedding.hpp"
+#include "cuda/heads.hpp"
 #include "cuda/lm_head.hpp"
 #include "cuda/memory.hpp"
 #include "cuda/norm.hpp"
@@ -128,14 +129,24 @@ void norms(Table& table, std::int64_t rows, std::int64_t width) {
 }
 
 void rope(Table& table, const cuda::RopeShape& shape) {
-  const std::int64_t n = shape.batch * shape.seq * shape.heads * shape.packed * shape.head_dim;
+  const std::int64_t rows = shape.batch * shape.seq * shape.heads, keys = rows * shape.head_dim;
+  const std::int64_t queries = keys * (shape.packed - 2), n = queries + 2 * keys;
+  const cuda::HeadsShape heads = {rows, shape.packed, shape.head_dim};
   const std::string name =
       by(shape.batch, shape.seq) + "×" + by(shape.heads, shape.packed) + "×" + std::to_string(shape.head_dim);
-  table.add("rope", name, "bf16", 4 * n, [=](Pool& p) {
-    return [=, x = p.take<bf16>(n), y = p.take<bf16>(n)] { cuda::rope(x, y, shape, nullptr); };
-  });
-  table.add("rope in place", name, "bf16", 4 * n / shape.packed * (shape.packed - 1),
-            [=](Pool& p) { return [=, x = p.take<bf16>(n)] { cuda::rope(x, x, shape, nullptr); }; });
+  const auto add = [&](const char* kernel, auto launch) {
+    table.add(kernel, name, "bf16", 4 * n, [=](Pool& p) {
+      return [=, x = p.take<bf16>(n), q = p.take<bf16>(queries), k = p.take<bf16>(keys),
+              v = p.take<bf16>(keys)] { launch(x, q, k, v); };
+    });
+  };
+  add("rope", [=](bf16* x, bf16* q, bf16* k, bf16* v) { cuda::rope(x, q, k, v, shape, nullptr); });
+  add("rope backward",
+      [=](bf16* x, bf16* q, bf16* k, bf16* v) { cuda::rope_grad(q, k, v, x, shape, nullptr); });
+  add("split heads",
+      [=](bf16* x, bf16* q, bf16* k, bf16* v) { cuda::split_heads(x, q, k, v, heads, nullptr); });
+  add("join heads",
+      [=](bf16* x, bf16* q, bf16* k, bf16* v) { cuda::join_heads(q, k, v, x, heads, nullptr); });
 }
 
 template <class T>

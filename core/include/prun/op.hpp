@@ -137,7 +137,7 @@ struct GradientApi {
   // For a parameter: the accumulator its gradient is added into.
   Id (*accumulator)(void* context, std::int32_t index);
   Status (*emit)(void* context, Part part, Text kind, Array<Id> operands, Array<AttrValue> attrs);
-  // A fresh value for the next emit() to write.
+  // A value for the next emit() to write: all asked for since the last one are its last operands, in order.
   Id (*fresh)(void* context, Text name);
   Status (*contribute)(void* context, std::int32_t index, Id gradient);
   // Fills an operand that the forward op left out.
@@ -194,10 +194,20 @@ class Gradient {
   // Emits an op of backward's input part; the gradient of operand i is appended as its last operand.
   void input(int i, const char* kind, std::initializer_list<Id> operands,
              std::initializer_list<AttrValue> attrs = {}) const {
-    if (!wanted(i)) return;
-    const Id result = api_.fresh(api_.context, kind);
-    emit(Part::input, kind, operands, {result}, attrs);
-    raise(api_.contribute(api_.context, i, result));
+    inputs({i}, kind, operands, attrs);
+  }
+  // The same for one op that computes the gradients of all listed operands, if any of them is wanted.
+  void inputs(std::initializer_list<int> targets, const char* kind, std::initializer_list<Id> operands,
+              std::initializer_list<AttrValue> attrs = {}) const {
+    Id results[max_operands];
+    std::uint64_t n = 0, useful = 0;
+    for (int i : targets) useful += wanted(i);
+    if (!useful) return;
+    for (std::size_t i = 0; i < targets.size(); ++i) results[n++] = api_.fresh(api_.context, kind);
+    emit(Part::input, kind, operands, {results, n}, attrs);
+    for (std::size_t i = 0; i < n; ++i)
+      if (const int target = targets.begin()[i]; wanted(target))
+        raise(api_.contribute(api_.context, target, results[i]));
   }
   // Fills an operand that the forward op left out: for an op that computes a gradient in forward already.
   void bind(int i, Id value) const { raise(api_.bind(api_.context, i, value)); }
@@ -227,10 +237,6 @@ class Gradient {
     for (Id id : operands) list[n++] = id;
     for (Id id : results) list[n++] = id;
     raise(api_.emit(api_.context, part, kind, {list, n}, {attrs.begin(), attrs.size()}));
-  }
-  void emit(Part part, const char* kind, std::initializer_list<Id> operands,
-            std::initializer_list<Id> results, std::initializer_list<AttrValue> attrs) const {
-    emit(part, kind, operands, Array<Id>{results.begin(), results.size()}, attrs);
   }
 
   const GradientApi& api_;

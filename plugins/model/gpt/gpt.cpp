@@ -52,8 +52,9 @@ class Gpt final : public Model {
     const Id qkv =
         s.op("linear", {x, s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
                         s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
+    const std::vector<Id> heads = s.ops("split_heads", {qkv}, 3);
     return s.op("linear",
-                {s.op("attention", {qkv}),
+                {s.op("attention", {heads[0], heads[1], heads[2]}),
                  s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
                  s.vector("proj.bias", {hidden_}, zeros())},
                 {{"in_dims", 3}});

@@ -51,9 +51,10 @@ class Llama final : public Model {
     const Dim queries{"queries", heads_ / groups_.extent}, packed{"packed", queries.extent + 2};
     const Id weight = s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02));
     const Id bias = qkv_bias_ ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
-    const Id turned = s.op("rope", {s.op("linear", {x, weight, bias})}, {{"base", rope_base_}});
+    const std::vector<Id> heads =
+        s.ops("rope", {s.op("linear", {x, weight, bias})}, 3, {{"base", rope_base_}});
     return s.op("linear",
-                {s.op("attention", {turned}),
+                {s.op("attention", {heads[0], heads[1], heads[2]}),
                  s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)), none},
                 {{"in_dims", 3}});
   }

@@ -1,0 +1,49 @@
+// Queries, keys and values as rules see them. Together: x[batch, seq, heads, packed, head_dim], as one
+// projection writes them, where the `packed` slots of a head group are its queries, one key and one value.
+// Apart: q[batch, seq, heads, queries, head_dim] and k, v[batch, seq, heads, head_dim].
+// Plain multi-head attention has one query a group. Sharding `heads` shards all of them alike.
+#pragma once
+
+#include "base/require.hpp"
+#include "prun/op.hpp"
+
+namespace prun {
+
+// Sets operands q, q + 1 and q + 2 from operand x.
+inline void set_apart(OpShape& s, const char* op, int x, int q) {
+  const OperandShape from = s.operand[x];
+  require(from.rank == 5 && from.dims[3].name == Name("packed") && from.dims[3].extent >= 3, op,
+          " takes [batch, seq, heads, packed, head_dim] with packed = queries + 2");
+  const Dim queries[] = {
+      from.dims[0], from.dims[1], from.dims[2], {"queries", from.dims[3].extent - 2}, from.dims[4]};
+  const Dim key[] = {from.dims[0], from.dims[1], from.dims[2], from.dims[4]};
+  s.output(q, from.dtype, queries, 5);
+  s.output(q + 1, from.dtype, key, 4);
+  s.output(q + 2, from.dtype, key, 4);
+  s.whole(x, 3, 5);
+  s.whole(queries[3].name);
+}
+
+inline void check_apart(const OpShape& s, const char* op, int q) {
+  const OperandShape& queries = s.operand[q];
+  bool alike = queries.rank == 5;
+  for (int i = q + 1; i <= q + 2; ++i) {
+    alike = alike && s.operand[i].rank == 4;
+    for (int d = 0; alike && d < 4; ++d) alike = s.operand[i].dims[d] == queries.dims[d == 3 ? 4 : d];
+  }
+  require(alike, op,
+          " takes queries [batch, seq, heads, queries, head_dim], and keys and values without `queries`");
+}
+
+// Sets operand x from operands q, q + 1 and q + 2.
+inline void set_together(OpShape& s, const char* op, int q, int x) {
+  check_apart(s, op, q);
+  const OperandShape& from = s.operand[q];
+  const Dim packed[] = {
+      from.dims[0], from.dims[1], from.dims[2], {"packed", from.dims[3].extent + 2}, from.dims[4]};
+  s.whole(q, 3, 5);
+  s.output(x, from.dtype, packed, 5);
+  s.whole(packed[3].name);
+}
+
+}  // namespace prun

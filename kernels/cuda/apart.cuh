@@ -1,0 +1,25 @@
+// Where the slots of a head group lie (its queries, one key, one value): packed, or in three tensors.
+#pragma once
+
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+
+template <class T>
+struct Together {
+  T* x;
+  __device__ __forceinline__ T* at(std::int64_t row, int slot, int packed, int width) const {
+    return x + (row * packed + slot) * width;
+  }
+};
+
+template <class T>
+struct Apart {
+  T *q, *k, *v;
+  __device__ __forceinline__ T* at(std::int64_t row, int slot, int packed, int width) const {
+    if (slot < packed - 2) return q + (row * (packed - 2) + slot) * width;
+    return (slot == packed - 2 ? k : v) + row * width;
+  }
+};
+
+}  // namespace prun::cuda

@@ -1,0 +1,20 @@
+// split_heads and join_heads: queries, keys and values out of one packed projection, and together again.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// Packed: x[rows, packed, head_dim], where a row's slots are its queries, one key and one value. Apart:
+// q[rows, packed - 2, head_dim] and k, v[rows, head_dim].
+struct HeadsShape {
+  std::int64_t rows, packed, head_dim;  // rows: batch * seq * heads
+};
+
+template <class T>
+void split_heads(const T* x, T* q, T* k, T* v, const HeadsShape& shape, Stream stream);
+
+template <class T>
+void join_heads(const T* q, const T* k, const T* v, T* x, const HeadsShape& shape, Stream stream);
+
+}  // namespace prun::cuda
