@@ -101,6 +101,10 @@ Layout layout_d(const Product& p) { return {p.output, p.m, p.n, stride_or(p.d_st
 bool has_bias(const Product& p) { return p.epilogue == Epilogue::bias || p.epilogue == Epilogue::bias_gelu; }
 bool has_aux(const Product& p) { return p.epilogue != Epilogue::none && p.epilogue != Epilogue::bias; }
 
+std::int64_t output_alignment(const Product& p) {
+  return std::max<std::int64_t>(p.alignment, size_of(p.output));
+}
+
 cublasLtEpilogue_t epilogue_of(const Product& p) {
   switch (p.epilogue) {
     case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
@@ -275,7 +279,7 @@ struct Gemm::Impl {
     if (p.epilogue == Epilogue::bias_gelu || p.epilogue == Epilogue::gelu_grad)
       set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
     // Before there are addresses the heuristic takes their alignment from whatever stands there.
-    const auto any = static_cast<std::uintptr_t>(p.alignment);
+    const auto any = static_cast<std::uintptr_t>(output_alignment(p));
     set_addresses(*state, any, any);
     return state;
   }
@@ -292,7 +296,7 @@ struct Gemm::Impl {
         CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const auto in = static_cast<std::uint32_t>(p.alignment);
-    const auto out = std::max(in, static_cast<std::uint32_t>(size_of(p.output)));
+    const auto out = static_cast<std::uint32_t>(output_alignment(p));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, in);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, in);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out);
@@ -321,7 +325,10 @@ struct Gemm::Impl {
     const cublasStatus_t status =
         lt.heuristic(handle.get(), s.operation.get(), s.b.get(), s.a.get(), s.d.get(), s.d.get(),
                      preference(s.product).get(), most, results.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    // Types or strides that do not go with an epilogue it may also call invalid.
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (status == CUBLAS_STATUS_INVALID_VALUE && s.product.epilogue != Epilogue::none))
+      return {};
     require(status, text_of(s.product));
     std::vector<cublasLtMatmulAlgo_t> found;
     for (const auto& result : std::span(results).first(static_cast<std::size_t>(count)))
