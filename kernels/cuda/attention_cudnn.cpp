@@ -189,6 +189,7 @@ void choose(CudnnGraph& plan, cudnnHandle_t handle, std::int64_t most_bytes) {
   if (plan.workspace > most_bytes)
     throw_error(ErrorCode::unsupported, "cuDNN's attention needs ", plan.workspace,
                 " bytes of workspace where ", most_bytes, " were planned; use prun's own kernels for it");
+  accept(all.warmup(handle));  // so that no kernel is loaded while others run
 }
 
 // ---------------------------------------------------------------- runs

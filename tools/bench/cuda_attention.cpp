@@ -92,40 +92,56 @@ class Bench {
   void own(const std::string& name, Calls& c) {
     const std::int64_t bytes = cuda::attention_backward_workspace<bf16>(c.forward.shape);
     c.backward.workspace = pool_.take<char>(bytes);
-    row(name, "forward", "prun", c, 1, 0, timer_([&] { cuda::attention(c.forward, nullptr); }), 0);
-    row(name, "backward", "prun", c, 2.5, bytes,
-        timer_([&] { cuda::attention_backward(c.backward, nullptr); }), 0);
+    row(name, "forward", "prun", c, 1, 0, [&] { cuda::attention(c.forward, nullptr); });
+    row(name, "backward", "prun", c, 2.5, bytes, [&] { cuda::attention_backward(c.backward, nullptr); });
   }
 
   void with_cudnn(const std::string& name, Calls& c) {
-    const auto plan = [&](auto prepare) {
-      const auto begin = std::chrono::steady_clock::now();
-      cuda::CudnnPlan made = prepare();
-      prepared_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      return made;
-    };
-    const cuda::CudnnPlan forward = plan([&] { return cudnn_->prepare(c.layout); });
+    auto begin = Clock::now();
+    const cuda::CudnnPlan forward = cudnn_->prepare(c.layout);
+    double prepared = seconds_since(begin);
     c.forward.workspace = pool_.take<char>(forward.workspace());
-    row(name, "forward", "cuDNN " + forward.algorithm(), c, 1, forward.workspace(),
-        timer_([&] { cudnn_->run(forward, c.forward, nullptr); }), prepared_);
+    row(
+        name, "forward", "cuDNN " + forward.algorithm(), c, 1, forward.workspace(),
+        [&] { cudnn_->run(forward, c.forward, nullptr); }, prepared);
     for (const bool deterministic : {false, true}) {
-      const cuda::CudnnPlan backward =
-          plan([&] { return cudnn_->prepare_backward(c.layout, deterministic); });
+      begin = Clock::now();
+      const cuda::CudnnPlan backward = cudnn_->prepare_backward(c.layout, deterministic);
+      prepared = seconds_since(begin);
       c.backward.workspace = pool_.take<char>(backward.workspace());
-      row(name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + backward.algorithm(), c,
-          2.5, backward.workspace(), timer_([&] { cudnn_->run(backward, c.backward, nullptr); }), prepared_);
+      row(
+          name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + backward.algorithm(), c,
+          2.5, backward.workspace(), [&] { cudnn_->run(backward, c.backward, nullptr); }, prepared);
     }
   }
 
   void row(const std::string& name, const char* which, const std::string& kernel, const Calls& c,
-           double forwards, std::int64_t workspace, double seconds, double prepared) {
+           double forwards, std::int64_t workspace, const std::function<void()>& launch,
+           double prepared = 0) {
     const cuda::AttentionShape& s = c.forward.shape;
+    const double seconds = timer_(launch), host = host_seconds(launch);
     results_.add({cell("attention", name), cell("batch×seq", by(s.batch, s.seq)),
                   cell("heads×head_dim", by(s.heads * s.queries, s.head_dim)), cell("which", which),
-                  cell("kernel", kernel), cell("ms", seconds * 1e3, 3),
+                  cell("kernel", kernel), cell("ms", seconds * 1e3, 3), cell("host, µs", host * 1e6, 1),
                   cell("TFLOP/s", 1e-12 * forwards * forward_flops(s) / seconds, 1),
                   cell("workspace, MiB", static_cast<double>(workspace) / (1 << 20), 1),
                   cell("prepared in s", prepared, 2)});
+  }
+
+  // What a call costs the thread that enqueues it.
+  static double host_seconds(const std::function<void()>& launch) {
+    constexpr int count = 20;
+    check(cudaDeviceSynchronize());
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) launch();
+    const double seconds = seconds_since(begin);
+    check(cudaDeviceSynchronize());
+    return seconds / count;
+  }
+
+  using Clock = std::chrono::steady_clock;
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
   std::string filter_;
@@ -133,7 +149,6 @@ class Bench {
   std::unique_ptr<cuda::CudnnAttention> cudnn_;
   Pool pool_;
   Timer timer_;
-  double prepared_ = 0;
 };
 
 void time_all(const std::string& filter, Results& results) {
