@@ -22,19 +22,17 @@ struct AttentionDims {
       : packed(s.queries + 2),
         x{s.batch, s.seq, s.heads, packed, s.head_dim},
         q{s.batch, s.seq, s.heads, s.queries, s.head_dim},
-        k{s.batch, s.seq, s.heads, 1, s.head_dim},
+        k{s.batch, s.seq, s.heads, s.head_dim},
         lse{s.batch, s.heads, s.queries, s.seq} {}
 };
 
-// Slots [first, first + dims[3]) of x[batch, seq, heads, slots, head_dim].
+// The slots of x[batch, seq, heads, slots, head_dim] from `first` on, as many as a value of these dims holds.
 inline Value slots_of(const Value& x, DType type, std::int64_t first, const std::vector<std::int64_t>& dims) {
   Value part(type, dims);
-  const auto slots = static_cast<std::size_t>(x.dims()[3]), width = static_cast<std::size_t>(dims[4]);
-  const auto count = static_cast<std::size_t>(dims[3]), from = static_cast<std::size_t>(first);
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    const std::size_t head = i / (count * width), within = i % (count * width);
-    part.set(i, x[(head * slots + from) * width + within]);
-  }
+  const auto slots = static_cast<std::size_t>(x.dims()[3]), width = static_cast<std::size_t>(x.dims()[4]);
+  const std::size_t heads = x.size() / (slots * width), row = part.size() / heads;
+  for (std::size_t i = 0; i < part.size(); ++i)
+    part.set(i, x[(i / row * slots + static_cast<std::size_t>(first)) * width + i % row]);
   return part;
 }
 
@@ -43,7 +41,7 @@ template <class T>
 struct AttentionReference {
   cuda::AttentionShape shape;
   AttentionDims dims;
-  Value x, dy, y, lse, dx;
+  Value x, dy, y, lse, dq, dk, dv;  // x is packed
 
   explicit AttentionReference(const cuda::AttentionShape& s, double amplitude = 1)
       : shape(s),
@@ -52,8 +50,11 @@ struct AttentionReference {
         dy(random_value(dtype_of<T>(), dims.q, 2)),
         y(dtype_of<T>(), dims.q),
         lse(sum_type<T>(), dims.lse),
-        dx(dtype_of<T>(), dims.x) {}
+        dq(dtype_of<T>(), dims.q),
+        dk(dtype_of<T>(), dims.k),
+        dv(dtype_of<T>(), dims.k) {}
 
+  // Parts of a packed value.
   Value queries(const Value& all) const { return slots_of(all, dtype_of<T>(), 0, dims.q); }
   Value keys(const Value& all) const { return slots_of(all, dtype_of<T>(), shape.queries, dims.k); }
   Value values(const Value& all) const { return slots_of(all, dtype_of<T>(), shape.queries + 1, dims.k); }
@@ -107,7 +108,6 @@ class AttentionOnDevice {
   }
   Value y() { return y_.value(); }
   Value lse() { return lse_.value(); }
-  Value dx() { return dx_.value(); }  // packed
   Value dq() { return packed_ ? reference_.queries(dx_.value()) : dq_.value(); }
   Value dk() { return packed_ ? reference_.keys(dx_.value()) : dk_.value(); }
   Value dv() { return packed_ ? reference_.values(dx_.value()) : dv_.value(); }
@@ -148,11 +148,9 @@ AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude
   const Value q = r.queries(r.x), k = r.keys(r.x), v = r.values(r.x);
   const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse}, causal);
   r.y = forward[3], r.lse = forward[4];
-  const std::vector<Value> backward = cpu("attention_grad",
-                                          {r.dy, q, k, v, r.y, r.lse, Value(dtype_of<T>(), r.dims.q),
-                                           Value(dtype_of<T>(), r.dims.k), Value(dtype_of<T>(), r.dims.k)},
-                                          causal);
-  r.dx = cpu("join_heads", {backward[6], backward[7], backward[8], r.dx}).back();
+  const std::vector<Value> backward =
+      cpu("attention_grad", {r.dy, q, k, v, r.y, r.lse, r.dq, r.dk, r.dv}, causal);
+  r.dq = backward[6], r.dk = backward[7], r.dv = backward[8];
   return r;
 }
 
@@ -161,14 +159,14 @@ template <class T>
 AttentionReference<T> by_own_kernels(const cuda::AttentionShape& shape) {
   AttentionReference<T> r(shape);
   {
-    AttentionOnDevice<T> device(r, true);
+    AttentionOnDevice<T> device(r, false);
     cuda::attention(device.forward(nullptr), nullptr);
     r.y = device.y(), r.lse = device.lse();
   }
-  AttentionOnDevice<T> device(r, true);
+  AttentionOnDevice<T> device(r, false);
   const DeviceWorkspace workspace(cuda::attention_backward_workspace<T>(shape));
   cuda::attention_backward(device.backward(workspace.data()), nullptr);
-  r.dx = device.dx();
+  r.dq = device.dq(), r.dk = device.dk(), r.dv = device.dv();
   return r;
 }
 

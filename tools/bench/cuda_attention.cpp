@@ -92,8 +92,8 @@ class Bench {
   void own(const std::string& name, Calls& c) {
     const std::int64_t bytes = cuda::attention_backward_workspace<bf16>(c.forward.shape);
     c.backward.workspace = pool_.take<char>(bytes);
-    row(name, "forward", "prun", c, 1, 0, [&] { cuda::attention(c.forward, nullptr); });
-    row(name, "backward", "prun", c, 2.5, bytes, [&] { cuda::attention_backward(c.backward, nullptr); });
+    row(name, "forward", "prun", c, 1, 0, 0, [&] { cuda::attention(c.forward, nullptr); });
+    row(name, "backward", "prun", c, 2.5, bytes, 0, [&] { cuda::attention_backward(c.backward, nullptr); });
   }
 
   void with_cudnn(const std::string& name, Calls& c) {
@@ -101,23 +101,20 @@ class Bench {
     const cuda::CudnnPlan forward = cudnn_->prepare(c.layout);
     double prepared = seconds_since(begin);
     c.forward.workspace = pool_.take<char>(forward.workspace());
-    row(
-        name, "forward", "cuDNN " + forward.algorithm(), c, 1, forward.workspace(),
-        [&] { cudnn_->run(forward, c.forward, nullptr); }, prepared);
+    row(name, "forward", "cuDNN " + forward.algorithm(), c, 1, forward.workspace(), prepared,
+        [&] { cudnn_->run(forward, c.forward, nullptr); });
     for (const bool deterministic : {false, true}) {
       begin = Clock::now();
       const cuda::CudnnPlan backward = cudnn_->prepare_backward(c.layout, deterministic);
       prepared = seconds_since(begin);
       c.backward.workspace = pool_.take<char>(backward.workspace());
-      row(
-          name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + backward.algorithm(), c,
-          2.5, backward.workspace(), [&] { cudnn_->run(backward, c.backward, nullptr); }, prepared);
+      row(name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + backward.algorithm(), c,
+          2.5, backward.workspace(), prepared, [&] { cudnn_->run(backward, c.backward, nullptr); });
     }
   }
 
   void row(const std::string& name, const char* which, const std::string& kernel, const Calls& c,
-           double forwards, std::int64_t workspace, const std::function<void()>& launch,
-           double prepared = 0) {
+           double forwards, std::int64_t workspace, double prepared, const std::function<void()>& launch) {
     const cuda::AttentionShape& s = c.forward.shape;
     const double seconds = timer_(launch), host = host_seconds(launch);
     results_.add({cell("attention", name), cell("batch×seq", by(s.batch, s.seq)),
