@@ -6,6 +6,7 @@
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
 #include "plan/ranks.hpp"
+#include "program/passes.hpp"
 
 namespace prun {
 Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
@@ -139,13 +140,7 @@ std::int64_t Assembly::parameters() const {
 }
 
 std::string Assembly::full_name(Id id, std::int32_t instance) const {
-  const Id original = program_->value(id).copy_of;
-  const Value& value = program_->value(original == none ? id : original);
-  const SegmentData& segment = program_->segment(value.segment);
-  const std::string layer =
-      segment.repeat > 1 ? std::to_string(plan().instances[static_cast<std::size_t>(instance)].layer) + "."
-                         : "";
-  return segment.name + "." + layer + value.name;
+  return prun::full_name(*program_, id, plan().instances[static_cast<std::size_t>(instance)].layer);
 }
 
 }  // namespace prun

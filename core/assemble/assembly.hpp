@@ -31,8 +31,7 @@ class Assembly {
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_bytes_[stage_of(rank)]; }
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
-  // "block.3.qkv.weight" (a copy goes by its original's name): how a value of one instance is called in files
-  // and messages.
+  // full_name() of program/passes.hpp for a value of one instance of this rank.
   std::string full_name(Id value, std::int32_t instance) const;
   // Calls body(value, instance) for every parameter of every instance that this rank holds, in registration
   // order.

@@ -1,5 +1,6 @@
 // The updates (adamw, sgd) and what decides about them: the gradient's sum of squares, and from it the global
-// norm, the clip factor and `keep`. keep = 0 masks every update, so a non-finite step changes nothing.
+// norm, the clip factor and `keep`. keep = 0 masks every update, so a non-finite step changes nothing; then
+// count_non_finite finds out which tensors it was.
 #include <vector>
 
 #include "prun/op.hpp"
@@ -27,6 +28,21 @@ struct ClipFactor {
   static void rule(OpShape& s) {
     for (int i = 2; i < 5; ++i) s.scalar(i, DType::f64);
   }
+};
+
+// Counts are sums: however a gradient lies, its ranks' counts add up to the same.
+struct CountNonFinite {
+  static constexpr const char* kind = "count_non_finite";
+  static constexpr const char* help =
+      "where keep is 0: counts[index + layer * stride] += elements of x that are not finite; where "
+      "`elements` is not 0, of those from `first` on alone";
+  static constexpr OperandDef operands[] = {{"x"}, {"keep"}, {"counts", Access::update}};
+  static constexpr AttrDef attrs[] = {int_attr("index", 0), int_attr("stride", 0), int_attr("first", 0),
+                                      int_attr("elements", 0)};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) { s.sum(0, 0, s.operand[0].rank); }
+  // Of a step that is kept it reads nothing.
+  static void cost(const OpShape&, OpCost& c) { c.bytes = 0; }
 };
 
 // lr, step, clip and keep are runtime scalars. `master` is the parameter in the state's precision, where the
@@ -69,7 +85,8 @@ struct Sgd {
 }  // namespace
 
 std::vector<OpDef> optimizer_ops() {
-  return {op_def<SumSquares>(), op_def<ClipFactor>(), op_def<AdamW>(), op_def<Sgd>()};
+  return {op_def<SumSquares>(), op_def<ClipFactor>(), op_def<CountNonFinite>(), op_def<AdamW>(),
+          op_def<Sgd>()};
 }
 
 }  // namespace prun

@@ -24,7 +24,8 @@ class Packer {
     for (const Text& text : texts) state_names_.emplace_back(text.view());
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
       for (const auto& [key, members] : groups_of(segment)) pack(segment, members, std::get<Id>(key));
-    sum_norms();
+    sum_over_parts(FunctionKind::finish, norms_);
+    sum_over_parts(FunctionKind::report, counts_);
   }
 
  private:
@@ -232,11 +233,28 @@ class Packer {
     if (kept_.gradients) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
     add_reduce(bucket);
     if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
+    redirect_diagnosis(bucket);
     add_update(bucket);
     carry_edits(program_, bucket.parameters.front(), update, update_of(program_, bucket));
     if (!kept_.parameters)
       add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
           along());
+  }
+
+  // What looked through a gradient looks through its stretch of the own part.
+  void redirect_diagnosis(const Bucket& bucket) {
+    for (Id id : copy_of(bucket, FunctionKind::diagnose)) {
+      const Op op = program_.op(id);
+      for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+        const Id gradient = program_.value(bucket.parameters[m]).gradient;
+        if (touched_by(id, {gradient}) == none) continue;
+        if (op.kind() != "count_non_finite") refuse_edit(id, gradient);
+        program_.replace_operand(id, 0, bucket.own_gradients);
+        program_.set_attr(id, "first", static_cast<double>(bucket.offsets[m]));
+        program_.set_attr(id, "elements", static_cast<double>(program_.local_elements(bucket.parameters[m])));
+        counts_.insert(op.operands[2]);
+      }
+    }
   }
 
   // The ranks' gradients summed, each rank its part, in the type that travels. Where parts are kept,
@@ -283,13 +301,13 @@ class Packer {
     raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
   }
 
-  // Each rank has the squares of its parts only.
-  void sum_norms() {
-    const std::vector<Id>& finish = program_.segment(program_.step_segment()).ops(FunctionKind::finish);
+  // Each rank has the squares and counts of its parts only.
+  void sum_over_parts(FunctionKind function, const std::set<Id>& sums) {
+    const std::vector<Id>& ops = program_.segment(program_.step_segment()).ops(function);
     const AttrValue axis = axis_attr(axis_);
-    for (Id norm : norms_)
-      program_.add_op(program_.step_segment(), FunctionKind::finish, Part::input, "all_reduce_update", {norm},
-                      std::span(&axis, 1), finish.empty() ? none : finish.front());
+    for (Id sum : sums)
+      program_.add_op(program_.step_segment(), function, Part::input, "all_reduce_update", {sum},
+                      std::span(&axis, 1), ops.empty() ? none : ops.front());
   }
 
   Program& program_;
@@ -298,7 +316,7 @@ class Packer {
   KeptInParts kept_;
   std::vector<std::string> state_names_;
   std::int32_t number_ = 0;
-  std::set<Id> norms_;
+  std::set<Id> norms_, counts_;
 };
 
 }  // namespace

@@ -39,7 +39,8 @@ class AxisPass {
     for (FunctionKind kind : {FunctionKind::reduce, FunctionKind::norm})
       for (Id s = step + 1; s < end; ++s) visit(s, kind);
     visit(step, FunctionKind::finish);
-    for (Id s = step + 1; s < end; ++s) visit(s, FunctionKind::update);
+    for (FunctionKind kind : {FunctionKind::diagnose, FunctionKind::update})
+      for (Id s = step + 1; s < end; ++s) visit(s, kind);
     visit(step, FunctionKind::report);
   }
 
@@ -427,7 +428,10 @@ class AxisPass {
   Id twin_of(Id id) {
     if (const auto known = twins_.find(id); known != twins_.end()) return known->second;
     const Id step = program_.step_segment();
-    const Id twin = program_.runtime(program_.value(id).name + "@" + axis_name());
+    Value like = program_.value(id);
+    like.name += "@" + axis_name();
+    like.placement.clear();
+    const Id twin = program_.add_value(std::move(like));
     program_.add_op(step, FunctionKind::begin, Part::input, "zero", {twin}, {});
     settle(twin, AxisPlacement::replicated());
     return twins_[id] = twin;

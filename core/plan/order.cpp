@@ -32,6 +32,7 @@ class Order {
     sum_tied();
     all_instances(FunctionKind::norm);
     add(FunctionKind::finish, step_instance, -1);
+    all_instances(FunctionKind::diagnose);
     all_instances(FunctionKind::update);
     add(FunctionKind::report, step_instance, -1);
   }

@@ -217,7 +217,7 @@ class Planner {
     for (Id id : in_canonical_order(segment.values)) {
       const Value& value = program_.value(id);
       if (value.role == Role::staging) {
-        home(id, value.dims.empty() ? Region::scalars : Region::batch, segment_id);
+        home(id, is_loaded(id) ? Region::batch : Region::scalars, segment_id);
         continue;
       }
       Address& address = home(id, region_of(value.role), segment_id);
@@ -233,6 +233,13 @@ class Planner {
     if (segment.outgoing_gradient != none)
       home(segment.outgoing_gradient, Region::boundary_gradient, segment_id);
     for (Id id : saved_values(segment)) home(id, Region::slot, segment_id);
+  }
+
+  // Whether a staged value is a microbatch's; the others are a step's.
+  bool is_loaded(Id staged) const {
+    const std::vector<Id>& loads = program_.segment(program_.step_segment()).ops(FunctionKind::load);
+    return std::any_of(loads.begin(), loads.end(),
+                       [&](Id op) { return program_.op(op).operands.front() == staged; });
   }
 
   // Where the instance before has what it hands on.

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "program/program.hpp"
 #include "prun/optimizer.hpp"
@@ -31,6 +32,20 @@ void add_update(Program& program, OptimizerInterface& optimizer);
 // same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
 // ranks of `axis`. Its norm counts once. After add_update, before placement.
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer);
+
+// A gradient of the whole model: of a parameter in one repetition of its segment.
+struct TrainedTensor {
+  Id parameter = none;
+  std::int64_t layer = 0;
+};
+// All of them in the order of the chain, whatever the layout; `non_finite` counts each one's elements.
+std::vector<TrainedTensor> trained_tensors(const Program& program);
+
+// The runtime value with a count for each of them.
+Id non_finite_counts(Program& program);
+
+// "block.3.qkv.weight" (a copy goes by its original's name): how a value is called in files and messages.
+std::string full_name(const Program& program, Id value, std::int64_t layer);
 
 // Throws an Error that names segment, op and value at the first broken rule.
 void verify(const Program& program);

@@ -3,12 +3,14 @@
 // clears the sums, `report` copies the results out.
 #include "program/step.hpp"
 
+#include "program/passes.hpp"
+
 namespace prun {
 namespace {
 
 // `counted` (targets that count) and `stop` are a rank's own; the others every rank knows.
 constexpr const char* scalars_in[] = {"lr", "step", "seed", "counted", "stop"};
-constexpr const char* scalars_out[] = {"loss_sum", "grad_norm", "clip", "keep", "counted", "stop"};
+constexpr const char* results[] = {"loss_sum", "grad_norm", "clip", "keep", "counted", "stop", "non_finite"};
 
 std::vector<Name> counted_over(std::string_view scalar) {
   if (scalar == "counted") return {"batch", "seq"};
@@ -55,16 +57,16 @@ void add_step(Program& program, const StepOptions& options) {
   for (const char* name : scalars_in) add_staged_scalar(program, name, counted_over(name));
   program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
                  {program.runtime("counted"), program.runtime("inv_targets")}, {});
-  for (const char* name : {"loss_sum", "grad_squares"})
-    program.add_op(step, FunctionKind::begin, Part::input, "zero", {program.runtime(name)}, {});
+  for (Id sum : {program.runtime("loss_sum"), program.runtime("grad_squares"), non_finite_counts(program)})
+    program.add_op(step, FunctionKind::begin, Part::input, "zero", {sum}, {});
   const AttrValue limit{"limit", options.clip};
   program.add_op(step, FunctionKind::finish, Part::input, "clip_factor",
                  {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("grad_norm"),
                   program.runtime("clip"), program.runtime("keep")},
                  std::span(&limit, 1));
-  for (const char* name : scalars_out) {
-    const Id scalar = program.runtime(name);
-    add_copy(program, FunctionKind::report, scalar, add_staging(program, scalar, out));
+  for (const char* name : results) {
+    const Id result = program.runtime(name);
+    add_copy(program, FunctionKind::report, result, add_staging(program, result, out));
   }
 }
 
@@ -89,6 +91,7 @@ StagedValues staged_values(const Program& program) {
   staged.keep = staging_of(program, "keep", out);
   staged.all_counted = staging_of(program, "counted", out);
   staged.any_stop = staging_of(program, "stop", out);
+  staged.non_finite = staging_of(program, "non_finite", out);
   for (const Axis& axis : program.mesh().axes()) {
     const std::string name = first_of(axis.name);
     staged.first.push_back(program.find_runtime(name) == none ? none : staging_of(program, name, in));

@@ -29,6 +29,8 @@ struct StagedValues {
   Id lr = none, step = none, seed = none, counted = none, stop = none;
   // Out, fp64 scalars, of all ranks.
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
+  // Out, by trained tensor: how many elements of its gradient are not finite, where keep is 0.
+  Id non_finite = none;
   // By axis; none where the program does not ask.
   std::vector<Id> first;
 };

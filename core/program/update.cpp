@@ -1,4 +1,7 @@
-// What follows the gradients: their accumulators cleared and measured, and the optimizer's ops per parameter.
+// What follows the gradients: their accumulators cleared, measured and looked through, and the optimizer's
+// ops per parameter.
+#include <algorithm>
+
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
 
@@ -16,13 +19,31 @@ Id add_state(Program& program, Id parameter, const std::string& name) {
   return program.add_value(std::move(state));
 }
 
+void add_diagnosis(Program& program, Id parameter, Id gradient) {
+  const std::vector<TrainedTensor> all = trained_tensors(program);
+  const auto place_of = [&](std::int64_t layer) {
+    return static_cast<double>(std::find_if(all.begin(), all.end(),
+                                            [&](const TrainedTensor& tensor) {
+                                              return tensor.parameter == parameter && tensor.layer == layer;
+                                            }) -
+                               all.begin());
+  };
+  const Id segment = program.value(parameter).segment;
+  const double first = place_of(0), stride = program.segment(segment).repeat > 1 ? place_of(1) - first : 0;
+  const AttrValue attrs[] = {{"index", first}, {"stride", stride}};
+  program.add_op(segment, FunctionKind::diagnose, Part::input, "count_non_finite",
+                 {gradient, program.runtime("keep"), non_finite_counts(program)}, attrs);
+}
+
 void add_parameter_update(Program& program, Id parameter, OptimizerInterface& optimizer,
                           const std::vector<std::string>& names) {
   const Id gradient = program.value(parameter).gradient, segment = program.value(parameter).segment;
   program.add_op(segment, FunctionKind::zero, Part::input, "zero", {gradient}, {});
-  if (program.value(parameter).copy_of == none)
+  if (program.value(parameter).copy_of == none) {
     program.add_op(segment, FunctionKind::norm, Part::input, "sum_squares",
                    {gradient, program.runtime("grad_squares")}, {});
+    add_diagnosis(program, parameter, gradient);
+  }
   if (program.precision().compute != program.precision().state) {
     const Id master = add_state(program, parameter, "master");
     program.value(parameter).master = master;
@@ -73,6 +94,38 @@ void use_instead(Program& program, Id segment, Id old, Id fresh) {
 }
 
 }  // namespace
+
+std::vector<TrainedTensor> trained_tensors(const Program& program) {
+  std::vector<TrainedTensor> all;
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
+      for (Id id : program.segment(segment).values) {
+        const Value& value = program.value(id);
+        if (value.role == Role::parameter && value.gradient != none && value.copy_of == none)
+          all.push_back({id, layer});
+      }
+  return all;
+}
+
+std::string full_name(const Program& program, Id id, std::int64_t layer) {
+  const Id original = program.value(id).copy_of;
+  const Value& value = program.value(original == none ? id : original);
+  const SegmentData& segment = program.segment(value.segment);
+  return segment.name + "." + (segment.repeat > 1 ? std::to_string(layer) + "." : "") + value.name;
+}
+
+Id non_finite_counts(Program& program) {
+  const char* const name = "non_finite";
+  if (const Id known = program.find_runtime(name); known != none) return known;
+  Value counts;
+  counts.name = name;
+  counts.role = Role::runtime;
+  counts.dtype = DType::f64;
+  const auto tensors = static_cast<std::int64_t>(trained_tensors(program).size());
+  counts.dims = {{"tensors", std::max<std::int64_t>(1, tensors)}};
+  counts.segment = program.step_segment();
+  return program.add_value(std::move(counts));
+}
 
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer) {
   const Id copy = add_copy(program, parameter, user);

@@ -20,7 +20,7 @@ class Verifier {
         check_function(kind);
       for (FunctionKind kind :
            {FunctionKind::load, FunctionKind::begin, FunctionKind::zero, FunctionKind::norm,
-            FunctionKind::finish, FunctionKind::update, FunctionKind::report})
+            FunctionKind::finish, FunctionKind::diagnose, FunctionKind::update, FunctionKind::report})
         check_function(kind);
       check_chain();
     }

@@ -86,11 +86,10 @@ class Run {
 
   // The update was masked: parameters and optimizer state are those of the step before.
   void non_finite(const StepResult& result) {
-    const std::string tensor = trainer_.non_finite_gradient();
-    const std::string what = detail::concat("step ", trainer_.progress().step, ": ",
-                                            std::isfinite(result.loss) ? "" : "the loss is not finite; ",
-                                            tensor.empty() ? "no gradient is non-finite by itself"
-                                                           : "the gradient of " + tensor + " is not finite");
+    const std::string what = detail::concat(
+        "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
+        result.non_finite.empty() ? "no gradient is non-finite by itself"
+                                  : "the gradient of '" + result.non_finite + "' is not finite");
     if (recipe_.text("run.on_nonfinite") == "skip") {
       observers_.event(EventKind::warning, what + "; the update was skipped");
       return;

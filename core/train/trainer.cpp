@@ -2,6 +2,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/random.hpp"
+#include "program/passes.hpp"
 #include "train/agreement.hpp"
 #include "train/run_folder.hpp"
 
@@ -151,11 +152,19 @@ StepResult Trainer::step(bool stop) {
   result.loss = read_scalar(staged_.loss_sum) / counted;
   result.grad_norm = read_scalar(staged_.grad_norm);
   result.kept = read_scalar(staged_.keep) != 0;
+  if (!result.kept) result.non_finite = first_non_finite();
   result.stop = read_scalar(staged_.any_stop) != 0;
   ++local_steps_;
   ++progress_.step;
   progress_.updates += result.kept;
   return result;
+}
+
+std::string Trainer::first_non_finite() {
+  const auto* counts = reinterpret_cast<const double*>(memory().staged(staged_.non_finite, local_steps_, 0));
+  for (const TrainedTensor& tensor : trained_tensors(assembly_.program()))
+    if (*counts++ > 0) return full_name(assembly_.program(), tensor.parameter, tensor.layer);
+  return "";
 }
 
 void Trainer::claim_folder() {

@@ -27,6 +27,7 @@ struct StepResult {
   bool kept = true;
   std::int64_t targets = 0;  // of all ranks
   bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
+  std::string non_finite;    // where not kept: the first tensor of the model whose gradient is not finite
 };
 
 // Who is told what the queues of a rank do; they must outlive its trainer. Called once the communicators
@@ -72,10 +73,6 @@ class Trainer {
   void claim_folder();
   // The newest checkpoint. Every rank calls it.
   std::filesystem::path save();
-  // The first one after a step that was not kept. Every rank calls it: all know that in the same step.
-  std::string non_finite_gradient() {
-    return first_non_finite_gradient(assembly_, memory(), membership_.exchange);
-  }
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);
@@ -87,6 +84,7 @@ class Trainer {
   void read_ahead();
   void write_scalar(Id id, double value);
   double read_scalar(Id id);
+  std::string first_non_finite();
 
   const Assembly& assembly_;
   Membership membership_;

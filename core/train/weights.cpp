@@ -1,7 +1,6 @@
 #include "train/weights.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <thread>
 
 #include "base/random.hpp"
@@ -62,13 +61,6 @@ std::vector<Filling> fillings(const Assembly& assembly) {
   return list;
 }
 
-template <class T>
-bool all_finite(const T* data, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i)
-    if (!std::isfinite(data[i])) return false;
-  return true;
-}
-
 }  // namespace
 
 void initialize(const Assembly& assembly, const PlanMemory& memory) {
@@ -80,36 +72,6 @@ void initialize(const Assembly& assembly, const PlanMemory& memory) {
     workers.push_back(start_thread<std::jthread>("initial values", [&, t] {
       for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed, memory);
     }));
-}
-
-namespace {
-
-// Of what this rank holds.
-std::string own_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory) {
-  std::string name;
-  assembly.each_parameter([&](Id id, std::int32_t instance) {
-    if (!name.empty() || assembly.program().value(id).gradient == none) return;
-    each_held(assembly, id, instance, Kept::gradient, [&](const HeldRun& run) {
-      const std::vector<std::byte> bytes = run.read(memory);
-      const bool finite = run.type == DType::f64
-                              ? all_finite(reinterpret_cast<const double*>(bytes.data()), run.count)
-                              : all_finite(reinterpret_cast<const float*>(bytes.data()), run.count);
-      if (!finite) name = assembly.full_name(id, instance);
-    });
-  });
-  return name;
-}
-
-}  // namespace
-
-std::string first_non_finite_gradient(const Assembly& assembly, const PlanMemory& memory,
-                                      const Exchange& exchange) {
-  const std::string own = own_non_finite_gradient(assembly, memory);
-  if (!exchange || assembly.mesh().world() == 1) return own.empty() ? "" : "'" + own + "'";
-  const std::vector<std::string> all = exchange("non-finite gradient", assembly.mesh().ranks(), own);
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty()) return detail::concat("'", all[rank], "' on rank ", rank);
-  return "";
 }
 
 }  // namespace prun

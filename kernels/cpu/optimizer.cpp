@@ -1,6 +1,7 @@
 // The updates, adamw and sgd, each in one pass over memory, and what decides about them: sum_squares and
-// clip_factor.
+// clip_factor; count_non_finite, where that was against the update.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -48,6 +49,23 @@ void clip_factor(const KernelArgs& args, const KernelContext&) {
   *args.operands[2].as<double>() = norm;
   *args.operands[3].as<double>() = limit > 0 && norm > limit ? limit / norm : 1.0;
   *args.operands[4].as<double>() = keep ? 1.0 : 0.0;
+}
+
+template <class T>
+void count_non_finite(const KernelArgs& args, const KernelContext& context) {
+  if (scalar(args.operands[1]) != 0) return;
+  const Tensor& x = args.operands[0];
+  const std::int64_t first = args.attrs[2].i - x.start[0], elements = args.attrs[3].i;
+  const std::int64_t from = elements > 0 ? std::max<std::int64_t>(first, 0) : 0;
+  const std::int64_t to = elements > 0 ? std::min(first + elements, x.elements()) : x.elements();
+  if (from >= to) return;
+  std::atomic<std::int64_t> found{0};
+  parallel_ranges(*context.workers, to - from, sum_block, [&](std::int64_t begin, std::int64_t end) {
+    const T* values = x.as<const T>() + from;
+    found += std::count_if(values + begin, values + end, [](T value) { return !std::isfinite(load(value)); });
+  });
+  args.operands[2].as<double>()[args.attrs[0].i + args.layer * args.attrs[1].i] +=
+      static_cast<double>(found.load());
 }
 
 template <class Weight, class State>
@@ -181,6 +199,11 @@ Kernel select_sum_squares(const OpShape& s) {
 
 Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 5) ? clip_factor : nullptr; }
 
+Kernel select_count_non_finite(const OpShape& s) {
+  if (!all_double(s, 1, 3)) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return count_non_finite<T>; });
+}
+
 Kernel select_adamw(const OpShape& s) {
   if (!same_type(s, {2, 1, 3, 4}) || !all_double(s, 5, 9)) return nullptr;
   return choose_value(s.operand[0].dtype, [&]<class T>() -> Kernel {
@@ -203,6 +226,7 @@ std::vector<KernelDef> optimizer_kernels();
 std::vector<KernelDef> optimizer_kernels() {
   return {{"sum_squares", select_sum_squares, sum_squares_workspace},
           {"clip_factor", select_clip_factor},
+          {"count_non_finite", select_count_non_finite},
           {"adamw", select_adamw},
           {"sgd", select_sgd}};
 }

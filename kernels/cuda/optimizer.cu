@@ -114,6 +114,25 @@ __global__ void clip_factor_kernel(ClipFactor numbers, double limit) {
   *numbers.keep = isfinite(norm) && isfinite(*numbers.loss) ? 1.0 : 0.0;
 }
 
+template <class T>
+__global__ __launch_bounds__(update_threads, update_blocks) void count_non_finite_kernel(
+    const __grid_constant__ Table<CountedValues<T>> table, const double* keep) {
+  __shared__ double scratch[32];
+  if (*keep != 0) return;
+  for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
+    const Piece<CountedValues<T>> piece = piece_of(table, p);
+    double found = 0;
+    each_chunk<chunk<T>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
+      const Lanes<Compute<T>, N> value = load_lanes<N>(piece.tensor.data + i);
+#pragma unroll
+      for (int l = 0; l < N; ++l) found += isfinite(value[l]) ? 0.0 : 1.0;
+    });
+    found = block_fold(found, 0.0, Add(), scratch);
+    if (threadIdx.x == 0 && found > 0) atomicAdd(piece.tensor.count, found);
+    __syncthreads();
+  }
+}
+
 // ---------------------------------------------------------------- updates
 // What is the same for all tensors of a step, worked out in double once a block.
 struct AdamStep {
@@ -229,6 +248,16 @@ void clip_factor(const ClipFactor& numbers, double limit, Stream stream) {
 }
 
 template <class T>
+void count_non_finite(std::span<const CountedValues<T>> tensors, const double* keep, Stream stream) {
+  each_table(
+      tensors, [](const CountedValues<T>& t) { return aligned({t.data}); },
+      [&](const Table<CountedValues<T>>& table, unsigned blocks) {
+        count_non_finite_kernel<<<blocks, update_threads, 0, stream>>>(table, keep);
+        check_launch("count_non_finite");
+      });
+}
+
+template <class T>
 void adamw(std::span<const AdamTensor<T>> tensors, const AdamSettings& settings, Stream stream) {
   each_table(
       tensors,
@@ -256,9 +285,10 @@ void sgd(std::span<const SgdTensor<T>> tensors, const SgdSettings& settings, Str
       });
 }
 
-#define PRUN_OPTIMIZER(T)                                                              \
-  template void sum_squares<T>(std::span<const Values<T>>, double*, void*, Stream);    \
-  template void adamw<T>(std::span<const AdamTensor<T>>, const AdamSettings&, Stream); \
+#define PRUN_OPTIMIZER(T)                                                                      \
+  template void sum_squares<T>(std::span<const Values<T>>, double*, void*, Stream);            \
+  template void count_non_finite<T>(std::span<const CountedValues<T>>, const double*, Stream); \
+  template void adamw<T>(std::span<const AdamTensor<T>>, const AdamSettings&, Stream);         \
   template void sgd<T>(std::span<const SgdTensor<T>>, const SgdSettings&, Stream)
 PRUN_OPTIMIZER(double);
 PRUN_OPTIMIZER(float);

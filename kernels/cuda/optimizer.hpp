@@ -1,7 +1,7 @@
-// The updates, adamw and sgd, and what decides about them, sum_squares and clip_factor. Each goes over all
-// tensors of a list in one launch (a few, where there are more than some hundred). The lists are read when
-// the launch is enqueued; the step's scalars lie on the device. States are double for double parameters,
-// otherwise float.
+// The updates, adamw and sgd, what decides about them, sum_squares and clip_factor, and what looks for the
+// reason where that was against them, count_non_finite. Each goes over all tensors of a list in one launch (a
+// few, where there are more than some hundred). The lists are read when the launch is enqueued; the step's
+// scalars lie on the device. States are double for double parameters, otherwise float.
 //
 // An update is a fixed sequence of IEEE operations, that of kernels/cpu's builds with fused multiply-adds;
 // the build without them rounds once more here and there.
@@ -35,6 +35,18 @@ struct ClipFactor {
 
 // A limit of 0 means none.
 void clip_factor(const ClipFactor& numbers, double limit, Stream stream);
+
+template <class T>
+struct CountedValues {
+  const T* data;
+  std::int64_t elements;
+  double* count;
+};
+
+// Where *keep is 0: *count += elements of the tensor that are not finite. Counts are whole numbers, so the
+// order in which they are added does not matter.
+template <class T>
+void count_non_finite(std::span<const CountedValues<T>> tensors, const double* keep, Stream stream);
 
 template <class T>
 struct AdamTensor {

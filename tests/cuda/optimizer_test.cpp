@@ -164,6 +164,28 @@ TEST_F(Optimizers, SumOfSquaresShowsWhatIsNotFinite) {
   }
 }
 
+TEST_F(Optimizers, WhatIsNotFiniteIsCountedWhereTheUpdateIsMasked) {
+  for_types([]<class T>(std::int64_t offset) {
+    std::vector<std::unique_ptr<OnDevice>> memory;
+    std::vector<cuda::CountedValues<T>> list;
+    OnDevice counts(Value(DType::f64, {4}, {10, 20, 30, 40}));
+    for (std::int64_t n : {1, 8193, 50'001, 300'000}) {
+      Value x = random_value(dtype_of<T>(), {n}, static_cast<unsigned>(n));
+      const auto last = static_cast<std::size_t>(n - 1);
+      if (n != 50'001) x.set(last, std::nan(""));
+      if (n == 300'000)
+        for (std::size_t i : {0u, 8191u, 8192u, 200'000u}) x.set(i, std::numeric_limits<double>::infinity());
+      memory.push_back(std::make_unique<OnDevice>(x, offset));
+      list.push_back({memory.back()->template as<T>(), n, counts.as<double>() + list.size()});
+    }
+    OnDevice kept(number(1)), masked(number(0));
+    cuda::count_non_finite<T>(list, kept.as<double>(), nullptr);
+    EXPECT_EQ(counts.value().numbers(), (std::vector<double>{10, 20, 30, 40}));
+    cuda::count_non_finite<T>(list, masked.as<double>(), nullptr);
+    EXPECT_EQ(counts.value().numbers(), (std::vector<double>{11, 21, 30, 45}));
+  });
+}
+
 TEST_F(Optimizers, ClipFactorDecidesAsTheCpu) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (double square : {0.0, 16.0, infinity, std::nan("")})

@@ -180,6 +180,38 @@ TEST(SumSquares, ShowsWhatIsNotFinite) {
     }
 }
 
+// Counts of three tensors; the one of index 1 in layer 0 is x.
+std::vector<double> counted(const InstructionSet& set, const Value& x, double keep, std::int64_t first = 0,
+                            std::int64_t elements = 0) {
+  const Call call{"count_non_finite",
+                  {x, number(keep), Value(DType::f64, {3}, {4, 5, 6})},
+                  {{.i = 1}, {.i = 2}, {.i = first}, {.i = elements}}};
+  return run(set, call)[2].numbers();
+}
+
+TEST(CountNonFinite, CountsWhereTheUpdateIsMasked) {
+  for (const InstructionSet& set : all_kernels())
+    for (DType type : {DType::f64, DType::f32, DType::bf16}) {
+      Value x = random_value(type, {10'000}, 1);
+      EXPECT_EQ(counted(set, x, 0), (std::vector<double>{4, 5, 6})) << set.name;
+      x.set(0, std::numeric_limits<double>::infinity());
+      x.set(4999, -std::numeric_limits<double>::infinity());
+      x.set(9999, std::nan(""));
+      EXPECT_EQ(counted(set, x, 0), (std::vector<double>{4, 8, 6})) << set.name;
+      EXPECT_EQ(counted(set, x, 1), (std::vector<double>{4, 5, 6})) << set.name;
+    }
+}
+
+TEST(CountNonFinite, LooksThroughAStretchAlone) {
+  for (const InstructionSet& set : all_kernels()) {
+    Value x = random_value(DType::f32, {100}, 1);
+    for (std::size_t i : {0u, 9u, 10u, 19u, 20u}) x.set(i, std::nan(""));
+    EXPECT_EQ(counted(set, x, 0, 10, 10)[1], 7) << set.name;
+    EXPECT_EQ(counted(set, x, 0, 20, 200)[1], 6) << set.name;
+    EXPECT_EQ(counted(set, x, 0, 100, 20)[1], 5) << set.name;
+  }
+}
+
 struct Decision {
   double norm, clip, keep;
 };

@@ -85,6 +85,13 @@ inline Parameters head(const Sizes& s, const Share& share) {
   return list;
 }
 
+// What says of each tensor of the whole model whether its gradient is finite.
+inline Bytes finite_counts(const Sizes& s) {
+  const std::size_t head = (s.llama ? 1 : 2) + (s.tied ? 0 : 1);
+  return scalar * static_cast<Bytes>(embedding(s).size() + head) +
+         scalar * s.layers * static_cast<Bytes>(block(s).size());
+}
+
 inline Bytes bytes_of(const Parameters& list) {
   std::int64_t elements = 0;
   for (const Parameter& parameter : list) elements += parameter.elements;
@@ -141,11 +148,12 @@ inline Bytes tensor_head(const Sizes& s) {
 
 // With sequence, each rank has summed the gradients of parameters that it keeps whole over its part of the
 // sequence: they are all-reduced, as often as over dp. The scalars: the
-// norm and whether to stop; with sequence, the loss.
+// norm and whether to stop; with sequence, the loss. Beside the norm, who is finite.
 inline Bytes tensor(const Sizes& s, const Share& share, std::int64_t again = 0, std::int64_t reductions = 1) {
   const Bytes microbatch =
       share.layers * tensor_layer(s, again) + share.first * tensor_embedding(s) + share.last * tensor_head(s);
-  const Bytes step = s.microbatches * microbatch + (s.sequence ? 3 : 2) * all_reduce(scalar, s.tp);
+  const Bytes step = s.microbatches * microbatch + (s.sequence ? 3 : 2) * all_reduce(scalar, s.tp) +
+                     all_reduce(finite_counts(s), s.tp);
   if (!s.sequence) return step;
   const auto gradients = [&](const Parameters& list) { return all_reduce(bytes_whole_over_tp(list), s.tp); };
   return step + reductions * (share.layers * gradients(block(s)) + share.first * gradients(embedding(s)) +
@@ -162,11 +170,12 @@ inline std::int64_t crossings(const Sizes& s, const Share& share) {
 }
 
 // Each rank of tp sends all that is handed on, with sequence its part. The scalars: loss, norm, and whether
-// to stop. A table that two ranks share has its gradient summed over these two.
+// to stop; and who is finite. A table that two ranks share has its gradient summed over these two.
 inline Bytes pipeline(const Sizes& s, const Share& share) {
   const Bytes boundary = activation(s) / (s.sequence ? s.tp : 1);
   const bool shares_table = s.tied && share.first != share.last;
   return s.microbatches * crossings(s, share) * boundary + 3 * all_reduce(scalar, s.pp) +
+         all_reduce(finite_counts(s), s.pp) +
          (shares_table ? all_reduce(s.vocab * s.hidden / s.tp * element, 2) : 0);
 }
 
@@ -200,9 +209,12 @@ inline Gathers gathers_of_stage_of_two(const Sizes& s, const Share& share) {
   return share.last ? Gathers{s.microbatches + 2, 0, s.microbatches} : Gathers{2, 1, 0};
 }
 
-// The scalars are those of data parallelism and the norm of each rank's part; over tp, what is kept whole
-// there has a norm of its own.
-inline Bytes zero_scalars(const Sizes& s) { return (s.tp > 1 ? 5 : 4) * all_reduce(scalar, s.dp); }
+// The scalars are those of data parallelism, the norm of each rank's part and who is finite in it; over tp,
+// what is kept whole there has these two of its own.
+inline Bytes zero_scalars(const Sizes& s) {
+  const std::int64_t sums = s.tp > 1 ? 2 : 1;
+  return (3 + sums) * all_reduce(scalar, s.dp) + sums * all_reduce(finite_counts(s), s.dp);
+}
 
 // `reductions`, how often a step gradients are reduced, is the paper's r. Up to stage 2 everything is
 // gathered once, behind its update.

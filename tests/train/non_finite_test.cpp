@@ -1,70 +1,61 @@
-// A gradient that is not finite is named on every rank, whichever rank holds it.
+// A gradient that is not finite masks its step's update on every rank and is named alike, whatever the layout
+// and the device.
 #include <gtest/gtest.h>
 
-#include <limits>
-#include <mutex>
-
-#include "execute/tensors.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun::test {
 namespace {
 
-// Spoils the last gradient that the rank holds some of; returns its parameter's name.
-std::string spoil_last_gradient(Trainer& trainer) {
-  const Assembly& assembly = trainer.assembly();
-  std::string name;
-  HeldRun last;
-  assembly.each_parameter([&](Id id, std::int32_t instance) {
-    each_held(assembly, id, instance, Kept::gradient, [&](const HeldRun& run) {
-      last = run;
-      name = assembly.full_name(id, instance);
-    });
-  });
-  const float infinite = std::numeric_limits<float>::infinity();
-  trainer.memory().write(last.value, last.instance, last.offset, std::as_bytes(std::span(&infinite, 1)));
-  return name;
+// Samples of a step, and the one that spoils step 3.
+constexpr int samples = 8, spoilt_step = 3, spoilt_sample = (spoilt_step - 1) * samples + 5;
+
+std::string spoil(const std::string& segment, const std::string& tensor, int layer) {
+  return "[[strategy]]\nplugin = 'spoil'\nsegment = '" + segment + "'\ntensor = '" + tensor +
+         "'\nlayer = " + std::to_string(layer) + "\nsample = " + std::to_string(spoilt_sample) + "\n";
 }
 
-// What two ranks say when the second one's last gradient is not finite, and that gradient's name.
-struct Said {
-  std::string by[2], spoilt;
-};
-Said what_ranks_say(const std::string& layout) {
-  Said said;
-  run_local_ranks(tiny_recipe({"batch.global=8"}, layout), plugins().places(), [&](Trainer& trainer) {
-    trainer.step();
-    EXPECT_EQ(trainer.non_finite_gradient(), "");
-    const std::int64_t rank = trainer.assembly().rank();
-    if (rank == 1) said.spoilt = spoil_last_gradient(trainer);
-    said.by[rank] = trainer.non_finite_gradient();
-  });
-  return said;
-}
-
-TEST(NonFinite, GradientOfTheSecondStageIsNamed) {
-  const Said said = what_ranks_say("[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\n");
-  EXPECT_EQ(said.by[0], "'" + said.spoilt + "' on rank 1");
-  EXPECT_EQ(said.by[1], said.by[0]);
-}
-
-TEST(NonFinite, GradientInAnotherRanksPartIsNamed) {
-  for (const char* stage : {"1", "2", "3"}) {
-    const Said said =
-        what_ranks_say(data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = " + stage + "\n");
-    EXPECT_EQ(said.by[0], "'" + said.spoilt + "' on rank 1") << "stage " << stage;
-    EXPECT_EQ(said.by[1], said.by[0]) << "stage " << stage;
+class NonFinite : public testing::TestWithParam<std::tuple<Layout, Target>> {
+ protected:
+  Recipe recipe(const std::string& spoils) const {
+    const auto& [layout, target] = GetParam();
+    return tiny_recipe(
+        with(with({"model.layers=4", "batch.global=" + std::to_string(samples)}, layout.sets), target.sets),
+        "[plugins]\nops = ['spoil']\n" + spoils + layout.text);
   }
+};
+
+TEST_P(NonFinite, TheFirstTensorIsNamedAndNothingIsUpdated) {
+  // In the order of the model; buckets of parts have weights and biases apart.
+  const std::string spoils =
+      spoil("block", "down.weight", 2) + spoil("block", "qkv.bias", 2) + spoil("block", "qkv.weight", 3);
+  run_local_ranks(recipe(spoils), plugins().places(), [&](Trainer& trainer) {
+    std::vector<double> before;
+    for (int step = 1; step <= spoilt_step + 1; ++step) {
+      before = parameters_of(trainer);
+      const StepResult result = trainer.step();
+      EXPECT_EQ(result.kept, step != spoilt_step);
+      EXPECT_EQ(result.non_finite, step == spoilt_step ? "block.2.qkv.bias" : "");
+      EXPECT_EQ(parameters_of(trainer) == before, step == spoilt_step);
+    }
+  });
 }
 
-TEST(NonFinite, OneRankAloneNamesNoRank) {
-  const Assembly assembly(tiny_recipe(), plugins());
-  Trainer trainer(assembly, plugins());
-  trainer.step();
-  const std::string spoilt = spoil_last_gradient(trainer);
-  EXPECT_EQ(trainer.non_finite_gradient(), "'" + spoilt + "'");
+TEST_P(NonFinite, ATensorThatTwoSegmentsUseIsNamedOnce) {
+  run_local_ranks(recipe(spoil("embedding", "token", 0)), plugins().places(), [&](Trainer& trainer) {
+    for (int step = 1; step <= spoilt_step; ++step)
+      EXPECT_EQ(trainer.step().non_finite, step == spoilt_step ? "embedding.token" : "");
+  });
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, NonFinite,
+                         testing::Combine(testing::ValuesIn(layouts()), testing::ValuesIn(targets())),
+                         [](const auto& tested) {
+                           return std::string(std::get<0>(tested.param).name) + "_" +
+                                  std::get<1>(tested.param).name;
+                         });
 
 }  // namespace
 }  // namespace prun::test

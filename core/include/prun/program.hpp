@@ -25,6 +25,7 @@ enum class FunctionKind : std::uint8_t {
   reduce,           // gradients summed over the ranks that hold summands
   norm,             // sum of squares of the gradients
   finish,           // step segment: global norm, clip factor, keep
+  diagnose,         // where keep is 0: whose gradients are not finite
   update,           // optimizer
   report,           // step segment: losses and norms out to the host
   tie,              // gradients of a parameter that two stages of a pipeline hold, summed over the two
@@ -33,18 +34,28 @@ enum class FunctionKind : std::uint8_t {
   send_gradient,    // the gradient of what came in, back to the stage before,
   receive_gradient  // and its arrival
 };
-inline constexpr int function_kinds = 18;
+inline constexpr int function_kinds = 19;
 
 constexpr const char* name_of(FunctionKind kind) {
-  constexpr const char* names[] = {"load",          "begin",
-                                   "zero",          "gather",
-                                   "clear",         "forward",
-                                   "backward",      "backward_weight",
-                                   "reduce",        "norm",
-                                   "finish",        "update",
-                                   "report",        "tie",
-                                   "send",          "receive",
-                                   "send_gradient", "receive_gradient"};
+  constexpr const char* names[] = {"load",
+                                   "begin",
+                                   "zero",
+                                   "gather",
+                                   "clear",
+                                   "forward",
+                                   "backward",
+                                   "backward_weight",
+                                   "reduce",
+                                   "norm",
+                                   "finish",
+                                   "diagnose",
+                                   "update",
+                                   "report",
+                                   "tie",
+                                   "send",
+                                   "receive",
+                                   "send_gradient",
+                                   "receive_gradient"};
   return names[static_cast<int>(kind)];
 }
 

@@ -61,9 +61,9 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, Optimize
   }
 }
 
-// The op of `finish` that a sum must be complete for; none: nobody reads it there.
-Id first_reader(const Program& program, Id sum) {
-  for (Id id : program.segment(program.step_segment()).ops(FunctionKind::finish)) {
+// The op of a step's function that a sum must be complete for; none: nobody reads it there.
+Id first_reader(const Program& program, FunctionKind function, Id sum) {
+  for (Id id : program.segment(program.step_segment()).ops(function)) {
     const Op& op = program.op(id);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.operands[i] == sum && op.access(i) == Access::read) return id;
@@ -107,10 +107,13 @@ void check_parts(const Program& program, const PipelineLayout& layout) {
 
 void sum_over_stages(Program& program, AxisId axis) {
   const AttrValue attr = axis_attr(axis);
-  for (const char* name : {"loss_sum", "grad_squares"}) {
+  const std::pair<const char*, FunctionKind> sums[] = {{"loss_sum", FunctionKind::finish},
+                                                       {"grad_squares", FunctionKind::finish},
+                                                       {"non_finite", FunctionKind::report}};
+  for (const auto& [name, function] : sums) {
     const Id sum = program.runtime(name);
-    program.add_op(program.step_segment(), FunctionKind::finish, Part::input, "all_reduce_update", {sum},
-                   std::span(&attr, 1), first_reader(program, sum));
+    program.add_op(program.step_segment(), function, Part::input, "all_reduce_update", {sum},
+                   std::span(&attr, 1), first_reader(program, function, sum));
   }
 }
 

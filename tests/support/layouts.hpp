@@ -1,0 +1,56 @@
+// Layouts of the tiny recipe, and the devices and comm plugins that run them.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace prun::test {
+
+struct Layout {
+  const char* name;
+  std::string text;  // what is added to the recipe
+  std::vector<std::string> sets;
+};
+
+// A device with the comm plugin for ranks that are threads.
+struct Target {
+  const char* name;
+  std::vector<std::string> sets;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
+inline std::ostream& operator<<(std::ostream& out, const Target& target) { return out << target.name; }
+
+inline std::vector<std::string> with(std::vector<std::string> sets, const std::vector<std::string>& more) {
+  sets.insert(sets.end(), more.begin(), more.end());
+  return sets;
+}
+
+inline std::vector<Layout> layouts() {
+  const std::string data = "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\naxis = 'dp'\n",
+                    zero = data + "[[strategy]]\nplugin = 'zero'\nstage = ",
+                    pipeline = "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\n";
+  return {{"one", "", {}},
+          {"recompute", "[[strategy]]\nplugin = 'recompute'\n", {}},
+          {"bf16", "", {"precision.compute=bf16"}},
+          {"data", data, {}},
+          {"zero1", zero + "1\n", {}},
+          {"zero2", zero + "2\n", {}},
+          {"zero3", zero + "3\n", {"model.dropout=0.1"}},
+          {"tensor", "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'tensor'\naxis = 'tp'\nsequence = true\n", {}},
+          {"pipeline", pipeline + "schedule = '1f1b'\n", {}},
+          {"zb_v", pipeline + "schedule = 'zb-v'\nchunks = 2\n", {}},
+          {"zero_tensor",
+           "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\naxis = 'dp'\n"
+           "[[strategy]]\nplugin = 'tensor'\naxis = 'tp'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n",
+           {}}};
+}
+
+inline Target on_cpu() { return {"cpu", {"device.threads=1", "comm.default=meet", "batch.micro=1"}}; }
+inline Target on_async(const std::vector<std::string>& sets = {}) {
+  return {"async", with({"device.plugin=cpu-async", "comm.default=meet-async", "batch.micro=1"}, sets)};
+}
+inline std::vector<Target> targets() { return {on_cpu(), on_async({"device.delay_us=20"})}; }
+
+}  // namespace prun::test
