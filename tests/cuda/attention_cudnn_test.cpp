@@ -33,7 +33,7 @@ TEST(CudnnPieces, GroupsAreSamplesWhereQueriesHaveNoStride) {
   EXPECT_EQ(multi_head.samples, 4);
 }
 
-// The figures are what cuDNN 9.19 asks for on an H200, without the allowance for itself.
+// The figures are what cuDNN 9.14, 9.19 and 9.28 ask for on an H200.
 TEST(CudnnPieces, WorkspaceIsWhatCudnnNeedsAndBounded) {
   struct Figure {
     AttentionShape shape;
@@ -181,6 +181,25 @@ TEST_F(CudnnAttention, PiecesOfABatchAndOfItsHeads) {
   AttentionOnDevice<bf16> got(want, true);
   backward(got, layout_of(shape, true), true);
   expect_gradients_close(got, want);
+}
+
+// What a call needs is loaded when it is prepared.
+TEST_F(CudnnAttention, RunsTakeNoMemoryOfTheDevice) {
+  const AttentionReference<bf16> reference({2, 256, 2, 2, 64});
+  AttentionOnDevice<bf16> device(reference, false);
+  const AttentionLayout layout = layout_of(reference.shape, false);
+  const cuda::CudnnPlan forward = cudnn_->prepare(layout), backward = cudnn_->prepare_backward(layout, true);
+  const DeviceWorkspace workspace(std::max(forward.workspace(), backward.workspace()));
+  const auto free_bytes = [] {
+    std::size_t free = 0, all = 0;
+    check_cuda(cudaDeviceSynchronize());
+    check_cuda(cudaMemGetInfo(&free, &all));
+    return free;
+  };
+  const std::size_t before = free_bytes();
+  cudnn_->run(forward, device.forward(workspace.data()), nullptr);
+  cudnn_->run(backward, device.backward(workspace.data()), nullptr);
+  EXPECT_EQ(free_bytes(), before);
 }
 
 TEST_F(CudnnAttention, RefusesACallThatItWasNotPreparedFor) {
