@@ -126,14 +126,14 @@ class Simulator {
 
   // When the host lets a step begin, or nothing yet.
   std::optional<double> started(const Lane& lane) {
-    const auto step = static_cast<std::size_t>(lane.step());
-    if (options_.ahead || step == 0) return 0;
+    if (lane.step() < options_.running) return 0;
+    const auto done = static_cast<std::size_t>(lane.step() - options_.running + 1);  // steps
     double latest = 0;
     for (std::size_t q = 0; q < rank_of(lane).plan->queues.size(); ++q) {
       const Lane& other = lanes_[first_lane_[lane.rank] + q];
       if (other.calls.empty()) continue;
-      if (other.done.size() < step * other.calls.size()) return {};
-      latest = std::max(latest, other.done[step * other.calls.size() - 1]);
+      if (other.done.size() < done * other.calls.size()) return {};
+      latest = std::max(latest, other.done[done * other.calls.size() - 1]);
     }
     return latest;
   }
@@ -320,7 +320,7 @@ class Simulator {
             "waits for queue ", rank_of(lane).plan->queues[static_cast<std::size_t>(wait.queue)].name,
             ", call ", wait.call, " (", call_name(*rank_of(lane).program, *rank_of(lane).plan, call), ")");
       }
-    return "waits for the step before to end";
+    return "waits for an earlier step to end";
   }
 
   std::string missing_at(Lane& lane) {

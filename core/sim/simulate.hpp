@@ -53,8 +53,8 @@ std::vector<int> tell_apart(std::span<const SimulatedRank> ranks);
 
 struct SimulateOptions {
   std::int64_t steps = 3;
-  // The host starts a step before the one before it is done. The executor does not.
-  bool ahead = false;
+  // The host starts a step as soon as no more than so many are started and not done, as Trainer::run() does.
+  std::int64_t running = 2;
 };
 
 // One rank, for all that are like it.

@@ -4,12 +4,16 @@
 #include <chrono>
 
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "support/plan_builder.hpp"
 
 namespace prun::test {
 namespace {
 
 using Kind = CommKind;
+
+// The host waits for each step.
+constexpr SimulateOptions one_by_one{3, 1};
 
 Simulation run(const std::vector<SimulatedRank>& ranks, const SimulateOptions& options = {}) {
   FixedPrices prices;
@@ -34,7 +38,7 @@ TEST(Simulate, CountsWhatTheExecutorAdds) {
   builder.kernel(compute, 2, {copied});
   FixedPrices prices;
   prices.extra = {0.25, 0.5};
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices);
+  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
   EXPECT_DOUBLE_EQ(result.step_seconds, 5.25 + 0.5 + 2.25);
 }
 
@@ -59,7 +63,7 @@ TEST(Simulate, AddsLatenessWhereMembersAreAlike) {
     LatePrices prices;
     return simulate(
                std::vector{first.rank(0, {nullptr, both}), (alike ? first : second).rank(1, {nullptr, both})},
-               prices)
+               prices, one_by_one)
         .step_seconds;
   };
   EXPECT_DOUBLE_EQ(step(4), 4 + 3 + 2);
@@ -118,21 +122,38 @@ TEST(Simulate, WaitsCountOneAfterTheOther) {
   builder.kernel(compute, 1, {copied, gathered});
   const Group both = group({0, 1});
   const Simulation result =
-      run({builder.rank(0, {nullptr, nullptr, both}), builder.rank(1, {nullptr, nullptr, both})});
+      run({builder.rank(0, {nullptr, nullptr, both}), builder.rank(1, {nullptr, nullptr, both})}, one_by_one);
   EXPECT_DOUBLE_EQ(result.ranks[0].times.waiting[0], 4);
   EXPECT_DOUBLE_EQ(result.ranks[0].times.exposed_communication, 2);
 }
 
 TEST(Simulate, WaitsReachIntoEarlierSteps) {
-  for (const auto& [ago, ahead, expected] :
-       {std::tuple{1, true, 7.0}, {2, true, 4.0}, {1, false, 7.0}, {2, false, 7.0}}) {
+  for (const auto& [ago, running, expected] :
+       {std::tuple{1, 2, 7.0}, {2, 2, 4.0}, {1, 1, 7.0}, {2, 1, 7.0}}) {
     PlanBuilder builder;
     const std::int32_t compute = builder.queue("compute", true), copy = builder.queue("copy", false);
     const Wait loaded = builder.kernel(copy, 3, {{compute, 0, ago}});
     builder.kernel(compute, 4, {loaded});
     SimulateOptions options;
-    options.ahead = ahead;
-    EXPECT_DOUBLE_EQ(run({builder.rank(0)}, options).step_seconds, expected) << ago << ahead;
+    options.running = running;
+    EXPECT_DOUBLE_EQ(run({builder.rank(0)}, options).step_seconds, expected) << ago << running;
+  }
+}
+
+// What three steps say is what many would.
+TEST(Simulate, TheLastOfThreeStepsIsAsAllThatFollow) {
+  for (const Layout& layout : layouts()) {
+    const Assembly assembly(tiny_recipe(with({"model.layers=4", "batch.micro=1"}, layout.sets), layout.text),
+                            plugins());
+    FixedPrices prices;
+    const auto seconds = [&](std::int64_t steps, std::int64_t running) {
+      return simulate(all_ranks(assembly.program(),
+                                [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
+                      prices, {steps, running})
+          .step_seconds;
+    };
+    EXPECT_DOUBLE_EQ(seconds(3, 2), seconds(8, 2)) << layout.name;
+    EXPECT_LE(seconds(3, 2), seconds(3, 1)) << layout.name;
   }
 }
 
@@ -154,10 +175,14 @@ TEST(Simulate, SendsMeetReceivesInOrder) {
   EXPECT_DOUBLE_EQ(alone.step_seconds, 9);
   EXPECT_DOUBLE_EQ(alone.ranks.at(1).times.exposed_communication, 3);
   EXPECT_DOUBLE_EQ(alone.ranks[0].times.exposed_communication, 0);
-  // In later steps the first stage has its first microbatch ready when the second one's step begins.
-  const Simulation going = run(ranks);
+  // In later steps the first stage has its first microbatch ready when the second one's step begins, and
+  // where steps follow each other, all of them.
+  const Simulation going = run(ranks, one_by_one);
   EXPECT_DOUBLE_EQ(going.step_seconds, 7);
   EXPECT_DOUBLE_EQ(going.ranks.at(1).times.exposed_communication, 1);
+  const Simulation ahead = run(ranks);
+  EXPECT_DOUBLE_EQ(ahead.step_seconds, 6);
+  EXPECT_DOUBLE_EQ(ahead.ranks.at(1).times.exposed_communication, 0);
 }
 
 std::string refusal(const std::vector<SimulatedRank>& ranks) {

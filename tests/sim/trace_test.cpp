@@ -83,7 +83,7 @@ std::map<std::int64_t, std::vector<Event>> record(const Recipe& recipe, std::int
     return std::vector<Probe*>{recorders[assembly.rank()].get()};
   };
   const auto body = [&](Trainer& trainer) {
-    for (std::int64_t step = 0; step < steps; ++step) trainer.step();
+    trainer.run(steps, [](const StepResult&) {});
     const std::scoped_lock lock(mutex);
     const Recorder& recorder = *recorders.at(trainer.assembly().rank());
     EXPECT_EQ(recorder.lost() > 0, steps > kept);
