@@ -71,13 +71,14 @@ class Recording {
 
   // One step to warm up, which the recorder forgets.
   void run(Trainer& trainer) {
+    using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
-    for (std::int64_t step = 0; step <= steps_; ++step) {
-      const auto begin = std::chrono::steady_clock::now();
-      trainer.step();
-      if (step)
-        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    }
+    trainer.step();
+    Clock::time_point before = Clock::now();
+    trainer.run(steps_, [&](const StepResult&) {
+      const Clock::time_point now = Clock::now();
+      seconds.push_back(std::chrono::duration<double>(now - std::exchange(before, now)).count());
+    });
     const std::scoped_lock lock(mutex_);
     const Assembly& assembly = trainer.assembly();
     const std::vector<Event> events = recorders_.at(assembly.rank())->events();

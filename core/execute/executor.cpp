@@ -56,7 +56,6 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
-  if (info_of(device_).asynchronous) memory_.clear();  // trying work has spoilt it
   bind_waits();
   bind_stamps();
   start_threads();
@@ -87,13 +86,13 @@ Executor::~Executor() { stop(); }
 
 // What the queues have been given they finish.
 void Executor::stop() {
-  const std::int64_t last = started_.exchange(-1) - 1;
+  started_.store(~steps_);
   started_.notify_all();
   for (auto& queue : queues_)
     if (queue->thread.joinable()) queue->thread.join();
   if (feeder_.joinable()) feeder_.join();
   for (auto& queue : queues_)
-    if (queue->asynchronous && last >= 0) await_step(*queue, last);
+    if (queue->asynchronous && steps_ > 0) await_step(*queue, steps_ - 1);
 }
 
 // ---------------------------------------------------------------- binding
@@ -171,18 +170,29 @@ void Executor::start_threads() {
 // ---------------------------------------------------------------- steps
 
 void Executor::start_step() {
+  PRUN_CHECK(steps_ - finished_ < 2, "step ", steps_, " would write where step ", finished_, " reads");
   started_.store(++steps_);
   started_.notify_all();
 }
 
+// What goes wrong in the step behind it is not its own.
 void Executor::finish_step() {
+  const std::int64_t step = finished_++;
+  bool done = true;
   for (auto& queue : queues_) {
-    if (queue->calls.empty()) continue;
-    await_step(*queue, steps_ - 1);
-    if (queue->failed.load()) raise(queue->status);
+    await_step(*queue, step);
+    done &= is_done(*queue, step);
   }
+  for (auto& queue : queues_)
+    if (done ? queue->failed_by(step) : queue->has_failed()) raise(queue->status);
   tell_progress();
-  tell_step(steps_ - 1);
+  tell_step(step);
+}
+
+// Also where nobody waits for its tickets any more.
+bool Executor::is_done(const QueueRun& queue, std::int64_t step) const {
+  return queue.calls.empty() ||
+         queue.ticket.counter().load() >= ticket(queue.index, step, queue.calls.back().call->position);
 }
 
 void Executor::await_step(QueueRun& queue, std::int64_t step) {
@@ -192,19 +202,24 @@ void Executor::await_step(QueueRun& queue, std::int64_t step) {
   while (queue.asynchronous && !queue.ticket.reached(last)) {
     Status status = device_.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
-    if (!status.ok()) fail(queue, status);
+    if (!status.ok()) fail(queue, status, step);
     tell_progress();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   queue.ticket.await(last);
 }
 
-// Whoever waits for what an asynchronous queue has not done goes on: nothing of this step counts.
-void Executor::fail(QueueRun& queue, const Status& status) {
+// Whoever waits for what an asynchronous queue has not done goes on: nothing of this step counts. When a
+// device says that it has failed, its queue may be in an earlier step than its feeder, or in a later one than
+// the host.
+void Executor::fail(QueueRun& queue, const Status& status, std::int64_t step) {
   const std::scoped_lock lock(failing_);
-  if (queue.failed.load()) return;
+  if (queue.has_failed()) return;
   queue.status = status;
-  queue.failed.store(true);
+  const auto calls = static_cast<std::uint64_t>(queue.calls.size());
+  if (queue.asynchronous && calls > 0)
+    step = static_cast<std::int64_t>(queue.ticket.counter().load() / calls);
+  queue.failed_in.store(step);
   if (!queue.asynchronous) return;
   for (auto& other : queues_)
     if (other->asynchronous) other->ticket.give_up();
@@ -221,13 +236,13 @@ bool Executor::may_run(std::int64_t step) {
     started_.wait(started);
     started = started_.load();
   }
-  return started >= 0;
+  return step < std::max(started, ~started);
 }
 
 // ---------------------------------------------------------------- blocking queues
 
 void Executor::run_queue(QueueRun& queue) {
-  if (const Status status = device_.attach(queue.handle); !status.ok()) fail(queue, status);
+  if (const Status status = device_.attach(queue.handle); !status.ok()) fail(queue, status, 0);
   for (std::int64_t step = 0; may_run(step); ++step)
     for (const BoundCall& bound : queue.calls) run_call(queue, bound, step);
 }
@@ -237,10 +252,10 @@ void Executor::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t st
   const Call& call = *bound.call;
   await(queue, bound, step);
   tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
-  if (!queue.failed.load(std::memory_order_relaxed)) {
+  if (!queue.failed_by(step)) {
     const BoundSide& side = bound.side(step);
     const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side);
-    if (!status.ok()) fail(queue, status);
+    if (!status.ok()) fail(queue, status, step);
   }
   tell([&](Probe& probe, double at) { probe.end_call(queue.index, call, step, at); });
   if (bound.signals) queue.ticket.publish(ticket(queue.index, step, call.position));
@@ -285,14 +300,14 @@ Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
 void Executor::feed_queues() {
   for (auto& queue : queues_)
     if (const Status status = queue->asynchronous ? device_.attach(queue->handle) : Status{}; !status.ok())
-      fail(*queue, status);
+      fail(*queue, status, 0);
   for (std::int64_t step = 0; may_run(step); ++step)
     for (const auto& [queue, bound] : fed_) feed_call(*queue, *bound, step);
 }
 
 // Everything of a failed queue's call is left out: its device does nothing any more.
 void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
-  if (queue.failed.load(std::memory_order_relaxed)) return;
+  if (queue.has_failed()) return;
   const BoundSide& side = bound.side(step);
   Status status;
   const auto then = [&status](auto&& next) {
@@ -327,7 +342,7 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
       return device_.write_counter(queue.handle, &queue.ticket.counter(),
                                    ticket(queue.index, step, bound.call->position));
     });
-  if (!status.ok()) fail(queue, status);
+  if (!status.ok()) fail(queue, status, step);
 }
 
 Status Executor::feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step) {

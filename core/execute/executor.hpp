@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,12 +55,15 @@ class Executor {
   // Only while no step runs; staged values of a step as soon as the one two before it is done.
   const PlanMemory& memory() const { return memory_; }
 
-  // Lets the queues run step 0, 1, 2, ... in turn.
+  // Lets the queues run step 0, 1, 2, ... in turn. At most two may be started and not finished: they have the
+  // two sides of what is staged.
   void start_step();
-  // Holds the caller until the step that was started last is done; raises what went wrong in it.
+  // Holds the caller until the earliest step that is not finished is done; raises what went wrong in it.
   void finish_step();
 
  private:
+  static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+
   struct QueueRun;
   struct BoundCall;
   // A wait as its queue carries it out: by an event, or by the other queue's ticket.
@@ -102,9 +106,12 @@ class Executor {
     // What live probes have been told: calls that have ended, and whether the next one has begun.
     std::int64_t ended = 0;
     bool begun = false;
-    Status status;                    // whoever sees `failed` may read it
-    std::atomic<bool> failed{false};  // set once
-    std::thread thread;               // of a blocking queue
+    Status status;                               // whoever sees that it has failed may read it
+    std::atomic<std::int64_t> failed_in{never};  // a step; set once
+    std::thread thread;                          // of a blocking queue
+
+    bool failed_by(std::int64_t step) const { return failed_in.load() <= step; }
+    bool has_failed() const { return failed_in.load() != never; }
   };
   // An event or a stamp.
   template <class Handle, auto create, auto destroy>
@@ -175,7 +182,8 @@ class Executor {
 
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
   void await_step(QueueRun& queue, std::int64_t step);
-  void fail(QueueRun& queue, const Status& status);
+  bool is_done(const QueueRun& queue, std::int64_t step) const;
+  void fail(QueueRun& queue, const Status& status, std::int64_t step);
   void stop();
 
   const Plan& plan_;
@@ -196,8 +204,9 @@ class Executor {
   std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;  // the feeder's calls, in the order of the plan
   std::thread feeder_;
   std::mutex failing_;
-  std::atomic<std::int64_t> started_{0};  // steps the queues may run; negative: stop
-  std::int64_t steps_ = 0;
+  // Steps the queues may run; its complement: and no more will come.
+  std::atomic<std::int64_t> started_{0};
+  std::int64_t steps_ = 0, finished_ = 0;
 };
 
 }  // namespace prun

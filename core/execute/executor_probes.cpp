@@ -83,7 +83,7 @@ void Executor::tell_progress() {
 }
 
 bool Executor::has_failed() const {
-  return std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->failed.load(); });
+  return std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->has_failed(); });
 }
 
 // Whether there was something to tell.

@@ -64,10 +64,11 @@ class Comparison {
   Comparison(const Reference& reference, LayoutVerdict& verdict) : reference_(reference), verdict_(verdict) {}
 
   void run(Trainer& trainer) {
-    for (std::size_t s = 0; s < reference_.steps.size(); ++s) {
-      compare_step(trainer.step(), s);
-      if (s == 0) compare_tensors(trainer, true);
-    }
+    compare_step(trainer.step(), 0);
+    compare_tensors(trainer, true);
+    std::size_t s = 1;
+    trainer.run(static_cast<std::int64_t>(reference_.steps.size()) - 1,
+                [&](const StepResult& result) { compare_step(result, s++); });
     compare_tensors(trainer, false);
   }
 
@@ -106,10 +107,9 @@ Reference train_reference(const Recipe& recipe, const std::vector<SearchPlace>& 
   const Assembly assembly(recipe, plugins);
   Trainer trainer(assembly, plugins);
   Reference reference;
-  for (std::int64_t s = 0; s < steps; ++s) {
-    reference.steps.push_back(trainer.step());
-    if (s == 0) reference.gradients = snapshot(trainer, true);
-  }
+  reference.steps.push_back(trainer.step());
+  reference.gradients = snapshot(trainer, true);
+  trainer.run(steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
   reference.parameters = snapshot(trainer, false);
   return reference;
 }

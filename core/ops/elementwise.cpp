@@ -1,5 +1,5 @@
 // add, scale and cast: the linear ops, through which partial sums pass. accumulate adds a value into the
-// gradient of a parameter that is used as it is. reciprocal is for runtime scalars.
+// gradient of a parameter that is used as it is. reciprocal and choose are for runtime scalars.
 #include <vector>
 
 #include "base/require.hpp"
@@ -77,10 +77,22 @@ struct Reciprocal {
   }
 };
 
+struct Choose {
+  static constexpr const char* kind = "choose";
+  static constexpr const char* help = "y = a where the number `which` is not 0, else b, all in fp64";
+  static constexpr OperandDef operands[] = {{"which"}, {"a"}, {"b"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    for (int i = 0; i < 3; ++i)
+      require(s.operand[i].rank == 0 && s.operand[i].dtype == DType::f64, "choose takes fp64 numbers");
+    s.scalar(3, DType::f64);
+  }
+};
+
 }  // namespace
 
 std::vector<OpDef> elementwise_ops() {
-  return {op_def<Add>(), op_def<Scale>(), op_def<Cast>(), op_def<Accumulate>(), op_def<Reciprocal>()};
+  return {op_def<Add>(),        op_def<Scale>(),      op_def<Cast>(),
+          op_def<Accumulate>(), op_def<Reciprocal>(), op_def<Choose>()};
 }
 
 }  // namespace prun

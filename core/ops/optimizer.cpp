@@ -20,13 +20,13 @@ struct SumSquares {
 struct ClipFactor {
   static constexpr const char* kind = "clip_factor";
   static constexpr const char* help =
-      "norm = sqrt(sum); keep = norm and loss are finite; clip = min(1, limit / norm)";
+      "norm = sqrt(sum); keep = norm and loss are finite and halt is 0; clip = min(1, limit / norm)";
   static constexpr OperandDef operands[] = {
-      {"sum"}, {"loss"}, {"norm", Access::write}, {"clip", Access::write}, {"keep", Access::write}};
+      {"sum"}, {"loss"}, {"halt"}, {"norm", Access::write}, {"clip", Access::write}, {"keep", Access::write}};
   static constexpr AttrDef attrs[] = {real_attr("limit", 0.0)};  // 0: no clipping
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
-    for (int i = 2; i < 5; ++i) s.scalar(i, DType::f64);
+    for (int i = 3; i < 6; ++i) s.scalar(i, DType::f64);
   }
 };
 

@@ -81,6 +81,10 @@ class Replay {
         const auto instance = static_cast<std::int32_t>(i);
         assign(plan_.resolve(instance, home->second), home->second.bytes, {id, instance, -1}, before);
       }
+    // What a step takes over from the one before; the first one's is as good as any.
+    for (Id id : program_.segment(program_.step_segment()).values)
+      if (program_.value(id).carried)
+        assign(plan_.resolve(Call{}, plan_.home(id), 0), plan_.home(id).bytes, {id, 0, -1}, before);
   }
 
   void replay(const Call& call) {

@@ -9,7 +9,11 @@ namespace prun {
 namespace {
 
 // `counted` (targets that count) and `stop` are a rank's own; the others every rank knows.
-constexpr const char* scalars_in[] = {"lr", "step", "seed", "counted", "stop"};
+constexpr const char* scalars_in[] = {"seed", "counted", "stop"};
+// What follows from the number of updates so far, or from whether the step before counts at all. A step may
+// be staged before that is known: each is staged for both outcomes, and the step takes what `keep` of the
+// step before says.
+constexpr const char* outcomes_in[] = {"lr", "step", "halt"};
 constexpr const char* results[] = {"loss_sum", "grad_norm", "clip", "keep", "counted", "stop", "non_finite"};
 
 std::vector<Name> counted_over(std::string_view scalar) {
@@ -18,7 +22,7 @@ std::vector<Name> counted_over(std::string_view scalar) {
   return {};
 }
 
-constexpr const char *in = ".staged", *out = ".reported";
+constexpr const char *in = ".staged", *in_masked = ".staged.masked", *out = ".reported";
 
 std::string first_of(const std::string& axis) { return "first." + axis; }
 
@@ -27,6 +31,7 @@ Id add_staging(Program& program, Id device_value, const char* suffix) {
   staged.name += suffix;
   staged.role = Role::staging;
   staged.segment = program.step_segment();
+  staged.carried = false;
   return program.add_value(std::move(staged));
 }
 
@@ -34,10 +39,21 @@ void add_copy(Program& program, FunctionKind function, Id from, Id to) {
   program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
 }
 
+void add_outcome(Program& program, const char* name) {
+  const Id scalar = program.runtime(name), keep = program.runtime("keep");
+  const Id kept = add_staging(program, scalar, in), masked = add_staging(program, scalar, in_masked);
+  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "choose",
+                 {keep, kept, masked, scalar}, {});
+}
+
 Id staging_of(const Program& program, const std::string& name, const char* suffix) {
   for (Id id : program.segment(program.step_segment()).values)
     if (program.value(id).role == Role::staging && program.value(id).name == name + suffix) return id;
   throw_error(ErrorCode::internal, "no staged value '", name, suffix, "'");
+}
+
+StagedOutcome outcome_of(const Program& program, const std::string& name) {
+  return {staging_of(program, name, in), staging_of(program, name, in_masked)};
 }
 
 }  // namespace
@@ -55,14 +71,16 @@ void add_step(Program& program, const StepOptions& options) {
   for (Id input : program.inputs())
     add_copy(program, FunctionKind::load, add_staging(program, input, in), input);
   for (const char* name : scalars_in) add_staged_scalar(program, name, counted_over(name));
+  program.value(program.runtime("keep")).carried = true;
+  for (const char* name : outcomes_in) add_outcome(program, name);
   program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
                  {program.runtime("counted"), program.runtime("inv_targets")}, {});
   for (Id sum : {program.runtime("loss_sum"), program.runtime("grad_squares"), non_finite_counts(program)})
     program.add_op(step, FunctionKind::begin, Part::input, "zero", {sum}, {});
   const AttrValue limit{"limit", options.clip};
   program.add_op(step, FunctionKind::finish, Part::input, "clip_factor",
-                 {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("grad_norm"),
-                  program.runtime("clip"), program.runtime("keep")},
+                 {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("halt"),
+                  program.runtime("grad_norm"), program.runtime("clip"), program.runtime("keep")},
                  std::span(&limit, 1));
   for (const char* name : results) {
     const Id result = program.runtime(name);
@@ -81,8 +99,9 @@ StagedValues staged_values(const Program& program) {
   staged.tokens = staging_of(program, "tokens", in);
   staged.targets = staging_of(program, "targets", in);
   staged.samples = staging_of(program, "samples", in);
-  staged.lr = staging_of(program, "lr", in);
-  staged.step = staging_of(program, "step", in);
+  staged.lr = outcome_of(program, "lr");
+  staged.step = outcome_of(program, "step");
+  staged.halt = outcome_of(program, "halt");
   staged.seed = staging_of(program, "seed", in);
   staged.counted = staging_of(program, "counted", in);
   staged.stop = staging_of(program, "stop", in);

@@ -20,13 +20,19 @@ Id add_staged_scalar(Program& program, const char* name, std::vector<Name> count
 // Whether a rank is the first of an axis: a staged scalar, where a program asks for it.
 Id add_first_of_axis(Program& program, const std::string& axis);
 
+// A number as it is to be where the step before was kept, and where it was masked.
+struct StagedOutcome {
+  Id kept = none, masked = none;
+};
+
 // The staging buffers of a step.
 struct StagedValues {
   // In, one a microbatch.
   Id tokens = none, targets = none, samples = none;
   // In, fp64 scalars. `counted` (targets that count) and `stop` are a rank's own; the others every rank
-  // knows.
-  Id lr = none, step = none, seed = none, counted = none, stop = none;
+  // knows. `step` counts updates; where `halt` is not 0, the step is masked whatever it finds.
+  StagedOutcome lr, step, halt;
+  Id seed = none, counted = none, stop = none;
   // Out, fp64 scalars, of all ranks.
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
   // Out, by trained tensor: how many elements of its gradient are not finite, where keep is 0.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <optional>
+#include <utility>
 
 #include "base/durable_file.hpp"
 #include "train/observers.hpp"
@@ -22,16 +23,21 @@ class Run {
         trainer_(assembly, plugins, std::move(membership)),
         observers_(recipe_, plugins, assembly.rank()),
         plugins_(plugins),
-        resume_command_(resume_command) {}
+        resume_command_(resume_command),
+        steps_(recipe_.integer("run.steps")),
+        save_every_(recipe_.integer("run.save_every")) {}
 
   int go() {
     announce();
-    const std::int64_t steps = recipe_.integer("run.steps"), save_every = recipe_.integer("run.save_every");
-    while (trainer_.progress().step < steps) {
-      if (one_step()) return stopped();
-      if (save_every > 0 && trainer_.progress().step % save_every == 0) save();
+    while (trainer_.progress().step < steps_) {
+      start_steps();
+      bool stop = finish_step();
+      // Steps that run already are finished, here as on the other ranks.
+      while (stop && trainer_.running() > 0) finish_step();
+      if (stop) return stopped();
+      if (saves_after(trainer_.progress().step)) save();
     }
-    if (save_every > 0 && saved_ != trainer_.progress().step) save();
+    if (save_every_ > 0 && saved_ != trainer_.progress().step) save();
     observers_.finish(trainer_.memory_of_ranks());
     return 0;
   }
@@ -65,10 +71,33 @@ class Run {
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
   }
 
+  bool saves_after(std::int64_t step) const { return save_every_ > 0 && step % save_every_ == 0; }
+  bool alone() const { return assembly_.mesh().world() == 1; }
+
+  // The next step, and the one behind it as well where nothing is to happen between the two: so no queue
+  // waits for the host. All ranks must find the same.
+  void start_steps() {
+    if (trainer_.running() == 0) {
+      last_ = Clock::now();
+      trainer_.start(stop_.received() != 0);
+    }
+    const std::int64_t runs = trainer_.progress().step + 1;
+    if (runs < steps_ && !saves_after(runs) && !(alone() && stop_.received() != 0)) start_behind();
+  }
+
+  // Without its data, say, a step cannot be started; the one before it is done all the same.
+  void start_behind() {
+    try {
+      trainer_.start(stop_.received() != 0);
+    } catch (const Error&) {
+      finish_step();
+      throw;
+    }
+  }
+
   // Whether the run is to stop here. Alone, a rank stops at once; many agree in the step they do together.
-  bool one_step() {
-    const Clock::time_point before = Clock::now();
-    const StepResult result = trainer_.step(stop_.received() != 0);
+  bool finish_step() {
+    const StepResult result = trainer_.finish();
     const Clock::time_point now = Clock::now();
     StepInfo info;
     info.step = trainer_.progress().step;
@@ -77,14 +106,15 @@ class Run {
     info.lr = result.lr;
     info.kept = result.kept;
     info.targets = result.targets;
-    info.seconds = std::chrono::duration<double>(now - before).count();
+    info.seconds = std::chrono::duration<double>(now - std::exchange(last_, now)).count();
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
     observers_.step(info);
     if (!result.kept) non_finite(result);
-    return result.stop || (assembly_.mesh().world() == 1 && stop_.received() != 0);
+    return result.stop || (alone() && stop_.received() != 0);
   }
 
-  // The update was masked: parameters and optimizer state are those of the step before.
+  // The update was masked: parameters and optimizer state are those of the step before, and where that stops
+  // the run, the step behind leaves them so.
   void non_finite(const StepResult& result) {
     const std::string what = detail::concat(
         "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
@@ -129,9 +159,10 @@ class Run {
   Observers observers_;
   PluginHost& plugins_;
   std::string resume_command_;
+  const std::int64_t steps_, save_every_;
   std::int64_t saved_ = -1;              // the step of the last checkpoint
   std::optional<FolderInPlace> folder_;  // the first rank's
-  Clock::time_point begin_;
+  Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts
 };
 
 }  // namespace

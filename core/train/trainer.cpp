@@ -110,58 +110,88 @@ void Trainer::restore() {
   progress_ = loaded_->head.progress;
 }
 
+// The next step's batch, as soon as the step two before it has left it its side.
 void Trainer::read_ahead() {
+  if (read_ > started_ || running() == 2) return;
   std::vector<BatchTarget> list;
   for (std::int64_t m = 0; m < assembly_.batch().accumulate; ++m)
-    list.push_back({reinterpret_cast<std::int32_t*>(memory().staged(staged_.tokens, local_steps_, m)),
-                    reinterpret_cast<std::int32_t*>(memory().staged(staged_.targets, local_steps_, m)),
-                    reinterpret_cast<std::int64_t*>(memory().staged(staged_.samples, local_steps_, m))});
-  reader_->start(progress_.samples, std::move(list));
+    list.push_back({reinterpret_cast<std::int32_t*>(memory().staged(staged_.tokens, started_, m)),
+                    reinterpret_cast<std::int32_t*>(memory().staged(staged_.targets, started_, m)),
+                    reinterpret_cast<std::int64_t*>(memory().staged(staged_.samples, started_, m))});
+  reader_->start(progress_.samples + running() * assembly_.batch().global, std::move(list));
+  ++read_;
 }
 
-void Trainer::write_scalar(Id id, double value) {
-  *reinterpret_cast<double*>(memory().staged(id, local_steps_, 0)) = value;
+void Trainer::write_scalar(Id id, double value) const {
+  *reinterpret_cast<double*>(memory().staged(id, started_, 0)) = value;
 }
 
-double Trainer::read_scalar(Id id) {
-  return *reinterpret_cast<const double*>(memory().staged(id, local_steps_, 0));
+void Trainer::write_outcome(const StagedOutcome& outcome, double kept, double masked) const {
+  write_scalar(outcome.kept, kept);
+  write_scalar(outcome.masked, masked);
 }
 
-StepResult Trainer::step(bool stop) {
-  if (membership_.before_step) membership_.before_step(progress_.step + 1);
-  StepResult result;
-  result.lr = rate_.at(progress_.updates + 1);
+// Of a step that runs nobody knows yet whether it is kept: where one does, there is one update more in the
+// one case, and in the other, where that stops the run, none any more.
+void Trainer::stage(bool stop) {
+  const std::int64_t unknown = running(), next = progress_.updates + 1;
   write_scalar(staged_.counted, static_cast<double>(reader_->finish()));
   write_scalar(staged_.stop, stop);
-  write_scalar(staged_.lr, result.lr);
-  write_scalar(staged_.step, static_cast<double>(progress_.updates + 1));
-  write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step));
+  write_outcome(staged_.lr, rate_.at(next + unknown), rate_.at(next));
+  write_outcome(staged_.step, static_cast<double>(next + unknown), static_cast<double>(next));
+  write_outcome(staged_.halt, 0, unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop");
+  write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step + unknown));
   for (AxisId axis = 0; axis < staged_.first.size(); ++axis)
     if (staged_.first[axis] != none)
       write_scalar(staged_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
+}
+
+// The step that the others wait for, if they do: the earliest that is not finished.
+void Trainer::say_step() const {
+  if (membership_.before_step) membership_.before_step(progress_.step + 1);
+}
+
+void Trainer::start(bool stop) {
+  if (running() == 0) say_step();
+  stage(stop);
   executor_.start_step();
-  progress_.samples += assembly_.batch().global;
-  ++local_steps_;
+  ++started_;
   read_ahead();
-  --local_steps_;
+}
+
+StepResult Trainer::finish() {
   executor_.finish_step();
+  const StepResult result = read_results();
+  ++finished_;
+  ++progress_.step;
+  progress_.updates += result.kept;
+  progress_.samples += assembly_.batch().global;
+  if (running() > 0) say_step();
+  read_ahead();
+  return result;
+}
+
+double Trainer::read_scalar(Id id) const {
+  return *reinterpret_cast<const double*>(memory().staged(id, finished_, 0));
+}
+
+StepResult Trainer::read_results() const {
   const double counted = read_scalar(staged_.all_counted);
   if (counted == 0)
     throw_error(ErrorCode::bad_input, "step ", progress_.step + 1, ": not one target of the batch counts");
+  StepResult result;
+  result.lr = rate_.at(progress_.updates + 1);
   result.targets = static_cast<std::int64_t>(counted);
   result.loss = read_scalar(staged_.loss_sum) / counted;
   result.grad_norm = read_scalar(staged_.grad_norm);
   result.kept = read_scalar(staged_.keep) != 0;
   if (!result.kept) result.non_finite = first_non_finite();
   result.stop = read_scalar(staged_.any_stop) != 0;
-  ++local_steps_;
-  ++progress_.step;
-  progress_.updates += result.kept;
   return result;
 }
 
-std::string Trainer::first_non_finite() {
-  const auto* counts = reinterpret_cast<const double*>(memory().staged(staged_.non_finite, local_steps_, 0));
+std::string Trainer::first_non_finite() const {
+  const auto* counts = reinterpret_cast<const double*>(memory().staged(staged_.non_finite, finished_, 0));
   for (const TrainedTensor& tensor : trained_tensors(assembly_.program()))
     if (*counts++ > 0) return full_name(assembly_.program(), tensor.parameter, tensor.layer);
   return "";
@@ -181,6 +211,7 @@ void Trainer::claim_folder() {
 }
 
 std::filesystem::path Trainer::save() {
+  PRUN_CHECK(running() == 0, running(), " steps still change what is to be saved");
   claim_folder();
   Announce announce;
   if (membership_.exchange)

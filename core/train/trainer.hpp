@@ -61,8 +61,24 @@ class Trainer {
  public:
   Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership = {});
 
-  // The next step; the batch after it is read meanwhile. `stop`: this rank was asked to.
-  StepResult step(bool stop = false);
+  // Lets the next step run, whose batch has been read meanwhile; every rank in the same order of calls.
+  // `stop`: this rank was asked to. It may be started while the one before it still runs, whose outcome it
+  // heeds: it goes on from the updates there have been then, and where that is to stop the run, changes
+  // nothing.
+  void start(bool stop = false);
+  // The earliest step that runs, once it is done.
+  StepResult finish();
+  // Steps that are started and not finished: two at most.
+  std::int64_t running() const { return started_ - finished_; }
+  // One step by itself.
+  StepResult step(bool stop = false) {
+    start(stop);
+    return finish();
+  }
+  // Many, each started while the one before it runs; calls body(result) for each.
+  template <class Body>
+  void run(std::int64_t steps, Body&& body);
+  // Of steps that are finished.
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
   const PlanMemory& memory() const { return executor_.memory(); }
@@ -71,7 +87,7 @@ class Trainer {
   // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
   // written there.
   void claim_folder();
-  // The newest checkpoint. Every rank calls it.
+  // The newest checkpoint, while no step runs. Every rank calls it.
   std::filesystem::path save();
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
@@ -82,9 +98,13 @@ class Trainer {
   void read_data(DataSource source);
   void restore();
   void read_ahead();
-  void write_scalar(Id id, double value);
-  double read_scalar(Id id);
-  std::string first_non_finite();
+  void stage(bool stop);
+  void write_scalar(Id id, double value) const;
+  void write_outcome(const StagedOutcome& outcome, double kept, double masked) const;
+  double read_scalar(Id id) const;
+  StepResult read_results() const;
+  std::string first_non_finite() const;
+  void say_step() const;
 
   const Assembly& assembly_;
   Membership membership_;
@@ -102,7 +122,17 @@ class Trainer {
   RunIdentity run_;         // the first rank's, once it has claimed the folder
   std::int64_t saves_ = 0;  // of the run so far, likewise
   Progress progress_;
-  std::int64_t local_steps_ = 0;  // of this process: they alternate the staging sides
+  // Steps of this process, which alternate the staging sides; `read_`: whose batch is there or on its way.
+  std::int64_t read_ = 0, started_ = 0, finished_ = 0;
 };
+
+template <class Body>
+void Trainer::run(std::int64_t steps, Body&& body) {
+  const std::int64_t end = progress_.step + steps;
+  while (progress_.step < end) {
+    while (running() < 2 && progress_.step + running() < end) start();
+    body(finish());
+  }
+}
 
 }  // namespace prun

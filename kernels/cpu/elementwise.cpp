@@ -1,5 +1,5 @@
-// add, scale, cast, accumulate and reciprocal. One rounding an element, so plain loops give the same bits
-// wherever they are cut.
+// add, scale, cast, accumulate, reciprocal and choose. One rounding an element, so plain loops give the same
+// bits wherever they are cut.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -59,6 +59,11 @@ void reciprocal(const KernelArgs& args, const KernelContext&) {
   *args.operands[1].as<double>() = 1.0 / *args.operands[0].as<const double>();
 }
 
+void choose(const KernelArgs& args, const KernelContext&) {
+  const Tensor* const x = args.operands;
+  *x[3].as<double>() = *(*x[0].as<const double>() != 0 ? x[1] : x[2]).as<const double>();
+}
+
 Kernel select_add(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add<T>; });
@@ -79,6 +84,9 @@ Kernel select_reciprocal(const OpShape& s) {
   return s.operand[0].dtype == DType::f64 && s.operand[0].rank == 0 ? reciprocal : nullptr;
 }
 
+// Its rule takes numbers in fp64 only.
+Kernel select_choose(const OpShape&) { return choose; }
+
 Kernel select_accumulate(const OpShape& s) {
   return choose_accumulation(s.operand[0].dtype, s.operand[1].dtype,
                              []<class T, class Sum>() -> Kernel { return accumulate<T, Sum>; });
@@ -92,7 +100,8 @@ std::vector<KernelDef> elementwise_kernels() {
           {"scale", select_scale},
           {"cast", select_cast},
           {"accumulate", select_accumulate},
-          {"reciprocal", select_reciprocal}};
+          {"reciprocal", select_reciprocal},
+          {"choose", select_choose}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

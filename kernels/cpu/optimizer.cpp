@@ -45,10 +45,10 @@ std::int64_t sum_squares_workspace(const OpShape& s, std::int32_t) {
 
 void clip_factor(const KernelArgs& args, const KernelContext&) {
   const double norm = std::sqrt(scalar(args.operands[0])), limit = args.attrs[0].f;
-  const bool keep = std::isfinite(norm) && std::isfinite(scalar(args.operands[1]));
-  *args.operands[2].as<double>() = norm;
-  *args.operands[3].as<double>() = limit > 0 && norm > limit ? limit / norm : 1.0;
-  *args.operands[4].as<double>() = keep ? 1.0 : 0.0;
+  const bool finite = std::isfinite(norm) && std::isfinite(scalar(args.operands[1]));
+  *args.operands[3].as<double>() = norm;
+  *args.operands[4].as<double>() = limit > 0 && norm > limit ? limit / norm : 1.0;
+  *args.operands[5].as<double>() = finite && scalar(args.operands[2]) == 0 ? 1.0 : 0.0;
 }
 
 template <class T>
@@ -197,7 +197,7 @@ Kernel select_sum_squares(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return sum_squares<T>; });
 }
 
-Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 5) ? clip_factor : nullptr; }
+Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 6) ? clip_factor : nullptr; }
 
 Kernel select_count_non_finite(const OpShape& s) {
   if (!all_double(s, 1, 3)) return nullptr;

@@ -19,6 +19,9 @@ struct Same {
 };
 
 __global__ void reciprocal_kernel(const double* x, double* y) { *y = 1.0 / *x; }
+__global__ void choose_kernel(const double* which, const double* a, const double* b, double* y) {
+  *y = *which != 0 ? *a : *b;
+}
 
 }  // namespace
 
@@ -45,6 +48,11 @@ void accumulate(const T* x, Compute<T>* sum, std::int64_t n, Stream stream) {
 void reciprocal(const double* x, double* y, Stream stream) {
   reciprocal_kernel<<<1, 1, 0, stream>>>(x, y);
   check_launch("reciprocal");
+}
+
+void choose(const double* which, const double* a, const double* b, double* y, Stream stream) {
+  choose_kernel<<<1, 1, 0, stream>>>(which, a, b, y);
+  check_launch("choose");
 }
 
 #define PRUN_CASTS(From)                                                        \

@@ -1,4 +1,4 @@
-// add, scale, cast, accumulate and reciprocal. An output may be one of the inputs.
+// add, scale, cast, accumulate, reciprocal and choose. An output may be one of the inputs.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -19,7 +19,9 @@ void cast(const From* x, To* y, std::int64_t n, Stream stream);
 template <class T>
 void accumulate(const T* x, Compute<T>* sum, std::int64_t n, Stream stream);
 
-// One number.
+// Of numbers.
 void reciprocal(const double* x, double* y, Stream stream);
+// *y = *a where *which is not 0, else *b.
+void choose(const double* which, const double* a, const double* b, double* y, Stream stream);
 
 }  // namespace prun::cuda

@@ -1,4 +1,4 @@
-// zero and copy: bytes of any type; copy's may also lie in pinned memory of the host.
+// zero and copy: bytes of any type.
 #pragma once
 
 #include "cuda/launch.hpp"

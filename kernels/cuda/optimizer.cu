@@ -111,7 +111,7 @@ __global__ void clip_factor_kernel(ClipFactor numbers, double limit) {
   const double norm = sqrt(*numbers.sum);
   *numbers.norm = norm;
   *numbers.clip = limit > 0 && norm > limit ? limit / norm : 1.0;
-  *numbers.keep = isfinite(norm) && isfinite(*numbers.loss) ? 1.0 : 0.0;
+  *numbers.keep = isfinite(norm) && isfinite(*numbers.loss) && *numbers.halt == 0 ? 1.0 : 0.0;
 }
 
 template <class T>
@@ -240,7 +240,7 @@ void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspac
       });
 }
 
-std::int64_t sum_squares_workspace() { return std::int64_t{8} * update_blocks * most_multiprocessors; }
+std::int64_t sum_squares_workspace() { return std::int64_t{8} * update_blocks * multiprocessors(); }
 
 void clip_factor(const ClipFactor& numbers, double limit, Stream stream) {
   clip_factor_kernel<<<1, 1, 0, stream>>>(numbers, limit);

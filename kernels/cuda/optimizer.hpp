@@ -28,9 +28,10 @@ std::int64_t sum_squares_workspace();
 struct ClipFactor {
   const double* sum;  // of squares
   const double* loss;
+  const double* halt;
   double* norm;
   double* clip;  // limit / norm where that is below 1, otherwise 1
-  double* keep;  // 0 where norm or loss is not finite, otherwise 1
+  double* keep;  // 0 where norm or loss is not finite or halt is not 0, otherwise 1
 };
 
 // A limit of 0 means none.

@@ -67,6 +67,14 @@ TEST_F(Elementwise, ReciprocalOfANumber) {
   EXPECT_EQ(y.value()[0], 1.0 / 3.0);
 }
 
+TEST_F(Elementwise, ChooseTakesOneOfTwoNumbers) {
+  OnDevice none(number(0)), some(number(-2)), a(number(3)), b(number(4)), y(DType::f64, {});
+  cuda::choose(some.as<double>(), a.as<double>(), b.as<double>(), y.as<double>(), nullptr);
+  EXPECT_EQ(y.value()[0], 3);
+  cuda::choose(none.as<double>(), a.as<double>(), b.as<double>(), y.as<double>(), nullptr);
+  EXPECT_EQ(y.value()[0], 4);
+}
+
 TEST_F(Elementwise, ZeroAndCopyMoveBytes) {
   const Value x = random_value(DType::f32, {1001}, 1);
   OnDevice from(x), to(DType::f32, {1001});

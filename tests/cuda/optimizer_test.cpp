@@ -190,21 +190,22 @@ TEST_F(Optimizers, ClipFactorDecidesAsTheCpu) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (double square : {0.0, 16.0, infinity, std::nan("")})
     for (double loss : {1.0, infinity})
-      for (double limit : {0.0, 1.0, 4.0}) {
-        const std::vector<Value> want =
-            cpu("clip_factor", {number(square), number(loss), number(-1), number(-1), number(-1)},
-                {{.f = limit}});
-        OnDevice sums(number(square)), losses(number(loss)), norm(number(-1)), factor(number(-1)),
-            keep(number(-1));
-        cuda::clip_factor({sums.as<double>(), losses.as<double>(), norm.as<double>(), factor.as<double>(),
-                           keep.as<double>()},
-                          limit, nullptr);
-        if (!std::isnan(square)) {
-          EXPECT_EQ(norm.value()[0], want[2][0]);
+      for (double halt : {0.0, 1.0})
+        for (double limit : {0.0, 1.0, 4.0}) {
+          const std::vector<Value> want = cpu(
+              "clip_factor", {number(square), number(loss), number(halt), number(-1), number(-1), number(-1)},
+              {{.f = limit}});
+          OnDevice sums(number(square)), losses(number(loss)), halts(number(halt)), norm(number(-1)),
+              factor(number(-1)), keep(number(-1));
+          cuda::clip_factor({sums.as<double>(), losses.as<double>(), halts.as<double>(), norm.as<double>(),
+                             factor.as<double>(), keep.as<double>()},
+                            limit, nullptr);
+          if (!std::isnan(square)) {
+            EXPECT_EQ(norm.value()[0], want[3][0]);
+          }
+          EXPECT_EQ(factor.value()[0], want[4][0]);
+          EXPECT_EQ(keep.value()[0], want[5][0]);
         }
-        EXPECT_EQ(factor.value()[0], want[3][0]);
-        EXPECT_EQ(keep.value()[0], want[4][0]);
-      }
 }
 
 }  // namespace

@@ -75,6 +75,33 @@ TEST(Async, ADelayedFailureEndsTheStepAndSaysWhatItWas) {
         << queue;
 }
 
+// Steps that a device has done before it fails, by what its compute queue still did.
+int steps_before_failure(int fail_after, bool ahead) {
+  const Assembly assembly(
+      tiny_recipe({"device.plugin=cpu-async", "device.fail_after=" + std::to_string(fail_after),
+                   "device.fail_queue=compute"}),
+      plugins());
+  Trainer trainer(assembly, plugins());
+  try {
+    if (ahead) trainer.run(50, [](const StepResult&) {});
+    for (int step = 0; step < 50; ++step) trainer.step();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("injected failure"), std::string::npos) << error.what();
+  }
+  return static_cast<int>(trainer.progress().step);
+}
+
+// What goes wrong in the step behind is not its own.
+TEST(Async, AStepThatIsDoneCountsWhateverBecomesOfTheOneBehindIt) {
+  int farthest = 0;
+  for (int fail_after = 40; fail_after < 1000; fail_after += 61) {
+    const int steps = steps_before_failure(fail_after, false);
+    EXPECT_EQ(steps_before_failure(fail_after, true), steps) << fail_after;
+    farthest = std::max(farthest, steps);
+  }
+  EXPECT_GE(farthest, 2);
+}
+
 TEST(Async, AFailureOfOneRankEndsTheOthersInTheMiddleOfAnExchange) {
   const std::string why =
       failure_of(tiny_recipe({"device.plugin=cpu-async", "comm.default=meet-async", "device.fail_after=40",

@@ -216,11 +216,12 @@ struct Decision {
   double norm, clip, keep;
 };
 
-Decision decide(const InstructionSet& set, double sum, double loss, double limit) {
-  const Call call{
-      "clip_factor", {number(sum), number(loss), number(-1), number(-1), number(-1)}, {{.f = limit}}};
+Decision decide(const InstructionSet& set, double sum, double loss, double limit, double halt = 0) {
+  const Call call{"clip_factor",
+                  {number(sum), number(loss), number(halt), number(-1), number(-1), number(-1)},
+                  {{.f = limit}}};
   const std::vector<Value> after = run(set, call);
-  return {after[2][0], after[3][0], after[4][0]};
+  return {after[3][0], after[4][0], after[5][0]};
 }
 
 TEST(ClipFactor, ClipsOnlyAboveTheLimit) {
@@ -241,6 +242,13 @@ TEST(ClipFactor, KeepsOnlyFiniteSteps) {
     EXPECT_EQ(decide(set, nan, 1, 1).keep, 0);
     EXPECT_EQ(decide(set, 1, nan, 1).keep, 0);
     EXPECT_EQ(decide(set, 1, -infinity, 1).keep, 0);
+  }
+}
+
+TEST(ClipFactor, KeepsNothingOnceHalted) {
+  for (const InstructionSet& set : all_kernels()) {
+    EXPECT_EQ(decide(set, 16, 1, 1, 1).keep, 0);
+    EXPECT_EQ(decide(set, 16, 1, 1, 1).norm, 4);
   }
 }
 

@@ -121,7 +121,7 @@ std::vector<double> parameters_of(Trainer& trainer) {
 
 std::vector<double> train_steps(Trainer& trainer, int steps) {
   std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) losses.push_back(trainer.step().loss);
+  trainer.run(steps, [&](const StepResult& result) { losses.push_back(result.loss); });
   return losses;
 }
 
