@@ -56,6 +56,7 @@ Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& de
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
+  if (info_of(device_).asynchronous) memory_.clear();  // trying work has spoilt it
   bind_waits();
   bind_stamps();
   start_threads();

@@ -24,6 +24,8 @@ PlanMemory::~PlanMemory() {
     device_.release(space, base_[static_cast<int>(space)] - fence_of(space), bytes_of(space));
 }
 
+void PlanMemory::clear() const { raise(device_.clear(base_[0], plan_.layout.bytes_in(Space::device))); }
+
 std::array<std::span<std::byte>, 2> PlanMemory::fences() const {
   const auto size = static_cast<std::size_t>(fence_);
   return {std::span(base_[0] - fence_, size),

@@ -22,6 +22,9 @@ class PlanMemory {
   // Where an offset of the line lies, for kernels and exchanges.
   std::byte* at(std::int64_t offset) const;
 
+  // Zeroes the device's own memory: as it was when it was new.
+  void clear() const;
+
   // The room around it, empty where there is none.
   std::array<std::span<std::byte>, 2> fences() const;
 

@@ -128,6 +128,9 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
   Status download(void* to, const void* from, std::int64_t bytes) noexcept override {
     return call("in download()", &I::download, to, from, bytes);
   }
+  Status clear(void* memory, std::int64_t bytes) noexcept override {
+    return call("in clear()", &I::clear, memory, bytes);
+  }
   const KernelDef* kernel(Text op) noexcept override {
     const InPlugin here(plugin().c_str(), "in kernel()");
     return object().kernel(op);

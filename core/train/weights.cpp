@@ -66,7 +66,10 @@ std::vector<Filling> fillings(const Assembly& assembly) {
 void initialize(const Assembly& assembly, const PlanMemory& memory) {
   const std::vector<Filling> list = fillings(assembly);
   const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
-  const auto threads = static_cast<std::size_t>(std::max(1, assembly.device_info().threads));
+  // Where the device does not compute on this machine's cores, all of them are idle.
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const DeviceInfo& device = assembly.device_info();
+  const auto threads = static_cast<std::size_t>(std::max(1, device.host_memory ? device.threads : cores));
   std::vector<std::jthread> workers;
   for (std::size_t t = 0; t < threads; ++t)
     workers.push_back(start_thread<std::jthread>("initial values", [&, t] {

@@ -84,18 +84,20 @@ __global__ __launch_bounds__(sum_lanes* sum_rows, sum_blocks) void column_sum_ke
 }
 
 // At most so many blocks share a column's rows.
-inline std::int64_t most_splits(std::int64_t rows, std::int64_t tiles) {
+inline std::int64_t most_splits(std::int64_t rows, std::int64_t tiles, int processors) {
   const std::int64_t rows_worth_a_block = 4 * sum_rows;
   return std::max<std::int64_t>(
-      1, std::min(rows / rows_worth_a_block, 2 * ceil_div(sum_blocks * multiprocessors(), tiles)));
+      1, std::min(rows / rows_worth_a_block, 2 * ceil_div(sum_blocks * processors, tiles)));
 }
 
 // As many as leave the fewest multiprocessors idle when the blocks run in waves.
 inline std::int64_t column_splits(std::int64_t rows, std::int64_t tiles) {
-  const std::int64_t resident = sum_blocks * multiprocessors();
+  const int processors = multiprocessors();
+  const std::int64_t resident = std::int64_t{sum_blocks} * processors;
+  const std::int64_t most = most_splits(rows, tiles, processors);
   std::int64_t best = 1;
   double best_share = 0;
-  for (std::int64_t splits = 1; splits <= most_splits(rows, tiles); ++splits) {
+  for (std::int64_t splits = 1; splits <= most; ++splits) {
     const std::int64_t blocks = tiles * splits;
     const double share =
         static_cast<double>(blocks) / static_cast<double>(ceil_div(blocks, resident) * resident);
@@ -108,7 +110,8 @@ inline std::int64_t column_splits(std::int64_t rows, std::int64_t tiles) {
 template <class C>
 std::int64_t column_sum_workspace(std::int64_t rows, std::int64_t width, int count) {
   const std::int64_t fewest_tiles = ceil_div(width, sum_lanes * chunk<bf16>);
-  return most_splits(rows, fewest_tiles) * count * width * static_cast<std::int64_t>(sizeof(C));
+  return most_splits(rows, fewest_tiles, most_multiprocessors) * count * width *
+         static_cast<std::int64_t>(sizeof(C));
 }
 
 template <int N, class C, int Count, class Terms>

@@ -192,12 +192,15 @@ inline void check(cudaError_t status, const char* what) {
 
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
-// Multiprocessors of the current device.
+// What workspaces are counted with, where no device may be at hand: more than any has.
+inline constexpr int most_multiprocessors = 192;
+
+// Of the current device.
 inline int multiprocessors() {
   int device = 0, count = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  return count;
+  return std::min(count, most_multiprocessors);
 }
 
 inline unsigned grid_of(std::int64_t blocks) {

@@ -207,12 +207,19 @@ struct GradientSpace {
     const std::int64_t stretches = ceil_div(count, stretch);
     take(crossing.head, stretches * width);
     take(crossing.tail, stretches * width);
-    check(run_sort(nullptr, count, nullptr), "the size of a sort");
+    sort_bytes = static_cast<std::size_t>(16 * count + (1 << 20));
     char* space;
     take(space, static_cast<std::int64_t>(sort_bytes));
     sort = space;
   }
 
+  // What a sort needs depends on the device: its buffers, 8 bytes a pair, and tables for each tile. Checked
+  // against what is kept for it, which must be known without a device.
+  void check_sort(std::int64_t count) {
+    const std::size_t kept = sort_bytes;
+    check(run_sort(nullptr, count, nullptr), "the size of a sort");
+    PRUN_CHECK(sort_bytes <= kept, sort_bytes, " bytes to sort ", count, " tokens");
+  }
   // Without a space it only says how many bytes it needs.
   cudaError_t run_sort(void* space, std::int64_t count, Stream stream) {
     return cub::DeviceRadixSort::SortPairs(space, sort_bytes, keys.rows, sorted.rows, keys.places,
@@ -254,6 +261,7 @@ void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* 
   GradientSpace<Compute<T>> space(workspace, count, width, rows);
   key_kernel<<<grid_of(ceil_div(count, 256)), 256, 0, stream>>>(tokens, count, rows, first_row, space.keys);
   check_launch("embedding_weight_grad");
+  space.check_sort(count);
   check(space.run_sort(space.sort, count, stream), "sorting tokens");
   const auto outside = static_cast<std::uint32_t>(rows);
   const auto blocks = grid_of(ceil_div(ceil_div(count, stretch), gradient_warps));

@@ -9,7 +9,7 @@ void zero(void* to, std::int64_t bytes, Stream stream) {
 }
 
 void copy(const void* from, void* to, std::int64_t bytes, Stream stream) {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "copy");
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream), "copy");
 }
 
 }  // namespace prun::cuda

@@ -1,4 +1,4 @@
-// zero and copy: bytes of any type.
+// zero and copy: bytes of any type; copy's may also lie in pinned memory of the host.
 #pragma once
 
 #include "cuda/launch.hpp"

@@ -429,7 +429,7 @@ void rmsnorm(const NormForward<T>& norm, Stream stream) {
 
 template <class T>
 std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width) {
-  const std::int64_t blocks = std::min<std::int64_t>(rows, backward_blocks<2> * multiprocessors());
+  const std::int64_t blocks = std::min<std::int64_t>(rows, backward_blocks<2> * most_multiprocessors);
   return std::max(column_sum_workspace<Compute<T>>(rows, width, 2),
                   2 * blocks * width * static_cast<std::int64_t>(sizeof(Compute<T>)));
 }

@@ -240,7 +240,7 @@ void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspac
       });
 }
 
-std::int64_t sum_squares_workspace() { return std::int64_t{8} * update_blocks * multiprocessors(); }
+std::int64_t sum_squares_workspace() { return std::int64_t{8} * update_blocks * most_multiprocessors; }
 
 void clip_factor(const ClipFactor& numbers, double limit, Stream stream) {
   clip_factor_kernel<<<1, 1, 0, stream>>>(numbers, limit);

@@ -376,15 +376,26 @@ TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
   EXPECT_NE(skipped.out.find("the update was skipped"), std::string::npos) << skipped.out;
 }
 
+// Builds without nvcc leave the device cuda out.
+bool has_cuda() { return fs::exists(fs::path(PRUN_TEST_PLUGINS) / "libprun_device_cuda.so"); }
+
 TEST(Cli, TheRecipeReferenceIsCurrent) {
   std::ifstream file(fs::path(PRUN_SOURCE_DIR) / "docs" / "recipe.md");
-  const std::string written((std::istreambuf_iterator<char>(file)), {});
+  std::string written((std::istreambuf_iterator<char>(file)), {});
+  if (!has_cuda()) {
+    const std::size_t begin = written.find("### device plugin `cuda`");
+    ASSERT_NE(begin, std::string::npos);
+    written.erase(begin, written.find("### ", begin + 1) - begin);
+  }
   EXPECT_EQ(prun({"reference"}).out, written) << "run: build/bin/prun reference > docs/recipe.md";
 }
 
 TEST(Cli, RecipesInConfigsAreGood) {
   int recipes = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / "configs")) {
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    if (!has_cuda() && text.find("plugin = \"cuda\"") != std::string::npos) continue;
     const Result result = shell("cd " PRUN_SOURCE_DIR " && $PRUN check " + entry.path().string());
     EXPECT_EQ(result.code, 0) << entry.path() << ": " << result.out;
     ++recipes;

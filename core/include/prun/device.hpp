@@ -61,6 +61,8 @@ class Device {
   // From and to Space::device, for the host; while no queue uses the bytes. Any thread.
   virtual void upload(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
+  // Zeroes bytes of Space::device, likewise.
+  virtual void clear(void* device, std::int64_t bytes) = 0;
   // Null: this device has no such kernel.
   virtual const KernelDef* kernel(std::string_view op) = 0;
 
@@ -72,7 +74,7 @@ class Device {
   virtual void attach(Queue queue) = 0;
   // Makes launches ready that the queue is to run in this order, again and again: it may merge them, try
   // which way is the fastest, keep plans. They, their operands and attributes outlive the work, which ends
-  // with the queue. While no step runs; what lies in the memory may be spoilt.
+  // with the queue. While no step runs; of an asynchronous device, what lies in the memory may be spoilt.
   virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
   virtual void run(Queue queue, BoundWork work) = 0;
 
@@ -113,6 +115,7 @@ class DeviceInterface {
   virtual Status release(Space space, void* memory, std::int64_t bytes) noexcept = 0;
   virtual Status upload(void* device, const void* host, std::int64_t bytes) noexcept = 0;
   virtual Status download(void* host, const void* device, std::int64_t bytes) noexcept = 0;
+  virtual Status clear(void* device, std::int64_t bytes) noexcept = 0;
   virtual const KernelDef* kernel(Text op) noexcept = 0;
   virtual Status create_queue(Text name, bool workers, Queue* queue) noexcept = 0;
   virtual Status destroy_queue(Queue queue) noexcept = 0;
@@ -154,6 +157,9 @@ class DeviceAdapter final : public DeviceInterface {
   }
   Status download(void* to, const void* from, std::int64_t bytes) noexcept override {
     return guard([&] { device().download(to, from, bytes); });
+  }
+  Status clear(void* memory, std::int64_t bytes) noexcept override {
+    return guard([&] { device().clear(memory, bytes); });
   }
   const KernelDef* kernel(Text op) noexcept override { return device().kernel(op.view()); }
   Status create_queue(Text name, bool workers, Queue* queue) noexcept override {

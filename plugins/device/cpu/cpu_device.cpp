@@ -72,6 +72,10 @@ class CpuDevice final : public Device {
   void upload(void* device, const void* host, std::int64_t bytes) override { copy(device, host, bytes); }
   void download(void* host, const void* device, std::int64_t bytes) override { copy(host, device, bytes); }
 
+  void clear(void* memory, std::int64_t bytes) override {
+    std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  }
+
   const KernelDef* kernel(std::string_view op) override {
     const auto found = kernels_.find(op);
     return found == kernels_.end() ? nullptr : &found->second;

@@ -52,6 +52,9 @@ class CpuAsync final : public Device {
   void download(void* host, const void* device, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(host, memory_.real(device), static_cast<std::size_t>(bytes));
   }
+  void clear(void* device, std::int64_t bytes) override {
+    std::memset(memory_.real(device), 0, static_cast<std::size_t>(bytes));
+  }
   const KernelDef* kernel(std::string_view op) override {
     for (const KernelDef& def : kernels_)
       if (op == def.op) return &def;
@@ -70,7 +73,7 @@ class CpuAsync final : public Device {
   void attach(Queue) override {}
   void* stream(Queue queue) override { return static_cast<Stream*>(&of(queue)); }
 
-  // BoundWork has copies of the launches, with addresses that the kernels can use.
+  // Work has copies of the launches, with addresses that the kernels can use. Whatever lies there is spoilt.
   BoundWork bind(Queue, const Launch* launches, std::int64_t count) override {
     works_.push_back(std::make_unique<std::vector<BoundLaunch>>());
     for (std::int64_t i = 0; i < count; ++i) {
@@ -79,7 +82,12 @@ class CpuAsync final : public Device {
       bound.launch = launches[i];
       bound.launch.args.workspace = memory_.real(args.workspace);
       bound.operands.assign(args.operands, args.operands + args.operand_count);
-      for (Tensor& operand : bound.operands) operand.data = memory_.real(operand.data);
+      for (Tensor& operand : bound.operands) {
+        void* const real = memory_.real(operand.data);
+        if (real != operand.data)
+          std::memset(real, 0xff, static_cast<std::size_t>(operand.elements() * size_of(operand.dtype)));
+        operand.data = real;
+      }
       bound.launch.args.operands = bound.operands.data();
     }
     return works_.back().get();

@@ -1,0 +1,20 @@
+// What surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand gated. Bytes
+// of any type.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// to[b][a] = from[a][b], each a run of so many bytes.
+void swap_outer(const void* from, void* to, std::int64_t a, std::int64_t b, std::int64_t bytes,
+                Stream stream);
+
+// to[i] = from[i * stride + first], `count` runs of so many bytes; stride and first in bytes as well.
+void take(const void* from, void* to, std::int64_t count, std::int64_t stride, std::int64_t first,
+          std::int64_t bytes, Stream stream);
+
+// to = from where *open, a number on the device, is not 0, otherwise zeros.
+void gate(const void* from, const double* open, void* to, std::int64_t bytes, Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,282 @@
+// The device `cuda`: one GPU, fed by one thread through streams.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/stamp.hpp"
+#include "driver.hpp"
+#include "gpu_memory.hpp"
+#include "libraries.hpp"
+#include "prun/plugin.hpp"
+#include "queue.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// Dense bf16 peak, where it is known by the name of the GPU.
+double peak_of(const std::string& gpu) {
+  for (const auto& [name, peak] : {std::pair{"H200", 989e12},
+                                   {"H100 PCIe", 756e12},
+                                   {"H100", 989e12},
+                                   {"B200", 2250e12},
+                                   {"A100", 312e12}})
+    if (gpu.find(name) != std::string::npos) return peak;
+  return 0;
+}
+
+std::string cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return std::string(cache) + "/prun";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::string(home) + "/.cache/prun" : std::string();
+}
+
+// Before the driver is first asked for anything: kernels are loaded at once and not in the middle of a step,
+// and streams that may wait for each other get channels of their own.
+void set_environment() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const Options& options)
+      : ordinal_(static_cast<int>(options.integer("ordinal"))),
+        waits_(options.flag("wait_after_each_op")),
+        libraries_({options.text("libraries"), options.flag("tune"), options.flag("deterministic"),
+                    options.text("attention"), cache_folder()}) {
+    set_environment();
+    for (auto family :
+         {activation_ops, attention_ops, bias_ops, collective_ops, dropout_ops, elementwise_ops,
+          embedding_ops, heads_ops, linear_ops, lm_head_ops, memory_ops, norm_ops, optimizer_ops})
+      for (DeviceOp& op : family()) {
+        const std::string name = op.def.op;
+        PRUN_CHECK(ops_.emplace(name, std::move(op)).second, "two kernels for op ", name);
+      }
+    describe(options.number("peak_tflops") * 1e12);
+  }
+
+  DeviceInfo info() override {
+    DeviceInfo info;
+    info.name = name_;
+    info.kind = "cuda";
+    info.arithmetic = arithmetic_;
+    info.memory_bytes = memory_bytes_;
+    info.peak_flops = peak_flops_;
+    info.asynchronous = true;
+    return info;
+  }
+
+  void* allocate(Space space, std::int64_t bytes) override {
+    use();
+    const std::scoped_lock lock(mutex_);
+    if (space == Space::device) {
+      auto range = std::make_unique<DeviceRange>(driver(), ordinal_, bytes);
+      void* at = range->data();
+      device_ranges_[at] = std::move(range);
+      return at;
+    }
+    auto range = std::make_unique<PinnedRange>(bytes);
+    void* at = range->data();
+    pinned_ranges_[at] = std::move(range);
+    return at;
+  }
+  void release(Space space, void* memory, std::int64_t) override {
+    use();
+    const std::scoped_lock lock(mutex_);
+    if (space == Space::device)
+      device_ranges_.erase(memory);
+    else
+      pinned_ranges_.erase(memory);
+  }
+  void upload(void* device, const void* host, std::int64_t bytes) override { transfer(device, host, bytes); }
+  void download(void* host, const void* device, std::int64_t bytes) override {
+    transfer(host, device, bytes);
+  }
+  void clear(void* device, std::int64_t bytes) override {
+    use();
+    check(cudaMemset(device, 0, static_cast<std::size_t>(bytes)), "clearing memory");
+    check(cudaDeviceSynchronize(), "clearing memory");
+  }
+
+  const KernelDef* kernel(std::string_view op) override {
+    const auto found = ops_.find(op);
+    return found == ops_.end() ? nullptr : &found->second.def;
+  }
+
+  Queue create_queue(std::string_view name, bool workers) override {
+    use();
+    return queues_.emplace_back(std::make_unique<CudaQueue>(std::string(name), !workers, waits_)).get();
+  }
+  void destroy_queue(Queue queue) override {
+    use();
+    const auto same = [queue](const auto& owned) { return owned.get() == queue; };
+    PRUN_CHECK(std::erase_if(queues_, same) == 1, "a queue that this device does not have");
+  }
+  void attach(Queue) override { use(); }
+
+  BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
+    use();
+    Piece piece;
+    Launches left(launches, static_cast<std::size_t>(count));
+    while (!left.empty()) {
+      const Launches together = left.first(mergeable(left));
+      piece.push_back(bind_work(of(queue), together));
+      left = left.subspan(together.size());
+    }
+    check(cudaStreamSynchronize(of(queue).stream()), "trying work");
+    libraries_.save();
+    return &of(queue).add(std::move(piece));
+  }
+  void run(Queue queue, BoundWork work) override { of(queue).run(*static_cast<const Piece*>(work)); }
+
+  void* stream(Queue queue) override { return of(queue).stream(); }
+  QueueEvent create_event() override {
+    use();
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    return event;
+  }
+  void destroy_event(QueueEvent event) override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+  void record(Queue queue, QueueEvent event) override {
+    check(cudaEventRecord(static_cast<cudaEvent_t>(event), of(queue).stream()), "recording an event");
+  }
+  void wait(Queue queue, QueueEvent event) override {
+    check(cudaStreamWaitEvent(of(queue).stream(), static_cast<cudaEvent_t>(event), 0),
+          "waiting for an event");
+  }
+  void write_counter(Queue queue, Counter* counter, std::uint64_t value) override {
+    driver().check(driver().write_value(of(queue).stream(), reinterpret_cast<CUdeviceptr>(counter), value,
+                                        CU_STREAM_WRITE_VALUE_DEFAULT),
+                   "writing a counter");
+  }
+  void wait_counter(Queue queue, const Counter* counter, std::uint64_t value) override {
+    driver().check(driver().wait_value(of(queue).stream(), reinterpret_cast<CUdeviceptr>(counter), value,
+                                       CU_STREAM_WAIT_VALUE_GEQ),
+                   "waiting for a counter");
+  }
+
+  // A number in pinned memory.
+  Stamp create_stamp() override {
+    use();
+    constexpr std::int64_t page = 4096;
+    if (free_stamps_.empty()) {
+      auto* first = static_cast<std::uint64_t*>(stamp_pages_.emplace_back(page).data());
+      for (std::int64_t i = 0; i < page / 8; ++i) free_stamps_.push_back(first + i);
+    }
+    std::uint64_t* const stamp = free_stamps_.back();
+    free_stamps_.pop_back();
+    return stamp;
+  }
+  void destroy_stamp(Stamp stamp) override { free_stamps_.push_back(static_cast<std::uint64_t*>(stamp)); }
+  void stamp(Queue queue, Stamp stamp) override {
+    write_time(static_cast<std::uint64_t*>(stamp), of(queue).stream());
+  }
+  double read(Stamp stamp) override {
+    return 1e-9 * static_cast<double>(*static_cast<const volatile std::uint64_t*>(stamp) - clock_start_);
+  }
+  void check(Queue queue) override { of(queue).check(); }
+
+ private:
+  static CudaQueue& of(Queue queue) { return *static_cast<CudaQueue*>(queue); }
+  static void check(cudaError_t status, const char* what) { cuda::check(status, what); }
+
+  // What is known without a GPU is that there is none.
+  void describe(double peak) {
+    int count = 0;
+    cudaDeviceProp gpu{};
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+      name_ = "cuda: no GPU here";
+      memory_bytes_ = std::int64_t{1} << 50;  // not known
+    } else if (ordinal_ >= count) {
+      throw_error(ErrorCode::bad_input, "device.ordinal = ", ordinal_, ": there are ", count,
+                  " GPUs here, counted from 0");
+    } else {
+      check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
+      check(cudaSetDevice(ordinal_), "cudaSetDevice");
+      name_ = std::string("cuda: ") + gpu.name + ", " + libraries_.versions();
+      arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
+      memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem);
+    }
+    peak_flops_ = peak > 0 ? peak : peak_of(name_);
+  }
+
+  // Makes the GPU the calling thread's.
+  void use() {
+    const cudaError_t status = cudaSetDevice(ordinal_);
+    if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver)
+      throw_error(ErrorCode::unsupported, "device cuda: ", cudaGetErrorString(status),
+                  "; use device.plugin = \"cpu\", or a machine with a GPU and its driver");
+    check(status, "cudaSetDevice");
+  }
+
+  const Driver& driver() {
+    if (!driver_) driver_.emplace(load_driver());
+    return *driver_;
+  }
+
+  void transfer(void* to, const void* from, std::int64_t bytes) {
+    use();
+    if (bytes > 0) check(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault), "copying");
+  }
+
+  // How many of these, from the first on, become one piece of work.
+  std::size_t mergeable(Launches launches) const {
+    const auto op = ops_.find(launches.front().op.view());
+    if (launches.front().kernel != runs_when_bound || !op->second.merges) return 1;
+    std::size_t n = 1;
+    while (n < launches.size() && launches[n].op.view() == launches.front().op.view() &&
+           op->second.merges(launches.front(), launches[n]))
+      ++n;
+    return n;
+  }
+
+  NamedWork bind_work(CudaQueue& queue, Launches launches) {
+    const Launch& first = launches.front();
+    NamedWork named{std::string(first.op.view()), first.args.layer, {}};
+    PRUN_CHECK(first.kernel, "op ", named.op);
+    if (first.kernel == runs_when_bound)
+      named.work = ops_.at(named.op).bind(launches, libraries_, queue.stream());
+    else
+      named.work = [kernel = first.kernel, &args = first.args](Stream stream) {
+        kernel(args, {nullptr, stream});
+      };
+    return named;
+  }
+
+  int ordinal_;
+  bool waits_;
+  std::string name_, arithmetic_;
+  std::int64_t memory_bytes_ = 0;
+  double peak_flops_ = 0;
+  std::optional<Driver> driver_;
+  Libraries libraries_;
+  std::map<std::string, DeviceOp, std::less<>> ops_;
+  std::mutex mutex_;
+  std::unordered_map<void*, std::unique_ptr<DeviceRange>> device_ranges_;
+  std::unordered_map<void*, std::unique_ptr<PinnedRange>> pinned_ranges_;
+  std::deque<PinnedRange> stamp_pages_;
+  std::vector<std::uint64_t*> free_stamps_;
+  std::uint64_t clock_start_ = 0;
+  std::vector<std::unique_ptr<CudaQueue>> queues_;
+};
+
+}  // namespace
+}  // namespace prun::cuda
+
+PRUN_PLUGIN(
+    device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine", "",
+    "ordinal | int | 0 | 0..1023 | Which GPU, as the driver counts those that are visible\n"
+    "tune | bool | true | | Try several algorithms for each matrix product before the first step\n"
+    "attention | choice | auto | auto,cudnn,own | Kernels of bf16 attention; auto: cuDNN's if it is there\n"
+    "deterministic | bool | false | | The same bits every time, at some cost in attention's gradient\n"
+    "libraries | string | | | Folders where cuBLASLt and cuDNN are looked for first\n"
+    "wait_after_each_op | bool | false | | Slow: an error then names the op\n"
+    "peak_tflops | float | 0 | 0.. | Peak in TFLOP/s for the MFU column; 0: known by the GPU's name\n");

@@ -1,0 +1,91 @@
+// An op as the device cuda runs it: a kernel called for each launch, or work that is made ready once for one
+// or more launches.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "cuda/launch.hpp"
+#include "prun/device.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cuda {
+
+class Libraries;
+
+using Work = std::function<void(Stream)>;
+using Launches = std::span<const Launch>;
+
+struct DeviceOp {
+  KernelDef def;
+  // Null: def's kernel runs each launch. Otherwise makes work of a launch, and of those after it that merge
+  // with it. `stream` may be used to try things; the work runs on it later.
+  Work (*bind)(Launches launches, Libraries& libraries, Stream stream) = nullptr;
+  bool (*merges)(const Launch& first, const Launch& next) = nullptr;
+};
+
+// The kernel of ops that have bind().
+inline void runs_when_bound(const KernelArgs&, const KernelContext&) {
+  throw_error(ErrorCode::internal, "device cuda: this op runs as bound work only");
+}
+
+// By file of ops/.
+std::vector<DeviceOp> activation_ops();
+std::vector<DeviceOp> attention_ops();
+std::vector<DeviceOp> bias_ops();
+std::vector<DeviceOp> collective_ops();
+std::vector<DeviceOp> dropout_ops();
+std::vector<DeviceOp> elementwise_ops();
+std::vector<DeviceOp> embedding_ops();
+std::vector<DeviceOp> heads_ops();
+std::vector<DeviceOp> linear_ops();
+std::vector<DeviceOp> lm_head_ops();
+std::vector<DeviceOp> memory_ops();
+std::vector<DeviceOp> norm_ops();
+std::vector<DeviceOp> optimizer_ops();
+
+// ---------------------------------------------------------------- operands of a launch
+
+inline Stream stream_of(const KernelContext& context) { return static_cast<Stream>(context.stream); }
+
+template <class T>
+T* data(const KernelArgs& args, int i) {
+  return args.operands[i].as<T>();
+}
+
+// ---------------------------------------------------------------- types of an op's operands
+
+// Whether those of the listed operands that are present have one type; the first listed must be present.
+inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
+  const DType type = shape.operand[*operands.begin()].dtype;
+  for (int i : operands)
+    if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
+  return true;
+}
+
+// Whether those that are present have the type that values of `type` are summed and kept statistics in.
+inline bool computed_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
+  for (int i : operands)
+    if (shape.operand[i].present && shape.operand[i].dtype != OpShape::statistics(type)) return false;
+  return true;
+}
+
+inline bool all_double(const OpShape& shape, int from, int to) {
+  for (int i = from; i < to; ++i)
+    if (shape.operand[i].dtype != DType::f64) return false;
+  return true;
+}
+
+// choice.template operator()<T>() for the type of values; a default result for any other type.
+template <class Choice>
+auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<float>()) {
+  switch (type) {
+    case DType::f64: return choice.template operator()<double>();
+    case DType::f32: return choice.template operator()<float>();
+    case DType::bf16: return choice.template operator()<bf16>();
+    default: return {};
+  }
+}
+
+}  // namespace prun::cuda

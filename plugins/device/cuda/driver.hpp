@@ -1,0 +1,42 @@
+// What is asked of the CUDA driver itself: memory that is reserved, backed and mapped apart, and streams that
+// wait for numbers in memory. Looked up when the first queue or byte is asked for, so that the plugin loads
+// where there is no driver.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "prun/error.hpp"
+
+namespace prun::cuda {
+
+struct Driver {
+  decltype(&cuGetErrorString) error_string = nullptr;
+  decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&cuMemAddressReserve) reserve = nullptr;
+  decltype(&cuMemAddressFree) free_address = nullptr;
+  decltype(&cuMemCreate) create = nullptr;
+  decltype(&cuMemRelease) release = nullptr;
+  decltype(&cuMemMap) map = nullptr;
+  decltype(&cuMemUnmap) unmap = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuStreamWaitValue64) wait_value = nullptr;
+  decltype(&cuStreamWriteValue64) write_value = nullptr;
+
+  void check(CUresult result, const char* what) const {
+    if (result == CUDA_SUCCESS) return;
+    const char* text = "unknown error";
+    error_string(result, &text);
+    throw_error(ErrorCode::internal, "device cuda: ", what, ": ", text);
+  }
+};
+
+// An error where there is no driver, or one too old.
+Driver load_driver();
+
+inline void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw_error(ErrorCode::internal, "device cuda: ", what, ": ", cudaGetErrorString(status));
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,68 @@
+#include "gpu_memory.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace prun::cuda {
+namespace {
+
+CUmemAllocationProp on_gpu(int ordinal) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = ordinal;
+  return prop;
+}
+
+}  // namespace
+
+DeviceRange::DeviceRange(const Driver& driver, int ordinal, std::int64_t bytes) : driver_(driver) {
+  const CUmemAllocationProp prop = on_gpu(ordinal);
+  std::size_t unit = 0, free_bytes = 0, all = 0;
+  driver_.check(driver_.granularity(&unit, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), "granularity");
+  bytes_ = (static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)) + unit - 1) / unit * unit;
+  check(cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
+  if (bytes_ > free_bytes)
+    throw_error(
+        ErrorCode::unsupported, "device cuda: ", bytes, " bytes do not fit on GPU ", ordinal, ": ",
+        free_bytes, " of ", all,
+        " are free; use a smaller model or batch, recomputation, or more GPUs, or end what else uses it");
+  try {
+    driver_.check(driver_.reserve(&address_, bytes_, unit, 0, 0), "reserving addresses");
+    driver_.check(driver_.create(&handle_, bytes_, &prop, 0), "taking memory");
+    created_ = true;
+    driver_.check(driver_.map(address_, bytes_, 0, handle_, 0), "mapping memory");
+    mapped_ = true;
+    CUmemAccessDesc access{};
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    driver_.check(driver_.set_access(address_, bytes_, &access, 1), "opening memory");
+    check(cudaMemset(data(), 0, bytes_), "clearing memory");
+    check(cudaDeviceSynchronize(), "clearing memory");
+  } catch (const Error&) {
+    free();
+    throw;
+  }
+}
+
+DeviceRange::~DeviceRange() { free(); }
+
+void DeviceRange::free() {
+  if (mapped_) driver_.unmap(address_, bytes_);
+  if (created_) driver_.release(handle_);
+  if (address_) driver_.free_address(address_, bytes_);
+}
+
+PinnedRange::PinnedRange(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const cudaError_t status = cudaHostAlloc(&memory_, size, cudaHostAllocPortable | cudaHostAllocMapped);
+  if (status == cudaErrorMemoryAllocation)
+    throw_error(ErrorCode::unsupported, "device cuda: the system does not grant ", bytes,
+                " bytes of page-locked host memory; use a smaller batch or raise the limit on locked memory");
+  check(status, "page-locked host memory");
+  std::memset(memory_, 0, size);
+}
+
+PinnedRange::~PinnedRange() { cudaFreeHost(memory_); }
+
+}  // namespace prun::cuda

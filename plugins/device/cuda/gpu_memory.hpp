@@ -1,0 +1,46 @@
+// Memory of a GPU, and host memory that it reaches.
+#pragma once
+
+#include <cstdint>
+
+#include "driver.hpp"
+
+namespace prun::cuda {
+
+// A range of addresses with physical memory behind it, mapped by hand: what a communication library can
+// register and another process import. Zeroed.
+class DeviceRange {
+ public:
+  // Refuses what the GPU has not free, with the numbers.
+  DeviceRange(const Driver& driver, int ordinal, std::int64_t bytes);
+  ~DeviceRange();
+  DeviceRange(const DeviceRange&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
+
+  void* data() const { return reinterpret_cast<void*>(address_); }
+
+ private:
+  void free();
+
+  const Driver& driver_;
+  std::size_t bytes_ = 0;  // a multiple of the granularity
+  CUdeviceptr address_ = 0;
+  CUmemGenericAllocationHandle handle_ = 0;
+  bool created_ = false, mapped_ = false;
+};
+
+// Page-locked host memory at the same address for the host and all GPUs. Zeroed, aligned to 4096.
+class PinnedRange {
+ public:
+  explicit PinnedRange(std::int64_t bytes);
+  ~PinnedRange();
+  PinnedRange(const PinnedRange&) = delete;
+  PinnedRange& operator=(const PinnedRange&) = delete;
+
+  void* data() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+}  // namespace prun::cuda

@@ -1,0 +1,87 @@
+#include "libraries.hpp"
+
+#include <filesystem>
+
+namespace prun::cuda {
+namespace {
+
+template <class... Numbers>
+std::string list_of(const Numbers&... numbers) {
+  std::string text;
+  ((text += std::to_string(numbers) + ' '), ...);
+  return text;
+}
+
+std::string list_of(const HeadStrides& s) { return list_of(s.batch, s.seq, s.head); }
+
+std::string text_of(const AttentionLayout& layout, bool backward) {
+  const AttentionShape& s = layout.shape;
+  return list_of(backward, s.batch, s.seq, s.heads, s.queries, s.head_dim, s.causal) + list_of(layout.q) +
+         list_of(layout.k) + list_of(layout.v) + list_of(layout.y);
+}
+
+}  // namespace
+
+Libraries::Libraries(Settings settings) : settings_(std::move(settings)) {
+  cudnn_missing_ = settings_.attention == "own";
+}
+
+const Gemm& Libraries::gemm() {
+  if (gemm_) return *gemm_;
+  gemm_.emplace(settings_.folders);
+  if (!settings_.cache_folder.empty()) {
+    std::error_code ignored;  // save() says what is wrong with it
+    std::filesystem::create_directories(settings_.cache_folder, ignored);
+    tuned_.emplace(settings_.cache_folder + "/cuda_algorithms");
+  }
+  return *gemm_;
+}
+
+std::shared_ptr<const GemmPlan> Libraries::plan(const Product& product, const GemmOperands& operands,
+                                                Stream stream) {
+  std::shared_ptr<const GemmPlan>& known = plans_[text_of(product)];
+  if (known) return known;
+  auto plan = std::make_shared<GemmPlan>(gemm().prepare(product));
+  settle(*plan, operands, stream);
+  return known = plan;
+}
+
+void Libraries::settle(GemmPlan& plan, const GemmOperands& operands, Stream stream) {
+  if (settings_.tune && tuned_)
+    tuned_->settle(gemm(), plan, operands, stream);
+  else if (settings_.tune)
+    gemm().tune(plan, operands, stream);
+  gemm().run(plan, operands, stream);
+}
+
+CudnnAttention* Libraries::cudnn() {
+  if (cudnn_missing_) return nullptr;
+  if (cudnn_) return &*cudnn_;
+  try {
+    cudnn_.emplace(settings_.folders);
+    return &*cudnn_;
+  } catch (const Error&) {
+    if (settings_.attention == "cudnn") throw;
+    cudnn_missing_ = true;
+    return nullptr;
+  }
+}
+
+std::shared_ptr<const CudnnPlan> Libraries::attention(const AttentionLayout& layout, bool backward) {
+  std::shared_ptr<const CudnnPlan>& known = graphs_[text_of(layout, backward)];
+  if (!known)
+    known = std::make_shared<CudnnPlan>(backward ? cudnn_->prepare_backward(layout, settings_.deterministic)
+                                                 : cudnn_->prepare(layout));
+  return known;
+}
+
+std::string Libraries::versions() {
+  const CudnnAttention* attention = cudnn();
+  return gemm().version() + ", " + (attention ? attention->version() : "attention of our own");
+}
+
+void Libraries::save() {
+  if (tuned_) tuned_->save();
+}
+
+}  // namespace prun::cuda

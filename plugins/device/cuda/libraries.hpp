@@ -1,0 +1,52 @@
+// What the ops of a device share: NVIDIA's libraries, opened when the first op that wants them is bound, and
+// what was prepared with them, once for each shape.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cuda/attention_cudnn.hpp"
+#include "cuda/tuned.hpp"
+
+namespace prun::cuda {
+
+class Libraries {
+ public:
+  struct Settings {
+    std::string folders;  // where libraries are looked for first
+    bool tune = true;     // try candidates for each product
+    bool deterministic = false;
+    std::string attention;     // auto, cudnn, own
+    std::string cache_folder;  // for what tuning found; empty: it is not kept
+  };
+  explicit Libraries(Settings settings);
+
+  const Gemm& gemm();
+  // The product with the best algorithm known, which has run once on these operands: all it needs is loaded.
+  std::shared_ptr<const GemmPlan> plan(const Product& product, const GemmOperands& operands, Stream stream);
+  // The same for a plan that is prepared already.
+  void settle(GemmPlan& plan, const GemmOperands& operands, Stream stream);
+
+  // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
+  CudnnAttention* cudnn();
+  std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward);
+
+  bool deterministic() const { return settings_.deterministic; }
+  // "cuBLASLt 13.1.0, cuDNN 9.19.0"
+  std::string versions();
+  // Writes down what tuning has found since the last time.
+  void save();
+
+ private:
+  Settings settings_;
+  std::optional<Gemm> gemm_;
+  std::optional<TunedAlgorithms> tuned_;
+  std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // by text of the product
+  std::optional<CudnnAttention> cudnn_;
+  bool cudnn_missing_ = false;
+  std::map<std::string, std::shared_ptr<const CudnnPlan>> graphs_;
+};
+
+}  // namespace prun::cuda

@@ -1,0 +1,32 @@
+// bias_grad: dy summed over its leading dimensions.
+#include "cuda/bias.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+template <class T>
+void bias_grad(const KernelArgs& args, const KernelContext& context) {
+  const std::int64_t width = args.operands[1].elements();
+  cuda::bias_grad(data<const T>(args, 0), data<Compute<T>>(args, 1), args.operands[0].elements() / width,
+                  width, args.workspace, stream_of(context));
+}
+
+std::int64_t workspace(const OpShape& s, std::int32_t) {
+  const std::int64_t width = s.operand[1].elements();
+  return by_value(s.operand[0].dtype, [&]<class T>() -> std::int64_t {
+    return bias_grad_workspace<T>(s.operand[0].elements() / width, width);
+  });
+}
+
+Kernel select_bias_grad(const OpShape& s) {
+  if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return bias_grad<T>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> bias_ops() { return {{{"bias_grad", select_bias_grad, workspace}}}; }
+
+}  // namespace prun::cuda

@@ -1,0 +1,71 @@
+// add, scale, cast, accumulate and reciprocal.
+#include "cuda/elementwise.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+template <class T>
+void add(const KernelArgs& args, const KernelContext& context) {
+  cuda::add(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2), args.operands[2].elements(),
+            stream_of(context));
+}
+
+template <class T>
+void scale(const KernelArgs& args, const KernelContext& context) {
+  cuda::scale(data<const T>(args, 0), data<T>(args, 1), args.attrs[0].f, args.operands[1].elements(),
+              stream_of(context));
+}
+
+template <class From, class To>
+void cast(const KernelArgs& args, const KernelContext& context) {
+  cuda::cast(data<const From>(args, 0), data<To>(args, 1), args.operands[1].elements(), stream_of(context));
+}
+
+template <class T>
+void accumulate(const KernelArgs& args, const KernelContext& context) {
+  cuda::accumulate(data<const T>(args, 0), data<Compute<T>>(args, 1), args.operands[1].elements(),
+                   stream_of(context));
+}
+
+void reciprocal(const KernelArgs& args, const KernelContext& context) {
+  cuda::reciprocal(data<const double>(args, 0), data<double>(args, 1), stream_of(context));
+}
+
+Kernel select_add(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add<T>; });
+}
+
+Kernel select_scale(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return scale<T>; });
+}
+
+Kernel select_cast(const OpShape& s) {
+  return by_value(s.operand[0].dtype, [&]<class From>() -> Kernel {
+    return by_value(s.operand[1].dtype, []<class To>() -> Kernel { return cast<From, To>; });
+  });
+}
+
+Kernel select_accumulate(const OpShape& s) {
+  if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return accumulate<T>; });
+}
+
+Kernel select_reciprocal(const OpShape& s) {
+  return all_double(s, 0, 2) && s.operand[0].rank == 0 ? reciprocal : nullptr;
+}
+
+}  // namespace
+
+std::vector<DeviceOp> elementwise_ops() {
+  return {{{"add", select_add}},
+          {{"scale", select_scale}},
+          {{"cast", select_cast}},
+          {{"accumulate", select_accumulate}},
+          {{"reciprocal", select_reciprocal}}};
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,82 @@
+// embedding and add_position, and the gradients of their tables.
+#include "cuda/embedding.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+template <class T>
+void embedding(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &tokens = args.operands[0], &table = args.operands[1];
+  cuda::embedding<T>(data<const std::int32_t>(args, 0), data<const T>(args, 1), nullptr, data<T>(args, 2),
+                     tokens.elements(), tokens.inner(1), table.dim[1], table.dim[0], table.start[0],
+                     stream_of(context));
+}
+
+template <class T>
+void embedding_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& dtable = args.operands[2];
+  cuda::embedding_weight_grad(data<const std::int32_t>(args, 0), data<const T>(args, 1),
+                              data<Compute<T>>(args, 2), args.operands[0].elements(), dtable.dim[1],
+                              dtable.dim[0], dtable.start[0], args.workspace, stream_of(context));
+}
+
+std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) {
+  const OperandShape& dtable = s.operand[2];
+  return by_value(s.operand[1].dtype, [&]<class T>() -> std::int64_t {
+    return embedding_weight_grad_workspace<T>(s.operand[0].elements(), dtable.dims[1].extent,
+                                              dtable.dims[0].extent);
+  });
+}
+
+// Rows of a table of positions from that of x's first position on.
+template <class T>
+T* rows_at(T* table, const Tensor& shape, const Tensor& x) {
+  return table + (x.start[1] - shape.start[0]) * shape.dim[1];
+}
+
+template <class T>
+void add_position(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &table = args.operands[1];
+  cuda::add_position(data<const T>(args, 0), rows_at(data<const T>(args, 1), table, x), data<T>(args, 2),
+                     x.dim[0], x.dim[1], x.dim[2], stream_of(context));
+}
+
+template <class T>
+void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &dy = args.operands[0], &dtable = args.operands[1];
+  cuda::position_weight_grad(data<const T>(args, 0), rows_at(data<Compute<T>>(args, 1), dtable, dy),
+                             dy.dim[0], dy.dim[1], dy.dim[2], stream_of(context));
+}
+
+Kernel select_embedding(const OpShape& s) {
+  if (s.operand[0].dtype != DType::i32 || !same_type(s, {1, 2})) return nullptr;
+  return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return embedding<T>; });
+}
+
+Kernel select_embedding_weight_grad(const OpShape& s) {
+  if (s.operand[0].dtype != DType::i32 || !computed_type(s, s.operand[1].dtype, {2})) return nullptr;
+  return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return embedding_weight_grad<T>; });
+}
+
+Kernel select_add_position(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_position<T>; });
+}
+
+Kernel select_position_weight_grad(const OpShape& s) {
+  if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return position_weight_grad<T>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> embedding_ops() {
+  return {{{"embedding", select_embedding}},
+          {{"embedding_weight_grad", select_embedding_weight_grad, embedding_weight_grad_workspace_of}},
+          {{"add_position", select_add_position}},
+          {{"position_weight_grad", select_position_weight_grad}}};
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,77 @@
+// Queries, keys and values out of their packed projection and together again: rope, rope_grad, split_heads
+// and join_heads.
+#include "cuda/heads.hpp"
+
+#include "cuda/rope.hpp"
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// Of x[batch, seq, heads, packed, head_dim].
+RopeShape rope_shape(const Tensor& x, const KernelArgs& args) {
+  return {.batch = x.dim[0],
+          .seq = x.dim[1],
+          .heads = x.dim[2],
+          .packed = x.dim[3],
+          .head_dim = x.dim[4],
+          .first_position = x.start[1],
+          .base = args.attrs[0].f};
+}
+
+HeadsShape heads_shape(const Tensor& x) { return {x.outer(2), x.dim[3], x.dim[4]}; }
+
+template <class T>
+void rope(const KernelArgs& args, const KernelContext& context) {
+  cuda::rope(data<const T>(args, 0), data<T>(args, 1), data<T>(args, 2), data<T>(args, 3),
+             rope_shape(args.operands[0], args), stream_of(context));
+}
+
+template <class T>
+void rope_grad(const KernelArgs& args, const KernelContext& context) {
+  cuda::rope_grad(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2), data<T>(args, 3),
+                  rope_shape(args.operands[3], args), stream_of(context));
+}
+
+template <class T>
+void split_heads(const KernelArgs& args, const KernelContext& context) {
+  cuda::split_heads(data<const T>(args, 0), data<T>(args, 1), data<T>(args, 2), data<T>(args, 3),
+                    heads_shape(args.operands[0]), stream_of(context));
+}
+
+template <class T>
+void join_heads(const KernelArgs& args, const KernelContext& context) {
+  cuda::join_heads(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2), data<T>(args, 3),
+                   heads_shape(args.operands[3]), stream_of(context));
+}
+
+Kernel select_rope(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope<T>; });
+}
+
+Kernel select_rope_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_grad<T>; });
+}
+
+Kernel select_split_heads(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return split_heads<T>; });
+}
+
+Kernel select_join_heads(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return join_heads<T>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> heads_ops() {
+  return {{{"rope", select_rope}},
+          {{"rope_grad", select_rope_grad}},
+          {{"split_heads", select_split_heads}},
+          {{"join_heads", select_join_heads}}};
+}
+
+}  // namespace prun::cuda

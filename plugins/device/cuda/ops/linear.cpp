@@ -1,0 +1,102 @@
+// linear and its two gradients, as products of matrices.
+#include "cuda/linear.hpp"
+
+#include "device_op.hpp"
+#include "libraries.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// Of the weight and of a value [.., in].
+LinearShape shape_of(const KernelArgs& args, int weight, int value) {
+  const Tensor &w = args.operands[weight], &x = args.operands[value];
+  LinearShape shape{};
+  shape.in = w.inner(static_cast<int>(args.attrs[0].i));
+  shape.out = w.elements() / shape.in;
+  shape.rows = x.elements() / shape.in;
+  return shape;
+}
+
+Work product_work(const Product& product, const GemmOperands& operands, Libraries& libraries, Stream stream) {
+  const auto plan = libraries.plan(product, operands, stream);
+  return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
+}
+
+template <class T>
+Work bind_linear_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  LinearShape shape = shape_of(args, 1, 0);
+  const T *x = data<const T>(args, 0), *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
+  T* y = data<T>(args, 3);
+  shape.bias = bias != nullptr;
+  shape.alignment = alignment_of({x, weight, bias, y});
+  return product_work(linear_product<T>(shape),
+                      linear_operands<T>(x, weight, bias, nullptr, y, args.workspace), libraries, stream);
+}
+
+template <class T>
+Work bind_input_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  LinearShape shape = shape_of(args, 1, 2);
+  const T *dy = data<const T>(args, 0), *weight = data<const T>(args, 1);
+  T* dx = data<T>(args, 2);
+  shape.alignment = alignment_of({dy, weight, dx});
+  return product_work(linear_input_grad_product<T>(shape),
+                      linear_input_grad_operands<T>(dy, weight, dx, args.workspace), libraries, stream);
+}
+
+template <class T>
+Work bind_weight_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  LinearShape shape = shape_of(args, 2, 0);
+  const T *x = data<const T>(args, 0), *dy = data<const T>(args, 1);
+  auto* dweight = data<Compute<T>>(args, 2);
+  shape.alignment = alignment_of({x, dy, dweight});
+  return product_work(linear_weight_grad_product<T>(shape),
+                      linear_weight_grad_operands<T>(x, dy, dweight, false, args.workspace), libraries,
+                      stream);
+}
+
+Work bind_linear(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_linear_of<T>(args, libraries, stream); });
+}
+
+Work bind_input_grad(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_input_grad_of<T>(args, libraries, stream); });
+}
+
+Work bind_weight_grad(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_weight_grad_of<T>(args, libraries, stream); });
+}
+
+std::int64_t workspace(const OpShape&, std::int32_t) { return gemm_workspace; }
+
+Kernel of_values(DType type) {
+  return by_value(type, []<class T>() -> Kernel { return runs_when_bound; });
+}
+
+Kernel select_linear(const OpShape& s) {
+  return same_type(s, {0, 1, 2, 3}) ? of_values(s.operand[0].dtype) : nullptr;
+}
+
+Kernel select_input_grad(const OpShape& s) {
+  return same_type(s, {0, 1, 2}) ? of_values(s.operand[0].dtype) : nullptr;
+}
+
+Kernel select_weight_grad(const OpShape& s) {
+  const DType type = s.operand[0].dtype;
+  return same_type(s, {0, 1}) && computed_type(s, type, {2}) ? of_values(type) : nullptr;
+}
+
+}  // namespace
+
+std::vector<DeviceOp> linear_ops() {
+  return {{{"linear", select_linear, workspace}, bind_linear},
+          {{"linear_input_grad", select_input_grad, workspace}, bind_input_grad},
+          {{"linear_weight_grad", select_weight_grad, workspace}, bind_weight_grad}};
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,163 @@
+// lm_head whole, and the ops of its form over a split vocabulary.
+#include "cuda/lm_head.hpp"
+
+#include "cuda/lm_head_rows.hpp"
+#include "device_op.hpp"
+#include "libraries.hpp"
+
+namespace prun::cuda {
+namespace {
+
+template <class T>
+HeadInput<T> input_of(const KernelArgs& args) {
+  return {data<const T>(args, 0), data<const T>(args, 1), data<const std::int32_t>(args, 2)};
+}
+
+template <class T>
+HeadShape shape_of(const KernelArgs& args, const HeadGradients<T>* gradients) {
+  const HeadInput<T> input = input_of<T>(args);
+  HeadShape shape{};
+  shape.rows = args.operands[2].elements();
+  shape.width = args.operands[1].dim[1];
+  shape.vocab = args.operands[1].dim[0];
+  shape.gradients = gradients != nullptr;
+  shape.dweight = gradients && gradients->dweight;
+  shape.alignment =
+      alignment_of({input.x, input.weight, args.workspace, gradients ? gradients->dweight : nullptr,
+                    gradients ? gradients->dx : nullptr});
+  return shape;
+}
+
+// The head's products, with the best algorithms known.
+template <class T>
+std::shared_ptr<LogitRows<T>> rows_of(const KernelArgs& args, const HeadGradients<T>* gradients,
+                                      Libraries& libraries, Stream stream) {
+  auto rows = std::make_shared<LogitRows<T>>(libraries.gemm(), shape_of<T>(args, gradients));
+  for (HeadProduct& product :
+       rows->products(input_of<T>(args), gradients ? *gradients : HeadGradients<T>{}, args.workspace))
+    libraries.settle(*product.plan, product.operands, stream);
+  return rows;
+}
+
+template <class T>
+Work bind_lm_head_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  const HeadGradients<T> gradients{data<const double>(args, 3), data<Compute<T>>(args, 5), false,
+                                   data<T>(args, 6)};
+  const auto rows = rows_of<T>(args, &gradients, libraries, stream);
+  return [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4),
+          workspace = args.workspace](Stream on) { rows->lm_head(input, gradients, loss, workspace, on); };
+}
+
+template <class T>
+Work bind_scan_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  const auto rows = rows_of<T>(args, nullptr, libraries, stream);
+  const VocabPart part{args.operands[1].start[0], args.attrs[0].i};
+  return [rows, input = input_of<T>(args), part, largest = data<Compute<T>>(args, 3),
+          sum = data<Compute<T>>(args, 4), wanted = data<Compute<T>>(args, 5), workspace = args.workspace](
+             Stream on) { rows->lm_head_scan(input, part, largest, sum, wanted, workspace, on); };
+}
+
+template <class T>
+Work bind_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  const HeadGradients<T> gradients{data<const double>(args, 4), data<Compute<T>>(args, 5), false,
+                                   data<T>(args, 6)};
+  const auto rows = rows_of<T>(args, &gradients, libraries, stream);
+  return [rows, input = input_of<T>(args), first = args.operands[1].start[0],
+          lse = data<const Compute<T>>(args, 3), gradients, workspace = args.workspace](Stream on) {
+    rows->lm_head_grad(input, first, lse, gradients, workspace, on);
+  };
+}
+
+Work bind_lm_head(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_lm_head_of<T>(args, libraries, stream); });
+}
+
+Work bind_scan(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_scan_of<T>(args, libraries, stream); });
+}
+
+Work bind_grad(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_grad_of<T>(args, libraries, stream); });
+}
+
+template <class C>
+void rescale(const KernelArgs& args, const KernelContext& context) {
+  lm_head_rescale(data<const C>(args, 0), data<const C>(args, 1), data<const C>(args, 2), data<C>(args, 3),
+                  args.operands[3].elements(), stream_of(context));
+}
+
+template <class C>
+void loss(const KernelArgs& args, const KernelContext& context) {
+  lm_head_loss(data<const C>(args, 0), data<const C>(args, 1), data<const C>(args, 2),
+               data<const std::int32_t>(args, 3), data<double>(args, 4), data<C>(args, 5),
+               args.operands[3].elements(), args.workspace, stream_of(context));
+}
+
+template <bool gradients>
+std::int64_t workspace(const OpShape& s, std::int32_t) {
+  HeadShape shape{};
+  shape.rows = s.operand[2].elements();
+  shape.width = s.operand[1].dims[1].extent;
+  shape.vocab = s.operand[1].dims[0].extent;
+  shape.gradients = gradients;
+  shape.dweight = gradients && s.operand[5].present;
+  return by_value(s.operand[0].dtype, [&]<class T>() -> std::int64_t { return lm_head_workspace<T>(shape); });
+}
+
+std::int64_t loss_workspace(const OpShape& s, std::int32_t) { return 8 * s.operand[3].elements(); }
+
+// x, weight and targets, with the scale and the gradients where there are any.
+bool head_types(const OpShape& s) { return same_type(s, {0, 1}) && s.operand[2].dtype == DType::i32; }
+
+Kernel when_bound(const OpShape& s, bool fits) {
+  if (!fits) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return runs_when_bound; });
+}
+
+Kernel select_lm_head(const OpShape& s) {
+  return when_bound(s, head_types(s) && same_type(s, {0, 6}) && all_double(s, 3, 5) &&
+                           computed_type(s, s.operand[0].dtype, {5}));
+}
+
+Kernel select_scan(const OpShape& s) {
+  return when_bound(s, head_types(s) && computed_type(s, s.operand[0].dtype, {3, 4, 5}));
+}
+
+Kernel select_grad(const OpShape& s) {
+  return when_bound(s, head_types(s) && same_type(s, {0, 6}) && all_double(s, 4, 5) &&
+                           computed_type(s, s.operand[0].dtype, {3, 5}));
+}
+
+template <class Choice>
+Kernel by_statistics(DType type, Choice choice) {
+  if (type == DType::f64) return choice.template operator()<double>();
+  return type == DType::f32 ? choice.template operator()<float>() : nullptr;
+}
+
+Kernel select_rescale(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3})) return nullptr;
+  return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return rescale<C>; });
+}
+
+Kernel select_loss(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 5}) || s.operand[3].dtype != DType::i32 || !all_double(s, 4, 5)) return nullptr;
+  return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return loss<C>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> lm_head_ops() {
+  return {{{"lm_head", select_lm_head, workspace<true>}, bind_lm_head},
+          {{"lm_head_scan", select_scan, workspace<false>}, bind_scan},
+          {{"lm_head_rescale", select_rescale}},
+          {{"lm_head_loss", select_loss, loss_workspace}},
+          {{"lm_head_grad", select_grad, workspace<true>}, bind_grad}};
+}
+
+}  // namespace prun::cuda

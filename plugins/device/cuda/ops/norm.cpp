@@ -1,0 +1,135 @@
+// layernorm and rmsnorm; a norm's gradients of its input and of its weights are ops of their own.
+#include "cuda/norm.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+template <class T>
+NormForward<T> forward_of(const KernelArgs& args) {
+  NormForward<T> norm{};
+  norm.x = data<const T>(args, 0);
+  norm.gain = data<const T>(args, 1);
+  norm.rows = args.operands[0].outer(1);
+  norm.width = args.operands[0].inner(1);
+  norm.eps = args.attrs[0].f;
+  return norm;
+}
+
+template <class T>
+void layernorm(const KernelArgs& args, const KernelContext& context) {
+  NormForward<T> norm = forward_of<T>(args);
+  norm.bias = data<const T>(args, 2);
+  norm.y = data<T>(args, 3);
+  norm.mean = data<Compute<T>>(args, 4);
+  norm.rstd = data<Compute<T>>(args, 5);
+  cuda::layernorm(norm, stream_of(context));
+}
+
+template <class T>
+void rmsnorm(const KernelArgs& args, const KernelContext& context) {
+  NormForward<T> norm = forward_of<T>(args);
+  norm.y = data<T>(args, 2);
+  norm.rstd = data<Compute<T>>(args, 3);
+  cuda::rmsnorm(norm, stream_of(context));
+}
+
+template <class T>
+NormBackward<T> backward_of(const KernelArgs& args, int dy, int x) {
+  NormBackward<T> norm{};
+  norm.dy = data<const T>(args, dy);
+  norm.x = data<const T>(args, x);
+  norm.rows = args.operands[x].outer(1);
+  norm.width = args.operands[x].inner(1);
+  norm.workspace = args.workspace;
+  return norm;
+}
+
+template <class T>
+void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) {
+  NormBackward<T> norm = backward_of<T>(args, 0, 1);
+  norm.gain = data<const T>(args, 2);
+  norm.mean = data<const Compute<T>>(args, 3);
+  norm.rstd = data<const Compute<T>>(args, 4);
+  norm.dx = data<T>(args, 5);
+  cuda::layernorm_backward(norm, stream_of(context));
+}
+
+template <class T>
+void layernorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  NormBackward<T> norm = backward_of<T>(args, 0, 1);
+  norm.mean = data<const Compute<T>>(args, 2);
+  norm.rstd = data<const Compute<T>>(args, 3);
+  norm.dgain = data<Compute<T>>(args, 4);
+  norm.dbias = data<Compute<T>>(args, 5);
+  cuda::layernorm_backward(norm, stream_of(context));
+}
+
+template <class T>
+void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
+  NormBackward<T> norm = backward_of<T>(args, 0, 1);
+  norm.gain = data<const T>(args, 2);
+  norm.rstd = data<const Compute<T>>(args, 3);
+  norm.dx = data<T>(args, 4);
+  cuda::rmsnorm_backward(norm, stream_of(context));
+}
+
+template <class T>
+void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  NormBackward<T> norm = backward_of<T>(args, 0, 1);
+  norm.rstd = data<const Compute<T>>(args, 2);
+  norm.dgain = data<Compute<T>>(args, 3);
+  cuda::rmsnorm_backward(norm, stream_of(context));
+}
+
+std::int64_t weight_grad_workspace(const OpShape& s, std::int32_t) {
+  const OperandShape& x = s.operand[1];
+  const std::int64_t width = x.dims[x.rank - 1].extent;
+  return by_value(x.dtype, [&]<class T>() -> std::int64_t {
+    return norm_backward_workspace<T>(x.elements() / width, width);
+  });
+}
+
+Kernel select_layernorm(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3}) || !computed_type(s, s.operand[0].dtype, {4, 5})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm<T>; });
+}
+
+Kernel select_layernorm_input_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 5}) || !computed_type(s, s.operand[0].dtype, {3, 4})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm_input_grad<T>; });
+}
+
+Kernel select_layernorm_weight_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1}) || !computed_type(s, s.operand[0].dtype, {2, 3, 4, 5})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm_weight_grad<T>; });
+}
+
+Kernel select_rmsnorm(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2}) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm<T>; });
+}
+
+Kernel select_rmsnorm_input_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 4}) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm_input_grad<T>; });
+}
+
+Kernel select_rmsnorm_weight_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1}) || !computed_type(s, s.operand[0].dtype, {2, 3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm_weight_grad<T>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> norm_ops() {
+  return {{{"layernorm", select_layernorm}},
+          {{"layernorm_input_grad", select_layernorm_input_grad}},
+          {{"layernorm_weight_grad", select_layernorm_weight_grad, weight_grad_workspace}},
+          {{"rmsnorm", select_rmsnorm}},
+          {{"rmsnorm_input_grad", select_rmsnorm_input_grad}},
+          {{"rmsnorm_weight_grad", select_rmsnorm_weight_grad, weight_grad_workspace}}};
+}
+
+}  // namespace prun::cuda
