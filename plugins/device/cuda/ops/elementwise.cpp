@@ -1,4 +1,4 @@
-// add, scale, cast, accumulate and reciprocal.
+// add, scale, cast, accumulate, reciprocal and choose.
 #include "cuda/elementwise.hpp"
 
 #include "device_op.hpp"
@@ -33,6 +33,11 @@ void reciprocal(const KernelArgs& args, const KernelContext& context) {
   cuda::reciprocal(data<const double>(args, 0), data<double>(args, 1), stream_of(context));
 }
 
+void choose(const KernelArgs& args, const KernelContext& context) {
+  cuda::choose(data<const double>(args, 0), data<const double>(args, 1), data<const double>(args, 2),
+               data<double>(args, 3), stream_of(context));
+}
+
 Kernel select_add(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add<T>; });
@@ -58,6 +63,9 @@ Kernel select_reciprocal(const OpShape& s) {
   return all_double(s, 0, 2) && s.operand[0].rank == 0 ? reciprocal : nullptr;
 }
 
+// Its rule takes numbers in fp64 only.
+Kernel select_choose(const OpShape&) { return choose; }
+
 }  // namespace
 
 std::vector<DeviceOp> elementwise_ops() {
@@ -65,7 +73,8 @@ std::vector<DeviceOp> elementwise_ops() {
           {{"scale", select_scale}},
           {{"cast", select_cast}},
           {{"accumulate", select_accumulate}},
-          {{"reciprocal", select_reciprocal}}};
+          {{"reciprocal", select_reciprocal}},
+          {{"choose", select_choose}}};
 }
 
 }  // namespace prun::cuda

@@ -36,8 +36,9 @@ Work bind_sum_squares(Launches launches, Libraries&, Stream) {
 }
 
 void clip_factor(const KernelArgs& args, const KernelContext& context) {
-  const ClipFactor numbers{data<const double>(args, 0), data<const double>(args, 1), data<double>(args, 2),
-                           data<double>(args, 3), data<double>(args, 4)};
+  const ClipFactor numbers{data<const double>(args, 0), data<const double>(args, 1),
+                           data<const double>(args, 2), data<double>(args, 3),
+                           data<double>(args, 4),       data<double>(args, 5)};
   cuda::clip_factor(numbers, args.attrs[0].f, stream_of(context));
 }
 
@@ -125,7 +126,7 @@ Kernel select_count(const OpShape& s) {
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return runs_when_bound; });
 }
 
-Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 5) ? clip_factor : nullptr; }
+Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 6) ? clip_factor : nullptr; }
 
 Kernel select_adamw(const OpShape& s) {
   const DType type = s.operand[0].dtype;
