@@ -4,8 +4,9 @@
 //
 // A product is described once and prepared: what then runs allocates nothing and chooses nothing. Arithmetic
 // is in double for fp64, otherwise in float; fp32 is never computed as TF32 or narrower; each element of d is
-// rounded once. An algorithm gives the same bits in every run: those that add parts of a sum in the order in
-// which they get ready, or round the parts, are not used.
+// rounded once, in bf16 perhaps also before c or a bias is added to it. An algorithm gives the same bits in
+// every run: those that add parts of a sum in the order in which they get ready, or round the parts, are not
+// used.
 //
 // Matrices are row-major. cuBLASLt's are column-major, in which the same bytes are the transposed matrix: it
 // is asked for d^T = b^T * a^T, so its A is our b, its B is our a, its m is our n, and its bias, one number

@@ -85,10 +85,11 @@ struct OnGpu {
 double rounding(DType type) { return type == DType::f64 ? 0x1p-53 : type == DType::f32 ? 0x1p-24 : 0x1p-9; }
 
 // The distance from the exact result that rounding explains: each number once, sums as they grow by chance.
-// What is added (with a bias perhaps rounded before) may be larger than the result.
-double bound(const Case& c, const Product& p, double want, std::size_t i) {
+// What a bias or c is added to is perhaps rounded before, and may be larger than the result.
+double bound(const Case& c, const Product& p, Added added, double want, std::size_t i) {
   const double sums = rounding(p.input == DType::f64 ? DType::f64 : DType::f32);
-  return 2 * rounding(p.output) * (std::abs(want) + (p.epilogue == Epilogue::bias ? 2 : 0)) +
+  const bool adds = added != Added::nothing || p.epilogue == Epilogue::bias;
+  return 2 * rounding(p.output) * (std::abs(want) + (adds ? std::abs(c.sums[i]) + 2 : 0)) +
          4 * std::sqrt(static_cast<double>(p.k)) * sums * (c.sizes[i] + 2);
 }
 
@@ -102,7 +103,8 @@ void expect_product(const Case& c, const Product& p, Added added, const Value& g
       const std::size_t here = Case::at(i, j, p.n);
       const double want = c.sums[here] + (added == Added::nothing ? 0 : c.before[here]) +
                           (p.epilogue == Epilogue::bias ? c.bias[static_cast<std::size_t>(j)] : 0);
-      const double x = got[Case::at(i, j, stride)], distance = std::abs(x - want) / bound(c, p, want, here);
+      const double x = got[Case::at(i, j, stride)],
+                   distance = std::abs(x - want) / bound(c, p, added, want, here);
       if (distance <= 1) continue;
       if (wrong++ == 0)
         example = "d[" + std::to_string(i) + ", " + std::to_string(j) + "] is " + std::to_string(x) +

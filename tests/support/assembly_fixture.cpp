@@ -14,8 +14,10 @@ namespace prun::test {
 namespace fs = std::filesystem;
 
 PluginHost& plugins() {
-  static PluginHost host(
-      std::vector<SearchPlace>{{PRUN_TEST_PLUGINS, "the build"}, {PRUN_TEST_PLUGINS "/test", "the tests"}});
+  // Beside the program, wherever the build's folder was carried.
+  static const fs::path folder =
+      fs::read_symlink("/proc/self/exe").parent_path().parent_path() / PRUN_TEST_PLUGIN_FOLDER;
+  static PluginHost host(std::vector<SearchPlace>{{folder, "the build"}, {folder / "test", "the tests"}});
   return host;
 }
 

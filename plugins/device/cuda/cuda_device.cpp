@@ -50,6 +50,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const Options& options)
       : ordinal_(static_cast<int>(options.integer("ordinal"))),
         waits_(options.flag("wait_after_each_op")),
+        graphs_(options.flag("graphs")),
         libraries_({options.text("libraries"), options.flag("tune"), options.flag("deterministic"),
                     options.text("attention"), cache_folder()}) {
     set_environment();
@@ -113,7 +114,10 @@ class CudaDevice final : public Device {
 
   Queue create_queue(std::string_view name, bool workers) override {
     use();
-    return queues_.emplace_back(std::make_unique<CudaQueue>(std::string(name), !workers, waits_)).get();
+    return queues_
+        .emplace_back(
+            std::make_unique<CudaQueue>(std::string(name), CudaQueue::Settings{!workers, waits_, graphs_}))
+        .get();
   }
   void destroy_queue(Queue queue) override {
     use();
@@ -124,16 +128,16 @@ class CudaDevice final : public Device {
 
   BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
     use();
-    Piece piece;
+    std::vector<NamedWork> works;
     Launches left(launches, static_cast<std::size_t>(count));
     while (!left.empty()) {
       const Launches together = left.first(mergeable(left));
-      piece.push_back(bind_work(of(queue), together));
+      works.push_back(bind_work(of(queue), together));
       left = left.subspan(together.size());
     }
     check(cudaStreamSynchronize(of(queue).stream()), "trying work");
     libraries_.save();
-    return &of(queue).add(std::move(piece));
+    return &of(queue).add(std::move(works));
   }
   void run(Queue queue, BoundWork work) override { of(queue).run(*static_cast<const Piece*>(work)); }
 
@@ -252,7 +256,7 @@ class CudaDevice final : public Device {
   }
 
   int ordinal_;
-  bool waits_;
+  bool waits_, graphs_;
   std::string name_, arithmetic_;
   std::int64_t memory_bytes_ = 0;
   double peak_flops_ = 0;
@@ -277,6 +281,7 @@ PRUN_PLUGIN(
     "tune | bool | true | | Try several algorithms for each matrix product before the first step\n"
     "attention | choice | auto | auto,cudnn,own | Kernels of bf16 attention; auto: cuDNN's if it is there\n"
     "deterministic | bool | false | | The same bits every time, at some cost in attention's gradient\n"
+    "graphs | bool | true | | Launch the ops of a call as one CUDA graph where that was seen to be faster\n"
     "libraries | string | | | Folders where cuBLASLt and cuDNN are looked for first\n"
     "wait_after_each_op | bool | false | | Slow: an error then names the op\n"
     "peak_tflops | float | 0 | 0.. | Peak in TFLOP/s for the MFU column; 0: known by the GPU's name\n");

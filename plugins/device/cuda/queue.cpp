@@ -2,19 +2,55 @@
 
 namespace prun::cuda {
 
-CudaQueue::CudaQueue(std::string name, bool urgent, bool waits) : name_(std::move(name)), waits_(waits) {
+CudaQueue::CudaQueue(std::string name, const Settings& settings)
+    : name_(std::move(name)), settings_(settings) {
   int least = 0, greatest = 0;
   cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams");
-  cuda::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, urgent ? greatest : least),
-              "making a stream");
+  cuda::check(
+      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, settings.urgent ? greatest : least),
+      "making a stream");
 }
 
 CudaQueue::~CudaQueue() { cudaStreamDestroy(stream_); }
 
+Piece& CudaQueue::add(std::vector<NamedWork> works) {
+  Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
+  piece.works = std::move(works);
+  if (settings_.graphs && !settings_.waits && piece.works.size() > 1) consider_graph(piece);
+  return piece;
+}
+
+// A graph saves the host's time for each launch, and a little between kernels. Where kernels take long there
+// is nothing to gain.
+void CudaQueue::consider_graph(Piece& piece) {
+  constexpr double long_enough = 1e-3;
+  const double apart = seconds(piece);
+  if (apart > long_enough) return;
+  piece.graph = std::make_unique<Graph>(stream_, [&] { run_works(piece); });
+  if (seconds(piece) > 0.97 * apart) piece.graph.reset();
+}
+
+double CudaQueue::seconds(const Piece& piece) {
+  constexpr int runs = 3;
+  run(piece);
+  cuda::check(cudaStreamSynchronize(stream_), "trying work");
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < runs; ++i) run(piece);
+  cuda::check(cudaStreamSynchronize(stream_), "trying work");
+  return std::chrono::duration<double>(Clock::now() - begin).count() / runs;
+}
+
 void CudaQueue::run(const Piece& piece) {
-  for (const NamedWork& named : piece) try {
+  if (piece.graph)
+    piece.graph->run(stream_);
+  else
+    run_works(piece);
+}
+
+void CudaQueue::run_works(const Piece& piece) {
+  for (const NamedWork& named : piece.works) try {
       named.work(stream_);
-      if (waits_) cuda::check(cudaStreamSynchronize(stream_), "running it");
+      if (settings_.waits) cuda::check(cudaStreamSynchronize(stream_), "running it");
     } catch (const Error& error) {
       throw_error(error.code(), "queue '", name_, "', op '", named.op, "', layer ", named.layer, ": ",
                   error.what());

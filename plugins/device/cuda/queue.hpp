@@ -9,6 +9,7 @@
 
 #include "device_op.hpp"
 #include "driver.hpp"
+#include "graph.hpp"
 
 namespace prun::cuda {
 
@@ -18,19 +19,29 @@ struct NamedWork {
   std::int64_t layer = 0;
   Work work;
 };
-using Piece = std::vector<NamedWork>;
+
+// The work of a call, and the same as one graph, where that is the faster.
+struct Piece {
+  std::vector<NamedWork> works;
+  std::unique_ptr<Graph> graph;
+};
 
 class CudaQueue {
  public:
-  // Made while the device is current. `waits`: an error is waited for after each op, so that it names the op.
-  CudaQueue(std::string name, bool urgent, bool waits);
+  struct Settings {
+    bool urgent;  // its work goes before that of others
+    bool waits;   // for each op, so that an error names it
+    bool graphs;  // may be used
+  };
+  // Made while the device is current.
+  CudaQueue(std::string name, const Settings& settings);
   ~CudaQueue();
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
   Stream stream() const { return stream_; }
   // Stays where it is as long as the queue.
-  Piece& add(Piece piece) { return *pieces_.emplace_back(std::make_unique<Piece>(std::move(piece))); }
+  Piece& add(std::vector<NamedWork> works);
   void run(const Piece& piece);
   // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
   void check();
@@ -38,8 +49,13 @@ class CudaQueue {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void run_works(const Piece& piece);
+  // Of a run, as seen by the host, when several follow each other.
+  double seconds(const Piece& piece);
+  void consider_graph(Piece& piece);
+
   std::string name_;
-  bool waits_;
+  Settings settings_;
   Stream stream_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::atomic<Clock::rep> asked_{0};

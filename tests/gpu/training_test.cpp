@@ -1,0 +1,133 @@
+// The device cuda trains as the device cpu does. Skipped where there is no GPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+const char* const llama =
+    "model.plugin=llama model.layers=3 model.hidden=64 model.heads=8 model.kv_heads=2 model.ffn=96";
+
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> list;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) list.push_back(word);
+  return list;
+}
+
+struct Trained {
+  std::vector<double> losses, parameters;
+};
+
+Trained train(const std::string& sets, const std::string& more, int steps) {
+  const Assembly assembly(tiny_recipe(words(sets), more), plugins());
+  Trainer trainer(assembly, plugins());
+  Trained run;
+  run.losses = train_steps(trainer, steps);
+  run.parameters = parameters_of(trainer);
+  return run;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return INFINITY;
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]) / (1 + std::abs(b[i]));
+    if (!(difference <= worst)) worst = difference;  // NaN counts
+  }
+  return worst;
+}
+
+class Gpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    int count = 0;
+    try {
+      const Recipe recipe = tiny_recipe({"device.plugin=cuda"});
+      DeviceInfo info;
+      raise(plugins().create<DeviceInterface>("device", recipe.section("device"))->info(&info));
+      count = info.name.view().find("no GPU") == std::string_view::npos;
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    if (count == 0) GTEST_SKIP() << "there is no GPU here";
+  }
+};
+
+struct Case {
+  const char* name;
+  std::string sets;
+  const char* more;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& tested) { return out << tested.name; }
+
+class GpuCase : public Gpu, public testing::WithParamInterface<Case> {
+ protected:
+  Trained on(const std::string& device, const std::string& precision) const {
+    return train(GetParam().sets + " device.plugin=" + device + " " + precision, GetParam().more, 5);
+  }
+};
+
+TEST_P(GpuCase, InFp64LossesAndParametersAreThoseOfTheCpu) {
+  const std::string fp64 = "precision.compute=fp64 precision.state=fp64";
+  const Trained cpu = on("cpu", fp64), gpu = on("cuda", fp64);
+  EXPECT_LE(largest_difference(gpu.losses, cpu.losses), 1e-9);
+  EXPECT_LE(largest_difference(gpu.parameters, cpu.parameters), 1e-9);
+}
+
+TEST_P(GpuCase, InFp32TheyAreCloseAndInBf16TheLossIs) {
+  EXPECT_LE(largest_difference(on("cuda", "").losses, on("cpu", "").losses), 2e-5);
+  const std::string bf16 = "precision.compute=bf16";
+  EXPECT_LE(largest_difference(on("cuda", bf16).losses, on("cpu", bf16).losses), 1e-2);
+}
+
+// Graphs, merged updates and trials leave the bits alone.
+TEST_P(GpuCase, GraphsDoNotChangeBits) {
+  const std::string fixed = " device.deterministic=true device.tune=false precision.compute=bf16";
+  const Trained graphs = on("cuda", fixed), without = on("cuda", fixed + " device.graphs=false"),
+                one_by_one = on("cuda", fixed + " device.wait_after_each_op=true");
+  EXPECT_EQ(without.parameters, graphs.parameters);
+  EXPECT_EQ(one_by_one.parameters, graphs.parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GpuCase,
+    testing::Values(Case{"gpt", "", ""}, Case{"accumulate", "batch.micro=1", ""},
+                    Case{"dropout", "model.dropout=0.2 model.tied=false", ""},
+                    Case{"recompute", "", "[[strategy]]\nplugin = 'recompute'\n"}, Case{"llama", llama, ""},
+                    Case{"llama_recompute", llama, "[[strategy]]\nplugin = 'recompute'\n"},
+                    Case{"sgd", "optimizer.plugin=sgd optimizer.momentum=0.9", ""}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST_F(Gpu, ACheckpointGoesFromDeviceToDevice) {
+  const std::string fp64 = " precision.compute=fp64 precision.state=fp64",
+                    out = (temporary_folder() / "gpu-save").string();
+  const Trained straight = train("device.plugin=cpu" + fp64, "", 4);
+  {
+    const Assembly assembly(tiny_recipe(words("device.plugin=cuda run.out=" + out + fp64)), plugins());
+    Trainer trainer(assembly, plugins());
+    train_steps(trainer, 2);
+    trainer.save();
+  }
+  for (const char* device : {"cpu", "cuda"}) {
+    const Trained rest = train(std::string("device.plugin=") + device + " run.resume=" + out + fp64, "", 2);
+    EXPECT_LE(largest_difference(rest.parameters, straight.parameters), 1e-9) << device;
+  }
+}
+
+TEST_F(Gpu, APlanThatDoesNotFitIsRefusedWithTheNumbers) {
+  try {
+    train("device.plugin=cuda model.hidden=65536 model.heads=64 model.layers=40", "", 1);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
