@@ -43,6 +43,7 @@ struct Membership {
   Probes probes;
   // A rank of many without the others: to its exchanges there is only an echo.
   bool alone = false;
+  // Told of each step once those before it are finished; it may have been started already.
   std::function<void(std::int64_t step)> before_step;
   // The lease ends before the communicators do, however the trainer ends.
   std::function<CommunicatorLease(Communicators&)> connected;

@@ -203,6 +203,30 @@ TEST_P(RunsAhead, ASaveInTheMiddleIsOfItsStepAndResumesToTheSameBits) {
   EXPECT_TRUE(saved("whole", 7) == saved("rest", 7));
 }
 
+// The tiny recipe's tokens, one of them changed.
+std::string tokens_with(int at, std::uint16_t token) {
+  const Recipe recipe = tiny_recipe();
+  const std::filesystem::path path = temporary_folder() / "one-bad-token.bin";
+  std::filesystem::copy_file(recipe.text("data.path"), path,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(1024 + 2 * at);  // behind the header
+  file.write(reinterpret_cast<const char*>(&token), 2);
+  return path;
+}
+
+// It is found before the step before its own is finished, which is told all the same.
+TEST_P(RunsAhead, ABatchThatCannotBeReadEndsTheRunBehindTheStepBefore) {
+  const int batch = 4, seq = 16, in_step_3 = 2 * batch * seq + 5;
+  try {
+    run("bad-batch", {"run.steps=9", "data.shuffle=false", "data.path=" + tokens_with(in_step_3, 200)});
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("token 200"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(told("bad-batch"), (std::vector<int>{1, 2}));
+}
+
 TEST_P(RunsAhead, WhatIsNotFiniteEndsTheRunAtItsStep) {
   try {
     run("diverged", {"run.steps=9", "batch.global=8", "model.layers=3"}, spoilt);
