@@ -53,8 +53,9 @@ std::string Assembly::fingerprint() const {
 void Assembly::make_fitting_plan() {
   const auto plan_bytes = [&](const RecomputeChoice& choice) {
     WrittenProgram written = writer_->write(choice);
-    program_ = std::move(written.program);
+    unlowered_ = std::move(written.program);
     pipeline_ = std::move(written.pipeline);
+    lower();
     return make_plans();
   };
   const std::int64_t needed = plan_bytes({});
@@ -62,12 +63,18 @@ void Assembly::make_fitting_plan() {
   const std::int64_t limit = memory_limit();
   if (needed <= limit) return;
   std::int64_t least = needed;
-  if (chooses_recompute(*program_)) {
-    const std::vector<RecomputeChoice> choices = recompute_choices(*program_);
+  if (chooses_recompute(*unlowered_)) {
+    const std::vector<RecomputeChoice> choices = recompute_choices(*unlowered_);
     for (std::size_t i = 1; i < choices.size() && least > limit; ++i) least = plan_bytes(choices[i]);
     if (least <= limit) return;
   }
   refuse_memory(needed, least, limit);
+}
+
+void Assembly::lower() {
+  program_ = std::make_unique<Program>(*unlowered_);
+  raise(device_->lower(&program_api(), program_.get()));
+  verify(*program_);
 }
 
 // Of each stage, and everywhere the same: ranks must agree on what fits.

@@ -18,7 +18,10 @@ class Assembly {
   const Mesh& mesh() const { return program_->mesh(); }
   std::int64_t rank() const { return rank_; }
   const BatchArithmetic& batch() const { return batch_; }
+  // What is planned and runs.
   const Program& program() const { return *program_; }
+  // The same as strategies left it, before the device put ops of its own in: what model FLOPs are counted on.
+  const Program& unlowered() const { return *unlowered_; }
   const Plan& plan() const { return plan_of(rank_); }
   // Ranks that do the same share a plan: all but the stages of a pipeline.
   const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
@@ -44,6 +47,7 @@ class Assembly {
   }
   void state_process_bytes();
   void make_fitting_plan();
+  void lower();
   std::int64_t memory_limit() const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();
@@ -59,7 +63,7 @@ class Assembly {
   std::shared_ptr<DeviceInterface> device_;
   DeviceInfo device_info_;
   std::optional<ProgramWriter> writer_;
-  std::unique_ptr<Program> program_;
+  std::unique_ptr<Program> unlowered_, program_;
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                  // by the pipeline's coordinate
   std::vector<std::int64_t> process_bytes_;  // likewise

@@ -11,8 +11,8 @@ namespace {
 
 const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",  "bench",
                                         "explain", "plugins", "reference", "help",   "version"};
-const std::vector<std::string> flags = {"--json",      "--program", "--all",  "--as-is",
-                                        "--simulated", "--no-grid", "--help", "--version"};
+const std::vector<std::string> flags = {"--json",      "--program", "--lowered", "--all",    "--as-is",
+                                        "--simulated", "--no-grid", "--help",    "--version"};
 const std::vector<std::string> valued = {"--steps", "--out", "--costs", "--ranks"};
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {

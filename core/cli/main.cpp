@@ -16,7 +16,8 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
   prun RECIPE                  train
   prun check RECIPE            say everything that is wrong with it, run nothing
   prun plan RECIPE             batch, ranks, traffic, memory, FLOPs and predicted step time before anything
-                               runs (--json; --program; --costs FILE)
+                               runs (--json; --costs FILE; --program: the program as
+                               strategies left it; --program --lowered: as the device runs it)
   prun verify RECIPE           train it beside its one-rank equivalent and compare everything
                                (--steps N; --as-is: in the recipe's precision, not in fp64)
   prun trace RECIPE            what every queue does when, as a trace for ui.perfetto.dev; ranks are threads

@@ -129,11 +129,15 @@ int check_command(const Arguments& arguments) {
 }
 
 int plan_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word("prun plan RECIPE [--json] [--program] [--costs FILE]");
+  const std::string& file =
+      arguments.only_word("prun plan RECIPE [--json] [--program [--lowered]] [--costs FILE]");
+  const bool lowered = arguments.has("--lowered");
+  if (lowered && !arguments.has("--program"))
+    throw_error(ErrorCode::bad_input, "--lowered goes with prun plan RECIPE --program");
   Opened opened = open_recipe(arguments, file);
   const Assembly assembly(*opened.recipe, *opened.plugins);
   if (arguments.has("--program"))
-    std::fputs(to_text(assembly.program()).c_str(), stdout);
+    std::fputs(to_text(lowered ? assembly.program() : assembly.unlowered()).c_str(), stdout);
   else if (arguments.has("--json"))
     std::printf("%s\n",
                 plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str());

@@ -28,22 +28,23 @@ std::string count_text(double count) {
 }
 
 double step_flops(const Assembly& assembly) {
-  return model_flops(assembly.program()) * static_cast<double>(assembly.batch().accumulate);
+  return model_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
 }
 
 // Whether there is anything to say about it.
 bool recomputes(const Assembly& assembly) {
-  return chooses_recompute(assembly.program()) || recomputed_text(assembly.program()) != "nothing";
+  return chooses_recompute(assembly.unlowered()) || recomputed_text(assembly.unlowered()) != "nothing";
 }
 
 double again_flops(const Assembly& assembly) {
-  return recomputed_flops(assembly.program()) * static_cast<double>(assembly.batch().accumulate);
+  return recomputed_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
 }
 
 // "gelu, layernorm in block, 1.20 G FLOPs a step"
 std::string recompute_text(const Assembly& assembly) {
   const double flops = again_flops(assembly);
-  return recomputed_text(assembly.program()) + (flops > 0 ? ", " + count_text(flops) + " FLOPs a step" : "");
+  return recomputed_text(assembly.unlowered()) +
+         (flops > 0 ? ", " + count_text(flops) + " FLOPs a step" : "");
 }
 
 // "0 2 4 6", shortened where there are many.
@@ -188,7 +189,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   json.member("parameters", assembly.parameters());
   json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
   json.member("model_flops", step_flops(assembly));
-  json.member("recompute", recomputed_text(assembly.program()));
+  json.member("recompute", recomputed_text(assembly.unlowered()));
   json.member("recomputed_flops", again_flops(assembly));
   json.member("memory_bytes", plan.layout.memory.total());
   json.member("process_bytes", assembly.process_bytes());

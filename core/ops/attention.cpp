@@ -1,6 +1,8 @@
 // attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, grouped-query: the `queries` of a head group
 // share its key and value (ops/packed_heads.hpp).
 // Kept for backward: the result and the log of each row's sum of exponentials.
+// attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
+// device may put them in, instead of taking the projection apart and putting the gradient together.
 #include <vector>
 
 #include "ops/packed_heads.hpp"
@@ -16,6 +18,12 @@ double attention_flops(const OperandShape& q, bool causal) {
          (causal ? 0.5 : 1.0);
 }
 
+// The log of the sum of exponentials of queries q.
+void set_lse(OpShape& s, const OperandShape& q, int lse) {
+  const Dim dims[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
+  s.output(lse, OpShape::statistics(q.dtype), dims, 4);
+}
+
 struct Attention {
   static constexpr const char* kind = "attention";
   static constexpr const char* help = "scaled dot-product attention";
@@ -24,10 +32,8 @@ struct Attention {
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
     check_apart(s, kind, 0);
-    const OperandShape q = s.operand[0];
-    const Dim lse[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
     s.like(3, 0);
-    s.output(4, OpShape::statistics(q.dtype), lse, 4);
+    set_lse(s, s.operand[0], 4);
     s.whole(0, 1, 2);
     s.whole(0, 3, 5);
   }
@@ -63,8 +69,40 @@ struct AttentionGrad {
   }
 };
 
+struct AttentionPacked {
+  static constexpr const char* kind = "attention_packed";
+  static constexpr const char* help = "split_heads and attention";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}, {"lse", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static void rule(OpShape& s) {
+    const OperandShape q = queries_of(s, kind, 0);
+    s.operand[1] = q;
+    set_lse(s, q, 2);
+    s.whole(0, 1, 2);
+  }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[1], s.attrs[0].i); }
+};
+
+struct AttentionPackedGrad {
+  static constexpr const char* kind = "attention_packed_grad";
+  static constexpr const char* help = "attention_grad and join_heads";
+  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"y"}, {"lse"}, {"dx", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static void rule(OpShape& s) {
+    queries_of(s, kind, 1);
+    s.like(4, 1);
+    s.whole(1, 1, 2);
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = 2.5 * attention_flops(s.operand[2], s.attrs[0].i);
+  }
+};
+
 }  // namespace
 
-std::vector<OpDef> attention_ops() { return {op_def<Attention>(), op_def<AttentionGrad>()}; }
+std::vector<OpDef> attention_ops() {
+  return {op_def<Attention>(), op_def<AttentionGrad>(), op_def<AttentionPacked>(),
+          op_def<AttentionPackedGrad>()};
+}
 
 }  // namespace prun

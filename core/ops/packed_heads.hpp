@@ -9,19 +9,24 @@
 
 namespace prun {
 
+// The queries of operand x, of which packed, queries and head_dim must be whole.
+inline OperandShape queries_of(OpShape& s, const char* op, int x) {
+  OperandShape q = s.operand[x];
+  require(q.rank == 5 && q.dims[3].name == Name("packed") && q.dims[3].extent >= 3, op,
+          " takes [batch, seq, heads, packed, head_dim] with packed = queries + 2");
+  q.dims[3] = {"queries", q.dims[3].extent - 2};
+  s.whole(x, 3, 5);
+  s.whole(q.dims[3].name);
+  return q;
+}
+
 // Sets operands q, q + 1 and q + 2 from operand x.
 inline void set_apart(OpShape& s, const char* op, int x, int q) {
-  const OperandShape from = s.operand[x];
-  require(from.rank == 5 && from.dims[3].name == Name("packed") && from.dims[3].extent >= 3, op,
-          " takes [batch, seq, heads, packed, head_dim] with packed = queries + 2");
-  const Dim queries[] = {
-      from.dims[0], from.dims[1], from.dims[2], {"queries", from.dims[3].extent - 2}, from.dims[4]};
+  const OperandShape from = queries_of(s, op, x);
   const Dim key[] = {from.dims[0], from.dims[1], from.dims[2], from.dims[4]};
-  s.output(q, from.dtype, queries, 5);
+  s.operand[q] = from;
   s.output(q + 1, from.dtype, key, 4);
   s.output(q + 2, from.dtype, key, 4);
-  s.whole(x, 3, 5);
-  s.whole(queries[3].name);
 }
 
 inline void check_apart(const OpShape& s, const char* op, int q) {

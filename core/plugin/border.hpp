@@ -135,6 +135,9 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
     const InPlugin here(plugin().c_str(), "in kernel()");
     return object().kernel(op);
   }
+  Status lower(const ProgramApi* api, void* program) noexcept override {
+    return call("in lower()", &I::lower, api, program);
+  }
   Status create_queue(Text name, bool workers, Queue* queue) noexcept override {
     return call("in create_queue()", &I::create_queue, name, workers, queue);
   }

@@ -54,6 +54,9 @@ Status replace_operand(void* p, Id op, std::int32_t index, Id value) {
 Status replace_kind(void* p, Id op, Text kind) {
   return guard([&] { of(p).replace_kind(op, kind.view()); });
 }
+Status replace_op(void* p, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs) {
+  return guard([&] { of(p).replace_op(op, kind.view(), {operands.begin(), operands.end()}, span(attrs)); });
+}
 Status erase(void* p, Id op) {
   return guard([&] { of(p).erase_op(op); });
 }
@@ -97,12 +100,20 @@ Status value_info(void* p, Id id, ValueInfo* info) {
 Status op_info(void* p, Id id, OpInfo* info) {
   return guard([&] {
     const Op& op = of(p).op(id);
-    *info = {op.kind(), op.segment, op.function, op.part, {op.operands.data(), op.operands.size()}};
+    *info = {op.kind(), op.segment, op.function, op.part, {op.operands.data(), op.operands.size()}, op.def};
   });
 }
 
 Status segment_info(void* p, Id id, SegmentInfo* info) {
-  return guard([&] { *info = {of(p).segment(id).name, of(p).segment(id).repeat}; });
+  return guard([&] {
+    const SegmentData& segment = of(p).segment(id);
+    *info = {segment.name,
+             segment.repeat,
+             segment.incoming,
+             segment.outgoing,
+             segment.incoming_gradient,
+             segment.outgoing_gradient};
+  });
 }
 
 std::uint64_t segment_count(void* p) { return of(p).segment_count(); }
@@ -188,7 +199,8 @@ const ProgramApi& program_api() {
                               axis_extent,
                               keep_in_parts,
                               recompute_segment,
-                              pipeline};
+                              pipeline,
+                              replace_op};
   return api;
 }
 

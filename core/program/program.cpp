@@ -365,14 +365,43 @@ Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_
   Op op{&registry_->find(kind), segment_id, function, part, std::move(operands), {}};
   bind_attrs(op, attrs);
   check_operands(op);
+  check_shapes(op);
+  return place(std::move(op), before);
+}
+
+// Returns what the rule says.
+OpShape Program::check_shapes(const Op& op) const {
   const OpShape given = shape(op), right = infer(op);
   for (int i = 0; i < given.count; ++i) {
     const OperandShape &a = given.operand[i], &b = right.operand[i];
     const bool same = a.dtype == b.dtype && a.rank == b.rank && std::equal(a.dims, a.dims + a.rank, b.dims);
-    require(!a.present || same, "op '", kind, "': operand '", op.def->operands[i].name,
+    require(!a.present || same, "op '", op.kind(), "': operand '", op.def->operands[i].name,
             "' has a wrong shape");
   }
-  return place(std::move(op), before);
+  return right;
+}
+
+// What placement would have seen to, had the op been there before.
+void Program::check_lies_right(const Op& op, const OpShape& rule) const {
+  const auto refuse = [&](AxisId axis, std::size_t i) {
+    throw_error(ErrorCode::bad_input, "op '", op.kind(), "' cannot stand in for another: operand '",
+                op.def->operands[i].name, "' is ", to_text(value(op.operands[i]).on(axis)), " on axis '",
+                mesh_.name(axis), "', and the op needs it otherwise or the other operands alike");
+  };
+  for (AxisId axis = 0; axis < mesh_.size(); ++axis)
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none) continue;
+      const AxisPlacement at = value(op.operands[i]).on(axis);
+      if (at.is_partial() && op.access(i) == Access::read && (rule.linear >> i & 1u) == 0) refuse(axis, i);
+      if (!at.is_sharded()) continue;
+      if (std::find(std::begin(rule.wholes), std::end(rule.wholes), at.dim) != std::end(rule.wholes))
+        refuse(axis, i);
+      for (Id other : op.operands) {
+        if (other == none || value(other).on(axis) == at) continue;
+        for (const Dim& dim : value(other).dims)
+          if (dim.name == at.dim) refuse(axis, i);
+      }
+    }
 }
 
 std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, Part part,
@@ -440,6 +469,16 @@ void Program::replace_kind(Id id, std::string_view kind) {
   bind_attrs(changed, {});
   infer(changed);
   target = std::move(changed);
+}
+
+void Program::replace_op(Id id, std::string_view kind, std::vector<Id> operands,
+                         std::span<const AttrValue> attrs) {
+  const Op& old = op(id);
+  Op fresh{&registry_->find(kind), old.segment, old.function, old.part, std::move(operands), {}, old.again};
+  bind_attrs(fresh, attrs);
+  check_operands(fresh);
+  check_lies_right(fresh, check_shapes(fresh));
+  op(id) = std::move(fresh);
 }
 
 void Program::forget_value(Id id) { std::erase(segment(value(id).segment).values, id); }

@@ -171,6 +171,9 @@ class Program {
                                   std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
   void replace_operand(Id op, std::size_t index, Id value);
   void replace_kind(Id op, std::string_view kind);
+  // Another op in its place, every operand given. Where the program is placed, they must lie as it needs
+  // them.
+  void replace_op(Id op, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs);
   void erase_op(Id op);
   void set_attr(Id op, std::string_view name, double value);
   // The same op on other operands.
@@ -225,6 +228,8 @@ class Program {
  private:
   void check_has_dim(std::string_view dim, std::string_view axis) const;
   void check_operands(const Op& op) const;
+  OpShape check_shapes(const Op& op) const;
+  void check_lies_right(const Op& op, const OpShape& rule) const;
   OpShape infer(const Op& op) const;
   void bind_attrs(Op& op, std::span<const AttrValue> attrs) const;
   Id place(Op op, Id before);

@@ -96,6 +96,9 @@ class Verifier {
     if (segment.repeat > 1 && (segment.incoming == none || segment.outgoing == none))
       fail("it repeats, so it must take a value in and hand one on");
     if (segment.ops(FunctionKind::forward).empty()) fail("forward is empty");
+    for (const Id handed_on : {segment.outgoing, segment.incoming_gradient})
+      if (handed_on != none && !written_.count(handed_on))
+        fail("'", program_.value(handed_on).name, "' is handed on, but no op writes it");
   }
 
   // How all ops of all functions touch a value.

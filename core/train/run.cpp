@@ -63,7 +63,7 @@ class Run {
     info.parameters = assembly_.parameters();
     info.tokens_per_step = assembly_.batch().tokens();
     info.flops_per_token =
-        model_flops(assembly_.program()) /
+        model_flops(assembly_.unlowered()) /
         static_cast<double>(assembly_.batch().micro * assembly_.batch().ranks * assembly_.batch().seq);
     info.peak_flops = assembly_.device_info().peak_flops * static_cast<double>(assembly_.mesh().world());
     info.plan_bytes = assembly_.plan().layout.memory.total();

@@ -121,17 +121,29 @@ Shares<ForwardBuffers<C>> forward_shares(const Layout& l) {
 }
 
 template <class T>
-void attention(const KernelArgs& args, const KernelContext& context) {
-  using C = Compute<T>;
-  const Tensor* o = args.operands;
-  const Layout l = layout_of(o[0], args.attrs[0]);
-  const Forward<T> call{l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
-                        queries_at(l, o[3].as<T>()), o[4].as<C>()};
-  const Shares<ForwardBuffers<C>> shares = forward_shares<C>(call.layout);
+void forward(const Forward<T>& call, const KernelArgs& args, const KernelContext& context) {
+  const Shares<ForwardBuffers<Compute<T>>> shares = forward_shares<Compute<T>>(call.layout);
   const Index blocks = blocks_of(call.layout.seq, query_block);
   deal(*context.workers, call.layout.units() * blocks, [&](Index thread, Index item) {
     forward_block(call, item / blocks, item % blocks * query_block, shares.of(thread, args.workspace));
   });
+}
+
+template <class T>
+void attention(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  const Layout l = layout_of(o[0], args.attrs[0]);
+  forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
+              queries_at(l, o[3].as<T>()), o[4].as<Compute<T>>()},
+             args, context);
+}
+
+template <class T>
+void attention_packed(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  const Layout l = packed_layout_of(o[0], args.attrs[0]);
+  forward<T>({l, together(l, o[0].as<const T>()), queries_at(l, o[1].as<T>()), o[2].as<Compute<T>>()}, args,
+             context);
 }
 
 // ---- Backward ----
@@ -300,18 +312,10 @@ Shares<BackwardBuffers<C>> backward_shares(const Layout& l, std::int32_t threads
 }
 
 template <class T>
-void attention_grad(const KernelArgs& args, const KernelContext& context) {
-  using C = Compute<T>;
-  const Tensor* o = args.operands;
+void backward(const Backward<T>& call, const KernelArgs& args, const KernelContext& context) {
   const Workers& workers = *context.workers;
-  const Layout l = layout_of(o[1], args.attrs[0]);
-  const Backward<T> call{l,
-                         apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
-                         queries_at(l, o[0].as<const T>()),
-                         queries_at(l, o[4].as<const T>()),
-                         o[5].as<const C>(),
-                         apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())};
-  const Shares<BackwardBuffers<C>> shares = backward_shares<C>(l, workers.count);
+  const Layout& l = call.layout;
+  const Shares<BackwardBuffers<Compute<T>>> shares = backward_shares<Compute<T>>(l, workers.count);
   const auto own = [&](Index thread) { return shares.of(thread, args.workspace); };
   if (groups_whole(l, workers.count)) {
     deal(workers, l.groups(), [&](Index thread, Index group) { backward_group(call, group, own(thread)); });
@@ -329,40 +333,86 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+template <class T>
+void attention_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  const Layout l = layout_of(o[1], args.attrs[0]);
+  backward<T>({l, apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
+               queries_at(l, o[0].as<const T>()), queries_at(l, o[4].as<const T>()),
+               o[5].as<const Compute<T>>(), apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())},
+              args, context);
+}
+
+template <class T>
+void attention_packed_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  const Layout l = packed_layout_of(o[1], args.attrs[0]);
+  backward<T>({l, together(l, o[1].as<const T>()), queries_at(l, o[0].as<const T>()),
+               queries_at(l, o[2].as<const T>()), o[3].as<const Compute<T>>(), together(l, o[4].as<T>())},
+              args, context);
+}
+
 // ---- Offers ----
 
+// The operands `values` have one type, and `lse` that of its statistics.
+bool types_fit(const OpShape& shape, std::initializer_list<int> values, int lse) {
+  return same_type(shape, values) &&
+         shape.operand[lse].dtype == OpShape::statistics(shape.operand[*values.begin()].dtype);
+}
+
 Kernel select_forward(const OpShape& shape) {
-  const DType type = shape.operand[0].dtype;
-  if (!same_type(shape, {0, 1, 2, 3}) || shape.operand[4].dtype != OpShape::statistics(type)) return nullptr;
-  return choose_value(type, []<class T>() -> Kernel { return attention<T>; });
+  if (!types_fit(shape, {0, 1, 2, 3}, 4)) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention<T>; });
 }
 
 Kernel select_backward(const OpShape& shape) {
-  const DType type = shape.operand[1].dtype;
-  if (!same_type(shape, {0, 1, 2, 3, 4, 6, 7, 8}) || shape.operand[5].dtype != OpShape::statistics(type))
-    return nullptr;
-  return choose_value(type, []<class T>() -> Kernel { return attention_grad<T>; });
+  if (!types_fit(shape, {0, 1, 2, 3, 4, 6, 7, 8}, 5)) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_grad<T>; });
 }
 
-Index forward_workspace(const OpShape& shape, std::int32_t threads) {
-  const OperandShape& q = shape.operand[0];
-  const Layout l = layout_of(q, shape.attrs[0]);
+Kernel select_packed(const OpShape& shape) {
+  if (!types_fit(shape, {0, 1}, 2)) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_packed<T>; });
+}
+
+Kernel select_packed_backward(const OpShape& shape) {
+  if (!types_fit(shape, {0, 1, 2, 4}, 3)) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_packed_grad<T>; });
+}
+
+Index forward_bytes(const Layout& l, DType type, std::int32_t threads) {
   return threads *
-         (q.dtype == DType::f64 ? forward_shares<double>(l).bytes() : forward_shares<float>(l).bytes());
+         (type == DType::f64 ? forward_shares<double>(l).bytes() : forward_shares<float>(l).bytes());
 }
 
-Index backward_workspace(const OpShape& shape, std::int32_t threads) {
-  const OperandShape& q = shape.operand[1];
-  const Layout l = layout_of(q, shape.attrs[0]);
-  return threads * (q.dtype == DType::f64 ? backward_shares<double>(l, threads).bytes()
-                                          : backward_shares<float>(l, threads).bytes());
+Index backward_bytes(const Layout& l, DType type, std::int32_t threads) {
+  return threads * (type == DType::f64 ? backward_shares<double>(l, threads).bytes()
+                                       : backward_shares<float>(l, threads).bytes());
+}
+
+Index forward_workspace(const OpShape& s, std::int32_t threads) {
+  return forward_bytes(layout_of(s.operand[0], s.attrs[0]), s.operand[0].dtype, threads);
+}
+
+Index backward_workspace(const OpShape& s, std::int32_t threads) {
+  return backward_bytes(layout_of(s.operand[1], s.attrs[0]), s.operand[1].dtype, threads);
+}
+
+Index packed_workspace(const OpShape& s, std::int32_t threads) {
+  return forward_bytes(packed_layout_of(s.operand[0], s.attrs[0]), s.operand[0].dtype, threads);
+}
+
+Index packed_backward_workspace(const OpShape& s, std::int32_t threads) {
+  return backward_bytes(packed_layout_of(s.operand[1], s.attrs[0]), s.operand[1].dtype, threads);
 }
 
 }  // namespace
 
 std::vector<KernelDef> attention_kernels() {
   return {{"attention", select_forward, forward_workspace},
-          {"attention_grad", select_backward, backward_workspace}};
+          {"attention_grad", select_backward, backward_workspace},
+          {"attention_packed", select_packed, packed_workspace},
+          {"attention_packed_grad", select_packed_backward, packed_backward_workspace}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

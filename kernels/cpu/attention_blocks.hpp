@@ -46,6 +46,14 @@ inline Layout layout_of(const OperandShape& q, const Attr& causal) {
           q.dims[3].extent, q.dims[4].extent, causal.i != 0};
 }
 
+// Of x [batch, seq, heads, packed, head_dim].
+template <class Operand>
+Layout packed_layout_of(const Operand& x, const Attr& causal) {
+  Layout l = layout_of(x, causal);
+  l.queries -= 2;
+  return l;
+}
+
 // Positions of the sequence.
 struct Range {
   Index first, count;
@@ -80,6 +88,14 @@ Heads<T> queries_at(const Layout& l, T* data) {
 template <class T>
 HeadViews<T> apart(const Layout& l, T* q, T* k, T* v) {
   return {queries_at(l, q), {k, l.width}, {v, l.width}};
+}
+
+// Of a group's packed slots, the last two are the key and the value.
+template <class T>
+HeadViews<T> together(const Layout& l, T* x) {
+  const Index stride = (l.queries + 2) * l.width;
+  T* key = x + l.queries * l.width;
+  return {{x, stride}, {key, stride}, {key + l.width, stride}};
 }
 
 // Statistics of one unit, which lie [batch, heads, queries, seq].

@@ -82,6 +82,19 @@ TEST(Cli, PlanSpeaksJson) {
   EXPECT_EQ(json.at("process_bytes").as_int64(), base_process_bytes);
 }
 
+TEST(Cli, PlanShowsTheProgramBeforeAndAfterLowering) {
+  const std::string recipe = recipe_file();
+  const Result written = prun({"plan", recipe, "--program"});
+  EXPECT_NE(written.out.find("= split_heads("), std::string::npos) << written.out;
+  EXPECT_EQ(written.out.find("attention_packed"), std::string::npos) << written.out;
+  const Result lowered = prun({"plan", recipe, "--program", "--lowered"});
+  EXPECT_NE(lowered.out.find("= attention_packed("), std::string::npos) << lowered.out;
+  EXPECT_EQ(lowered.out.find("split_heads"), std::string::npos) << lowered.out;
+  const Result alone = prun({"plan", recipe, "--lowered"});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_NE(alone.out.find("--lowered goes with prun plan RECIPE --program"), std::string::npos) << alone.out;
+}
+
 TEST(Cli, PlanPredictsWhereTheMachineWasMeasured) {
   setenv("XDG_CACHE_HOME", (temporary_folder() / "cache").c_str(), 1);
   const std::string recipe = recipe_file({"device.threads=1"});

@@ -50,8 +50,8 @@ OptionsApi api_of(Section& section) {
     return *value = static_cast<Section*>(s)->peak_gflops, Status{};
   };
   api.flag = [](void* s, Text key, bool* value) {
-    if (key.view() != "pin") return unknown(key);
-    return *value = static_cast<Section*>(s)->pin, Status{};
+    if (key.view() != "pin" && key.view() != "fuse") return unknown(key);
+    return *value = key.view() == "pin" ? static_cast<Section*>(s)->pin : true, Status{};
   };
   api.text = [](void* s, Text key, Text* value) {
     if (key.view() != "isa") return unknown(key);

@@ -82,6 +82,11 @@ struct Problem {
     put_slots(dk, c.packed - 2, 1);
     put_slots(dv, c.packed - 1, 1);
   }
+  // The same on x as it is, dx likewise.
+  void run_packed(const InstructionSet& set, int threads) {
+    launch(find_kernel(set, "attention_packed"), {&x, &y, &lse}, attrs, threads);
+    launch(find_kernel(set, "attention_packed_grad"), {&dy, &x, &y, &lse, &dx}, attrs, threads);
+  }
   // Writes them into dx.
   void put_slots(const Value& part, std::int64_t first, std::int64_t count) {
     const auto each = static_cast<std::size_t>(count * c.width);
@@ -199,6 +204,20 @@ TEST(Attention, BitsDoNotDependOnThreads) {
         EXPECT_EQ(many.dx.bytes(), alone.dx.bytes()) << label(set, p.type, index, "dx, threads ") << threads;
       }
     }
+  });
+}
+
+TEST(Attention, PackedOrApartGivesTheSameBits) {
+  for_all([](const Problem& p, std::size_t index) {
+    for (const InstructionSet& set : all_kernels())
+      for (const int threads : {1, 3}) {
+        Problem apart = p, packed = p;
+        apart.run(set, threads);
+        packed.run_packed(set, threads);
+        EXPECT_EQ(packed.y.bytes(), apart.y.bytes()) << label(set, p.type, index, "y");
+        EXPECT_EQ(packed.lse.bytes(), apart.lse.bytes()) << label(set, p.type, index, "lse");
+        EXPECT_EQ(packed.dx.bytes(), apart.dx.bytes()) << label(set, p.type, index, "dx");
+      }
   });
 }
 

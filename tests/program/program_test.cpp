@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "program/passes.hpp"
+#include "prun/lowering.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
@@ -61,7 +62,11 @@ TEST(Program, VerifyFindsBrokenPrograms) {
   EXPECT_NE(message_of([&] { verify(*program); }).find("nothing comes in"), std::string::npos);
   b.op("gelu", {b.incoming()});
   EXPECT_NO_THROW(verify(*program));
-  // The producer gone, its reader left.
+  // The writer of what is handed on gone; and with a reader left.
+  Program unread = *program;
+  unread.replace_operand(unread.segment(a.id()).ops(FunctionKind::forward)[1], 0, x);
+  unread.erase_op(unread.segment(a.id()).ops(FunctionKind::forward)[0]);
+  EXPECT_NE(message_of([&] { verify(unread); }).find("is handed on, but no op writes it"), std::string::npos);
   ref.erase(a.operations(FunctionKind::forward)[0]);
   EXPECT_NE(message_of([&] { verify(*program); }).find("read before anything wrote it"), std::string::npos);
 }
@@ -108,6 +113,63 @@ TEST(Program, StrategiesCanRewrite) {
   EXPECT_EQ(s.operations(FunctionKind::forward).size(), 3u);
   EXPECT_EQ(ref.op(s.operations(FunctionKind::forward)[1]).kind.view(), "scale");
   EXPECT_NE(message_of([&] { ref.replace_kind(ops[0], "add"); }).find("cannot stand in"), std::string::npos);
+}
+
+TEST(Program, OneOpTakesThePlaceOfTwo) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  const Id x = s.vector("x", {{"hidden", 6}}, zeros()), narrow = s.vector("y", {{"hidden", 5}}, zeros());
+  const Id y = s.op("gelu", {x}), z = s.op("scale", {y}, {{"factor", 2.0}});
+  s.outgoing(z);
+  s.op("gelu", {narrow});
+  const std::vector<Id> ops = s.operations(FunctionKind::forward);
+  const Uses before(s);
+  EXPECT_EQ(before.readers(y), std::vector<Id>{ops[1]});
+  EXPECT_FALSE(before.handed_on(y));
+  EXPECT_TRUE(before.handed_on(z));
+  EXPECT_TRUE(before.readers(z).empty());
+  EXPECT_NE(message_of([&] {
+              ref.replace_op(ops[1], "gelu", {narrow, z});
+            }).find("wrong shape"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] {
+              ref.replace_op(ops[1], "add", {x, z});
+            }).find("takes 3 operands, not 2"),
+            std::string::npos);
+  EXPECT_EQ(ref.op(ops[1]).kind.view(), "scale");
+  ref.replace_op(ops[1], "add", {x, x, z});
+  EXPECT_EQ(ref.op(ops[1]).kind.view(), "add");
+  ref.erase(ops[0]);
+  EXPECT_NO_THROW(verify(*program));
+  EXPECT_EQ(Uses(s).readers(x), (std::vector<Id>{ops[1], ops[1]}));
+}
+
+// On a placed program nothing puts exchanges in any more.
+TEST(Program, AnOpInThePlaceOfAnotherMustFindItsOperandsAsItNeedsThem) {
+  const std::string tensor = "[mesh]\ntp = 2\n[[strategy]]\nplugin = \"tensor\"\n";
+  const Assembly assembly(tiny_recipe({}, tensor), plugins());
+  Program program = assembly.unlowered();
+  const std::vector<Id> ops = program.segment(2).ops(FunctionKind::forward);
+  const auto find = [&](std::string_view kind) {
+    return *std::find_if(ops.begin(), ops.end(), [&](Id op) { return program.op(op).kind() == kind; });
+  };
+  const Id gelu = find("gelu"), reduce = find("all_reduce"), norm = find("layernorm");
+  const std::vector<Id> operands = program.op(gelu).operands;  // both split along ffn
+  const auto replace = [&](Id op, const char* kind, std::vector<Id> on) {
+    return message_of([&] { program.replace_op(op, kind, std::move(on), {}); });
+  };
+  const std::vector<Id> statistics(program.op(norm).operands.end() - 2, program.op(norm).operands.end());
+  Id bias = none;
+  for (Id id : program.parameters())
+    if (program.value(id).name == "up.bias") bias = id;
+  EXPECT_NE(replace(gelu, "layernorm", {operands[0], bias, bias, operands[1], statistics[0], statistics[1]})
+                .find("operand 'x' is sharded"),
+            std::string::npos);
+  // A partial sum into an op that is not linear.
+  EXPECT_NE(replace(reduce, "gelu", program.op(reduce).operands).find("operand 'x' is a partial sum"),
+            std::string::npos);
+  EXPECT_EQ(replace(gelu, "scale", operands), "");
 }
 
 TEST(Program, BackwardSumsWhatFlowsTogether) {

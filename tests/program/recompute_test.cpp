@@ -244,21 +244,21 @@ TEST(Recompute, FullKeepsNothingButWhatBlocksHandOn) {
     EXPECT_GT(kept_by_block(without), 0) << model.name;
     EXPECT_EQ(kept_by_block(with), 0) << model.name;
     EXPECT_EQ(bytes_of(with, Region::boundary), bytes_of(without, Region::boundary)) << model.name;
-    EXPECT_EQ(model_flops(with.program()), model_flops(without.program())) << model.name;
-    EXPECT_GT(recomputed_flops(with.program()), 0) << model.name;
+    EXPECT_EQ(model_flops(with.unlowered()), model_flops(without.unlowered())) << model.name;
+    EXPECT_GT(recomputed_flops(with.unlowered()), 0) << model.name;
   }
 }
 
 TEST(Recompute, TheEstimateIsWhatThePlanKeeps) {
   const Assembly assembly(tiny_recipe({"model.hidden=64", "model.seq=64"}), plugins());
   const Id block = 2;
-  ASSERT_EQ(assembly.program().segment(block).name, "block");
-  EXPECT_EQ(estimate_recompute(assembly.program(), block, {}).kept_bytes, kept_by_block(assembly));
+  ASSERT_EQ(assembly.unlowered().segment(block).name, "block");
+  EXPECT_EQ(estimate_recompute(assembly.unlowered(), block, {}).kept_bytes, kept_by_block(assembly));
   const Assembly less(tiny_recipe({"model.hidden=64", "model.seq=64"},
                                   recompute_strategy("mode = \"selective\"\nops = [\"layernorm\"]")),
                       plugins());
   const RecomputeEstimate estimate =
-      estimate_recompute(assembly.program(), block, {Kind::ops, {"layernorm"}});
+      estimate_recompute(assembly.unlowered(), block, {Kind::ops, {"layernorm"}});
   EXPECT_EQ(estimate.kept_bytes, kept_by_block(less));
   EXPECT_LT(estimate.kept_bytes, kept_by_block(assembly));
   EXPECT_GT(estimate.cost.bytes, 0);
@@ -270,13 +270,13 @@ TEST(Recompute, ThePlannedCostGrowsByWhatRunsAgain) {
     double flops = 0;
     for (const PlannedFunction& function : assembly.plan().functions)
       if (function.kind == FunctionKind::backward &&
-          assembly.program().segment(function.segment).name == "block")
+          assembly.unlowered().segment(function.segment).name == "block")
         flops += function.cost.flops;
     return flops;
   };
   const Assembly without(tiny_recipe(), plugins());
   const Assembly with(tiny_recipe({}, recompute_strategy("")), plugins());
-  EXPECT_DOUBLE_EQ(2 * (backward_flops(with) - backward_flops(without)), recomputed_flops(with.program()));
+  EXPECT_DOUBLE_EQ(2 * (backward_flops(with) - backward_flops(without)), recomputed_flops(with.unlowered()));
 }
 
 TEST(Recompute, SelectiveTakesTheKindsThatAreNamed) {
@@ -332,7 +332,7 @@ TEST(RecomputeBudget, TakesNoMoreThanItMust) {
   const std::int64_t none_needs = total(""), full_needs = total("mode = \"full\"");
   ASSERT_LT(full_needs, none_needs);
   const Assembly fits(larger_recipe("mode = \"budget\"", none_needs), plugins());
-  EXPECT_EQ(recomputed_text(fits.program()), "nothing");
+  EXPECT_EQ(recomputed_text(fits.unlowered()), "nothing");
   EXPECT_NE(plan_text(fits, {}).find("recompute   nothing\n"), std::string::npos) << plan_text(fits, {});
   EXPECT_EQ(fits.plan().layout.memory.total(), none_needs);
 
@@ -342,11 +342,11 @@ TEST(RecomputeBudget, TakesNoMoreThanItMust) {
     const std::int64_t limit = none_needs - step * (none_needs - full_needs) / 4;
     const Assembly assembly(larger_recipe("mode = \"budget\"", limit), plugins());
     EXPECT_LE(assembly.plan().layout.memory.total(), limit);
-    const double flops = recomputed_flops(assembly.program());
+    const double flops = recomputed_flops(assembly.unlowered());
     EXPECT_GE(flops, before);
     before = flops;
-    chosen.insert(recomputed_text(assembly.program()));
-    EXPECT_NE(plan_text(assembly, {}).find("recompute   " + recomputed_text(assembly.program())),
+    chosen.insert(recomputed_text(assembly.unlowered()));
+    EXPECT_NE(plan_text(assembly, {}).find("recompute   " + recomputed_text(assembly.unlowered())),
               std::string::npos);
   }
   EXPECT_GE(chosen.size(), 2u);  // something between nothing and everything
@@ -354,14 +354,14 @@ TEST(RecomputeBudget, TakesNoMoreThanItMust) {
 
 TEST(RecomputeBudget, ChoicesGrowFromTheCheapest) {
   const Assembly assembly(larger_recipe("mode = \"budget\"", 0), plugins());
-  const std::vector<RecomputeChoice> choices = recompute_choices(assembly.program());
+  const std::vector<RecomputeChoice> choices = recompute_choices(assembly.unlowered());
   ASSERT_GE(choices.size(), 4u);
   EXPECT_EQ(choices.front().kind, Kind::nothing);
   EXPECT_EQ(choices.back().kind, Kind::full);
-  std::int64_t kept = estimate_recompute(assembly.program(), 2, {}).kept_bytes;
+  std::int64_t kept = estimate_recompute(assembly.unlowered(), 2, {}).kept_bytes;
   for (std::size_t i = 1; i + 1 < choices.size(); ++i) {
     ASSERT_EQ(choices[i].op_kinds.size(), i);
-    const std::int64_t now = estimate_recompute(assembly.program(), 2, choices[i]).kept_bytes;
+    const std::int64_t now = estimate_recompute(assembly.unlowered(), 2, choices[i]).kept_bytes;
     EXPECT_LT(now, kept);
     kept = now;
   }

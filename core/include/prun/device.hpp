@@ -10,6 +10,7 @@
 
 #include "prun/kernel.hpp"
 #include "prun/options.hpp"
+#include "prun/program.hpp"
 
 namespace prun {
 
@@ -65,6 +66,9 @@ class Device {
   virtual void clear(void* device, std::int64_t bytes) = 0;
   // Null: this device has no such kernel.
   virtual const KernelDef* kernel(std::string_view op) = 0;
+  // Puts ops that it has kernels for in the place of several (prun/lowering.hpp), once strategies have
+  // written the program and before it is planned. The numbers that a step computes stay the same.
+  virtual void lower(ProgramRef) {}
 
   // `workers`: this queue computes, rather than only copies.
   virtual Queue create_queue(std::string_view name, bool workers) = 0;
@@ -117,6 +121,7 @@ class DeviceInterface {
   virtual Status download(void* host, const void* device, std::int64_t bytes) noexcept = 0;
   virtual Status clear(void* device, std::int64_t bytes) noexcept = 0;
   virtual const KernelDef* kernel(Text op) noexcept = 0;
+  virtual Status lower(const ProgramApi* api, void* program) noexcept = 0;
   virtual Status create_queue(Text name, bool workers, Queue* queue) noexcept = 0;
   virtual Status destroy_queue(Queue queue) noexcept = 0;
   virtual Status attach(Queue queue) noexcept = 0;
@@ -162,6 +167,9 @@ class DeviceAdapter final : public DeviceInterface {
     return guard([&] { device().clear(memory, bytes); });
   }
   const KernelDef* kernel(Text op) noexcept override { return device().kernel(op.view()); }
+  Status lower(const ProgramApi* api, void* program) noexcept override {
+    return guard([&] { device().lower(ProgramRef(api, program)); });
+  }
   Status create_queue(Text name, bool workers, Queue* queue) noexcept override {
     return guard([&] { *queue = device().create_queue(name.view(), workers); });
   }

@@ -15,6 +15,7 @@
 #include "prun/comm.hpp"
 #include "prun/data.hpp"
 #include "prun/device.hpp"
+#include "prun/lowering.hpp"
 #include "prun/model.hpp"
 #include "prun/observer.hpp"
 #include "prun/op_plugin.hpp"

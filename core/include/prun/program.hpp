@@ -96,12 +96,17 @@ struct OpInfo {
   Id segment = none;
   FunctionKind function = FunctionKind::forward;
   Part part = Part::input;
-  Array<Id> operands;  // lives until the next edit
+  Array<Id> operands;          // lives until the next edit
+  const OpDef* def = nullptr;  // lives as long as the program
 };
 
 struct SegmentInfo {
   Text name;
   std::int64_t repeat = 1;
+  // What comes in from the segment before and is handed on to the next, and their gradients, which go the
+  // other way; none: there is none, or not yet.
+  Id incoming = none, outgoing = none;
+  Id incoming_gradient = none, outgoing_gradient = none;
 };
 
 // What a segment's backward computes again instead of keeping it from forward.
@@ -170,6 +175,9 @@ struct ProgramApi {
   // cut so that the costliest stage costs least.
   Status (*pipeline)(void* program, Text axis, Text schedule, std::int32_t chunks,
                      Array<std::int64_t> layers);
+  // Another op in its place, on values that exist: all operands, in the order of its definition. What the one
+  // before wrote and this one does not, nobody may read any more.
+  Status (*replace_op)(void* program, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs);
 };
 
 class Segment;
@@ -205,6 +213,11 @@ class ProgramRef {
     raise(api_->replace_operand(program_, op, index, value));
   }
   void replace_kind(Id op, std::string_view kind) const { raise(api_->replace_kind(program_, op, kind)); }
+  void replace_op(Id op, std::string_view kind, std::initializer_list<Id> operands,
+                  std::initializer_list<AttrValue> attrs = {}) const {
+    raise(api_->replace_op(program_, op, kind, {operands.begin(), operands.size()},
+                           {attrs.begin(), attrs.size()}));
+  }
   void erase(Id op) const { raise(api_->erase(program_, op)); }
   void set_parameter(Id value, bool frozen, bool decay, double lr_scale) const {
     raise(api_->set_parameter(program_, value, frozen, decay, lr_scale));

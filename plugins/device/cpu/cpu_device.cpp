@@ -11,6 +11,7 @@
 #include "cores.hpp"
 #include "host_memory.hpp"
 #include "isa.hpp"
+#include "lower.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
 
@@ -28,6 +29,7 @@ class CpuDevice final : public Device {
         cores_(usable_cores()),
         threads_(static_cast<std::int32_t>(options.integer("threads"))),
         pin_(options.flag("pin")),
+        fuse_(options.flag("fuse")),
         spin_(options.integer("spin_us")),
         peak_flops_(options.number("peak_gflops") * 1e9),
         memory_bytes_(memory_limit()) {
@@ -81,6 +83,10 @@ class CpuDevice final : public Device {
     return found == kernels_.end() ? nullptr : &found->second;
   }
 
+  void lower(ProgramRef program) override {
+    if (fuse_) cpu::lower(program);
+  }
+
   Queue create_queue(std::string_view name, bool workers) override {
     const std::int32_t threads = workers ? threads_ : 1;
     queues_.push_back(std::make_unique<CpuQueue>(name, threads, choose_cores(workers), spin_));
@@ -125,6 +131,7 @@ class CpuDevice final : public Device {
   std::vector<int> cores_;
   std::int32_t threads_;
   bool pin_;
+  bool fuse_;
   std::chrono::microseconds spin_;
   double peak_flops_;
   std::int64_t memory_bytes_;
@@ -140,6 +147,7 @@ class CpuDevice final : public Device {
 PRUN_PLUGIN(device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine", "",
             "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use\n"
             "pin | bool | true | | Keep each thread on a core of its own, if there are enough cores\n"
+            "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"
             "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
             "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
             "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n");
