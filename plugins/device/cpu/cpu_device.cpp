@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "attention_fusion.hpp"
 #include "cores.hpp"
 #include "host_memory.hpp"
 #include "isa.hpp"
-#include "lower.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
 
@@ -84,7 +84,7 @@ class CpuDevice final : public Device {
   }
 
   void lower(ProgramRef program) override {
-    if (fuse_) cpu::lower(program);
+    if (fuse_) fuse_packed_attention(program);
   }
 
   Queue create_queue(std::string_view name, bool workers) override {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "attention_fusion.hpp"
 #include "cuda/stamp.hpp"
 #include "driver.hpp"
 #include "gpu_memory.hpp"
@@ -111,6 +112,8 @@ class CudaDevice final : public Device {
     const auto found = ops_.find(op);
     return found == ops_.end() ? nullptr : &found->second.def;
   }
+
+  void lower(ProgramRef program) override { fuse_packed_attention(program); }
 
   Queue create_queue(std::string_view name, bool workers) override {
     use();

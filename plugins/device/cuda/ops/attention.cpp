@@ -1,4 +1,5 @@
-// attention and attention_grad, of queries, keys and values apart: by cuDNN where it takes their shape.
+// attention and its gradient, of queries, keys and values apart or packed: by cuDNN where it takes their
+// shape.
 #include "cuda/attention.hpp"
 
 #include <algorithm>
@@ -19,44 +20,93 @@ AttentionShape shape_of(const Tensor& q, const KernelArgs& args) {
           .causal = args.attrs[0].i != 0};
 }
 
+// Queries, keys and values where they lie packed in x[batch, seq, heads, packed, head_dim].
 template <class T>
+struct Packed {
+  Heads<T> q, k, v;
+
+  Packed(T* x, const AttentionShape& shape) {
+    const HeadStrides strides = head_strides(shape, shape.queries + 2);
+    q = {x, strides};
+    k = {x + shape.queries * shape.head_dim, strides};
+    v = {x + (shape.queries + 1) * shape.head_dim, strides};
+  }
+};
+
+AttentionShape packed_shape(const Tensor& x, const KernelArgs& args) {
+  AttentionShape shape = shape_of(x, args);
+  shape.queries = x.dim[3] - 2;
+  return shape;
+}
+
+template <class T, bool packed>
 AttentionForward<T> forward_of(const KernelArgs& args) {
-  const AttentionShape shape = shape_of(args.operands[0], args);
-  const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
-  return {.shape = shape,
-          .q = {data<const T>(args, 0), queries},
-          .k = {data<const T>(args, 1), keys},
-          .v = {data<const T>(args, 2), keys},
-          .y = {data<T>(args, 3), queries},
-          .lse = data<Compute<T>>(args, 4),
-          .workspace = args.workspace};
+  if constexpr (packed) {
+    const AttentionShape shape = packed_shape(args.operands[0], args);
+    const Packed<const T> x(data<const T>(args, 0), shape);
+    return {.shape = shape,
+            .q = x.q,
+            .k = x.k,
+            .v = x.v,
+            .y = {data<T>(args, 1), head_strides(shape, shape.queries)},
+            .lse = data<Compute<T>>(args, 2),
+            .workspace = args.workspace};
+  } else {
+    const AttentionShape shape = shape_of(args.operands[0], args);
+    const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
+    return {.shape = shape,
+            .q = {data<const T>(args, 0), queries},
+            .k = {data<const T>(args, 1), keys},
+            .v = {data<const T>(args, 2), keys},
+            .y = {data<T>(args, 3), queries},
+            .lse = data<Compute<T>>(args, 4),
+            .workspace = args.workspace};
+  }
 }
 
-template <class T>
+template <class T, bool packed>
 AttentionBackward<T> backward_of(const KernelArgs& args) {
-  const AttentionShape shape = shape_of(args.operands[1], args);
-  const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
-  return {.shape = shape,
-          .dy = {data<const T>(args, 0), queries},
-          .q = {data<const T>(args, 1), queries},
-          .k = {data<const T>(args, 2), keys},
-          .v = {data<const T>(args, 3), keys},
-          .y = {data<const T>(args, 4), queries},
-          .lse = data<const Compute<T>>(args, 5),
-          .dq = {data<T>(args, 6), queries},
-          .dk = {data<T>(args, 7), keys},
-          .dv = {data<T>(args, 8), keys},
-          .workspace = args.workspace};
+  if constexpr (packed) {
+    const AttentionShape shape = packed_shape(args.operands[1], args);
+    const HeadStrides queries = head_strides(shape, shape.queries);
+    const Packed<const T> x(data<const T>(args, 1), shape);
+    const Packed<T> dx(data<T>(args, 4), shape);
+    return {.shape = shape,
+            .dy = {data<const T>(args, 0), queries},
+            .q = x.q,
+            .k = x.k,
+            .v = x.v,
+            .y = {data<const T>(args, 2), queries},
+            .lse = data<const Compute<T>>(args, 3),
+            .dq = dx.q,
+            .dk = dx.k,
+            .dv = dx.v,
+            .workspace = args.workspace};
+  } else {
+    const AttentionShape shape = shape_of(args.operands[1], args);
+    const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
+    return {.shape = shape,
+            .dy = {data<const T>(args, 0), queries},
+            .q = {data<const T>(args, 1), queries},
+            .k = {data<const T>(args, 2), keys},
+            .v = {data<const T>(args, 3), keys},
+            .y = {data<const T>(args, 4), queries},
+            .lse = data<const Compute<T>>(args, 5),
+            .dq = {data<T>(args, 6), queries},
+            .dk = {data<T>(args, 7), keys},
+            .dv = {data<T>(args, 8), keys},
+            .workspace = args.workspace};
+  }
 }
 
-template <class T>
+template <class T, bool packed>
 void attention(const KernelArgs& args, const KernelContext& context) {
-  cuda::attention(forward_of<T>(args), stream_of(context));
+  cuda::attention(forward_of<T, packed>(args), stream_of(context));
 }
 
-template <class T>
+template <class T, bool packed>
 void attention_grad(const KernelArgs& args, const KernelContext& context) {
-  attention_backward(backward_of<T>(args), stream_of(context));
+  attention_backward(backward_of<T, packed>(args), stream_of(context));
 }
 
 template <class Call>
@@ -65,8 +115,9 @@ AttentionLayout layout_of(const Call& call) {
 }
 
 // What cuDNN can do it does; where it is not there, our own kernels.
+template <bool packed>
 Work bind_attention(Launches launches, Libraries& libraries, Stream) {
-  const AttentionForward<bf16> call = forward_of<bf16>(launches.front().args);
+  const AttentionForward<bf16> call = forward_of<bf16, packed>(launches.front().args);
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn) return [call](Stream stream) { cuda::attention(call, stream); };
   return [cudnn, plan = libraries.attention(layout_of(call), false), call](Stream stream) {
@@ -74,8 +125,9 @@ Work bind_attention(Launches launches, Libraries& libraries, Stream) {
   };
 }
 
+template <bool packed>
 Work bind_attention_grad(Launches launches, Libraries& libraries, Stream) {
-  const AttentionBackward<bf16> call = backward_of<bf16>(launches.front().args);
+  const AttentionBackward<bf16> call = backward_of<bf16, packed>(launches.front().args);
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn) return [call](Stream stream) { attention_backward(call, stream); };
   return [cudnn, plan = libraries.attention(layout_of(call), true), call](Stream stream) {
@@ -83,55 +135,70 @@ Work bind_attention_grad(Launches launches, Libraries& libraries, Stream) {
   };
 }
 
-// Of operand `q` of an op.
-AttentionLayout layout_of(const OpShape& s, int q) {
-  const Dim* dims = s.operand[q].dims;
+// Of an op's queries, or of its packed x.
+template <bool packed>
+AttentionLayout layout_of(const OpShape& s, int operand) {
+  const Dim* dims = s.operand[operand].dims;
   const AttentionShape shape{.batch = dims[0].extent,
                              .seq = dims[1].extent,
                              .heads = dims[2].extent,
-                             .queries = dims[3].extent,
+                             .queries = dims[3].extent - (packed ? 2 : 0),
                              .head_dim = dims[4].extent,
                              .causal = s.attrs[0].i != 0};
-  const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
-  return {shape, queries, keys, keys, queries};
+  const HeadStrides y = head_strides(shape, shape.queries), all = head_strides(shape, shape.queries + 2),
+                    keys = head_strides(shape, 1);
+  return packed ? AttentionLayout{shape, all, all, all, y} : AttentionLayout{shape, y, keys, keys, y};
 }
 
-bool cudnn_may(const OpShape& s, int q) {
-  return s.operand[q].dtype == DType::bf16 && cudnn_refusal(layout_of(s, q)).empty();
+template <bool packed>
+bool cudnn_may(const OpShape& s, int operand) {
+  return s.operand[operand].dtype == DType::bf16 && cudnn_refusal(layout_of<packed>(s, operand)).empty();
 }
 
+template <bool packed>
 std::int64_t workspace(const OpShape& s, std::int32_t) {
-  return cudnn_may(s, 0) ? cudnn_workspace(layout_of(s, 0)) : 0;
+  return cudnn_may<packed>(s, 0) ? cudnn_workspace(layout_of<packed>(s, 0)) : 0;
 }
 
 // Enough for either.
+template <bool packed>
 std::int64_t grad_workspace(const OpShape& s, std::int32_t) {
-  const AttentionLayout layout = layout_of(s, 1);
+  const AttentionLayout layout = layout_of<packed>(s, 1);
   const std::int64_t own = by_value(s.operand[1].dtype, [&]<class T>() -> std::int64_t {
     return attention_backward_workspace<T>(layout.shape);
   });
-  return cudnn_may(s, 1) ? std::max(own, cudnn_backward_workspace(layout, true)) : own;
+  return cudnn_may<packed>(s, 1) ? std::max(own, cudnn_backward_workspace(layout, true)) : own;
 }
 
+template <bool packed>
 Kernel select_attention(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  if (!same_type(s, {0, 1, 2, 3}) || !computed_type(s, type, {4})) return nullptr;
-  if (cudnn_may(s, 0)) return runs_when_bound;
-  return by_value(type, []<class T>() -> Kernel { return attention<T>; });
+  const bool fits = packed ? same_type(s, {0, 1}) && computed_type(s, type, {2})
+                           : same_type(s, {0, 1, 2, 3}) && computed_type(s, type, {4});
+  if (!fits) return nullptr;
+  if (cudnn_may<packed>(s, 0)) return runs_when_bound;
+  return by_value(type, []<class T>() -> Kernel { return attention<T, packed>; });
 }
 
+template <bool packed>
 Kernel select_attention_grad(const OpShape& s) {
   const DType type = s.operand[1].dtype;
-  if (!same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) || !computed_type(s, type, {5})) return nullptr;
-  if (cudnn_may(s, 1)) return runs_when_bound;
-  return by_value(type, []<class T>() -> Kernel { return attention_grad<T>; });
+  const bool fits = packed ? same_type(s, {0, 1, 2, 4}) && computed_type(s, type, {3})
+                           : same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) && computed_type(s, type, {5});
+  if (!fits) return nullptr;
+  if (cudnn_may<packed>(s, 1)) return runs_when_bound;
+  return by_value(type, []<class T>() -> Kernel { return attention_grad<T, packed>; });
 }
 
 }  // namespace
 
 std::vector<DeviceOp> attention_ops() {
-  return {{{"attention", select_attention, workspace}, bind_attention},
-          {{"attention_grad", select_attention_grad, grad_workspace}, bind_attention_grad}};
+  return {
+      {{"attention", select_attention<false>, workspace<false>}, bind_attention<false>},
+      {{"attention_grad", select_attention_grad<false>, grad_workspace<false>}, bind_attention_grad<false>},
+      {{"attention_packed", select_attention<true>, workspace<true>}, bind_attention<true>},
+      {{"attention_packed_grad", select_attention_grad<true>, grad_workspace<true>},
+       bind_attention_grad<true>}};
 }
 
 }  // namespace prun::cuda

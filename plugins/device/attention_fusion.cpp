@@ -1,13 +1,11 @@
-// Attention on the packed projection itself: where nobody else reads queries, keys and values apart, they
-// never lie apart, and neither do their gradients.
-#include "lower.hpp"
+#include "attention_fusion.hpp"
 
 #include <algorithm>
 #include <vector>
 
 #include "prun/lowering.hpp"
 
-namespace prun::cpu {
+namespace prun {
 namespace {
 
 class AttentionFusion {
@@ -94,8 +92,8 @@ class AttentionFusion {
 
 }  // namespace
 
-void lower(ProgramRef program) {
+void fuse_packed_attention(ProgramRef program) {
   for (const Segment& segment : program.segments()) AttentionFusion(segment).run();
 }
 
-}  // namespace prun::cpu
+}  // namespace prun

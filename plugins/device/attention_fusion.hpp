@@ -1,0 +1,12 @@
+// Attention on the packed projection itself, for devices that have kernels for attention_packed.
+#pragma once
+
+#include "prun/program.hpp"
+
+namespace prun {
+
+// Where nobody else reads queries, keys and values apart, they never lie apart, and neither do their
+// gradients.
+void fuse_packed_attention(ProgramRef program);
+
+}  // namespace prun
