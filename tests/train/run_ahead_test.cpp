@@ -157,6 +157,27 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RunAhead,
                                   std::get<1>(tested.param).name;
                          });
 
+// A step is said to run once those before it are finished, however early it was started.
+TEST(RunAheadAlone, TheStepThatOthersWaitForIsSaid) {
+  const Assembly assembly(tiny_recipe(), plugins());
+  std::vector<std::int64_t> said, finished;
+  Membership membership;
+  membership.before_step = [&](std::int64_t step) {
+    EXPECT_EQ(static_cast<std::int64_t>(finished.size()), step - 1);
+    said.push_back(step);
+  };
+  Trainer trainer(assembly, plugins(), membership);
+  trainer.start();
+  finished.reserve(steps);
+  for (int step = 1; step <= steps; ++step) {
+    if (step < steps) trainer.start();
+    EXPECT_EQ(said.back(), step);
+    finished.push_back(step);
+    trainer.finish();
+  }
+  EXPECT_EQ(said, finished);
+}
+
 // ---------------------------------------------------------------- whole runs
 
 class RunsAhead : public testing::TestWithParam<Target> {
