@@ -188,6 +188,22 @@ TEST(Program, BackwardSumsWhatFlowsTogether) {
   EXPECT_EQ(program->segment(1).ops(FunctionKind::backward_weight).size(), 1u);
 }
 
+TEST(Program, OneOpGivesTheGradientsOfThoseOperandsThatAreTrained) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  const Dim b{"batch", 2}, t{"seq", 4}, h{"heads", 1}, d{"head_dim", 3};
+  const Id q = s.vector("q", {b, t, h, {"queries", 2}, d}, zeros()), k = s.vector("k", {b, t, h, d}, zeros()),
+           v = s.vector("v", {b, t, h, d}, zeros());
+  ref.set_parameter(k, true, false, 1);
+  s.outgoing(s.op("attention", {q, k, v}));
+  add_backward(*program);
+  verify(*program);
+  EXPECT_NE(program->value(q).gradient, none);
+  EXPECT_EQ(program->value(k).gradient, none);
+  EXPECT_NE(program->value(v).gradient, none);
+}
+
 TEST(Program, FrozenParametersHaveNoGradient) {
   const Recipe recipe = tiny_recipe({"optimizer.group.0.match=block.qkv.*", "optimizer.group.0.frozen=true"});
   const Assembly assembly(recipe, plugins());
