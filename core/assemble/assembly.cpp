@@ -15,9 +15,41 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
   batch_ = BatchArithmetic::of(recipe_, plugins_);
   load_ops();
   writer_.emplace(recipe_, plugins_, batch_, registry_);
-  device_ = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
-  raise(device_->info(&device_info_));
+  add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
   make_fitting_plan();
+}
+
+void Assembly::add_device(std::shared_ptr<DeviceInterface> device) {
+  raise(device->info(&device_infos_.emplace_back()));
+  devices_.push_back(std::move(device));
+}
+
+// Those that the program asks for beside the recipe's: with its options where they are of the same plugin.
+void Assembly::make_devices() {
+  const RecipeSection section = recipe_.section("device");
+  devices_.resize(1);
+  device_infos_.resize(1);
+  for (const std::string& plugin : unlowered_->more_devices())
+    add_device(plugin == section.plugin() ? plugins_.create<DeviceInterface>("device", section)
+                                          : plugins_.create<DeviceInterface>("device", plugin, recipe_));
+}
+
+std::vector<DeviceInterface*> Assembly::devices() const {
+  std::vector<DeviceInterface*> devices;
+  for (const auto& device : devices_) devices.push_back(device.get());
+  return devices;
+}
+
+// What of a plan counts against the memory of the recipe's device: all that lies there. Where that is the
+// host's, whatever else lies in the host's memory does as well.
+std::int64_t Assembly::limited_bytes(const Plan& plan) const {
+  std::int64_t bytes = 0;
+  for (const Layout::Range& range : plan.layout.ranges) {
+    const DeviceInfo& owner = device_infos_[static_cast<std::size_t>(range.place.device)];
+    const bool in_host_memory = range.place.space != Space::device || owner.host_memory;
+    if (in_host_memory ? device_info().host_memory : range.place.device == 0) bytes += range.bytes();
+  }
+  return bytes;
 }
 
 // Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
@@ -26,7 +58,7 @@ std::int64_t Assembly::make_plans() {
   plans_.clear();
   if (!pipeline_) {
     plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, rank_));
-    return plans_[0].layout.memory.total();
+    return limited_bytes(plans_[0]);
   }
   const std::vector<int> ranks = mesh().group(rank_, pipeline_->axis);
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -36,7 +68,7 @@ std::int64_t Assembly::make_plans() {
   std::vector<RankPlan> pairs;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     pairs.push_back({ranks[i], &plans_[i]});
-    largest = std::max(largest, plans_[i].layout.memory.total());
+    largest = std::max(largest, limited_bytes(plans_[i]));
   }
   check_ranks(*program_, pairs);
   return largest;
@@ -55,6 +87,7 @@ void Assembly::make_fitting_plan() {
     WrittenProgram written = writer_->write(choice);
     unlowered_ = std::move(written.program);
     pipeline_ = std::move(written.pipeline);
+    make_devices();
     lower();
     return make_plans();
   };
@@ -73,7 +106,7 @@ void Assembly::make_fitting_plan() {
 
 void Assembly::lower() {
   program_ = std::make_unique<Program>(*unlowered_);
-  raise(device_->lower(&program_api(), program_.get()));
+  raise(devices_.front()->lower(&program_api(), program_.get()));
   verify(*program_);
 }
 
@@ -81,15 +114,15 @@ void Assembly::lower() {
 void Assembly::state_process_bytes() {
   const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
   for (const int rank : ranks)
-    process_bytes_.push_back(process_need({recipe_, device_info_, plugins_, mesh(), plan_of(rank), rank}));
+    process_bytes_.push_back(process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank}));
 }
 
 // What the recipe says is the plan's alone. Where it says nothing, a device in host memory shares that with
 // the process.
 std::int64_t Assembly::memory_limit() const {
-  const std::int64_t all = device_info_.memory_bytes;
+  const std::int64_t all = device_info().memory_bytes;
   const std::int64_t process = *std::max_element(process_bytes_.begin(), process_bytes_.end());
-  return recipe_.section("device").bytes("memory").value_or(device_info_.host_memory ? all - process : all);
+  return recipe_.section("device").bytes("memory").value_or(device_info().host_memory ? all - process : all);
 }
 
 // `least`: with full recompute, where the planner may choose it.
@@ -99,8 +132,8 @@ void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64
   const std::string rest =
       limit > 0 ? detail::concat(", ", size(limit),
                                  " may be used; a smaller batch.micro, model.seq or model needs less")
-                : detail::concat(" and a rank's process ", size(device_info_.memory_bytes - limit),
-                                 " beside it, ", size(device_info_.memory_bytes),
+                : detail::concat(" and a rank's process ", size(device_info().memory_bytes - limit),
+                                 " beside it, ", size(device_info().memory_bytes),
                                  " may be used in all; raise this machine's or container's limit on memory");
   Diagnostics problems;
   problems.add(recipe_.problem("device.memory", "the plan needs " + size(needed) + full + rest));
@@ -119,22 +152,34 @@ void Assembly::load_ops() {
 
 Lowering Assembly::lowering() const {
   Lowering lowering;
-  lowering.threads = device_info_.threads;
-  lowering.device = device_info_.name.view();
+  for (std::size_t number = 0; number < devices_.size(); ++number)
+    lowering.devices.push_back(plan_device(number));
   if (recipe_.flag("run.poison")) lowering.fence = fence_bytes;
-  lowering.kernel = [this](std::string_view op) -> OfferedKernel {
-    if (const KernelDef* own = device_->kernel(op))
-      return {own, detail::concat("device plugin '", recipe_.section("device").plugin(), "'")};
+  return lowering;
+}
+
+PlanDevice Assembly::plan_device(std::size_t number) const {
+  const DeviceInfo& info = device_infos_[number];
+  const std::string plugin =
+      number == 0 ? recipe_.section("device").plugin() : program_->more_devices()[number - 1];
+  const auto offer = [this, number, plugin](std::string_view op) -> OfferedKernel {
+    if (const KernelDef* own = devices_[number]->kernel(op))
+      return {own, detail::concat("device plugin '", plugin, "'")};
     for (std::size_t i = 0; i < op_plugins_.size(); ++i) {
       Array<DeviceKernel> kernels;
       raise(op_plugins_[i]->kernels(&kernels));
       for (const DeviceKernel& kernel : kernels)
-        if (kernel.device == device_info_.kind.view() && kernel.kernel.op == op)
+        if (kernel.device == device_infos_[number].kind.view() && kernel.kernel.op == op)
           return {&kernel.kernel, detail::concat("op plugin '", recipe_.texts("plugins.ops")[i], "'")};
     }
     return {};
   };
-  return lowering;
+  return {offer,
+          info.threads,
+          std::string(info.name.view()),
+          std::string(info.kind.view()),
+          info.host_memory,
+          info.asynchronous};
 }
 
 std::int64_t Assembly::parameters() const {

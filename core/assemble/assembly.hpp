@@ -28,8 +28,10 @@ class Assembly {
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
   // Of everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
-  DeviceInterface& device() const { return *device_; }
-  const DeviceInfo& device_info() const { return device_info_; }
+  // Of the rank, by number. The recipe's is the first; the program asks for the others.
+  std::vector<DeviceInterface*> devices() const;
+  const std::vector<DeviceInfo>& device_infos() const { return device_infos_; }
+  const DeviceInfo& device_info() const { return device_infos_.front(); }
   // What a rank's process needs besides the plan's arena.
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_bytes_[stage_of(rank)]; }
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
@@ -46,13 +48,17 @@ class Assembly {
     return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
   }
   void state_process_bytes();
+  void add_device(std::shared_ptr<DeviceInterface> device);
+  void make_devices();
   void make_fitting_plan();
   void lower();
+  std::int64_t limited_bytes(const Plan& plan) const;
   std::int64_t memory_limit() const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();
   std::int64_t make_plans();
   Lowering lowering() const;
+  PlanDevice plan_device(std::size_t number) const;
 
   Recipe recipe_;
   PluginHost& plugins_;
@@ -60,8 +66,8 @@ class Assembly {
   BatchArithmetic batch_;
   std::shared_ptr<OpRegistry> registry_;
   std::vector<std::shared_ptr<OpPluginInterface>> op_plugins_;
-  std::shared_ptr<DeviceInterface> device_;
-  DeviceInfo device_info_;
+  std::vector<std::shared_ptr<DeviceInterface>> devices_;
+  std::vector<DeviceInfo> device_infos_;
   std::optional<ProgramWriter> writer_;
   std::unique_ptr<Program> unlowered_, program_;
   std::optional<PipelineLayout> pipeline_;

@@ -38,25 +38,26 @@ Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info,
 
 Executor::QueueRun::~QueueRun() { device.destroy_queue(handle); }
 
-Executor::Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
+Executor::Executor(const Program& program, const Plan& plan, const Devices& devices, ExecutorOptions options,
                    std::vector<QueueComm> comms, std::vector<Probe*> probes)
     : plan_(plan),
-      device_(device),
+      devices_(devices),
       options_(options),
       probes_(std::move(probes)),
-      memory_(program, plan, device, options.poison),
+      memory_(program, plan, devices, options.poison),
       binding_(program, plan, memory_, options.rank, options.poison),
-      counters_(device, plan.queues.size()) {
-  if (options_.poison && !info_of(device_).host_memory)
-    throw_error(ErrorCode::unsupported,
-                "run.poison writes into memory that the host cannot write on device '",
-                info_of(device_).name.view(), "'; leave it out there");
+      counters_(keeper_of_counters(), plan.queues.size()) {
+  for (DeviceInterface* device : devices_)
+    if (options_.poison && !info_of(*device).host_memory)
+      throw_error(ErrorCode::unsupported,
+                  "run.poison writes into memory that the host cannot write on device '",
+                  info_of(*device).name.view(), "'; leave it out there");
   if (options_.poison) poison_.emplace(program, plan, memory_);
   sort_probes();
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
-  if (info_of(device_).asynchronous) memory_.clear();  // trying work has spoilt it
+  if (!fed_.empty()) memory_.clear();  // trying work has spoilt it
   bind_waits();
   bind_stamps();
   start_threads();
@@ -69,17 +70,34 @@ void Executor::sort_probes() {
   }
 }
 
+// Asynchronous queues write and await them; the others reach any memory of the host.
+DeviceInterface& Executor::keeper_of_counters() const {
+  DeviceInterface* keeper = nullptr;
+  for (DeviceInterface* device : devices_) {
+    const DeviceInfo info = info_of(*device);
+    if (!info.asynchronous) continue;
+    if (!keeper) keeper = device;
+    if (const DeviceInfo first = info_of(*keeper); first.kind.view() != info.kind.view())
+      throw_error(
+          ErrorCode::unsupported, "devices '", first.name.view(), "' and '", info.name.view(),
+          "' of one rank are both asynchronous and of different kinds, so neither reaches the other's "
+          "pinned memory; leave one of them out");
+  }
+  return keeper ? *keeper : *devices_.front();
+}
+
 void Executor::make_queues(const std::vector<QueueComm>& comms) {
-  const bool asynchronous = info_of(device_).asynchronous;
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
+    DeviceInterface& device = *devices_.at(static_cast<std::size_t>(queue.device));
+    const bool asynchronous = info_of(device).asynchronous;
     PRUN_CHECK((queue.axis != no_axis) == (comms[q].comm != nullptr), "queue ", queue.name);
     PRUN_CHECK(!comms[q].enqueues || asynchronous, "queue ", queue.name);
-    queues_.push_back(std::make_unique<QueueRun>(device_, queue, counters_[q],
+    queues_.push_back(std::make_unique<QueueRun>(device, queue, counters_[q],
                                                  asynchronous && (!comms[q].comm || comms[q].enqueues)));
     queues_.back()->index = static_cast<std::int32_t>(q);
     queues_.back()->comm = comms[q];
-    if (asynchronous) raise(device_.stream(queues_.back()->handle, &queues_.back()->stream));
+    if (asynchronous) raise(device.stream(queues_.back()->handle, &queues_.back()->stream));
   }
 }
 
@@ -122,8 +140,8 @@ const std::vector<BoundWork>& Executor::bind_works(QueueRun& queue, const BoundP
   if (!fresh) return entry->second;
   const std::size_t all = piece.launches.size(), together = each_kernel_ || poison_ ? 1 : all;
   for (std::size_t i = 0; i < all; i += together)
-    raise(device_.bind(queue.handle, &piece.launches[i], static_cast<std::int64_t>(together),
-                       &entry->second.emplace_back()));
+    raise(queue.device.bind(queue.handle, &piece.launches[i], static_cast<std::int64_t>(together),
+                            &entry->second.emplace_back()));
   return entry->second;
 }
 
@@ -133,11 +151,11 @@ void Executor::bind_waits() {
       for (const Wait& wait : bound.call->waits) {
         QueueRun& other = *queues_[static_cast<std::size_t>(wait.queue)];
         BoundCall& awaited = other.calls[static_cast<std::size_t>(wait.call)];
-        const bool by_event = queue->asynchronous && other.asynchronous;
+        const bool by_event = queue->asynchronous && other.asynchronous && &queue->device == &other.device;
         bound.waits.push_back({&wait, &other, by_event ? &awaited : nullptr});
         awaited.signals |= !by_event;
         for (BoundSide& side : awaited.sides)
-          if (by_event && !side.event) side.event = events_.emplace_back(device_).handle();
+          if (by_event && !side.event) side.event = events_.emplace_back(queue->device).handle();
       }
 }
 
@@ -147,9 +165,10 @@ void Executor::bind_stamps() {
   for (const auto& [queue, bound] : fed_)
     for (BoundSide& side : queue->calls[static_cast<std::size_t>(bound->call->position)].sides) {
       const std::size_t stamps = 1 + bound->waits.size() + side.works->size() + parts_of(*side.piece);
-      for (std::size_t i = 0; i < stamps; ++i) side.stamps.push_back(stamps_.emplace_back(device_).handle());
+      for (std::size_t i = 0; i < stamps; ++i)
+        side.stamps.push_back(stamps_.emplace_back(queue->device).handle());
     }
-  set_clock();
+  set_clocks();
 }
 
 // All of them or none: threads that run must not outlive what they use.
@@ -201,7 +220,7 @@ void Executor::await_step(QueueRun& queue, std::int64_t step) {
   const std::uint64_t last = ticket(queue.index, step, queue.calls.back().call->position);
   // A device that fails may write no ticket any more: it must be asked.
   while (queue.asynchronous && !queue.ticket.reached(last)) {
-    Status status = device_.check(queue.handle);
+    Status status = queue.device.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
     if (!status.ok()) fail(queue, status, step);
     tell_progress();
@@ -243,7 +262,7 @@ bool Executor::may_run(std::int64_t step) {
 // ---------------------------------------------------------------- blocking queues
 
 void Executor::run_queue(QueueRun& queue) {
-  if (const Status status = device_.attach(queue.handle); !status.ok()) fail(queue, status, 0);
+  if (const Status status = queue.device.attach(queue.handle); !status.ok()) fail(queue, status, 0);
   for (std::int64_t step = 0; may_run(step); ++step)
     for (const BoundCall& bound : queue.calls) run_call(queue, bound, step);
 }
@@ -275,7 +294,7 @@ void Executor::await(QueueRun& queue, const BoundCall& bound, std::int64_t step)
 Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side) {
   for (std::size_t i = 0; i < side.works->size(); ++i) {
     if (poison_) poison_->before(*side.piece, i);
-    Status status = device_.run(queue.handle, (*side.works)[i]);
+    Status status = queue.device.run(queue.handle, (*side.works)[i]);
     if (status.ok() && poison_) status = poison_->after(call, *side.piece, i);
     if (!status.ok()) return status;
     if (each_kernel_) tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
@@ -300,7 +319,8 @@ Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
 
 void Executor::feed_queues() {
   for (auto& queue : queues_)
-    if (const Status status = queue->asynchronous ? device_.attach(queue->handle) : Status{}; !status.ok())
+    if (const Status status = queue->asynchronous ? queue->device.attach(queue->handle) : Status{};
+        !status.ok())
       fail(*queue, status, 0);
   for (std::int64_t step = 0; may_run(step); ++step)
     for (const auto& [queue, bound] : fed_) feed_call(*queue, *bound, step);
@@ -316,7 +336,7 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   };
   auto stamp = side.stamps.begin();
   const auto note = [&] {
-    if (stamp != side.stamps.end()) then([&] { return device_.stamp(queue.handle, *stamp++); });
+    if (stamp != side.stamps.end()) then([&] { return queue.device.stamp(queue.handle, *stamp++); });
   };
   note();
   for (const BoundWait& waits : bound.waits) {
@@ -324,7 +344,7 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
     note();
   }
   for (BoundWork work : *side.works) {
-    then([&] { return device_.run(queue.handle, work); });
+    then([&] { return queue.device.run(queue.handle, work); });
     note();
   }
   const std::vector<CommOp>& exchanges = side.piece->exchanges;
@@ -337,11 +357,11 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
     });
     note();
   }
-  if (side.event) then([&] { return device_.record(queue.handle, side.event); });
+  if (side.event) then([&] { return queue.device.record(queue.handle, side.event); });
   if (bound.signals)
     then([&] {
-      return device_.write_counter(queue.handle, &queue.ticket.counter(),
-                                   ticket(queue.index, step, bound.call->position));
+      return queue.device.write_counter(queue.handle, &queue.ticket.counter(),
+                                        ticket(queue.index, step, bound.call->position));
     });
   if (!status.ok()) fail(queue, status, step);
 }
@@ -349,9 +369,9 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
 Status Executor::feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step) {
   const Wait& wait = *waits.wait;
   const std::int64_t of_step = step - wait.steps_ago;
-  if (waits.event_of) return device_.wait(queue.handle, waits.event_of->side(of_step).event);
-  return device_.wait_counter(queue.handle, &waits.other->ticket.counter(),
-                              ticket(wait.queue, of_step, wait.call));
+  if (waits.event_of) return queue.device.wait(queue.handle, waits.event_of->side(of_step).event);
+  return queue.device.wait_counter(queue.handle, &waits.other->ticket.counter(),
+                                   ticket(wait.queue, of_step, wait.call));
 }
 
 }  // namespace prun

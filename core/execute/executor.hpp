@@ -1,5 +1,5 @@
-// Runs a plan on a device. Everything is bound to addresses once, at construction; the loops wait, launch and
-// signal, and neither allocate nor lock.
+// Runs a plan on the devices of a rank. Everything is bound to addresses once, at construction; the loops
+// wait, launch and signal, and neither allocate nor lock.
 //
 // A queue that blocks (the CPU's kernels, exchanges that hold their caller) has a thread of its own, which
 // goes through the queue's calls of a step. The queues of an asynchronous device only take work: one thread,
@@ -8,7 +8,7 @@
 //
 //   waits \ for     blocking                      asynchronous
 //   blocking        the ticket, on its thread     the ticket, which the device writes, on its thread
-//   asynchronous    the device, for the ticket    the device, for an event
+//   asynchronous    the device, for the ticket    the device, for an event; another device, for the ticket
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,8 @@ struct QueueComm {
 
 class Executor {
  public:
-  // The program, plan, device, communicators (by queue) and probes must outlive it.
-  Executor(const Program& program, const Plan& plan, DeviceInterface& device, ExecutorOptions options,
+  // The program, plan, devices, communicators (by queue) and probes must outlive it.
+  Executor(const Program& program, const Plan& plan, const Devices& devices, ExecutorOptions options,
            std::vector<QueueComm> comms = {}, std::vector<Probe*> probes = {});
   ~Executor();
   Executor(const Executor&) = delete;
@@ -144,6 +144,7 @@ class Executor {
     void* memory_ = nullptr;
   };
 
+  DeviceInterface& keeper_of_counters() const;
   void make_queues(const std::vector<QueueComm>& comms);
   void sort_probes();
   void bind_calls();
@@ -171,7 +172,8 @@ class Executor {
     for (Probe* probe : probes_) tell(*probe, at);
   }
   // Of asynchronous queues: executor_probes.cpp.
-  void set_clock();
+  void set_clocks();
+  double clock_of(QueueRun& queue);
   std::size_t parts_of(const BoundPiece& piece) const;
   void tell_step(std::int64_t step);
   void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
@@ -187,12 +189,12 @@ class Executor {
   void stop();
 
   const Plan& plan_;
-  DeviceInterface& device_;
+  Devices devices_;
   ExecutorOptions options_;
   std::vector<Probe*> probes_;
   std::vector<Probe*> live_, timed_;  // those of asynchronous queues
   bool each_kernel_ = false;
-  double clock_ = 0;  // of probes, where the device's is 0
+  std::map<const DeviceInterface*, double> clocks_;  // of probes, where a device's is 0
   PlanMemory memory_;
   Binding binding_;
   std::optional<Poison> poison_;

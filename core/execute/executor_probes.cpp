@@ -7,25 +7,31 @@
 
 namespace prun {
 
-// The device's clock against the probes': the closest of some tries.
-void Executor::set_clock() {
-  QueueRun& queue = *fed_.front().first;
-  const OwnedStamp stamp(device_);
-  Counters reached(device_, 1);
-  double closest = std::numeric_limits<double>::infinity();
-  raise(device_.attach(queue.handle));
+void Executor::set_clocks() {
+  for (const auto& [queue, bound] : fed_)
+    if (clocks_.count(&queue->device) == 0) clocks_[&queue->device] = clock_of(*queue);
+}
+
+// The clock of the queue's device against the probes': the closest of some tries.
+double Executor::clock_of(QueueRun& queue) {
+  DeviceInterface& device = queue.device;
+  const OwnedStamp stamp(device);
+  Counters reached(device, 1);
+  double closest = std::numeric_limits<double>::infinity(), clock = 0;
+  raise(device.attach(queue.handle));
   for (std::uint64_t attempt = 1; attempt <= 16; ++attempt) {
     const double before = probe_clock();
-    raise(device_.stamp(queue.handle, stamp.handle()));
-    raise(device_.write_counter(queue.handle, &reached[0], attempt));
-    while (reached[0].load() < attempt) raise(device_.check(queue.handle));
+    raise(device.stamp(queue.handle, stamp.handle()));
+    raise(device.write_counter(queue.handle, &reached[0], attempt));
+    while (reached[0].load() < attempt) raise(device.check(queue.handle));
     const double after = probe_clock();
     double noted = 0;
-    raise(device_.read(stamp.handle(), &noted));
+    raise(device.read(stamp.handle(), &noted));
     if (after - before > closest) continue;
     closest = after - before;
-    clock_ = (before + after) / 2 - noted;
+    clock = (before + after) / 2 - noted;
   }
+  return clock;
 }
 
 // Into how many parts a piece's exchanges are enqueued: one of all, unless each is to be timed.
@@ -42,11 +48,12 @@ void Executor::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   const BoundSide& side = bound.side(step);
   const Call& call = *bound.call;
   const std::int32_t q = queue.index;
+  const double clock = clocks_.at(&queue.device);
   auto stamp = side.stamps.begin();
   double at = 0;
   const auto next = [&] {
-    raise(device_.read(*stamp++, &at));
-    at += clock_;
+    raise(queue.device.read(*stamp++, &at));
+    at += clock;
   };
   const auto each = [&](auto&& tell_one) {
     for (Probe* probe : timed_) tell_one(*probe);

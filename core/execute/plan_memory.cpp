@@ -1,54 +1,74 @@
 #include "execute/plan_memory.hpp"
 
+#include <algorithm>
+
 namespace prun {
-namespace {
 
-constexpr std::int64_t alignment = 4096;  // of what a device allocates
+PlanMemory::Range::Range(const Layout::Range& planned, DeviceInterface& its_device, std::int64_t fence)
+    : device(its_device), planned_(planned), fence_(fence) {
+  if (planned.place.space == Space::disk)
+    throw_error(ErrorCode::unsupported, "device ", planned.place.device,
+                ": nothing of a plan can lie on disk");
+  void* memory = nullptr;
+  raise(device.allocate(planned.place.space, bytes(), &memory));
+  base_ = static_cast<std::byte*>(memory) + fence;
+}
 
-}  // namespace
+PlanMemory::Range::~Range() { device.release(planned_.place.space, base_ - fence_, bytes()); }
 
-PlanMemory::PlanMemory(const Program& program, const Plan& plan, DeviceInterface& device, bool fenced)
-    : program_(program), plan_(plan), device_(device), fence_(fenced ? alignment : 0) {
-  for (const Space space : {Space::device, Space::pinned}) {
-    void* memory = nullptr;
-    const Status status = device_.allocate(space, bytes_of(space), &memory);
-    if (!status.ok() && space == Space::pinned)
-      device_.release(Space::device, base_[0] - fence_, bytes_of(Space::device));
-    raise(status);
-    base_[static_cast<int>(space)] = static_cast<std::byte*>(memory) + fence_of(space);
+PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced)
+    : program_(program), plan_(plan) {
+  const std::int64_t fence = fenced ? range_alignment : 0;
+  for (const Layout::Range& planned : plan.layout.ranges) {
+    DeviceInterface& device = *devices.at(static_cast<std::size_t>(planned.place.device));
+    ranges_.push_back(std::make_unique<Range>(planned, device, fence));
+    if (!fenced) continue;
+    std::byte* const begin = ranges_.back()->at(planned.begin);
+    fences_.emplace_back(begin - fence, static_cast<std::size_t>(fence));
+    fences_.emplace_back(begin + planned.bytes(), static_cast<std::size_t>(fence));
   }
 }
 
-PlanMemory::~PlanMemory() {
-  for (const Space space : {Space::device, Space::pinned})
-    device_.release(space, base_[static_cast<int>(space)] - fence_of(space), bytes_of(space));
+// The last one that begins there or before it.
+const PlanMemory::Range& PlanMemory::range_of(std::int64_t offset) const {
+  const std::vector<Layout::Range>& planned = plan_.layout.ranges;
+  const auto behind = std::find_if(planned.begin() + 1, planned.end(),
+                                   [&](const Layout::Range& range) { return range.begin > offset; });
+  return *ranges_[static_cast<std::size_t>(behind - planned.begin()) - 1];
 }
 
-void PlanMemory::clear() const { raise(device_.clear(base_[0], plan_.layout.bytes_in(Space::device))); }
-
-std::array<std::span<std::byte>, 2> PlanMemory::fences() const {
-  const auto size = static_cast<std::size_t>(fence_);
-  return {std::span(base_[0] - fence_, size),
-          std::span(base_[0] + plan_.layout.bytes_in(Space::device), size)};
+void PlanMemory::clear() const {
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const Layout::Range& planned = plan_.layout.ranges[i];
+    std::byte* const begin = ranges_[i]->at(planned.begin);
+    if (ranges_[i]->is_the_hosts())
+      std::fill_n(begin, planned.bytes(), std::byte{0});
+    else
+      raise(ranges_[i]->device.clear(begin, planned.bytes()));
+  }
 }
 
-std::byte* PlanMemory::at(std::int64_t offset) const {
-  const std::int64_t border = plan_.layout.pinned;
-  return offset < border ? base_[0] + offset : base_[1] + (offset - border);
-}
-
-std::byte* PlanMemory::lasting(Id value, std::int32_t instance) const {
-  return at(plan_.resolve(instance, plan_.home(value)));
+std::int64_t PlanMemory::lasting(Id value, std::int32_t instance) const {
+  return plan_.resolve(instance, plan_.home(value));
 }
 
 void PlanMemory::read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const {
-  raise(device_.download(to.data(), lasting(value, instance) + first, static_cast<std::int64_t>(to.size())));
+  const std::int64_t offset = lasting(value, instance) + first;
+  const Range& range = range_of(offset);
+  if (range.is_the_hosts())
+    std::copy_n(range.at(offset), to.size(), to.data());
+  else
+    raise(range.device.download(to.data(), range.at(offset), static_cast<std::int64_t>(to.size())));
 }
 
 void PlanMemory::write(Id value, std::int32_t instance, std::int64_t first,
                        std::span<const std::byte> from) const {
-  raise(
-      device_.upload(lasting(value, instance) + first, from.data(), static_cast<std::int64_t>(from.size())));
+  const std::int64_t offset = lasting(value, instance) + first;
+  const Range& range = range_of(offset);
+  if (range.is_the_hosts())
+    std::copy_n(from.data(), from.size(), range.at(offset));
+  else
+    raise(range.device.upload(range.at(offset), from.data(), static_cast<std::int64_t>(from.size())));
 }
 
 std::byte* PlanMemory::staged(Id id, std::int64_t step, std::int64_t microbatch) const {

@@ -1,32 +1,35 @@
-// The memory of a plan: one line of addresses, whose ranges lie in the spaces of a device. Kernels get
-// pointers into it; the host reads and writes what lasts through here, while no step runs.
+// The memory of a plan: one line of addresses, whose ranges lie in the spaces of the rank's devices. Kernels
+// get pointers into it; the host reads and writes what lasts through here, while no step runs.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "plan/plan.hpp"
 #include "prun/device.hpp"
 
 namespace prun {
 
+// By number: the recipe's first.
+using Devices = std::vector<DeviceInterface*>;
+
 class PlanMemory {
  public:
-  // All of them must outlive it. `fenced`: with room around the device's own memory that belongs to nobody.
-  PlanMemory(const Program& program, const Plan& plan, DeviceInterface& device, bool fenced = false);
-  ~PlanMemory();
+  // All of them must outlive it. `fenced`: with room around each range that belongs to nobody.
+  PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced = false);
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
 
   // Where an offset of the line lies, for kernels and exchanges.
-  std::byte* at(std::int64_t offset) const;
+  std::byte* at(std::int64_t offset) const { return range_of(offset).at(offset); }
 
-  // Zeroes the device's own memory: as it was when it was new.
+  // Zeroes all of it: as it was when it was new.
   void clear() const;
 
-  // The room around it, empty where there is none.
-  std::array<std::span<std::byte>, 2> fences() const;
+  // The room around the ranges, none where there is none.
+  const std::vector<std::span<std::byte>>& fences() const { return fences_; }
 
   // Bytes of a value of one instance that outlives the step (parameter, gradient, state), from `first` on.
   void read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const;
@@ -35,16 +38,34 @@ class PlanMemory {
   std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch) const;
 
  private:
-  // Of what is asked of the device for a space.
-  std::int64_t fence_of(Space space) const { return space == Space::device ? fence_ : 0; }
-  std::int64_t bytes_of(Space space) const { return plan_.layout.bytes_in(space) + 2 * fence_of(space); }
-  std::byte* lasting(Id value, std::int32_t instance) const;
+  // What a device has given for a range of the layout, the room around it included.
+  class Range {
+   public:
+    Range(const Layout::Range& planned, DeviceInterface& device, std::int64_t fence);
+    ~Range();
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+
+    std::byte* at(std::int64_t offset) const { return base_ + (offset - planned_.begin); }
+    bool is_the_hosts() const { return planned_.place.space != Space::device; }
+
+    DeviceInterface& device;
+
+   private:
+    std::int64_t bytes() const { return planned_.bytes() + 2 * fence_; }
+
+    const Layout::Range& planned_;
+    const std::int64_t fence_;
+    std::byte* base_ = nullptr;  // behind the fence
+  };
+
+  const Range& range_of(std::int64_t offset) const;
+  std::int64_t lasting(Id value, std::int32_t instance) const;
 
   const Program& program_;
   const Plan& plan_;
-  DeviceInterface& device_;
-  std::int64_t fence_;
-  std::byte* base_[spaces] = {};  // behind the fence
+  std::vector<std::unique_ptr<Range>> ranges_;  // of the layout
+  std::vector<std::span<std::byte>> fences_;
 };
 
 }  // namespace prun

@@ -8,8 +8,7 @@ namespace {
 
 constexpr std::byte untouched{0xa5};
 
-template <class Fences>
-void put_up(const Fences& fences) {
+void put_up(const std::vector<std::span<std::byte>>& fences) {
   for (const std::span<std::byte> fence : fences) std::fill(fence.begin(), fence.end(), untouched);
 }
 
@@ -32,7 +31,7 @@ Status Poison::after(const Call& call, const BoundPiece& piece, std::size_t inde
   if (at != fences.end())
     return trespass(call, index,
                     &plan_.steps(call)[index].fences[static_cast<std::size_t>(at - fences.begin())]);
-  const auto outside = memory_.fences();
+  const auto& outside = memory_.fences();
   if (std::any_of(outside.begin(), outside.end(), is_trampled)) return trespass(call, index, nullptr);
   spoil(piece, index);
   return {};

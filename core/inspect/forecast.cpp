@@ -13,11 +13,17 @@ bool leaves_no_core(const Assembly& assembly, const Machine& here) {
          ranks * assembly.device_info().threads >= here.cores;
 }
 
+std::vector<std::string> names_of_devices(const Assembly& assembly) {
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : assembly.device_infos()) names.emplace_back(device.name.view());
+  return names;
+}
+
 Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
   const std::vector<SimulatedRank> ranks =
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   const Machine here = this_machine();
-  Prediction prediction = predict(ranks, table, std::string(assembly.device_info().name.view()), here);
+  Prediction prediction = predict(ranks, table, names_of_devices(assembly), here);
   if (prediction.exchanges_alone && leaves_no_core(assembly, here))
     prediction.notes.push_back(
         detail::concat("the ranks' threads fill the ", here.cores,

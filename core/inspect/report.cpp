@@ -109,6 +109,31 @@ std::string traffic_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
+// "pinned host memory of device 1"
+std::string place_text(MemoryPlace place) {
+  const std::string space = name_of(place.space);
+  return place.device == 0 ? space : detail::concat(space, " of device ", place.device);
+}
+
+// Where the arena lies.
+std::string ranges_text(const Plan& plan) {
+  std::string text;
+  for (const Layout::Range& range : plan.layout.ranges)
+    if (range.bytes() > 0)
+      text += format("  %-32s %12s\n", ("in " + place_text(range.place)).c_str(),
+                     size_text(static_cast<double>(range.bytes())).c_str());
+  return text;
+}
+
+void write_ranges(JsonWriter& json, const Plan& plan) {
+  json.name("ranges").begin_array();
+  for (const Layout::Range& range : plan.layout.ranges) {
+    json.begin_object().member("device", range.place.device).member("space", name_of(range.place.space));
+    json.member("begin", range.begin).member("bytes", range.bytes()).end_object();
+  }
+  json.end_array();
+}
+
 double tokens_per_second(const Assembly& assembly, const Simulation& simulation) {
   return static_cast<double>(assembly.batch().tokens()) / simulation.step_seconds;
 }
@@ -158,6 +183,8 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   std::string text = "batch       " + assembly.batch().text() + "\n";
   text += grid_text(assembly.mesh());
   text += "device      " + std::string(assembly.device_info().name.view()) + "\n";
+  for (std::size_t number = 1; number < assembly.device_infos().size(); ++number)
+    text += detail::concat("device ", number, "    ", assembly.device_infos()[number].name.view(), "\n");
   text += "parameters  " + count_text(static_cast<double>(assembly.parameters())) + "\n";
   text += format("plan        %zu functions, %zu calls a step on %zu queues\n", plan.functions.size(),
                  plan.calls.size(), plan.queues.size());
@@ -166,7 +193,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
           count_text(flops / static_cast<double>(assembly.batch().tokens())) +
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
-  text += "memory      " + size_text(static_cast<double>(memory.total())) + "\n";
+  text += "memory      " + size_text(static_cast<double>(memory.total())) + "\n" + ranges_text(plan);
   for (int r = 0; r < regions; ++r) {
     const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
     if (bytes)
@@ -197,6 +224,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   for (int r = 0; r < regions; ++r)
     json.member(name_of(static_cast<Region>(r)), plan.layout.memory.bytes[static_cast<std::size_t>(r)]);
   json.end_object();
+  write_ranges(json, plan);
   write_grid(json, assembly, forecast);
   write_pipeline(json, assembly);
   write_forecast(json, assembly, forecast);

@@ -154,7 +154,7 @@ void bench_grid(PluginHost& plugins, const std::string& threads, const std::stri
           table.overheads[name] = time_overheads(*device);
         }
         for (const KernelTime& time : time_kernels(recipe, plugins, 3))
-          samples[{time.op, time.type, name}].push_back({time.cost, time.seconds});
+          samples[{time.op, time.type, time.device}].push_back({time.cost, time.seconds});
       }
   }
   for (const auto& [key, list] : samples) table.kernels[key] = fit_kernel(list);
@@ -178,7 +178,7 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   timer.forget();
   trainer.run(steps, [](const StepResult&) {});
   neighbours.stop();
-  return timer.result(assembly.program());
+  return timer.result(assembly);
 }
 
 // What passes until a thread that waited long enough to sleep goes on, as one does for an exchange; and what
@@ -248,13 +248,13 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
   if (world > 1 && world <= room) {
     for (const KernelTime& time : time_layout(recipe, plugins.places(), 12, table.exact_exchanges))
-      table.exact[{name, time.shape}] = time.seconds;
+      table.exact[{time.device, time.shape}] = time.seconds;
     return;
   }
   const std::int64_t at_once = std::min(world, room);
   for (int rank : stages_of(recipe, plugins))
     for (const KernelTime& time : time_kernels(recipe, plugins, 8, at_once, rank))
-      table.exact[{name, time.shape}] = time.seconds;
+      table.exact[{time.device, time.shape}] = time.seconds;
 }
 
 }  // namespace prun

@@ -39,28 +39,34 @@ void KernelTimer::forget() {
   for (Times& times : times_) times.seconds.clear();
 }
 
-std::vector<KernelTime> KernelTimer::result(const Program& program) const {
+std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
   ByShape by_shape;
   for (std::size_t f = 0; f < plan_.functions.size(); ++f)
     for (std::size_t s = 0; s < plan_.functions[f].steps.size(); ++s)
-      add(program, plan_.functions[f].steps[s], times_[first_[f] + s], by_shape);
+      add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], by_shape);
   std::vector<KernelTime> all;
-  for (auto& [shape, entry] : by_shape) {
+  for (auto& [key, entry] : by_shape) {
     entry.first.seconds /= entry.second;
     all.push_back(entry.first);
   }
   return all;
 }
 
-void KernelTimer::add(const Program& program, const PlannedStep& step, const Times& times,
+void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const Times& times,
                       ByShape& by_shape) {
   if (step.exchange || times.seconds.empty()) return;
-  const Op& op = program.op(step.op);
-  const OpShape shape = program.local_shape(op);
-  KernelTime time{std::string(op.kind()), element_type(shape), shape_key(op.kind(), shape), {}, 0};
+  const Op& op = assembly.program().op(step.op);
+  const OpShape shape = assembly.program().local_shape(op);
+  const DeviceInfo& device = assembly.device_infos()[static_cast<std::size_t>(step.device)];
+  KernelTime time{std::string(device.name.view()),
+                  std::string(op.kind()),
+                  element_type(shape),
+                  shape_key(op.kind(), shape),
+                  {},
+                  0};
   raise(op.def->cost(&shape, &time.cost));
   const auto weight = static_cast<double>(times.launches);
-  auto& [entry, launches] = by_shape.try_emplace(time.shape, time, 0).first->second;
+  auto& [entry, launches] = by_shape.try_emplace({time.device, time.shape}, time, 0).first->second;
   entry.seconds += weight * trimmed_mean(times.seconds);
   launches += weight;
 }

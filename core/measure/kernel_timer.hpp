@@ -3,12 +3,14 @@
 
 #include <map>
 
+#include "assemble/assembly.hpp"
 #include "execute/executor.hpp"
 #include "sim/costs.hpp"
 
 namespace prun {
 
 struct KernelTime {
+  std::string device;  // its name
   std::string op;
   DType type = DType::f32;
   std::string shape;  // shape_key()
@@ -33,18 +35,19 @@ class KernelTimer final : public Probe {
 
   // While no step runs.
   void forget();
-  // Each shape once; those of one shape count as often as they are launched.
-  std::vector<KernelTime> result(const Program& program) const;
+  // Each shape once by device; those of one shape count as often as they are launched.
+  std::vector<KernelTime> result(const Assembly& assembly) const;
 
  private:
   struct Times {
     std::int64_t launches = 0;  // a step
     std::vector<double> seconds;
   };
-  using ByShape = std::map<std::string, std::pair<KernelTime, double>>;  // and launches
+  using ByShape =
+      std::map<std::pair<std::string, std::string>, std::pair<KernelTime, double>>;  // and launches
 
   Times& of(const Call& call, std::size_t index) noexcept;
-  static void add(const Program& program, const PlannedStep& step, const Times& times, ByShape& by_shape);
+  static void add(const Assembly& assembly, const PlannedStep& step, const Times& times, ByShape& by_shape);
 
   const Plan& plan_;
   std::vector<double> began_;       // by queue

@@ -83,10 +83,10 @@ class LayoutTimer {
   }
 
   std::vector<KernelTime> kernels() const {
-    std::map<std::string, std::vector<KernelTime>> by_shape;
-    for (const KernelTime& time : kernels_) by_shape[time.shape].push_back(time);
+    std::map<std::pair<std::string, std::string>, std::vector<KernelTime>> by_shape;
+    for (const KernelTime& time : kernels_) by_shape[{time.device, time.shape}].push_back(time);
     std::vector<KernelTime> all;
-    for (auto& [shape, times] : by_shape) {
+    for (auto& [key, times] : by_shape) {
       double sum = 0;
       for (const KernelTime& time : times) sum += time.seconds;
       all.push_back(times.front());
@@ -135,7 +135,7 @@ class LayoutTimer {
     own->exchanges->forget();
     trainer.run(steps_, [](const StepResult&) {});
     const std::scoped_lock lock(mutex_);
-    for (KernelTime& one : own->kernels->result(assembly.program())) kernels_.push_back(std::move(one));
+    for (KernelTime& one : own->kernels->result(assembly)) kernels_.push_back(std::move(one));
     take_exchanges(assembly, *own->exchanges);
   }
 

@@ -19,6 +19,7 @@ struct Copy {
   static constexpr const char* kind = "copy";
   static constexpr const char* help = "y = x, across queues";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static constexpr bool copies = true;
   static void rule(OpShape& s) {
     s.like(1, 0);
     s.pass_partial({0});

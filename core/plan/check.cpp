@@ -288,7 +288,7 @@ class Replay {
       if (!safe)
         fail("op '", op, "' overwrites ", describe(it->second.content), " while another queue may use it");
     }
-    if (at < 0 || at + size > plan_.layout.memory.total())
+    if (!plan_.layout.find(at, size))
       fail("op '", op, "' writes outside the arena: [", at, ", ", at + size, ")");
     assign(at, size, content, current_);
   }

@@ -4,15 +4,23 @@
 #include <map>
 #include <sstream>
 
+#include "plan/regions.hpp"
+
 namespace prun {
 
 namespace {
 
 class FunctionPlanner {
  public:
-  FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& homes, const Homes& around,
-                  Id segment, FunctionKind kind, std::vector<QueueInfo>& queues)
-      : program_(program), lowering_(lowering), homes_(homes), around_(around), queues_(queues) {
+  FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& around, Id segment,
+                  FunctionKind kind, Plan& plan)
+      : program_(program),
+        lowering_(lowering),
+        homes_(plan.homes),
+        around_(around),
+        queues_(plan.queues),
+        layout_(plan.layout),
+        device_(program.segment(segment).device_of(kind)) {
     function_.segment = segment;
     function_.kind = kind;
   }
@@ -21,7 +29,8 @@ class FunctionPlanner {
     for (Id op : program_.segment(function_.segment).ops(function_.kind)) add_step(op);
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
-    function_.scratch_bytes = reduces ? assign_offsets_in_order(lifetimes_) : assign_offsets(lifetimes_);
+    for (std::vector<Lifetime>& list : lifetimes_)
+      function_.scratch_bytes.push_back(reduces ? assign_offsets_in_order(list) : assign_offsets(list));
     for (PlannedStep& step : function_.steps) place_scratch(step);
     if (lowering_.fence > 0)
       for (PlannedStep& step : function_.steps) fence(step);
@@ -38,18 +47,86 @@ class FunctionPlanner {
     step.op = id;
     const OpShape shape = program_.local_shape(op);
     const bool exchanges = lower_exchange(op, id, shape, step);
-    const std::int64_t workspace = exchanges ? 0 : choose_kernel(op, shape, step);
+    if (!exchanges) step.device = runner_of(op);
+    check_reach(op, step.device);
+    const std::int64_t workspace = exchanges ? 0 : choose_kernel(op, shape, device_at(step.device), step);
     const auto at = static_cast<std::int32_t>(function_.steps.size());
     for (Id value : op.operands) {
       step.operands.push_back({value, {}});
       if (value != none) add_operand(step.operands.back(), at);
     }
     if (workspace > 0) {
-      workspaces_[at] = lifetimes_.size();
-      add_lifetime(workspace, at);
+      workspaces_[at] = add_lifetime({step.device, Space::device}, workspace, at);
     }
     if (!exchanges) add_cost(op.cost(shape));
     function_.steps.push_back(std::move(step));
+  }
+
+  // ------------------------------------------------------------- devices and spaces
+
+  const PlanDevice& device_at(std::int32_t number) const {
+    return lowering_.devices[static_cast<std::size_t>(number)];
+  }
+
+  MemoryPlace place_of(Id value) const {
+    const auto home = homes_.find(value);
+    if (home != homes_.end()) return layout_.ranges[static_cast<std::size_t>(home->second.range)].place;
+    return program_.value(value).place.value_or(MemoryPlace{device_, Space::device});
+  }
+
+  bool reaches(std::int32_t device, MemoryPlace place) const {
+    const PlanDevice& own = device_at(device);
+    switch (place.space) {
+      case Space::device: return device == place.device;
+      case Space::pinned: return own.host_memory || own.kind == device_at(place.device).kind;
+      case Space::host: return own.host_memory;
+      case Space::disk: return false;
+    }
+    return false;
+  }
+
+  bool reaches_all(std::int32_t device, const Op& op) const {
+    return std::all_of(op.operands.begin(), op.operands.end(),
+                       [&](Id value) { return value == none || reaches(device, place_of(value)); });
+  }
+
+  // The function's device; of a copy that this cannot do, one that can: rather one that does it meanwhile.
+  std::int32_t runner_of(const Op& op) const {
+    if (!op.def->copies || reaches_all(device_, op)) return device_;
+    std::int32_t runner = device_;
+    for (std::int32_t device = 0; device < static_cast<std::int32_t>(lowering_.devices.size()); ++device)
+      if (reaches_all(device, op) &&
+          (runner == device_ || (device_at(device).asynchronous && !device_at(runner).asynchronous)))
+        runner = device;
+    return runner;
+  }
+
+  std::string device_text(std::int32_t device) const {
+    return detail::concat("device ", device, " ('", device_at(device).name, "')");
+  }
+
+  void check_reach(const Op& op, std::int32_t device) const {
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none) continue;
+      const MemoryPlace place = place_of(op.operands[i]);
+      if (reaches(device, place)) continue;
+      const std::string out_of = place.space == Space::disk ? std::string("no kernel reaches")
+                                                            : device_text(device) + " does not reach";
+      refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(op.operands[i]).name,
+             "') lies in ", name_of(place.space), " of ", device_text(place.device), ", which ", out_of,
+             "; place it, or a copy of it, in memory of the device that runs ", name_of(op.function));
+    }
+  }
+
+  std::int32_t queue_of(std::int32_t device, bool workers) {
+    const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const QueueInfo& queue) {
+      return queue.device == device && queue.workers == workers && !queue.communicates();
+    });
+    const auto at = static_cast<std::int32_t>(found - queues_.begin());
+    if (found == queues_.end())
+      queues_.push_back(
+          {detail::concat(workers ? "compute." : "copy.", device), workers, no_axis, 0, -1, device});
+    return at;
   }
 
   void add_cost(const OpCost& cost) {
@@ -125,7 +202,8 @@ class FunctionPlanner {
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
            (x.region == Region::gradient || x.region == Region::bucket) && x.whose == y.whose &&
-           x.instance == y.instance && align(x.offset + x.bytes) + 2 * lowering_.fence == y.offset;
+           x.instance == y.instance && x.range == y.range &&
+           align(x.offset + x.bytes) + 2 * lowering_.fence == y.offset;
   }
 
   bool sums_in_place(const PlannedStep& step) const {
@@ -133,12 +211,13 @@ class FunctionPlanner {
   }
 
   std::int32_t queue_of(const PlannedStep& step) {
-    if (!step.exchange) return function_.kind == FunctionKind::load ? copy_queue : compute_queue;
+    if (!step.exchange)
+      return queue_of(step.device, function_.kind != FunctionKind::load && step.device == device_);
     const AxisId axis = program_.axis_of(step.op);
     const std::string name = program_.mesh().name(axis) + purpose();
     for (std::size_t q = 0; q < queues_.size(); ++q)
       if (queues_[q].name == name) return static_cast<std::int32_t>(q);
-    queues_.push_back({name, false, axis, 0, -1});
+    queues_.push_back({name, false, axis, 0, -1, 0});
     return static_cast<std::int32_t>(queues_.size()) - 1;
   }
 
@@ -160,35 +239,52 @@ class FunctionPlanner {
     }
   }
 
-  std::int64_t choose_kernel(const Op& op, const OpShape& shape, PlannedStep& step) {
-    const OfferedKernel offered = lowering_.kernel(op.kind());
+  static std::int64_t choose_kernel(const Op& op, const OpShape& shape, const PlanDevice& device,
+                                    PlannedStep& step) {
+    const OfferedKernel offered = device.kernel(op.kind());
     if (offered.def) step.kernel = offered.def->select(shape);
     if (!step.kernel) {
       std::ostringstream types;
       for (int i = 0; i < shape.count; ++i)
         if (shape.operand[i].present) types << (i ? ", " : "") << name_of(shape.operand[i].dtype);
-      throw_error(ErrorCode::unsupported, "device '", lowering_.device, "' has no kernel for op '", op.kind(),
+      throw_error(ErrorCode::unsupported, "device '", device.name, "' has no kernel for op '", op.kind(),
                   "' on (", types.str(), ")",
                   offered.def ? "; choose another precision" : "; load a plugin that brings one");
     }
-    return offered.def->workspace ? workspace_of(op, shape, offered) : 0;
+    return offered.def->workspace ? workspace_of(op, shape, device, offered) : 0;
   }
 
-  std::int64_t workspace_of(const Op& op, const OpShape& shape, const OfferedKernel& offered) const {
+  static std::int64_t workspace_of(const Op& op, const OpShape& shape, const PlanDevice& device,
+                                   const OfferedKernel& offered) {
     constexpr std::int64_t most = std::int64_t{1} << 40;
-    const std::int64_t bytes = offered.def->workspace(shape, lowering_.threads);
+    const std::int64_t bytes = offered.def->workspace(shape, device.threads);
     if (bytes < 0 || bytes > most)
       throw_error(ErrorCode::bad_input, offered.by, ": the kernel of op '", op.kind(), "' asks for ", bytes,
                   " bytes of workspace; its workspace() must give 0 to ", most);
     return bytes;
   }
 
-  void add_lifetime(std::int64_t bytes, std::int32_t at) {
-    lifetimes_.push_back({bytes + 2 * lowering_.fence, at, at, -1});
+  // Which of a range's lifetimes.
+  struct Scratch {
+    std::size_t range = 0, index = 0;
+  };
+
+  Scratch add_lifetime(MemoryPlace place, std::int64_t bytes, std::int32_t at) {
+    const auto range = static_cast<std::size_t>(range_of(layout_, place));
+    if (lifetimes_.size() <= range) lifetimes_.resize(range + 1);
+    lifetimes_[range].push_back({bytes + 2 * lowering_.fence, at, at, -1});
+    return {range, lifetimes_[range].size() - 1};
   }
-  Address address_of(const Lifetime& lifetime) const {
-    return {scratch_region(), Whose::own, -1, lifetime.offset + lowering_.fence,
-            lifetime.bytes - 2 * lowering_.fence};
+  Lifetime& lifetime_of(const Scratch& scratch) { return lifetimes_[scratch.range][scratch.index]; }
+  Address address_of(const Scratch& scratch) {
+    const Lifetime& lifetime = lifetime_of(scratch);
+    return {scratch_region(),
+            Whose::own,
+            -1,
+            lifetime.offset + lowering_.fence,
+            lifetime.bytes - 2 * lowering_.fence,
+            no_axis,
+            static_cast<std::int32_t>(scratch.range)};
   }
 
   void add_operand(PlannedOperand& operand, std::int32_t at) {
@@ -200,9 +296,9 @@ class FunctionPlanner {
       function_.uses_inputs |= operand.address.region == Region::input;
       return;
     }
-    const auto [entry, fresh] = scratch_.try_emplace(operand.value, lifetimes_.size());
-    if (fresh) add_lifetime(program_.local_bytes(operand.value), at);
-    lifetimes_[entry->second].last = at;
+    const auto [entry, fresh] = scratch_.try_emplace(operand.value);
+    if (fresh) entry->second = add_lifetime(place_of(operand.value), program_.local_bytes(operand.value), at);
+    lifetime_of(entry->second).last = at;
   }
 
   // A reduction runs beside other functions: it shares no scratch with them.
@@ -214,12 +310,12 @@ class FunctionPlanner {
     const auto at = static_cast<std::int32_t>(&step - function_.steps.data());
     for (PlannedOperand& operand : step.operands) {
       if (operand.value == none || homes_.count(operand.value) != 0) continue;
-      const Lifetime& lifetime = lifetimes_[scratch_.at(operand.value)];
-      operand.address = address_of(lifetime);
-      if (lifetime.last == at) step.dead_after.push_back(operand.address);
+      const Scratch& scratch = scratch_.at(operand.value);
+      operand.address = address_of(scratch);
+      if (lifetime_of(scratch).last == at) step.dead_after.push_back(operand.address);
     }
     if (const auto found = workspaces_.find(at); found != workspaces_.end()) {
-      step.workspace = address_of(lifetimes_[found->second]);
+      step.workspace = address_of(found->second);
       step.dead_after.push_back(step.workspace);
     }
   }
@@ -252,18 +348,19 @@ class FunctionPlanner {
   const Homes& homes_;
   const Homes& around_;
   std::vector<QueueInfo>& queues_;
+  Layout& layout_;
+  const std::int32_t device_;
   PlannedFunction function_;
-  std::vector<Lifetime> lifetimes_;
-  std::map<Id, std::size_t> scratch_;
-  std::map<std::int32_t, std::size_t> workspaces_;
+  std::vector<std::vector<Lifetime>> lifetimes_;  // by range
+  std::map<Id, Scratch> scratch_;
+  std::map<std::int32_t, Scratch> workspaces_;
 };
 
 }  // namespace
 
-PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
-                              const Homes& around, Id segment, FunctionKind kind,
-                              std::vector<QueueInfo>& queues) {
-  return FunctionPlanner(program, lowering, homes, around, segment, kind, queues).run();
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
+                              Id segment, FunctionKind kind, Plan& plan) {
+  return FunctionPlanner(program, lowering, around, segment, kind, plan).run();
 }
 
 }  // namespace prun

@@ -6,10 +6,9 @@
 
 namespace prun {
 
-// Values without a home are its scratch. `around`: of values that lie side by side with others, the range of
-// all of them. Adds to `queues` the communicators it needs.
-PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& homes,
-                              const Homes& around, Id segment, FunctionKind kind,
-                              std::vector<QueueInfo>& queues);
+// Values without a home in the plan are its scratch. `around`: of values that lie side by side with others,
+// the bytes of all of them. Adds to the plan the queues and ranges it needs.
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
+                              Id segment, FunctionKind kind, Plan& plan);
 
 }  // namespace prun

@@ -35,6 +35,12 @@ bool lasts(Region region) {
 
 std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
+const Layout::Range* Layout::find(std::int64_t offset, std::int64_t bytes) const {
+  for (const Range& range : ranges)
+    if (range.begin <= offset && offset + bytes <= range.begin + range.bytes()) return &range;
+  return nullptr;
+}
+
 std::span<const PlannedStep> Plan::steps(const Call& call) const {
   const PlannedFunction& function = functions[static_cast<std::size_t>(call.function)];
   const Piece& piece = function.pieces[static_cast<std::size_t>(call.piece)];
@@ -90,8 +96,9 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
   if (address.whose == Whose::fixed) instance = address.instance;
+  const Layout::Range& range = layout.ranges[static_cast<std::size_t>(address.range)];
   const auto of_instance = [&] {
-    return layout.instances[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(instance)];
+    return range.instances[static_cast<std::size_t>(address.region)][static_cast<std::size_t>(instance)];
   };
   const std::int64_t part = address.part_axis == no_axis ? 0 : coordinates[address.part_axis] * address.bytes;
   switch (address.region) {
@@ -108,8 +115,8 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
       const std::int32_t slot = stub ? call.stub_slot : call.slot;
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
-    case Region::runtime: return layout.runtime + address.offset;
-    case Region::scratch: return layout.scratch + address.offset;
+    case Region::runtime: return range.runtime + address.offset;
+    case Region::scratch: return range.scratch + address.offset;
     case Region::input:
       return layout.input.base + (call.microbatch % input_slots) * layout.input.stride + address.offset;
     case Region::batch:
@@ -133,6 +140,11 @@ Region region_of(Role role) {
   }
 }
 
+// What no exchange, no neighbour in the chain and no other instance's turn asks for.
+bool may_lie_anywhere(Region region) {
+  return lasts(region) || region == Region::runtime || region == Region::slot;
+}
+
 class Planner {
  public:
   Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
@@ -143,13 +155,17 @@ class Planner {
     plan_.microbatches = microbatches;
     // A pipeline comes back to each of them later.
     if (work.axis != no_axis) plan_.input_slots = microbatches;
-    plan_.queues = {{"compute", true, no_axis, 0, -1}, {"copy", false, no_axis, 0, -1}};
+    plan_.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
+    for (const Space space : {Space::device, Space::pinned}) prun::range_of(plan_.layout, {0, space});
     sizes_.resize(program.segment_count());
   }
 
   Plan run() {
+    PRUN_CHECK(lowering_.devices.size() == program_.more_devices().size() + 1, lowering_.devices.size(),
+               " devices");
     make_instances();
     for (Id segment = 0; segment < program_.segment_count(); ++segment) place_values(segment);
+    check_places();
     if (work_.tied_to >= 0) add_queue(axis_name() + ".tie", work_.tied_to);
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) plan_transfers(chunk);
@@ -164,7 +180,9 @@ class Planner {
   }
 
  private:
-  std::vector<std::int64_t> bytes_of(Region region) const { return bytes_by_instance(plan_, sizes_, region); }
+  std::vector<std::int64_t> bytes_of(Region region) const {
+    return bytes_by_instance(plan_, sizes_, region, 0);
+  }
 
   // Chunks by stage, so that one lies behind the one it goes on from.
   void make_instances() {
@@ -203,10 +221,36 @@ class Planner {
   }
 
   Address& home(Id value, Region region, Id segment) {
-    std::int64_t& used = sizes_[segment].of(region);
-    const std::int64_t bytes = program_.local_bytes(value), offset = used + lowering_.fence;
+    return plan_.homes[value] = take(region, segment, range_of(value, region), program_.local_bytes(value));
+  }
+
+  // Room for one repetition of a segment, whose it is.
+  Address take(Region region, Id segment, std::int32_t range, std::int64_t bytes) {
+    std::int64_t& used = sizes_[segment].of(region, range);
+    const std::int64_t offset = used + lowering_.fence;
     used += align(bytes + 2 * lowering_.fence);
-    return plan_.homes[value] = {region, Whose::own, -1, offset, bytes};
+    return {region, Whose::own, -1, offset, bytes, no_axis, range};
+  }
+
+  std::int32_t range_of(Id value, Region region) {
+    const bool staged = region == Region::batch || region == Region::scalars;
+    const MemoryPlace usual{0, staged ? Space::pinned : Space::device};
+    return prun::range_of(plan_.layout,
+                          may_lie_anywhere(region) ? program_.value(value).place.value_or(usual) : usual);
+  }
+
+  // What lies with others cannot lie elsewhere.
+  void check_places() const {
+    for (const auto& [id, address] : plan_.homes) {
+      const Value& value = program_.value(id);
+      const MemoryPlace lies = plan_.layout.ranges[static_cast<std::size_t>(address.range)].place;
+      if (!value.place || *value.place == lies) continue;
+      throw_error(ErrorCode::bad_input, "segment '", program_.segment(value.segment).name, "', value '",
+                  value.name, "' is to lie in ", name_of(value.place->space), " of device ",
+                  value.place->device, ", but is one of the ", name_of(address.region),
+                  " that lie together in ", name_of(lies.space), " of device ", lies.device,
+                  "; place a copy of it");
+    }
   }
 
   // Persistent values, and activations that outlive the function that writes them.
@@ -266,9 +310,7 @@ class Planner {
   void place_bucket(const Bucket& bucket) {
     const bool repeats = program_.segment(bucket.segment).repeat > 1;
     const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
-      std::int64_t& used = sizes_[bucket.segment].of(region);
-      Address whole{region, Whose::own, -1, used + lowering_.fence, program_.local_bytes(all)};
-      used += align(whole.bytes + 2 * lowering_.fence);
+      Address whole = take(region, bucket.segment, range_of(all, region), program_.local_bytes(all));
       if (!repeats) {
         whole.whose = Whose::fixed;
         whole.instance = first_instance_[bucket.segment];
@@ -327,8 +369,7 @@ class Planner {
     for (int k = 0; k < function_kinds; ++k) {
       const auto kind = static_cast<FunctionKind>(k);
       if (program_.segment(segment).ops(kind).empty()) continue;
-      plan_.functions.push_back(
-          plan_function(program_, lowering_, plan_.homes, around_, segment, kind, plan_.queues));
+      plan_.functions.push_back(plan_function(program_, lowering_, around_, segment, kind, plan_));
     }
   }
 
@@ -337,7 +378,7 @@ class Planner {
   const std::string& axis_name() const { return program_.mesh().name(work_.axis); }
 
   std::int32_t add_queue(const std::string& name, std::int64_t peer) {
-    plan_.queues.push_back({name, false, work_.axis, 0, peer});
+    plan_.queues.push_back({name, false, work_.axis, 0, peer, 0});
     return static_cast<std::int32_t>(plan_.queues.size()) - 1;
   }
 

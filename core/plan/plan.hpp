@@ -57,6 +57,7 @@ struct Address {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
   AxisId part_axis = no_axis;  // the rank's own part of a flat range, by its coordinate on this axis
+  std::int32_t range = 0;      // of the layout
 };
 
 // Where values lie that outlive the function that writes them. All others are scratch, wherever a function's
@@ -88,6 +89,7 @@ struct Fence {
 struct PlannedStep {
   Id op = none;             // none: a transfer between stages
   Kernel kernel = nullptr;  // null: an exchange
+  std::int32_t device = 0;  // whose kernel it is
   std::optional<PlannedExchange> exchange;
   std::vector<Id> also;  // further ops whose exchange this one includes
   std::vector<PlannedOperand> operands;
@@ -107,7 +109,7 @@ struct PlannedFunction {
   FunctionKind kind = FunctionKind::forward;
   std::vector<PlannedStep> steps;
   std::vector<Piece> pieces;
-  std::int64_t scratch_bytes = 0;
+  std::vector<std::int64_t> scratch_bytes;  // by range of the layout
   OpCost cost;
   bool uses_batch = false;   // addresses depend on the staging side
   bool uses_inputs = false;  // addresses depend on the microbatch's input slot
@@ -143,7 +145,7 @@ struct Call {
   std::vector<Wait> waits;
 };
 
-enum : std::int32_t { compute_queue = 0, copy_queue = 1 };
+enum : std::int32_t { compute_queue = 0, copy_queue = 1 };  // of device 0
 
 // Each communicator has a queue of its own: what should overlap has different ones.
 struct QueueInfo {
@@ -152,6 +154,7 @@ struct QueueInfo {
   AxisId axis = no_axis;  // of the mesh, whose groups it connects; no_axis: it does not communicate
   std::int32_t calls = 0;
   std::int64_t peer = -1;  // it connects this rank with that coordinate of the axis only; -1: with all
+  std::int32_t device = 0;
 
   bool communicates() const { return axis != no_axis; }
   // The ranks it connects, in order.
@@ -193,28 +196,38 @@ struct Memory {
   std::int64_t total() const;
 };
 
-// Offsets within the arena: one line of addresses, whose first range lies in the device's own memory and
-// whose second in host memory that the device reaches.
+// Offsets within the arena: one line of addresses, cut into ranges.
 struct Layout {
   struct Strided {
     std::int64_t base = 0;
     std::int64_t stride = 0;
   };
-  // Per instance: parameter, gradient and state without stride; slot and boundary by slot; boundary_gradient
-  // by slot where it must last.
-  std::array<std::vector<Strided>, regions> instances;
-  std::int64_t runtime = 0, scratch = 0;
+  // What lies in one space of one device. What outlives a step comes first, parameters before all else: there
+  // every program over them finds it.
+  struct Range {
+    MemoryPlace place;
+    std::int64_t begin = 0;
+    Memory memory;
+    // Per instance: parameter, gradient and state without stride; slot and boundary by slot;
+    // boundary_gradient by slot where it must last.
+    std::array<std::vector<Strided>, regions> instances;
+    std::int64_t runtime = 0, scratch = 0;
+
+    std::int64_t bytes() const { return memory.total(); }
+  };
+  // The first is the recipe's device's own memory, the second the pinned memory that steps are staged in.
+  std::vector<Range> ranges;
   Strided input;  // by input slot
   Strided batch;  // by microbatch
   Strided scalars;
   std::int64_t batch_side = 0;  // from one staging side to the other
-  std::int64_t pinned = 0;      // where the second range begins
-  Memory memory;
+  Memory memory;                // of all ranges
 
-  std::int64_t bytes_in(Space space) const {
-    return space == Space::device ? pinned : memory.total() - pinned;
-  }
+  // The range that all of these bytes lie in; null: there is none.
+  const Range* find(std::int64_t offset, std::int64_t bytes) const;
 };
+inline constexpr std::int64_t range_alignment =
+    4096;  // of what a device allocates, and of where a range begins
 
 struct Plan {
   std::vector<PlannedFunction> functions;
@@ -246,11 +259,17 @@ struct OfferedKernel {
   std::string by;                  // "op plugin 'squared-relu'"
 };
 
-// Where kernels come from, and how many threads their workspaces are for.
-struct Lowering {
+// What is to be known of a device of the rank: where its kernels come from, how many threads their workspaces
+// are for, and what it reaches.
+struct PlanDevice {
   std::function<OfferedKernel(std::string_view op)> kernel;
   std::int32_t threads = 1;
-  std::string device;
+  std::string name, kind;
+  bool host_memory = false, asynchronous = false;
+};
+
+struct Lowering {
+  std::vector<PlanDevice> devices;  // the first is the recipe's
   // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
   // alignment.
   std::int64_t fence = 0;

@@ -135,7 +135,7 @@ class Fingerprint {
   }
   void add_address(const Address& a) {
     add(static_cast<int>(a.region), ' ', static_cast<int>(a.whose), ' ', a.instance, ' ',
-        a.region == Region::scratch ? 0 : a.offset, ' ', a.bytes);
+        a.region == Region::scratch ? 0 : a.offset, ' ', a.bytes, ' ', a.range);
   }
   std::string hex() { return hash_.hex(); }
 

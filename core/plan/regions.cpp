@@ -10,29 +10,40 @@ class Regions {
   Regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes, Plan& plan)
       : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
 
+  // What lasts lies first and in this order: nothing before it may differ where other programs use it.
   void place(const Turns& gathered, const Turns& unreduced) {
-    for (Region region : {Region::parameter, Region::gradient, Region::state}) place_per_instance(region);
-    for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
-    place_boundary_gradients();
-    place_turns(Region::gathered, gathered);
-    place_turns(Region::unreduced, unreduced);
-    place_buckets();
-    place_step();
+    for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
+      here().begin = end_ = (end_ + range_alignment - 1) / range_alignment * range_alignment;
+      for (Region region : {Region::parameter, Region::state, Region::gradient}) place_per_instance(region);
+      for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
+      if (range_ == 0) {
+        place_boundary_gradients();
+        place_turns(Region::gathered, gathered);
+        place_turns(Region::unreduced, unreduced);
+      }
+      place_buckets();
+      place_step();
+    }
   }
 
  private:
+  Layout::Range& here() { return plan_.layout.ranges[static_cast<std::size_t>(range_)]; }
+
   std::int64_t take(Region region, std::int64_t bytes) {
     const std::int64_t at = end_;
     end_ += bytes;
+    here().memory.bytes[static_cast<std::size_t>(region)] += bytes;
     plan_.layout.memory.bytes[static_cast<std::size_t>(region)] += bytes;
     return at;
   }
 
   std::vector<Layout::Strided>& placed(Region region) {
-    return plan_.layout.instances[static_cast<std::size_t>(region)];
+    return here().instances[static_cast<std::size_t>(region)];
   }
 
-  std::vector<std::int64_t> bytes_of(Region region) const { return bytes_by_instance(plan_, sizes_, region); }
+  std::vector<std::int64_t> bytes_of(Region region) const {
+    return bytes_by_instance(plan_, sizes_, region, range_);
+  }
 
   void place_per_instance(Region region) {
     for (const std::int64_t bytes : bytes_of(region)) placed(region).push_back({take(region, bytes), 0});
@@ -89,45 +100,70 @@ class Regions {
                                                 bytes[i]};
   }
 
-  // While the gradients of one instance travel, those of the next are packed.
-  void place_buckets() {
-    std::int64_t largest = 0;
+  // The most that a reduction, or any other function, has at once of what nobody reads after it.
+  std::int64_t most_scratch(bool reduces) const {
+    std::int64_t most = 0;
     for (const PlannedFunction& function : plan_.functions)
-      if (function.kind == FunctionKind::reduce) largest = std::max(largest, function.scratch_bytes);
-    place_alternately(Region::bucket, largest);
+      if (const auto range = static_cast<std::size_t>(range_);
+          (function.kind == FunctionKind::reduce) == reduces && range < function.scratch_bytes.size())
+        most = std::max(most, function.scratch_bytes[range]);
+    return most;
   }
+
+  // While the gradients of one instance travel, those of the next are packed.
+  void place_buckets() { place_alternately(Region::bucket, most_scratch(true)); }
 
   // What belongs to no instance of the chain.
   void place_step() {
     Layout& layout = plan_.layout;
     const RegionBytes& step = sizes_[program_.step_segment()];
-    layout.runtime = take(Region::runtime, step.of(Region::runtime));
-    layout.input = {take(Region::input, plan_.input_slots * step.of(Region::input)), step.of(Region::input)};
-    std::int64_t scratch = 0;
-    for (const PlannedFunction& function : plan_.functions)
-      if (function.kind != FunctionKind::reduce) scratch = std::max(scratch, function.scratch_bytes);
-    layout.scratch = take(Region::scratch, scratch);
-    layout.pinned = end_;
-    layout.batch_side = plan_.microbatches * step.of(Region::batch);
-    layout.batch = {take(Region::batch, 2 * layout.batch_side), step.of(Region::batch)};
-    layout.scalars = {take(Region::scalars, 2 * step.of(Region::scalars)), step.of(Region::scalars)};
+    const auto bytes = [&](Region region) { return step.of(region, range_); };
+    here().runtime = take(Region::runtime, bytes(Region::runtime));
+    if (range_ == 0)
+      layout.input = {take(Region::input, plan_.input_slots * bytes(Region::input)), bytes(Region::input)};
+    here().scratch = take(Region::scratch, most_scratch(false));
+    if (range_ != 1) return;
+    layout.batch_side = plan_.microbatches * bytes(Region::batch);
+    layout.batch = {take(Region::batch, 2 * layout.batch_side), bytes(Region::batch)};
+    layout.scalars = {take(Region::scalars, 2 * bytes(Region::scalars)), bytes(Region::scalars)};
   }
 
   const Program& program_;
   const Work& work_;
   std::span<const RegionBytes> sizes_;
   Plan& plan_;
-  std::int64_t end_ = 0;
+  std::int32_t range_ = 0;
+  std::int64_t end_ = 0;  // of what has a place
 };
 
 }  // namespace
 
+std::int64_t& RegionBytes::of(Region region, std::int32_t range) {
+  std::vector<std::int64_t>& by_range = bytes[static_cast<std::size_t>(region)];
+  if (by_range.size() <= static_cast<std::size_t>(range))
+    by_range.resize(static_cast<std::size_t>(range) + 1);
+  return by_range[static_cast<std::size_t>(range)];
+}
+
+std::int64_t RegionBytes::of(Region region, std::int32_t range) const {
+  const std::vector<std::int64_t>& by_range = bytes[static_cast<std::size_t>(region)];
+  return static_cast<std::size_t>(range) < by_range.size() ? by_range[static_cast<std::size_t>(range)] : 0;
+}
+
+std::int32_t range_of(Layout& layout, MemoryPlace place) {
+  const auto found = std::find_if(layout.ranges.begin(), layout.ranges.end(),
+                                  [&](const Layout::Range& range) { return range.place == place; });
+  const auto at = static_cast<std::int32_t>(found - layout.ranges.begin());
+  if (found == layout.ranges.end()) layout.ranges.emplace_back().place = place;
+  return at;
+}
+
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
-                                            Region region) {
+                                            Region region, std::int32_t range) {
   const bool passes = region == Region::boundary || region == Region::boundary_gradient;
   std::vector<std::int64_t> bytes;
   for (const Instance& instance : plan.instances)
-    bytes.push_back(instance.receive_stub && !passes ? 0 : sizes[instance.segment].of(region));
+    bytes.push_back(instance.receive_stub && !passes ? 0 : sizes[instance.segment].of(region, range));
   return bytes;
 }
 

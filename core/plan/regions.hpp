@@ -6,20 +6,23 @@
 
 namespace prun {
 
-// Bytes that one instance of a segment needs, by region.
+// Bytes that one instance of a segment needs, by region and range of the layout.
 struct RegionBytes {
-  std::array<std::int64_t, regions> bytes{};
+  std::array<std::vector<std::int64_t>, regions> bytes;
 
-  std::int64_t& of(Region region) { return bytes[static_cast<std::size_t>(region)]; }
-  std::int64_t of(Region region) const { return bytes[static_cast<std::size_t>(region)]; }
+  std::int64_t& of(Region region, std::int32_t range);
+  std::int64_t of(Region region, std::int32_t range) const;
 };
+
+// The range of that place; made if there is none.
+std::int32_t range_of(Layout& layout, MemoryPlace place);
 
 // Of each instance of a plan; `sizes` by segment. Nothing of a receive stub is here but what passes through
 // it.
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
-                                            Region region);
+                                            Region region, std::int32_t range);
 
-// Fills plan.layout. Needs plan.calls, plan.chunks and plan.functions.
+// Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
                    const Turns& gathered, const Turns& unreduced, Plan& plan);
 

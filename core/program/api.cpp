@@ -171,6 +171,16 @@ Status pipeline(void* p, Text axis, Text schedule, std::int32_t chunks, Array<st
   });
 }
 
+Status device(void* p, Text plugin, std::int32_t* number) {
+  return guard([&] { *number = of(p).add_device(plugin.view()); });
+}
+Status place(void* p, Id value, MemoryPlace place) {
+  return guard([&] { of(p).set_place(value, place); });
+}
+Status run_on(void* p, Id segment, FunctionKind function, std::int32_t device) {
+  return guard([&] { of(p).run_on(segment, function, device); });
+}
+
 }  // namespace
 
 const ProgramApi& program_api() {
@@ -200,7 +210,10 @@ const ProgramApi& program_api() {
                               keep_in_parts,
                               recompute_segment,
                               pipeline,
-                              replace_op};
+                              replace_op,
+                              device,
+                              place,
+                              run_on};
   return api;
 }
 

@@ -276,6 +276,27 @@ void Program::ask_for_pipeline(std::string_view axis, std::string_view schedule,
   pipeline_ = PipelineRequest{found, std::string(schedule), chunks, std::move(layers)};
 }
 
+std::int32_t Program::add_device(std::string_view plugin) {
+  more_devices_.emplace_back(plugin);
+  return static_cast<std::int32_t>(more_devices_.size());
+}
+
+void Program::check_device(std::int32_t device) const {
+  if (device < 0 || device > static_cast<std::int32_t>(more_devices_.size()))
+    throw_error(ErrorCode::bad_input, "a rank has no device ", device,
+                "; add it before something lies or runs there");
+}
+
+void Program::set_place(Id id, MemoryPlace place) {
+  check_device(place.device);
+  value(id).place = place;
+}
+
+void Program::run_on(Id segment_id, FunctionKind function, std::int32_t device) {
+  check_device(device);
+  segment(segment_id).devices[static_cast<std::size_t>(function)] = device;
+}
+
 std::vector<Dim> Program::local_dims(Id id) const {
   const Value& v = value(id);
   std::vector<Dim> dims = v.dims;
@@ -424,7 +445,9 @@ std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, P
     if (op.access(i) != Access::write) continue;
     require(shape.operand[i].present, "op '", kind, "': its rule gives no shape to '",
             op.def->operands[i].name, "'");
-    op.operands[i] = add_value(output_value(op, i, shape.operand[i]));
+    Value output = output_value(op, i, shape.operand[i]);
+    if (op.def->copies) output.placement = value(op.operands[0]).placement;
+    op.operands[i] = add_value(std::move(output));
     created.push_back(op.operands[i]);
   }
   place(std::move(op), before);

@@ -55,6 +55,10 @@ struct Value {
 
   std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
 
+  // Nothing: the recipe's device's own memory or, of what dies in the function that writes it, that of the
+  // device that runs it; staged values lie in pinned memory.
+  std::optional<MemoryPlace> place;
+
   AxisPlacement on(AxisId axis) const {
     return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
   }
@@ -129,11 +133,13 @@ struct SegmentData {
   Id incoming_gradient = none;
   Id outgoing_gradient = none;
   std::array<std::vector<Id>, function_kinds> functions;
+  std::array<std::int32_t, function_kinds> devices{};  // which run them
   std::vector<Id> values;
   bool recompute_to_fit = false;  // what it computes again is the planner's choice
 
   std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
   const std::vector<Id>& ops(FunctionKind kind) const { return functions[static_cast<std::size_t>(kind)]; }
+  std::int32_t device_of(FunctionKind kind) const { return devices[static_cast<std::size_t>(kind)]; }
 };
 
 class Program {
@@ -154,6 +160,11 @@ class Program {
   // Asks for a pipeline: plan/pipeline lays it out.
   void ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                         std::vector<std::int64_t> layers);
+  // One more device of each rank, by its plugin; returns its number.
+  std::int32_t add_device(std::string_view plugin);
+  // A value lies there; a function of a segment runs there.
+  void set_place(Id value, MemoryPlace place);
+  void run_on(Id segment, FunctionKind function, std::int32_t device);
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -216,6 +227,8 @@ class Program {
     KeptInParts kept;
   };
   const std::vector<Parts>& parts() const { return parts_; }
+  // Plugins of the devices beside the recipe's: those numbered 1, 2, ...
+  const std::vector<std::string>& more_devices() const { return more_devices_; }
   const RecomputeChoice& planned_recompute() const { return planned_recompute_; }
   const std::optional<PipelineRequest>& pipeline() const { return pipeline_; }
   // One rank's part of a value.
@@ -226,6 +239,7 @@ class Program {
   std::vector<std::int64_t> starts(Id id, std::int64_t rank) const;
 
  private:
+  void check_device(std::int32_t device) const;
   void check_has_dim(std::string_view dim, std::string_view axis) const;
   void check_operands(const Op& op) const;
   OpShape check_shapes(const Op& op) const;
@@ -243,6 +257,7 @@ class Program {
   std::vector<RecipeSize> recipe_sizes_;
   std::vector<Split> splits_;
   std::vector<Parts> parts_;
+  std::vector<std::string> more_devices_;
   std::optional<PipelineRequest> pipeline_;
   std::vector<Bucket> buckets_;
   RecomputeChoice planned_recompute_;

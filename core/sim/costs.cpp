@@ -158,16 +158,17 @@ void CostTable::merge(const CostTable& newer) {
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   const OpShape shape = program.local_shape(op);
-  const auto exact = table_.exact.find({device_, shape_key(op.kind(), shape)});
+  const std::string& device = devices_.at(static_cast<std::size_t>(step.device));
+  const auto exact = table_.exact.find({device, shape_key(op.kind(), shape)});
   if (exact != table_.exact.end()) {
     ++measured_;
     return exact->second;
   }
   const DType type = element_type(shape);
-  const auto fit = table_.kernels.find({std::string(op.kind()), type, device_});
+  const auto fit = table_.kernels.find({std::string(op.kind()), type, device});
   if (fit == table_.kernels.end())
     throw_error(ErrorCode::not_found, "the cost table has nothing on op '", op.kind(), "' in ", name_of(type),
-                " on '", device_, "'; prun bench kernels RECIPE measures it");
+                " on '", device, "'; prun bench kernels RECIPE measures it");
   ++fitted_;
   OpCost cost;
   raise(op.def->cost(&shape, &cost));
@@ -182,13 +183,13 @@ ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t membe
 }
 
 double TablePrices::lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
-  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members, device_, queue));
+  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members, devices_.front(), queue));
   return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
 }
 
 double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
   if (members <= 1) return 0;
-  const ExactExchange exact = exact_exchange(exchange, members, device_, queue);
+  const ExactExchange exact = exact_exchange(exchange, members, devices_.front(), queue);
   const auto measured = table_.exact_exchanges.find(exact);
   if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
   exchanges_alone_ = true;
@@ -209,7 +210,7 @@ double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t membe
 }
 
 Overheads TablePrices::overheads() {
-  const auto found = table_.overheads.find(device_);
+  const auto found = table_.overheads.find(devices_.front());
   return found == table_.overheads.end() ? Overheads{} : found->second;
 }
 

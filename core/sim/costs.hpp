@@ -99,10 +99,12 @@ struct CostTable {
   void merge(const CostTable& newer);
 };
 
-// Prices by a table, for one device. Throws not_found for what the table says nothing about.
+// Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for
+// what the table says nothing about.
 class TablePrices final : public Prices {
  public:
-  TablePrices(const CostTable& table, std::string device) : table_(table), device_(std::move(device)) {}
+  TablePrices(const CostTable& table, std::vector<std::string> devices)
+      : table_(table), devices_(std::move(devices)) {}
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
@@ -117,7 +119,7 @@ class TablePrices final : public Prices {
 
  private:
   const CostTable& table_;
-  std::string device_;
+  std::vector<std::string> devices_;
   std::int64_t measured_ = 0, fitted_ = 0;
   bool exchanges_alone_ = false;
   std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size

@@ -2,9 +2,9 @@
 
 namespace prun {
 
-Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table, const std::string& device,
-                   const Machine& here) {
-  TablePrices prices(table, device);
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
+                   std::vector<std::string> devices, const Machine& here) {
+  TablePrices prices(table, std::move(devices));
   // In this order: prices know what they rest on once they have been asked.
   Prediction prediction{simulate(ranks, prices), prices.exchanges_alone(), prices.notes()};
   if (table.machine != here)

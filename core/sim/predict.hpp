@@ -12,8 +12,8 @@ struct Prediction {
       notes;  // what it rests on, where that is less than measured figures of this machine
 };
 
-// `device`: the name of the ranks' device. Throws not_found for what the table says nothing about.
-Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table, const std::string& device,
-                   const Machine& here);
+// `devices`: the names of a rank's devices. Throws not_found for what the table says nothing about.
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
+                   std::vector<std::string> devices, const Machine& here);
 
 }  // namespace prun

@@ -49,15 +49,19 @@ Topic builds_topic(const PluginHost& plugins) {
           "install the same plugins on every host, or name their folders alike"};
 }
 
-// Ranks may have other devices, but none that gives other bits. The device says it as "key = value".
-Topic arithmetic_topic(const DeviceInfo& device) {
-  const std::string_view text = device.arithmetic.view();
-  const std::size_t equals = text.find(" = ");
-  if (equals == std::string_view::npos) return {};
-  const std::string key = detail::concat("device.", text.substr(0, equals));
-  return {"would compute other bits",
-          {{key, std::string(text.substr(equals + 3))}},
-          "give all ranks the same " + key};
+// Ranks may have other devices, but none that gives other bits. A device says it as "key = value".
+Topic arithmetic_topic(const std::vector<DeviceInfo>& devices) {
+  Topic topic{"would compute other bits", {}, "give all ranks the same "};
+  for (std::size_t number = 0; number < devices.size(); ++number) {
+    const std::string_view text = devices[number].arithmetic.view();
+    const std::size_t equals = text.find(" = ");
+    if (equals == std::string_view::npos) continue;
+    const std::string key = number == 0 ? detail::concat("device.", text.substr(0, equals))
+                                        : detail::concat("'", text.substr(0, equals), "' of device ", number);
+    topic.remedy += (topic.facts.empty() ? "" : " and ") + key;
+    topic.facts.emplace_back(key, text.substr(equals + 3));
+  }
+  return topic;
 }
 
 Facts facts_of(const LoadedCheckpoint& loaded) {
@@ -167,7 +171,7 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
-          {arithmetic_topic(assembly.device_info()), plans, builds_topic(plugins)}, exchange);
+          {arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)}, exchange);
 }
 
 void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoint& start,

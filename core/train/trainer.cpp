@@ -68,7 +68,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       lease_(lend(membership_, communicators_.get())),
       echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
       executor_(
-          assembly.program(), assembly.plan(), assembly.device(),
+          assembly.program(), assembly.plan(), assembly.devices(),
           {assembly.recipe().flag("run.poison"), assembly.rank()},
           communicators_ ? communicators_->queues() : echo_.queues(),
           membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),

@@ -126,7 +126,7 @@ TEST(AsyncProbes, KernelsAreTimedOneByOne) {
   watch(two_ranks(), true, [](const Assembly& assembly, const Watched& own, double begin, double end) {
     double sum = 0;
     std::set<std::string> ops;
-    for (const KernelTime& time : own.kernels->result(assembly.program())) {
+    for (const KernelTime& time : own.kernels->result(assembly)) {
       EXPECT_GT(time.seconds, 0) << time.shape;
       EXPECT_LT(time.seconds, end - begin) << time.shape;
       sum += time.seconds;

@@ -6,6 +6,7 @@
 #include "base/random.hpp"
 #include "plan/function.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/lowering.hpp"
 
 namespace prun::test {
 namespace {
@@ -85,8 +86,8 @@ TEST_F(PlanCheck, FindsScratchThatOverlaps) {
 }
 
 TEST_F(PlanCheck, FindsSavedValuesThatShareBytes) {
-  plan.layout.instances[static_cast<std::size_t>(Region::slot)][2] =
-      plan.layout.instances[static_cast<std::size_t>(Region::slot)][3];
+  auto& slots = plan.layout.ranges[0].instances[static_cast<std::size_t>(Region::slot)];
+  slots[2] = slots[3];
   EXPECT_NE(verdict().find("but its bytes hold"), std::string::npos) << verdict();
 }
 
@@ -200,10 +201,8 @@ std::string refusal(int ranks, FunctionKind function, const char* kind, const ch
   else
     program.add_op_creating(segment, function, Part::input, kind, operands, attrs, none);
   const auto device = cpu_device();
-  Lowering lowering;
-  lowering.kernel = [&](std::string_view op) { return OfferedKernel{device->kernel(op), "the device"}; };
   try {
-    make_plan(program, lowering, 4, 0);
+    make_plan(program, lowering_on(*device), 4, 0);
     return "";
   } catch (const Error& error) {
     return error.what();

@@ -13,6 +13,7 @@
 #include "program/step.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/interpreter.hpp"
+#include "support/lowering.hpp"
 
 namespace prun::test {
 namespace {
@@ -29,7 +30,7 @@ std::int64_t bytes_of(const Assembly& assembly, Region region) {
 std::int64_t kept_by_block(const Assembly& assembly) {
   for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i)
     if (assembly.program().segment(assembly.plan().instances[i].segment).name == "block")
-      return assembly.plan().layout.instances[static_cast<std::size_t>(Region::slot)][i].stride;
+      return assembly.plan().layout.ranges[0].instances[static_cast<std::size_t>(Region::slot)][i].stride;
   return -1;
 }
 
@@ -157,14 +158,6 @@ TEST(Recompute, ASplitBackwardKeepsEveryBit) {
     verify(*after.program);
     EXPECT_EQ(results_of(*after.program, after.block), expected);
   }
-}
-
-Lowering lowering_on(DeviceInterface& device) {
-  Lowering lowering;
-  lowering.threads = 2;
-  lowering.device = "cpu";
-  lowering.kernel = [&device](std::string_view op) { return OfferedKernel{device.kernel(op), "the device"}; };
-  return lowering;
 }
 
 std::int64_t slot_bytes(const Plan& plan) {

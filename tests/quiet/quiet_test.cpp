@@ -15,7 +15,7 @@ TEST(Quiet, ComputeThreadsNeitherAllocateNorLock) {
   if (!calls_are_counted()) GTEST_SKIP() << "a sanitizer stands in the way of counting";
   const Assembly assembly(tiny_recipe({"batch.micro=1", "model.dropout=0.1", "device.threads=2"}), plugins());
   Recorder recorder(assembly.plan(), 4);
-  Executor executor(assembly.program(), assembly.plan(), assembly.device(), {}, {}, {&recorder});
+  Executor executor(assembly.program(), assembly.plan(), assembly.devices(), {}, {}, {&recorder});
   executor.start_step();
   for (int warm_up = 0; warm_up < 3; ++warm_up) {
     executor.start_step();

@@ -176,7 +176,7 @@ TEST(CostFile, AddsToWhatIsThereAndRefusesAnotherMachines) {
 // ---------------------------------------------------------------- prices
 
 struct Priced {
-  explicit Priced(const CostTable& table) : prices(table, device), assembly(tiny_recipe(), plugins()) {}
+  explicit Priced(const CostTable& table) : prices(table, {device}), assembly(tiny_recipe(), plugins()) {}
 
   // The first step of that op.
   const PlannedStep& step(std::string_view kind) const {
@@ -219,7 +219,7 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
 
 TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
   const CostTable table = example();
-  TablePrices prices(table, device);
+  TablePrices prices(table, {device});
   PlannedExchange exchange;
   exchange.kind = CommKind::all_reduce;
   exchange.count = 1 << 18;
@@ -234,7 +234,7 @@ TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
 
 TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
   const CostTable table = example();
-  TablePrices prices(table, device);
+  TablePrices prices(table, {device});
   PlannedExchange exchange;
   exchange.kind = CommKind::all_reduce;
   exchange.dtype = DType::f32;
@@ -252,8 +252,8 @@ TEST(Prices, ATableOfAnotherMachineIsSaid) {
   const Group both = group({0, 1});
   const std::vector<SimulatedRank> ranks = {builder.rank(0, {both}), builder.rank(1, {both})};
   const CostTable table = example();
-  EXPECT_TRUE(predict(ranks, table, device, table.machine).notes.empty());
-  const Prediction other = predict(ranks, table, device, {"B", 1, "generic"});
+  EXPECT_TRUE(predict(ranks, table, {device}, table.machine).notes.empty());
+  const Prediction other = predict(ranks, table, {device}, {"B", 1, "generic"});
   EXPECT_EQ(other.notes,
             std::vector<std::string>{
                 "figures of another machine: A \"good\" CPU, 4 cores, avx2; this is B, 1 core, generic"});

@@ -169,7 +169,7 @@ TEST(Bench, TimesEveryKernelOfAPlanAndItsPredictionIsNear) {
   }
   const std::vector<SimulatedRank> ranks =
       all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); });
-  const Prediction prediction = predict(ranks, table, device, table.machine);
+  const Prediction prediction = predict(ranks, table, {device}, table.machine);
   EXPECT_TRUE(prediction.notes.empty()) << prediction.notes[0];
   double fastest = INFINITY;
   const std::vector<Event> recorded = record(recipe, 6, 6).at(0);

@@ -14,13 +14,6 @@
 
 namespace prun {
 
-// Where bytes of a plan lie.
-enum class Space : std::uint8_t {
-  device,  // the device's own memory: its kernels reach it
-  pinned,  // host memory that the device's kernels and copies reach too
-};
-inline constexpr int spaces = 2;
-
 struct DeviceInfo {
   Text name;  // "cpu: 2 threads, avx512"
   Text kind;  // what op plugins name their kernels by: "cpu", "cuda"
@@ -56,7 +49,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() = 0;
-  // Zeroed, resident and aligned to 4096.
+  // Zeroed, resident and aligned to 4096. Throws for a space that it does not serve.
   virtual void* allocate(Space space, std::int64_t bytes) = 0;
   virtual void release(Space space, void* memory, std::int64_t bytes) = 0;
   // From and to Space::device, for the host; while no queue uses the bytes. Any thread.

@@ -171,6 +171,8 @@ struct OpDef {
   bool clears = false;  // what it writes becomes zero: sums begin there
   // The same numbers in another type and nothing else: a pass may leave it out, or put `cast` in its place.
   bool converts = false;
+  // The same bytes elsewhere and nothing else: a device that reaches both sides does it, whoever computes.
+  bool copies = false;
   // Its results include gradients, and its cost is that of all three passes.
   bool gradient_in_forward = false;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
@@ -282,8 +284,9 @@ class OpSplit {
 //     static void rule(OpShape& s) { s.like(1, 0); }
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
-// attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, gradient_in_forward,
-// exchange) are optional. Without cost(), an op moves its operands once and counts no FLOPs.
+// attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
+// gradient_in_forward, exchange) are optional. Without cost(), an op moves its operands once and counts no
+// FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -298,6 +301,7 @@ OpDef op_def() {
   if constexpr (requires { Op::effect; }) def.effect = Op::effect;
   if constexpr (requires { Op::clears; }) def.clears = Op::clears;
   if constexpr (requires { Op::converts; }) def.converts = Op::converts;
+  if constexpr (requires { Op::copies; }) def.copies = Op::copies;
   if constexpr (requires { Op::gradient_in_forward; }) def.gradient_in_forward = Op::gradient_in_forward;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };

@@ -178,6 +178,13 @@ struct ProgramApi {
   // Another op in its place, on values that exist: all operands, in the order of its definition. What the one
   // before wrote and this one does not, nobody may read any more.
   Status (*replace_op)(void* program, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs);
+  // Phase `memory`: each rank has one more device, beside the recipe's, which is number 0. Values lie in
+  // spaces of devices, functions of a segment run on one: an op's operands must lie where the device that
+  // runs its function reaches them; a `copy` is done by a device that reaches both its sides. Exchanges are
+  // device 0's. What segments hand on, and what ranks keep in parts, lies in its own memory.
+  Status (*device)(void* program, Text plugin, std::int32_t* number);
+  Status (*place)(void* program, Id value, MemoryPlace place);
+  Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);
 };
 
 class Segment;
@@ -240,6 +247,12 @@ class ProgramRef {
                 const std::vector<std::int64_t>& layers) const {
     raise(api_->pipeline(program_, axis, schedule, chunks, {layers.data(), layers.size()}));
   }
+  std::int32_t device(std::string_view plugin) const {
+    std::int32_t number = 0;
+    raise(api_->device(program_, plugin, &number));
+    return number;
+  }
+  void place(Id value, MemoryPlace place) const { raise(api_->place(program_, value, place)); }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }
 
@@ -281,6 +294,10 @@ class Segment {
   void recompute(RecomputeMode mode, const std::vector<std::string>& kinds = {}) const {
     const std::vector<Text> texts(kinds.begin(), kinds.end());
     raise(api().recompute(handle(), id_, mode, {texts.data(), texts.size()}));
+  }
+
+  void run_on(FunctionKind function, std::int32_t device) const {
+    raise(api().run_on(handle(), id_, function, device));
   }
 
   // What the previous segment hands over, and what this one hands on.

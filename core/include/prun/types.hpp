@@ -66,6 +66,26 @@ constexpr DType dtype_of() {
     return DType::i64;
 }
 
+// Where bytes of a plan lie: in memory of one of a rank's devices, or beside it.
+enum class Space : std::uint8_t {
+  device,  // the device's own memory: its kernels and copies reach it
+  pinned,  // host memory that the kernels and copies of all devices of that kind reach, and those of the host
+  host,    // any host memory: only kernels of devices whose own memory is the host's reach it
+  disk,    // no kernel reaches it
+};
+
+constexpr const char* name_of(Space space) {
+  constexpr const char* names[] = {"device memory", "pinned host memory", "host memory", "disk"};
+  return names[static_cast<int>(space)];
+}
+
+// A space of a device of the rank: 0 is the recipe's.
+struct MemoryPlace {
+  std::int32_t device = 0;
+  Space space = Space::device;
+  friend constexpr bool operator==(const MemoryPlace&, const MemoryPlace&) = default;
+};
+
 // A short name by value: of a dimension, an axis, a value's role. Longer text is an error, never cut.
 struct Name {
   char text[24] = {};

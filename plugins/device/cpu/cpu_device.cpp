@@ -52,7 +52,7 @@ class CpuDevice final : public Device {
     return info;
   }
 
-  // Both spaces are the same memory.
+  // All spaces are the same memory.
   void* allocate(Space, std::int64_t bytes) override {
     const std::int64_t before = allocated_.load();
     // Beyond this the system would not refuse but end the process.

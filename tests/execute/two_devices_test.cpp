@@ -1,0 +1,289 @@
+// A rank's plan over two devices: gradients are copied out of the first, the update runs on the second, where
+// its state lives, and the parameters come back. The bits are those of the plan over one, whatever the
+// devices.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/safetensors.hpp"
+#include "inspect/report.hpp"
+#include "measure/kernel_bench.hpp"
+#include "sim/predict.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+#include "support/lowering.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+std::string elsewhere(const std::string& device, const std::string& more = {}) {
+  return "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + device + "'\n" + more;
+}
+
+struct Pair {
+  const char* name;
+  const char* second;
+  Target first;
+};
+
+std::ostream& operator<<(std::ostream& out, const Pair& pair) { return out << pair.name; }
+
+std::vector<Pair> pairs() {
+  const std::vector<std::string> delayed = {"device.delay_us=50", "device.seed=7"};
+  return {{"async_and_cpu", "cpu", on_async(delayed)},
+          {"cpu_and_cpu", "cpu", on_cpu()},
+          {"async_and_async", "cpu-async", on_async(delayed)}};
+}
+
+Layout layout_named(const std::string& name) {
+  for (const Layout& layout : layouts())
+    if (name == layout.name) return layout;
+  throw_error(ErrorCode::internal, "no layout ", name);
+}
+
+class OnTwoDevices : public testing::TestWithParam<std::tuple<Pair, const char*>> {};
+
+TEST_P(OnTwoDevices, TheBitsAreThoseOfOne) {
+  const auto& [pair, name] = GetParam();
+  const Layout layout = layout_named(name);
+  const auto run = [&](const Target& target, const std::string& more) {
+    return run_ranks(tiny_recipe(with(layout.sets, target.sets), layout.text + more), 4);
+  };
+  EXPECT_EQ(run(pair.first, elsewhere(pair.second)), run(on_cpu(), ""));
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, OnTwoDevices,
+                         testing::Combine(testing::ValuesIn(pairs()),
+                                          testing::Values("one", "bf16", "zero2", "zero3", "pipeline")),
+                         [](const auto& tested) {
+                           return std::string(std::get<0>(tested.param).name) + "_" +
+                                  std::get<1>(tested.param);
+                         });
+
+TEST(TwoDevices, PinnedAndHostMemoryHoldTheStateAsWell) {
+  const auto run = [](const Target& target, const std::string& more) {
+    return run_ranks(tiny_recipe(with(target.sets, {"precision.compute=bf16"}), more), 3);
+  };
+  const auto expected = run(on_cpu(), "");
+  for (const char* space : {"pinned", "host"})
+    EXPECT_EQ(run(on_async(), elsewhere("cpu", detail::concat("states = '", space, "'\n"))), expected)
+        << space;
+}
+
+TEST(TwoDevices, FencesStandAroundWhatLiesOnEither) {
+  const auto run = [](const std::string& more) {
+    return run_ranks(tiny_recipe({"device.threads=1", "run.poison=true", "precision.compute=bf16"}, more), 3);
+  };
+  EXPECT_EQ(run(elsewhere("cpu")), run(""));
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+struct Training {
+  Training(const std::vector<std::string>& sets, const std::string& more)
+      : assembly(tiny_recipe(with({"precision.compute=bf16"}, sets), more), plugins()),
+        trainer(assembly, plugins()) {}
+  Assembly assembly;
+  Trainer trainer;
+};
+
+// The tensors of a checkpoint's file, without its head: that has the recipe and the run.
+std::map<std::string, std::string> tensors_of(const std::filesystem::path& checkpoint) {
+  const SafetensorsFile file(checkpoint / "rank-00000.safetensors");
+  std::map<std::string, std::string> tensors;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const std::span<const std::byte> bytes = file.bytes(entry);
+    tensors[entry.name].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return tensors;
+}
+
+TEST(TwoDevices, CheckpointsAreThoseOfOneAndGoBothWays) {
+  const TempFolder folder;
+  const auto out = [&](const std::string& name) { return "run.out=" + (folder / name); };
+  const std::vector<std::string> async = {"device.plugin=cpu-async"};
+  Training plain({out("plain")}, ""), offloaded(with(async, {out("offloaded")}), elsewhere("cpu"));
+  train_steps(plain.trainer, 2);
+  train_steps(offloaded.trainer, 2);
+  const auto expected = tensors_of(plain.trainer.save());
+  EXPECT_EQ(tensors_of(offloaded.trainer.save()), expected);
+  EXPECT_GT(expected.size(), 20u);
+  const std::vector<double> losses = train_steps(plain.trainer, 2);
+  Training back({out("back"), "run.resume=" + (folder / "offloaded")}, ""),
+      there(with(async, {out("there"), "run.resume=" + (folder / "plain")}), elsewhere("cpu"));
+  EXPECT_EQ(train_steps(back.trainer, 2), losses);
+  EXPECT_EQ(train_steps(there.trainer, 2), losses);
+}
+
+// ---------------------------------------------------------------- memory and prices
+
+std::int64_t bytes_in(const Plan& plan, MemoryPlace place, Region region) {
+  for (const prun::Layout::Range& range : plan.layout.ranges)
+    if (range.place == place) return range.memory.bytes[static_cast<std::size_t>(region)];
+  return 0;
+}
+
+TEST(TwoDevices, MemoryIsExactByDeviceAndSpace) {
+  const Assembly plain(tiny_recipe({"precision.compute=bf16"}), plugins());
+  const Assembly two(tiny_recipe({"precision.compute=bf16", "device.plugin=cpu-async"}, elsewhere("cpu")),
+                     plugins());
+  const MemoryPlace first{0, Space::device}, second{1, Space::device}, pinned{0, Space::pinned};
+  const std::int64_t states = bytes_in(plain.plan(), first, Region::state);
+  EXPECT_GE(states, 3 * 4 * plain.parameters());
+  EXPECT_EQ(bytes_in(two.plan(), second, Region::state), states);
+  EXPECT_EQ(bytes_in(two.plan(), first, Region::state), 0);
+  EXPECT_EQ(bytes_in(two.plan(), first, Region::parameter), bytes_in(plain.plan(), first, Region::parameter));
+  EXPECT_GT(bytes_in(two.plan(), pinned, Region::scratch), 0);
+  std::int64_t all = 0, end = 0;
+  for (const prun::Layout::Range& range : two.plan().layout.ranges) {
+    EXPECT_GE(range.begin, end);
+    EXPECT_EQ(range.begin % range_alignment, 0);
+    end = range.begin + range.bytes();
+    all += range.bytes();
+  }
+  EXPECT_EQ(all, two.plan().layout.memory.total());
+  const std::string text = plan_text(two, forecast(two, plugins(), {}));
+  for (const char* line :
+       {"\n  in device memory ", "\n  in pinned host memory ", "\n  in device memory of device 1 "})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  EXPECT_NE(plan_json(two, forecast(two, plugins(), {})).find("\"device\":1,\"space\":\"device memory\""),
+            std::string::npos);
+}
+
+// What outlives a step lies where it does whatever else the program does: here, with other functions.
+TEST(TwoDevices, WhatLastsLiesFirst) {
+  const Assembly one(tiny_recipe({"precision.compute=bf16"}, elsewhere("cpu")), plugins());
+  const Assembly other(tiny_recipe({"precision.compute=bf16", "model.dropout=0.1", "batch.micro=2"},
+                                   elsewhere("cpu") + "[[strategy]]\nplugin = 'recompute'\n"),
+                       plugins());
+  ASSERT_EQ(one.plan().layout.ranges.size(), other.plan().layout.ranges.size());
+  const auto within = [](const Assembly& assembly, Id value, std::int32_t instance) {
+    const std::int64_t at = assembly.plan().resolve(instance, assembly.plan().home(value));
+    return at - assembly.plan().layout.find(at, 1)->begin;
+  };
+  one.each_parameter([&](Id id, std::int32_t instance) {
+    const Value& mine = one.program().value(id);
+    other.each_parameter([&](Id theirs, std::int32_t of) {
+      if (other.full_name(theirs, of) != one.full_name(id, instance)) return;
+      const Value& value = other.program().value(theirs);
+      EXPECT_EQ(within(one, id, instance), within(other, theirs, of)) << mine.name;
+      EXPECT_EQ(within(one, mine.master, instance), within(other, value.master, of)) << mine.name;
+      EXPECT_EQ(within(one, mine.states[1], instance), within(other, value.states[1], of)) << mine.name;
+    });
+  });
+}
+
+TEST(TwoDevices, KernelsArePricedByTheDeviceThatRunsThem) {
+  const Recipe recipe = tiny_recipe({"device.plugin=cpu-async"}, elsewhere("cpu"));
+  std::map<std::string, std::set<std::string>> devices;
+  for (const KernelTime& time : time_kernels(recipe, plugins(), 2)) {
+    devices[time.op].insert(time.device);
+    EXPECT_GT(time.seconds, 0) << time.op;
+  }
+  const Assembly assembly(recipe, plugins());
+  const auto name = [&](std::size_t device) {
+    return std::string(assembly.device_infos()[device].name.view());
+  };
+  EXPECT_EQ(devices.at("adamw"), std::set{name(1)});
+  EXPECT_EQ(devices.at("linear"), std::set{name(0)});
+  EXPECT_EQ(devices.at("copy"), std::set{name(0)});
+  CostTable table;
+  for (const char* device : {"first", "second"})
+    for (const auto& [op, names] : devices)
+      for (const DType type : {DType::f64, DType::f32, DType::i32, DType::i64})
+        table.kernels[{op, type, device}].fixed =
+            op == "adamw" && device == std::string("second") ? 1.0 : 1e-6;
+  const std::vector<SimulatedRank> ranks =
+      all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); });
+  const auto seconds = [&](const char* second) {
+    return predict(ranks, table, {"first", second}, table.machine).simulation.step_seconds;
+  };
+  EXPECT_GT(seconds("second"), 10);
+  EXPECT_LT(seconds("first"), 1);
+}
+
+// ---------------------------------------------------------------- mutants and refusals
+
+std::string verdict(const Program& program, const Plan& plan) {
+  try {
+    check_plan(program, plan);
+    return "sound";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(TwoDevices, EveryWaitBetweenThemThatIsLeftOutIsFound) {
+  const Assembly assembly(tiny_recipe({"precision.compute=bf16"}, elsewhere("cpu")), plugins());
+  Plan plan = assembly.plan();
+  ASSERT_EQ(verdict(assembly.program(), plan), "sound");
+  const auto device = [&](std::int32_t queue) { return plan.queues[static_cast<std::size_t>(queue)].device; };
+  int mutants = 0;
+  for (Call& call : plan.calls)
+    for (std::size_t w = 0; w < call.waits.size(); ++w) {
+      if (device(call.queue) == device(call.waits[w].queue)) continue;
+      const std::vector<Wait> whole = call.waits;
+      call.waits.erase(call.waits.begin() + static_cast<std::ptrdiff_t>(w));
+      EXPECT_NE(verdict(assembly.program(), plan), "sound") << "call " << call.position << ", wait " << w;
+      call.waits = whole;
+      ++mutants;
+    }
+  EXPECT_GE(mutants, 8);
+}
+
+std::string refusal(const std::vector<std::string>& sets, const std::string& more) {
+  try {
+    const Assembly assembly(tiny_recipe(sets, more), plugins());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing is refused";
+}
+
+TEST(TwoDevices, AnOperandOutOfReachIsRefused) {
+  const std::string cpu(Assembly(tiny_recipe(), plugins()).device_info().name.view());
+  EXPECT_EQ(
+      refusal({"device.plugin=cpu-async"}, elsewhere("cpu", "copies = false\n")),
+      "segment 'embedding', op 'adamw': operand 'parameter' ('token') lies in device memory of device 0 "
+      "('cpu-async'), which device 1 ('" +
+          cpu + "') does not reach; place it, or a copy of it, in memory of the device that runs update");
+  EXPECT_NE(
+      refusal({}, elsewhere("cpu-async", "states = 'host'\n"))
+          .find(
+              "lies in host memory of device 1 ('cpu-async'), which device 1 ('cpu-async') does not reach;"),
+      std::string::npos);
+}
+
+TEST(TwoDevices, ADiskOperandOfAKernelIsRefused) {
+  EXPECT_NE(refusal({}, elsewhere("cpu", "states = 'disk'\n"))
+                .find(", which no kernel reaches; place it, or a copy"),
+            std::string::npos);
+}
+
+// Placed apart from what it lies together with.
+TEST(TwoDevices, WhatSegmentsHandOnStaysWhereItIs) {
+  const Assembly assembly(tiny_recipe(), plugins());
+  Program program = assembly.program();
+  const Id block = program.step_segment() + 2;
+  program.set_place(program.segment(block).outgoing, {0, Space::pinned});
+  const auto device = cpu_device();
+  try {
+    make_plan(program, lowering_on(*device), 1);
+    FAIL() << "planned";
+  } catch (const Error& error) {
+    const std::string why = error.what();
+    EXPECT_NE(why.find("is to lie in pinned host memory of device 0, but is one of the boundaries that lie "
+                       "together in device memory of device 0; place a copy of it"),
+              std::string::npos)
+        << why;
+  }
+}
+
+TEST(TwoDevices, APluginThatIsNoDeviceIsRefused) {
+  EXPECT_NE(refusal({}, elsewhere("no-such")).find("no-such"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace prun::test
