@@ -132,12 +132,8 @@ class CudaDevice final : public Device {
   BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
     use();
     std::vector<NamedWork> works;
-    Launches left(launches, static_cast<std::size_t>(count));
-    while (!left.empty()) {
-      const Launches together = left.first(mergeable(left));
-      works.push_back(bind_work(of(queue), together));
-      left = left.subspan(together.size());
-    }
+    for (Launches left(launches, static_cast<std::size_t>(count)); !left.empty();)
+      left = left.subspan(bind_first(of(queue), left, works));
     check(cudaStreamSynchronize(of(queue).stream()), "trying work");
     libraries_.save();
     return &of(queue).add(std::move(works));
@@ -234,6 +230,21 @@ class CudaDevice final : public Device {
     if (bytes > 0) check(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault), "copying");
   }
 
+  // Makes one piece of work of these launches, from the first on. Returns of how many.
+  std::size_t bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
+    for (const Fusion& fusion : fusions_)
+      if (const std::size_t count = fusion.matches(left)) try {
+          works.push_back({std::string(left[0].op.view()) + " + " + std::string(left[1].op.view()),
+                           left[0].args.layer, fusion.bind(left.first(count), libraries_, queue.stream())});
+          return count;
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::unsupported) throw;
+        }
+    const Launches together = left.first(mergeable(left));
+    works.push_back(bind_work(queue, together));
+    return together.size();
+  }
+
   // How many of these, from the first on, become one piece of work.
   std::size_t mergeable(Launches launches) const {
     const auto op = ops_.find(launches.front().op.view());
@@ -266,6 +277,7 @@ class CudaDevice final : public Device {
   std::optional<Driver> driver_;
   Libraries libraries_;
   std::map<std::string, DeviceOp, std::less<>> ops_;
+  std::vector<Fusion> fusions_ = fusions();
   std::mutex mutex_;
   std::unordered_map<void*, std::unique_ptr<DeviceRange>> device_ranges_;
   std::unordered_map<void*, std::unique_ptr<PinnedRange>> pinned_ranges_;

@@ -30,6 +30,14 @@ inline void runs_when_bound(const KernelArgs&, const KernelContext&) {
   throw_error(ErrorCode::internal, "device cuda: this op runs as bound work only");
 }
 
+// Launches of several ops that become one piece of work.
+struct Fusion {
+  std::size_t (*matches)(Launches left);  // how many it takes, from the first on; 0: they are something else
+  // Throws ErrorCode::unsupported where a library cannot after all: then each runs as it is.
+  Work (*bind)(Launches launches, Libraries& libraries, Stream stream);
+};
+std::vector<Fusion> fusions();
+
 // By file of ops/.
 std::vector<DeviceOp> activation_ops();
 std::vector<DeviceOp> attention_ops();

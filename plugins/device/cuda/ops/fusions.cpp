@@ -1,0 +1,115 @@
+// Launches that follow each other and become one: all that they write is written, some is not read again.
+#include "cuda/linear.hpp"
+#include "cuda/norm.hpp"
+#include "device_op.hpp"
+#include "libraries.hpp"
+
+namespace prun::cuda {
+namespace {
+
+bool is(const Launch& launch, std::string_view op) { return launch.op.view() == op; }
+
+const void* at(const Launch& launch, int operand) { return launch.args.operands[operand].data; }
+
+// ---------------------------------------------------------------- a residual and the norm after it
+
+std::size_t is_residual_norm(Launches left) {
+  if (left.size() < 2 || !is(left[0], "add") || at(left[0], 2) != at(left[1], 0)) return 0;
+  return is(left[1], "layernorm") || is(left[1], "rmsnorm") ? 2 : 0;
+}
+
+template <class T>
+Work bind_residual_norm_of(const KernelArgs& add, const KernelArgs& args, bool centered) {
+  NormForward<T> norm{};
+  norm.x = data<const T>(add, 0);
+  norm.residual = data<const T>(add, 1);
+  norm.sum = data<T>(add, 2);
+  norm.gain = data<const T>(args, 1);
+  norm.rows = args.operands[0].outer(1);
+  norm.width = args.operands[0].inner(1);
+  norm.eps = args.attrs[0].f;
+  const int y = centered ? 3 : 2;
+  norm.y = data<T>(args, y);
+  norm.rstd = data<Compute<T>>(args, centered ? 5 : 3);
+  if (!centered) return [norm](Stream stream) { rmsnorm(norm, stream); };
+  norm.bias = data<const T>(args, 2);
+  norm.mean = data<Compute<T>>(args, 4);
+  return [norm](Stream stream) { layernorm(norm, stream); };
+}
+
+Work bind_residual_norm(Launches launches, Libraries&, Stream) {
+  return by_value(launches[0].args.operands[0].dtype, [&]<class T>() -> Work {
+    return bind_residual_norm_of<T>(launches[0].args, launches[1].args, is(launches[1], "layernorm"));
+  });
+}
+
+// ---------------------------------------------------------------- both gradients of a norm
+
+std::size_t is_norm_backward(Launches left) {
+  if (left.size() < 2 || at(left[0], 0) != at(left[1], 0) || at(left[0], 1) != at(left[1], 1)) return 0;
+  const bool centered = is(left[0], "layernorm_input_grad") && is(left[1], "layernorm_weight_grad");
+  return centered || (is(left[0], "rmsnorm_input_grad") && is(left[1], "rmsnorm_weight_grad")) ? 2 : 0;
+}
+
+template <class T>
+Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bool centered) {
+  NormBackward<T> norm{};
+  norm.dy = data<const T>(input, 0);
+  norm.x = data<const T>(input, 1);
+  norm.gain = data<const T>(input, 2);
+  norm.rows = input.operands[1].outer(1);
+  norm.width = input.operands[1].inner(1);
+  norm.workspace = weight.workspace;
+  norm.rstd = data<const Compute<T>>(input, centered ? 4 : 3);
+  norm.dx = data<T>(input, centered ? 5 : 4);
+  norm.dgain = data<Compute<T>>(weight, centered ? 4 : 3);
+  if (!centered) return [norm](Stream stream) { rmsnorm_backward(norm, stream); };
+  norm.mean = data<const Compute<T>>(input, 3);
+  norm.dbias = data<Compute<T>>(weight, 5);
+  return [norm](Stream stream) { layernorm_backward(norm, stream); };
+}
+
+Work bind_norm_backward(Launches launches, Libraries&, Stream) {
+  return by_value(launches[0].args.operands[0].dtype, [&]<class T>() -> Work {
+    return bind_norm_backward_of<T>(launches[0].args, launches[1].args,
+                                    is(launches[0], "layernorm_input_grad"));
+  });
+}
+
+// ---------------------------------------------------------------- a product with bias, and gelu
+
+std::size_t is_linear_gelu(Launches left) {
+  const bool fits = left.size() >= 2 && is(left[0], "linear") && is(left[1], "gelu") && at(left[0], 2) &&
+                    at(left[0], 3) == at(left[1], 0) && left[0].args.operands[0].dtype == DType::bf16;
+  return fits ? 2 : 0;
+}
+
+Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs &linear = launches[0].args, &gelu = launches[1].args;
+  const Tensor &x = linear.operands[0], &weight = linear.operands[1];
+  LinearShape shape{};
+  shape.in = weight.inner(static_cast<int>(linear.attrs[0].i));
+  shape.out = weight.elements() / shape.in;
+  shape.rows = x.elements() / shape.in;
+  shape.bias = true;
+  shape.alignment =
+      alignment_of({x.data, weight.data, at(launches[0], 2), at(launches[0], 3), at(launches[1], 1)});
+  Product product = linear_product<bf16>(shape);
+  product.epilogue = Epilogue::bias_gelu;
+  GemmOperands operands =
+      linear_operands<bf16>(data<const bf16>(linear, 0), data<const bf16>(linear, 1),
+                            data<const bf16>(linear, 2), nullptr, data<bf16>(gelu, 1), linear.workspace);
+  operands.aux = data<bf16>(linear, 3);
+  const auto plan = libraries.plan(product, operands, stream);
+  return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
+}
+
+}  // namespace
+
+std::vector<Fusion> fusions() {
+  return {{is_residual_norm, bind_residual_norm},
+          {is_norm_backward, bind_norm_backward},
+          {is_linear_gelu, bind_linear_gelu}};
+}
+
+}  // namespace prun::cuda
