@@ -260,9 +260,11 @@ class CudaDevice final : public Device {
     const Launch& first = launches.front();
     NamedWork named{std::string(first.op.view()), first.args.layer, {}};
     PRUN_CHECK(first.kernel, "op ", named.op);
-    if (first.kernel == runs_when_bound)
-      named.work = ops_.at(named.op).bind(launches, libraries_, queue.stream());
-    else
+    if (first.kernel == runs_when_bound) {
+      const DeviceOp& op = ops_.at(named.op);
+      named.work = op.bind(launches, libraries_, queue.stream());
+      named.captures = op.captures;
+    } else
       named.work = [kernel = first.kernel, &args = first.args](Stream stream) {
         kernel(args, {nullptr, stream});
       };

@@ -23,6 +23,7 @@ struct DeviceOp {
   // with it. `stream` may be used to try things; the work runs on it later.
   Work (*bind)(Launches launches, Libraries& libraries, Stream stream) = nullptr;
   bool (*merges)(const Launch& first, const Launch& next) = nullptr;
+  bool captures = true;  // its work may be part of a CUDA graph
 };
 
 // The kernel of ops that have bind().

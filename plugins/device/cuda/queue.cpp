@@ -15,40 +15,48 @@ CudaQueue::~CudaQueue() { cudaStreamDestroy(stream_); }
 
 Piece& CudaQueue::add(std::vector<NamedWork> works) {
   Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
-  piece.works = std::move(works);
-  if (settings_.graphs && !settings_.waits && piece.works.size() > 1) consider_graph(piece);
+  for (NamedWork& named : works) {
+    if (piece.empty() || !named.captures || !piece.back().works.back().captures) piece.emplace_back();
+    piece.back().works.push_back(std::move(named));
+  }
+  for (Stretch& stretch : piece)
+    if (settings_.graphs && !settings_.waits && stretch.works.size() > 1) consider_graph(stretch);
   return piece;
 }
 
 // A graph saves the host's time for each launch, and a little between kernels. Where kernels take long there
 // is nothing to gain.
-void CudaQueue::consider_graph(Piece& piece) {
+void CudaQueue::consider_graph(Stretch& stretch) {
   constexpr double long_enough = 1e-3;
-  const double apart = seconds(piece);
+  const double apart = seconds(stretch);
   if (apart > long_enough) return;
-  piece.graph = std::make_unique<Graph>(stream_, [&] { run_works(piece); });
-  if (seconds(piece) > 0.97 * apart) piece.graph.reset();
+  stretch.graph = std::make_unique<Graph>(stream_, [&] { run_works(stretch); });
+  if (seconds(stretch) > 0.97 * apart) stretch.graph.reset();
 }
 
-double CudaQueue::seconds(const Piece& piece) {
+double CudaQueue::seconds(const Stretch& stretch) {
   constexpr int runs = 3;
-  run(piece);
+  run(stretch);
   cuda::check(cudaStreamSynchronize(stream_), "trying work");
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < runs; ++i) run(piece);
+  for (int i = 0; i < runs; ++i) run(stretch);
   cuda::check(cudaStreamSynchronize(stream_), "trying work");
   return std::chrono::duration<double>(Clock::now() - begin).count() / runs;
 }
 
 void CudaQueue::run(const Piece& piece) {
-  if (piece.graph)
-    piece.graph->run(stream_);
-  else
-    run_works(piece);
+  for (const Stretch& stretch : piece) run(stretch);
 }
 
-void CudaQueue::run_works(const Piece& piece) {
-  for (const NamedWork& named : piece.works) try {
+void CudaQueue::run(const Stretch& stretch) {
+  if (stretch.graph)
+    stretch.graph->run(stream_);
+  else
+    run_works(stretch);
+}
+
+void CudaQueue::run_works(const Stretch& stretch) {
+  for (const NamedWork& named : stretch.works) try {
       named.work(stream_);
       if (settings_.waits) cuda::check(cudaStreamSynchronize(stream_), "running it");
     } catch (const Error& error) {

@@ -18,13 +18,16 @@ struct NamedWork {
   std::string op;
   std::int64_t layer = 0;
   Work work;
+  bool captures = true;  // may be part of a graph
 };
 
-// The work of a call, and the same as one graph, where that is the faster.
-struct Piece {
+// Works that follow each other, and the same as one graph, where that is the faster.
+struct Stretch {
   std::vector<NamedWork> works;
   std::unique_ptr<Graph> graph;
 };
+// The work of a call.
+using Piece = std::vector<Stretch>;
 
 class CudaQueue {
  public:
@@ -49,10 +52,11 @@ class CudaQueue {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void run_works(const Piece& piece);
+  void run(const Stretch& stretch);
+  void run_works(const Stretch& stretch);
   // Of a run, as seen by the host, when several follow each other.
-  double seconds(const Piece& piece);
-  void consider_graph(Piece& piece);
+  double seconds(const Stretch& stretch);
+  void consider_graph(Stretch& stretch);
 
   std::string name_;
   Settings settings_;

@@ -192,13 +192,17 @@ Kernel select_attention_grad(const OpShape& s) {
 
 }  // namespace
 
+// Graphs with cuDNN's kernels fail to launch after some hundred times (cuDNN 9.14, driver 580): it stays out
+// of them.
 std::vector<DeviceOp> attention_ops() {
-  return {
+  std::vector<DeviceOp> ops = {
       {{"attention", select_attention<false>, workspace<false>}, bind_attention<false>},
       {{"attention_grad", select_attention_grad<false>, grad_workspace<false>}, bind_attention_grad<false>},
       {{"attention_packed", select_attention<true>, workspace<true>}, bind_attention<true>},
       {{"attention_packed_grad", select_attention_grad<true>, grad_workspace<true>},
        bind_attention_grad<true>}};
+  for (DeviceOp& op : ops) op.captures = false;
+  return ops;
 }
 
 }  // namespace prun::cuda
