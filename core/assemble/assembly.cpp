@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "assemble/process_memory.hpp"
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
 #include "plan/ranks.hpp"
@@ -92,7 +91,7 @@ void Assembly::make_fitting_plan() {
     return make_plans();
   };
   const std::int64_t needed = plan_bytes({});
-  state_process_bytes();
+  state_process_needs();
   const std::int64_t limit = memory_limit();
   if (needed <= limit) return;
   std::int64_t least = needed;
@@ -111,24 +110,33 @@ void Assembly::lower() {
 }
 
 // Of each stage, and everywhere the same: ranks must agree on what fits.
-void Assembly::state_process_bytes() {
+void Assembly::state_process_needs() {
   const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
   for (const int rank : ranks)
-    process_bytes_.push_back(process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank}));
+    process_needs_.push_back(process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank}));
 }
 
 // What the recipe says is the plan's alone. Where it says nothing, a device in host memory shares that with
 // the process.
 std::int64_t Assembly::memory_limit() const {
   const std::int64_t all = device_info().memory_bytes;
-  const std::int64_t process = *std::max_element(process_bytes_.begin(), process_bytes_.end());
-  return recipe_.section("device").bytes("memory").value_or(device_info().host_memory ? all - process : all);
+  const std::int64_t process = most_needed(&ProcessNeed::bytes);
+  return recipe_.section("device").bytes("memory").value_or(device_info().host_memory ? all - process : all) -
+         most_needed(&ProcessNeed::device_bytes);
+}
+
+std::int64_t Assembly::most_needed(std::int64_t ProcessNeed::*need) const {
+  std::int64_t most = 0;
+  for (const ProcessNeed& stage : process_needs_) most = std::max(most, stage.*need);
+  return most;
 }
 
 // `least`: with full recompute, where the planner may choose it.
 void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const {
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const std::int64_t comm = most_needed(&ProcessNeed::device_bytes);
   const std::string full = least == needed ? "" : detail::concat(", ", size(least), " with full recompute");
+  const std::string beside = comm == 0 ? "" : detail::concat(" beside ", size(comm), " of its comm plugins");
   const std::string rest =
       limit > 0 ? detail::concat(", ", size(limit),
                                  " may be used; a smaller batch.micro, model.seq or model needs less")
@@ -136,7 +144,7 @@ void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64
                                  " beside it, ", size(device_info().memory_bytes),
                                  " may be used in all; raise this machine's or container's limit on memory");
   Diagnostics problems;
-  problems.add(recipe_.problem("device.memory", "the plan needs " + size(needed) + full + rest));
+  problems.add(recipe_.problem("device.memory", "the plan needs " + size(needed) + full + beside + rest));
   problems.throw_if_any();
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "assemble/process_memory.hpp"
 #include "assemble/program_writer.hpp"
 #include "plan/plan.hpp"
 
@@ -33,8 +34,10 @@ class Assembly {
   const std::vector<DeviceInfo>& device_infos() const { return device_infos_; }
   const DeviceInfo& device_info() const { return device_infos_.front(); }
   // What a rank's process needs besides the plan's arena.
-  std::int64_t process_bytes_of(std::int64_t rank) const { return process_bytes_[stage_of(rank)]; }
+  std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
+  // What its comm plugins need of the device's memory besides the plan's arena.
+  std::int64_t comm_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
   // full_name() of program/passes.hpp for a value of one instance of this rank.
   std::string full_name(Id value, std::int32_t instance) const;
@@ -47,13 +50,14 @@ class Assembly {
   std::size_t stage_of(std::int64_t rank) const {
     return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
   }
-  void state_process_bytes();
+  void state_process_needs();
   void add_device(std::shared_ptr<DeviceInterface> device);
   void make_devices();
   void make_fitting_plan();
   void lower();
   std::int64_t limited_bytes(const Plan& plan) const;
   std::int64_t memory_limit() const;
+  std::int64_t most_needed(std::int64_t ProcessNeed::*need) const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();
   std::int64_t make_plans();
@@ -71,8 +75,8 @@ class Assembly {
   std::optional<ProgramWriter> writer_;
   std::unique_ptr<Program> unlowered_, program_;
   std::optional<PipelineLayout> pipeline_;
-  std::vector<Plan> plans_;                  // by the pipeline's coordinate
-  std::vector<std::int64_t> process_bytes_;  // likewise
+  std::vector<Plan> plans_;                 // by the pipeline's coordinate
+  std::vector<ProcessNeed> process_needs_;  // likewise
 };
 
 template <class Body>

@@ -10,11 +10,14 @@ std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
 }
 
 // Without a word in the recipe, memory that the host can read travels by UCX.
-std::shared_ptr<CommInterface> comm_of_axis(const Recipe& recipe, const DeviceInfo& device,
-                                            PluginHost& plugins, const std::string& axis) {
+std::string comm_of_axis(const Recipe& recipe, const std::string& axis) {
   const RecipeSection section = recipe.section("comm");
-  std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  if (name.empty()) name = "ucx";
+  const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
+  return name.empty() ? "ucx" : name;
+}
+
+std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
+                                         const std::string& name) {
   auto plugin = plugins.create<CommInterface>("comm", name, recipe);
   CommInfo info;
   raise(plugin->info(&info));

@@ -16,9 +16,12 @@ namespace prun {
 // Where a rank stands among the members of a group, which it is one of.
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 
-// The comm plugin that carries an axis' traffic.
-std::shared_ptr<CommInterface> comm_of_axis(const Recipe& recipe, const DeviceInfo& device,
-                                            PluginHost& plugins, const std::string& axis);
+// The comm plugin that carries an axis' traffic, by name.
+std::string comm_of_axis(const Recipe& recipe, const std::string& axis);
+
+// Refused where it does not move what the device's memory holds.
+std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
+                                         const std::string& name);
 
 // What a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin needs for
 // the largest exchange: a queue has one at a time under way.
@@ -38,12 +41,12 @@ struct RankTraffic {
 // Calls body(queue, comm plugin, needs) for every queue of a rank that communicates.
 template <class Body>
 void each_comm(const RankTraffic& of, Body&& body) {
-  std::map<std::string, std::shared_ptr<CommInterface>> by_axis;
+  std::map<std::string, std::shared_ptr<CommInterface>> by_name;
   for (std::size_t q = 0; q < of.plan.queues.size(); ++q) {
     if (!of.plan.queues[q].communicates()) continue;
-    const std::string& axis = of.mesh.name(of.plan.queues[q].axis);
-    std::shared_ptr<CommInterface>& comm = by_axis[axis];
-    if (!comm) comm = comm_of_axis(of.recipe, of.device, of.plugins, axis);
+    const std::string name = comm_of_axis(of.recipe, of.mesh.name(of.plan.queues[q].axis));
+    std::shared_ptr<CommInterface>& comm = by_name[name];
+    if (!comm) comm = make_comm(of.recipe, of.device, of.plugins, name);
     body(q, *comm, planned_needs(of.mesh, of.plan, of.rank, *comm, q));
   }
 }

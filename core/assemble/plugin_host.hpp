@@ -13,6 +13,11 @@
 
 namespace prun {
 
+// Which of the ranks of this host a process is.
+struct LocalPlace {
+  int rank = 0, ranks = 1;
+};
+
 class PluginHost {
  public:
   explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
@@ -23,6 +28,8 @@ class PluginHost {
   const PluginCandidate& find(std::string_view kind, std::string_view name);
   const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
   const std::vector<SearchPlace>& places() const { return places_; }
+  // What plugins created from now on are told of it.
+  void set_local(LocalPlace local) { local_ = local; }
 
   // Loads the section's plugin and creates its object with the section's options.
   template <class Interface>
@@ -35,7 +42,10 @@ class PluginHost {
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const std::string& name,
                                     const OptionsApi& options) {
-    return library(kind, name).template create<Interface>(options);
+    OptionsApi told = options;
+    told.local_rank = local_.rank;
+    told.local_ranks = local_.ranks;
+    return library(kind, name).template create<Interface>(told);
   }
   // Libraries loaded so far, for the run record.
   const std::map<std::string, std::shared_ptr<const PluginLibrary>>& loaded() const { return libraries_; }
@@ -45,6 +55,7 @@ class PluginHost {
   const PluginLibrary& library(const std::string& kind, const std::string& name);
 
   std::vector<SearchPlace> places_;
+  LocalPlace local_;
   std::map<std::string, PluginCandidate> found_;
   std::map<std::string, std::shared_ptr<const PluginLibrary>> libraries_;
   Schema asked_;  // what the catalog handed out last

@@ -4,16 +4,20 @@
 
 namespace prun {
 
-std::int64_t process_need(const RankTraffic& rank) {
-  std::int64_t bytes = base_process_bytes;
+ProcessNeed process_need(const RankTraffic& rank) {
+  ProcessNeed all{base_process_bytes, 0};
   std::set<std::string> known;
   each_comm(rank, [&](std::size_t, CommInterface& comm, const CommNeeds& needs) {
     CommInfo info;
     raise(comm.info(&info));
-    if (known.emplace(info.name.view()).second) bytes += info.process_bytes;
-    bytes += info.communicator_bytes + needs.memory_bytes;
+    const bool first = known.emplace(info.name.view()).second;
+    const std::int64_t communicators = first && info.splits ? 2 : 1;  // one of all ranks
+    all.bytes +=
+        (first ? info.process_bytes : 0) + communicators * info.communicator_bytes + needs.memory_bytes;
+    all.device_bytes +=
+        (first ? info.process_device_bytes : 0) + communicators * info.communicator_device_bytes;
   });
-  return bytes;
+  return all;
 }
 
 }  // namespace prun

@@ -8,7 +8,12 @@ namespace prun {
 // What every process has besides its arena: code, libraries, stacks, the recipe, the program and its plans.
 inline constexpr std::int64_t base_process_bytes = std::int64_t{11} << 20;
 
+struct ProcessNeed {
+  std::int64_t bytes = 0;         // of the host
+  std::int64_t device_bytes = 0;  // of the device
+};
+
 // With what the rank's comm plugins state.
-std::int64_t process_need(const RankTraffic& rank);
+ProcessNeed process_need(const RankTraffic& rank);
 
 }  // namespace prun

@@ -57,6 +57,7 @@ std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
 
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
+  opened.plugins->set_local({0, ranks});
   const Assembly checked(*opened.recipe, *opened.plugins);
   check_fits_one_host(checked);
   preflight(checked, *opened.plugins);
@@ -91,6 +92,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     Opened opened = open_recipe(arguments, file);
     check_world(session.identity(), *opened.recipe);
+    opened.plugins->set_local({session.identity().local_rank, session.identity().local_world});
     const bool claims = session.identity().rank == 0 && session.identity().how != "prun";
     const std::unique_ptr<RunClaim> claim = claims ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);

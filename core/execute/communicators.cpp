@@ -1,8 +1,7 @@
 #include "execute/communicators.hpp"
 
-#include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <set>
 
 namespace prun {
 namespace {
@@ -30,42 +29,82 @@ std::string group_name(const std::string& queue, const std::vector<int>& members
   return detail::concat(queue, "[", members.front(), "..", members.back(), "]");
 }
 
-// Making one takes all its members. All ranks go by the names, so nobody waits for somebody who waits for
-// them: whoever is not here yet makes one of an earlier name.
-std::vector<std::size_t> by_name(const std::vector<QueueInfo>& queues) {
-  std::vector<std::size_t> order(queues.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return queues[a].name < queues[b].name; });
-  return order;
+constexpr std::size_t not_here = static_cast<std::size_t>(-1);
+
+struct Named {
+  AxisId axis = no_axis;
+  std::size_t own = not_here;  // this rank's queue of that name
+};
+
+// The queues that communicate, of all ranks.
+std::map<std::string, Named> queues_by_name(const Assembly& assembly) {
+  std::map<std::string, Named> all;
+  std::set<const Plan*> seen;
+  for (const int rank : assembly.mesh().ranks()) {
+    const Plan& plan = assembly.plan_of(rank);
+    if (!seen.insert(&plan).second) continue;
+    for (const QueueInfo& queue : plan.queues)
+      if (queue.communicates()) all[queue.name].axis = queue.axis;
+  }
+  const std::vector<QueueInfo>& own = assembly.plan().queues;
+  for (std::size_t q = 0; q < own.size(); ++q)
+    if (own[q].communicates()) all.at(own[q].name).own = q;
+  return all;
 }
 
 }  // namespace
 
-Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange) {
-  const std::vector<QueueInfo>& queues = assembly.plan().queues;
-  queues_.resize(queues.size());
-  members_.resize(queues.size());
-  for (const std::size_t q : by_name(queues)) {
-    if (!queues[q].communicates()) continue;
-    const std::string& axis = assembly.mesh().name(queues[q].axis);
-    members_[q] = queues[q].members(assembly.mesh(), assembly.rank());
-    std::shared_ptr<CommInterface>& plugin = plugins_[axis];
-    if (!plugin) plugin = comm_of_axis(assembly.recipe(), assembly.device_info(), plugins, axis);
-    connect(assembly, q, *plugin, exchange);
+// In the order of the names, as all that takes all members.
+Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange)
+    : assembly_(assembly), host_(plugins), exchange_(exchange) {
+  queues_.resize(assembly.plan().queues.size());
+  members_.resize(queues_.size());
+  try {
+    for (const auto& [name, queue] : queues_by_name(assembly)) {
+      Plugin& plugin = plugin_of(assembly.mesh().name(queue.axis));
+      if (queue.own != not_here)
+        make(queue.own, plugin);
+      else if (plugin.info.splits)
+        stand_aside(name, plugin);
+    }
+  } catch (...) {
+    destroy();
+    throw;
   }
 }
 
-Communicators::~Communicators() {
+Communicators::~Communicators() { destroy(); }
+
+void Communicators::destroy() {
   for (QueueComm& queue : queues_)
     if (queue.comm) queue.comm->destroy(queue.communicator);
+  for (auto& [name, plugin] : plugins_)
+    if (plugin.world) plugin.comm->destroy(plugin.world);
 }
 
-void Communicators::connect(const Assembly& assembly, std::size_t queue, CommInterface& comm,
-                            const Exchange& exchange) {
-  const std::vector<int>& members = members_[queue];
-  const std::string name = group_name(assembly.plan().queues[queue].name, members);
-  Meeting meeting{exchange, name, members};
+// Made at its first use, which comes at the same name everywhere.
+Communicators::Plugin& Communicators::plugin_of(const std::string& axis) {
+  const std::string name = comm_of_axis(assembly_.recipe(), axis);
+  Plugin& plugin = plugins_[name];
+  if (plugin.comm) return plugin;
+  plugin.comm = make_comm(assembly_.recipe(), assembly_.device_info(), host_, name);
+  raise(plugin.comm->info(&plugin.info));
+  if (plugin.info.splits) plugin.world = create(plugin, name, assembly_.mesh().ranks());
+  return plugin;
+}
+
+void Communicators::make(std::size_t queue, const Plugin& plugin) {
+  const QueueInfo& info = assembly_.plan().queues[queue];
+  members_[queue] = info.members(assembly_.mesh(), assembly_.rank());
+  queues_[queue].communicator = create(plugin, info.name, members_[queue]);
+  queues_[queue].enqueues = plugin.info.enqueues;
+  queues_[queue].comm = plugin.comm.get();
+}
+
+Communicator Communicators::create(const Plugin& plugin, const std::string& queue,
+                                   const std::vector<int>& members) const {
+  const std::string name = group_name(queue, members);
+  Meeting meeting{exchange_, name, members};
   ExchangeApi api{};
   api.struct_size = sizeof api;
   api.context = &meeting;
@@ -75,13 +114,24 @@ void Communicators::connect(const Assembly& assembly, std::size_t queue, CommInt
   CommGroup group;
   group.name = name;
   group.size = static_cast<std::int32_t>(members.size());
-  group.rank = place_among(members, assembly.rank());
+  group.rank = place_among(members, assembly_.rank());
   group.exchange = &api;
-  raise(comm.create(group, &queues_[queue].communicator));
-  CommInfo info;
-  raise(comm.info(&info));
-  queues_[queue].enqueues = info.enqueues;
-  queues_[queue].comm = &comm;
+  group.parent = plugin.world;
+  if (plugin.world) group.color = members.front();  // groups of one name have no member in common
+  Communicator made = nullptr;
+  raise(plugin.comm->create(group, &made));
+  return made;
+}
+
+// Others split groups from the communicator of all ranks, which takes this one as well.
+void Communicators::stand_aside(const std::string& name, const Plugin& plugin) const {
+  CommGroup group;
+  group.name = name;
+  group.rank = -1;
+  group.size = 0;
+  group.parent = plugin.world;
+  Communicator nothing = nullptr;
+  raise(plugin.comm->create(group, &nothing));
 }
 
 CommCounters Communicators::counters(std::size_t queue) const {
@@ -93,6 +143,8 @@ CommCounters Communicators::counters(std::size_t queue) const {
 void Communicators::abort() {
   for (QueueComm& queue : queues_)
     if (queue.comm) queue.comm->abort(queue.communicator);
+  for (auto& [name, plugin] : plugins_)
+    if (plugin.world) plugin.comm->abort(plugin.world);
 }
 
 }  // namespace prun

@@ -1,7 +1,9 @@
-// The communicators of one rank: one for each queue of its plan that communicates.
+// The communicators of one rank: one for each queue of its plan that communicates, and one of all ranks for
+// each plugin that splits.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,7 +11,7 @@
 
 #include "assemble/assembly.hpp"
 #include "assemble/comm_needs.hpp"
-#include "execute/executor.hpp"
+#include "execute/queue_comm.hpp"
 
 namespace prun {
 
@@ -35,9 +37,22 @@ class Communicators {
   void abort();
 
  private:
-  void connect(const Assembly& assembly, std::size_t queue, CommInterface& comm, const Exchange& exchange);
+  struct Plugin {
+    std::shared_ptr<CommInterface> comm;
+    CommInfo info;
+    Communicator world = nullptr;  // of all ranks, where the plugin splits
+  };
 
-  std::map<std::string, std::shared_ptr<CommInterface>> plugins_;  // by axis
+  Plugin& plugin_of(const std::string& axis);
+  void make(std::size_t queue, const Plugin& plugin);
+  Communicator create(const Plugin& plugin, const std::string& queue, const std::vector<int>& members) const;
+  void stand_aside(const std::string& name, const Plugin& plugin) const;
+  void destroy();
+
+  const Assembly& assembly_;
+  PluginHost& host_;
+  const Exchange& exchange_;               // while they are made
+  std::map<std::string, Plugin> plugins_;  // by name
   std::vector<QueueComm> queues_;
   std::vector<std::vector<int>> members_;
 };

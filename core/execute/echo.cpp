@@ -60,13 +60,18 @@ Status Echo::start(Communicator communicator, const CommOp* ops, std::int64_t co
 }
 
 Status Echo::info(CommInfo* info) noexcept {
-  *info = {"echo", true, false, false, 0, 0};
+  *info = {};
+  info->name = "echo";
+  info->host_memory = true;
   return {};
 }
 Status Echo::create(const CommGroup&, Communicator*) noexcept {
   return Status::failure(ErrorCode::unsupported, "an echo's communicators are made with it");
 }
 Status Echo::destroy(Communicator) noexcept { return {}; }
+Status Echo::attach_memory(Communicator, void*, std::int64_t) noexcept { return {}; }
+Status Echo::detach_memory(Communicator) noexcept { return {}; }
+Status Echo::connect(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
 Status Echo::finish(Communicator) noexcept { return {}; }
 Status Echo::abort(Communicator) noexcept { return {}; }
 Status Echo::counters(Communicator, CommCounters* counters) noexcept {

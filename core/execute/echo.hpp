@@ -19,6 +19,10 @@ class Echo final : public CommInterface {
   Status info(CommInfo* info) noexcept override;
   Status create(const CommGroup& group, Communicator* communicator) noexcept override;
   Status destroy(Communicator communicator) noexcept override;
+  Status attach_memory(Communicator communicator, void* base, std::int64_t bytes) noexcept override;
+  Status detach_memory(Communicator communicator) noexcept override;
+  Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
+                 void* stream) noexcept override;
   Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                void* stream) noexcept override;
   Status finish(Communicator communicator) noexcept override;

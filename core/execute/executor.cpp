@@ -46,7 +46,8 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       probes_(std::move(probes)),
       memory_(program, plan, devices, options.poison),
       binding_(program, plan, memory_, options.rank, options.poison),
-      counters_(keeper_of_counters(), plan.queues.size()) {
+      counters_(keeper_of_counters(), plan.queues.size()),
+      attached_(memory_.of_device()) {
   for (DeviceInterface* device : devices_)
     if (options_.poison && !info_of(*device).host_memory)
       throw_error(ErrorCode::unsupported,
@@ -60,6 +61,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
   if (!fed_.empty()) memory_.clear();  // trying work has spoilt it
   bind_waits();
   bind_stamps();
+  attach_memory();
   start_threads();
 }
 
@@ -169,6 +171,19 @@ void Executor::bind_stamps() {
         side.stamps.push_back(stamps_.emplace_back(queue->device).handle());
     }
   set_clocks();
+}
+
+// Like all that may hold up the device, before the first step.
+void Executor::attach_memory() {
+  for (const std::size_t q : by_name(plan_.queues)) {
+    QueueRun& queue = *queues_[q];
+    if (!queue.comm.comm) continue;
+    std::vector<CommOp> ops;
+    for (const BoundCall& bound : queue.calls)
+      for (const BoundSide& side : bound.sides)
+        ops.insert(ops.end(), side.piece->exchanges.begin(), side.piece->exchanges.end());
+    attached_.attach(queue.comm, ops, queue.stream);
+  }
 }
 
 // All of them or none: threads that run must not outlive what they use.

@@ -24,6 +24,7 @@
 
 #include "execute/poison.hpp"
 #include "execute/probe.hpp"
+#include "execute/queue_comm.hpp"
 #include "execute/ticket.hpp"
 
 namespace prun {
@@ -34,13 +35,6 @@ struct ExecutorOptions {
   // the host can write.
   bool poison = false;
   std::int64_t rank = 0;
-};
-
-// The communicator of a queue, or nothing.
-struct QueueComm {
-  CommInterface* comm = nullptr;
-  Communicator communicator = nullptr;
-  bool enqueues = false;
 };
 
 class Executor {
@@ -151,6 +145,7 @@ class Executor {
   const std::vector<BoundWork>& bind_works(QueueRun& queue, const BoundPiece& piece);
   void bind_waits();
   void bind_stamps();
+  void attach_memory();
   void start_threads();
 
   // Holds the caller until the step may run; false: it will not.
@@ -199,6 +194,7 @@ class Executor {
   Binding binding_;
   std::optional<Poison> poison_;
   Counters counters_;
+  AttachedMemory attached_;
   // Outlive the queues, which may still hold work that needs them.
   std::deque<OwnedEvent> events_;
   std::deque<OwnedStamp> stamps_;

@@ -27,6 +27,10 @@ class PlanMemory {
 
   // Zeroes all of it: as it was when it was new.
   void clear() const;
+  // All of the first range.
+  std::span<std::byte> of_device() const {
+    return {ranges_.front()->at(0), static_cast<std::size_t>(plan_.layout.ranges.front().bytes())};
+  }
 
   // The room around the ranges, none where there is none.
   const std::vector<std::span<std::byte>>& fences() const { return fences_; }

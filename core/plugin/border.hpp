@@ -231,6 +231,16 @@ class Border<CommInterface> final : public CommInterface, private BorderCalls<Co
   Status destroy(Communicator communicator) noexcept override {
     return call("in destroy()", &I::destroy, communicator);
   }
+  Status attach_memory(Communicator communicator, void* base, std::int64_t bytes) noexcept override {
+    return call("in attach_memory()", &I::attach_memory, communicator, base, bytes);
+  }
+  Status detach_memory(Communicator communicator) noexcept override {
+    return call("in detach_memory()", &I::detach_memory, communicator);
+  }
+  Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
+                 void* stream) noexcept override {
+    return call("in connect()", &I::connect, communicator, ops, count, stream);
+  }
   Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                void* stream) noexcept override {
     return call("in start()", &I::start, communicator, ops, count, stream);

@@ -2,6 +2,7 @@
 #include "train/agreement.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/sha256.hpp"
@@ -164,6 +165,21 @@ void compare(std::string_view channel, const std::vector<int>& all, const std::v
   }
 }
 
+// Two ranks on one unit would share its memory and its time.
+void check_units(const Assembly& assembly, const Exchange& exchange) {
+  const std::vector<std::string> units =
+      exchange("units", assembly.mesh().ranks(), assembly.device_info().unit.view());
+  std::map<std::string, std::size_t> taken;
+  for (std::size_t rank = 0; rank < units.size(); ++rank) {
+    if (units[rank].empty()) continue;
+    const auto [first, fresh] = taken.try_emplace(units[rank], rank);
+    if (!fresh)
+      throw_error(ErrorCode::bad_input, "ranks ", first->second, " and ", rank, " both have ", units[rank],
+                  "; start at most as many ranks on a host as it has devices, and let each rank see all of "
+                  "them or one of its own");
+  }
+}
+
 }  // namespace
 
 void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange) {
@@ -172,6 +188,7 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
           {arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)}, exchange);
+  check_units(assembly, exchange);
 }
 
 void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoint& start,

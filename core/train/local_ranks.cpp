@@ -44,43 +44,51 @@ class LocalRanks {
   void run_rank(std::int64_t rank, const std::function<void(Trainer&)>& body) {
     try {
       PluginHost plugins(places_);
+      plugins.set_local({static_cast<int>(rank), static_cast<int>(mesh_of(recipe_).world())});
       const Assembly assembly(recipe_, plugins, rank);
+      refuse_threads(assembly);
       Membership membership;
       membership.exchange = [&](std::string_view channel, std::span<const int> members,
                                 std::string_view mine) {
         return meetings_.all_gather(channel, members, static_cast<int>(rank), mine);
       };
       membership.probes = probes_;
+      membership.connected = [this](Communicators& communicators) { return lend(communicators); };
       Trainer trainer(assembly, plugins, membership);
-      enter(trainer);
       try {
         body(trainer);
       } catch (...) {
         fail();
       }
-      leave(trainer);
     } catch (...) {
       fail();
     }
   }
 
-  void enter(Trainer& trainer) {
+  void take_back(Communicators* communicators) {
     const std::scoped_lock lock(mutex_);
-    running_.insert(&trainer);
-    if (error_) abort(trainer);
+    lent_.erase(communicators);
   }
-  void leave(Trainer& trainer) {
+
+  static void refuse_threads(const Assembly& assembly) {
+    if (assembly.mesh().world() > 1 && assembly.device_info().one_process_each)
+      throw_error(
+          ErrorCode::unsupported, "device '", assembly.device_info().name.view(),
+          "' wants a process for each rank, and here ranks are threads of one process; run the recipe "
+          "itself, or use device.plugin = \"cpu\" here");
+  }
+
+  CommunicatorLease lend(Communicators& communicators) {
     const std::scoped_lock lock(mutex_);
-    running_.erase(&trainer);
+    lent_.insert(&communicators);
+    if (error_) communicators.abort();
+    return {&communicators, [this](Communicators* lent) { take_back(lent); }};
   }
   void fail() {
     const std::scoped_lock lock(mutex_);
     if (!error_) error_ = std::current_exception();
     meetings_.give_up();
-    for (Trainer* trainer : running_) abort(*trainer);
-  }
-  static void abort(Trainer& trainer) {
-    if (trainer.communicators()) trainer.communicators()->abort();
+    for (Communicators* communicators : lent_) communicators->abort();
   }
 
   const Recipe& recipe_;
@@ -88,7 +96,7 @@ class LocalRanks {
   const Probes& probes_;
   Meetings meetings_;
   std::mutex mutex_;
-  std::set<Trainer*> running_;
+  std::set<Communicators*> lent_;
   std::exception_ptr error_;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -249,6 +250,37 @@ TEST(Quiet, RepeatedOperationsDoNotAllocate) {
     repeat(50);
     const std::int64_t allocations = calls_so_far().allocations - before.allocations;
     require(allocations == 0, std::to_string(allocations) + " allocations");
+  });
+}
+
+// Connections, as this process holds them, which UCX makes when they are first used.
+std::vector<std::string> sockets() {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.starts_with("socket:")) found.push_back(target);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TEST(FirstStep, MakesNoConnection) {
+  expect_ranks(3, [](const Rank& rank) {
+    const std::size_t of_the_test = sockets().size();
+    TestComm comm(rank.meshes[0], rank.everyone(), rank.number, {.shared_memory = false});
+    Floats small(10, 0), large(2000000, 0), to(500000, 1), from(500000);
+    const std::vector<CommOp> ops = {all_reduce(small), all_reduce(large), send_to((rank.number + 1) % 3, to),
+                                     receive_from((rank.number + 2) % 3, from)};
+    comm.connect(ops);
+    const std::vector<std::string> before = sockets();
+    require(before.size() > of_the_test, "UCX has no connections");
+    comm.start(ops);
+    comm.finish();
+    // Of two that connect to each other at once, UCX closes one later.
+    const std::vector<std::string> after = sockets();
+    require(std::includes(before.begin(), before.end(), after.begin(), after.end()),
+            "the first operations made a connection");
   });
 }
 

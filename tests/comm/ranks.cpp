@@ -129,6 +129,9 @@ TestComm::~TestComm() {
   if (const Status status = comm_->destroy(communicator_); !status.ok()) ADD_FAILURE() << status.message;
 }
 
+void TestComm::connect(const std::vector<CommOp>& ops) {
+  raise(comm_->connect(communicator_, ops.data(), static_cast<std::int64_t>(ops.size()), nullptr));
+}
 void TestComm::start(const std::vector<CommOp>& ops) {
   raise(comm_->start(communicator_, ops.data(), static_cast<std::int64_t>(ops.size()), nullptr));
 }

@@ -60,6 +60,7 @@ class TestComm {
   TestComm& operator=(const TestComm&) = delete;
   ~TestComm();
 
+  void connect(const std::vector<CommOp>& ops);
   void start(const std::vector<CommOp>& ops);
   void finish();
   void run(const CommOp& op) {

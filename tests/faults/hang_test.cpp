@@ -150,6 +150,25 @@ TEST(Hang, TheFirstRankStartedByOthersThatIsStoppedIsNamed) {
   }
 }
 
+// The device refuses more ranks than it has units, and each rank knows its number among those of the host.
+TEST(LocalRank, ReachesTheDeviceWhoeverStartsTheRanks) {
+  const std::vector<std::string> words = {
+      recipe_file("units", ranks, {"device.plugin=cpu-async", "device.units=2"}), "--plugin-path",
+      PRUN_TEST_PLUGINS "/test"};
+  for (const Launcher& launcher : launchers) {
+    std::vector<PrunRun> runs = start_by(launcher, words);
+    for (int rank = 0; rank < ranks; ++rank) {
+      PrunRun& run = runs[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(run.process().end(), 2) << launcher.name << ": " << run.output();
+      EXPECT_TRUE(contains(run.output(), "rank " + std::to_string(rank) + " of 3 on this host, which has 2"))
+          << launcher.name << ": " << run.output();
+    }
+  }
+  PrunRun ours(words);
+  EXPECT_EQ(ours.process().end(), 2) << ours.output();
+  EXPECT_TRUE(contains(ours.output(), "of 3 on this host, which has 2 units")) << ours.output();
+}
+
 // The rank that is stuck ends as well, although nobody can ask it to.
 TEST(Hang, ARankStartedByOthersThatDoesNotReachACollectiveIsNamed) {
   for (const Launcher& launcher : some(2)) {

@@ -3,6 +3,10 @@
 //
 // One communicator belongs to one queue of the plan: start() and finish() are called by the thread that
 // feeds that queue, and by no other. Every member of a group starts the same operations in the same order.
+//
+// What takes all members is done before the first step, by all of them in the same order: create(), then,
+// once the plan's memory stands, attach_memory() and connect(). Each returns when what it made can be used:
+// a plugin whose library works behind its back looks after it in there until it is done.
 #pragma once
 
 #include "prun/exchange.hpp"
@@ -30,11 +34,17 @@ struct ExchangeApi {
   Status (*all_gather)(void* context, const void* mine, std::uint64_t bytes, void* all);
 };
 
+using Communicator = void*;
+
 struct CommGroup {
   Text name;              // "dp.reduce[0,2]": for messages
   std::int32_t rank = 0;  // of this process within the group
   std::int32_t size = 1;
-  const ExchangeApi* exchange = nullptr;  // valid during create() only
+  const ExchangeApi* exchange = nullptr;  // among the members; valid during create() only
+  // Of a plugin that splits: its communicator of all ranks, or null while that is made; and the number of
+  // this group among those made of it by the same call, -1 and rank -1 on a rank that is in none of them.
+  Communicator parent = nullptr;
+  std::int32_t color = -1;
 };
 
 struct CommInfo {
@@ -43,10 +53,19 @@ struct CommInfo {
   bool device_memory = false;  // of the device that the queue belongs to
   // start() only enqueues, on the stream of an asynchronous device's queue; finish() is never called.
   bool enqueues = false;
+  // Makes its groups from one communicator of all ranks, which is created first. All ranks then call create()
+  // for every name of a group; those that are in no group of that name get null.
+  bool splits = false;
+  // How many of start()'s pieces a rank may have under way at a time over all communicators, those that wait
+  // for a peer included. Further ones begin in the order of start(). 0: any number.
+  std::int64_t resident = 0;
   // Host memory of the plugin's own: once for the process, and for each communicator beside what its
   // operations need.
   std::int64_t process_bytes = 0;
   std::int64_t communicator_bytes = 0;
+  // Likewise of the device's memory: it counts with the plan's.
+  std::int64_t process_device_bytes = 0;
+  std::int64_t communicator_device_bytes = 0;
   // What limits of the system hold it to: threads of the process; files that a communicator has open, and
   // what it has of the memory that a host shares (/dev/shm).
   std::int64_t threads = 0;
@@ -67,8 +86,6 @@ struct CommCounters {
   std::uint64_t bytes_received = 0;
 };
 
-using Communicator = void*;
-
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -77,6 +94,15 @@ class Comm {
   virtual Communicator create(const CommGroup& group) = 0;
   // Local; nothing started may be pending, unless it was aborted.
   virtual void destroy(Communicator communicator) = 0;
+  // Collective: memory of the plan in which operations will lie. Members may give different numbers of bytes.
+  // abort() ends it.
+  virtual void attach_memory(Communicator, void* /*base*/, std::int64_t /*bytes*/) {}
+  // Local, before that memory goes; nothing started may be pending, unless it was aborted.
+  virtual void detach_memory(Communicator) {}
+  // Collective: what start() will be given, one operation of each kind, type, size and peer. Makes the
+  // connections, plans and buffers that they need: no operation makes one later. What lies in their memory
+  // may be spoilt. `stream` as for start(). abort() ends it.
+  virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
   // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
   // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has
   // been seen. `stream`: the queue's, for devices that have one; a plugin that enqueues gets all operations
@@ -100,6 +126,10 @@ class CommInterface {
   virtual Status info(CommInfo* info) noexcept = 0;
   virtual Status create(const CommGroup& group, Communicator* communicator) noexcept = 0;
   virtual Status destroy(Communicator communicator) noexcept = 0;
+  virtual Status attach_memory(Communicator communicator, void* base, std::int64_t bytes) noexcept = 0;
+  virtual Status detach_memory(Communicator communicator) noexcept = 0;
+  virtual Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
+                         void* stream) noexcept = 0;
   virtual Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                        void* stream) noexcept = 0;
   virtual Status finish(Communicator communicator) noexcept = 0;
@@ -124,6 +154,16 @@ class CommAdapter final : public CommInterface {
   }
   Status destroy(Communicator communicator) noexcept override {
     return guard([&] { comm().destroy(communicator); });
+  }
+  Status attach_memory(Communicator communicator, void* base, std::int64_t bytes) noexcept override {
+    return guard([&] { comm().attach_memory(communicator, base, bytes); });
+  }
+  Status detach_memory(Communicator communicator) noexcept override {
+    return guard([&] { comm().detach_memory(communicator); });
+  }
+  Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
+                 void* stream) noexcept override {
+    return guard([&] { comm().connect(communicator, ops, count, stream); });
   }
   Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                void* stream) noexcept override {

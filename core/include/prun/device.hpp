@@ -25,6 +25,15 @@ struct DeviceInfo {
   double peak_flops = 0;      // 0: not known
   bool host_memory = false;   // the host may read and write Space::device itself
   bool asynchronous = false;  // its queues take work and run it later
+  // How many pieces of work such a queue takes before it holds its feeder: a wait, a record, a counter to
+  // write, a stamp and each start() of a comm plugin is one, a run() as many as it was bound from. 0: any
+  // number.
+  std::int64_t queue_depth = 0;
+  // Ranks must be processes: one cannot be a thread beside another.
+  bool one_process_each = false;
+  // What no other rank may use, named so that no host has another of that name: "GPU-4f21b0". Empty: it is
+  // shared with whoever wants.
+  Text unit;
 };
 
 struct Launch {

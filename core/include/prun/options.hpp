@@ -20,6 +20,8 @@ struct OptionsApi {
   Status (*list_number)(void* section, Text key, std::uint64_t index, double* value);
   Status (*list_text)(void* section, Text key, std::uint64_t index, Text* value);
   Status (*has)(void* section, Text key, bool* given);
+  std::int32_t local_rank = 0;
+  std::int32_t local_ranks = 1;
 };
 
 // options.integer("layers"): a key that the plugin did not declare, or declared with another type, is an
@@ -40,6 +42,11 @@ class Options {
   std::vector<std::string> texts(std::string_view key) const {
     return list<std::string, Text>(key, api_.list_text, [](Text t) { return std::string(t.view()); });
   }
+  // Which of the ranks that this host has the process is, and how many they are, whoever started them: where
+  // a host has several units of a device, a rank takes the one of its number among those it can see. 0 of 1
+  // where nobody has started any.
+  std::int32_t local_rank() const { return api_.local_rank; }
+  std::int32_t local_ranks() const { return api_.local_ranks; }
 
  private:
   template <class T, class Getter>

@@ -100,6 +100,16 @@ void GroupMember::check_op(const CommOp& op) const {
              " without memory");
 }
 
+void GroupMember::prepare(const CommOp* ops, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    check_op(ops[i]);
+    const Plan& plan = library_.prepare(ops[i]);
+    ready_.reserve(plan.steps.size());
+    if (plan.scratch_bytes > 0) scratch_.give_back(scratch_.take(plan.scratch_bytes));
+  }
+  active_.reserve(1);
+}
+
 void GroupMember::start(const CommOp* ops, std::int64_t count) {
   check_health();
   for (std::int64_t i = 0; i < count; ++i) admit(ops[i]);

@@ -34,6 +34,8 @@ class GroupMember final : private TransferListener {
   GroupMember& operator=(const GroupMember&) = delete;
   ~GroupMember();
 
+  // Connections are there from the start; what operations need of memory is made here.
+  void prepare(const CommOp* ops, std::int64_t count);
   void start(const CommOp* ops, std::int64_t count);
   void finish();
   void abort() noexcept;

@@ -40,7 +40,8 @@ CommNeeds Library::needs(const CommOp& op) const {
   return {plan.bytes_sent, plan.scratch_bytes};
 }
 
-Run& Library::take(const CommOp& op) {
+// With a run on it that is not in use.
+Library::Shelf& Library::shelf_of(const CommOp& op) {
   const Key key = key_of(op);
   auto found = shelves_.find(key);
   if (found == shelves_.end()) {
@@ -53,6 +54,13 @@ Run& Library::take(const CommOp& op) {
     shelf.free.reserve(shelf.runs.size());
     shelf.free.push_back(shelf.runs.back().get());
   }
+  return shelf;
+}
+
+const Plan& Library::prepare(const CommOp& op) { return shelf_of(op).plan; }
+
+Run& Library::take(const CommOp& op) {
+  Shelf& shelf = shelf_of(op);
   Run& run = *shelf.free.back();
   shelf.free.pop_back();
   return run;

@@ -17,6 +17,8 @@ class Library {
   Library(std::int32_t rank, std::int32_t size, const Tuning& tuning)
       : rank_(rank), size_(size), tuning_(tuning) {}
 
+  // Leaves a run of the operation ready to be taken; returns its plan.
+  const Plan& prepare(const CommOp& op);
   // A run that is not in use. Allocates only if there are more of this kind and size at a time than ever.
   Run& take(const CommOp& op);
   void give_back(Run& run);
@@ -34,6 +36,7 @@ class Library {
   Key key_of(const CommOp& op) const;
   bool in_place(const CommOp& op) const;
   Plan write(const CommOp& op) const;
+  Shelf& shelf_of(const CommOp& op);
 
   std::int32_t rank_, size_;
   Tuning tuning_;

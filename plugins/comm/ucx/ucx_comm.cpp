@@ -55,6 +55,9 @@ class UcxComm final : public Comm {
     std::unique_ptr<GroupMember>(&of(communicator)).reset();
   }
 
+  void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
+    of(communicator).prepare(ops, count);
+  }
   void start(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
     of(communicator).start(ops, count);
   }

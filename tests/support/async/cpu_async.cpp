@@ -26,7 +26,16 @@ class CpuAsync final : public Device {
       : behaviour_{options.integer("depth"), options.integer("delay_us"), options.integer("seed"),
                    options.integer("fail_after")},
         fail_queue_(options.text("fail_queue")),
-        kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {}
+        alone_(options.flag("alone")),
+        unit_(options.text("unit")),
+        kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
+    const std::int64_t units = options.integer("units");
+    if (units == 0) return;
+    if (options.local_ranks() > units)
+      throw_error(ErrorCode::bad_input, "rank ", options.local_rank(), " of ", options.local_ranks(),
+                  " on this host, which has ", units, " units; start at most one rank for each");
+    unit_ = "unit " + std::to_string(options.local_rank());
+  }
 
   DeviceInfo info() override {
     DeviceInfo info;
@@ -34,6 +43,9 @@ class CpuAsync final : public Device {
     info.kind = "cpu";
     info.memory_bytes = cpu::memory_limit();
     info.asynchronous = true;
+    info.queue_depth = behaviour_.depth;
+    info.one_process_each = alone_;
+    info.unit = unit_;
     return info;
   }
 
@@ -154,6 +166,8 @@ class CpuAsync final : public Device {
 
   Behaviour behaviour_;
   std::string fail_queue_;
+  bool alone_;
+  std::string unit_;
   std::vector<KernelDef> kernels_;
   ShiftedMemory memory_;
   Failure failure_;
@@ -173,4 +187,8 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, "cpu-async", "0.1.0", "The CPU's kern
             "seed | int | 1 | | Of the delays\n"
             "fail_queue | string | "
             " | | A queue that fails\n"
+            "alone | bool | false | | Its ranks must be processes\n"
+            "unit | string | "
+            " | | What no other rank may use\n"
+            "units | int | 0 | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
             "fail_after | int | 0 | 0.. | Its piece of work that does\n");

@@ -1,11 +1,16 @@
 // Comm plugins for ranks that are threads of one process: every exchange is a meeting, whose last comer does
 // it for all, in the order of the ranks. `meet` holds its caller; `meet-async` only enqueues, on a stream of
 // the device cpu-async.
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "prun/plugin.hpp"
@@ -47,9 +52,9 @@ class Exchange {
       case CommKind::all_gather: return gather();
       case CommKind::send:
       case CommKind::recv: return pass_on();
+      case CommKind::barrier: return compare();
       case CommKind::broadcast:
-      case CommKind::all_to_all:
-      case CommKind::barrier: throw_error(ErrorCode::unsupported, "meet: ", name_of(op_.kind));
+      case CommKind::all_to_all: throw_error(ErrorCode::unsupported, "meet: ", name_of(op_.kind));
     }
   }
 
@@ -76,6 +81,11 @@ class Exchange {
     std::vector<std::byte> all;
     for (const Part& part : parts_) all.insert(all.end(), part.in, part.in + bytes(op_.count));
     for (const Part& part : parts_) std::memcpy(part.out, all.data(), all.size());
+  }
+  // Members that do what takes all of them say the same number.
+  void compare() const {
+    for (const Part& part : parts_)
+      PRUN_CHECK(part.op.count == op_.count, "members say ", op_.count, " and ", part.op.count);
   }
   // Between two: one sends, the other receives.
   void pass_on() {
@@ -106,6 +116,23 @@ class Place {
     changed_.wait(lock, [&] { return given_up_ || round_ != round; });
     if (round_ == round) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
   }
+  // The place of a group of that color among those that all members here make at the same time, or null for
+  // who is in none.
+  std::shared_ptr<Place> split(std::size_t number, std::string_view name, std::int32_t color,
+                               std::size_t size) {
+    std::unique_lock lock(mutex_);
+    Split& split = splits_[number];
+    if (split.here == 0) split.name = name.substr(0, name.find('['));
+    PRUN_CHECK(name.substr(0, name.find('[')) == split.name, "split for ", name, " meets ", split.name);
+    std::shared_ptr<Place> made;
+    if (color >= 0) made = split.made[color];
+    if (color >= 0 && !made) made = split.made[color] = std::make_shared<Place>(size);
+    ++split.here;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return given_up_ || split.here == parts_.size(); });
+    if (split.here != parts_.size()) throw_error(ErrorCode::comm_failed, "meet: the split was aborted");
+    return made;
+  }
   void give_up() {
     const std::scoped_lock lock(mutex_);
     given_up_ = true;
@@ -113,23 +140,87 @@ class Place {
   }
 
  private:
+  struct Split {
+    std::string name;
+    std::size_t here = 0;
+    std::map<std::int32_t, std::shared_ptr<Place>> made;
+  };
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Part> parts_;
+  std::map<std::size_t, Split> splits_;
   std::size_t here_ = 0;
   std::uint64_t round_ = 0;
+  bool given_up_ = false;
+};
+
+// Lets a rank's pieces of operations begin in the order in which they were started, so many at a time.
+class Gate {
+ public:
+  explicit Gate(std::int64_t most) : most_(most) {}
+
+  std::int64_t next() { return started_++; }
+  void enter(std::int64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return given_up_ || most_ == 0 || (begun_ == number && inside_ < most_); });
+    ++begun_;
+    ++inside_;
+    changed_.notify_all();
+  }
+  void leave() {
+    const std::scoped_lock lock(mutex_);
+    --inside_;
+    changed_.notify_all();
+  }
+  void give_up() {
+    const std::scoped_lock lock(mutex_);
+    given_up_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const std::int64_t most_;
+  std::atomic<std::int64_t> started_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t begun_ = 0, inside_ = 0;
   bool given_up_ = false;
 };
 
 struct Member {
   std::shared_ptr<Place> place;
   std::size_t rank = 0, size = 1;
+  std::size_t splits = 0;  // made of it
+  std::span<std::byte> memory;
+  std::set<std::tuple<CommKind, std::int32_t, std::int64_t>> connected;
   CommCounters counters;
+
+  // All come, or none goes on.
+  void meet(std::int64_t number) {
+    CommOp barrier;
+    barrier.count = number;
+    place->meet(rank, {barrier, nullptr, nullptr});
+  }
+  // What the core promises of every operation.
+  void check(const CommOp& op) const {
+    PRUN_CHECK(connected.count({op.kind, op.peer, op.count}), name_of(op.kind), " of ", op.count,
+               " that connect() was not told of");
+    for (const void* at : {op.in, const_cast<const void*>(op.out)}) {
+      const auto* byte = static_cast<const std::byte*>(at);
+      PRUN_CHECK(!at || (byte >= memory.data() && byte < memory.data() + memory.size()), name_of(op.kind),
+                 " in memory that was not attached");
+    }
+  }
 };
 
 class Meet final : public Comm {
  public:
-  explicit Meet(const Options&) {}
+  explicit Meet(const Options& options)
+      : resident_(PRUN_MEET_ENQUEUES ? options.integer("resident") : 0),
+        splits_(options.flag("split")),
+        device_bytes_(options.integer("device_bytes")),
+        gate_(resident_) {}
 
   CommInfo info() override {
     CommInfo info;
@@ -137,14 +228,26 @@ class Meet final : public Comm {
     info.host_memory = true;
     info.device_memory = PRUN_MEET_ENQUEUES;
     info.enqueues = PRUN_MEET_ENQUEUES;
+    info.splits = splits_;
+    info.resident = resident_;
+    info.process_device_bytes = 2 * device_bytes_;
+    info.communicator_device_bytes = device_bytes_;
     return info;
   }
 
   // The first member makes the place and hands it on: all are in one process.
   Communicator create(const CommGroup& group) override {
     auto member = std::make_unique<Member>();
+    if (group.parent) {
+      Member& parent = of(group.parent);
+      member->place = parent.place->split(parent.splits++, group.name.view(), group.color,
+                                          static_cast<std::size_t>(group.size));
+      if (!member->place) return nullptr;
+    }
     member->rank = static_cast<std::size_t>(group.rank);
     member->size = static_cast<std::size_t>(group.size);
+    if (group.parent) return member.release();
+    PRUN_CHECK(group.color < 0, "a group of no parent has a color");
     std::shared_ptr<Place> made;
     if (group.rank == 0) made = std::make_shared<Place>(member->size);
     std::shared_ptr<Place>* mine = &made;
@@ -157,18 +260,36 @@ class Meet final : public Comm {
   }
   void destroy(Communicator communicator) override { delete &of(communicator); }
 
+  void attach_memory(Communicator communicator, void* base, std::int64_t bytes) override {
+    of(communicator).memory = {static_cast<std::byte*>(base), static_cast<std::size_t>(bytes)};
+    of(communicator).meet(0);
+  }
+  void detach_memory(Communicator communicator) override { of(communicator).memory = {}; }
+  void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
+    for (std::int64_t i = 0; i < count; ++i)
+      of(communicator).connected.emplace(ops[i].kind, ops[i].peer, ops[i].count);
+    of(communicator).meet(count);
+  }
+
   void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
     Member& member = of(communicator);
     const std::vector<CommOp> list(ops, ops + count);
+    for (const CommOp& op : list) member.check(op);
     if (!PRUN_MEET_ENQUEUES) return run(member, list, [](const void* at) { return const_cast<void*>(at); });
     auto* queue = static_cast<Stream*>(stream);
-    queue->enqueue(
-        [&member, list, queue] { run(member, list, [&](const void* at) { return queue->real(at); }); });
+    queue->enqueue([&member, list, queue, number = gate_.next(), this] {
+      gate_.enter(number);
+      run(member, list, [&](const void* at) { return queue->real(at); });
+      gate_.leave();
+    });
   }
   void finish(Communicator) override {
     if (PRUN_MEET_ENQUEUES) throw_error(ErrorCode::internal, "finish() of a comm plugin that enqueues");
   }
-  void abort(Communicator communicator) override { of(communicator).place->give_up(); }
+  void abort(Communicator communicator) override {
+    gate_.give_up();
+    of(communicator).place->give_up();
+  }
   CommCounters counters(Communicator communicator) override { return of(communicator).counters; }
   CommNeeds needs(const CommOp&, std::int32_t, std::int32_t) override { return {}; }
 
@@ -181,13 +302,24 @@ class Meet final : public Comm {
       member.place->meet(member.rank, {op, static_cast<const std::byte*>(op.in ? real(op.in) : nullptr),
                                        static_cast<std::byte*>(op.out ? real(op.out) : nullptr)});
   }
+
+  const std::int64_t resident_;
+  const bool splits_;
+  const std::int64_t device_bytes_;
+  Gate gate_;
 };
 
 }  // namespace
 }  // namespace prun::async
 
+#define PRUN_MEET_OPTIONS                                                          \
+  "split | bool | false | | Makes its groups from one communicator of all ranks\n" \
+  "device_bytes | int | 0 | 0.. | Memory of the device that a communicator is said to take\n"
+
 #if PRUN_MEET_ENQUEUES
-PRUN_PLUGIN(comm, prun::async::Meet, "meet-async", "0.1.0", "Threads of one process meet on streams", "", "");
+PRUN_PLUGIN(comm, prun::async::Meet, "meet-async", "0.1.0", "Threads of one process meet on streams", "",
+            "resident | int | 0 | 0.. | Pieces of operations that a rank has under way at a time; 0: any "
+            "number\n" PRUN_MEET_OPTIONS);
 #else
-PRUN_PLUGIN(comm, prun::async::Meet, "meet", "0.1.0", "Threads of one process meet", "", "");
+PRUN_PLUGIN(comm, prun::async::Meet, "meet", "0.1.0", "Threads of one process meet", "", PRUN_MEET_OPTIONS);
 #endif

@@ -1,0 +1,43 @@
+// The communicator that a queue has, and what its plugin must know of the plan before the first step.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "prun/comm.hpp"
+
+namespace prun {
+
+// The communicator of a queue, or nothing.
+struct QueueComm {
+  CommInterface* comm = nullptr;
+  Communicator communicator = nullptr;
+  bool enqueues = false;
+};
+
+// What takes all members of a communicator is done by the names of the queues: all ranks go by them, so
+// nobody waits for somebody who waits for them: whoever is not here yet is at one of an earlier name.
+std::vector<std::size_t> by_name(const std::vector<QueueInfo>& queues);
+
+// Communicators that know the plan's memory, for as long as this lives.
+class AttachedMemory {
+ public:
+  explicit AttachedMemory(std::span<std::byte> memory) : memory_(memory) {}
+  ~AttachedMemory();
+  AttachedMemory(const AttachedMemory&) = delete;
+  AttachedMemory& operator=(const AttachedMemory&) = delete;
+
+  // Collective. `ops`: what the queue exchanges in a step.
+  void attach(const QueueComm& queue, std::span<const CommOp> ops, void* stream);
+
+ private:
+  std::span<std::byte> memory_;
+  std::vector<QueueComm> attached_;
+};
+
+// The first of each kind, type, size and peer: the same list on all members.
+std::vector<CommOp> distinct(std::span<const CommOp> ops);
+
+}  // namespace prun
