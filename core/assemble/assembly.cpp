@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "plan/ranks.hpp"
 #include "program/passes.hpp"
+#include "sim/ends.hpp"
 
 namespace prun {
 Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
@@ -16,6 +17,7 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
   writer_.emplace(recipe_, plugins_, batch_, registry_);
   add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
   make_fitting_plan();
+  check_steps_end(false);
 }
 
 void Assembly::add_device(std::shared_ptr<DeviceInterface> device) {
@@ -146,6 +148,32 @@ void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64
   Diagnostics problems;
   problems.add(recipe_.problem("device.memory", "the plan needs " + size(needed) + full + beside + rest));
   problems.throw_if_any();
+}
+
+// One rank alone waits for nobody: its own queues have been checked with the plan.
+void Assembly::check_steps_end(bool stamps) const {
+  if (mesh().world() == 1) return;
+  std::map<std::pair<AxisId, std::int32_t>, QueueLimits> known;
+  const auto limits_of = [&](AxisId axis, std::int32_t number) {
+    const DeviceInfo& device = device_infos_[static_cast<std::size_t>(number)];
+    QueueLimits limits;
+    limits.asynchronous = device.asynchronous;
+    limits.depth = device.queue_depth;
+    if (axis == no_axis) return limits;
+    limits.pool = comm_of_axis(recipe_, mesh().name(axis));
+    CommInfo info;
+    raise(make_comm(recipe_, device_info(), plugins_, limits.pool)->info(&info));
+    limits.asynchronous &= info.enqueues;
+    limits.resident = info.resident;
+    return limits;
+  };
+  const auto limits = [&](const QueueInfo& queue) {
+    const auto [entry, fresh] = known.try_emplace({queue.axis, queue.device});
+    if (fresh) entry->second = limits_of(queue.axis, queue.device);
+    return entry->second;
+  };
+  prun::check_steps_end(all_ranks(*program_, [this](int rank) -> const Plan& { return plan_of(rank); }),
+                        {limits, stamps});
 }
 
 void Assembly::load_ops() {

@@ -38,6 +38,10 @@ class Assembly {
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
   // What its comm plugins need of the device's memory besides the plan's arena.
   std::int64_t comm_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
+  // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
+  // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. The constructor has asked
+  // without.
+  void check_steps_end(bool stamps) const;
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
   // full_name() of program/passes.hpp for a value of one instance of this rank.
   std::string full_name(Id value, std::int32_t instance) const;

@@ -58,10 +58,10 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
+  attach_memory();
   if (!fed_.empty()) memory_.clear();  // trying work has spoilt it
   bind_waits();
   bind_stamps();
-  attach_memory();
   start_threads();
 }
 

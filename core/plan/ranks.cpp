@@ -33,10 +33,9 @@ bool meet(const Asked& mine, const Asked& theirs) {
   return is_pair(theirs.kind) && mine == mirror;
 }
 
-// What a plan asks of its communicators: each one's exchanges in order, and the order among them.
+// What a plan asks of its communicators: each one's exchanges in order.
 struct Demands {
   std::map<std::string, std::vector<Asked>> of;  // by queue
-  std::vector<std::string> launches;             // queue of each exchange that all members start together
   std::map<std::string, QueueInfo> queues;       // by name
 };
 
@@ -51,7 +50,6 @@ Demands demands_of(const Plan& plan) {
       const PlannedExchange& e = *step.exchange;
       demands.of[queue].push_back(
           {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1});
-      if (!is_pair(e.kind)) demands.launches.push_back(queue);
     }
   return demands;
 }
@@ -83,10 +81,8 @@ class RankCheck {
 
   void compare(const RankPlan& a, const RankPlan& b) const {
     const Demands &mine = demands_.at(a.plan), &theirs = demands_.at(b.plan);
-    std::vector<std::string> shared;
     for (const auto& [name, queue] : mine.queues)
       if (connects(queue, a, b)) {
-        shared.push_back(name);
         if (const auto other = theirs.queues.find(name);
             other == theirs.queues.end() || !connects(other->second, b, a))
           fail(a, b, "rank ", b.rank, " has no communicator '", name, "'");
@@ -95,8 +91,6 @@ class RankCheck {
     for (const auto& [name, queue] : theirs.queues)
       if (connects(queue, b, a) && !mine.queues.count(name))
         fail(a, b, "rank ", a.rank, " has no communicator '", name, "'");
-    if (only(mine.launches, shared) != only(theirs.launches, shared))
-      fail(a, b, "they use the communicators they share in different orders");
   }
 
   void compare_queue(const RankPlan& a, const RankPlan& b, const std::string& queue) const {
@@ -111,14 +105,6 @@ class RankCheck {
       if (i >= x.size() || i >= y.size() || !meet(x[i], y[i]))
         fail(a, b, "exchange ", i, " on '", queue, "' is ", i < x.size() ? to_text(x[i]) : "missing",
              " for one and ", i < y.size() ? to_text(y[i]) : "missing", " for the other");
-  }
-
-  static std::vector<std::string> only(const std::vector<std::string>& launches,
-                                       const std::vector<std::string>& queues) {
-    std::vector<std::string> kept;
-    for (const std::string& queue : launches)
-      if (std::find(queues.begin(), queues.end(), queue) != queues.end()) kept.push_back(queue);
-    return kept;
   }
 
   const Mesh& mesh_;

@@ -13,10 +13,10 @@ struct RankPlan {
   const Plan* plan = nullptr;  // shared by ranks that do the same
 };
 
-// Every member of a communicator asks for the same exchanges in the same order; communicators that share two
-// ranks or more are used in the same order relative to each other; a send between stages meets the receive of
-// the same microbatch. Throws an Error that names ranks, queue
-// and the first difference. Ranks that share a plan are not compared with each other.
+// Every member of a communicator asks for the same exchanges in the same order; a send between stages meets
+// the receive of the same microbatch. Throws an Error that names ranks, queue and the first difference. Ranks
+// that share a plan are not compared with each other. In which order a rank uses several communicators
+// matters only where they compete for something: sim/ends.hpp.
 void check_ranks(const Program& program, std::span<const RankPlan> ranks);
 
 // A fingerprint (SHA-256) of what ranks must agree on in a plan: functions, layout, calls. What is a rank's

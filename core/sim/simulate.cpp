@@ -7,10 +7,13 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "sim/pieces.hpp"
 #include "sim/trace.hpp"
 
 namespace prun {
 namespace {
+
+constexpr std::size_t no_pool = static_cast<std::size_t>(-1), all_exchanges = no_pool;
 
 // One queue of a simulated rank.
 struct Lane {
@@ -26,8 +29,30 @@ struct Lane {
   bool arrived = false;
   std::map<std::size_t, std::size_t> met;  // by channel: exchanges behind it
 
+  // Of an asynchronous one.
+  QueueLimits limits;
+  std::size_t pool = no_pool;
+  std::deque<std::int64_t> tickets;     // of the exchanges handed over: their places in the pool's order
+  bool inside = false;                  // the pool
+  std::int64_t handed = 0, passed = 0;  // pieces
+  std::vector<FedPiece> pieces;         // of the call under way
+  std::size_t piece = 0;
+
   std::int64_t step() const { return static_cast<std::int64_t>(done.size() / calls.size()); }
   const Call& call() const { return *calls[done.size() % calls.size()]; }
+};
+
+// Fills the asynchronous queues of a rank in the plan's order.
+struct Feeder {
+  std::vector<const Call*> calls;
+  std::size_t next = 0;          // of all steps
+  std::vector<FedPiece> pieces;  // of the next call
+  std::size_t piece = 0;
+};
+
+// What exchanges of a rank compete for.
+struct Pool {
+  std::int64_t handed = 0, begun = 0, inside = 0, most = 0;
 };
 
 // An exchange that some have reached.
@@ -48,12 +73,19 @@ struct Channel {
 class Simulator {
  public:
   Simulator(std::span<const SimulatedRank> ranks, Prices& prices, const SimulateOptions& options)
-      : ranks_(ranks), prices_(prices), overheads_(prices.overheads()), options_(options) {
+      : ranks_(ranks),
+        prices_(prices),
+        overheads_(prices.overheads()),
+        options_(options),
+        pieces_(options.stamps) {
     choose_ranks();
     for (std::size_t r = 0; r < result_.ranks.size(); ++r) make_lanes(r);
+    if (options_.limits)
+      for (std::size_t r = 0; r < result_.ranks.size(); ++r) make_feeder(r);
   }
 
   Simulation run() {
+    for (std::size_t rank = 0; rank < feeders_.size(); ++rank) feed(rank);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) wake(lane);
     while (!ready_.empty()) {
       const std::size_t lane = ready_.front();
@@ -92,6 +124,38 @@ class Simulator {
     waiting_.resize(lanes_.size());
   }
 
+  void make_feeder(std::size_t rank) {
+    const Plan& plan = *result_.ranks[rank].simulated.plan;
+    std::vector<bool> asynchronous;
+    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
+      Lane& lane = lane_of(rank, static_cast<std::int32_t>(q));
+      lane.limits = options_.limits(plan.queues[q]);
+      asynchronous.push_back(lane.limits.asynchronous);
+    }
+    pieces_.add(plan, asynchronous);
+    Feeder& feeder = feeders_.emplace_back();
+    for (const Call& call : plan.calls)
+      if (asynchronous[static_cast<std::size_t>(call.queue)]) feeder.calls.push_back(&call);
+    make_pools(rank);
+  }
+
+  void make_pools(std::size_t rank) {
+    std::map<std::string, std::pair<Pool, std::vector<Lane*>>> pools;
+    for (std::size_t q = 0; q < result_.ranks[rank].simulated.plan->queues.size(); ++q) {
+      Lane& lane = lane_of(rank, static_cast<std::int32_t>(q));
+      if (!lane.limits.asynchronous || lane.limits.resident == 0 || !group_of(lane)) continue;
+      auto& [pool, lanes] = pools[lane.limits.pool];
+      pool.most = lane.limits.resident;
+      lanes.push_back(&lane);
+    }
+    for (auto& [name, entry] : pools) {
+      auto& [pool, lanes] = entry;
+      if (static_cast<std::int64_t>(lanes.size()) <= pool.most) continue;  // each has its place
+      for (Lane* lane : lanes) lane->pool = pools_.size();
+      pools_.push_back(pool);
+    }
+  }
+
   Lane& lane_of(std::size_t rank, std::int32_t queue) {
     return lanes_[first_lane_[rank] + static_cast<std::size_t>(queue)];
   }
@@ -115,18 +179,93 @@ class Simulator {
   void work(std::size_t index) {
     Lane& lane = lanes_[index];
     bool moved = false;
-    while (unfinished(lane) && begin_call(lane) && run_call(lane, index)) {
+    while (unfinished(lane) && carry_out(lane, index)) {
       finish_call(lane);
       moved = true;
     }
     if (!moved) return;
-    const std::size_t queues = rank_of(lane).plan->queues.size();
-    for (std::size_t q = 0; q < queues; ++q) wake(first_lane_[lane.rank] + q);
+    wake_rank(lane.rank);
+  }
+
+  // Whether the call is over.
+  bool carry_out(Lane& lane, std::size_t index) {
+    if (!lane.limits.asynchronous) return begin_call(lane) && run_call(lane, index, all_exchanges);
+    if (lane.piece == 0) lane.pieces = pieces_.of(*rank_of(lane).plan, lane.call(), lane.step());
+    for (; lane.piece < lane.pieces.size(); ++lane.piece) {
+      if (lane.handed == lane.passed) return false;
+      const FedPiece& piece = lane.pieces[lane.piece];
+      if (piece.wait && !awaited(lane, *piece.wait)) return false;
+      if (piece.exchanges && !pass_exchanges(lane, index, piece.exchanges)) return false;
+      ++lane.passed;
+      feed(lane.rank);
+    }
+    lane.piece = 0;
+    return begin_call(lane) && run_call(lane, index, all_exchanges);
+  }
+
+  bool pass_exchanges(Lane& lane, std::size_t index, std::size_t until) {
+    if (!begin_call(lane) || !enter_pool(lane) || !run_call(lane, index, until)) return false;
+    if (lane.pool == no_pool) return true;
+    --pools_[lane.pool].inside;
+    lane.inside = false;
+    lane.tickets.pop_front();
+    wake_rank(lane.rank);
+    return true;
+  }
+
+  // One after the other, so many at a time.
+  bool enter_pool(Lane& lane) {
+    if (lane.pool == no_pool || lane.inside) return true;
+    Pool& pool = pools_[lane.pool];
+    if (pool.begun != lane.tickets.front() || pool.inside == pool.most) return false;
+    ++pool.begun;
+    ++pool.inside;
+    wake_rank(lane.rank);
+    return lane.inside = true;
+  }
+
+  void wake_rank(std::size_t rank) {
+    for (std::size_t q = 0; q < result_.ranks[rank].simulated.plan->queues.size(); ++q)
+      wake(first_lane_[rank] + q);
+  }
+
+  // ------------------------------------------------------------- feeding
+
+  // Goes on for as long as the next queue has room.
+  void feed(std::size_t rank) {
+    Feeder& feeder = feeders_[rank];
+    while (Lane* const lane = fed_next(rank)) {
+      const Call& call = *feeder.calls[feeder.next % feeder.calls.size()];
+      if (feeder.piece == 0) feeder.pieces = pieces_.of(*rank_of(*lane).plan, call, step_of(feeder));
+      for (; feeder.piece < feeder.pieces.size(); ++feeder.piece) {
+        if (is_full(*lane)) return;
+        if (feeder.pieces[feeder.piece].exchanges && lane->pool != no_pool)
+          lane->tickets.push_back(pools_[lane->pool].handed++);
+        ++lane->handed;
+        wake(static_cast<std::size_t>(lane - lanes_.data()));
+      }
+      feeder.piece = 0;
+      ++feeder.next;
+    }
+  }
+
+  // Null: it has handed over all there is.
+  Lane* fed_next(std::size_t rank) {
+    Feeder& feeder = feeders_[rank];
+    if (feeder.calls.empty() || step_of(feeder) == options_.steps) return nullptr;
+    return &lane_of(rank, feeder.calls[feeder.next % feeder.calls.size()]->queue);
+  }
+
+  static std::int64_t step_of(const Feeder& feeder) {
+    return static_cast<std::int64_t>(feeder.next / feeder.calls.size());
+  }
+  static bool is_full(const Lane& lane) {
+    return lane.limits.depth > 0 && lane.handed - lane.passed == lane.limits.depth;
   }
 
   // When the host lets a step begin, or nothing yet.
   std::optional<double> started(const Lane& lane) {
-    if (lane.step() < options_.running) return 0;
+    if (options_.limits || lane.step() < options_.running) return 0;
     const auto done = static_cast<std::size_t>(lane.step() - options_.running + 1);  // steps
     double latest = 0;
     for (std::size_t q = 0; q < rank_of(lane).plan->queues.size(); ++q) {
@@ -170,18 +309,19 @@ class Simulator {
     return ticket < other.done.size() ? &other.done[ticket] : nullptr;
   }
 
-  bool run_call(Lane& lane, std::size_t index) {
+  // Of its exchanges, so many.
+  bool run_call(Lane& lane, std::size_t index, std::size_t until) {
     if (!group_of(lane)) {
       lane.now = lane.begin + compute_seconds(lane);
       return true;
     }
     const std::span<const PlannedStep> steps = rank_of(lane).plan->steps(lane.call());
-    while (lane.exchange < steps.size()) {
+    while (lane.exchange < std::min(until, steps.size())) {
       PRUN_CHECK(steps[lane.exchange].exchange, "a kernel on a queue that communicates");
       if (!meet(lane, index, *steps[lane.exchange].exchange)) return false;
       ++lane.exchange;
     }
-    lane.now += overheads_.call;
+    if (until == all_exchanges) lane.now += overheads_.call;
     return true;
   }
 
@@ -310,6 +450,11 @@ class Simulator {
   // What keeps an unfinished lane from going on.
   std::string reason(Lane& lane) {
     if (lane.arrived) return missing_at(lane);
+    if (lane.limits.asynchronous && lane.pieces[lane.piece].exchanges && lane.pool != no_pool)
+      return pools_[lane.pool].inside == pools_[lane.pool].most
+                 ? detail::concat("waits for one of the ", pools_[lane.pool].most,
+                                  " exchanges under way to end")
+                 : "waits for the exchange before it in the plan to begin";
     for (const Wait& wait : lane.call().waits)
       if (!awaited(lane, wait)) {
         const Lane& other = lane_of(lane.rank, wait.queue);
@@ -344,8 +489,17 @@ class Simulator {
     constexpr int most = 8;
     std::string text;
     int named = 0, left = 0;
+    for (std::size_t rank = 0; rank < feeders_.size(); ++rank)
+      if (const Lane* const lane = fed_next(rank); lane && named < most / 2) {
+        ++named;
+        const SimulatedRank& of = rank_of(*lane);
+        const Call& call = *feeders_[rank].calls[feeders_[rank].next % feeders_[rank].calls.size()];
+        text += detail::concat("\n  rank ", of.rank, ", the feeder, holds call ", call.position, " (",
+                               call_name(*of.program, *of.plan, call), ") for queue ", name_of(*lane),
+                               ", which is full with ", lane->limits.depth);
+      }
     for (Lane& lane : lanes_) {
-      if (!unfinished(lane)) continue;
+      if (!unfinished(lane) || (lane.limits.asynchronous && lane.handed == lane.passed)) continue;
       if (named == most) {
         ++left;
         continue;
@@ -373,6 +527,9 @@ class Simulator {
   std::map<std::vector<int>, std::size_t> companies_;
   std::map<std::tuple<std::string, std::size_t, int, int>, std::size_t> channel_numbers_;
   std::vector<Channel> channels_;
+  std::vector<Feeder> feeders_;  // by simulated rank, where there are limits
+  std::vector<Pool> pools_;
+  FedPieces pieces_;
 };
 
 }  // namespace

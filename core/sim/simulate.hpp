@@ -51,10 +51,26 @@ std::vector<SimulatedRank> all_ranks(const Program& program,
 // with the same numbers in the same order.
 std::vector<int> tell_apart(std::span<const SimulatedRank> ranks);
 
+// What may hold a queue up beside its waits.
+struct QueueLimits {
+  bool asynchronous = false;  // its rank's feeder fills it; else it has a thread of its own
+  // Pieces of work that it takes before it holds the feeder, as a device counts them; 0: any number.
+  std::int64_t depth = 0;
+  // Exchanges that a rank has under way at a time on all asynchronous queues with this word, which begin in
+  // the order of the plan where there are more such queues than that; 0: any number.
+  std::int64_t resident = 0;
+  std::string pool = {};
+};
+
 struct SimulateOptions {
   std::int64_t steps = 3;
   // The host starts a step as soon as no more than so many are started and not done, as Trainer::run() does.
   std::int64_t running = 2;
+  // Nothing: no limits. With some it is only asked whether the steps end: neither how long a feeder is held
+  // is counted, nor what it hands over ahead of its step held back.
+  std::function<QueueLimits(const QueueInfo&)> limits = {};
+  // The feeder also hands over the stamps of timed probes.
+  bool stamps = false;
 };
 
 // One rank, for all that are like it.

@@ -16,8 +16,11 @@ class LocalRanks {
   LocalRanks(const Recipe& recipe, const std::vector<SearchPlace>& places, const Probes& probes)
       : recipe_(recipe), places_(places), probes_(probes) {}
 
-  void run(const std::function<void(Trainer&)>& body) {
+  void run(const std::function<void(Trainer&)>& body, const std::stop_token& stop) {
     {
+      const std::stop_callback on_stop(stop, [this] {
+        give_up(std::make_exception_ptr(Error(ErrorCode::comm_failed, "the ranks were told to stop")));
+      });
       std::vector<std::jthread> threads;
       for (std::int64_t rank = 0; rank < mesh_of(recipe_).world() && !failed(); ++rank)
         start(threads, rank, body);
@@ -47,6 +50,7 @@ class LocalRanks {
       plugins.set_local({static_cast<int>(rank), static_cast<int>(mesh_of(recipe_).world())});
       const Assembly assembly(recipe_, plugins, rank);
       refuse_threads(assembly);
+      if (probes_ && rank == 0) assembly.check_steps_end(true);
       Membership membership;
       membership.exchange = [&](std::string_view channel, std::span<const int> members,
                                 std::string_view mine) {
@@ -84,9 +88,10 @@ class LocalRanks {
     if (error_) communicators.abort();
     return {&communicators, [this](Communicators* lent) { take_back(lent); }};
   }
-  void fail() {
+  void fail() { give_up(std::current_exception()); }
+  void give_up(const std::exception_ptr& why) {
     const std::scoped_lock lock(mutex_);
-    if (!error_) error_ = std::current_exception();
+    if (!error_) error_ = why;
     meetings_.give_up();
     for (Communicators* communicators : lent_) communicators->abort();
   }
@@ -107,9 +112,10 @@ Recipe unpinned(const Recipe& recipe) {
 }
 
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                     const std::function<void(Trainer&)>& body, const Probes& probes) {
+                     const std::function<void(Trainer&)>& body, const Probes& probes,
+                     const std::stop_token& stop) {
   const Recipe shared = mesh_of(recipe).world() > 1 ? unpinned(recipe) : recipe;
-  LocalRanks(shared, places, probes).run(body);
+  LocalRanks(shared, places, probes).run(body, stop);
 }
 
 }  // namespace prun

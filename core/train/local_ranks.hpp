@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <stop_token>
 
 #include "train/trainer.hpp"
 
@@ -12,8 +13,9 @@ namespace prun {
 Recipe unpinned(const Recipe& recipe);
 
 // Runs body on a thread a rank; the trainers are made on their threads, all at once, and so are the probes.
-// When one fails, the others are made to give up, and the first error is raised here.
+// When one fails, or `stop` is asked for, all are made to give up, and the first error is raised here.
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                     const std::function<void(Trainer& trainer)>& body, const Probes& probes = {});
+                     const std::function<void(Trainer& trainer)>& body, const Probes& probes = {},
+                     const std::stop_token& stop = {});
 
 }  // namespace prun

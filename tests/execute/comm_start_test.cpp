@@ -113,7 +113,7 @@ TEST(CommStart, MemoryIsAttachedByNameBeforeTheStepsAndDetachedBeforeItGoes) {
   std::sort(names.begin(), names.end());
   ASSERT_GE(names.size(), 3u);
   {
-    Executor executor(assembly.program(), assembly.plan(), assembly.device(), {}, comms);
+    Executor executor(assembly.program(), assembly.plan(), assembly.devices(), {}, comms);
     std::vector<std::string> expected;
     for (const std::string& name : names) {
       expected.push_back("attach " + name);

@@ -55,11 +55,12 @@ TEST_F(Ranks, AnExchangeOfAnotherSizeIsNamed) {
   EXPECT_NE(verdict().find("ranks 0 and 1: exchange 0 on 'dp.reduce'"), std::string::npos) << verdict();
 }
 
-TEST_F(Ranks, CommunicatorsUsedInAnotherOrderAreNamed) {
+// Each has a queue of its own; where they compete nevertheless, the proof that steps end finds it.
+TEST_F(Ranks, CommunicatorsMayBeUsedInAnotherOrder) {
   const std::vector<std::size_t> scalars = calls_of(second, "dp"), gradients = calls_of(second, "dp.reduce");
   const auto at = [&](std::size_t i) { return second.calls.begin() + static_cast<std::ptrdiff_t>(i); };
   std::rotate(at(scalars.front()), at(scalars.front()) + 1, at(gradients.front()) + 1);
-  EXPECT_NE(verdict().find("in different orders"), std::string::npos) << verdict();
+  EXPECT_EQ(verdict(), "");
 }
 
 TEST_F(Ranks, AFingerprintChangesWithThePlan) {

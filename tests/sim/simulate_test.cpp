@@ -13,7 +13,7 @@ namespace {
 using Kind = CommKind;
 
 // The host waits for each step.
-constexpr SimulateOptions one_by_one{3, 1};
+const SimulateOptions one_by_one{3, 1};
 
 Simulation run(const std::vector<SimulatedRank>& ranks, const SimulateOptions& options = {}) {
   FixedPrices prices;

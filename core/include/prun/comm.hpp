@@ -56,8 +56,9 @@ struct CommInfo {
   // Makes its groups from one communicator of all ranks, which is created first. All ranks then call create()
   // for every name of a group; those that are in no group of that name get null.
   bool splits = false;
-  // How many of start()'s pieces a rank may have under way at a time over all communicators, those that wait
-  // for a peer included. Further ones begin in the order of start(). 0: any number.
+  // Of one that enqueues: how many of start()'s pieces a rank can have under way at a time over all
+  // communicators, those that wait for a peer included; 0: any number. On a rank with more communicators than
+  // that, each begins once the one started before it, by whatever communicator, has begun.
   std::int64_t resident = 0;
   // Host memory of the plugin's own: once for the process, and for each communicator beside what its
   // operations need.
@@ -100,8 +101,8 @@ class Comm {
   // Local, before that memory goes; nothing started may be pending, unless it was aborted.
   virtual void detach_memory(Communicator) {}
   // Collective: what start() will be given, one operation of each kind, type, size and peer. Makes the
-  // connections, plans and buffers that they need: no operation makes one later. What lies in their memory
-  // may be spoilt. `stream` as for start(). abort() ends it.
+  // connections, plans and buffers that they need: no operation makes one later. What a plugin that
+  // enqueues finds in their memory it may spoil. `stream` as for start(). abort() ends it.
   virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
   // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
   // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has

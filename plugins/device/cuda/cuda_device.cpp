@@ -49,7 +49,10 @@ void set_environment() {
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const Options& options)
-      : ordinal_(static_cast<int>(options.integer("ordinal"))),
+      : chosen_(options.has("ordinal")),
+        local_rank_(options.local_rank()),
+        local_ranks_(options.local_ranks()),
+        ordinal_(chosen_ ? static_cast<int>(options.integer("ordinal")) : local_rank_),
         waits_(options.flag("wait_after_each_op")),
         graphs_(options.flag("graphs")),
         libraries_({options.text("libraries"), options.flag("tune"), options.flag("deterministic"),
@@ -73,6 +76,7 @@ class CudaDevice final : public Device {
     info.memory_bytes = memory_bytes_;
     info.peak_flops = peak_flops_;
     info.asynchronous = true;
+    info.unit = unit_;
     return info;
   }
 
@@ -198,17 +202,35 @@ class CudaDevice final : public Device {
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
       name_ = "cuda: no GPU here";
       memory_bytes_ = std::int64_t{1} << 50;  // not known
-    } else if (ordinal_ >= count) {
-      throw_error(ErrorCode::bad_input, "device.ordinal = ", ordinal_, ": there are ", count,
-                  " GPUs here, counted from 0");
     } else {
+      choose_among(count);
       check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
       check(cudaSetDevice(ordinal_), "cudaSetDevice");
+      unit_ = "GPU " + hex_of(gpu.uuid.bytes);
       name_ = std::string("cuda: ") + gpu.name + ", " + libraries_.versions();
       arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
       memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem);
     }
     peak_flops_ = peak > 0 ? peak : peak_of(name_);
+  }
+
+  // Where each rank is shown one GPU, that is its own.
+  void choose_among(int count) {
+    if (!chosen_ && count == 1) ordinal_ = 0;
+    if (!chosen_ && count > 1 && local_ranks_ > count)
+      throw_error(ErrorCode::bad_input, "rank ", local_rank_, " of ", local_ranks_,
+                  " on this host, where it sees ", count, " GPUs; start at most one rank a GPU");
+    if (ordinal_ >= count)
+      throw_error(ErrorCode::bad_input, "device.ordinal = ", ordinal_, ": there are ", count,
+                  " GPUs here, counted from 0");
+  }
+
+  static std::string hex_of(const char (&bytes)[16]) {
+    std::string text;
+    for (const char byte : bytes)
+      for (const int shift : {4, 0})
+        text += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15];
+    return text;
   }
 
   // Makes the GPU the calling thread's.
@@ -271,9 +293,11 @@ class CudaDevice final : public Device {
     return named;
   }
 
+  bool chosen_;  // by the recipe
+  int local_rank_, local_ranks_;
   int ordinal_;
   bool waits_, graphs_;
-  std::string name_, arithmetic_;
+  std::string name_, arithmetic_, unit_;
   std::int64_t memory_bytes_ = 0;
   double peak_flops_ = 0;
   std::optional<Driver> driver_;
@@ -294,7 +318,9 @@ class CudaDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine", "",
-    "ordinal | int | 0 | 0..1023 | Which GPU, as the driver counts those that are visible\n"
+    "ordinal | int | none | 0..1023 | Which GPU, as the driver counts those that are visible; empty: each "
+    "rank "
+    "the one of its number on the host\n"
     "tune | bool | true | | Try several algorithms for each matrix product before the first step\n"
     "attention | choice | auto | auto,cudnn,own | Kernels of bf16 attention; auto: cuDNN's if it is there\n"
     "deterministic | bool | false | | The same bits every time, at some cost in attention's gradient\n"

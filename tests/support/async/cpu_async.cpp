@@ -26,6 +26,7 @@ class CpuAsync final : public Device {
       : behaviour_{options.integer("depth"), options.integer("delay_us"), options.integer("seed"),
                    options.integer("fail_after")},
         fail_queue_(options.text("fail_queue")),
+        silent_(options.flag("silent")),
         alone_(options.flag("alone")),
         unit_(options.text("unit")),
         kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
@@ -43,7 +44,7 @@ class CpuAsync final : public Device {
     info.kind = "cpu";
     info.memory_bytes = cpu::memory_limit();
     info.asynchronous = true;
-    info.queue_depth = behaviour_.depth;
+    info.queue_depth = silent_ ? 0 : behaviour_.depth;
     info.one_process_each = alone_;
     info.unit = unit_;
     return info;
@@ -166,7 +167,7 @@ class CpuAsync final : public Device {
 
   Behaviour behaviour_;
   std::string fail_queue_;
-  bool alone_;
+  bool silent_, alone_;
   std::string unit_;
   std::vector<KernelDef> kernels_;
   ShiftedMemory memory_;
@@ -187,6 +188,7 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, "cpu-async", "0.1.0", "The CPU's kern
             "seed | int | 1 | | Of the delays\n"
             "fail_queue | string | "
             " | | A queue that fails\n"
+            "silent | bool | false | | Does not say how deep its queues are\n"
             "alone | bool | false | | Its ranks must be processes\n"
             "unit | string | "
             " | | What no other rank may use\n"

@@ -160,10 +160,13 @@ class Gate {
  public:
   explicit Gate(std::int64_t most) : most_(most) {}
 
+  void add_communicator() { ++communicators_; }
   std::int64_t next() { return started_++; }
   void enter(std::int64_t number) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return given_up_ || most_ == 0 || (begun_ == number && inside_ < most_); });
+    changed_.wait(lock, [&] {
+      return given_up_ || most_ == 0 || communicators_ <= most_ || (begun_ == number && inside_ < most_);
+    });
     ++begun_;
     ++inside_;
     changed_.notify_all();
@@ -181,7 +184,7 @@ class Gate {
 
  private:
   const std::int64_t most_;
-  std::atomic<std::int64_t> started_ = 0;
+  std::atomic<std::int64_t> communicators_ = 0, started_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t begun_ = 0, inside_ = 0;
@@ -218,6 +221,7 @@ class Meet final : public Comm {
  public:
   explicit Meet(const Options& options)
       : resident_(PRUN_MEET_ENQUEUES ? options.integer("resident") : 0),
+        silent_(options.flag("silent")),
         splits_(options.flag("split")),
         device_bytes_(options.integer("device_bytes")),
         gate_(resident_) {}
@@ -229,7 +233,7 @@ class Meet final : public Comm {
     info.device_memory = PRUN_MEET_ENQUEUES;
     info.enqueues = PRUN_MEET_ENQUEUES;
     info.splits = splits_;
-    info.resident = resident_;
+    info.resident = silent_ ? 0 : resident_;
     info.process_device_bytes = 2 * device_bytes_;
     info.communicator_device_bytes = device_bytes_;
     return info;
@@ -244,6 +248,7 @@ class Meet final : public Comm {
                                           static_cast<std::size_t>(group.size));
       if (!member->place) return nullptr;
     }
+    if (group.parent || !splits_) gate_.add_communicator();
     member->rank = static_cast<std::size_t>(group.rank);
     member->size = static_cast<std::size_t>(group.size);
     if (group.parent) return member.release();
@@ -304,7 +309,7 @@ class Meet final : public Comm {
   }
 
   const std::int64_t resident_;
-  const bool splits_;
+  const bool silent_, splits_;
   const std::int64_t device_bytes_;
   Gate gate_;
 };
@@ -312,8 +317,9 @@ class Meet final : public Comm {
 }  // namespace
 }  // namespace prun::async
 
-#define PRUN_MEET_OPTIONS                                                          \
-  "split | bool | false | | Makes its groups from one communicator of all ranks\n" \
+#define PRUN_MEET_OPTIONS                                                                   \
+  "silent | bool | false | | Does not say how many operations it has under way at a time\n" \
+  "split | bool | false | | Makes its groups from one communicator of all ranks\n"          \
   "device_bytes | int | 0 | 0.. | Memory of the device that a communicator is said to take\n"
 
 #if PRUN_MEET_ENQUEUES
