@@ -14,18 +14,21 @@ Binding::Key Binding::key_of(const Call& call, int side) const {
           call.slot,
           call.stub_slot,
           input,
-          function.uses_batch ? side : 0};
+          function.uses_batch ? side : 0,
+          call.first};
 }
 
 const BoundPiece& Binding::bind(const Call& call, int side) {
   std::unique_ptr<BoundPiece>& entry = bound_[key_of(call, side)];
   if (entry) return *entry;
   entry = std::make_unique<BoundPiece>();
-  for (const PlannedStep& step : plan_.steps(call)) {
+  const std::span<const PlannedStep> steps = plan_.steps(call);
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const PlannedStep& step = steps[s];
     if (step.exchange)
       entry->exchanges.push_back(bind_exchange(call, *step.exchange, side));
     else
-      entry->launches.push_back(bind_step(call, step, side));
+      entry->launches.push_back(bind_step(call, step, call.first_of(s), side));
     if (!poison_) continue;
     entry->dead.emplace_back();
     for (const Address& dead : step.dead_after) entry->dead.back().push_back(bytes_at(call, dead, side));
@@ -39,7 +42,7 @@ std::span<std::byte> Binding::bytes_at(const Call& call, const Address& address,
   return {memory_.at(plan_.resolve(call, address, side)), static_cast<std::size_t>(address.bytes)};
 }
 
-Launch Binding::bind_step(const Call& call, const PlannedStep& step, int side) {
+Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side) {
   std::vector<Tensor>& operands = tensors_.emplace_back();
   for (const PlannedOperand& operand : step.operands) {
     Tensor& tensor = operands.emplace_back();
@@ -58,6 +61,7 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, int side) {
   launch.kernel = step.kernel;
   launch.op = program_.op(step.op).kind();
   launch.args.operands = operands.data();
+  launch.args.first = first;
   launch.args.operand_count = static_cast<std::int32_t>(operands.size());
   launch.args.attrs = program_.op(step.op).attrs.data();
   launch.args.workspace =

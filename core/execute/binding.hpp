@@ -32,11 +32,11 @@ class Binding {
 
  private:
   // What makes two calls' bound pieces differ.
-  using Key =
-      std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, int>;
+  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
+                         int, std::vector<std::uint32_t>>;
 
   Key key_of(const Call& call, int side) const;
-  Launch bind_step(const Call& call, const PlannedStep& step, int side);
+  Launch bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side);
   CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const;
   std::span<std::byte> bytes_at(const Call& call, const Address& address, int side) const;
 

@@ -130,10 +130,24 @@ class Packer {
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.state, false);
     bucket.own_gradients =
         add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view, precision.state, true);
+    add_padding(bucket);
     if (precision.compute != precision.state)
       bucket.master = add_flat(bucket, "master", Role::state, precision.state, true);
     for (const std::string& name : state_names_)
       bucket.states.push_back(add_flat(bucket, name.c_str(), Role::state, precision.state, true));
+  }
+
+  void add_padding(Bucket& bucket) {
+    for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
+      const std::int64_t begin = bucket.offsets[m] + program_.local_elements(bucket.parameters[m]);
+      const bool last = m + 1 == bucket.parameters.size();
+      const std::int64_t end = last ? bucket.elements : bucket.offsets[m + 1];
+      if (begin == end) continue;
+      Value padding = program_.value(bucket.all_gradients);
+      padding.name = detail::concat("bucket.", number_, ".padding.", m);
+      padding.dims = {{"packed", end - begin}};
+      bucket.padding.push_back({program_.add_value(std::move(padding)), begin});
+    }
   }
 
   void forget_states(Value& parameter) {
@@ -229,8 +243,7 @@ class Packer {
   }
 
   void add_ops(const Bucket& bucket, Id norm, const Update& update) {
-    add(bucket, kept_.gradients ? FunctionKind::clear : FunctionKind::zero, "zero", {bucket.all_gradients});
-    if (kept_.gradients) add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
+    add_zeros(bucket);
     add_reduce(bucket);
     if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
     redirect_diagnosis(bucket);
@@ -255,6 +268,16 @@ class Packer {
         counts_.insert(op.operands[2]);
       }
     }
+  }
+
+  // Padding stays zero where it is in nobody else's memory meanwhile: all that is ever written to it is the
+  // ranks' sum of it.
+  void add_zeros(const Bucket& bucket) {
+    const FunctionKind begins = kept_.gradients ? FunctionKind::clear : FunctionKind::zero;
+    for (Id id : bucket.parameters) add(bucket, begins, "zero", {program_.value(id).gradient});
+    if (!kept_.gradients) return;
+    for (const Bucket::Padding& padding : bucket.padding) add(bucket, begins, "zero", {padding.view});
+    add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
   }
 
   // The ranks' gradients summed, each rank its part, in the type that travels. Where parts are kept,

@@ -1,6 +1,7 @@
-// The plan's proof: two steps replayed over shadow memory, whose bytes remember which value they hold, who
-// wrote it and who has read it since.
+// The plan's proof: steps replayed over shadow memory until it repeats. Its bytes remember which value they
+// hold, as of which step, who wrote it and who has read it since.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -9,15 +10,27 @@
 namespace prun {
 namespace {
 
-// Which content a value has: of which instance, for which microbatch, in which step.
+// Which content a value has: of which instance, for which microbatch, as of which step.
 struct Content {
   Id value = none;
   std::int32_t instance = -1;
   std::int32_t microbatch = -1;
-  friend bool operator==(const Content&, const Content&) = default;
+  // The step it was written in; of what updates change, how many of them it has seen.
+  std::int64_t version = 0;
+
+  bool same_but_version(const Content& other) const {
+    return value == other.value && instance == other.instance && microbatch == other.microbatch;
+  }
 };
 
-// When something happened: the position of a call in its queue, over both steps.
+// What a value's version counts.
+enum class Counts : std::uint8_t {
+  steps,    // it is made anew in each
+  updates,  // parameters, masters, moments, and their copies
+  nothing,  // it stays as it is, or nobody says when it changes
+};
+
+// When something happened: the position of a call in its queue, over all steps.
 struct When {
   std::int32_t queue = -1;
   std::int64_t ticket = 0;
@@ -44,15 +57,27 @@ class Replay {
   Replay(const Program& program, const Plan& plan)
       : program_(program),
         plan_(plan),
-        clocks_(plan.queues.size(), std::vector<std::int64_t>(plan.queues.size(), -1)) {
-    for (const QueueInfo& queue : plan.queues)
-      history_.emplace_back(static_cast<std::size_t>(2 * queue.calls));
+        clocks_(plan.queues.size(), std::vector<std::int64_t>(plan.queues.size(), -1)),
+        history_(plan.queues.size()) {
+    find_what_versions_count();
   }
 
+  // What a step leaves as the one before did, the next will as well: what is known to be done only grows from
+  // step to step, since the waits are the same. Staging has two sides, which nobody but the host reads: each
+  // is written once at least.
   void run() {
+    constexpr std::int64_t most_steps = 8;
     write_initial();
-    for (step_ = 0; step_ < 2; ++step_)
+    State before;
+    for (step_ = 0;; ++step_) {
+      if (step_ == most_steps) fail("the state of memory does not repeat within ", most_steps, " steps");
+      for (std::size_t q = 0; q < history_.size(); ++q)
+        history_[q].resize(static_cast<std::size_t>((step_ + 1) * plan_.queues[q].calls));
       for (const Call& call : plan_.calls) replay(call);
+      State now = state();
+      if (step_ > 0 && now == before) break;
+      before = std::move(now);
+    }
     check_effects();
   }
 
@@ -64,18 +89,77 @@ class Replay {
 
   std::string describe(const Content& content) const {
     if (content.value == none) return "nothing";
-    return detail::concat("'", program_.value(content.value).name, "' of instance ", content.instance,
-                          ", microbatch ", content.microbatch);
+    const std::string name =
+        detail::concat("'", program_.value(content.value).name, "' of instance ", content.instance);
+    return content.microbatch < 0 ? name : detail::concat(name, ", microbatch ", content.microbatch);
   }
 
-  // Parameters and optimizer state exist before step one; both sides of the staging area are the host's.
+  // ------------------------------------------------------------- versions
+
+  void find_what_versions_count() {
+    counts_.resize(program_.value_count(), Counts::nothing);
+    for (Id id = 0; id < program_.value_count(); ++id) {
+      const Role role = program_.value(id).role;
+      if (role == Role::activation || role == Role::input || role == Role::gradient)
+        counts_[id] = Counts::steps;
+    }
+    for (Id segment = 0; segment < program_.segment_count(); ++segment)
+      for (int kind = 0; kind < function_kinds; ++kind)
+        for (Id op : program_.segment(segment).ops(static_cast<FunctionKind>(kind)))
+          find_what_changes(program_.op(op));
+    for (const Bucket& bucket : program_.buckets()) {
+      if (bucket.own_gradients != none) counts_[bucket.own_gradients] = Counts::steps;
+      if (counts_[bucket.own_parameters] != Counts::updates) continue;
+      for (Id parameter : bucket.parameters) counts_[parameter] = Counts::updates;
+    }
+  }
+
+  void find_what_changes(const Op& op) {
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const Id id = op.operands[i];
+      if (id == none || op.access(i) == Access::read) continue;
+      const Role role = program_.value(id).role;
+      if (role == Role::runtime && op.access(i) == Access::write) counts_[id] = Counts::steps;
+      if (op.function == FunctionKind::update &&
+          (role == Role::parameter || role == Role::state || role == Role::view))
+        counts_[id] = Counts::updates;
+    }
+  }
+
+  bool counts_updates(Id id) const { return counts_[id] == Counts::updates; }
+
+  // What a step makes is its own, but for what the next one takes over. The update leaves a new version, and
+  // finds the old one or, behind other ops of itself, the new one. Who carries parameters elsewhere may carry
+  // any version, and the copy has it: it is whoever computes with the copy that needs the right one.
+  struct Versions {
+    std::int64_t oldest = 0, newest = 0;
+  };
+  Versions wanted(Id id, bool updates, bool carries) const {
+    if (counts_[id] == Counts::nothing) return {0, 0};
+    if (!counts_updates(id)) return {program_.value(id).carried ? step_ - 1 : step_, step_};
+    return {carries ? 0 : step_, carries || updates ? step_ + 1 : step_};
+  }
+
+  // ------------------------------------------------------------- steps
+
+  // Parameters and optimizer state exist before step one, and memory that nobody has written is zero, as
+  // padding must be; both sides of the staging area are the host's.
   void write_initial() {
     const When before{0, -1};
+    for (const Bucket& bucket : program_.buckets())
+      for (const Bucket::Padding& padding : bucket.padding)
+        for (std::size_t i = 0; i < plan_.instances.size() && !bucket.kept.gradients; ++i)
+          if (plan_.instances[i].segment == bucket.segment && !plan_.instances[i].receive_stub) {
+            const Address& home = plan_.home(padding.view);
+            const auto instance = static_cast<std::int32_t>(i);
+            assign(plan_.resolve(instance, home), home.bytes, {padding.view, instance, -1}, before);
+          }
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
       for (Id id : program_.segment(plan_.instances[i].segment).values) {
         if (plan_.instances[i].receive_stub) continue;
         const auto home = plan_.homes.find(id);
         if (home == plan_.homes.end() || program_.value(id).role == Role::view) continue;
+        if (counts_[id] == Counts::steps) continue;
         const Region region = home->second.region;
         if (region != Region::parameter && region != Region::state) continue;
         const auto instance = static_cast<std::int32_t>(i);
@@ -84,7 +168,7 @@ class Replay {
     // What a step takes over from the one before; the first one's is as good as any.
     for (Id id : program_.segment(program_.step_segment()).values)
       if (program_.value(id).carried)
-        assign(plan_.resolve(Call{}, plan_.home(id), 0), plan_.home(id).bytes, {id, 0, -1}, before);
+        assign(plan_.resolve(Call{}, plan_.home(id), 0), plan_.home(id).bytes, {id, 0, -1, -1}, before);
   }
 
   void replay(const Call& call) {
@@ -96,13 +180,15 @@ class Replay {
     if (kind_of(call) == FunctionKind::norm && !unsummed_.empty())
       fail(describe({unsummed_.begin()->first, unsummed_.begin()->second, -1}),
            " is not summed over the ranks when its norm is taken");
-    for (const PlannedStep& step : plan_.steps(call)) {
+    const std::span<const PlannedStep> steps = plan_.steps(call);
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      const PlannedStep& step = steps[s];
       if (step.op == none)
         replay_transfer(call, step);
       else if (step.exchange)
         replay_exchange(call, step);
       else
-        replay_step(call, step);
+        replay_step(call, step, call.first_of(s));
       for (const Address& dead : step.dead_after)
         write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
     }
@@ -113,9 +199,9 @@ class Replay {
   void replay_transfer(const Call& call, const PlannedStep& step) {
     const PlannedOperand& operand = step.operands.front();
     const std::int64_t at = plan_.resolve(call, operand.address, 0);
-    const Content content = content_of(call, operand.value, operand.address);
+    const Content content = with_version(content_of(call, operand.value, operand.address), step_);
     if (step.exchange->kind == CommKind::send)
-      read(at, operand.address.bytes, content, "send");
+      read(at, operand.address.bytes, content, {step_, step_}, "send");
     else
       write(at, operand.address.bytes, content, "recv");
   }
@@ -125,14 +211,22 @@ class Replay {
   void replay_exchange(const Call& call, const PlannedStep& step) {
     const Op& op = program_.op(step.op);
     const std::size_t own = op.operands.size();
+    const bool carries = carries_parameters(op);
+    std::int64_t version = step_ + 1;  // of what it carries
     for (std::size_t i = 0; i < step.operands.size(); ++i) {
       const PlannedOperand& operand = step.operands[i];
       const Access access = i < own ? op.access(i) : Access::update;
       const std::int64_t at = plan_.resolve(call, operand.address, static_cast<int>(step_ % 2));
       const Content content = content_of(call, operand.value, operand.address);
       each_window(content, operand.address, at, [&](const Window& window) {
-        if (access != Access::write) read(window.at, window.bytes, window.content, op.kind());
-        if (access != Access::read) write(window.at, window.bytes, window.content, op.kind());
+        const bool counts = counts_updates(window.content.value);
+        if (access != Access::write) {
+          const std::int64_t found = read(window.at, window.bytes, window.content,
+                                          wanted(window.content.value, false, carries), op.kind());
+          if (counts) version = std::min(version, found);
+        }
+        if (access != Access::read)
+          write(window.at, window.bytes, with_version(window.content, version), op.kind());
         // Tied copies are summed before the ranks that hold summands of each.
         if (program_.value(window.content.value).role != Role::gradient) return;
         if (kind_of(call) != FunctionKind::tie) summed_.insert({window.content.value, content.instance});
@@ -141,16 +235,39 @@ class Replay {
     }
   }
 
+  // Whether an op makes a copy of a parameter, or of a part of it.
+  bool carries_parameters(const Op& op) const {
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (const Id id = op.operands[i]; id != none && op.access(i) == Access::write && holds_updated(id))
+        return true;
+    return false;
+  }
+
+  // Itself, or what it is a view of.
+  bool holds_updated(Id id) const {
+    const Value& value = program_.value(id);
+    if (value.role != Role::view) return counts_updates(id);
+    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
+    return id == bucket.all_parameters || id == bucket.own_parameters;
+  }
+
+  Content with_version(Content content, std::int64_t of_updates) const {
+    const Counts counts = counts_[content.value];
+    content.version = counts == Counts::updates ? of_updates : counts == Counts::steps ? step_ : 0;
+    return content;
+  }
+
   // A gradient that is a partial sum of each rank is summed once, after its last contribution.
-  void check_summed(const Call& call, const Op& op, std::size_t i, const Content& content) {
+  void check_summed(const Call& call, const Op& op, std::size_t i, bool first, const Content& content) {
     const Value& value = program_.value(content.value);
     if (value.role != Role::gradient) return;
-    if (op.def->clears) {
+    if (op.def->clears || first) {
       if (unsummed_.count({content.value, content.instance}) != 0)
-        fail("op '", op.kind(), "' clears ", describe(content), " before it is summed over the ranks");
+        fail("op '", op.kind(), "' ", first ? "begins " : "clears ", describe(content),
+             " again before it is summed over the ranks");
       summed_.erase({content.value, content.instance});
-      return;
     }
+    if (op.def->clears) return;
     follow_parts(call, op.access(i), content);
     const bool summed = summed_.count({content.value, content.instance}) != 0;
     const FunctionKind kind = kind_of(call);
@@ -195,24 +312,51 @@ class Replay {
   std::vector<std::int64_t>& clock_at(std::int32_t queue, std::int64_t ticket) {
     std::vector<std::vector<std::int64_t>>& of_queue = history_[static_cast<std::size_t>(queue)];
     if (static_cast<std::size_t>(ticket) >= of_queue.size())
-      fail("a call has a place that its queue, of ", of_queue.size() / 2, " calls a step, does not have");
+      fail("a call has a place that its queue, of ", plan_.queues[static_cast<std::size_t>(queue)].calls,
+           " calls a step, does not have");
     return of_queue[static_cast<std::size_t>(ticket)];
   }
 
-  void replay_step(const Call& call, const PlannedStep& step) {
+  // Bit i of `first`: the step begins the sum in operand i.
+  void replay_step(const Call& call, const PlannedStep& step, std::uint32_t first) {
     const Op& op = program_.op(step.op);
-    for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      if (op.operands[i] == none) continue;
-      const Address& address = step.operands[i].address;
-      const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
-      each_window(content_of(call, op.operands[i], address), address, at, [&](const Window& window) {
-        check_summed(call, op, i, window.content);
-        if (op.access(i) != Access::write) read(window.at, window.bytes, window.content, op.kind());
-        if (op.access(i) != Access::read) write(window.at, window.bytes, window.content, op.kind());
-      });
-    }
+    check_can_begin(op, step, first);
+    const bool updates = kind_of(call) == FunctionKind::update, carries = carries_parameters(op);
+    std::int64_t version = step_ + 1;  // of parameters that are copies of others
+    const auto each_operand = [&](auto&& body) {
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        if (op.operands[i] == none) continue;
+        const Address& address = step.operands[i].address;
+        const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
+        each_window(content_of(call, op.operands[i], address), address, at,
+                    [&](const Window& window) { body(i, window); });
+      }
+    };
+    each_operand([&](std::size_t i, const Window& window) {
+      const bool begins = (first >> i & 1) != 0;
+      check_summed(call, op, i, begins, window.content);
+      if (begins) check_dead(window, op.kind());
+      if (begins || op.access(i) == Access::write) return;
+      const std::int64_t found =
+          read(window.at, window.bytes, window.content,
+               wanted(window.content.value, updates, carries && op.access(i) == Access::read), op.kind());
+      if (op.access(i) == Access::read && counts_updates(window.content.value))
+        version = std::min(version, found);
+    });
+    each_operand([&](std::size_t i, const Window& window) {
+      if (op.access(i) == Access::read) return;
+      const bool changes = updates && op.access(i) == Access::update;
+      write(window.at, window.bytes, with_version(window.content, changes ? step_ + 1 : version), op.kind());
+    });
     if (step.workspace.bytes > 0)
       write(plan_.resolve(call, step.workspace, 0), step.workspace.bytes, {none, -2, -2}, "workspace");
+  }
+
+  void check_can_begin(const Op& op, const PlannedStep& step, std::uint32_t first) const {
+    for (std::size_t i = 0; first != 0 && i < op.operands.size(); ++i)
+      if ((first >> i & 1) != 0 && ((step.writes_first >> i & 1) == 0 || op.access(i) != Access::update))
+        fail("op '", op.kind(), "' is to begin the sum in its operand '", op.def->operands[i].name,
+             "', which its kernel cannot");
   }
 
   struct Window {
@@ -220,11 +364,12 @@ class Replay {
     std::int64_t at = 0, bytes = 0;
   };
 
-  // A view shows what its members hold; between them there is nothing.
+  // A view shows what its members hold, and that of gradients the padding between them.
   template <class Body>
   void each_window(const Content& content, const Address& address, std::int64_t at, Body&& body) const {
     const Value& value = program_.value(content.value);
-    if (value.role != Role::view) {
+    const bool flat = value.role == Role::view && !is_padding(content.value);
+    if (!flat) {
       body(Window{content, at, address.bytes});
       return;
     }
@@ -240,6 +385,19 @@ class Replay {
                          end = std::min(first + program_.local_bytes(member), address.bytes);
       if (begin < end) body(Window{{member, content.instance, -1}, at + begin, end - begin});
     }
+    for (const Bucket::Padding& padding : bucket.padding) {
+      const std::int64_t first = padding.offset * size_of(value.dtype) - part;
+      const std::int64_t begin = std::max<std::int64_t>(first, 0),
+                         end = std::min(first + program_.local_bytes(padding.view), address.bytes);
+      if (gradients && begin < end)
+        body(Window{{padding.view, content.instance, -1}, at + begin, end - begin});
+    }
+  }
+
+  bool is_padding(Id id) const {
+    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(program_.value(id).bucket)];
+    return std::any_of(bucket.padding.begin(), bucket.padding.end(),
+                       [&](const Bucket::Padding& padding) { return padding.view == id; });
   }
 
   Content content_of(const Call& call, Id id, const Address& address) const {
@@ -262,12 +420,17 @@ class Replay {
                earlier.ticket;
   }
 
-  void read(std::int64_t at, std::int64_t size, const Content& content, std::string_view op) {
-    if (program_.value(content.value).role == Role::staging) return;  // the host's side
+  // Returns the oldest version found.
+  std::int64_t read(std::int64_t at, std::int64_t size, const Content& content, Versions versions,
+                    std::string_view op) {
+    std::int64_t oldest = versions.newest;
+    if (program_.value(content.value).role == Role::staging) return oldest;  // the host's side
     const std::int64_t end = at + size;
     std::int64_t covered = at;
     for (auto it = stretches(at, end); it != memory_.end() && it->first < end; ++it) {
-      if (it->first != covered || !(it->second.content == content)) break;
+      if (it->first != covered || !it->second.content.same_but_version(content)) break;
+      check_version(it->second.content, versions, op);
+      oldest = std::min(oldest, it->second.content.version);
       if (!before(it->second.written))
         fail("op '", op, "' reads ", describe(content), " without waiting for the queue that writes it");
       it->second.add_read(current_);
@@ -277,6 +440,25 @@ class Replay {
       const auto found = memory_.find(covered);
       fail("op '", op, "' wants ", describe(content), " but its bytes hold ",
            describe(found == memory_.end() ? Content{} : found->second.content));
+    }
+    return oldest;
+  }
+
+  void check_version(const Content& found, Versions wanted, std::string_view op) const {
+    if (wanted.oldest <= found.version && found.version <= wanted.newest) return;
+    const char* const counted = counts_updates(found.value) ? "update " : "step ";
+    fail("op '", op, "' reads ", describe(found), " as of ", counted, found.version,
+         " where it wants that of ", counted, found.version < wanted.oldest ? wanted.oldest : wanted.newest,
+         found.version < wanted.oldest ? ": it is stale" : ": it is ahead");
+  }
+
+  // Whoever begins a sum must find none there.
+  void check_dead(const Window& window, std::string_view op) {
+    const std::int64_t end = window.at + window.bytes;
+    for (auto it = stretches(window.at, end); it != memory_.end() && it->first < end; ++it) {
+      const Content& found = it->second.content;
+      if (found.same_but_version(window.content) && found.version == step_)
+        fail("op '", op, "' begins the sum ", describe(found), ", which holds contributions already");
     }
   }
 
@@ -342,15 +524,55 @@ class Replay {
         if (piece.first == covered) covered = piece.last;
       if (covered != static_cast<std::int32_t>(function.steps.size()))
         fail("function ", name_of(function.kind), " has steps that no call runs");
-      std::size_t ops = 0;
-      for (const PlannedStep& step : function.steps) ops += (step.op != none) + step.also.size();
-      if (ops != program_.segment(function.segment).ops(function.kind).size())
-        fail("function ", name_of(function.kind), " has lost ops");
+      std::set<Id> kept;
+      for (const PlannedStep& step : function.steps) {
+        if (step.op != none) kept.insert(step.op);
+        kept.insert(step.also.begin(), step.also.end());
+      }
+      for (Id op : program_.segment(function.segment).ops(function.kind))
+        if (kept.count(op) == 0 && !may_be_left_out(program_.op(op)))
+          fail("function ", name_of(function.kind), " has lost ops");
     }
+  }
+
+  // Sums that are begun by a write need not be cleared; where one is not, reads of it fail.
+  static bool may_be_left_out(const Op& op) {
+    return op.def->clears && (op.function == FunctionKind::zero || op.function == FunctionKind::clear);
+  }
+
+  // ------------------------------------------------------------- what repeats
+
+  // All that the next step's replay depends on, relative to the step; but for staging, whose sides take
+  // turns.
+  using State = std::vector<std::int64_t>;
+  State state() const {
+    State state;
+    for (const auto& [at, bytes] : memory_) {
+      const Content& content = bytes.content;
+      if (content.value != none && program_.value(content.value).role == Role::staging) continue;
+      const bool counts = content.value != none && counts_[content.value] != Counts::nothing;
+      state.insert(state.end(), {at, bytes.end, content.value, content.instance, content.microbatch,
+                                 counts ? content.version - step_ : 0});
+      add_when(bytes.written, state);
+      std::vector<When> reads = bytes.reads;
+      std::sort(reads.begin(), reads.end(), [](const When& a, const When& b) { return a.queue < b.queue; });
+      state.push_back(static_cast<std::int64_t>(reads.size()));
+      for (const When& read : reads) add_when(read, state);
+    }
+    for (const auto* sums : {&summed_, &unsummed_})
+      for (const auto& [value, instance] : *sums) state.insert(state.end(), {value, instance});
+    return state;
+  }
+
+  void add_when(const When& when, State& state) const {
+    const std::int64_t first = step_ * plan_.queues[static_cast<std::size_t>(when.queue)].calls;
+    state.insert(state.end(), {when.queue, when.ticket < 0 ? std::numeric_limits<std::int64_t>::min()
+                                                           : when.ticket - first});
   }
 
   const Program& program_;
   const Plan& plan_;
+  std::vector<Counts> counts_;  // by value
   std::int64_t step_ = 0;
   When current_;
   std::map<std::int64_t, Bytes> memory_;

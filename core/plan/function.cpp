@@ -243,6 +243,7 @@ class FunctionPlanner {
                                     PlannedStep& step) {
     const OfferedKernel offered = device.kernel(op.kind());
     if (offered.def) step.kernel = offered.def->select(shape);
+    if (offered.def) step.writes_first = offered.def->writes_first;
     if (!step.kernel) {
       std::ostringstream types;
       for (int i = 0; i < shape.count; ++i)

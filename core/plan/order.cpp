@@ -20,8 +20,8 @@ class Order {
 
   void run() {
     load_until(0);
-    all_instances(FunctionKind::zero);
     add(FunctionKind::begin, step_instance, -1);
+    all_instances(FunctionKind::zero);
     for (const ScheduleCall& call : work_.calls) {
       load_until(call.microbatch + 1);
       held_ = slots_.of(call);

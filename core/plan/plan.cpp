@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/first_writers.hpp"
 #include "plan/function.hpp"
 #include "plan/limits.hpp"
 #include "plan/order.hpp"
@@ -173,8 +174,10 @@ class Planner {
     const Turns gathered = take_gathered_turns(uses, bytes_of(Region::gathered));
     const Turns unreduced = take_unreduced_turns(plan_, work_, bytes_of(Region::unreduced));
     order_calls(work_, uses, gathered, plan_);
+    choose_first_writers(program_, plan_);
     place_regions(program_, work_, sizes_, gathered, unreduced, plan_);
     mark_dead_slots();
+    mark_dead_sums();
     derive_waits(program_, plan_);
     return std::move(plan_);
   }
@@ -335,6 +338,13 @@ class Planner {
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
     place(bucket.kept.gradients ? Region::unreduced : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
+    for (const Bucket::Padding& padding : bucket.padding) {
+      const Address& whole = around_.at(bucket.all_gradients);
+      Address between = whole;
+      between.offset += padding.offset * size_of(program_.value(padding.view).dtype);
+      between.bytes = program_.local_bytes(padding.view);
+      set_home(padding.view, between, whole);
+    }
   }
 
   void set_home(Id value, const Address& address, const Address& around) {
@@ -439,6 +449,49 @@ class Planner {
                 last[operand.value] = &step;
       for (const auto& [value, step] : last) step->dead_after.push_back(plan_.home(value));
     }
+  }
+
+  // Sums of a microbatch die when they are handed to the sum over the ranks; those of the step before when
+  // the next begins, since the host may look at them in between.
+  void mark_dead_sums() {
+    for (const Bucket& bucket : program_.buckets())
+      if (bucket.all_gradients != none && bucket.kept.gradients) mark_dead_blocks(bucket);
+    PlannedStep* const begin = first_of_step();
+    if (!begin) return;
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
+      const Instance& instance = plan_.instances[i];
+      if (instance.receive_stub) continue;
+      for (Id id : program_.segment(instance.segment).values)
+        if (const auto home = plan_.homes.find(id); home != plan_.homes.end() && is_sum_of_step(id)) {
+          begin->dead_after.push_back(home->second);
+          begin->dead_after.back().whose = Whose::fixed;
+          begin->dead_after.back().instance = static_cast<std::int32_t>(i);
+        }
+    }
+  }
+
+  void mark_dead_blocks(const Bucket& bucket) {
+    PlannedStep* last = nullptr;
+    for (PlannedFunction& function : plan_.functions)
+      if (function.segment == bucket.segment && function.kind == FunctionKind::reduce)
+        for (PlannedStep& step : function.steps)
+          for (const PlannedOperand& operand : step.operands)
+            if (operand.value == bucket.all_gradients) last = &step;
+    for (std::size_t m = 0; last && m < bucket.parameters.size(); ++m)
+      last->dead_after.push_back(plan_.home(program_.value(bucket.parameters[m]).gradient));
+  }
+
+  PlannedStep* first_of_step() {
+    for (PlannedFunction& function : plan_.functions)
+      if (function.kind == FunctionKind::begin) return &function.steps.front();
+    return nullptr;
+  }
+
+  bool is_sum_of_step(Id id) const {
+    const Value& value = program_.value(id);
+    if (value.bucket < 0) return value.role == Role::gradient;
+    const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
+    return bucket.kept.gradients ? id == bucket.own_gradients : value.role == Role::gradient;
   }
 
   const Program& program_;

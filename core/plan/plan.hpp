@@ -87,9 +87,10 @@ struct Fence {
 };
 
 struct PlannedStep {
-  Id op = none;             // none: a transfer between stages
-  Kernel kernel = nullptr;  // null: an exchange
-  std::int32_t device = 0;  // whose kernel it is
+  Id op = none;                    // none: a transfer between stages
+  Kernel kernel = nullptr;         // null: an exchange
+  std::int32_t device = 0;         // whose kernel it is
+  std::uint32_t writes_first = 0;  // of the kernel: see KernelDef
   std::optional<PlannedExchange> exchange;
   std::vector<Id> also;  // further ops whose exchange this one includes
   std::vector<PlannedOperand> operands;
@@ -142,6 +143,10 @@ struct Call {
   std::int32_t stub_slot = 0;  // of the receive stub it is for, or reads from
   std::int32_t queue = 0;
   std::int32_t position = 0;  // within its queue
+  // By step: KernelArgs::first. Empty: no sum begins with this call.
+  std::vector<std::uint32_t> first;
+
+  std::uint32_t first_of(std::size_t step) const { return first.empty() ? 0 : first[step]; }
   std::vector<Wait> waits;
 };
 
@@ -282,9 +287,9 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
                const Work& work);
 
-// Replays two steps over shadow memory: every read finds the value it means, written before on its own queue
-// or across queues behind a wait; no live bytes are overwritten; every op of the program with an effect is
-// called.
+// Replays steps over shadow memory, until it repeats: every read finds the value it means, as of the step it
+// means, written before on its own queue or across queues behind a wait; no live bytes are overwritten; sums
+// begin once; every op of the program with an effect is called.
 void check_plan(const Program& program, const Plan& plan);
 
 // Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.

@@ -81,6 +81,12 @@ struct Bucket {
   // else a value of its own.
   Id all_parameters = none, own_parameters = none;
   Id all_gradients = none, own_gradients = none;
+  // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.
+  struct Padding {
+    Id view = none;
+    std::int64_t offset = 0;  // elements
+  };
+  std::vector<Padding> padding;
   Id master = none;
   std::vector<Id> states;
 };

@@ -19,7 +19,7 @@ void bias_grad(const KernelArgs& args, const KernelContext& context) {
 #pragma omp simd
     for (std::int64_t c = 0; c < n; ++c) sum[c] += static_cast<Sum>(load(terms[c]));
   };
-  add_column_sums<Sum, 1>(*context.workers, shape, {dbias.as<Sum>()}, add_row);
+  add_column_sums<Sum, 1>(*context.workers, shape, {ColumnSums<Sum>::of(args, 1)}, add_row);
 }
 
 Kernel select_bias_grad(const OpShape& s) {
@@ -30,6 +30,6 @@ Kernel select_bias_grad(const OpShape& s) {
 }  // namespace
 
 std::vector<KernelDef> bias_kernels();
-std::vector<KernelDef> bias_kernels() { return {{"bias_grad", select_bias_grad}}; }
+std::vector<KernelDef> bias_kernels() { return {{"bias_grad", select_bias_grad, nullptr, 1u << 1}}; }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -26,22 +26,42 @@ struct RowGroups {
 
 inline constexpr std::int64_t tile_width = 1024;
 
+// What sums over rows are added to; `first`: they begin it.
+template <class Sum>
+struct ColumnSums {
+  Sum* data;  // null: nobody wants it
+  bool first;
+
+  static ColumnSums of(const KernelArgs& args, int operand) {
+    return {args.operands[operand].as<Sum>(), args.begins(operand)};
+  }
+  void add(std::int64_t column, std::int64_t n, const Sum* terms, bool begins) const {
+    Sum* __restrict to = data + column;
+    if (begins) {
+      std::copy_n(terms, n, to);
+      return;
+    }
+#pragma omp simd
+    for (std::int64_t c = 0; c < n; ++c) to[c] += terms[c];
+  }
+};
+
 // Sums being built for some neighbouring columns, one row for each accumulator.
 template <class Sum>
 using SumTile = Sum (*)[tile_width];
 
-// Adds the columns' sums over all rows to Count accumulators; a null one is left out.
+// Adds the columns' sums over all rows to Count accumulators.
 // add_row(tile, row, column, n) adds the terms of n columns from `column` on to tile[0], tile[1], ...
 // A group's terms are added up from zero, row by row, and then to the accumulator. So the result depends
 // neither on the number of threads nor on how many samples come in one call.
 template <class Sum, std::size_t Count, class AddRow>
-void add_column_sums(const Workers& workers, const RowGroups& shape, const std::array<Sum*, Count>& sums,
-                     const AddRow& add_row) {
+void add_column_sums(const Workers& workers, const RowGroups& shape,
+                     const std::array<ColumnSums<Sum>, Count>& sums, const AddRow& add_row) {
   const auto add_tile = [&](std::int64_t group, std::int64_t column, std::int64_t n) {
     alignas(64) Sum tile[Count][tile_width] = {};
     for (std::int64_t r = 0; r < shape.rows; ++r) add_row(tile, group * shape.rows + r, column, n);
     for (std::size_t k = 0; k < Count; ++k)
-      for (std::int64_t c = 0; sums[k] && c < n; ++c) sums[k][column + c] += tile[k][c];
+      if (sums[k].data) sums[k].add(column, n, tile[k], sums[k].first && group == 0);
   };
   parallel_ranges(workers, shape.width, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t column = begin; column < end; column += tile_width)

@@ -50,6 +50,11 @@ void accumulate(const KernelArgs& args, const KernelContext& context) {
   parallel_ranges(*context.workers, y.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
     const T* __restrict from = x.as<const T>();
     Sum* __restrict sum = y.as<Sum>();
+    if (args.begins(1)) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) sum[i] = static_cast<Sum>(load(from[i]));
+      return;
+    }
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) sum[i] += static_cast<Sum>(load(from[i]));
   });
@@ -99,7 +104,7 @@ std::vector<KernelDef> elementwise_kernels() {
   return {{"add", select_add},
           {"scale", select_scale},
           {"cast", select_cast},
-          {"accumulate", select_accumulate},
+          {"accumulate", select_accumulate, nullptr, 1u << 1},
           {"reciprocal", select_reciprocal},
           {"choose", select_choose}};
 }

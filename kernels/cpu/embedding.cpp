@@ -64,14 +64,25 @@ void add_position(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// Rows of a table's gradient that no position of this call belongs to.
+template <class Sum>
+void clear_other_rows(const Tensor& dtable, std::int64_t first, std::int64_t rows) {
+  Sum* sums = dtable.as<Sum>();
+  const std::int64_t width = dtable.dim[1];
+  std::fill(sums, sums + first * width, Sum{0});
+  std::fill(sums + (first + rows) * width, sums + dtable.elements(), Sum{0});
+}
+
 // A thread owns positions and adds the samples in their order.
 template <class T, class Sum>
 void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor &dy = args.operands[0], &dtable = args.operands[1];
   const std::int64_t seq = dy.dim[1], width = dy.dim[2], first = dy.start[1] - dtable.start[0];
+  if (args.begins(1)) clear_other_rows<Sum>(dtable, first, seq);
   parallel_ranges(*context.workers, seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
       Sum* __restrict sum = dtable.as<Sum>() + (first + s) * width;
+      if (args.begins(1)) std::fill_n(sum, width, Sum{0});
       for (std::int64_t b = 0; b < dy.dim[0]; ++b) {
         const T* __restrict terms = dy.as<const T>() + (b * seq + s) * width;
 #pragma omp simd
@@ -109,7 +120,7 @@ std::vector<KernelDef> embedding_kernels() {
   return {{"embedding", select_embedding},
           {"embedding_weight_grad", select_embedding_weight_grad},
           {"add_position", select_add_position},
-          {"position_weight_grad", select_position_weight_grad}};
+          {"position_weight_grad", select_position_weight_grad, nullptr, 1u << 1}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -40,7 +40,7 @@ void linear_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &dy = args.operands[1], &dweight = args.operands[2];
   const int in = static_cast<int>(args.attrs[0].i), out = dweight.rank - in;
   gemm<T, T, Compute<T>>(*context.workers, flatten<const T>(dy, out).transposed(), flatten<const T>(x, in),
-                         flatten<Compute<T>>(dweight, in), true, nullptr, args.workspace);
+                         flatten<Compute<T>>(dweight, in), !args.begins(2), nullptr, args.workspace);
 }
 
 Kernel select_linear(const OpShape& shape) {
@@ -93,7 +93,7 @@ std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
 std::vector<KernelDef> linear_kernels() {
   return {{"linear", select_linear, linear_workspace},
           {"linear_input_grad", select_input_grad, input_grad_workspace},
-          {"linear_weight_grad", select_weight_grad, weight_grad_workspace}};
+          {"linear_weight_grad", select_weight_grad, weight_grad_workspace, 1u << 2}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

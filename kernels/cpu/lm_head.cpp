@@ -40,7 +40,7 @@ void lm_head(const KernelArgs& args, const KernelContext& context) {
       head.row_loss(r) = cross_entropy(head.row(r), head.vocab(), targets[r], scale);
     });
     for (std::int64_t r = 0; r < rows; ++r) loss += head.row_loss(r);
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Compute<T>>());
+    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Compute<T>>(), args.begins(5));
   });
 }
 
@@ -51,6 +51,6 @@ Kernel select(const OpShape& s) {
 
 }  // namespace
 
-std::vector<KernelDef> lm_head_kernels() { return {{"lm_head", select, logit_workspace<true>}}; }
+std::vector<KernelDef> lm_head_kernels() { return {{"lm_head", select, logit_workspace<true>, 1u << 5}}; }
 
 }  // namespace prun::cpu::PRUN_ISA

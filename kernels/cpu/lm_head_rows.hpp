@@ -101,11 +101,14 @@ class LogitRows {
   double& row_loss(std::int64_t r) const { return buffers_.losses[r]; }
 
   // The chunk's logits have become gradients: writes its rows of dx and adds to dweight, which may be null.
-  void add_gradients(std::int64_t first, std::int64_t rows, T* dx, C* dweight) const requires gradients {
+  // `begins`: the first chunk writes dweight.
+  void add_gradients(std::int64_t first, std::int64_t rows, T* dx, C* dweight,
+                     bool begins) const requires gradients {
     gemm<C, T, T>(workers_, logits(rows), weight_, part(dx, first, rows), false, nullptr, buffers_.gemm);
     if (!dweight) return;
     gemm<C, T, C>(workers_, logits(rows).transposed(), part(x_, first, rows),
-                  row_major(dweight, chunks_.vocab, chunks_.width), true, nullptr, buffers_.gemm);
+                  row_major(dweight, chunks_.vocab, chunks_.width), !(begins && first == 0), nullptr,
+                  buffers_.gemm);
   }
 
  private:

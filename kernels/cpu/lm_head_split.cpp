@@ -98,7 +98,7 @@ void lm_head_grad(const KernelArgs& args, const KernelContext& context) {
       exp_row(row, head.vocab(), lse[r]);
       scale_row(row, head.vocab(), scale, targets[r] - start, scale);
     });
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<C>());
+    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<C>(), args.begins(5));
   });
 }
 
@@ -132,7 +132,7 @@ std::vector<KernelDef> lm_head_split_kernels() {
   return {{"lm_head_scan", select_scan, logit_workspace<false>},
           {"lm_head_rescale", select_rescale},
           {"lm_head_loss", select_loss, loss_workspace},
-          {"lm_head_grad", select_grad, logit_workspace<true>}};
+          {"lm_head_grad", select_grad, logit_workspace<true>, 1u << 5}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

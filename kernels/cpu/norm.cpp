@@ -108,8 +108,8 @@ void layernorm_weight_grad(const KernelArgs& args, const KernelContext& context)
       dbias[c] += slope;
     }
   };
-  add_column_sums<Sum, 2>(*context.workers, shape, {args.operands[4].as<Sum>(), args.operands[5].as<Sum>()},
-                          add_row);
+  add_column_sums<Sum, 2>(*context.workers, shape,
+                          {ColumnSums<Sum>::of(args, 4), ColumnSums<Sum>::of(args, 5)}, add_row);
 }
 
 template <class T>
@@ -165,7 +165,7 @@ void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
     for (std::int64_t c = 0; c < n; ++c)
       dgain[c] += static_cast<Sum>(load(d[c])) * (static_cast<Sum>(load(in[c])) * row_rstd);
   };
-  add_column_sums<Sum, 1>(*context.workers, shape, {args.operands[3].as<Sum>()}, add_row);
+  add_column_sums<Sum, 1>(*context.workers, shape, {ColumnSums<Sum>::of(args, 3)}, add_row);
 }
 
 bool statistics_fit(const OpShape& s, int values, std::initializer_list<int> statistics) {
@@ -214,10 +214,10 @@ std::vector<KernelDef> norm_kernels();
 std::vector<KernelDef> norm_kernels() {
   return {{"layernorm", select_layernorm},
           {"layernorm_input_grad", select_layernorm_input_grad},
-          {"layernorm_weight_grad", select_layernorm_weight_grad},
+          {"layernorm_weight_grad", select_layernorm_weight_grad, nullptr, 1u << 4 | 1u << 5},
           {"rmsnorm", select_rmsnorm},
           {"rmsnorm_input_grad", select_rmsnorm_input_grad},
-          {"rmsnorm_weight_grad", select_rmsnorm_weight_grad}};
+          {"rmsnorm_weight_grad", select_rmsnorm_weight_grad, nullptr, 1u << 3}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

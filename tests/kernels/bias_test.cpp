@@ -30,6 +30,7 @@ TEST(BiasGrad, AddsTheRowsToWhatIsThere) {
             want[i % want.size()] += call.operands[0][i];
           expect_close(run(set, call)[1], want, tolerance(OpShape::statistics(type)), "dbias");
           expect_batch_free(set, call, {0});
+          expect_begins(set, call, {1});
         }
 }
 

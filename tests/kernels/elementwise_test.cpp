@@ -67,4 +67,17 @@ TEST(Cast, KeepsInfinityAndNaN) {
     }
 }
 
+TEST(Accumulate, AddsToWhatIsThereOrBeginsIt) {
+  for (const InstructionSet& set : all_kernels())
+    for (DType type : types)
+      for (DType sum : {DType::f64, DType::f32}) {
+        if (size_of(sum) < size_of(type)) continue;
+        const Call call{"accumulate", {random_value(type, {9001}, 1), random_value(sum, {9001}, 2)}};
+        std::vector<double> want = call.operands[1].numbers();
+        for (std::size_t i = 0; i < want.size(); ++i) want[i] += call.operands[0][i];
+        expect_close(run(set, call)[1], want, tolerance(sum), "sum");
+        expect_begins(set, call, {1});
+      }
+}
+
 }  // namespace

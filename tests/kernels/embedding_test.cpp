@@ -125,6 +125,7 @@ TEST(AddPosition, GradientSumsTheBatch) {
         }
         expect_close(run(set, call)[1], want, tolerance(sum), "dtable");
         expect_batch_free(set, call, {0});
+        expect_begins(set, call, {1});
       }
   });
 }

@@ -134,6 +134,17 @@ TEST(Linear, WeightGradAddsToItsAccumulator) {
   });
 }
 
+TEST(Linear, WeightGradBeginsItsAccumulator) {
+  for_all([](const InstructionSet& set, Problem p, const Case&, std::size_t index) {
+    p.sums = Value(sum_type(p.type), p.sums.dims());
+    Value begun = p.sums;
+    for (std::size_t i = 0; i < begun.size(); ++i) begun.set(i, std::nan(""));
+    launch(find_kernel(set, "linear_weight_grad"), {&p.x, &p.dy, &p.sums}, p.attrs, 2);
+    launch(find_kernel(set, "linear_weight_grad"), {&p.x, &p.dy, &begun}, p.attrs, 2, 1u << 2);
+    EXPECT_EQ(begun.bytes(), p.sums.bytes()) << label(set, p.type, index, "dweight");
+  });
+}
+
 // All results of one run, as bytes.
 std::vector<std::vector<char>> run_all(const InstructionSet& set, Problem p, const Case& c, int threads) {
   Value y(p.type, joined(c.lead, c.out)), dx(p.type, joined(c.lead, c.in));

@@ -213,6 +213,18 @@ TEST(LmHeadSplit, BitsDoNotDependOnBatching) {
   for_all(check);
 }
 
+TEST(LmHeadSplit, TheFirstChunkBeginsTheWeightsGradient) {
+  const auto check = [](const InstructionSet& set, const Problem& p) {
+    const Value dx = poisoned(p.type, p.x.dims());
+    expect_begins(set, {"lm_head", {p.x, p.weight, p.targets, number(scale), number(0), p.dweight, dx}}, {5});
+    Split split(set, p, 2);
+    split.all();
+    expect_begins(set, split.grad_call(split.parts()[1]), {5});
+  };
+  for_all(check);
+  for (const InstructionSet& set : all_kernels()) check(set, Problem(in_chunks, DType::f32));
+}
+
 TEST(LmHeadSplit, WithoutDweightDxIsTheSame) {
   for_all([](const InstructionSet& set, const Problem& p) {
     Split split(set, p, 2);

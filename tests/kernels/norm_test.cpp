@@ -143,6 +143,8 @@ TEST(LayerNorm, WeightGradientsAddToWhatIsThere) {
         if (absent != 4) expect_close(after[4], n.column_sums(before, n.xhat(true)), tolerance_here, "dgain");
         if (absent != 5) expect_close(after[5], n.column_sums(before, ones), tolerance_here, "dbias");
         expect_batch_free(set, call, {0, 1, 2, 3});
+        if (absent == -1) expect_begins(set, call, {4, 5});
+        if (absent != -1) expect_begins(set, call, {absent == 4 ? std::size_t{5} : std::size_t{4}});
       }
     }
   });
@@ -174,6 +176,7 @@ TEST(RmsNorm, GradientsMatchTheFormula) {
       expect_close(run(set, weight)[3], n.column_sums(before, n.xhat(false)),
                    4 * tolerance(statistics(n.type)), "dgain");
       expect_batch_free(set, weight, {0, 1, 2});
+      expect_begins(set, weight, {3});
     }
   });
 }

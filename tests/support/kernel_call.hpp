@@ -151,7 +151,7 @@ inline OpShape shape_of(const std::vector<Value*>& operands, const Attr* attrs) 
 }
 
 inline void launch(const KernelDef& def, const std::vector<Value*>& operands, std::vector<Attr> attrs,
-                   std::int32_t threads) {
+                   std::int32_t threads, std::uint32_t first = 0) {
   const OpShape shape = shape_of(operands, attrs.data());
   const Kernel kernel = def.select(shape);
   ASSERT_NE(kernel, nullptr) << def.op;
@@ -163,7 +163,9 @@ inline void launch(const KernelDef& def, const std::vector<Value*>& operands, st
   TestWorkers pool(threads);
   const Workers workers = pool.workers();
   const KernelContext context{&workers, nullptr};
-  kernel({tensors.data(), attrs.data(), workspace.data(), 0}, context);
+  kernel(
+      {tensors.data(), attrs.data(), workspace.data(), 0, static_cast<std::int32_t>(tensors.size()), first},
+      context);
   EXPECT_TRUE(std::all_of(workspace.begin() + static_cast<std::ptrdiff_t>(bytes), workspace.end(),
                           [](unsigned char c) { return c == 0xff; }))
       << def.op << " writes past its workspace";

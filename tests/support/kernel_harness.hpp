@@ -23,6 +23,7 @@ struct Call {
   std::vector<Attr> attrs = {};
   std::vector<Start> starts = {};
   std::int64_t layer = 0;
+  std::uint32_t first = 0;  // KernelArgs::first
 };
 
 inline double tolerance(DType type) {
@@ -69,7 +70,9 @@ inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int3
   std::vector<unsigned char> workspace(bytes + guard, 0xff);  // floats of this pattern are NaN
   TestWorkers pool(threads);
   const Workers workers = pool.workers();
-  kernel({tensors.data(), call.attrs.data(), workspace.data(), call.layer}, {&workers, nullptr});
+  kernel({tensors.data(), call.attrs.data(), workspace.data(), call.layer,
+          static_cast<std::int32_t>(tensors.size()), call.first},
+         {&workers, nullptr});
   EXPECT_TRUE(std::all_of(workspace.begin() + static_cast<std::ptrdiff_t>(bytes), workspace.end(),
                           [](unsigned char c) { return c == 0xff; }))
       << call.op << " writes past its workspace";
@@ -105,6 +108,30 @@ inline void expect_batch_free(const InstructionSet& set, const Call& call,
   for (std::size_t i = 0; i < whole.size(); ++i) {
     if (std::find(batched.begin(), batched.end(), i) != batched.end()) continue;
     EXPECT_EQ(one.operands[i].bytes(), whole[i].bytes()) << call.op << ", operand " << i << ", " << set.name;
+  }
+}
+
+// Begins the sums in these operands, together and one by one, over NaN, and expects the numbers that adding
+// to zeros gives. The others of `sums` are added to zeros.
+inline void expect_begins(const InstructionSet& set, Call call, const std::vector<std::size_t>& sums) {
+  std::uint32_t all = 0;
+  for (std::size_t i : sums) {
+    all |= 1u << i;
+    call.operands[i] = Value(call.operands[i].shape().dtype, call.operands[i].dims());
+  }
+  EXPECT_EQ(find_kernel(set, call.op).writes_first & all, all) << call.op;
+  const std::vector<Value> want = run_on(set, call, 2);
+  std::vector<std::uint32_t> masks = {all};
+  for (std::size_t i : sums) masks.push_back(1u << i);
+  for (const std::uint32_t mask : masks) {
+    Call begun = call;
+    begun.first = mask;
+    for (std::size_t i : sums)
+      for (std::size_t e = 0; (mask >> i & 1) != 0 && e < begun.operands[i].size(); ++e)
+        begun.operands[i].set(e, std::nan(""));
+    const std::vector<Value> got = run_on(set, begun, 2);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i].numbers(), want[i].numbers()) << call.op << ", operand " << i << ", " << set.name;
   }
 }
 

@@ -45,6 +45,11 @@ struct KernelArgs {
   void* workspace = nullptr;         // as many bytes as the kernel's workspace() asked for
   std::int64_t layer = 0;            // which repetition of the segment runs
   std::int32_t operand_count = 0;
+  // Bit i: the sum in operand i begins here. Its bytes hold nothing yet: write them all, read none. Never set
+  // for what KernelDef::writes_first does not name.
+  std::uint32_t first = 0;
+
+  bool begins(int i) const { return (first >> i & 1) != 0; }
 };
 
 // What the device lends for one launch.
@@ -82,6 +87,9 @@ struct KernelDef {
   Kernel (*select)(const OpShape& shape) = nullptr;
   // Bytes of workspace one launch needs with `threads` workers; null: none.
   std::int64_t (*workspace)(const OpShape& shape, std::int32_t threads) = nullptr;
+  // Bit i: of operand i, which is updated, the kernel can be the first contribution, as KernelArgs::first
+  // asks. All other sums are cleared before they are added to.
+  std::uint32_t writes_first = 0;
 };
 
 }  // namespace prun
