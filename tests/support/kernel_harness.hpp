@@ -130,8 +130,10 @@ inline void expect_begins(const InstructionSet& set, Call call, const std::vecto
       for (std::size_t e = 0; (mask >> i & 1) != 0 && e < begun.operands[i].size(); ++e)
         begun.operands[i].set(e, std::nan(""));
     const std::vector<Value> got = run_on(set, begun, 2);
-    for (std::size_t i = 0; i < got.size(); ++i)
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (!want[i].shape().present) continue;
       EXPECT_EQ(got[i].numbers(), want[i].numbers()) << call.op << ", operand " << i << ", " << set.name;
+    }
   }
 }
 
