@@ -47,11 +47,12 @@ std::shared_ptr<const GemmPlan> Libraries::plan(const Product& product, const Ge
 }
 
 void Libraries::settle(GemmPlan& plan, const GemmOperands& operands, Stream stream) {
-  if (settings_.tune && tuned_)
+  if (!settings_.tune)
+    gemm().run(plan, operands, stream);
+  else if (tuned_)
     tuned_->settle(gemm(), plan, operands, stream);
-  else if (settings_.tune)
+  else
     gemm().tune(plan, operands, stream);
-  gemm().run(plan, operands, stream);
 }
 
 CudnnAttention* Libraries::cudnn() {

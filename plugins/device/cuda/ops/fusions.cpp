@@ -1,8 +1,6 @@
 // Launches that follow each other and become one: all that they write is written, some is not read again.
-#include "cuda/linear.hpp"
 #include "cuda/norm.hpp"
-#include "device_op.hpp"
-#include "libraries.hpp"
+#include "linear_work.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -86,22 +84,17 @@ std::size_t is_linear_gelu(Launches left) {
 
 Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs &linear = launches[0].args, &gelu = launches[1].args;
-  const Tensor &x = linear.operands[0], &weight = linear.operands[1];
-  LinearShape shape{};
-  shape.in = weight.inner(static_cast<int>(linear.attrs[0].i));
-  shape.out = weight.elements() / shape.in;
-  shape.rows = x.elements() / shape.in;
+  LinearShape shape = linear_shape(linear, 1, 0);
   shape.bias = true;
-  shape.alignment =
-      alignment_of({x.data, weight.data, at(launches[0], 2), at(launches[0], 3), at(launches[1], 1)});
+  shape.alignment = alignment_of(
+      {at(launches[0], 0), at(launches[0], 1), at(launches[0], 2), at(launches[0], 3), at(launches[1], 1)});
   Product product = linear_product<bf16>(shape);
   product.epilogue = Epilogue::bias_gelu;
   GemmOperands operands =
       linear_operands<bf16>(data<const bf16>(linear, 0), data<const bf16>(linear, 1),
                             data<const bf16>(linear, 2), nullptr, data<bf16>(gelu, 1), linear.workspace);
   operands.aux = data<bf16>(linear, 3);
-  const auto plan = libraries.plan(product, operands, stream);
-  return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
+  return product_work(product, operands, libraries, stream);
 }
 
 }  // namespace

@@ -1,30 +1,12 @@
 // linear and its two gradients, as products of matrices.
-#include "cuda/linear.hpp"
-
-#include "device_op.hpp"
-#include "libraries.hpp"
+#include "linear_work.hpp"
 
 namespace prun::cuda {
 namespace {
 
-// Of the weight and of a value [.., in].
-LinearShape shape_of(const KernelArgs& args, int weight, int value) {
-  const Tensor &w = args.operands[weight], &x = args.operands[value];
-  LinearShape shape{};
-  shape.in = w.inner(static_cast<int>(args.attrs[0].i));
-  shape.out = w.elements() / shape.in;
-  shape.rows = x.elements() / shape.in;
-  return shape;
-}
-
-Work product_work(const Product& product, const GemmOperands& operands, Libraries& libraries, Stream stream) {
-  const auto plan = libraries.plan(product, operands, stream);
-  return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
-}
-
 template <class T>
 Work bind_linear_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  LinearShape shape = shape_of(args, 1, 0);
+  LinearShape shape = linear_shape(args, 1, 0);
   const T *x = data<const T>(args, 0), *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
   T* y = data<T>(args, 3);
   shape.bias = bias != nullptr;
@@ -35,7 +17,7 @@ Work bind_linear_of(const KernelArgs& args, Libraries& libraries, Stream stream)
 
 template <class T>
 Work bind_input_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  LinearShape shape = shape_of(args, 1, 2);
+  LinearShape shape = linear_shape(args, 1, 2);
   const T *dy = data<const T>(args, 0), *weight = data<const T>(args, 1);
   T* dx = data<T>(args, 2);
   shape.alignment = alignment_of({dy, weight, dx});
@@ -45,7 +27,7 @@ Work bind_input_grad_of(const KernelArgs& args, Libraries& libraries, Stream str
 
 template <class T>
 Work bind_weight_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  LinearShape shape = shape_of(args, 2, 0);
+  LinearShape shape = linear_shape(args, 2, 0);
   const T *x = data<const T>(args, 0), *dy = data<const T>(args, 1);
   auto* dweight = data<Compute<T>>(args, 2);
   shape.alignment = alignment_of({x, dy, dweight});

@@ -1,0 +1,27 @@
+// What linear, its gradients and what is fused with them share.
+#pragma once
+
+#include "cuda/linear.hpp"
+#include "device_op.hpp"
+#include "libraries.hpp"
+
+namespace prun::cuda {
+
+// Of the weight and of a value [.., in].
+inline LinearShape linear_shape(const KernelArgs& args, int weight, int value) {
+  const Tensor &w = args.operands[weight], &x = args.operands[value];
+  LinearShape shape{};
+  shape.in = w.inner(static_cast<int>(args.attrs[0].i));
+  shape.out = w.elements() / shape.in;
+  shape.rows = x.elements() / shape.in;
+  return shape;
+}
+
+// A product as work, with the best algorithm known.
+inline Work product_work(const Product& product, const GemmOperands& operands, Libraries& libraries,
+                         Stream stream) {
+  const auto plan = libraries.plan(product, operands, stream);
+  return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
+}
+
+}  // namespace prun::cuda
