@@ -8,6 +8,7 @@
 #include "cpu/dispatch.hpp"
 #include "cpu/lanes.hpp"
 #include "cpu/values.hpp"
+#include "update_rule.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
@@ -71,40 +72,27 @@ void count_non_finite(const KernelArgs& args, const KernelContext& context) {
 template <class Weight, class State>
 using Arithmetic = std::conditional_t<sizeof(Weight) == 8 || sizeof(State) == 8, double, float>;
 
-// One step's numbers, worked out in double and rounded once.
+// Of the one tensor that an op updates.
 template <class C>
-struct AdamStep {
-  C shrink, clip, mix1, keep2, mix2, size, correction, eps;
-
-  explicit AdamStep(const KernelArgs& args) {
-    const double beta1 = args.attrs[0].f, beta2 = args.attrs[1].f;
-    const double lr = scalar(args.operands[5]) * args.attrs[4].f, number = scalar(args.operands[6]);
-    shrink = static_cast<C>(1 - lr * args.attrs[3].f);
-    clip = static_cast<C>(scalar(args.operands[7]));
-    mix1 = static_cast<C>(1 - beta1);
-    keep2 = static_cast<C>(beta2);
-    mix2 = static_cast<C>(1 - beta2);
-    size = static_cast<C>(lr / (1 - std::pow(beta1, number)));
-    correction = static_cast<C>(std::sqrt(1 - std::pow(beta2, number)));
-    eps = static_cast<C>(args.attrs[2].f);
-  }
-};
+AdamStep<C> adam_step(const KernelArgs& args) {
+  const double beta1 = args.attrs[0].f, beta2 = args.attrs[1].f;
+  const AdamBias bias(beta1, beta2, scalar(args.operands[6]));
+  AdamStep<C> step(beta1, beta2, args.attrs[2].f, scalar(args.operands[7]), bias);
+  step.choose(scalar(args.operands[5]) * args.attrs[4].f, args.attrs[3].f, bias);
+  return step;
+}
 
 // `weight` is what is updated: the master copy, where there is one, whose rounding is then `rounded`.
 template <class State, class Weight, class... Rounded>
 void adamw_pass(const KernelArgs& args, const KernelContext& context, Weight* weights, Rounded*... rounded) {
   using C = Arithmetic<Weight, State>;
-  const AdamStep<C> step(args);
+  const AdamStep<C> step = adam_step<C>(args);
   const auto body = [step](Weight* __restrict weight, const State* __restrict gradient, State* __restrict m,
                            State* __restrict v, Rounded* __restrict... copy) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
-      const C g = step.clip * static_cast<C>(gradient[l]);
-      const C first = static_cast<C>(m[l]), second = static_cast<C>(v[l]);
-      const C mean = first + step.mix1 * (g - first);
-      const C square = step.keep2 * second + step.mix2 * g * g;
-      const C root = std::sqrt(square) / step.correction + step.eps;
-      const C value = step.shrink * static_cast<C>(weight[l]) - step.size * (mean / root);
+      C mean = static_cast<C>(m[l]), square = static_cast<C>(v[l]);
+      const C value = step.update(static_cast<C>(weight[l]), static_cast<C>(gradient[l]), mean, square);
       m[l] = static_cast<State>(mean);
       v[l] = static_cast<State>(square);
       store(weight[l], value);
@@ -128,28 +116,21 @@ void adamw(const KernelArgs& args, const KernelContext& context) {
 }
 
 template <class C>
-struct SgdStep {
-  C shrink, clip, momentum, lr;
-
-  explicit SgdStep(const KernelArgs& args) {
-    const double rate = scalar(args.operands[4]) * args.attrs[2].f;
-    shrink = static_cast<C>(1 - rate * args.attrs[1].f);
-    clip = static_cast<C>(scalar(args.operands[5]));
-    momentum = static_cast<C>(args.attrs[0].f);
-    lr = static_cast<C>(rate);
-  }
-};
+SgdStep<C> sgd_step(const KernelArgs& args) {
+  SgdStep<C> step(args.attrs[0].f, scalar(args.operands[5]));
+  step.choose(scalar(args.operands[4]) * args.attrs[2].f, args.attrs[1].f);
+  return step;
+}
 
 template <class State, class Weight, class... Rounded>
 void sgd_pass(const KernelArgs& args, const KernelContext& context, Weight* weights, Rounded*... rounded) {
   using C = Arithmetic<Weight, State>;
-  const SgdStep<C> step(args);
+  const SgdStep<C> step = sgd_step<C>(args);
   const auto plain = [step](Weight* __restrict weight, const State* __restrict gradient,
                             Rounded* __restrict... copy) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
-      const C g = step.clip * static_cast<C>(gradient[l]);
-      const C value = step.shrink * static_cast<C>(weight[l]) - step.lr * g;
+      const C value = step.update(static_cast<C>(weight[l]), static_cast<C>(gradient[l]));
       store(weight[l], value);
       (store(copy[l], value), ...);
     }
@@ -158,9 +139,8 @@ void sgd_pass(const KernelArgs& args, const KernelContext& context, Weight* weig
                             State* __restrict buffer, Rounded* __restrict... copy) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
-      const C g = step.clip * static_cast<C>(gradient[l]);
-      const C mean = step.momentum * static_cast<C>(buffer[l]) + g;
-      const C value = step.shrink * static_cast<C>(weight[l]) - step.lr * mean;
+      C mean = static_cast<C>(buffer[l]);
+      const C value = step.update(static_cast<C>(weight[l]), static_cast<C>(gradient[l]), mean);
       buffer[l] = static_cast<State>(mean);
       store(weight[l], value);
       (store(copy[l], value), ...);

@@ -1,25 +1,10 @@
 #include "cuda/optimizer.hpp"
 
 #include "cuda/number_sum.cuh"
+#include "update_rule.hpp"
 
 namespace prun::cuda {
 namespace {
-
-// Arithmetic that the compiler may neither contract nor reorder.
-struct Ieee {
-  static __device__ float mul(float a, float b) { return __fmul_rn(a, b); }
-  static __device__ double mul(double a, double b) { return __dmul_rn(a, b); }
-  static __device__ float add(float a, float b) { return __fadd_rn(a, b); }
-  static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
-  static __device__ float sub(float a, float b) { return __fsub_rn(a, b); }
-  static __device__ double sub(double a, double b) { return __dsub_rn(a, b); }
-  static __device__ float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-  static __device__ double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
-  static __device__ float div(float a, float b) { return __fdiv_rn(a, b); }
-  static __device__ double div(double a, double b) { return __ddiv_rn(a, b); }
-  static __device__ float root(float a) { return __fsqrt_rn(a); }
-  static __device__ double root(double a) { return __dsqrt_rn(a); }
-};
 
 // ---------------------------------------------------------------- many tensors in one launch
 // The tensors travel as a kernel parameter, cut into pieces of equal length that persistent blocks take in
@@ -134,15 +119,6 @@ __global__ __launch_bounds__(update_threads, update_blocks) void count_non_finit
 }
 
 // ---------------------------------------------------------------- updates
-// What is the same for all tensors of a step, worked out in double once a block.
-struct AdamStep {
-  double lr, correction1, correction2;
-
-  __device__ explicit AdamStep(const AdamSettings& s)
-      : lr(*s.lr), correction1(1 - pow(s.beta1, *s.step)), correction2(sqrt(1 - pow(s.beta2, *s.step))) {}
-  AdamStep() = default;
-};
-
 // Weights to update, wherever they lie: N of them from i on.
 template <int N, class Tensor>
 __device__ auto load_weights(const Tensor& tensor, std::int64_t i) {
@@ -164,31 +140,21 @@ template <class T>
 __global__ __launch_bounds__(update_threads, update_blocks) void adamw_kernel(
     const __grid_constant__ Table<AdamTensor<T>> table, AdamSettings settings) {
   using C = Compute<T>;
-  __shared__ AdamStep shared;
+  __shared__ AdamBias shared;
   if (*settings.keep == 0) return;
-  if (threadIdx.x == 0) shared = AdamStep(settings);
+  if (threadIdx.x == 0) shared = AdamBias(settings.beta1, settings.beta2, *settings.step);
   __syncthreads();
-  const AdamStep step = shared;
-  const C clip = static_cast<C>(*settings.clip), mix1 = static_cast<C>(1 - settings.beta1);
-  const C keep2 = static_cast<C>(settings.beta2), mix2 = static_cast<C>(1 - settings.beta2);
-  const C correction = static_cast<C>(step.correction2), eps = static_cast<C>(settings.eps);
+  const AdamBias bias = shared;
+  AdamStep<C> step(settings.beta1, settings.beta2, settings.eps, *settings.clip, bias);
   for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
     const Piece<AdamTensor<T>> piece = piece_of(table, p);
     const AdamTensor<T>& t = piece.tensor;
-    const double lr = __dmul_rn(step.lr, t.lr_scale);
-    const C shrink = static_cast<C>(__dsub_rn(1, __dmul_rn(lr, t.decay)));
-    const C size = static_cast<C>(__ddiv_rn(lr, step.correction1));
+    step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay, bias);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
       Lanes<C, N> m = load_lanes<N>(t.m + i), v = load_lanes<N>(t.v + i), weight = load_weights<N>(t, i);
 #pragma unroll
-      for (int l = 0; l < N; ++l) {
-        const C g = Ieee::mul(clip, gradient[l]);
-        m[l] = Ieee::fma(mix1, Ieee::sub(g, m[l]), m[l]);
-        v[l] = Ieee::fma(keep2, v[l], Ieee::mul(Ieee::mul(mix2, g), g));
-        const C root = Ieee::add(Ieee::div(Ieee::root(v[l]), correction), eps);
-        weight[l] = Ieee::fma(shrink, weight[l], -Ieee::mul(size, Ieee::div(m[l], root)));
-      }
+      for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l], m[l], v[l]);
       store_lanes(t.m + i, m);
       store_lanes(t.v + i, v);
       store_weights(t, i, weight);
@@ -202,25 +168,23 @@ __global__ __launch_bounds__(update_threads,
                                                             SgdSettings settings) {
   using C = Compute<T>;
   if (*settings.keep == 0) return;
-  const C clip = static_cast<C>(*settings.clip), momentum = static_cast<C>(settings.momentum);
+  SgdStep<C> step(settings.momentum, *settings.clip);
   for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
     const Piece<SgdTensor<T>> piece = piece_of(table, p);
     const SgdTensor<T>& t = piece.tensor;
-    const double rate = __dmul_rn(*settings.lr, t.lr_scale);
-    const C lr = static_cast<C>(rate), shrink = static_cast<C>(__dsub_rn(1, __dmul_rn(rate, t.decay)));
+    step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
-      Lanes<C, N> mean = load_lanes<N>(t.gradient + i), weight = load_weights<N>(t, i);
+      const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
+      Lanes<C, N> weight = load_weights<N>(t, i);
       if (t.buffer) {
-        const Lanes<C, N> buffer = load_lanes<N>(t.buffer + i);
+        Lanes<C, N> mean = load_lanes<N>(t.buffer + i);
 #pragma unroll
-        for (int l = 0; l < N; ++l) mean[l] = Ieee::fma(clip, mean[l], Ieee::mul(momentum, buffer[l]));
+        for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l], mean[l]);
         store_lanes(t.buffer + i, mean);
       } else {
 #pragma unroll
-        for (int l = 0; l < N; ++l) mean[l] = Ieee::mul(clip, mean[l]);
+        for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l]);
       }
-#pragma unroll
-      for (int l = 0; l < N; ++l) weight[l] = Ieee::fma(shrink, weight[l], -Ieee::mul(lr, mean[l]));
       store_weights(t, i, weight);
     });
   }

@@ -3,8 +3,7 @@
 // few, where there are more than some hundred). The lists are read when the launch is enqueued; the step's
 // scalars lie on the device. States are double for double parameters, otherwise float.
 //
-// An update is a fixed sequence of IEEE operations, that of kernels/cpu's builds with fused multiply-adds;
-// the build without them rounds once more here and there.
+// An update is the sequence of operations in kernels/update_rule.hpp, and has the bits of kernels/cpu.
 #pragma once
 
 #include <span>

@@ -49,15 +49,8 @@ std::vector<Tensors<T>> tensors_of(const std::vector<std::int64_t>& sizes, bool 
   return all;
 }
 
-// The sequence of operations is that of the CPU's builds with fused multiply-adds, and in fp32 so are the
-// bits: in fp64 the powers of the betas may differ in their last bit.
-template <class T>
 void expect_same(const Value& got, const Value& want, const std::string& what) {
-  if (!std::is_same_v<T, double> && std::string(cpu_kernels().name) != "generic") {
-    EXPECT_EQ(got.bytes(), want.bytes()) << what;
-  } else {
-    expect_close(got, want.numbers(), tolerance(dtype_of<T>()), what);
-  }
+  EXPECT_EQ(got.bytes(), want.bytes()) << what;
 }
 
 template <class T>
@@ -81,17 +74,17 @@ void expect_adamw(const std::vector<std::int64_t>& sizes, bool master, std::int6
             {t.parameter, t.master, t.gradient, t.first, t.second, number(lr), number(step), number(clip),
              number(keep)},
             {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = t.decay}, {.f = t.lr_scale}});
-    expect_same<T>(t.on_device[0]->value(), want[0], "parameter");
-    if (master) expect_same<T>(t.on_device[1]->value(), want[1], "master");
-    expect_same<T>(t.on_device[3]->value(), want[3], "m");
-    expect_same<T>(t.on_device[4]->value(), want[4], "v");
+    expect_same(t.on_device[0]->value(), want[0], "parameter");
+    if (master) expect_same(t.on_device[1]->value(), want[1], "master");
+    expect_same(t.on_device[3]->value(), want[3], "m");
+    expect_same(t.on_device[4]->value(), want[4], "v");
   }
 }
 
 TEST_F(Optimizers, AdamWHasTheBitsOfTheCpu) {
   for_types([]<class T>(std::int64_t offset) {
     for (bool master : {false, true})
-      for (double step : {1.0, 100.0}) expect_adamw<T>(lengths, master, offset, step, 1);
+      for (double step : {1.0, 100.0, 123456.0}) expect_adamw<T>(lengths, master, offset, step, 1);
   });
 }
 
@@ -119,9 +112,9 @@ void expect_sgd(bool master, bool momentum, std::int64_t offset) {
                                         {t.parameter, t.master, t.gradient, momentum ? t.first : Value(),
                                          number(lr), number(clip), number(1)},
                                         {{.f = momentum ? 0.9 : 0}, {.f = t.decay}, {.f = t.lr_scale}});
-    expect_same<T>(t.on_device[0]->value(), want[0], "parameter");
-    if (master) expect_same<T>(t.on_device[1]->value(), want[1], "master");
-    if (momentum) expect_same<T>(t.on_device[3]->value(), want[3], "momentum");
+    expect_same(t.on_device[0]->value(), want[0], "parameter");
+    if (master) expect_same(t.on_device[1]->value(), want[1], "master");
+    if (momentum) expect_same(t.on_device[3]->value(), want[3], "momentum");
   }
 }
 

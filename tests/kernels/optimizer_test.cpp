@@ -142,6 +142,28 @@ TEST(Sgd, KeepZeroWritesNothing) {
   });
 }
 
+// What every build gives, with fused multiply-adds in its instruction set or without.
+TEST(Optimizers, EveryInstructionSetGivesTheSameBits) {
+  const std::vector<InstructionSet> sets = all_kernels();
+  for (DType parameter : {DType::f64, DType::f32, DType::bf16})
+    for (DType state : {DType::f64, DType::f32})
+      for (bool master : {false, true})
+        for (const Call& call : {adamw_call({parameter, state, master}, 9001, 1, 1),
+                                 adamw_call({parameter, state, master}, 9001, 1234567, 1),
+                                 sgd_call({parameter, state, master}, 9001, 0.9, true, 1),
+                                 sgd_call({parameter, state, master}, 9001, 0, false, 1),
+                                 Call{"sum_squares", {random_value(state, {9001}, 1), number(0)}}}) {
+          const std::vector<Value> want = run(sets.front(), call);
+          for (const InstructionSet& set : sets) {
+            const std::vector<Value> got = run(set, call);
+            for (std::size_t i = 0; i < got.size(); ++i)
+              EXPECT_EQ(got[i].bytes(), want[i].bytes())
+                  << call.op << ", operand " << i << ", " << set.name << ", " << name_of(parameter) << " "
+                  << name_of(state);
+          }
+        }
+}
+
 TEST(Sgd, RefusesMomentumWithoutABuffer) {
   for (const InstructionSet& set : all_kernels()) {
     Call call = sgd_call({DType::f32, DType::f32, false}, 4, 0.9, false, 1);

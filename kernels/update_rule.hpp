@@ -1,0 +1,141 @@
+// What updates do to one element, for kernels/cpu and kernels/cuda alike: a fixed sequence of IEEE
+// operations, so that every build and every device gives the same bits. No compiler may contract it:
+// kernels/cpu/optimizer.cpp is built without that, and on a GPU each operation is an intrinsic.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define PRUN_RULE __device__ __forceinline__
+namespace prun::cuda {
+#else
+#include "cpu/isa.hpp"
+#define PRUN_RULE __attribute__((always_inline)) inline
+namespace prun::cpu::PRUN_ISA {
+#endif
+
+// ---------------------------------------------------------------- operations
+// Each rounded once.
+#ifdef __CUDACC__
+struct Ieee {
+  static PRUN_RULE float mul(float a, float b) { return __fmul_rn(a, b); }
+  static PRUN_RULE double mul(double a, double b) { return __dmul_rn(a, b); }
+  static PRUN_RULE float add(float a, float b) { return __fadd_rn(a, b); }
+  static PRUN_RULE double add(double a, double b) { return __dadd_rn(a, b); }
+  static PRUN_RULE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+  static PRUN_RULE double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+  static PRUN_RULE float div(float a, float b) { return __fdiv_rn(a, b); }
+  static PRUN_RULE double div(double a, double b) { return __ddiv_rn(a, b); }
+  static PRUN_RULE float root(float a) { return __fsqrt_rn(a); }
+  static PRUN_RULE double root(double a) { return __dsqrt_rn(a); }
+};
+#else
+struct Ieee {
+  template <class C>
+  static PRUN_RULE C mul(C a, C b) {
+    return a * b;
+  }
+  template <class C>
+  static PRUN_RULE C add(C a, C b) {
+    return a + b;
+  }
+  // By a call where the instruction set has no such thing.
+  template <class C>
+  static PRUN_RULE C fma(C a, C b, C c) {
+    return std::fma(a, b, c);
+  }
+  template <class C>
+  static PRUN_RULE C div(C a, C b) {
+    return a / b;
+  }
+  template <class C>
+  static PRUN_RULE C root(C a) {
+    return std::sqrt(a);
+  }
+};
+#endif
+
+// base^exponent, for a whole exponent: libraries differ in the last bits of theirs.
+PRUN_RULE double power(double base, double exponent) {
+  double result = 1;
+  for (auto left = static_cast<std::uint64_t>(exponent); left > 0; left /= 2) {
+    if (left % 2 != 0) result = Ieee::mul(result, base);
+    base = Ieee::mul(base, base);
+  }
+  return result;
+}
+
+// ---------------------------------------------------------------- one step's numbers
+// Worked out in double and rounded once to what is computed in.
+
+// The part of the weight that decay leaves.
+PRUN_RULE double shrink_of(double rate, double decay) { return Ieee::add(1.0, -Ieee::mul(rate, decay)); }
+
+// What is missing to moments that began with zeros.
+struct AdamBias {
+  double first, second;
+
+  AdamBias() = default;
+  PRUN_RULE AdamBias(double beta1, double beta2, double step)
+      : first(Ieee::add(1.0, -power(beta1, step))), second(Ieee::root(Ieee::add(1.0, -power(beta2, step)))) {}
+};
+
+template <class C>
+struct AdamStep {
+  C clip, mix1, keep2, mix2, correction, eps;
+  C shrink, size;  // of the tensor, by its own rate and decay
+
+  PRUN_RULE AdamStep(double beta1, double beta2, double epsilon, double clip_factor, const AdamBias& bias)
+      : clip(static_cast<C>(clip_factor)),
+        mix1(static_cast<C>(Ieee::add(1.0, -beta1))),
+        keep2(static_cast<C>(beta2)),
+        mix2(static_cast<C>(Ieee::add(1.0, -beta2))),
+        correction(static_cast<C>(bias.second)),
+        eps(static_cast<C>(epsilon)),
+        shrink(0),
+        size(0) {}
+
+  PRUN_RULE void choose(double rate, double decay, const AdamBias& bias) {
+    shrink = static_cast<C>(shrink_of(rate, decay));
+    size = static_cast<C>(Ieee::div(rate, bias.first));
+  }
+
+  // Moments in place; returns the new weight.
+  PRUN_RULE C update(C weight, C gradient, C& mean, C& square) const {
+    const C g = Ieee::mul(clip, gradient);
+    mean = Ieee::fma(mix1, Ieee::add(g, -mean), mean);
+    square = Ieee::fma(keep2, square, Ieee::mul(Ieee::mul(mix2, g), g));
+    const C scale = Ieee::add(Ieee::div(Ieee::root(square), correction), eps);
+    return Ieee::fma(shrink, weight, -Ieee::mul(size, Ieee::div(mean, scale)));
+  }
+};
+
+template <class C>
+struct SgdStep {
+  C clip, momentum;
+  C shrink, rate;  // of the tensor
+
+  PRUN_RULE SgdStep(double momentum_factor, double clip_factor)
+      : clip(static_cast<C>(clip_factor)), momentum(static_cast<C>(momentum_factor)), shrink(0), rate(0) {}
+
+  PRUN_RULE void choose(double tensor_rate, double decay) {
+    shrink = static_cast<C>(shrink_of(tensor_rate, decay));
+    rate = static_cast<C>(tensor_rate);
+  }
+
+  PRUN_RULE C update(C weight, C gradient) const {
+    return Ieee::fma(shrink, weight, -Ieee::mul(rate, Ieee::mul(clip, gradient)));
+  }
+  // With a buffer, in place.
+  PRUN_RULE C update(C weight, C gradient, C& mean) const {
+    mean = Ieee::fma(clip, gradient, Ieee::mul(momentum, mean));
+    return Ieee::fma(shrink, weight, -Ieee::mul(rate, mean));
+  }
+};
+
+#ifdef __CUDACC__
+}  // namespace prun::cuda
+#else
+}  // namespace prun::cpu::PRUN_ISA
+#endif
