@@ -1,0 +1,74 @@
+// One communicator of NCCL, and all that is done with it.
+//
+// Its calls return at once and say later how they went (non-blocking communicators); each is made under a
+// lock and what it began is asked for until it is done. So any thread may abort at any time: NCCL frees a
+// communicator that is aborted, and nobody is inside by then.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api.hpp"
+#include "prun/comm.hpp"
+
+namespace prun::nccl {
+
+// How many blocks an exchange runs on, each of which keeps a multiprocessor; 0 leaves it to NCCL.
+struct Blocks {
+  int least = 0, most = 0;
+};
+
+class GroupMember {
+ public:
+  // Collective. Meets the others through the group's exchange.
+  GroupMember(const Api& api, const CommGroup& group, Blocks blocks);
+  // Collective over the members of the parent; null on those that are in no group.
+  static std::unique_ptr<GroupMember> split(GroupMember& parent, const CommGroup& group, Blocks blocks);
+  ~GroupMember();
+  GroupMember(const GroupMember&) = delete;
+  GroupMember& operator=(const GroupMember&) = delete;
+
+  // Tells NCCL of memory that operations will lie in. Returns what it says against it, or nothing.
+  std::string enroll(void* base, std::int64_t bytes);
+  void dismiss();
+  // Runs each operation once, alone and beside the others, and holds the caller until that is done.
+  void connect(std::span<const CommOp> ops, cudaStream_t stream);
+  // All of them as one group.
+  void start(std::span<const CommOp> ops, cudaStream_t stream);
+  void abort();
+  // Throws what has gone wrong since.
+  void check();
+
+  const std::string& name() const { return name_; }
+  std::int32_t size() const { return size_; }
+  const CommCounters& counters() const { return counters_; }
+
+ private:
+  GroupMember(const Api& api, const CommGroup& group) noexcept;
+
+  template <class Call>
+  void call(const char* doing, Call&& call);
+  void settle(const char* doing);
+  ncclResult_t enqueue(std::span<const CommOp> ops, cudaStream_t stream) const;
+  ncclResult_t enqueue(const CommOp& op, cudaStream_t stream) const;
+  ncclResult_t enqueue_all_to_all(const CommOp& op, cudaStream_t stream) const;
+  void finish(cudaStream_t stream);
+  // With the lock.
+  bool is_settled(const char* doing);
+  void accept(ncclResult_t result, const char* doing);
+  void abort_locked();
+
+  const Api& api_;
+  std::string name_;
+  std::int32_t rank_, size_;
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;  // none once it was aborted
+  bool aborted_ = false;
+  void* enrolled_ = nullptr;
+  CommCounters counters_;
+};
+
+}  // namespace prun::nccl

@@ -1,0 +1,16 @@
+// What an operation puts on the wire, by the ring that NCCL is told to take: payload bytes, as both the plan
+// and the counters have them.
+#pragma once
+
+#include "prun/comm.hpp"
+
+namespace prun::nccl {
+
+struct Traffic {
+  std::uint64_t sent = 0, received = 0;
+};
+
+// Of member `rank` of a group of that size.
+Traffic traffic_of(const CommOp& op, std::int32_t rank, std::int32_t size);
+
+}  // namespace prun::nccl
