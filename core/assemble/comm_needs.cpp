@@ -16,12 +16,26 @@ std::string comm_of_axis(const Recipe& recipe, const std::string& axis) {
   return name.empty() ? "ucx" : name;
 }
 
+bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
+  return !device.host_memory && !comm.device_memory;
+}
+
+std::int64_t staging_bytes(const Plan& plan, std::size_t queue) {
+  std::int64_t most = 0;
+  for (const Call& call : plan.calls) {
+    if (static_cast<std::size_t>(call.queue) != queue) continue;
+    for (const PlannedStep& step : plan.steps(call))
+      if (step.exchange) most = std::max(most, step.exchange->in.bytes + step.exchange->out.bytes);
+  }
+  return most;
+}
+
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
                                          const std::string& name) {
   auto plugin = plugins.create<CommInterface>("comm", name, recipe);
   CommInfo info;
   raise(plugin->info(&info));
-  if (device.host_memory ? !info.host_memory : !info.device_memory)
+  if (device.host_memory ? !info.host_memory : !info.device_memory && (!info.host_memory || info.enqueues))
     throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move ",
                 device.host_memory ? "host" : "device", " memory, where device '", device.name.view(),
                 "' has its values");

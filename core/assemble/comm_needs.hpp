@@ -19,6 +19,11 @@ std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 // The comm plugin that carries an axis' traffic, by name.
 std::string comm_of_axis(const Recipe& recipe, const std::string& axis);
 
+// Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.
+bool is_staged(const DeviceInfo& device, const CommInfo& comm);
+// The pinned memory that a queue needs for it.
+std::int64_t staging_bytes(const Plan& plan, std::size_t queue);
+
 // Refused where it does not move what the device's memory holds.
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
                                          const std::string& name);

@@ -97,7 +97,9 @@ void Communicators::make(std::size_t queue, const Plugin& plugin) {
   const QueueInfo& info = assembly_.plan().queues[queue];
   members_[queue] = info.members(assembly_.mesh(), assembly_.rank());
   queues_[queue].communicator = create(plugin, info.name, members_[queue]);
+  queues_[queue].members = static_cast<std::int64_t>(members_[queue].size());
   queues_[queue].enqueues = plugin.info.enqueues;
+  queues_[queue].staged = is_staged(assembly_.device_info(), plugin.info);
   queues_[queue].comm = plugin.comm.get();
 }
 

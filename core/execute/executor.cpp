@@ -46,8 +46,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       probes_(std::move(probes)),
       memory_(program, plan, devices, options.poison),
       binding_(program, plan, memory_, options.rank, options.poison),
-      counters_(keeper_of_counters(), plan.queues.size()),
-      attached_(memory_.of_device()) {
+      counters_(keeper_of_counters(), plan.queues.size()) {
   for (DeviceInterface* device : devices_)
     if (options_.poison && !info_of(*device).host_memory)
       throw_error(ErrorCode::unsupported,
@@ -182,8 +181,17 @@ void Executor::attach_memory() {
     for (const BoundCall& bound : queue.calls)
       for (const BoundSide& side : bound.sides)
         ops.insert(ops.end(), side.piece->exchanges.begin(), side.piece->exchanges.end());
-    attached_.attach(queue.comm, ops, queue.stream);
+    if (queue.comm.staged)
+      attach_staging(queue, std::move(ops));
+    else
+      attached_.attach(queue.comm, memory_.of_device(), ops, queue.stream);
   }
+}
+
+void Executor::attach_staging(QueueRun& queue, std::vector<CommOp> ops) {
+  queue.staging = &stagings_.emplace_back(queue.device, ops, queue.comm.members);
+  for (CommOp& op : ops) op = queue.staging->staged(op);
+  attached_.attach(queue.comm, queue.staging->memory(), ops, nullptr);
 }
 
 // All of them or none: threads that run must not outlive what they use.
@@ -319,11 +327,15 @@ Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side
 
 Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
   for (std::size_t i = 0; i < piece.exchanges.size(); ++i) {
-    Status status = queue.comm.comm->start(queue.comm.communicator, &piece.exchanges[i], 1, queue.stream);
+    const CommOp& op = piece.exchanges[i];
+    const CommOp here = queue.staging ? queue.staging->staged(op) : op;
+    Status status = queue.staging ? queue.staging->bring(op) : Status{};
+    if (status.ok()) status = queue.comm.comm->start(queue.comm.communicator, &here, 1, queue.stream);
     if (!status.ok()) return status;
     tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
     status = queue.comm.comm->finish(queue.comm.communicator);
     tell([&](Probe& probe, double at) { probe.waits(queue.index, false, at); });
+    if (status.ok() && queue.staging) status = queue.staging->take(op);
     if (!status.ok()) return status;
     if (poison_) Poison::spoil(piece, i);
   }

@@ -25,6 +25,7 @@
 #include "execute/poison.hpp"
 #include "execute/probe.hpp"
 #include "execute/queue_comm.hpp"
+#include "execute/staging.hpp"
 #include "execute/ticket.hpp"
 
 namespace prun {
@@ -94,6 +95,7 @@ class Executor {
     Queue handle = nullptr;
     void* stream = nullptr;
     QueueComm comm;
+    Staging* staging = nullptr;  // where the comm plugin needs it
     std::vector<BoundCall> calls;
     std::map<const BoundPiece*, std::vector<BoundWork>> works;
     Ticket ticket;
@@ -146,6 +148,7 @@ class Executor {
   void bind_waits();
   void bind_stamps();
   void attach_memory();
+  void attach_staging(QueueRun& queue, std::vector<CommOp> ops);
   void start_threads();
 
   // Holds the caller until the step may run; false: it will not.
@@ -194,6 +197,7 @@ class Executor {
   Binding binding_;
   std::optional<Poison> poison_;
   Counters counters_;
+  std::deque<Staging> stagings_;
   AttachedMemory attached_;
   // Outlive the queues, which may still hold work that needs them.
   std::deque<OwnedEvent> events_;

@@ -19,9 +19,10 @@ AttachedMemory::~AttachedMemory() {
   for (const QueueComm& queue : attached_) queue.comm->detach_memory(queue.communicator);
 }
 
-void AttachedMemory::attach(const QueueComm& queue, std::span<const CommOp> ops, void* stream) {
-  raise(queue.comm->attach_memory(queue.communicator, memory_.data(),
-                                  static_cast<std::int64_t>(memory_.size())));
+void AttachedMemory::attach(const QueueComm& queue, std::span<std::byte> memory, std::span<const CommOp> ops,
+                            void* stream) {
+  raise(
+      queue.comm->attach_memory(queue.communicator, memory.data(), static_cast<std::int64_t>(memory.size())));
   attached_.push_back(queue);
   const std::vector<CommOp> once = distinct(ops);
   raise(queue.comm->connect(queue.communicator, once.data(), static_cast<std::int64_t>(once.size()), stream));

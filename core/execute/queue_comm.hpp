@@ -15,25 +15,26 @@ struct QueueComm {
   CommInterface* comm = nullptr;
   Communicator communicator = nullptr;
   bool enqueues = false;
+  std::int64_t members = 1;
+  bool staged = false;  // moves the host's memory alone, and the device's is not
 };
 
 // What takes all members of a communicator is done by the names of the queues: all ranks go by them, so
 // nobody waits for somebody who waits for them: whoever is not here yet is at one of an earlier name.
 std::vector<std::size_t> by_name(const std::vector<QueueInfo>& queues);
 
-// Communicators that know the plan's memory, for as long as this lives.
+// Communicators that know the memory of their operations, for as long as this lives.
 class AttachedMemory {
  public:
-  explicit AttachedMemory(std::span<std::byte> memory) : memory_(memory) {}
+  AttachedMemory() = default;
   ~AttachedMemory();
   AttachedMemory(const AttachedMemory&) = delete;
   AttachedMemory& operator=(const AttachedMemory&) = delete;
 
-  // Collective. `ops`: what the queue exchanges in a step.
-  void attach(const QueueComm& queue, std::span<const CommOp> ops, void* stream);
+  // Collective. `ops`: what the queue exchanges in a step, within that memory.
+  void attach(const QueueComm& queue, std::span<std::byte> memory, std::span<const CommOp> ops, void* stream);
 
  private:
-  std::span<std::byte> memory_;
   std::vector<QueueComm> attached_;
 };
 

@@ -30,6 +30,14 @@ TEST_P(OnAsync, TheBitsAreThoseOfTheCpu) {
             expected);
 }
 
+// By a comm plugin for the host's memory, which is not where the values are.
+TEST_P(OnAsync, ThroughPinnedMemoryAsWell) {
+  const std::vector<std::string> over_ucx = {"comm.default=ucx", "device.threads=1", "batch.micro=1"};
+  const Target cpu{"cpu", over_ucx},
+      async{"async", {"device.plugin=cpu-async", "comm.default=ucx", "batch.micro=1", "device.delay_us=20"}};
+  EXPECT_EQ(run_on(async), run_on(cpu));
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, OnAsync, testing::ValuesIn(layouts()),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -116,12 +124,17 @@ TEST(Async, PoisonNeedsMemoryThatTheHostCanWrite) {
             std::string::npos);
 }
 
-// What moves host memory cannot move this device's.
-TEST(Async, ACommPluginForHostMemoryIsRefused) {
-  EXPECT_NE(failure_of(tiny_recipe({"device.plugin=cpu-async", "comm.default=meet", "batch.micro=1"},
-                                   data_parallel(2)))
-                .find("does not move device memory"),
-            std::string::npos);
+// One axis on streams, the other through pinned memory.
+TEST(Async, AxesMayHaveDifferentCommPlugins) {
+  const Layout layout = layouts().back();
+  const auto run = [&](const std::vector<std::string>& sets) {
+    return run_ranks(tiny_recipe(with(layout.sets, sets), layout.text), 4);
+  };
+  EXPECT_EQ(run({"device.plugin=cpu-async", "comm.dp=ucx", "comm.tp=meet-async", "batch.micro=1"}),
+            run({"device.threads=1", "comm.dp=ucx", "comm.tp=meet", "batch.micro=1"}));
+}
+
+TEST(Async, ACommPluginThatEnqueuesNeedsQueuesForIt) {
   EXPECT_NE(failure_of(tiny_recipe({"comm.default=meet-async", "batch.micro=1"}, data_parallel(2)))
                 .find("only enqueues"),
             std::string::npos);

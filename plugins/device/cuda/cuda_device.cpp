@@ -50,6 +50,7 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const Options& options)
       : chosen_(options.has("ordinal")),
+        shares_(options.flag("share")),
         local_rank_(options.local_rank()),
         local_ranks_(options.local_ranks()),
         ordinal_(chosen_ ? static_cast<int>(options.integer("ordinal")) : local_rank_),
@@ -206,18 +207,19 @@ class CudaDevice final : public Device {
       choose_among(count);
       check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
       check(cudaSetDevice(ordinal_), "cudaSetDevice");
-      unit_ = "GPU " + hex_of(gpu.uuid.bytes);
+      if (!shares_) unit_ = "GPU " + hex_of(gpu.uuid.bytes);
       name_ = std::string("cuda: ") + gpu.name + ", " + libraries_.versions();
       arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
-      memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem);
+      const int sharers = shares_ ? (local_ranks_ + count - 1) / count : 1;
+      memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem) / sharers;
     }
     peak_flops_ = peak > 0 ? peak : peak_of(name_);
   }
 
   // Where each rank is shown one GPU, that is its own.
   void choose_among(int count) {
-    if (!chosen_ && count == 1) ordinal_ = 0;
-    if (!chosen_ && count > 1 && local_ranks_ > count)
+    if (!chosen_ && (shares_ || count == 1)) ordinal_ = local_rank_ % count;
+    if (!chosen_ && !shares_ && count > 1 && local_ranks_ > count)
       throw_error(ErrorCode::bad_input, "rank ", local_rank_, " of ", local_ranks_,
                   " on this host, where it sees ", count, " GPUs; start at most one rank a GPU");
     if (ordinal_ >= count)
@@ -294,6 +296,7 @@ class CudaDevice final : public Device {
   }
 
   bool chosen_;  // by the recipe
+  bool shares_;
   int local_rank_, local_ranks_;
   int ordinal_;
   bool waits_, graphs_;
@@ -321,6 +324,7 @@ PRUN_PLUGIN(
     "ordinal | int | none | 0..1023 | Which GPU, as the driver counts those that are visible; empty: each "
     "rank "
     "the one of its number on the host\n"
+    "share | bool | false | | For tests: several ranks may have one GPU; comm ucx carries their traffic\n"
     "tune | bool | true | | Try several algorithms for each matrix product before the first step\n"
     "attention | choice | auto | auto,cudnn,own | Kernels of bf16 attention; auto: cuDNN's if it is there\n"
     "deterministic | bool | false | | The same bits every time, at some cost in attention's gradient\n"
