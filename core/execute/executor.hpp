@@ -1,5 +1,6 @@
 // Runs a plan on the devices of a rank. Everything is bound to addresses once, at construction; the loops
-// wait, launch and signal, and neither allocate nor lock.
+// wait, launch and signal, and neither allocate nor lock. Between two steps they sleep, where the next has
+// not been started yet, on the word that says so.
 //
 // A queue that blocks (the CPU's kernels, exchanges that hold their caller) has a thread of its own, which
 // goes through the queue's calls of a step. The queues of an asynchronous device only take work: one thread,
