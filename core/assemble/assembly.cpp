@@ -105,9 +105,14 @@ void Assembly::make_fitting_plan() {
   refuse_memory(needed, least, limit);
 }
 
+// Each device what it runs.
 void Assembly::lower() {
   program_ = std::make_unique<Program>(*unlowered_);
-  raise(devices_.front()->lower(&program_api(), program_.get()));
+  for (std::size_t number = 0; number < devices_.size(); ++number) {
+    program_->show_functions_of(static_cast<std::int32_t>(number));
+    raise(devices_[number]->lower(&program_api(), program_.get()));
+  }
+  program_->show_functions_of({});
   verify(*program_);
 }
 

@@ -39,6 +39,10 @@ Status outgoing(void* p, Id segment, Id value) {
 Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
               Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count) {
   return guard([&] {
+    if (!of(p).is_shown(segment, function))
+      throw_error(ErrorCode::bad_input, "op '", kind.view(), "' is to run in function '", name_of(function),
+                  "' of segment '", of(p).segment(segment).name,
+                  "', which another device runs; that one lowers it");
     const std::vector<Id> created =
         of(p).add_op_creating(segment, function, Part::input, kind.view(), span(inputs), span(attrs), before);
     if (created.size() < output_count)
@@ -120,6 +124,8 @@ std::uint64_t segment_count(void* p) { return of(p).segment_count(); }
 
 Status ops(void* p, Id segment, FunctionKind function, Array<Id>* result) {
   return guard([&] {
+    *result = {};
+    if (!of(p).is_shown(segment, function)) return;
     const std::vector<Id>& list = of(p).segment(segment).ops(function);
     *result = {list.data(), list.size()};
   });
@@ -180,6 +186,9 @@ Status place(void* p, Id value, MemoryPlace place) {
 Status run_on(void* p, Id segment, FunctionKind function, std::int32_t device) {
   return guard([&] { of(p).run_on(segment, function, device); });
 }
+Status used_elsewhere(void* p, Id value, bool* used) {
+  return guard([&] { *used = of(p).is_used_elsewhere(value); });
+}
 
 }  // namespace
 
@@ -213,7 +222,8 @@ const ProgramApi& program_api() {
                               replace_op,
                               device,
                               place,
-                              run_on};
+                              run_on,
+                              used_elsewhere};
   return api;
 }
 

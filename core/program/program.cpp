@@ -297,6 +297,18 @@ void Program::run_on(Id segment_id, FunctionKind function, std::int32_t device) 
   segment(segment_id).devices[static_cast<std::size_t>(function)] = device;
 }
 
+bool Program::is_shown(Id segment_id, FunctionKind function) const {
+  return !shown_ || segment(segment_id).device_of(function) == *shown_;
+}
+
+bool Program::is_used_elsewhere(Id value) const {
+  if (more_devices_.empty()) return false;
+  return std::any_of(ops_.begin(), ops_.end(), [&](const Op& op) {
+    return op.def && !is_shown(op.segment, op.function) &&
+           std::find(op.operands.begin(), op.operands.end(), value) != op.operands.end();
+  });
+}
+
 std::vector<Dim> Program::local_dims(Id id) const {
   const Value& v = value(id);
   std::vector<Dim> dims = v.dims;

@@ -171,6 +171,8 @@ class Program {
   // A value lies there; a function of a segment runs there.
   void set_place(Id value, MemoryPlace place);
   void run_on(Id segment, FunctionKind function, std::int32_t device);
+  // Plugins are shown the functions that this device runs; nothing: all.
+  void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -235,6 +237,9 @@ class Program {
   const std::vector<Parts>& parts() const { return parts_; }
   // Plugins of the devices beside the recipe's: those numbered 1, 2, ...
   const std::vector<std::string>& more_devices() const { return more_devices_; }
+  bool is_shown(Id segment, FunctionKind function) const;
+  // By an op of a function that is not shown.
+  bool is_used_elsewhere(Id value) const;
   const RecomputeChoice& planned_recompute() const { return planned_recompute_; }
   const std::optional<PipelineRequest>& pipeline() const { return pipeline_; }
   // One rank's part of a value.
@@ -264,6 +269,7 @@ class Program {
   std::vector<Split> splits_;
   std::vector<Parts> parts_;
   std::vector<std::string> more_devices_;
+  std::optional<std::int32_t> shown_;
   std::optional<PipelineRequest> pipeline_;
   std::vector<Bucket> buckets_;
   RecomputeChoice planned_recompute_;

@@ -175,5 +175,72 @@ TEST(Lowering, AnotherReaderKeepsHeadsApart) {
   expect_fused(assembly_of({}, true, reads("join_heads", 3)).program(), 1, 1);
 }
 
+// ---------------------------------------------------------------- several devices
+
+// The program as strategies left it, with functions of its layers on a second device.
+Program on_two_devices(const Assembly& assembly, const std::vector<FunctionKind>& second) {
+  Program program = assembly.unlowered();
+  const std::int32_t device = program.add_device("cpu");
+  for (const FunctionKind function : second) program.run_on(2, function, device);
+  return program;
+}
+
+// What the device makes of it if it is that number.
+Program lowered(const Assembly& assembly, Program program, std::int32_t number) {
+  program.show_functions_of(number);
+  raise(assembly.devices().front()->lower(&program_api(), &program));
+  return program;
+}
+
+TEST(Lowering, ADeviceLowersWhatItRuns) {
+  const Assembly assembly = assembly_of({}, true);
+  const Program program = on_two_devices(assembly, {FunctionKind::forward, FunctionKind::backward});
+  EXPECT_EQ(to_text(lowered(assembly, program, 0)), to_text(program));
+  expect_fused(lowered(assembly, program, 1), 1, 1);
+}
+
+TEST(Lowering, WhatAnotherDeviceReadsStaysApart) {
+  const Assembly assembly = assembly_of({}, true);
+  for (const FunctionKind second : {FunctionKind::forward, FunctionKind::backward}) {
+    const Program program = on_two_devices(assembly, {second});
+    for (const std::int32_t number : {0, 1})
+      EXPECT_EQ(to_text(lowered(assembly, program, number)), to_text(program)) << name_of(second) << number;
+  }
+}
+
+TEST(Lowering, AnOpInAnothersFunctionIsRefused) {
+  Program program = on_two_devices(assembly_of({}, true), {FunctionKind::forward});
+  program.show_functions_of(0);
+  const Segment block = ProgramRef(&program_api(), &program).segments()[2];
+  try {
+    block.op("scale", {block.info().outgoing}, {{"factor", 1.0}});
+    ADD_FAILURE() << "added";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "op 'scale' is to run in function 'forward' of segment 'block', which another device runs; that "
+        "one lowers it");
+  }
+}
+
+// The device cpu-async says when it is given a function that it must not be.
+TEST(Lowering, EveryDeviceOfARankIsGivenItsOwnFunctions) {
+  const auto given_update = [](const std::string& second) {
+    const std::string more =
+        second.empty() ? "" : "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + second + "'\n";
+    try {
+      const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "device.refuses=update"}, more),
+                              plugins());
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("was given 'update'"), std::string::npos) << error.what();
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(given_update("")) << "there is no other";
+  EXPECT_FALSE(given_update("cpu")) << "another one runs it";
+  EXPECT_TRUE(given_update("cpu-async")) << "another one, with the same options, runs it";
+}
+
 }  // namespace
 }  // namespace prun::test

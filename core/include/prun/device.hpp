@@ -69,7 +69,8 @@ class Device {
   // Null: this device has no such kernel.
   virtual const KernelDef* kernel(std::string_view op) = 0;
   // Puts ops that it has kernels for in the place of several (prun/lowering.hpp), once strategies have
-  // written the program and before it is planned. The numbers that a step computes stay the same.
+  // written the program and before it is planned. It is shown the functions that it runs. The numbers that a
+  // step computes stay the same.
   virtual void lower(ProgramRef) {}
 
   // `workers`: this queue computes, rather than only copies.

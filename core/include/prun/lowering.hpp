@@ -21,6 +21,8 @@ class Uses {
   explicit Uses(const Segment& segment) {
     const SegmentInfo info = segment.info();
     handed_on_ = {info.outgoing, info.incoming_gradient};
+    for (const Id value : segment.values())
+      if (segment.program().used_elsewhere(value)) handed_on_.insert(value);
     for (int kind = 0; kind < function_kinds; ++kind)
       for (const Id op : segment.operations(static_cast<FunctionKind>(kind)))
         add(op, segment.program().op(op));
@@ -33,7 +35,7 @@ class Uses {
     const auto found = readers_.find(value);
     return found == readers_.end() ? nobody : found->second;
   }
-  // Whether the segment before or after reads it.
+  // Whether the segment before or after reads it, or a function that another device runs has to do with it.
   bool handed_on(Id value) const { return value != none && handed_on_.count(value) != 0; }
 
  private:

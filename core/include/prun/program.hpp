@@ -156,7 +156,8 @@ struct ProgramApi {
   Status (*op_info)(void* program, Id op, OpInfo* info);
   Status (*segment_info)(void* program, Id segment, SegmentInfo* info);
   std::uint64_t (*segment_count)(void* program);
-  // Ops of one function in order; borrowed until the next edit.
+  // Ops of one function in order; borrowed until the next edit. A device that lowers the program is shown
+  // none of functions that another device runs.
   Status (*ops)(void* program, Id segment, FunctionKind function, Array<Id>* result);
   Status (*values)(void* program, Id segment, Array<Id>* result);
   // Phase `shard`: dimension `dim` lies on a mesh axis wherever the ops allow it; the core derives the
@@ -185,6 +186,8 @@ struct ProgramApi {
   Status (*device)(void* program, Text plugin, std::int32_t* number);
   Status (*place)(void* program, Id value, MemoryPlace place);
   Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);
+  // Whether an op that is not shown reads or writes the value.
+  Status (*used_elsewhere)(void* program, Id value, bool* used);
 };
 
 class Segment;
@@ -253,6 +256,11 @@ class ProgramRef {
     return number;
   }
   void place(Id value, MemoryPlace place) const { raise(api_->place(program_, value, place)); }
+  bool used_elsewhere(Id value) const {
+    bool used = false;
+    raise(api_->used_elsewhere(program_, value, &used));
+    return used;
+  }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }
 

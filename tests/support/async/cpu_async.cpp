@@ -28,6 +28,8 @@ class CpuAsync final : public Device {
         fail_queue_(options.text("fail_queue")),
         silent_(options.flag("silent")),
         alone_(options.flag("alone")),
+        memory_bytes_(options.integer("memory_kib") * 1024),
+        refuses_(options.text("refuses")),
         unit_(options.text("unit")),
         kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
     const std::int64_t units = options.integer("units");
@@ -42,7 +44,7 @@ class CpuAsync final : public Device {
     DeviceInfo info;
     info.name = "cpu-async";
     info.kind = "cpu";
-    info.memory_bytes = cpu::memory_limit();
+    info.memory_bytes = memory_bytes_ > 0 ? memory_bytes_ : cpu::memory_limit();
     info.asynchronous = true;
     info.queue_depth = silent_ ? 0 : behaviour_.depth;
     info.one_process_each = alone_;
@@ -72,6 +74,14 @@ class CpuAsync final : public Device {
     for (const KernelDef& def : kernels_)
       if (op == def.op) return &def;
     return nullptr;
+  }
+
+  void lower(ProgramRef program) override {
+    for (const Segment& segment : program.segments())
+      for (int kind = 0; kind < function_kinds; ++kind)
+        if (const auto function = static_cast<FunctionKind>(kind);
+            refuses_ == name_of(function) && !segment.operations(function).empty())
+          throw_error(ErrorCode::internal, "cpu-async was given '", refuses_, "' to lower");
   }
 
   Queue create_queue(std::string_view name, bool) override {
@@ -168,6 +178,8 @@ class CpuAsync final : public Device {
   Behaviour behaviour_;
   std::string fail_queue_;
   bool silent_, alone_;
+  std::int64_t memory_bytes_;
+  std::string refuses_;
   std::string unit_;
   std::vector<KernelDef> kernels_;
   ShiftedMemory memory_;
@@ -190,6 +202,9 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, "cpu-async", "0.1.0", "The CPU's kern
             " | | A queue that fails\n"
             "silent | bool | false | | Does not say how deep its queues are\n"
             "alone | bool | false | | Its ranks must be processes\n"
+            "refuses | string | "
+            " | | A function that it must not be given to lower\n"
+            "memory_kib | int | 0 | 0.. | KiB of memory that it has; 0: as much as the host\n"
             "unit | string | "
             " | | What no other rank may use\n"
             "units | int | 0 | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
