@@ -17,6 +17,7 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
   writer_.emplace(recipe_, plugins_, batch_, registry_);
   add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
   make_fitting_plan();
+  check_further_memory();
   check_steps_end(false);
 }
 
@@ -41,14 +42,15 @@ std::vector<DeviceInterface*> Assembly::devices() const {
   return devices;
 }
 
-// What of a plan counts against the memory of the recipe's device: all that lies there. Where that is the
-// host's, whatever else lies in the host's memory does as well.
-std::int64_t Assembly::limited_bytes(const Plan& plan) const {
+std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) const {
+  const DeviceInfo& device = device_infos_[number];
   std::int64_t bytes = 0;
   for (const Layout::Range& range : plan.layout.ranges) {
-    const DeviceInfo& owner = device_infos_[static_cast<std::size_t>(range.place.device)];
+    const auto of = static_cast<std::size_t>(range.place.device);
+    const DeviceInfo& owner = device_infos_[of];
     const bool in_host_memory = range.place.space != Space::device || owner.host_memory;
-    if (in_host_memory ? device_info().host_memory : range.place.device == 0) bytes += range.bytes();
+    const bool same = of == number || (owner.unit.size > 0 && owner.unit.view() == device.unit.view());
+    if (in_host_memory ? device.host_memory : same) bytes += range.bytes();
   }
   return bytes;
 }
@@ -59,7 +61,7 @@ std::int64_t Assembly::make_plans() {
   plans_.clear();
   if (!pipeline_) {
     plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, rank_));
-    return limited_bytes(plans_[0]);
+    return bytes_in_memory_of(0, plans_[0]);
   }
   const std::vector<int> ranks = mesh().group(rank_, pipeline_->axis);
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -69,7 +71,7 @@ std::int64_t Assembly::make_plans() {
   std::vector<RankPlan> pairs;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     pairs.push_back({ranks[i], &plans_[i]});
-    largest = std::max(largest, limited_bytes(plans_[i]));
+    largest = std::max(largest, bytes_in_memory_of(0, plans_[i]));
   }
   check_ranks(*program_, pairs);
   return largest;
@@ -136,6 +138,23 @@ std::int64_t Assembly::most_needed(std::int64_t ProcessNeed::*need) const {
   std::int64_t most = 0;
   for (const ProcessNeed& stage : process_needs_) most = std::max(most, stage.*need);
   return most;
+}
+
+// What lies on them was placed there by a strategy: computing more again moves little of it.
+void Assembly::check_further_memory() const {
+  for (std::size_t number = 1; number < devices_.size(); ++number) {
+    const DeviceInfo& info = device_infos_[number];
+    std::int64_t needed = 0;
+    for (const Plan& plan : plans_) needed = std::max(needed, bytes_in_memory_of(number, plan));
+    const std::int64_t process = info.host_memory ? most_needed(&ProcessNeed::bytes) : 0;
+    if (needed <= info.memory_bytes - process) continue;
+    const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+    throw_error(
+        ErrorCode::bad_input, "device ", number, " ('", info.name.view(), "'): the plan needs ", size(needed),
+        " of its memory", process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
+        size(info.memory_bytes),
+        " may be used in all; let the strategy that uses it place less there, or take a smaller model");
+  }
 }
 
 // `least`: with full recompute, where the planner may choose it.

@@ -38,6 +38,9 @@ class Assembly {
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
   // What its comm plugins need of the device's memory besides the plan's arena.
   std::int64_t comm_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
+  // What of a plan lies in the memory of a device. The host's memory is one, whichever device has what lies
+  // there; so is that of devices that are the same unit.
+  std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;
   // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
   // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. The constructor has asked
   // without.
@@ -59,7 +62,7 @@ class Assembly {
   void make_devices();
   void make_fitting_plan();
   void lower();
-  std::int64_t limited_bytes(const Plan& plan) const;
+  void check_further_memory() const;
   std::int64_t memory_limit() const;
   std::int64_t most_needed(std::int64_t ProcessNeed::*need) const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;

@@ -5,15 +5,17 @@
 namespace prun {
 
 void check_fits_one_host(const Assembly& assembly) {
-  const DeviceInfo& device = assembly.device_info();
-  if (!device.host_memory) return;
+  const std::vector<DeviceInfo>& devices = assembly.device_infos();
+  std::size_t number = 0;
+  while (number < devices.size() && !devices[number].host_memory) ++number;
+  if (number == devices.size()) return;  // nobody says how much memory the host has
   std::int64_t all = 0;
   for (const int rank : assembly.mesh().ranks())
-    all += assembly.plan_of(rank).layout.memory.total() + assembly.process_bytes_of(rank);
-  if (all <= device.memory_bytes) return;
+    all += assembly.bytes_in_memory_of(number, assembly.plan_of(rank)) + assembly.process_bytes_of(rank);
+  if (all <= devices[number].memory_bytes) return;
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   throw_error(ErrorCode::bad_input, "the ", assembly.mesh().world(), " ranks together need ", size(all),
-              ", this machine has ", size(device.memory_bytes),
+              ", this machine has ", size(devices[number].memory_bytes),
               "; take fewer ranks, a smaller model or batch.micro, or strategies that share out more");
 }
 

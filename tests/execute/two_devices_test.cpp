@@ -6,7 +6,9 @@
 #include <map>
 #include <set>
 
+#include "assemble/one_host.hpp"
 #include "base/safetensors.hpp"
+#include "base/text.hpp"
 #include "inspect/report.hpp"
 #include "measure/kernel_bench.hpp"
 #include "sim/predict.hpp"
@@ -254,6 +256,42 @@ TEST(TwoDevices, AnOperandOutOfReachIsRefused) {
           .find(
               "lies in host memory of device 1 ('cpu-async'), which device 1 ('cpu-async') does not reach;"),
       std::string::npos);
+}
+
+// Both have as much; the second one needs more.
+TEST(TwoDevices, TheMemoryOfEachIsCheckedBeforeTheStart) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16",
+                                         "model.hidden=128", "batch.micro=1"};
+  const Assembly fits(tiny_recipe(sets, elsewhere("cpu-async")), plugins());
+  const std::int64_t needed = fits.bytes_in_memory_of(1, fits.plan());
+  EXPECT_EQ(needed, bytes_in(fits.plan(), {1, Space::device}, Region::state));
+  const std::int64_t kib = (needed + 1023) / 1024;
+  ASSERT_LT(fits.bytes_in_memory_of(0, fits.plan()), (kib - 1) * 1024);
+  const auto with_kib = [&](std::int64_t number) {
+    return refusal(with(sets, {"device.memory_kib=" + std::to_string(number)}), elsewhere("cpu-async"));
+  };
+  EXPECT_EQ(with_kib(kib), "nothing is refused");
+  EXPECT_EQ(
+      with_kib(kib - 1),
+      "device 1 ('cpu-async'): the plan needs " + size_text(static_cast<double>(needed)) +
+          " of its memory, " + size_text(static_cast<double>((kib - 1) * 1024)) +
+          " may be used in all; let the strategy that uses it place less there, or take a smaller model");
+}
+
+// The state of each fits into the host's memory, that of all ranks does not.
+TEST(TwoDevices, RanksShareTheHostsMemoryWhicheverDeviceUsesIt) {
+  const std::vector<std::string> async = {"device.plugin=cpu-async", "comm.default=meet-async",
+                                          "precision.compute=bf16", "batch.global=8", "batch.micro=1"};
+  const auto assembly_of = [&](std::int64_t vocab) {
+    return Assembly(tiny_recipe(with(async, {"model.vocab=" + std::to_string(vocab)}),
+                                data_parallel(8) + elsewhere("cpu")),
+                    plugins());
+  };
+  const Assembly small = assembly_of(64);
+  EXPECT_NO_THROW(check_fits_one_host(small));
+  const std::int64_t bytes_of_row = 32 * 3 * 4;
+  const Assembly large = assembly_of(small.device_infos()[1].memory_bytes / 4 / bytes_of_row);
+  EXPECT_THROW(check_fits_one_host(large), Error);
 }
 
 TEST(TwoDevices, ADiskOperandOfAKernelIsRefused) {
