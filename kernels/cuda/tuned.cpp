@@ -1,7 +1,10 @@
 #include "cuda/tuned.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,30 +21,64 @@ std::string checksum(const std::string& text) {
   return digits;
 }
 
+[[noreturn]] void refuse(const std::string& file) {
+  throw_error(ErrorCode::storage, file, " cannot be written");
+}
+
+// Held by one rank at a time. It is a file of its own, since the other one is replaced.
+class Turn {
+ public:
+  explicit Turn(const std::string& file)
+      : fd_(::open((file + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) refuse(file);
+    while (::flock(fd_, LOCK_EX) != 0)
+      if (errno != EINTR) {
+        ::close(fd_);
+        refuse(file);
+      }
+  }
+  ~Turn() { ::close(fd_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int fd_;
+};
+
 }  // namespace
 
-TunedAlgorithms::Lines TunedAlgorithms::read(const std::string& file) {
-  Lines lines;
-  std::ifstream in(file);
+void TunedAlgorithms::read() {
+  std::ifstream in(file_);
   for (std::string line; std::getline(in, line);) {
     const std::size_t end = line.rfind('\t'), middle = end == 0 ? end : line.rfind('\t', end - 1);
     if (end == std::string::npos || middle == std::string::npos) continue;
     if (line.substr(end + 1) != checksum(line.substr(0, end))) continue;
-    lines[line.substr(0, middle)] = line.substr(middle + 1, end - middle - 1);
+    known_[line.substr(0, middle)] = line.substr(middle + 1, end - middle - 1);
   }
-  return lines;
 }
 
-TunedAlgorithms::TunedAlgorithms(std::string file) : file_(std::move(file)), known_(read(file_)) {}
+TunedAlgorithms::TunedAlgorithms(std::string file) : file_(std::move(file)) { read(); }
 
 bool TunedAlgorithms::settle(const Gemm& gemm, GemmPlan& plan, const GemmOperands& operands, Stream stream) {
-  const std::string key = gemm.identity() + ", " + text_of(plan.product());
-  if (gemm.choose(plan, find(key))) {
+  const auto choose = [&](const std::string& algorithm) {
+    if (!gemm.choose(plan, algorithm)) return false;
     gemm.run(plan, operands, stream);
-    return false;
-  }
-  gemm.tune(plan, operands, stream);
-  remember(key, plan.algorithm());
+    return true;
+  };
+  return settle(gemm.identity() + ", " + text_of(plan.product()), choose, [&] {
+    gemm.tune(plan, operands, stream);
+    return plan.algorithm();
+  });
+}
+
+bool TunedAlgorithms::settle(const std::string& key, const std::function<bool(const std::string&)>& choose,
+                             const std::function<std::string()>& tune) {
+  if (choose(find(key))) return false;
+  const Turn turn(file_);
+  read();
+  if (choose(find(key))) return false;
+  known_[key] = tune();
+  write();
   return true;
 }
 
@@ -50,19 +87,11 @@ std::string TunedAlgorithms::find(const std::string& key) const {
   return line == known_.end() ? std::string() : line->second;
 }
 
-void TunedAlgorithms::remember(const std::string& key, const std::string& algorithm) {
-  known_[key] = algorithm;
-  new_ = true;
-}
-
-void TunedAlgorithms::save() {
-  if (!new_) return;
-  Lines all = read(file_);
-  for (const auto& [key, algorithm] : known_) all[key] = algorithm;
-  // Under another name first, since other ranks read and write it too.
+// Under another name first, since others read it at any time.
+void TunedAlgorithms::write() const {
   const std::string written = file_ + '.' + std::to_string(::getpid());
   std::ofstream out(written);
-  for (const auto& [key, algorithm] : all) {
+  for (const auto& [key, algorithm] : known_) {
     std::string line = key;
     (line += '\t') += algorithm;
     out << line << '\t' << checksum(line) << '\n';
@@ -70,8 +99,7 @@ void TunedAlgorithms::save() {
   out.close();
   std::error_code status;
   if (out) std::filesystem::rename(written, file_, status);
-  if (!out || status) throw_error(ErrorCode::storage, file_, " cannot be written");
-  new_ = false;
+  if (!out || status) refuse(file_);
 }
 
 }  // namespace prun::cuda

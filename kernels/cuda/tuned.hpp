@@ -1,8 +1,13 @@
 // The algorithms that tuning found, kept in a file from run to run: a line for each product, device and
 // version of the library. Whoever wants the same bits in every run takes algorithms from such a file, or
 // those that the heuristic names first: tuning again may find another, as fast.
+//
+// Ranks that share the file tune one after the other, and whoever comes second takes what the first has
+// found, so that ranks that compute the same compute the same bits. Hosts that have a file each tune for
+// themselves.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -20,21 +25,20 @@ class TunedAlgorithms {
   // tuned.
   bool settle(const Gemm& gemm, GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
-  // The algorithm for a key, or an empty text; and one to remember. Neither has line breaks or tabs.
-  std::string find(const std::string& key) const;
-  void remember(const std::string& key, const std::string& algorithm);
+  // The same for whatever a key stands for, which has no line breaks or tabs; neither have algorithms.
+  // `choose` takes one that is known, if it can; `tune` finds one. The file's folder must be there.
+  bool settle(const std::string& key, const std::function<bool(const std::string&)>& choose,
+              const std::function<std::string()>& tune);
 
-  // Writes the file anew, if there is something new, with what others have written there in the meantime. Its
-  // folder must be there.
-  void save();
+  // The algorithm for a key, or an empty text.
+  std::string find(const std::string& key) const;
 
  private:
-  using Lines = std::map<std::string, std::string>;
-  static Lines read(const std::string& file);
+  void read();
+  void write() const;
 
   std::string file_;
-  Lines known_;
-  bool new_ = false;
+  std::map<std::string, std::string> known_;
 };
 
 }  // namespace prun::cuda

@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "tests/cuda/gemm_fixture.hpp"
 
@@ -32,38 +36,87 @@ class File {
   fs::path folder_;
 };
 
-TEST(TunedFile, KeepsWhatIsRemembered) {
+bool is_known(const std::string& algorithm) { return !algorithm.empty(); }
+
+// What is found for a key, where tuning would find `otherwise`.
+std::string settle(TunedAlgorithms& tuned, const std::string& key, const std::string& otherwise) {
+  tuned.settle(key, is_known, [&] { return otherwise; });
+  return tuned.find(key);
+}
+
+TEST(TunedFile, KeepsWhatWasFound) {
   const File file;
   TunedAlgorithms first(file.path());
   EXPECT_EQ(first.find("a device, a product"), "");
-  first.save();
   EXPECT_FALSE(fs::exists(file.path())) << "nothing to write";
-  first.remember("a device, a product", "00ff");
-  first.remember("a device, another", "0100");
-  first.save();
+  EXPECT_EQ(settle(first, "a device, a product", "00ff"), "00ff");
+  EXPECT_EQ(settle(first, "a device, another", "0100"), "0100");
+  EXPECT_EQ(settle(first, "a device, another", "0101"), "0100") << "tuned again";
   const TunedAlgorithms second(file.path());
   EXPECT_EQ(second.find("a device, a product"), "00ff");
   EXPECT_EQ(second.find("a device, another"), "0100");
   EXPECT_EQ(second.find("a device"), "");
-  EXPECT_EQ(file.files(), 1) << "no file is left beside it";
+  EXPECT_EQ(file.files(), 2) << "it and its lock, and nothing left beside them";
 }
 
 TEST(TunedFile, WhatSeveralWriteIsJoined) {
   const File file;
   TunedAlgorithms one(file.path()), other(file.path());
-  one.remember("one", "1");
-  one.save();
-  other.remember("other", "2");
-  other.save();
+  settle(one, "one", "1");
+  settle(other, "other", "2");
   EXPECT_EQ(TunedAlgorithms(file.path()).find("one"), "1");
   EXPECT_EQ(TunedAlgorithms(file.path()).find("other"), "2");
+}
+
+TEST(TunedFile, WhatAnotherHasFoundSinceIsTaken) {
+  const File file;
+  TunedAlgorithms one(file.path()), other(file.path());
+  EXPECT_EQ(settle(one, "product", "1"), "1");
+  EXPECT_EQ(settle(other, "product", "2"), "1");
+}
+
+TEST(TunedFile, WhatCannotBeUsedIsTunedAnew) {
+  const File file;
+  TunedAlgorithms tuned(file.path());
+  settle(tuned, "product", "of another library");
+  EXPECT_TRUE(tuned.settle(
+      "product", [](const std::string& known) { return known == "mine"; }, [] { return "mine"; }));
+  EXPECT_EQ(TunedAlgorithms(file.path()).find("product"), "mine");
+}
+
+// Ranks that come to the same products at the same time: each is tuned by one of them.
+TEST(TunedFile, RanksTuneOneAfterTheOtherAndAgree) {
+  constexpr int ranks = 6, products = 5;
+  const File file;
+  std::atomic<int> tuning = 0, tuned = 0, together = 0;
+  std::vector<std::vector<std::string>> found(ranks);
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        TunedAlgorithms own(file.path());
+        for (int product = 0; product < products; ++product) {
+          const std::string key = "product " + std::to_string(product);
+          own.settle(key, is_known, [&] {
+            together += ++tuning > 1;
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            --tuning;
+            ++tuned;
+            return "by rank " + std::to_string(rank);
+          });
+          found[static_cast<std::size_t>(rank)].push_back(own.find(key));
+        }
+      });
+  }
+  EXPECT_EQ(together, 0);
+  EXPECT_EQ(tuned, products);
+  for (const std::vector<std::string>& own : found) EXPECT_EQ(own, found[0]);
 }
 
 TEST(TunedFile, NoDamageIsTakenForAnAlgorithm) {
   const File file;
   TunedAlgorithms written(file.path());
-  written.remember("product", "00ff");
-  written.save();
+  settle(written, "product", "00ff");
   const std::string good = file.text();
   for (std::size_t i = 0; i + 1 < good.size(); ++i) {
     std::string bad = good;
@@ -79,9 +132,8 @@ TEST(TunedFile, NoDamageIsTakenForAnAlgorithm) {
 
 TEST(TunedFile, AFolderThatIsNotThereIsNamed) {
   TunedAlgorithms tuned("/nowhere/at/all/algorithms");
-  tuned.remember("product", "00ff");
   try {
-    tuned.save();
+    settle(tuned, "product", "00ff");
     ADD_FAILURE() << "written";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "/nowhere/at/all/algorithms cannot be written");
@@ -102,7 +154,6 @@ TEST_F(Tuned, AProductIsTunedOnce) {
   TunedAlgorithms first(file.path());
   EXPECT_TRUE(first.settle(gemm(), plans[0], operands, nullptr));
   EXPECT_FALSE(first.settle(gemm(), plans[1], operands, nullptr)) << "another layer";
-  first.save();
   TunedAlgorithms second(file.path());
   EXPECT_FALSE(second.settle(gemm(), plans[2], operands, nullptr)) << "another run";
   EXPECT_EQ(plans[1].algorithm(), plans[0].algorithm());

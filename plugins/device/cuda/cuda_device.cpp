@@ -39,6 +39,10 @@ std::string cache_folder() {
   return home && *home ? std::string(home) + "/.cache/prun" : std::string();
 }
 
+// Ranks that tune must find what the others have found; without a file for that they take what the library
+// names first.
+bool can_agree(int local_ranks) { return local_ranks == 1 || !cache_folder().empty(); }
+
 // Before the driver is first asked for anything: kernels are loaded at once and not in the middle of a step,
 // and streams that may wait for each other get channels of their own.
 void set_environment() {
@@ -56,8 +60,8 @@ class CudaDevice final : public Device {
         ordinal_(chosen_ ? static_cast<int>(options.integer("ordinal")) : local_rank_),
         waits_(options.flag("wait_after_each_op")),
         graphs_(options.flag("graphs")),
-        libraries_({options.text("libraries"), options.flag("tune"), options.flag("deterministic"),
-                    options.text("attention"), cache_folder()}) {
+        libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
+                    options.flag("deterministic"), options.text("attention"), cache_folder()}) {
     set_environment();
     for (auto family :
          {activation_ops, attention_ops, bias_ops, collective_ops, dropout_ops, elementwise_ops,
@@ -140,7 +144,6 @@ class CudaDevice final : public Device {
     for (Launches left(launches, static_cast<std::size_t>(count)); !left.empty();)
       left = left.subspan(bind_first(of(queue), left, works));
     check(cudaStreamSynchronize(of(queue).stream()), "trying work");
-    libraries_.save();
     return &of(queue).add(std::move(works));
   }
   void run(Queue queue, BoundWork work) override { of(queue).run(*static_cast<const Piece*>(work)); }

@@ -30,7 +30,7 @@ const Gemm& Libraries::gemm() {
   if (gemm_) return *gemm_;
   gemm_.emplace(settings_.folders);
   if (!settings_.cache_folder.empty()) {
-    std::error_code ignored;  // save() says what is wrong with it
+    std::error_code ignored;  // who writes there says what is wrong with it
     std::filesystem::create_directories(settings_.cache_folder, ignored);
     tuned_.emplace(settings_.cache_folder + "/cuda_algorithms");
   }
@@ -79,10 +79,6 @@ std::shared_ptr<const CudnnPlan> Libraries::attention(const AttentionLayout& lay
 std::string Libraries::versions() {
   const CudnnAttention* attention = cudnn();
   return gemm().version() + ", " + (attention ? attention->version() : "attention of our own");
-}
-
-void Libraries::save() {
-  if (tuned_) tuned_->save();
 }
 
 }  // namespace prun::cuda

@@ -36,8 +36,6 @@ class Libraries {
   bool deterministic() const { return settings_.deterministic; }
   // "cuBLASLt 13.1.0, cuDNN 9.19.0"
   std::string versions();
-  // Writes down what tuning has found since the last time.
-  void save();
 
  private:
   Settings settings_;
