@@ -1,6 +1,7 @@
 // linear: y[..., out] = x[..., in] * weight[out, in] + bias[out], where `out` and `in` may each be several
 // dimensions (in_dims says how many of the weight's last ones are summed over).
-// Its two gradients are separate ops, so that a schedule may move the weight's apart.
+// Its two gradients are separate ops, so that a schedule may move the weight's apart. linear_gelu_grad is the
+// input's through a gelu before it: for devices that do both in one.
 #include <vector>
 
 #include "base/require.hpp"
@@ -62,6 +63,11 @@ struct Linear {
   }
 };
 
+double input_grad_flops(const OpShape& s) {
+  const int out = s.operand[1].rank - static_cast<int>(s.attrs[0].i);
+  return matmul_flops(leading(s.operand[0], s.operand[0].rank - out), s.operand[1]);
+}
+
 struct LinearInputGrad {
   static constexpr const char* kind = "linear_input_grad";
   static constexpr const char* help = "dx = dy * weight";
@@ -78,10 +84,25 @@ struct LinearInputGrad {
     s.sum(1, 0, out);
     s.pass_partial({0});
   }
-  static void cost(const OpShape& s, OpCost& c) {
-    const int out = s.operand[1].rank - static_cast<int>(s.attrs[0].i);
-    c.flops = matmul_flops(leading(s.operand[0], s.operand[0].rank - out), s.operand[1]);
+  static void cost(const OpShape& s, OpCost& c) { c.flops = input_grad_flops(s); }
+};
+
+struct LinearGeluGrad {
+  static constexpr const char* kind = "linear_gelu_grad";
+  static constexpr const char* help = "dx = dy * weight * gelu'(x), with dx and x on the other side of gelu";
+  static constexpr OperandDef operands[] = {{"dy"}, {"weight"}, {"x"}, {"dx", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static void rule(OpShape& s) {
+    const OperandShape &dy = s.operand[0], &w = s.operand[1], &x = s.operand[2];
+    const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;
+    check_same(dy, lead, w, 0, out, "linear_gelu_grad");
+    require(x.rank == lead + in && x.dtype == dy.dtype, "linear_gelu_grad: x has another shape or type");
+    check_same(x, 0, dy, 0, lead, "linear_gelu_grad");
+    check_same(x, lead, w, out, in, "linear_gelu_grad");
+    s.like(3, 2);
+    s.sum(1, 0, out);
   }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = input_grad_flops(s); }
 };
 
 struct LinearWeightGrad {
@@ -113,7 +134,8 @@ struct BiasGrad {
 }  // namespace
 
 std::vector<OpDef> linear_ops() {
-  return {op_def<Linear>(), op_def<LinearInputGrad>(), op_def<LinearWeightGrad>(), op_def<BiasGrad>()};
+  return {op_def<Linear>(), op_def<LinearInputGrad>(), op_def<LinearGeluGrad>(), op_def<LinearWeightGrad>(),
+          op_def<BiasGrad>()};
 }
 
 }  // namespace prun

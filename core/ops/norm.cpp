@@ -2,6 +2,7 @@
 // fp32 (fp64 where the values are fp64).
 #include <vector>
 
+#include "base/require.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -12,6 +13,14 @@ constexpr AttrDef eps_attr[] = {real_attr("eps", 1e-5)};
 void statistics(OpShape& s, int i) {
   const OperandShape& x = s.operand[0];
   s.output(i, OpShape::statistics(x.dtype), x.dims, x.rank - 1);
+}
+
+// What passes the norm by, in operand i, has the shape and type of x in operand 1.
+void check_residual(const OpShape& s, int i) {
+  const OperandShape &residual = s.operand[i], &x = s.operand[1];
+  bool same = residual.rank == x.rank && residual.dtype == x.dtype;
+  for (int d = 0; same && d < x.rank; ++d) same = residual.dims[d] == x.dims[d];
+  require(!residual.present || same, "a norm's gradient takes a residual of x's type and shape");
 }
 
 struct LayerNorm {
@@ -32,18 +41,19 @@ struct LayerNorm {
   }
   static void gradient(const Gradient& g) {
     g.input(0, "layernorm_input_grad",
-            {g.arrived(3), g.operand(0), g.operand(1), g.operand(4), g.operand(5)});
+            {g.arrived(3), g.operand(0), g.operand(1), g.operand(4), g.operand(5), none});
     g.weight({1, 2}, "layernorm_weight_grad", {g.arrived(3), g.operand(0), g.operand(4), g.operand(5)});
   }
 };
 
 struct LayerNormInputGrad {
   static constexpr const char* kind = "layernorm_input_grad";
-  static constexpr const char* help = "dx of layernorm";
-  static constexpr OperandDef operands[] = {{"dy"},   {"x"},    {"gain"},
-                                            {"mean"}, {"rstd"}, {"dx", Access::write}};
+  static constexpr const char* help = "dx of layernorm, with the gradient that passed it by added";
+  static constexpr OperandDef operands[] = {
+      {"dy"}, {"x"}, {"gain"}, {"mean"}, {"rstd"}, {"residual", Access::read, true}, {"dx", Access::write}};
   static void rule(OpShape& s) {
-    s.like(5, 0);
+    check_residual(s, 5);
+    s.like(6, 0);
     s.whole(2, 0, 1);
   }
 };
@@ -71,17 +81,19 @@ struct RmsNorm {
     s.whole(1, 0, 1);
   }
   static void gradient(const Gradient& g) {
-    g.input(0, "rmsnorm_input_grad", {g.arrived(2), g.operand(0), g.operand(1), g.operand(3)});
+    g.input(0, "rmsnorm_input_grad", {g.arrived(2), g.operand(0), g.operand(1), g.operand(3), none});
     g.weight({1}, "rmsnorm_weight_grad", {g.arrived(2), g.operand(0), g.operand(3)});
   }
 };
 
 struct RmsNormInputGrad {
   static constexpr const char* kind = "rmsnorm_input_grad";
-  static constexpr const char* help = "dx of rmsnorm";
-  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"gain"}, {"rstd"}, {"dx", Access::write}};
+  static constexpr const char* help = "dx of rmsnorm, with the gradient that passed it by added";
+  static constexpr OperandDef operands[] = {
+      {"dy"}, {"x"}, {"gain"}, {"rstd"}, {"residual", Access::read, true}, {"dx", Access::write}};
   static void rule(OpShape& s) {
-    s.like(4, 0);
+    check_residual(s, 4);
+    s.like(5, 0);
     s.whole(2, 0, 1);
   }
 };

@@ -1,26 +1,14 @@
 // gelu, swiglu and their gradients.
-#include <numbers>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
+#include "cpu/gelu.hpp"
 #include "cpu/lanes.hpp"
 #include "cpu/values.hpp"
 #include "cpu/vector_math.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
-
-// 0.5 (1 + tanh(u)) = sigmoid(2u), so the tanh form needs one exponential and one division.
-// gelu_slope is 2u/x without its cubic part.
-template <class C>
-inline constexpr C gelu_slope = C(2 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
-template <class C>
-inline constexpr C gelu_cubic = C(0.044715);
-
-template <class C>
-Sigmoid<C> gelu_gate(C x) {
-  return sigmoid(gelu_slope<C> * x * (C(1) + gelu_cubic<C> * (x * x)));
-}
 
 template <class T>
 void gelu(const KernelArgs& args, const KernelContext& context) {
@@ -42,11 +30,7 @@ void gelu_grad(const KernelArgs& args, const KernelContext& context) {
   const auto body = [](const T* __restrict dy, const T* __restrict x, T* __restrict dx) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
-      const C value = load(x[l]);
-      const Sigmoid<C> gate = gelu_gate(value);
-      const C slope = gelu_slope<C> * (C(1) + C(3) * gelu_cubic<C> * (value * value));
-      const C derivative = gate.value * (C(1) + value * slope * gate.rest);
-      store(dx[l], load(dy[l]) * derivative);
+      store(dx[l], load(dy[l]) * gelu_derivative<C>(load(x[l])));
     }
   };
   const Tensor& x = args.operands[1];

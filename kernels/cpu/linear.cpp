@@ -1,8 +1,10 @@
-// linear and its two gradients: one matrix multiply each, on operands flattened to matrices.
+// linear and its gradients: one matrix multiply each, on operands flattened to matrices.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
+#include "cpu/gelu.hpp"
 #include "cpu/gemm.hpp"
+#include "cpu/lanes.hpp"
 #include "cpu/values.hpp"
 #include "prun/op.hpp"
 
@@ -28,11 +30,28 @@ void linear(const KernelArgs& args, const KernelContext& context) {
 }
 
 template <class T>
-void linear_input_grad(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &dy = args.operands[0], &weight = args.operands[1], &dx = args.operands[2];
+void input_grad_into(const Tensor& dx, const KernelArgs& args, const KernelContext& context) {
+  const Tensor &dy = args.operands[0], &weight = args.operands[1];
   const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
   gemm<T, T, T>(*context.workers, flatten<const T>(dy, out), flatten<const T>(weight, in), flatten<T>(dx, in),
                 false, nullptr, args.workspace);
+}
+
+template <class T>
+void linear_input_grad(const KernelArgs& args, const KernelContext& context) {
+  input_grad_into<T>(args.operands[2], args, context);
+}
+
+template <class T>
+void linear_gelu_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor &x = args.operands[2], &dx = args.operands[3];
+  input_grad_into<T>(dx, args, context);
+  const auto body = [](const T* __restrict from, T* __restrict to) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) store(to[l], load(to[l]) * gelu_derivative<C>(load(from[l])));
+  };
+  parallel_blocks(*context.workers, x.elements(), body, x.as<const T>(), dx.as<T>());
 }
 
 template <class T>
@@ -51,6 +70,11 @@ Kernel select_linear(const OpShape& shape) {
 Kernel select_input_grad(const OpShape& shape) {
   if (!same_type(shape, {0, 1, 2})) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear_input_grad<T>; });
+}
+
+Kernel select_gelu_grad(const OpShape& shape) {
+  if (!same_type(shape, {0, 1, 2, 3})) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear_gelu_grad<T>; });
 }
 
 Kernel select_weight_grad(const OpShape& shape) {
@@ -93,6 +117,7 @@ std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
 std::vector<KernelDef> linear_kernels() {
   return {{"linear", select_linear, linear_workspace},
           {"linear_input_grad", select_input_grad, input_grad_workspace},
+          {"linear_gelu_grad", select_gelu_grad, input_grad_workspace},
           {"linear_weight_grad", select_weight_grad, weight_grad_workspace, 1u << 2}};
 }
 

@@ -62,6 +62,15 @@ void layernorm(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// Adds the gradient that passed the norm by, if any, to a row of its own.
+template <class T>
+void add_residual(const T* residual, std::int64_t offset, std::int64_t width, T* __restrict dx) {
+  if (!residual) return;
+  const T* __restrict from = residual + offset;
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) store(dx[i], load(dx[i]) + load(from[i]));
+}
+
 // With xhat = (x - mean) * rstd and g = dy * gain: dx = rstd * (g - average(g) - xhat * average(g * xhat)).
 template <class T>
 void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) {
@@ -73,7 +82,7 @@ void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) 
   for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
     const T* __restrict dy = args.operands[0].as<const T>() + offset;
     const T* __restrict in = x.as<const T>() + offset;
-    T* __restrict dx = args.operands[5].as<T>() + offset;
+    T* __restrict dx = args.operands[6].as<T>() + offset;
     const C mean = args.operands[3].as<const C>()[row], rstd = args.operands[4].as<const C>()[row];
     const C average = lane_sum<C>(width, [=](std::int64_t i) { return load(dy[i]) * load(gain[i]); }) / count;
     const C slope = lane_sum<C>(width,
@@ -86,6 +95,7 @@ void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) 
       const C xhat = (load(in[i]) - mean) * rstd;
       store(dx[i], rstd * ((load(dy[i]) * load(gain[i]) - average) - xhat * slope));
     }
+    add_residual(args.operands[5].as<const T>(), offset, width, dx);
   });
 }
 
@@ -140,7 +150,7 @@ void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
     const T* __restrict dy = args.operands[0].as<const T>() + offset;
     const T* __restrict in = x.as<const T>() + offset;
-    T* __restrict dx = args.operands[4].as<T>() + offset;
+    T* __restrict dx = args.operands[5].as<T>() + offset;
     const C rstd = args.operands[3].as<const C>()[row];
     const C product = lane_sum<C>(
         width, [=](std::int64_t i) { return load(dy[i]) * load(gain[i]) * (load(in[i]) * rstd); });
@@ -148,6 +158,7 @@ void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i)
       store(dx[i], rstd * (load(dy[i]) * load(gain[i]) - load(in[i]) * rstd * slope));
+    add_residual(args.operands[4].as<const T>(), offset, width, dx);
   });
 }
 
@@ -180,7 +191,7 @@ Kernel select_layernorm(const OpShape& s) {
 }
 
 Kernel select_layernorm_input_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1, 2, 5}) || !statistics_fit(s, 0, {3, 4})) return nullptr;
+  if (!same_type(s, {0, 1, 2, 5, 6}) || !statistics_fit(s, 0, {3, 4})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm_input_grad<T>; });
 }
 
@@ -198,7 +209,7 @@ Kernel select_rmsnorm(const OpShape& s) {
 }
 
 Kernel select_rmsnorm_input_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1, 2, 4}) || !statistics_fit(s, 0, {3})) return nullptr;
+  if (!same_type(s, {0, 1, 2, 4, 5}) || !statistics_fit(s, 0, {3})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm_input_grad<T>; });
 }
 

@@ -30,7 +30,7 @@ __global__ void add_bias_kernel(const T* x, const T* bias, T* y, std::int64_t ro
 }  // namespace
 
 template <class T>
-void bias_grad(const T* dy, Compute<T>* dbias, std::int64_t rows, std::int64_t width, void* workspace,
+void bias_grad(const T* dy, Sum<Compute<T>> dbias, std::int64_t rows, std::int64_t width, void* workspace,
                Stream stream) {
   if (rows == 0) return;
   with_chunk<T>(width, {dy}, [&]<int N>(std::integral_constant<int, N>) {
@@ -52,9 +52,9 @@ void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t w
   check_launch("add_bias");
 }
 
-#define PRUN_BIAS(T)                                                                            \
-  template void bias_grad<T>(const T*, Compute<T>*, std::int64_t, std::int64_t, void*, Stream); \
-  template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t);                     \
+#define PRUN_BIAS(T)                                                                                \
+  template void bias_grad<T>(const T*, Sum<Compute<T>>, std::int64_t, std::int64_t, void*, Stream); \
+  template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t);                         \
   template void add_bias<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
 PRUN_BIAS(double);
 PRUN_BIAS(float);

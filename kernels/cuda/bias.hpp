@@ -5,9 +5,9 @@
 
 namespace prun::cuda {
 
-// dbias += the sum of dy [rows, width] over the rows.
+// dbias gets the sum of dy [rows, width] over the rows.
 template <class T>
-void bias_grad(const T* dy, Compute<T>* dbias, std::int64_t rows, std::int64_t width, void* workspace,
+void bias_grad(const T* dy, Sum<Compute<T>> dbias, std::int64_t rows, std::int64_t width, void* workspace,
                Stream stream);
 template <class T>
 std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width);

@@ -12,16 +12,17 @@ inline constexpr int sum_lanes = 32, sum_rows = 8, sum_blocks = 3;  // blocks on
 // Where Count sums of each column go; a null one is left out.
 template <class C, int Count>
 struct Accumulators {
-  C* of[Count];
+  Sum<C> of[Count];
 };
 
-// sums[column] += the column's sum over `parts` rows of partial sums [parts, Count, width].
+// sums[column] += or = the column's sum over `parts` rows of partial sums [parts, Count, width].
 template <class C, int Count>
 __global__ __launch_bounds__(1024) void add_parts_kernel(const C* parts, std::int64_t count,
                                                          std::int64_t width, Accumulators<C, Count> sums) {
   __shared__ C shared[32][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  C* to = sums.of[blockIdx.y];
+  C* to = sums.of[blockIdx.y].data;
+  const bool begins = sums.of[blockIdx.y].begins;
   if (!to) return;
   C sum = 0;
   if (column < width) {
@@ -34,7 +35,7 @@ __global__ __launch_bounds__(1024) void add_parts_kernel(const C* parts, std::in
   // A warp folds a column: lane = part.
   sum = warp_fold(shared[threadIdx.x][threadIdx.y], Add());
   const std::int64_t folded = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.y;
-  if (threadIdx.x == 0 && folded < width) to[folded] += sum;
+  if (threadIdx.x == 0 && folded < width) to[folded] = begins ? sum : to[folded] + sum;
 }
 
 template <class C, int Count>

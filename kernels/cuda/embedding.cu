@@ -285,13 +285,14 @@ std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t wi
 namespace {
 
 template <int N, class T>
-__global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, Compute<T>* dpositions,
+__global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, Sum<Compute<T>> dpositions,
                                                                    std::int64_t batch, std::int64_t row) {
   using C = Compute<T>;
   constexpr int unroll = 8;
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (at >= row) return;
-  Lanes<C, N> sum = load_lanes<N>(dpositions + at);
+  Lanes<C, N> sum = {};
+  if (!dpositions.begins) sum = load_lanes<N>(dpositions.data + at);
   for (std::int64_t sample = 0; sample < batch; sample += unroll) {
     Pack<T, N> terms[unroll];
 #pragma unroll
@@ -305,31 +306,31 @@ __global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, 
         for (int l = 0; l < N; ++l) sum[l] += term[l];
       }
   }
-  store_lanes(dpositions + at, sum);
+  store_lanes(dpositions.data + at, sum);
 }
 
 }  // namespace
 
 template <class T>
-void position_weight_grad(const T* dy, Compute<T>* dpositions, std::int64_t batch, std::int64_t seq,
+void position_weight_grad(const T* dy, Sum<Compute<T>> dpositions, std::int64_t batch, std::int64_t seq,
                           std::int64_t width, Stream stream) {
   const std::int64_t row = seq * width;
   if (batch * row == 0) return;
-  with_chunk<T>(row, {dy, dpositions}, [&]<int N>(std::integral_constant<int, N>) {
+  with_chunk<T>(row, {dy, dpositions.data}, [&]<int N>(std::integral_constant<int, N>) {
     position_weight_grad_kernel<N>
         <<<grid_of(ceil_div(row / N, 256)), 256, 0, stream>>>(dy, dpositions, batch, row);
   });
   check_launch("position_weight_grad");
 }
 
-#define PRUN_EMBEDDING(T)                                                                                  \
-  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,      \
-                             std::int64_t, std::int64_t, std::int64_t, Stream);                            \
-  template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream); \
-  template void embedding_weight_grad<T>(const std::int32_t*, const T*, Compute<T>*, std::int64_t,         \
-                                         std::int64_t, std::int64_t, std::int64_t, void*, Stream);         \
-  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);      \
-  template void position_weight_grad<T>(const T*, Compute<T>*, std::int64_t, std::int64_t, std::int64_t,   \
+#define PRUN_EMBEDDING(T)                                                                                    \
+  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,        \
+                             std::int64_t, std::int64_t, std::int64_t, Stream);                              \
+  template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream);   \
+  template void embedding_weight_grad<T>(const std::int32_t*, const T*, Compute<T>*, std::int64_t,           \
+                                         std::int64_t, std::int64_t, std::int64_t, void*, Stream);           \
+  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);        \
+  template void position_weight_grad<T>(const T*, Sum<Compute<T>>, std::int64_t, std::int64_t, std::int64_t, \
                                         Stream)
 PRUN_EMBEDDING(double);
 PRUN_EMBEDDING(float);

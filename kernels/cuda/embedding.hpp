@@ -29,9 +29,9 @@ void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* 
 template <class T>
 std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows);
 
-// dpositions[s] += dy[b, s] for each sample in its order.
+// dpositions[s] gets dy[b, s] of each sample in its order.
 template <class T>
-void position_weight_grad(const T* dy, Compute<T>* dpositions, std::int64_t batch, std::int64_t seq,
+void position_weight_grad(const T* dy, Sum<Compute<T>> dpositions, std::int64_t batch, std::int64_t seq,
                           std::int64_t width, Stream stream);
 
 }  // namespace prun::cuda

@@ -20,4 +20,13 @@ using Stream = CUstream_st*;
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// A sum that a kernel adds to, or begins: then what lies there is not read.
+template <class C>
+struct Sum {
+  C* data;
+  bool begins;
+
+  Sum(C* to = nullptr, bool first = false) : data(to), begins(first) {}
+};
+
 }  // namespace prun::cuda

@@ -271,7 +271,7 @@ __global__ __launch_bounds__(backward_threads,
         store_lanes(norm.dx + row * norm.width + column(k), dx);
       }
   }
-  if (!norm.dgain && !norm.dbias) return;
+  if (!norm.dgain.data && !norm.dbias.data) return;
   constexpr int count_of_sums = centered ? 2 : 1;
   C* parts =
       static_cast<C*>(norm.workspace) + static_cast<std::int64_t>(blockIdx.x) * count_of_sums * norm.width;
@@ -384,7 +384,7 @@ void launch_fused(const char* name, const NormBackward<T>& norm, Stream stream) 
   kernel<<<grid_of(blocks), dim3(static_cast<unsigned>(threads), static_cast<unsigned>(teams)),
            static_cast<std::size_t>(shared), stream>>>(norm);
   check_launch(name);
-  if (norm.dgain || norm.dbias)
+  if (norm.dgain.data || norm.dbias.data)
     add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width,
               accumulators<T, centered>(norm));
 }
@@ -409,7 +409,7 @@ void launch_backward(const char* name, const NormBackward<T>& norm, Stream strea
     case 3: return launch_fused<T, 3, centered>(name, norm, stream);
     case 4: return launch_fused<T, 4, centered>(name, norm, stream);
   }
-  if (norm.dgain || norm.dbias) weight_gradients<T, centered>(name, norm, wide, stream);
+  if (norm.dgain.data || norm.dbias.data) weight_gradients<T, centered>(name, norm, wide, stream);
   if (!norm.dx) return;
   norm_input_grad_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
   check_launch(name);

@@ -27,7 +27,7 @@ void layernorm(const NormForward<T>& norm, Stream stream);
 template <class T>
 void rmsnorm(const NormForward<T>& norm, Stream stream);
 
-// dx = the norm's input gradient + residual; dgain and dbias are added to. What is null is left out.
+// dx = the norm's input gradient + residual, beside the weights' gradients. What is null is left out.
 template <class T>
 struct NormBackward {
   const T* dy;
@@ -37,8 +37,8 @@ struct NormBackward {
   const Compute<T>* rstd;
   const T* residual;  // may be null, or dx
   T* dx;
-  Compute<T>* dgain;
-  Compute<T>* dbias;  // layernorm only
+  Sum<Compute<T>> dgain;
+  Sum<Compute<T>> dbias;  // layernorm only
   std::int64_t rows;
   std::int64_t width;
   void* workspace;  // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null

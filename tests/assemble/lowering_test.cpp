@@ -1,4 +1,5 @@
-// Ops that the device puts in the place of several: attention on the packed projection of a GPT.
+// Ops that the device puts in the place of several: attention on the packed projection of a GPT, and what
+// passes a norm by added to its gradient.
 #include <gtest/gtest.h>
 
 #include "program/passes.hpp"
@@ -63,9 +64,22 @@ TEST(Lowering, ModelFlopsAreThoseOfWhatTheModelWrote) {
   EXPECT_LT(with.bytes, without.bytes);
 }
 
+const std::vector<std::string> llama = {"model.plugin=llama", "model.ffn=64", "model.kv_heads=2"};
+
 TEST(Lowering, RopeWritesQueriesKeysAndValuesApart) {
-  const Assembly llama = assembly_of({"model.plugin=llama", "model.ffn=64", "model.kv_heads=2"}, true);
-  EXPECT_EQ(to_text(llama.program()), to_text(llama.unlowered()));
+  const Assembly assembly = assembly_of(llama, true);
+  EXPECT_EQ(count_of(assembly.program(), "attention"), 1);
+  EXPECT_EQ(count_of(assembly.program(), packed[0]), 0);
+}
+
+TEST(Lowering, WhatPassesANormByIsAddedToItsGradient) {
+  for (const bool gpt : {true, false}) {
+    const Assembly assembly = assembly_of(gpt ? std::vector<std::string>() : llama, true);
+    const std::string norm = gpt ? "layernorm_input_grad" : "rmsnorm_input_grad";
+    EXPECT_EQ(count_of(assembly.unlowered(), "add"), 4);
+    EXPECT_EQ(count_of(assembly.program(), "add"), 2) << "those of forward";
+    EXPECT_EQ(count_of(assembly.program(), norm), count_of(assembly.unlowered(), norm));
+  }
 }
 
 // The packed projection is kept in the place of queries, keys and values, which no function has any more.
@@ -167,7 +181,7 @@ TEST(Lowering, AnotherReaderKeepsHeadsApart) {
   for (const std::string& more : {reads("split_heads", 1), reads("split_heads", 2), reads("split_heads", 3),
                                   reads("attention_grad", 6), reads("attention_grad", 8)}) {
     const Assembly assembly = assembly_of({}, true, more);
-    EXPECT_EQ(to_text(assembly.program()), to_text(assembly.unlowered())) << more;
+    for (const char* kind : apart) EXPECT_EQ(count_of(assembly.program(), kind), 1) << kind << more;
   }
   // Of what is read and written all the same there may be others.
   expect_fused(assembly_of({}, true, reads("split_heads", 0)).program(), 1, 1);
@@ -204,7 +218,8 @@ TEST(Lowering, WhatAnotherDeviceReadsStaysApart) {
   for (const FunctionKind second : {FunctionKind::forward, FunctionKind::backward}) {
     const Program program = on_two_devices(assembly, {second});
     for (const std::int32_t number : {0, 1})
-      EXPECT_EQ(to_text(lowered(assembly, program, number)), to_text(program)) << name_of(second) << number;
+      for (const char* kind : apart)
+        EXPECT_EQ(count_of(lowered(assembly, program, number), kind), 1) << name_of(second) << number << kind;
   }
 }
 
@@ -240,6 +255,16 @@ TEST(Lowering, EveryDeviceOfARankIsGivenItsOwnFunctions) {
   EXPECT_TRUE(given_update("")) << "there is no other";
   EXPECT_FALSE(given_update("cpu")) << "another one runs it";
   EXPECT_TRUE(given_update("cpu-async")) << "another one, with the same options, runs it";
+}
+
+TEST(Lowering, AnotherReaderKeepsANormsGradientApart) {
+  const auto adds = [](int operand) {
+    const std::string more = detail::concat(
+        "[[strategy]]\nplugin = \"reader\"\nop = \"layernorm_input_grad\"\noperand = ", operand, "\n");
+    return count_of(assembly_of({}, true, more).program(), "add");
+  };
+  EXPECT_EQ(adds(6), 4) << "others read it as well";
+  EXPECT_EQ(adds(0), 2);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cmath>
 #include <random>
 
 #include "cuda/launch.hpp"
@@ -18,6 +19,14 @@ inline std::vector<Value> cpu(const std::string& op, std::vector<Value> operands
                               std::vector<Attr> attrs = {}, std::vector<Start> starts = {},
                               std::int64_t layer = 0) {
   return run_on(cpu_kernels(), {op, std::move(operands), std::move(attrs), std::move(starts), layer}, 2);
+}
+
+// Of a value's type and shape: what a sum holds that was cleared, and one that nobody may read.
+inline Value zeros(const Value& like) { return Value(like.dtype(), like.dims()); }
+inline Value poison(const Value& like) {
+  Value value = zeros(like);
+  for (std::size_t i = 0; i < value.size(); ++i) value.set(i, std::nan(""));
+  return value;
 }
 
 inline void check_cuda(cudaError_t status) {

@@ -87,8 +87,11 @@ TEST_F(Embedding, GradientsAddToTheTables) {
     }
     const Value positions = random_value(sum_type<T>(), {s.seq, s.width}, 3);
     OnDevice dpositions(positions, offset);
-    cuda::position_weight_grad(dy.as<T>(), dpositions.as<C>(), s.batch, s.seq, s.width, nullptr);
+    cuda::position_weight_grad<T>(dy.as<T>(), dpositions.as<C>(), s.batch, s.seq, s.width, nullptr);
     EXPECT_EQ(dpositions.value().bytes(), cpu("position_weight_grad", {d, positions})[1].bytes());
+    OnDevice begun(poison(positions), offset);
+    cuda::position_weight_grad<T>(dy.as<T>(), {begun.as<C>(), true}, s.batch, s.seq, s.width, nullptr);
+    EXPECT_EQ(begun.value().bytes(), cpu("position_weight_grad", {d, zeros(positions)})[1].bytes());
   });
 }
 

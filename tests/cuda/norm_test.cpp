@@ -80,6 +80,7 @@ TEST_F(Norms, ForwardWithAndWithoutAResidual) {
 // What is left out of a backward.
 struct Parts {
   bool residual, dx, weights;
+  bool begins = false;  // the weights' sums
 };
 
 template <class T>
@@ -88,12 +89,13 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
   const std::vector<Value> forward = c.forward(centered, c.x, true);
   const Value mean = centered ? forward[4] : c.statistics(), rstd = forward.back();
   const std::string name = centered ? "layernorm" : "rmsnorm";
-  const Value before = random_value(sum_type<T>(), {c.width}, 9);
+  const Value some = random_value(sum_type<T>(), {c.width}, 9), before = parts.begins ? zeros(some) : some;
   std::vector<Value> input = {c.dy, c.x, c.gain}, weight = {c.dy, c.x};
   for (std::vector<Value>* call : {&input, &weight}) {
     if (centered) call->push_back(mean);
     call->push_back(rstd);
   }
+  input.push_back(Value());
   input.push_back(c.values());
   weight.push_back(before);
   if (centered) weight.push_back(before);
@@ -102,8 +104,8 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
   const std::vector<Value> weights_want = cpu(name + "_weight_grad", weight);
 
   OnDevice dy(c.dy, offset), x(c.x, offset), gain(c.gain, offset), residual(c.residual, offset);
-  OnDevice means(mean), rstds(rstd), dx(dtype_of<T>(), {c.rows, c.width}, offset), dgain(before),
-      dbias(before);
+  OnDevice means(mean), rstds(rstd), dx(dtype_of<T>(), {c.rows, c.width}, offset),
+      dgain(parts.begins ? poison(before) : before), dbias(parts.begins ? poison(before) : before);
   {
     const DeviceWorkspace workspace(cuda::norm_backward_workspace<T>(c.rows, c.width));
     const cuda::NormBackward<T> norm = {dy.as<T>(),
@@ -113,8 +115,8 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
                                         rstds.as<C>(),
                                         parts.residual ? residual.as<T>() : nullptr,
                                         parts.dx ? dx.as<T>() : nullptr,
-                                        parts.weights ? dgain.as<C>() : nullptr,
-                                        parts.weights && centered ? dbias.as<C>() : nullptr,
+                                        {parts.weights ? dgain.as<C>() : nullptr, parts.begins},
+                                        {parts.weights && centered ? dbias.as<C>() : nullptr, parts.begins},
                                         c.rows,
                                         c.width,
                                         workspace.data()};
@@ -137,8 +139,12 @@ TEST_F(Norms, BackwardInOnePassAndInParts) {
   for_rows([]<class T>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
     const Case<T> c(rows, width);
     for (bool centered : {false, true})
-      for (const Parts& parts :
-           {Parts{true, true, true}, {false, true, true}, {true, true, false}, {false, false, true}})
+      for (const Parts& parts : {Parts{true, true, true},
+                                 {false, true, true},
+                                 {true, true, false},
+                                 {false, false, true},
+                                 {true, true, true, true},
+                                 {false, false, true, true}})
         expect_backward(c, centered, parts, offset);
   });
 }

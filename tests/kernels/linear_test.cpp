@@ -125,6 +125,20 @@ TEST(Linear, InputGradMatchesDouble) {
   });
 }
 
+TEST(Linear, GeluGradMatchesDouble) {
+  const auto slope = [](double x) {
+    const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x), t = std::tanh(u);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+  };
+  for_all([&](const InstructionSet& set, Problem p, const Case& c, std::size_t index) {
+    Value x = Value::random(p.type, joined(c.lead, c.in), 31), dx(p.type, joined(c.lead, c.in));
+    std::vector<double> want = p.dx();
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] *= slope(x[i]);
+    launch(find_kernel(set, "linear_gelu_grad"), {&p.dy, &p.weight, &x, &dx}, p.attrs, 2);
+    expect_close(dx, want, 2 * tolerance(p.type), label(set, p.type, index, "dx"));
+  });
+}
+
 TEST(Linear, WeightGradAddsToItsAccumulator) {
   for_all([](const InstructionSet& set, Problem p, const Case&, std::size_t index) {
     const std::vector<double> want = p.dweight();

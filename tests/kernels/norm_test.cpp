@@ -118,13 +118,25 @@ TEST(LayerNorm, MatchesTheFormula) {
   });
 }
 
+// With a residual, its last operand but one, an input gradient is that without one, rounded, and then added
+// to.
+void expect_residual_added(const InstructionSet& set, Call call, const Value& dx) {
+  const Value residual = random_value(dx.dtype(), dx.dims(), 17);
+  Value sum = dx;
+  for (std::size_t i = 0; i < sum.size(); ++i) sum.set(i, dx[i] + residual[i]);
+  call.operands[call.operands.size() - 2] = residual;
+  EXPECT_EQ(run(set, call).back().bytes(), sum.bytes());
+}
+
 TEST(LayerNorm, InputGradientMatchesTheFormula) {
   for_cases([](const InstructionSet& set, const Norm& n) {
-    const Call call{
+    Call call{
         "layernorm_input_grad",
-        {n.dy, n.x, n.gain, n.rows_of(false, true), n.rows_of(true, true), Value(n.type, n.dims)}};
-    expect_close(run(set, call)[5], n.dx(true), tolerance(n.type), "dx");
-    expect_batch_free(set, call, {0, 1, 3, 4, 5});
+        {n.dy, n.x, n.gain, n.rows_of(false, true), n.rows_of(true, true), Value(), Value(n.type, n.dims)}};
+    const Value dx = run(set, call)[6];
+    expect_close(dx, n.dx(true), tolerance(n.type), "dx");
+    expect_batch_free(set, call, {0, 1, 3, 4, 6});
+    expect_residual_added(set, call, dx);
   });
 }
 
@@ -166,9 +178,11 @@ TEST(RmsNorm, MatchesTheFormula) {
 TEST(RmsNorm, GradientsMatchTheFormula) {
   for_cases([](const InstructionSet& set, const Norm& n) {
     const Value rstd = n.rows_of(true, false);
-    const Call input{"rmsnorm_input_grad", {n.dy, n.x, n.gain, rstd, Value(n.type, n.dims)}};
-    expect_close(run(set, input)[4], n.dx(false), tolerance(n.type), "dx");
-    expect_batch_free(set, input, {0, 1, 3, 4});
+    const Call input{"rmsnorm_input_grad", {n.dy, n.x, n.gain, rstd, Value(), Value(n.type, n.dims)}};
+    const Value dx = run(set, input)[5];
+    expect_close(dx, n.dx(false), tolerance(n.type), "dx");
+    expect_batch_free(set, input, {0, 1, 3, 5});
+    expect_residual_added(set, input, dx);
     for (DType sum : {DType::f64, DType::f32}) {
       if (size_of(sum) < size_of(n.type)) continue;
       const Value before = random_value(sum, {n.dims.back()}, 9);

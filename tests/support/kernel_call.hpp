@@ -41,6 +41,7 @@ class Value {
     return value;
   }
 
+  DType dtype() const { return dtype_; }
   std::size_t size() const { return static_cast<std::size_t>(elements()); }
   const std::vector<char>& bytes() const { return bytes_; }
   const std::vector<std::int64_t>& dims() const { return dims_; }

@@ -10,6 +10,7 @@
 
 #include "attention_fusion.hpp"
 #include "cores.hpp"
+#include "gradient_fusion.hpp"
 #include "host_memory.hpp"
 #include "isa.hpp"
 #include "prun/plugin.hpp"
@@ -84,7 +85,9 @@ class CpuDevice final : public Device {
   }
 
   void lower(ProgramRef program) override {
-    if (fuse_) fuse_packed_attention(program);
+    if (!fuse_) return;
+    fuse_packed_attention(program);
+    fuse_residual_gradients(program);
   }
 
   Queue create_queue(std::string_view name, bool workers) override {

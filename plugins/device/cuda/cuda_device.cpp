@@ -15,6 +15,7 @@
 #include "cuda/stamp.hpp"
 #include "driver.hpp"
 #include "gpu_memory.hpp"
+#include "gradient_fusion.hpp"
 #include "libraries.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
@@ -122,7 +123,11 @@ class CudaDevice final : public Device {
     return found == ops_.end() ? nullptr : &found->second.def;
   }
 
-  void lower(ProgramRef program) override { fuse_packed_attention(program); }
+  void lower(ProgramRef program) override {
+    fuse_packed_attention(program);
+    fuse_residual_gradients(program);
+    fuse_gelu_gradients(program);
+  }
 
   Queue create_queue(std::string_view name, bool workers) override {
     use();

@@ -63,6 +63,12 @@ T* data(const KernelArgs& args, int i) {
   return args.operands[i].as<T>();
 }
 
+// Of an operand that is updated; the op's KernelDef::writes_first names it.
+template <class C>
+Sum<C> sum_in(const KernelArgs& args, int i) {
+  return {data<C>(args, i), args.begins(i)};
+}
+
 // ---------------------------------------------------------------- types of an op's operands
 
 // Whether those of the listed operands that are present have one type; the first listed must be present.

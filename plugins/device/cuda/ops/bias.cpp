@@ -9,7 +9,7 @@ namespace {
 template <class T>
 void bias_grad(const KernelArgs& args, const KernelContext& context) {
   const std::int64_t width = args.operands[1].elements();
-  cuda::bias_grad(data<const T>(args, 0), data<Compute<T>>(args, 1), args.operands[0].elements() / width,
+  cuda::bias_grad(data<const T>(args, 0), sum_in<Compute<T>>(args, 1), args.operands[0].elements() / width,
                   width, args.workspace, stream_of(context));
 }
 
@@ -27,6 +27,6 @@ Kernel select_bias_grad(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> bias_ops() { return {{{"bias_grad", select_bias_grad, workspace}}}; }
+std::vector<DeviceOp> bias_ops() { return {{{"bias_grad", select_bias_grad, workspace, 1u << 1}}}; }
 
 }  // namespace prun::cuda

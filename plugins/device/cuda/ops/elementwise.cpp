@@ -25,8 +25,13 @@ void cast(const KernelArgs& args, const KernelContext& context) {
 
 template <class T>
 void accumulate(const KernelArgs& args, const KernelContext& context) {
-  cuda::accumulate(data<const T>(args, 0), data<Compute<T>>(args, 1), args.operands[1].elements(),
-                   stream_of(context));
+  const T* x = data<const T>(args, 0);
+  auto* sum = data<Compute<T>>(args, 1);
+  const std::int64_t n = args.operands[1].elements();
+  if (args.begins(1))
+    cuda::cast(x, sum, n, stream_of(context));
+  else
+    cuda::accumulate(x, sum, n, stream_of(context));
 }
 
 void reciprocal(const KernelArgs& args, const KernelContext& context) {
@@ -72,7 +77,7 @@ std::vector<DeviceOp> elementwise_ops() {
   return {{{"add", select_add}},
           {{"scale", select_scale}},
           {{"cast", select_cast}},
-          {{"accumulate", select_accumulate}},
+          {{"accumulate", select_accumulate, nullptr, 1u << 1}},
           {{"reciprocal", select_reciprocal}},
           {{"choose", select_choose}}};
 }

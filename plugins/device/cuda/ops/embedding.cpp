@@ -1,6 +1,8 @@
 // embedding and add_position, and the gradients of their tables.
 #include "cuda/embedding.hpp"
 
+#include "cuda/memory.hpp"
+
 #include "device_op.hpp"
 
 namespace prun::cuda {
@@ -43,11 +45,17 @@ void add_position(const KernelArgs& args, const KernelContext& context) {
                      x.dim[0], x.dim[1], x.dim[2], stream_of(context));
 }
 
+// Where the sum begins here, rows that no position of this launch belongs to are cleared.
 template <class T>
 void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
   const Tensor &dy = args.operands[0], &dtable = args.operands[1];
-  cuda::position_weight_grad(data<const T>(args, 0), rows_at(data<Compute<T>>(args, 1), dtable, dy),
-                             dy.dim[0], dy.dim[1], dy.dim[2], stream_of(context));
+  C* const sums = rows_at(data<C>(args, 1), dtable, dy);
+  const bool begins = args.begins(1);
+  if (begins && dy.dim[1] < dtable.dim[0])
+    zero(dtable.data, dtable.elements() * static_cast<std::int64_t>(sizeof(C)), stream_of(context));
+  cuda::position_weight_grad<T>(data<const T>(args, 0), {sums, begins}, dy.dim[0], dy.dim[1], dy.dim[2],
+                                stream_of(context));
 }
 
 Kernel select_embedding(const OpShape& s) {
@@ -76,7 +84,7 @@ std::vector<DeviceOp> embedding_ops() {
   return {{{"embedding", select_embedding}},
           {{"embedding_weight_grad", select_embedding_weight_grad, embedding_weight_grad_workspace_of}},
           {{"add_position", select_add_position}},
-          {{"position_weight_grad", select_position_weight_grad}}};
+          {{"position_weight_grad", select_position_weight_grad, nullptr, 1u << 1}}};
 }
 
 }  // namespace prun::cuda

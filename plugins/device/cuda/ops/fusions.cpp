@@ -43,10 +43,16 @@ Work bind_residual_norm(Launches launches, Libraries&, Stream) {
 
 // ---------------------------------------------------------------- both gradients of a norm
 
+// In either order.
+bool are(const Launch& a, const Launch& b, std::string_view one, std::string_view other) {
+  return (is(a, one) && is(b, other)) || (is(a, other) && is(b, one));
+}
+
 std::size_t is_norm_backward(Launches left) {
   if (left.size() < 2 || at(left[0], 0) != at(left[1], 0) || at(left[0], 1) != at(left[1], 1)) return 0;
-  const bool centered = is(left[0], "layernorm_input_grad") && is(left[1], "layernorm_weight_grad");
-  return centered || (is(left[0], "rmsnorm_input_grad") && is(left[1], "rmsnorm_weight_grad")) ? 2 : 0;
+  const bool fits = are(left[0], left[1], "layernorm_input_grad", "layernorm_weight_grad") ||
+                    are(left[0], left[1], "rmsnorm_input_grad", "rmsnorm_weight_grad");
+  return fits ? 2 : 0;
 }
 
 template <class T>
@@ -59,19 +65,21 @@ Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bo
   norm.width = input.operands[1].inner(1);
   norm.workspace = weight.workspace;
   norm.rstd = data<const Compute<T>>(input, centered ? 4 : 3);
-  norm.dx = data<T>(input, centered ? 5 : 4);
-  norm.dgain = data<Compute<T>>(weight, centered ? 4 : 3);
+  norm.residual = data<const T>(input, centered ? 5 : 4);
+  norm.dx = data<T>(input, centered ? 6 : 5);
+  norm.dgain = sum_in<Compute<T>>(weight, centered ? 4 : 3);
   if (!centered) return [norm](Stream stream) { rmsnorm_backward(norm, stream); };
   norm.mean = data<const Compute<T>>(input, 3);
-  norm.dbias = data<Compute<T>>(weight, 5);
+  norm.dbias = sum_in<Compute<T>>(weight, 5);
   return [norm](Stream stream) { layernorm_backward(norm, stream); };
 }
 
 Work bind_norm_backward(Launches launches, Libraries&, Stream) {
-  return by_value(launches[0].args.operands[0].dtype, [&]<class T>() -> Work {
-    return bind_norm_backward_of<T>(launches[0].args, launches[1].args,
-                                    is(launches[0], "layernorm_input_grad"));
-  });
+  const bool centered = launches[0].op.view().starts_with("layernorm");
+  const bool input_first = launches[0].op.view().ends_with("_input_grad");
+  const KernelArgs &input = launches[input_first ? 0 : 1].args, &weight = launches[input_first ? 1 : 0].args;
+  return by_value(input.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_norm_backward_of<T>(input, weight, centered); });
 }
 
 // ---------------------------------------------------------------- a product with bias, and gelu

@@ -1,4 +1,5 @@
-// linear and its two gradients, as products of matrices.
+// linear and its gradients, as products of matrices.
+#include "cuda/activation.hpp"
 #include "linear_work.hpp"
 
 namespace prun::cuda {
@@ -25,6 +26,31 @@ Work bind_input_grad_of(const KernelArgs& args, Libraries& libraries, Stream str
                       linear_input_grad_operands<T>(dy, weight, dx, args.workspace), libraries, stream);
 }
 
+// In one, where the library can: dx is then rounded once.
+template <class T>
+Work bind_gelu_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+  LinearShape shape = linear_shape(args, 1, 2);
+  const T *dy = data<const T>(args, 0), *weight = data<const T>(args, 1), *x = data<const T>(args, 2);
+  T* dx = data<T>(args, 3);
+  shape.alignment = alignment_of({dy, weight, x, dx});
+  const Product apart = linear_input_grad_product<T>(shape);
+  GemmOperands operands = linear_input_grad_operands<T>(dy, weight, dx, args.workspace);
+  if constexpr (std::is_same_v<T, bf16>) try {
+      Product together = apart;
+      together.epilogue = Epilogue::gelu_grad;
+      operands.aux = const_cast<T*>(x);
+      return product_work(together, operands, libraries, stream);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      operands.aux = nullptr;
+    }
+  const std::int64_t n = args.operands[2].elements();
+  return [product = product_work(apart, operands, libraries, stream), x, dx, n](Stream on) {
+    product(on);
+    gelu_grad(dx, x, dx, n, on);
+  };
+}
+
 template <class T>
 Work bind_weight_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
   LinearShape shape = linear_shape(args, 2, 0);
@@ -32,8 +58,8 @@ Work bind_weight_grad_of(const KernelArgs& args, Libraries& libraries, Stream st
   auto* dweight = data<Compute<T>>(args, 2);
   shape.alignment = alignment_of({x, dy, dweight});
   return product_work(linear_weight_grad_product<T>(shape),
-                      linear_weight_grad_operands<T>(x, dy, dweight, false, args.workspace), libraries,
-                      stream);
+                      linear_weight_grad_operands<T>(x, dy, dweight, args.begins(2), args.workspace),
+                      libraries, stream);
 }
 
 Work bind_linear(Launches launches, Libraries& libraries, Stream stream) {
@@ -46,6 +72,12 @@ Work bind_input_grad(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;
   return by_value(args.operands[0].dtype,
                   [&]<class T>() -> Work { return bind_input_grad_of<T>(args, libraries, stream); });
+}
+
+Work bind_gelu_grad(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_value(args.operands[0].dtype,
+                  [&]<class T>() -> Work { return bind_gelu_grad_of<T>(args, libraries, stream); });
 }
 
 Work bind_weight_grad(Launches launches, Libraries& libraries, Stream stream) {
@@ -68,6 +100,10 @@ Kernel select_input_grad(const OpShape& s) {
   return same_type(s, {0, 1, 2}) ? of_values(s.operand[0].dtype) : nullptr;
 }
 
+Kernel select_gelu_grad(const OpShape& s) {
+  return same_type(s, {0, 1, 2, 3}) ? of_values(s.operand[0].dtype) : nullptr;
+}
+
 Kernel select_weight_grad(const OpShape& s) {
   const DType type = s.operand[0].dtype;
   return same_type(s, {0, 1}) && computed_type(s, type, {2}) ? of_values(type) : nullptr;
@@ -78,7 +114,8 @@ Kernel select_weight_grad(const OpShape& s) {
 std::vector<DeviceOp> linear_ops() {
   return {{{"linear", select_linear, workspace}, bind_linear},
           {{"linear_input_grad", select_input_grad, workspace}, bind_input_grad},
-          {{"linear_weight_grad", select_weight_grad, workspace}, bind_weight_grad}};
+          {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_gelu_grad},
+          {{"linear_weight_grad", select_weight_grad, workspace, 1u << 2}, bind_weight_grad}};
 }
 
 }  // namespace prun::cuda

@@ -41,7 +41,7 @@ std::shared_ptr<LogitRows<T>> rows_of(const KernelArgs& args, const HeadGradient
 
 template <class T>
 Work bind_lm_head_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  const HeadGradients<T> gradients{data<const double>(args, 3), data<Compute<T>>(args, 5), false,
+  const HeadGradients<T> gradients{data<const double>(args, 3), data<Compute<T>>(args, 5), args.begins(5),
                                    data<T>(args, 6)};
   const auto rows = rows_of<T>(args, &gradients, libraries, stream);
   return [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4),
@@ -59,7 +59,7 @@ Work bind_scan_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
 
 template <class T>
 Work bind_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  const HeadGradients<T> gradients{data<const double>(args, 4), data<Compute<T>>(args, 5), false,
+  const HeadGradients<T> gradients{data<const double>(args, 4), data<Compute<T>>(args, 5), args.begins(5),
                                    data<T>(args, 6)};
   const auto rows = rows_of<T>(args, &gradients, libraries, stream);
   return [rows, input = input_of<T>(args), first = args.operands[1].start[0],
@@ -153,11 +153,11 @@ Kernel select_loss(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> lm_head_ops() {
-  return {{{"lm_head", select_lm_head, workspace<true>}, bind_lm_head},
+  return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_lm_head},
           {{"lm_head_scan", select_scan, workspace<false>}, bind_scan},
           {{"lm_head_rescale", select_rescale}},
           {{"lm_head_loss", select_loss, loss_workspace}},
-          {{"lm_head_grad", select_grad, workspace<true>}, bind_grad}};
+          {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_grad}};
 }
 
 }  // namespace prun::cuda

@@ -52,7 +52,8 @@ void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) 
   norm.gain = data<const T>(args, 2);
   norm.mean = data<const Compute<T>>(args, 3);
   norm.rstd = data<const Compute<T>>(args, 4);
-  norm.dx = data<T>(args, 5);
+  norm.residual = data<const T>(args, 5);
+  norm.dx = data<T>(args, 6);
   cuda::layernorm_backward(norm, stream_of(context));
 }
 
@@ -61,8 +62,8 @@ void layernorm_weight_grad(const KernelArgs& args, const KernelContext& context)
   NormBackward<T> norm = backward_of<T>(args, 0, 1);
   norm.mean = data<const Compute<T>>(args, 2);
   norm.rstd = data<const Compute<T>>(args, 3);
-  norm.dgain = data<Compute<T>>(args, 4);
-  norm.dbias = data<Compute<T>>(args, 5);
+  norm.dgain = sum_in<Compute<T>>(args, 4);
+  norm.dbias = sum_in<Compute<T>>(args, 5);
   cuda::layernorm_backward(norm, stream_of(context));
 }
 
@@ -71,7 +72,8 @@ void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   NormBackward<T> norm = backward_of<T>(args, 0, 1);
   norm.gain = data<const T>(args, 2);
   norm.rstd = data<const Compute<T>>(args, 3);
-  norm.dx = data<T>(args, 4);
+  norm.residual = data<const T>(args, 4);
+  norm.dx = data<T>(args, 5);
   cuda::rmsnorm_backward(norm, stream_of(context));
 }
 
@@ -79,7 +81,7 @@ template <class T>
 void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
   NormBackward<T> norm = backward_of<T>(args, 0, 1);
   norm.rstd = data<const Compute<T>>(args, 2);
-  norm.dgain = data<Compute<T>>(args, 3);
+  norm.dgain = sum_in<Compute<T>>(args, 3);
   cuda::rmsnorm_backward(norm, stream_of(context));
 }
 
@@ -97,7 +99,7 @@ Kernel select_layernorm(const OpShape& s) {
 }
 
 Kernel select_layernorm_input_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1, 2, 5}) || !computed_type(s, s.operand[0].dtype, {3, 4})) return nullptr;
+  if (!same_type(s, {0, 1, 2, 5, 6}) || !computed_type(s, s.operand[0].dtype, {3, 4})) return nullptr;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm_input_grad<T>; });
 }
 
@@ -112,7 +114,7 @@ Kernel select_rmsnorm(const OpShape& s) {
 }
 
 Kernel select_rmsnorm_input_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1, 2, 4}) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
+  if (!same_type(s, {0, 1, 2, 4, 5}) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm_input_grad<T>; });
 }
 
@@ -126,10 +128,10 @@ Kernel select_rmsnorm_weight_grad(const OpShape& s) {
 std::vector<DeviceOp> norm_ops() {
   return {{{"layernorm", select_layernorm}},
           {{"layernorm_input_grad", select_layernorm_input_grad}},
-          {{"layernorm_weight_grad", select_layernorm_weight_grad, weight_grad_workspace}},
+          {{"layernorm_weight_grad", select_layernorm_weight_grad, weight_grad_workspace, 1u << 4 | 1u << 5}},
           {{"rmsnorm", select_rmsnorm}},
           {{"rmsnorm_input_grad", select_rmsnorm_input_grad}},
-          {{"rmsnorm_weight_grad", select_rmsnorm_weight_grad, weight_grad_workspace}}};
+          {{"rmsnorm_weight_grad", select_rmsnorm_weight_grad, weight_grad_workspace, 1u << 3}}};
 }
 
 }  // namespace prun::cuda
