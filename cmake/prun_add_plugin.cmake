@@ -1,8 +1,8 @@
-# prun_add_plugin(NAME KIND kind SOURCES file... [INCLUDES folder...] [LIBRARIES target...] [OUTPUT folder])
+# prun_add_plugin(NAME KIND kind SOURCES file... [INCLUDES folder...] [LIBRARIES target...] [OUTPUT folder] [TARGET name])
 #
 # Builds the plugin NAME of that kind as libprun_<kind>_<name>.so, target prun_<kind>_<name>, in
 # <build>/lib/prun/plugins/<epoch>, and installs it to lib/prun/plugins/<epoch>. With OUTPUT, it is built in
-# that folder and not installed, as tests need it. prun's own plugins and those of others are made by this one
+# that folder and not installed, as tests need it; with TARGET, the target has that name. prun's own plugins and those of others are made by this one
 # function: it owns what makes a library a well-behaved plugin.
 #   one export      hidden visibility, a version script that lets out the entry alone, --exclude-libs
 #   no surprises    -z defs: a missing symbol fails here and not at load; a build id for the run record
@@ -10,9 +10,13 @@
 # Needs the target prun::sdk and the variable PRUN_EPOCH (from find_package(prun), or prun's own tree).
 
 function(prun_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND;OUTPUT" "SOURCES;INCLUDES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND;OUTPUT;TARGET" "SOURCES;INCLUDES;LIBRARIES")
   _prun_check_plugin_arguments("${name}" "${arg_KIND}" "${arg_SOURCES}" "${arg_UNPARSED_ARGUMENTS}")
-  set(target prun_${arg_KIND}_${name})
+  set(file prun_${arg_KIND}_${name})
+  set(target ${file})
+  if(arg_TARGET)
+    set(target ${arg_TARGET})
+  endif()
   set(folder lib/prun/plugins/${PRUN_EPOCH})
   set(output ${CMAKE_BINARY_DIR}/${folder})
   if(arg_OUTPUT)
@@ -25,7 +29,7 @@ function(prun_add_plugin name)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES
     PREFIX lib
-    OUTPUT_NAME ${target}
+    OUTPUT_NAME ${file}
     SUFFIX .so
     LIBRARY_OUTPUT_DIRECTORY ${output}
     CXX_EXTENSIONS OFF

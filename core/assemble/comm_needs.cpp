@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "assemble/automatic.hpp"
+
 namespace prun {
 
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
@@ -9,11 +11,10 @@ std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
   return static_cast<std::int32_t>(found - members.begin());
 }
 
-// Without a word in the recipe, memory that the host can read travels by UCX.
 std::string comm_of_axis(const Recipe& recipe, const std::string& axis) {
   const RecipeSection section = recipe.section("comm");
   const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  return name.empty() ? "ucx" : name;
+  return name == automatic ? std::string(comm_of_device(recipe.section("device").plugin())) : name;
 }
 
 bool is_staged(const DeviceInfo& device, const CommInfo& comm) {

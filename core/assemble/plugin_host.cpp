@@ -1,5 +1,8 @@
 #include "assemble/plugin_host.hpp"
 
+#include <algorithm>
+
+#include "assemble/automatic.hpp"
 #include "recipe/loader.hpp"
 
 namespace prun {
@@ -7,13 +10,36 @@ namespace prun {
 PluginCatalog PluginHost::catalog() {
   PluginCatalog catalog;
   catalog.schema = [this](std::string_view kind, std::string_view name) -> const Schema* {
-    const PluginNote& note = this->note(kind, name);
-    asked_ = parse_schema(note.options, describe(note));
+    asked_ = name == automatic && (kind == "device" || kind == "comm") ? automatic_schema(kind)
+                                                                       : schema_of(kind, name);
     return &asked_;
   };
   catalog.names = [this](std::string_view kind) { return plugin_names(places_, kind); };
   catalog.help = [this](std::string_view kind, std::string_view name) { return note(kind, name).help; };
   return catalog;
+}
+
+Schema PluginHost::schema_of(std::string_view kind, std::string_view name) {
+  const PluginNote& known = note(kind, name);
+  return parse_schema(known.options, describe(known));
+}
+
+// Until it is known which device it stands for, what any of them knows. A comm plugin has options of its own
+// under its name.
+Schema PluginHost::automatic_schema(std::string_view kind) {
+  std::vector<recipe::Option> all;
+  if (kind == "comm") return Schema(all);
+  const std::vector<std::string> there = plugin_names(places_, kind);
+  for (const std::string_view name : automatic_devices) {
+    if (std::find(there.begin(), there.end(), name) == there.end()) continue;
+    const Schema schema = schema_of(kind, name);
+    for (const recipe::Option& option : schema.options())
+      if (std::none_of(all.begin(), all.end(), [&](const recipe::Option& known) {
+            return recipe::keys_collide(known.key, option.key);
+          }))
+        all.push_back(option);
+  }
+  return Schema(all);
 }
 
 const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view name) {
@@ -26,8 +52,7 @@ const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view 
 PluginOptions PluginHost::options(const Recipe& recipe, const std::string& kind, const std::string& name) {
   if (const std::optional<RecipeSection> table = recipe.plugin_table(kind, name))
     return PluginOptions(*table);
-  const PluginNote& known = note(kind, name);
-  return PluginOptions(DefaultSection(parse_schema(known.options, describe(known))));
+  return PluginOptions(DefaultSection(schema_of(kind, name)));
 }
 
 const PluginLibrary& PluginHost::library(const std::string& kind, const std::string& name) {

@@ -51,6 +51,8 @@ class PluginHost {
   const std::map<std::string, std::shared_ptr<const PluginLibrary>>& loaded() const { return libraries_; }
 
  private:
+  Schema schema_of(std::string_view kind, std::string_view name);
+  Schema automatic_schema(std::string_view kind);
   PluginOptions options(const Recipe& recipe, const std::string& kind, const std::string& name);
   const PluginLibrary& library(const std::string& kind, const std::string& name);
 

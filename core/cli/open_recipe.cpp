@@ -1,13 +1,19 @@
 #include "cli/open_recipe.hpp"
 
+#include "assemble/automatic.hpp"
+#include "assemble/batch_arithmetic.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun {
 
-Opened open_recipe(const Arguments& arguments, const std::string& file) {
+Opened open_recipe(const Arguments& arguments, const std::string& file, std::optional<LocalPlace> place) {
   Opened opened;
   opened.plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
-  opened.recipe = Recipe::load(file, arguments.sets, opened.plugins->catalog());
+  const Recipe written = Recipe::load(file, arguments.sets, opened.plugins->catalog());
+  const auto world = static_cast<int>(mesh_of(written).world());
+  DeviceChoice choice = choose_device(written, *opened.plugins, place.value_or(LocalPlace{0, world}));
+  opened.recipe = std::move(choice.recipe);
+  opened.chosen = std::move(choice.said);
   return opened;
 }
 

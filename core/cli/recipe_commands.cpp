@@ -55,6 +55,10 @@ std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
   return claim;
 }
 
+void say_choice(const Opened& opened) {
+  if (!opened.chosen.empty()) std::fprintf(stderr, "prun: auto stands for %s\n", opened.chosen.c_str());
+}
+
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   opened.plugins->set_local({0, ranks});
@@ -90,11 +94,13 @@ int report(Session& session, ErrorCode code, const char* message) {
 int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
   try {
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
-    Opened opened = open_recipe(arguments, file);
+    const LocalPlace place{session.identity().local_rank, session.identity().local_world};
+    Opened opened = open_recipe(arguments, file, place);
     check_world(session.identity(), *opened.recipe);
-    opened.plugins->set_local({session.identity().local_rank, session.identity().local_world});
-    const bool claims = session.identity().rank == 0 && session.identity().how != "prun";
-    const std::unique_ptr<RunClaim> claim = claims ? claim_folder(*opened.recipe) : nullptr;
+    opened.plugins->set_local(place);
+    const bool first = session.identity().rank == 0 && session.identity().how != "prun";
+    if (first) say_choice(opened);
+    const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   } catch (const Error& error) {
@@ -110,6 +116,7 @@ int run_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun RECIPE [--set KEY=VALUE]...");
   if (const std::unique_ptr<Session> session = Session::join()) return run_as_rank(arguments, file, *session);
   Opened opened = open_recipe(arguments, file);
+  say_choice(opened);
   const std::int64_t world = mesh_of(*opened.recipe).world();
   if (world > flight_ranks)
     throw_error(ErrorCode::unsupported, "the mesh has ", world, " ranks, prun starts at most ", flight_ranks,
@@ -143,9 +150,11 @@ int plan_command(const Arguments& arguments) {
   else if (arguments.has("--json"))
     std::printf("%s\n",
                 plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str());
-  else
+  else {
+    if (!opened.chosen.empty()) std::printf("auto        %s\n", opened.chosen.c_str());
     std::fputs(plan_text(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str(),
                stdout);
+  }
   return 0;
 }
 

@@ -131,7 +131,7 @@ Recipe grid_recipe(const GridFamily& family, const GridModel& model, const char*
   text += "[optimizer]\n" + std::string(family.optimizer) + "lr = 1e-4\nclip = 1.0\n[precision]\n";
   line("compute", "\"" + std::string(type) + "\"");
   if (type == std::string("fp64")) line("state", "\"fp64\"");
-  text += "[device]\n";
+  text += "[device]\nplugin = \"cpu\"\n";
   line("threads", threads);
   return Recipe::parse(text, "the grid", {}, plugins.catalog());
 }

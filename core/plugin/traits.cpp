@@ -20,6 +20,12 @@ constexpr TraitRule rules[] = {
      "It splits the batch over its axis, so batch.global is counted for that many ranks"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
+    {"device",
+     "driver",
+     TraitForm::library,
+     {},
+     false,
+     "Library of the system that it needs; without it, `auto` does not stand for this device"},
     {"schedule", "backward", TraitForm::choice, whole_split, true,
      "Whether it says backward, or backward_input and backward_weight"},
 };
@@ -52,10 +58,18 @@ bool is_pattern(std::string_view text) {
   return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
 }
 
+bool is_library(std::string_view text) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_+.";
+  return text.find(".so") != std::string_view::npos &&
+         text.find_first_not_of(letters) == std::string_view::npos;
+}
+
 std::string value_problem(const TraitRule& rule, std::string_view value) {
   const std::string stated = detail::concat("its trait ", rule.key, " is ", in_quotes(value));
   if (rule.form == TraitForm::choice)
     return is_value(rule, value) ? "" : stated + "; it may be one of " + values_text(rule);
+  if (rule.form == TraitForm::library)
+    return is_library(value) ? "" : stated + "; it must be the name of a shared library, such as libm.so.6";
   for (const std::string_view item : split(value, ',')) {
     if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
       return stated + "; it may list " + values_text(rule);

@@ -19,6 +19,7 @@ enum class TraitForm : std::uint8_t {
   list,      // some of `values`, with commas between
   patterns,  // names of plugins of the same kind, with commas between; * and ? stand for what they do in a
              // shell
+  library,   // a shared library, as the system looks for it
 };
 
 struct TraitRule {

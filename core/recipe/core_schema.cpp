@@ -69,7 +69,7 @@ constexpr std::array<Declaration, 16> declarations = {{
       frozen       | bool   | false    |  | Do not train these parameters
     )"},
     {"device", Form::table, "device", "", "What computes.", R"(
-      plugin | string | cpu |  | Device plugin
+      plugin | string | auto |  | Device plugin; auto: cuda where this machine can train the recipe on GPUs, else cpu
       memory | size   |     |  | Ceiling on the plan of a rank, such as 80GiB; empty means the device's, less what the process needs of it
     )"},
     {"mesh", Form::table, "", "", "Named axes over the ranks; their product is the number of ranks.", R"(
@@ -86,8 +86,8 @@ constexpr std::array<Declaration, 16> declarations = {{
       plugin | string | console |  | Observer plugin
     )"},
     {"comm", Form::table, "", "comm", "Which comm plugin carries the traffic of a mesh axis.", R"(
-      default | string |      |  | Comm plugin of the axes not named here; empty means none is needed
-      *       | string | none |  | Comm plugin of this axis
+      default | string | auto |  | Comm plugin of the axes not named here; auto: nccl on the device cuda, else ucx
+      *       | string | none |  | Comm plugin of this axis, or auto
     )",
      "comm"},
     {"plugins", Form::table, "", "", "Where plugins are found.", R"(

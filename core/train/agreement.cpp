@@ -65,6 +65,13 @@ Topic arithmetic_topic(const std::vector<DeviceInfo>& devices) {
   return topic;
 }
 
+// Where the recipe leaves the device open, hosts may come to different ones.
+Topic devices_topic(const Recipe& recipe) {
+  return {"run on different devices",
+          {{"device.plugin", recipe.section("device").plugin()}},
+          "name one in the recipe, with device.plugin"};
+}
+
 Facts facts_of(const LoadedCheckpoint& loaded) {
   const CheckpointHead& head = loaded.head;
   Facts facts{{"run", head.run.id},
@@ -187,7 +194,9 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
-          {arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)}, exchange);
+          {devices_topic(assembly.recipe()), arithmetic_topic(assembly.device_infos()), plans,
+           builds_topic(plugins)},
+          exchange);
   check_units(assembly, exchange);
 }
 

@@ -416,6 +416,15 @@ TEST(Cli, RecipesInConfigsAreGood) {
   EXPECT_GE(recipes, 9);
 }
 
+// With a GPU or without.
+TEST(Cli, WhatAutoStandsForIsSaidInOneLine) {
+  const std::string quickstart = std::string(PRUN_SOURCE_DIR) + "/configs/quickstart.toml";
+  const std::string planned = prun({"plan", quickstart}).out, named = "device.plugin=cpu";
+  EXPECT_EQ(planned.find("auto        device "), 0u) << planned;
+  EXPECT_EQ(prun({"plan", quickstart, "--set", named}).out.find("auto  "), std::string::npos);
+  EXPECT_EQ(prun({"check", quickstart}).code, 0);
+}
+
 TEST(Cli, EveryVerbThatListsPluginsWorks) {
   EXPECT_NE(prun({"plugins", "list"}).out.find("GPT-2"), std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "gpt"}).out.find("layers"), std::string::npos);

@@ -21,7 +21,7 @@ std::string on_async(std::string text, const std::string& device, const std::str
   const auto replace = [&](const std::string& from, const std::string& to) {
     if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
   };
-  replace("threads = 1\npin = false\n", "plugin = 'cpu-async'\n" + device);
+  replace("plugin = 'cpu'\nthreads = 1\npin = false\n", "plugin = 'cpu-async'\n" + device);
   replace("poison = true", "poison = false");
   return text + "[comm]\ndefault = 'meet-async'\n[comm.meet-async]\n" + comm;
 }

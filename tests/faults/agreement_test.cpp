@@ -52,6 +52,17 @@ TEST(Agreement, AnotherTextBehindTheSamePathIsNamed) {
   refused("number of samples is 12");
 }
 
+// As where `auto` stands for another one on each host.
+TEST(Agreement, AnotherDeviceIsNamed) {
+  const int port = free_port();
+  const auto start = [&](int rank, const std::string& device) {
+    const std::string recipe = recipe_file("on-" + device, 2, {"device.plugin=" + device});
+    return PrunRun({recipe, "--plugin-path", PRUN_TEST_PLUGINS "/test"}, torchrun_variables(rank, 2, port));
+  };
+  PrunRun first = start(0, "cpu"), second = start(1, "cpu-async");
+  expect_refusal(first, second, "rank 0 and rank 1 run on different devices: device.plugin is ");
+}
+
 TEST(Agreement, AnotherBuildOfAPluginIsNamed) {
   const std::string recipe = recipe_file("other-build", 2);
   for (const std::string name : {"optimizer", "data"}) {

@@ -37,7 +37,7 @@ PluginCatalog fuzz_catalog() {
   PluginCatalog catalog;
   catalog.schema = [](std::string_view, std::string_view name) -> const Schema* {
     if (name == "bad") throw_error(ErrorCode::bad_input, "a bad plugin");
-    return name == "p" || name == "cpu" || name == "console" ? &schema : nullptr;
+    return name == "p" || name == "auto" || name == "console" ? &schema : nullptr;
   };
   catalog.names = [](std::string_view) { return std::vector<std::string>{"p", "cpu", "console"}; };
   catalog.help = [](std::string_view, std::string_view) { return std::string("A plugin"); };

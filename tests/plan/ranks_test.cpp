@@ -78,7 +78,7 @@ TEST(Fingerprint, DoesNotDependOnThreads) {
     std::set<std::int64_t> sizes;
     for (const char* threads : {"device.threads=1", "device.threads=2", "device.threads=7"}) {
       const std::string file = std::string(PRUN_SOURCE_DIR "/configs/") + name + ".toml";
-      const std::vector<std::string> sets = {threads};
+      const std::vector<std::string> sets = {"device.plugin=cpu", threads};
       const Assembly assembly(Recipe::load(file, sets, plugins().catalog()), plugins());
       prints.insert(assembly.fingerprint());
       sizes.insert(assembly.plan().layout.memory.total());

@@ -30,6 +30,7 @@ inline const std::map<std::pair<std::string, std::string>, Schema>& plugin_schem
       {{"optimizer", "sgd"}, make("momentum | float | 0 | 0..1 | Momentum")},
       {{"optimizer", "grabby"}, make("lr | float | 1 | | Takes what is the core's")},
       {{"device", "cpu"}, make("")},
+      {{"device", "auto"}, make("")},
       {{"strategy", "data"}, make("axis | string | dp | | Mesh axis")},
       {{"strategy", "zero"}, make(R"(
          axis  | string | dp       |      | Mesh axis
@@ -40,6 +41,7 @@ inline const std::map<std::pair<std::string, std::string>, Schema>& plugin_schem
          sizes | ints    | []       | 1..  | Bytes in each
        )")},
       {{"observer", "console"}, make("color | bool | true | | Use colors")},
+      {{"comm", "auto"}, make("")},
       {{"comm", "nccl"}, make("")},
       {{"comm", "ucx"}, make("transports | string | all | | What it may use")},
       {{"schedule", "1f1b"}, make("")},

@@ -49,7 +49,7 @@ TEST(Recipe, GivesValuesAndDefaults) {
   EXPECT_EQ(recipe.text("optimizer.schedule.kind"), "constant");
   EXPECT_EQ(recipe.numbers("optimizer.betas"), (std::vector<double>{0.9, 0.95}));
   EXPECT_TRUE(recipe.flag("data.shuffle"));
-  EXPECT_EQ(recipe.text("device.plugin"), "cpu");
+  EXPECT_EQ(recipe.text("device.plugin"), "auto");
   EXPECT_EQ(recipe.bytes("device.memory"), 80LL << 30);
   EXPECT_EQ(parse(good_recipe).bytes("device.memory"), std::nullopt);
   EXPECT_EQ(recipe.text("observer.0.plugin"), "console");

@@ -16,8 +16,8 @@ class UnitPrices final : public Prices {
 };
 
 void ends_in_virtual_time(const std::string& name, std::int64_t world, std::size_t stages) {
-  const Recipe recipe =
-      Recipe::load(std::string(PRUN_SOURCE_DIR) + "/configs/" + name + ".toml", {}, plugins().catalog());
+  const Recipe recipe = Recipe::load(std::string(PRUN_SOURCE_DIR) + "/configs/" + name + ".toml",
+                                     std::vector<std::string>{"device.plugin=cpu"}, plugins().catalog());
   const Assembly assembly(recipe, plugins());
   ASSERT_EQ(assembly.mesh().world(), world);
   UnitPrices prices;

@@ -90,15 +90,21 @@ std::string data_parallel(int ranks) {
 }
 
 Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more) {
-  std::vector<std::string> all = {"data.path=" + random_tokens().string(),
+  return tiny_recipe(sets, more, plugins());
+}
+
+Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more, PluginHost& host) {
+  std::vector<std::string> all = {"device.plugin=cpu", "data.path=" + random_tokens().string(),
                                   "run.out=" + (temporary_folder() / "run").string(), "run.fresh=true"};
   all.insert(all.end(), sets.begin(), sets.end());
   const std::string data = "[data]\nplugin = \"tokens\"\npath = \"data\"\n";
-  return Recipe::parse(tiny_text + data + more, "tiny.toml", all, plugins().catalog());
+  return Recipe::parse(tiny_text + data + more, "tiny.toml", all, host.catalog());
 }
 
 Recipe ragged_recipe(const std::vector<std::string>& sets, const std::string& more) {
-  return Recipe::parse(tiny_text + ("[data]\nplugin = \"ragged\"\n" + more), "ragged.toml", sets,
+  std::vector<std::string> all = {"device.plugin=cpu"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return Recipe::parse(tiny_text + ("[data]\nplugin = \"ragged\"\n" + more), "ragged.toml", all,
                        plugins().catalog());
 }
 

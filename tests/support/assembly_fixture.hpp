@@ -17,6 +17,8 @@ std::shared_ptr<DeviceInterface> cpu_device(int threads = 2);
 
 // A tiny GPT on a file of random tokens in a temporary folder; `more` is added to its text, `sets` change it.
 Recipe tiny_recipe(const std::vector<std::string>& sets = {}, const std::string& more = {});
+// The same, of other plugins.
+Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more, PluginHost& plugins);
 
 // The same on samples of which uneven numbers of targets count.
 Recipe ragged_recipe(const std::vector<std::string>& sets, const std::string& more);

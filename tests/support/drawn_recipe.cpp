@@ -94,8 +94,8 @@ class Drawing {
     out_ << "[precision]\ncompute = '" << compute << "'\nstate = '" << (compute == "fp64" ? "fp64" : "fp32")
          << "'\n[run]\nname = 'drawn'\nsteps = " << (large_ ? 2 : 5) << "\nseed = " << pick({1, 2, 3})
          << "\npoison = " << word(!large_ && flip()) << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
-         << "[device]\nthreads = 1\npin = false\n[optimizer]\nplugin = '" << (flip() ? "adamw" : "sgd")
-         << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
+         << "[device]\nplugin = 'cpu'\nthreads = 1\npin = false\n[optimizer]\nplugin = '"
+         << (flip() ? "adamw" : "sgd") << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
     if (flip()) out_ << "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n";
     out_ << "[[observer]]\nplugin = 'jsonl'\n[mesh]\n";
     std::vector<std::pair<std::string, int>> axes = {{"dp", dp_}, {"pp", pp_}, {"tp", tp_}};

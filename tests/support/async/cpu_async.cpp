@@ -193,7 +193,15 @@ class CpuAsync final : public Device {
 }  // namespace
 }  // namespace prun::async
 
-PRUN_PLUGIN(device, prun::async::CpuAsync, "cpu-async", "0.1.0", "The CPU's kernels, run later", "",
+// Under the name of the device that `auto` prefers, for tests of what it stands for.
+#ifndef PRUN_ASYNC_NAME
+#define PRUN_ASYNC_NAME "cpu-async"
+#define PRUN_ASYNC_TRAITS ""
+#define PRUN_ASYNC_UNITS "0"
+#endif
+
+PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's kernels, run later",
+            PRUN_ASYNC_TRAITS,
             "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set\n"
             "depth | int | 256 | 1..100000 | Pieces of work that a queue takes before it holds its feeder\n"
             "delay_us | int | 0 | 0..100000 | At most so long a piece of work is delayed, at random\n"
@@ -207,5 +215,6 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, "cpu-async", "0.1.0", "The CPU's kern
             "memory_kib | int | 0 | 0.. | KiB of memory that it has; 0: as much as the host\n"
             "unit | string | "
             " | | What no other rank may use\n"
-            "units | int | 0 | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
+            "units | int | " PRUN_ASYNC_UNITS
+            " | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
             "fail_after | int | 0 | 0.. | Its piece of work that does\n");

@@ -322,8 +322,12 @@ class Meet final : public Comm {
   "split | bool | false | | Makes its groups from one communicator of all ranks\n"          \
   "device_bytes | int | 0 | 0.. | Memory of the device that a communicator is said to take\n"
 
+#ifndef PRUN_MEET_NAME
+#define PRUN_MEET_NAME "meet-async"
+#endif
+
 #if PRUN_MEET_ENQUEUES
-PRUN_PLUGIN(comm, prun::async::Meet, "meet-async", "0.1.0", "Threads of one process meet on streams", "",
+PRUN_PLUGIN(comm, prun::async::Meet, PRUN_MEET_NAME, "0.1.0", "Threads of one process meet on streams", "",
             "resident | int | 0 | 0.. | Pieces of operations that a rank has under way at a time; 0: any "
             "number\n" PRUN_MEET_OPTIONS);
 #else

@@ -1,0 +1,90 @@
+#include "assemble/automatic.hpp"
+
+#include <dlfcn.h>
+
+#include <set>
+
+#include "assemble/batch_arithmetic.hpp"
+#include "assemble/comm_needs.hpp"
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
+
+namespace prun {
+namespace {
+
+// It stays open: whoever asks is about to use it.
+bool can_open(std::string_view library) {
+  return library.empty() || ::dlopen(std::string(library).c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr;
+}
+
+// What the recipe says of the device and this one has no option for, or the empty text.
+std::string foreign_option(const Recipe& recipe, const PluginNote& device) {
+  const Schema known = parse_schema(device.options, describe(device));
+  for (const auto& entry : recipe.section("device").entries())
+    if (entry.at.source && entry.declared_by != "core" && !known.find(entry.key)) return entry.key;
+  return "";
+}
+
+// Of all axes along which there is somebody to talk to, once each.
+std::set<std::string> comms_of(const Recipe& recipe) {
+  const Mesh mesh = mesh_of(recipe);
+  std::set<std::string> names;
+  for (const Axis& axis : mesh.axes())
+    if (axis.extent > 1) names.insert(comm_of_axis(recipe, axis.name));
+  return names;
+}
+
+Recipe named(const Recipe& recipe, std::string_view device) { return recipe.with("device.plugin", device); }
+
+// Throws an Error that says what stands against this device here.
+void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& device) {
+  const std::string_view driver = trait_of(plugins.note("device", device), "driver");
+  if (!can_open(driver)) throw_error(ErrorCode::unsupported, "there is no ", driver, " here");
+  const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
+  DeviceInfo info;
+  raise(made->info(&info));
+  if (info.unit.size == 0) throw_error(ErrorCode::unsupported, info.name.view());
+  for (const std::string& comm : comms_of(recipe)) make_comm(recipe, info, plugins, comm);
+}
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+// Why the recipe does not run on this device here, or nothing.
+std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::string& device) {
+  try {
+    const std::string foreign = foreign_option(recipe, plugins.note("device", device));
+    if (!foreign.empty()) return detail::concat("it has no option '", foreign, "'");
+    try_device(named(recipe, device), plugins, device);
+    return "";
+  } catch (const Error& error) {
+    return first_line(error.what());
+  }
+}
+
+std::string said_of(const Recipe& recipe, std::string_view device) {
+  std::string text = detail::concat("device ", device);
+  for (const std::string& comm : comms_of(recipe)) text += " and comm " + comm;
+  return text;
+}
+
+}  // namespace
+
+std::string_view comm_of_device(std::string_view device) { return device == "cuda" ? "nccl" : "ucx"; }
+
+DeviceChoice choose_device(const Recipe& recipe, PluginHost& plugins, LocalPlace local) {
+  if (recipe.section("device").plugin() != automatic) return {recipe, ""};
+  plugins.set_local(local);
+  std::string against;
+  for (const std::string_view device : automatic_devices) {
+    const bool last = device == automatic_devices.back();
+    const std::string problem = last ? "" : problem_with(recipe, plugins, std::string(device));
+    if (problem.empty()) {
+      const Recipe chosen = named(recipe, device);
+      return {chosen, said_of(chosen, device) + against};
+    }
+    against += detail::concat("; device ", device, ": ", problem);
+  }
+  throw_error(ErrorCode::internal, "no device is left");
+}
+
+}  // namespace prun

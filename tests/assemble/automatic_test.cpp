@@ -1,0 +1,101 @@
+// What `auto` stands for, on a machine that has two units of the preferred device, or seems to.
+#include "assemble/automatic.hpp"
+
+#include <gtest/gtest.h>
+
+#include "support/assembly_fixture.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The plugins of the build, behind those of a folder of the tests.
+class Machine {
+ public:
+  explicit Machine(const std::string& folder) : plugins_(places(folder)) {}
+
+  PluginHost& plugins() { return plugins_; }
+  DeviceChoice choose(int ranks, LocalPlace place, std::vector<std::string> sets = {}) {
+    const std::vector<std::string> open = {"device.plugin=auto", "batch.micro=1"};
+    sets.insert(sets.begin(), open.begin(), open.end());
+    return choose_device(tiny_recipe(sets, ranks > 1 ? data_parallel(ranks) : "", plugins_), plugins_, place);
+  }
+
+ private:
+  static std::vector<SearchPlace> places(const std::string& folder) {
+    std::vector<SearchPlace> all = prun::test::plugins().places();
+    all.insert(all.begin(), {all.front().folder / "test" / folder, "the machine"});
+    return all;
+  }
+
+  PluginHost plugins_;
+};
+
+std::string device_of(const DeviceChoice& choice) { return choice.recipe.section("device").plugin(); }
+
+TEST(Auto, TakesTheDeviceThatHasAUnitForEachRank) {
+  Machine machine("auto");
+  const DeviceChoice one = machine.choose(1, {0, 1}), two = machine.choose(2, {0, 2});
+  EXPECT_EQ(device_of(one), "cuda");
+  EXPECT_EQ(one.said, "device cuda");
+  EXPECT_EQ(device_of(two), "cuda");
+  EXPECT_EQ(two.said, "device cuda and comm nccl");
+  // Of a rank on one of several hosts.
+  EXPECT_EQ(device_of(machine.choose(4, {1, 2})), "cuda");
+}
+
+TEST(Auto, WhatItTakesTrainsLikeTheCpu) {
+  Machine machine("auto");
+  const auto train = [&](const Recipe& recipe) {
+    std::vector<double> losses;
+    run_local_ranks(recipe, machine.plugins().places(), [&](Trainer& trainer) {
+      std::vector<double> own = train_steps(trainer, 3);
+      if (trainer.assembly().rank() == 0) losses = std::move(own);
+    });
+    return losses;
+  };
+  const Recipe chosen = machine.choose(2, {0, 2}).recipe;
+  EXPECT_EQ(train(chosen), train(chosen.with("device.plugin", "cpu").with("comm.default", "meet")));
+}
+
+TEST(Auto, TakesTheCpuAndSaysWhy) {
+  Machine machine("auto");
+  const DeviceChoice many = machine.choose(3, {0, 3}, {"batch.global=6"});
+  EXPECT_EQ(device_of(many), "cpu");
+  EXPECT_EQ(many.said.find("device cpu and comm ucx; device cuda: "), 0u) << many.said;
+  EXPECT_NE(many.said.find("rank 0 of 3 on this host, which has 2 units"), std::string::npos) << many.said;
+  EXPECT_EQ(machine.choose(1, {0, 1}, {"device.threads=1"}).said,
+            "device cpu; device cuda: it has no option 'threads'");
+}
+
+TEST(Auto, WithoutItsDriverADeviceIsNotLookedAt) {
+  Machine machine("no-driver");
+  EXPECT_EQ(machine.choose(1, {0, 1}).said, "device cpu; device cuda: there is no libprun-nowhere.so.1 here");
+}
+
+// The option of one of them decides, where only that one has it.
+TEST(Auto, AnOptionOfTheDeviceStays) {
+  Machine machine("auto");
+  const DeviceChoice choice = machine.choose(1, {0, 1}, {"device.depth=8"});
+  EXPECT_EQ(device_of(choice), "cuda");
+  EXPECT_EQ(choice.recipe.integer("device.depth"), 8);
+}
+
+TEST(Auto, LeavesARecipeAloneThatNamesItsDevice) {
+  const DeviceChoice choice = choose_device(tiny_recipe({"device.threads=1"}), plugins(), {0, 1});
+  EXPECT_EQ(device_of(choice), "cpu");
+  EXPECT_EQ(choice.said, "");
+}
+
+TEST(Auto, CommFollowsTheDeviceUnlessTheRecipeNamesIt) {
+  Machine machine("auto");
+  const DeviceChoice choice = machine.choose(2, {0, 2}, {"comm.dp=ucx"});
+  EXPECT_EQ(choice.said, "device cuda and comm ucx");
+  EXPECT_EQ(comm_of_axis(choice.recipe, "tp"), "nccl");
+  EXPECT_EQ(comm_of_axis(tiny_recipe({"comm.tp=auto"}), "tp"), "ucx");
+}
+
+}  // namespace
+}  // namespace prun::test
