@@ -5,6 +5,7 @@
 #include "cli/open_recipe.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
+#include "measure/layout_bench.hpp"
 #include "sim/costs_file.hpp"
 
 namespace prun {
@@ -28,6 +29,9 @@ int kernels(const Arguments& arguments) {
     opened = open_recipe(arguments, arguments.words[1]);
   else
     opened.plugins = std::make_unique<PluginHost>(plugin_places({}, {}, arguments.plugin_paths));
+  if (is_asked())
+    return answer(timed_layout(opened.recipe.value()), opened.plugins->places(),
+                  how_long_steps_take(timed_steps));
   CostTable table;
   table.machine = this_machine();
   const Say say = [](const std::string& what) {
@@ -35,7 +39,7 @@ int kernels(const Arguments& arguments) {
     std::fflush(stdout);
   };
   if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say);
-  if (opened.recipe) bench_recipe(*opened.plugins, *opened.recipe, table, say);
+  if (opened.recipe) bench_recipe(*opened.plugins, *opened.recipe, table, say, arguments.all);
   std::printf("%zu kernels by formula, %zu and %zu exchanges as they are\n", table.kernels.size(),
               table.exact.size(), table.exact_exchanges.size());
   save(arguments, table);

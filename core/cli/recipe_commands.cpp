@@ -2,14 +2,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "assemble/host_limits.hpp"
-#include "assemble/one_host.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
 #include "inspect/forecast.hpp"
 #include "inspect/report.hpp"
 #include "inspect/verify.hpp"
-#include "launch/launcher.hpp"
 #include "launch/shared_folder.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
@@ -63,16 +60,10 @@ void say_choice(const Opened& opened) {
 int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   opened.plugins->set_local({0, ranks});
   const Assembly checked(*opened.recipe, *opened.plugins);
-  check_fits_one_host(checked);
   preflight(checked, *opened.plugins);
-  make_room_for_ranks(checked, *opened.plugins);
+  const LaunchOptions options =
+      ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
-  LaunchOptions options;
-  options.ranks = ranks;
-  options.arguments = arguments.all;
-  // Warnings of libraries are the run's, not the terminal's.
-  options.environment = {{"PRUN_UCX_LOG", fs::absolute(run_folder(*opened.recipe) / "ucx.log")}};
-  options.hang_limit = std::chrono::seconds(opened.recipe->integer("run.hang_limit"));
   return launch(options);
 }
 
@@ -84,15 +75,8 @@ std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
   return folder;
 }
 
-int report(Session& session, ErrorCode code, const char* message) {
-  session.rendezvous().report_failure(code, message);
-  if (session.identity().how != "prun")  // our own launcher says it for all
-    std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, message);
-  return exit_code(code);
-}
-
 int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
-  try {
+  return end_as_rank(session, [&] {
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     const LocalPlace place{session.identity().local_rank, session.identity().local_world};
     Opened opened = open_recipe(arguments, file, place);
@@ -103,11 +87,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
-  } catch (const Error& error) {
-    return report(session, error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return report(session, ErrorCode::unsupported, out_of_memory);
-  }
+  });
 }
 
 }  // namespace
@@ -175,9 +155,12 @@ int verify_command(const Arguments& arguments) {
   const bool as_is = arguments.has("--as-is");
   if (!as_is)
     for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
+  recipe = with_thread_ranks(recipe);
+  const std::vector<SearchPlace>& places = opened.plugins->places();
+  const std::int64_t steps = arguments.number("--steps", 3);
+  if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, steps));
   try {
-    const LayoutVerdict verdict =
-        verify_layout(with_thread_ranks(recipe), opened.plugins->places(), arguments.number("--steps", 3));
+    const LayoutVerdict verdict = verify_layout(recipe, places, steps, arguments.all);
     std::fputs(to_text(verdict).c_str(), stdout);
     return verdict.equal() ? 0 : 1;
   } catch (const Error& error) {

@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <cstdio>
-#include <mutex>
+#include <memory>
 
+#include "base/json.hpp"
 #include "execute/tensors.hpp"
-#include "train/local_ranks.hpp"
 
 namespace prun {
 namespace {
@@ -59,51 +59,50 @@ double norm(const std::vector<double>& numbers) {
   return std::sqrt(squares);
 }
 
+// How far one rank is from it.
 class Comparison {
  public:
-  Comparison(const Reference& reference, LayoutVerdict& verdict) : reference_(reference), verdict_(verdict) {}
+  explicit Comparison(const Reference& reference) : reference_(reference) {}
 
-  void run(Trainer& trainer) {
+  LayoutDifferences run(Trainer& trainer) {
     compare_step(trainer.step(), 0);
     compare_tensors(trainer, true);
     std::size_t s = 1;
     trainer.run(static_cast<std::int64_t>(reference_.steps.size()) - 1,
                 [&](const StepResult& result) { compare_step(result, s++); });
     compare_tensors(trainer, false);
+    return differences_;
   }
 
  private:
   void compare_step(const StepResult& result, std::size_t s) {
     const std::string where = "step " + std::to_string(s + 1);
-    const std::scoped_lock lock(mutex_);
-    verdict_.loss.take(relative(result.loss, reference_.steps[s].loss), where);
-    verdict_.grad_norm.take(relative(result.grad_norm, reference_.steps[s].grad_norm), where);
+    differences_.loss.take(relative(result.loss, reference_.steps[s].loss), where);
+    differences_.grad_norm.take(relative(result.grad_norm, reference_.steps[s].grad_norm), where);
   }
 
   void compare_tensors(Trainer& trainer, bool gradients) {
     const std::string rank = " on rank " + std::to_string(trainer.assembly().rank());
-    each_run(trainer, gradients,
-             [&](const std::string& name, const std::byte* data, DType type, std::int64_t whole,
-                 std::int64_t count) {
-               const std::vector<double>& right =
-                   (gradients ? reference_.gradients : reference_.parameters).at(name);
-               double largest = 0;
-               for (std::int64_t i = 0; i < count; ++i)
-                 largest = std::max(largest, worse(std::abs(element(data, type, i) -
-                                                            right.at(static_cast<std::size_t>(whole + i)))));
-               const double scale = gradients ? std::max(norm(right), 1e-300) : 1.0;
-               const std::scoped_lock lock(mutex_);
-               (gradients ? verdict_.gradient : verdict_.parameter).take(largest / scale, name + rank);
-             });
+    each_run(
+        trainer, gradients,
+        [&](const std::string& name, const std::byte* data, DType type, std::int64_t whole,
+            std::int64_t count) {
+          const std::vector<double>& right =
+              (gradients ? reference_.gradients : reference_.parameters).at(name);
+          double largest = 0;
+          for (std::int64_t i = 0; i < count; ++i)
+            largest = std::max(largest, worse(std::abs(element(data, type, i) -
+                                                       right.at(static_cast<std::size_t>(whole + i)))));
+          const double scale = gradients ? std::max(norm(right), 1e-300) : 1.0;
+          (gradients ? differences_.gradient : differences_.parameter).take(largest / scale, name + rank);
+        });
   }
 
   const Reference& reference_;
-  LayoutVerdict& verdict_;
-  std::mutex mutex_;
+  LayoutDifferences differences_;
 };
 
-Reference train_reference(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps) {
-  PluginHost plugins(places);
+Reference train_reference(const Recipe& recipe, PluginHost& plugins, std::int64_t steps) {
   const Assembly assembly(recipe, plugins);
   Trainer trainer(assembly, plugins);
   Reference reference;
@@ -144,19 +143,51 @@ double bound_of(const std::string& precision) {
 
 }  // namespace
 
-LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                            std::int64_t steps) {
-  PluginHost plugins(places);
-  const BatchArithmetic batch = Assembly(recipe, plugins).batch();
-  const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
+namespace {
+
+// JSON has no infinity.
+std::string to_json(const LayoutDifferences& differences) {
+  JsonWriter json(NonFinite::write_null);
+  json.begin_array();
+  for (const Difference* one : differences.all())
+    json.begin_array().value(one->value).value(one->where).end_array();
+  return json.end_array().take();
+}
+
+void take(LayoutDifferences& differences, const std::string& answer) {
+  const JsonValue parsed = parse_json(answer, "a rank's differences");
+  const std::vector<Difference*> all = differences.all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const JsonArray& one = parsed.as_array().at(i).as_array();
+    all[i]->take(one.at(0).is_null() ? INFINITY : one.at(0).as_double(), one.at(1).as_string());
+  }
+}
+
+}  // namespace
+
+MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   std::int64_t steps) {
+  return [=](LocalPlace place) {
+    PluginHost plugins(places);
+    plugins.set_local(place);
+    const BatchArithmetic batch = Assembly(recipe, plugins).batch();
+    const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
+    const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, steps));
+    return Question{[reference](Trainer& trainer) { return to_json(Comparison(*reference).run(trainer)); },
+                    {}};
+  };
+}
+
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
+                            const std::vector<std::string>& command) {
   LayoutVerdict verdict;
   verdict.ranks = mesh_of(recipe).world();
   verdict.steps = steps;
   verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
   verdict.bound = bound_of(recipe.text("precision.compute"));
-  const Reference reference = train_reference(single, places, steps);
-  Comparison comparison(reference, verdict);
-  run_local_ranks(recipe, places, [&](Trainer& trainer) { comparison.run(trainer); });
+  for (const std::string& answer :
+       ask_ranks(recipe, places, compare_with_one_rank(recipe, places, steps), command))
+    take(verdict, answer);
   return verdict;
 }
 

@@ -2,7 +2,7 @@
 // on the same samples, and everything is compared.
 #pragma once
 
-#include "train/trainer.hpp"
+#include "train/rank_answers.hpp"
 
 namespace prun {
 
@@ -13,14 +13,21 @@ struct Difference {
   void take(double candidate, const std::string& place);
 };
 
-struct LayoutVerdict {
-  std::int64_t ranks = 1;
-  std::int64_t steps = 0;
-  double bound = 0;
+// The largest, of one rank or of all.
+struct LayoutDifferences {
   Difference loss;       // relative
   Difference grad_norm;  // relative
   Difference gradient;   // of step 1, against the norm of the tensor's gradient
   Difference parameter;  // after the last step, absolute
+
+  std::vector<Difference*> all() { return {&loss, &grad_norm, &gradient, &parameter}; }
+  std::vector<const Difference*> all() const { return {&loss, &grad_norm, &gradient, &parameter}; }
+};
+
+struct LayoutVerdict : LayoutDifferences {
+  std::int64_t ranks = 1;
+  std::int64_t steps = 0;
+  double bound = 0;
 
   // fp64: everything within the bound. Narrower formats: losses and the first gradients.
   bool equal() const;
@@ -30,8 +37,13 @@ struct LayoutVerdict {
 // The same samples, microbatch by microbatch, on one rank; `micro`: of all ranks together.
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro);
 
-// Ranks are threads of this process, on the CPU. The precision is the recipe's.
-LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps);
+// What is asked of each rank: it is compared with one that its process has trained before.
+MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   std::int64_t steps);
+
+// The precision is the recipe's. `command`: see ask_ranks().
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
+                            const std::vector<std::string>& command = {});
 
 std::string to_text(const LayoutVerdict& verdict);
 

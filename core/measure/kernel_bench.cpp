@@ -237,7 +237,8 @@ std::vector<int> stages_of(const Recipe& recipe, PluginHost& plugins) {
 
 }  // namespace
 
-void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say) {
+void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
+                  const std::vector<std::string>& command) {
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(device->info(&info));
@@ -246,8 +247,9 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   table.overheads[name] = time_overheads(*device);
   const std::int64_t world = mesh_of(recipe).world();
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
-  if (world > 1 && world <= room) {
-    for (const KernelTime& time : time_layout(recipe, plugins.places(), 12, table.exact_exchanges))
+  if (world > 1 && (world <= room || info.one_process_each)) {
+    for (const KernelTime& time :
+         time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command))
       table.exact[{time.device, time.shape}] = time.seconds;
     return;
   }

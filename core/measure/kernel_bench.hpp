@@ -22,7 +22,10 @@ using Say = std::function<void(const std::string& what)>;  // is told what begin
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say);
 
 // A recipe's own kernels as they are, and its exchanges where this machine has a core for each thread of all
-// its ranks. Elsewhere as many ranks compute as there are cores for.
-void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say);
+// its ranks or their device wants a process for each. Elsewhere as many ranks compute as there are cores for.
+// `command`: see ask_ranks(); a process that is asked comes to answer() with how_long_steps_take() so many.
+inline constexpr std::int64_t timed_steps = 12;
+void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
+                  const std::vector<std::string>& command = {});
 
 }  // namespace prun

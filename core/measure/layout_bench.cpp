@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/json.hpp"
 #include "plan/traffic.hpp"
-#include "train/local_ranks.hpp"
 
 namespace prun {
 namespace {
@@ -61,25 +61,115 @@ class ExchangeTimer final : public Probe {
   std::vector<Queue> queues_;
 };
 
+// What a rank is asked: times of its kernels, and when its exchanges began and ended.
+class LayoutTimer {
+ public:
+  explicit LayoutTimer(std::int64_t steps) : steps_(steps) {}
+
+  std::vector<Probe*> probes(const Assembly& assembly) {
+    const std::scoped_lock lock(mutex_);
+    RankProbes& own = probes_[assembly.rank()];
+    own = {std::make_unique<KernelTimer>(assembly.plan(), steps_),
+           std::make_unique<ExchangeTimer>(assembly.plan(), steps_)};
+    return {own.kernels.get(), own.exchanges.get()};
+  }
+
+  // Two steps to warm up.
+  std::string time(Trainer& trainer) {
+    const Assembly& assembly = trainer.assembly();
+    for (int warm = 0; warm < 2; ++warm) trainer.step();
+    RankProbes* own = nullptr;
+    {
+      const std::scoped_lock lock(mutex_);
+      own = &probes_.at(assembly.rank());
+    }
+    own->kernels->forget();
+    own->exchanges->forget();
+    trainer.run(steps_, [](const StepResult&) {});
+    JsonWriter json;
+    json.begin_object().member("device", std::string(assembly.device_info().name.view()));
+    write_kernels(own->kernels->result(assembly), json);
+    write_exchanges(assembly, *own->exchanges, json);
+    return json.end_object().take();
+  }
+
+ private:
+  struct RankProbes {
+    std::unique_ptr<KernelTimer> kernels;
+    std::unique_ptr<ExchangeTimer> exchanges;
+  };
+
+  static void write_kernels(const std::vector<KernelTime>& kernels, JsonWriter& json) {
+    json.name("kernels").begin_array();
+    for (const KernelTime& one : kernels)
+      json.begin_object()
+          .member("device", one.device)
+          .member("op", one.op)
+          .member("type", static_cast<int>(one.type))
+          .member("shape", one.shape)
+          .member("flops", one.cost.flops)
+          .member("bytes", one.cost.bytes)
+          .member("repeated", one.cost.repeated)
+          .member("seconds", one.seconds)
+          .end_object();
+    json.end_array();
+  }
+
+  void write_exchanges(const Assembly& assembly, const ExchangeTimer& timer, JsonWriter& json) const {
+    const Plan& plan = assembly.plan();
+    json.name("queues").begin_array();
+    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
+      const std::vector<const PlannedExchange*> planned = ExchangeTimer::exchanges_of(plan, q);
+      const std::vector<ExchangeTimer::Time>& times = timer.times(q);
+      PRUN_CHECK(times.size() == planned.size() * static_cast<std::size_t>(steps_), times.size(), " times");
+      json.begin_object().member("name", plan.queues[q].name).name("members").begin_array();
+      for (const int member : plan.queues[q].members(assembly.mesh(), assembly.rank())) json.value(member);
+      json.end_array().name("exchanges").begin_array();
+      for (std::size_t i = 0; i < times.size(); ++i) {
+        const PlannedExchange& exchange = *planned[i % planned.size()];
+        json.begin_object()
+            .member("kind", static_cast<int>(exchange.kind))
+            .member("type", static_cast<int>(exchange.dtype))
+            .member("count", exchange.count)
+            .member("begin", times[i].begin)
+            .member("end", times[i].end)
+            .end_object();
+      }
+      json.end_array().end_object();
+    }
+    json.end_array();
+  }
+
+  std::int64_t steps_;
+  std::mutex mutex_;
+  std::map<std::int64_t, RankProbes> probes_;
+};
+
 // One exchange as one member had it.
 struct Attendance {
   PlannedExchange exchange;
   double begin = 0, end = 0;
 };
 
-// The exchanges of one queue among the same members, by rank, each in the order of the queue: the ones with
-// the same number belong together.
-using Attendances = std::map<int, std::vector<Attendance>>;
+// The exchanges of one queue among the same members, a list for each, in the order of the queue: the ones
+// with the same number belong together.
+using Attendances = std::vector<std::vector<Attendance>>;
 using Place = std::pair<std::string, std::vector<int>>;  // the queue's name, its members
 
-class LayoutTimer {
+// What follows from all ranks' answers.
+class LayoutTimes {
  public:
-  LayoutTimer(const Recipe& recipe, std::int64_t steps) : recipe_(recipe), steps_(steps) {}
-
-  void run(const std::vector<SearchPlace>& places) {
-    run_local_ranks(
-        recipe_, places, [this](Trainer& trainer) { time(trainer); },
-        [this](const Assembly& assembly, const Communicators*) { return probes(assembly); });
+  void take(const std::string& answer) {
+    const JsonValue rank = parse_json(answer, "a rank's times");
+    device_ = rank.at("device").as_string();
+    for (const JsonValue& one : rank.at("kernels").as_array()) {
+      const OpCost cost{one.at("flops").as_double(), one.at("bytes").as_double(),
+                        one.at("repeated").as_double()};
+      kernels_.push_back({one.at("device").as_string(), one.at("op").as_string(),
+                          static_cast<DType>(one.at("type").as_int64()), one.at("shape").as_string(), cost,
+                          one.at("seconds").as_double()});
+    }
+    for (const JsonValue& queue : rank.at("queues").as_array()) take_exchanges(queue);
   }
 
   std::vector<KernelTime> kernels() const {
@@ -99,8 +189,7 @@ class LayoutTimer {
     std::map<ExactExchange, Samples> samples;
     for (const auto& [place, attendances] : attendances_) {
       PRUN_CHECK(attendances.size() == place.second.size(), "queue ", place.first);
-      for (std::size_t i = 0; i < attendances.begin()->second.size(); ++i)
-        add(place, attendances, i, samples);
+      for (std::size_t i = 0; i < attendances.front().size(); ++i) add(place, attendances, i, samples);
     }
     for (auto& [key, list] : samples) known[key] = {trimmed_mean(list.seconds), trimmed_mean(list.lateness)};
   }
@@ -109,72 +198,40 @@ class LayoutTimer {
   struct Samples {
     std::vector<double> seconds, lateness;
   };
-  struct RankProbes {
-    std::unique_ptr<KernelTimer> kernels;
-    std::unique_ptr<ExchangeTimer> exchanges;
-  };
 
-  std::vector<Probe*> probes(const Assembly& assembly) {
-    const std::scoped_lock lock(mutex_);
-    RankProbes& own = probes_[assembly.rank()];
-    own = {std::make_unique<KernelTimer>(assembly.plan(), steps_),
-           std::make_unique<ExchangeTimer>(assembly.plan(), steps_)};
-    return {own.kernels.get(), own.exchanges.get()};
-  }
-
-  // Two steps to warm up.
-  void time(Trainer& trainer) {
-    const Assembly& assembly = trainer.assembly();
-    for (int warm = 0; warm < 2; ++warm) trainer.step();
-    RankProbes* own = nullptr;
-    {
-      const std::scoped_lock lock(mutex_);
-      own = &probes_.at(assembly.rank());
-    }
-    own->kernels->forget();
-    own->exchanges->forget();
-    trainer.run(steps_, [](const StepResult&) {});
-    const std::scoped_lock lock(mutex_);
-    for (KernelTime& one : own->kernels->result(assembly)) kernels_.push_back(std::move(one));
-    take_exchanges(assembly, *own->exchanges);
-  }
-
-  void take_exchanges(const Assembly& assembly, const ExchangeTimer& timer) {
-    const Plan& plan = assembly.plan();
-    device_ = assembly.device_info().name.view();
-    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
-      const std::vector<const PlannedExchange*> planned = ExchangeTimer::exchanges_of(plan, q);
-      const std::vector<ExchangeTimer::Time>& times = timer.times(q);
-      PRUN_CHECK(times.size() == planned.size() * static_cast<std::size_t>(steps_), times.size(), " times");
-      const Place place{plan.queues[q].name, plan.queues[q].members(assembly.mesh(), assembly.rank())};
-      for (std::size_t i = 0; i < times.size(); ++i)
-        attendances_[place][static_cast<int>(assembly.rank())].push_back(
-            {*planned[i % planned.size()], times[i].begin, times[i].end});
+  void take_exchanges(const JsonValue& queue) {
+    Place place{queue.at("name").as_string(), {}};
+    for (const JsonValue& member : queue.at("members").as_array())
+      place.second.push_back(static_cast<int>(member.as_int64()));
+    const JsonArray& list = queue.at("exchanges").as_array();
+    if (list.empty()) return;
+    std::vector<Attendance>& own = attendances_[place].emplace_back();
+    for (const JsonValue& one : list) {
+      PlannedExchange exchange;
+      exchange.kind = static_cast<CommKind>(one.at("kind").as_int64());
+      exchange.dtype = static_cast<DType>(one.at("type").as_int64());
+      exchange.count = one.at("count").as_int64();
+      own.push_back({exchange, one.at("begin").as_double(), one.at("end").as_double()});
     }
   }
 
   void add(const Place& place, const Attendances& attendances, std::size_t number,
            std::map<ExactExchange, Samples>& samples) const {
     double last = 0, begins = 0, end = 0;
-    for (const auto& [rank, list] : attendances) {
+    for (const std::vector<Attendance>& list : attendances) {
       const Attendance& one = list.at(number);
       last = std::max(last, one.begin);
       begins += one.begin;
       // Whoever sends may be done before it has arrived.
       if (one.exchange.kind != CommKind::send) end = std::max(end, one.end);
     }
-    const auto members = static_cast<double>(attendances.size());
-    const PlannedExchange& exchange = attendances.begin()->second.at(number).exchange;
+    const PlannedExchange& exchange = attendances.front().at(number).exchange;
     Samples& list = samples[exact_exchange(exchange, static_cast<std::int64_t>(place.second.size()), device_,
                                            place.first)];
     list.seconds.push_back(std::max(0.0, end - last));
-    list.lateness.push_back(last - begins / members);
+    list.lateness.push_back(last - begins / static_cast<double>(attendances.size()));
   }
 
-  const Recipe recipe_;
-  std::int64_t steps_;
-  std::mutex mutex_;
-  std::map<std::int64_t, RankProbes> probes_;
   std::string device_;
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
@@ -182,12 +239,26 @@ class LayoutTimer {
 
 }  // namespace
 
+Recipe timed_layout(const Recipe& recipe) { return recipe.with("run.resume", ""); }
+
+MakeQuestion how_long_steps_take(std::int64_t steps) {
+  return [steps](LocalPlace) {
+    const auto timer = std::make_shared<LayoutTimer>(steps);
+    return Question{
+        [timer](Trainer& trainer) { return timer->time(trainer); },
+        [timer](const Assembly& assembly, const Communicators*) { return timer->probes(assembly); }};
+  };
+}
+
 std::vector<KernelTime> time_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                                    std::int64_t steps, std::map<ExactExchange, ExchangeTime>& exchanges) {
-  LayoutTimer timer(recipe.with("run.resume", ""), steps);
-  timer.run(places);
-  timer.exchanges(exchanges);
-  return timer.kernels();
+                                    std::int64_t steps, std::map<ExactExchange, ExchangeTime>& exchanges,
+                                    const std::vector<std::string>& command) {
+  LayoutTimes times;
+  for (const std::string& answer :
+       ask_ranks(timed_layout(recipe), places, how_long_steps_take(steps), command))
+    times.take(answer);
+  times.exchanges(exchanges);
+  return times.kernels();
 }
 
 }  // namespace prun

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
+#include "assemble/host_limits.hpp"
+#include "assemble/one_host.hpp"
 #include "launch/heartbeat.hpp"
 #include "train/abort_switch.hpp"
 #include "train/all_ranks.hpp"
@@ -64,6 +67,13 @@ class RankRun {
   std::optional<Heartbeat> heartbeat_;
 };
 
+int report(Session& session, ErrorCode code, const char* message) {
+  session.rendezvous().report_failure(code, message);
+  if (session.identity().how != "prun")  // our own launcher says it for all
+    std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, message);
+  return exit_code(code);
+}
+
 }  // namespace
 
 void check_world(const Identity& identity, const Recipe& recipe) {
@@ -74,17 +84,46 @@ void check_world(const Identity& identity, const Recipe& recipe) {
               " or change [mesh]");
 }
 
-int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
-               Session& session) {
-  RankRun run(session, assembly.recipe());
+LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,
+                       const std::filesystem::path& log) {
+  check_fits_one_host(assembly);
+  make_room_for_ranks(assembly, plugins);
+  LaunchOptions options;
+  options.ranks = static_cast<int>(assembly.mesh().world());
+  options.arguments = command;
+  options.environment = {{"PRUN_UCX_LOG", std::filesystem::absolute(log)}};
+  options.hang_limit = std::chrono::seconds(assembly.recipe().integer("run.hang_limit"));
+  return options;
+}
+
+int end_as_rank(Session& session, const std::function<int()>& body) {
   try {
-    return train(assembly, plugins, resume_command, run.membership());
+    return body();
+  } catch (const Error& error) {
+    return report(session, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(session, ErrorCode::unsupported, out_of_memory);
+  }
+}
+
+int with_membership(Session& session, const Recipe& recipe,
+                    const std::function<int(const Membership& membership)>& body) {
+  RankRun run(session, recipe);
+  try {
+    return body(run.membership());
   } catch (const Error& error) {
     const std::optional<Error> reason = run.why_aborted();
     if (error.code() != ErrorCode::comm_failed || !reason) throw;
     const ErrorCode code = reason->code() == ErrorCode::hang ? ErrorCode::hang : ErrorCode::comm_failed;
     throw_error(code, reason->what(), "; this rank ends because of that");
   }
+}
+
+int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+               Session& session) {
+  return with_membership(session, assembly.recipe(), [&](const Membership& membership) {
+    return train(assembly, plugins, resume_command, membership);
+  });
 }
 
 }  // namespace prun

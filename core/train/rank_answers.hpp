@@ -1,0 +1,33 @@
+// What all ranks of a recipe have to say once they have trained some steps: a text each. They are threads of
+// this process or, where the device wants that, processes that run the command of this one again.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/trainer.hpp"
+
+namespace prun {
+
+// What each rank does, and who is told what its queues do. Threads share one.
+struct Question {
+  std::function<std::string(Trainer& trainer)> body;
+  Probes probes;
+};
+// Made once in each process that has ranks, whose devices are told their place on the host.
+using MakeQuestion = std::function<Question(LocalPlace place)>;
+
+// The answers, by rank. `command`: the words that this process was started with; without them ranks are
+// threads, or refused where they cannot be. A process that is asked must come to answer() with the same
+// recipe and question. Where its ranks fail this throws; where they are stopped by a signal, so is this
+// process.
+std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   const MakeQuestion& question,
+                                   const std::vector<std::string>& command = {});
+
+// Whether this process is a rank that another one asks; then what it does, and its exit code.
+bool is_asked();
+int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& question);
+
+}  // namespace prun

@@ -1,0 +1,109 @@
+// Commands that train all ranks to compare or to time them: where the device wants a process for each rank,
+// they start processes, and say the same.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "binary.hpp"
+#include "sim/costs_file.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Two ranks on the device cpu-async, which is refused as threads where it is `alone`.
+std::string recipe_on_async(const std::string& name, bool alone, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> sets = {"device.plugin=cpu-async", "batch.micro=2",
+                                   std::string("device.alone=") + (alone ? "true" : "false")};
+  sets.insert(sets.end(), more.begin(), more.end());
+  const fs::path path = temporary_folder() / (name + ".toml");
+  std::ofstream(path) << tiny_recipe(sets, data_parallel(2)).resolved_toml();
+  return path.string();
+}
+
+Result prun_with_test_plugins(std::vector<std::string> words, int signal = 0, const std::string& until = "") {
+  words.insert(words.end(), {"--plugin-path", PRUN_TEST_PLUGINS "/test"});
+  return prun(words, signal, until);
+}
+
+TEST(RankProcesses, VerifySaysWhatItSaysOfThreads) {
+  for (const bool as_is : {false, true}) {
+    std::string said;
+    for (const bool alone : {false, true}) {
+      std::vector<std::string> words = {"verify", recipe_on_async("verified", alone)};
+      if (as_is) words.emplace_back("--as-is");
+      const Result result = prun_with_test_plugins(words);
+      EXPECT_EQ(result.code, 0) << result.out;
+      EXPECT_NE(result.out.find("2 ranks against one, 3 steps"), std::string::npos) << result.out;
+      EXPECT_NE(result.out.find("\nequal\n"), std::string::npos) << result.out;
+      if (alone)
+        EXPECT_EQ(result.out, said);
+      else
+        said = result.out;
+    }
+  }
+}
+
+// Of sums that travel in a narrower type than they are computed in.
+TEST(RankProcesses, VerifyFindsTheSameDifference) {
+  std::string said;
+  for (const bool alone : {false, true}) {
+    const Result result =
+        prun_with_test_plugins({"verify", recipe_on_async("different", alone, {"precision.reduce=bf16"})});
+    EXPECT_EQ(result.code, 1) << result.out;
+    EXPECT_NE(result.out.find("NOT EQUAL"), std::string::npos) << result.out;
+    if (alone)
+      EXPECT_EQ(result.out, said);
+    else
+      said = result.out;
+  }
+}
+
+TEST(RankProcesses, KernelsAndExchangesOfALayoutAreTimed) {
+  const fs::path costs = temporary_folder() / "processes.json";
+  const Result result = prun_with_test_plugins(
+      {"bench", "kernels", recipe_on_async("timed", true), "--no-grid", "--out", costs.string()});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const CostTable table = read_costs(costs).value();
+  EXPECT_GT(table.exact.size(), 10u);
+  EXPECT_GT(table.exact_exchanges.size(), 1u);
+  for (const auto& [exchange, time] : table.exact_exchanges) {
+    EXPECT_EQ(exchange.device, "cpu-async");
+    EXPECT_GT(time.seconds + time.lateness, 0) << exchange.queue;
+  }
+}
+
+TEST(RankProcesses, WhatARankRefusesIsSaidOnce) {
+  const std::string recipe =
+      recipe_on_async("refused", true, {"device.fail_after=9", "device.fail_queue=compute"});
+  const Result result = prun_with_test_plugins({"verify", recipe});
+  EXPECT_EQ(result.code, 1) << result.out;
+  EXPECT_NE(result.out.find("queue compute: injected failure"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("prun: rank "), 0u) << result.out;
+}
+
+TEST(RankProcesses, WhatNoRankCanIsSaidBeforeTheyStart) {
+  const std::string recipe = recipe_on_async("units", true, {"device.units=1"});
+  const Result result = prun_with_test_plugins({"verify", recipe});
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_EQ(result.out,
+            "prun: device plugin 'cpu-async': rank 0 of 2 on this host, which has 1 units; start at most one "
+            "rank for each\n");
+}
+
+TEST(RankProcesses, ASignalEndsThemAllAndLeavesNothing) {
+  const TempFolder folder;
+  const Result result =
+      shell("TMPDIR=" + folder.path() + " timeout --preserve-status -s INT 1 $PRUN verify " +
+            recipe_on_async("stopped", true) + " --steps 100000000 --plugin-path " PRUN_TEST_PLUGINS "/test");
+  EXPECT_EQ(result.code, 128 + SIGINT) << result.out;
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace prun::test
