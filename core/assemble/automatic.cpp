@@ -37,24 +37,27 @@ std::set<std::string> comms_of(const Recipe& recipe) {
 Recipe named(const Recipe& recipe, std::string_view device) { return recipe.with("device.plugin", device); }
 
 // Throws an Error that says what stands against this device here.
-void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& device) {
+void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& device, LocalPlace local) {
   const std::string_view driver = trait_of(plugins.note("device", device), "driver");
   if (!can_open(driver)) throw_error(ErrorCode::unsupported, "there is no ", driver, " here");
   const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(made->info(&info));
   if (info.unit.size == 0) throw_error(ErrorCode::unsupported, info.name.view());
+  if (local.alike && info.units > 0 && local.ranks > info.units)
+    throw_error(ErrorCode::unsupported, info.units, " here for ", local.ranks, " ranks");
   for (const std::string& comm : comms_of(recipe)) make_comm(recipe, info, plugins, comm);
 }
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 // Why the recipe does not run on this device here, or nothing.
-std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::string& device) {
+std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::string& device,
+                         LocalPlace local) {
   try {
     const std::string foreign = foreign_option(recipe, plugins.note("device", device));
     if (!foreign.empty()) return detail::concat("it has no option '", foreign, "'");
-    try_device(named(recipe, device), plugins, device);
+    try_device(named(recipe, device), plugins, device, local);
     return "";
   } catch (const Error& error) {
     return first_line(error.what());
@@ -77,7 +80,7 @@ DeviceChoice choose_device(const Recipe& recipe, PluginHost& plugins, LocalPlace
   std::string against;
   for (const std::string_view device : automatic_devices) {
     const bool last = device == automatic_devices.back();
-    const std::string problem = last ? "" : problem_with(recipe, plugins, std::string(device));
+    const std::string problem = last ? "" : problem_with(recipe, plugins, std::string(device), local);
     if (problem.empty()) {
       const Recipe chosen = named(recipe, device);
       return {chosen, said_of(chosen, device) + against};

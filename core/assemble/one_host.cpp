@@ -3,8 +3,19 @@
 #include "base/text.hpp"
 
 namespace prun {
+namespace {
+
+void check_units(const DeviceInfo& device, std::int64_t ranks) {
+  if (device.units == 0 || ranks <= device.units) return;
+  throw_error(ErrorCode::bad_input, "the ", ranks, " ranks take one each of what device '",
+              device.name.view(), "' stands for, and this machine has ", device.units,
+              "; take as many ranks, or device.plugin = \"cpu\"");
+}
+
+}  // namespace
 
 void check_fits_one_host(const Assembly& assembly) {
+  check_units(assembly.device_info(), assembly.mesh().world());
   const std::vector<DeviceInfo>& devices = assembly.device_infos();
   std::size_t number = 0;
   while (number < devices.size() && !devices[number].host_memory) ++number;

@@ -16,6 +16,7 @@ namespace prun {
 // Which of the ranks of this host a process is.
 struct LocalPlace {
   int rank = 0, ranks = 1;
+  bool alike = true;  // all of them see the same devices: no launcher shows each its own
 };
 
 class PluginHost {

@@ -78,14 +78,15 @@ std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
 int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
   return end_as_rank(session, [&] {
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
-    const LocalPlace place{session.identity().local_rank, session.identity().local_world};
+    const Identity& identity = session.identity();
+    const LocalPlace place{identity.local_rank, identity.local_world, identity.how == "prun"};
     Opened opened = open_recipe(arguments, file, place);
-    check_world(session.identity(), *opened.recipe);
+    check_world(identity, *opened.recipe);
     opened.plugins->set_local(place);
-    const bool first = session.identity().rank == 0 && session.identity().how != "prun";
+    const bool first = identity.rank == 0 && identity.how != "prun";
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
-    const Assembly assembly(*opened.recipe, *opened.plugins, session.identity().rank);
+    const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   });
 }

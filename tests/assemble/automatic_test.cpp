@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "assemble/one_host.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/local_ranks.hpp"
 
@@ -68,6 +69,31 @@ TEST(Auto, TakesTheCpuAndSaysWhy) {
   EXPECT_NE(many.said.find("rank 0 of 3 on this host, which has 2 units"), std::string::npos) << many.said;
   EXPECT_EQ(machine.choose(1, {0, 1}, {"device.threads=1"}).said,
             "device cpu; device cuda: it has no option 'threads'");
+}
+
+// A rank that sees one may have been shown it alone, by a launcher that does so; ours does not.
+TEST(Auto, OneUnitIsNotForTwoRanksThatSeeTheSame) {
+  Machine machine("one-unit");
+  EXPECT_EQ(machine.choose(2, {0, 2}).said, "device cpu and comm ucx; device cuda: 1 here for 2 ranks");
+  EXPECT_EQ(device_of(machine.choose(2, {0, 2, false})), "cuda");
+  EXPECT_EQ(device_of(machine.choose(1, {0, 1})), "cuda");
+}
+
+TEST(Auto, MoreRanksThanUnitsAreRefusedBeforeTheyStart) {
+  const Assembly assembly(
+      tiny_recipe({"device.plugin=cpu-async", "device.units=1", "batch.micro=1"}, data_parallel(2)),
+      plugins());
+  try {
+    check_fits_one_host(assembly);
+    FAIL() << "two ranks and one unit";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_input);
+    EXPECT_NE(std::string(error.what())
+                  .find("the 2 ranks take one each of what device 'cpu-async' stands for, "
+                        "and this machine has 1;"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Auto, WithoutItsDriverADeviceIsNotLookedAt) {

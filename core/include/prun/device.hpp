@@ -34,6 +34,8 @@ struct DeviceInfo {
   // What no other rank may use, named so that no host has another of that name: "GPU-4f21b0". Empty: it is
   // shared with whoever wants.
   Text unit;
+  // How many of them this process can see, of which a rank takes one. 0: any number of ranks may share it.
+  std::int32_t units = 0;
 };
 
 struct Launch {

@@ -83,6 +83,7 @@ class CudaDevice final : public Device {
     info.peak_flops = peak_flops_;
     info.asynchronous = true;
     info.unit = unit_;
+    info.units = units_;
     return info;
   }
 
@@ -215,7 +216,10 @@ class CudaDevice final : public Device {
       choose_among(count);
       check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
       check(cudaSetDevice(ordinal_), "cudaSetDevice");
-      if (!shares_) unit_ = "GPU " + hex_of(gpu.uuid.bytes);
+      if (!shares_) {
+        unit_ = "GPU " + hex_of(gpu.uuid.bytes);
+        units_ = count;
+      }
       name_ = std::string("cuda: ") + gpu.name + ", " + libraries_.versions();
       arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
       const int sharers = shares_ ? (local_ranks_ + count - 1) / count : 1;
@@ -309,6 +313,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   bool waits_, graphs_;
   std::string name_, arithmetic_, unit_;
+  int units_ = 0;
   std::int64_t memory_bytes_ = 0;
   double peak_flops_ = 0;
   std::optional<Driver> driver_;

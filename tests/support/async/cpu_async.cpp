@@ -31,13 +31,14 @@ class CpuAsync final : public Device {
         memory_bytes_(options.integer("memory_kib") * 1024),
         refuses_(options.text("refuses")),
         unit_(options.text("unit")),
+        units_(static_cast<std::int32_t>(options.integer("units"))),
         kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
-    const std::int64_t units = options.integer("units");
-    if (units == 0) return;
-    if (options.local_ranks() > units)
+    if (units_ == 0) return;
+    // Like a GPU, one alone may be what a rank is shown of several.
+    if (units_ > 1 && options.local_ranks() > units_)
       throw_error(ErrorCode::bad_input, "rank ", options.local_rank(), " of ", options.local_ranks(),
-                  " on this host, which has ", units, " units; start at most one rank for each");
-    unit_ = "unit " + std::to_string(options.local_rank());
+                  " on this host, which has ", units_, " units; start at most one rank for each");
+    unit_ = "unit " + std::to_string(units_ > 1 ? options.local_rank() : 0);
   }
 
   DeviceInfo info() override {
@@ -49,6 +50,7 @@ class CpuAsync final : public Device {
     info.queue_depth = silent_ ? 0 : behaviour_.depth;
     info.one_process_each = alone_;
     info.unit = unit_;
+    info.units = units_;
     return info;
   }
 
@@ -181,6 +183,7 @@ class CpuAsync final : public Device {
   std::int64_t memory_bytes_;
   std::string refuses_;
   std::string unit_;
+  std::int32_t units_;
   std::vector<KernelDef> kernels_;
   ShiftedMemory memory_;
   Failure failure_;
