@@ -26,7 +26,7 @@ void save(const Arguments& arguments, const CostTable& table) {
 int kernels(const Arguments& arguments) {
   Opened opened;
   if (arguments.words.size() == 2)
-    opened = open_recipe(arguments, arguments.words[1]);
+    opened = open_recipe(arguments, arguments.words[1], asked_rank());
   else
     opened.plugins = std::make_unique<PluginHost>(plugin_places({}, {}, arguments.plugin_paths));
   if (is_asked())

@@ -6,6 +6,7 @@
 
 #include "assemble/plugin_host.hpp"
 #include "cli/arguments.hpp"
+#include "launch/identity.hpp"
 
 namespace prun {
 
@@ -16,9 +17,11 @@ struct Opened {
   std::string chosen;            // which device and comm plugins were chosen for it, or nothing
 };
 
-// `place`: of a rank that somebody has started; else this host is taken to have all of them.
+// `rank`: that this process is; else this host is taken to have all of them.
 Opened open_recipe(const Arguments& arguments, const std::string& file,
-                   std::optional<LocalPlace> place = std::nullopt);
+                   const std::optional<Identity>& rank = std::nullopt);
+
+LocalPlace place_of(const Identity& rank);
 
 // Where ranks are threads of one process: each computes with one thread, and none is pinned.
 Recipe with_thread_ranks(Recipe recipe);

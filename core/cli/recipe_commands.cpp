@@ -79,10 +79,9 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
   return end_as_rank(session, [&] {
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     const Identity& identity = session.identity();
-    const LocalPlace place{identity.local_rank, identity.local_world, identity.how == "prun"};
-    Opened opened = open_recipe(arguments, file, place);
+    Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
-    opened.plugins->set_local(place);
+    opened.plugins->set_local(place_of(identity));
     const bool first = identity.rank == 0 && identity.how != "prun";
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
@@ -151,7 +150,7 @@ namespace {
 
 int verify_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun verify RECIPE [--steps N] [--as-is]");
-  const Opened opened = open_recipe(arguments, file);
+  const Opened opened = open_recipe(arguments, file, asked_rank());
   Recipe recipe = *opened.recipe;
   const bool as_is = arguments.has("--as-is");
   if (!as_is)

@@ -118,6 +118,8 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
 
 bool is_asked() { return std::getenv(folder_variable) != nullptr; }
 
+std::optional<Identity> asked_rank() { return is_asked() ? identity_from_environment() : std::nullopt; }
+
 int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& make) {
   const std::unique_ptr<Session> session = Session::join();
   if (!session)

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launch/identity.hpp"
 #include "train/trainer.hpp"
 
 namespace prun {
@@ -28,6 +30,7 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
 
 // Whether this process is a rank that another one asks; then what it does, and its exit code.
 bool is_asked();
+std::optional<Identity> asked_rank();
 int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& question);
 
 }  // namespace prun

@@ -82,6 +82,7 @@ class CudaDevice final : public Device {
     info.memory_bytes = memory_bytes_;
     info.peak_flops = peak_flops_;
     info.asynchronous = true;
+    info.one_process_each = true;  // its calls may wait for another GPU's of the process
     info.unit = unit_;
     info.units = units_;
     return info;
