@@ -90,9 +90,10 @@ TEST(RankProcesses, WhatNoRankCanIsSaidBeforeTheyStart) {
   const std::string recipe = recipe_on_async("units", true, {"device.units=1"});
   const Result result = prun_with_test_plugins({"verify", recipe});
   EXPECT_EQ(result.code, 2) << result.out;
-  EXPECT_EQ(result.out,
-            "prun: device plugin 'cpu-async': rank 0 of 2 on this host, which has 1 units; start at most one "
-            "rank for each\n");
+  EXPECT_EQ(
+      result.out,
+      "prun: the 2 ranks take one each of what device 'cpu-async' stands for, and this machine has 1; take "
+      "as many ranks, or device.plugin = \"cpu\"\n");
 }
 
 TEST(RankProcesses, ASignalEndsThemAllAndLeavesNothing) {
