@@ -16,16 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A drawn recipe on cpu-async; what is not the CPU device's is left out.
-std::string on_async(std::string text, const std::string& device, const std::string& comm) {
-  const auto replace = [&](const std::string& from, const std::string& to) {
-    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
-  };
-  replace("plugin = 'cpu'\nthreads = 1\npin = false\n", "plugin = 'cpu-async'\n" + device);
-  replace("poison = true", "poison = false");
-  return text + "[comm]\ndefault = 'meet-async'\n[comm.meet-async]\n" + comm;
-}
-
 // Tells that something happens, on any rank.
 class Sign final : public Probe {
  public:
@@ -85,7 +75,8 @@ void try_one(unsigned seed, Tally& tally) {
                     device = "depth = " + pick({1, 1, 1, 1, 2, 2, 2, 3, 4, 16}) + "\n",
                     comm = "resident = " + pick({0, 0, 1, 1, 2}) + "\n";
   const auto parse = [&](const std::string& said) {
-    return Recipe::parse(on_async(text, device + said, comm + said), "drawn.toml", {}, plugins().catalog());
+    return Recipe::parse(drawn_on_async(text, device + said, comm + said), "drawn.toml", {},
+                         plugins().catalog());
   };
   std::string refusal;
   const Recipe silent = parse("silent = true\n");

@@ -22,13 +22,29 @@ std::string named(int rank, pid_t pid) {
   return "prun: rank " + std::to_string(rank) + " (pid " + std::to_string(pid) + ") ";
 }
 
-TEST(Hang, AStoppedRankIsNamed) {
+// On a device.
+class HangOn : public testing::TestWithParam<RunDevice> {
+ protected:
+  // The words that start a run without an end.
+  std::vector<std::string> run_with(const std::string& name,
+                                    const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> sets = hang_sets;
+    sets.insert(sets.end(), more.begin(), more.end());
+    sets.insert(sets.end(), GetParam().sets.begin(), GetParam().sets.end());
+    return with_test_plugins(recipe_file(name + GetParam().name, ranks, sets));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, HangOn, testing::ValuesIn(run_devices()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(HangOn, AStoppedRankIsNamed) {
   std::mt19937 random(test_seed());
-  const std::string recipe = recipe_file("stop", ranks, hang_sets);
+  const std::vector<std::string> words = run_with("stop-");
   std::vector<double> times;
-  for (int trial = 0; trial < (is_long() ? 25 : 2); ++trial) {
+  for (int trial = 0; trial < (is_long() ? 25 : 1); ++trial) {
     const int victim = static_cast<int>(random() % ranks);
-    PrunRun run({recipe});
+    PrunRun run(words);
     const pid_t pid = run.rank(victim);
     ASSERT_TRUE(run.process().says("step 3/")) << run.output();
     ::usleep(static_cast<useconds_t>(random() % 300'000));
@@ -187,10 +203,8 @@ TEST(Hang, ARankStartedByOthersThatDoesNotReachACollectiveIsNamed) {
 }
 
 // Its data does not come: it never reaches the exchange in which the others wait.
-TEST(Hang, ARankThatDoesNotReachACollectiveIsNamed) {
-  std::vector<std::string> sets = hang_sets;
-  for (const char* set : {"data.plugin=stalling", "data.rank=1"}) sets.emplace_back(set);
-  PrunRun run({recipe_file("stall", ranks, sets), "--plugin-path", PRUN_TEST_PLUGINS "/test"});
+TEST_P(HangOn, ARankThatDoesNotReachACollectiveIsNamed) {
+  PrunRun run(run_with("stall-", {"data.plugin=stalling", "data.rank=1"}));
   const pid_t pid = run.rank(1);
   ASSERT_TRUE(run.process().says("step 3/")) << run.output();
   ASSERT_TRUE(run.process().says("rank 1 reads no more")) << run.output();

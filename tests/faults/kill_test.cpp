@@ -12,13 +12,27 @@ namespace {
 constexpr int ranks = 3;
 constexpr double latest = 10;  // seconds until all must be gone, on a machine that has other things to do
 
-TEST(Kill, ARankAtAnyMoment) {
+// On a device.
+class KillOn : public testing::TestWithParam<RunDevice> {
+ protected:
+  // The words that start a run without an end.
+  std::vector<std::string> run_of(int number) const {
+    std::vector<std::string> sets = GetParam().sets;
+    sets.emplace_back("run.steps=1000000");
+    return with_test_plugins(recipe_file(std::string("kill-") + GetParam().name, number, sets));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, KillOn, testing::ValuesIn(run_devices()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(KillOn, ARankAtAnyMoment) {
   std::mt19937 random(test_seed());
-  const std::string recipe = recipe_file("kill", ranks, {"run.steps=1000000"});
+  const std::vector<std::string> words = run_of(ranks);
   std::vector<double> times;
-  for (int trial = 0; trial < (is_long() ? 50 : 5); ++trial) {
+  for (int trial = 0; trial < (is_long() ? 50 : 3); ++trial) {
     const int victim = static_cast<int>(random() % ranks);
-    PrunRun run({recipe});
+    PrunRun run(words);
     const pid_t pid = run.rank(victim);
     ASSERT_GT(pid, 0) << run.output();
     ::usleep(static_cast<useconds_t>(random() % 1'200'000));  // the first step ends after about 300 ms
@@ -114,12 +128,13 @@ TEST(Kill, WhileItSaves) {
   EXPECT_TRUE(saved_tensors(out) == saved_tensors(out_folder("not-killed"))) << "other bits at " << newest;
 }
 
-TEST(Kill, ARankThatSomebodyElseStarted) {
-  const std::string recipe = recipe_file("kill-by-hand", 2, {"run.steps=1000000"});
+// The other one's queues wait for it, and must be made to give up.
+TEST_P(KillOn, ARankThatSomebodyElseStarted) {
+  const std::vector<std::string> words = run_of(2);
   for (const int victim : {0, 1}) {
     const int port = free_port();
-    PrunRun runs[] = {PrunRun({recipe}, torchrun_variables(0, 2, port)),
-                      PrunRun({recipe}, torchrun_variables(1, 2, port))};
+    PrunRun runs[] = {PrunRun(words, torchrun_variables(0, 2, port)),
+                      PrunRun(words, torchrun_variables(1, 2, port))};
     ASSERT_TRUE(runs[0].process().says("step 3/")) << runs[0].output();
     const auto start = Clock::now();
     runs[victim].process().signal(SIGKILL);

@@ -80,6 +80,13 @@ std::string recipe_file(const std::string& name, int ranks, const std::vector<st
   return layout_file(name, ranks > 1 ? data_parallel(ranks) : std::string(), all);
 }
 
+// The second one's exchanges go through pinned memory, on threads that its queues wait for.
+std::vector<RunDevice> run_devices() { return {{"cpu", {}}, {"async", {"device.plugin=cpu-async"}}}; }
+
+std::vector<std::string> with_test_plugins(const std::string& recipe) {
+  return {recipe, "--plugin-path", PRUN_TEST_PLUGINS "/test"};
+}
+
 PrunRun::PrunRun(const std::vector<std::string>& words, Variables variables)
     : tag_(new_tag()), process_(words, tagged(std::move(variables), tag_)) {}
 

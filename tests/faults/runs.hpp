@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,16 @@ std::string recipe_file(const std::string& name, int ranks, const std::vector<st
 std::string layout_file(const std::string& name, const std::string& text,
                         const std::vector<std::string>& sets = {});
 std::string out_folder(const std::string& name);
+
+// Devices that runs are disturbed on: what a recipe says for it.
+struct RunDevice {
+  const char* name;
+  std::vector<std::string> sets;
+};
+inline std::ostream& operator<<(std::ostream& out, const RunDevice& device) { return out << device.name; }
+std::vector<RunDevice> run_devices();
+// The recipe, and where the tests' plugins are.
+std::vector<std::string> with_test_plugins(const std::string& recipe);
 
 // A prun process and whatever it starts, which is recognized by a variable of its environment.
 class PrunRun {

@@ -20,15 +20,28 @@ int checkpoints_in(const std::string& out) {
   }));
 }
 
-TEST(Stop, SavesOnceAndResumesToTheSameBits) {
-  PrunRun whole({recipe_file("whole", ranks, sets)});
+// On a device.
+class StopOn : public testing::TestWithParam<RunDevice> {
+ protected:
+  std::vector<std::string> run_of(const std::string& name) const {
+    std::vector<std::string> all = sets;
+    all.insert(all.end(), GetParam().sets.begin(), GetParam().sets.end());
+    return with_test_plugins(recipe_file(name, ranks, all));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, StopOn, testing::ValuesIn(run_devices()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(StopOn, SavesOnceAndResumesToTheSameBits) {
+  PrunRun whole(run_of("whole"));
   ASSERT_EQ(whole.process().end(60), 0) << whole.output();
   const Tensors expected = saved_tensors(out_folder("whole"));
   ASSERT_FALSE(expected.empty());
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string name = "stopped-" + std::to_string(signal);
-    const std::string recipe = recipe_file(name, ranks, sets);
-    PrunRun stopped({recipe});
+    std::vector<std::string> words = run_of(name);
+    PrunRun stopped(words);
     ASSERT_TRUE(stopped.process().says("step 20/")) << stopped.output();
     stopped.process().signal(signal);
     ASSERT_EQ(stopped.process().end(), 128 + signal) << stopped.output();
@@ -42,7 +55,8 @@ TEST(Stop, SavesOnceAndResumesToTheSameBits) {
     EXPECT_EQ(saved_tensors(out_folder(name)).size(), expected.size());
     EXPECT_NE(saved_tensors(out_folder(name)), expected);
 
-    PrunRun resumed({recipe, "--set", "run.resume=" + out_folder(name)});
+    words.insert(words.end(), {"--set", "run.resume=" + out_folder(name)});
+    PrunRun resumed(words);
     ASSERT_EQ(resumed.process().end(60), 0) << resumed.output();
     EXPECT_TRUE(contains(resumed.output(), "step " + std::to_string(step + 1) + "/500"));
     EXPECT_FALSE(contains(resumed.output(), "step " + std::to_string(step) + "/500"));
@@ -104,6 +118,24 @@ TEST(Stop, AtAnyMomentOfTheStart) {
     EXPECT_TRUE(run.seconds_until_gone(10));
     EXPECT_EQ(count_of(run.output(), "prun: rank"), 0) << run.output();
   }
+}
+
+// By every rank, with the code for it; nobody is killed for the others' sake.
+TEST(Stop, ANonFiniteGradientIsNamedAlikeOnEveryDevice) {
+  std::set<std::string> said;
+  for (const RunDevice& device : run_devices()) {
+    std::vector<std::string> all = device.sets;
+    all.insert(all.end(), {"optimizer.plugin=sgd", "optimizer.lr=1e6", "optimizer.clip=0", "run.steps=50"});
+    PrunRun run(with_test_plugins(recipe_file(std::string("diverges-") + device.name, ranks, all)));
+    EXPECT_EQ(run.process().end(), 15) << run.output();
+    EXPECT_TRUE(run.seconds_until_gone(10));
+    const std::size_t at = run.output().find("the gradient of '");
+    ASSERT_NE(at, std::string::npos) << run.output();
+    const std::size_t begin = run.output().rfind('\n', at) + 1;
+    std::string line = run.output().substr(begin, run.output().find('\n', at) - begin);
+    said.insert(line.substr(line.find("step ")));
+  }
+  EXPECT_EQ(said.size(), 1u) << *said.begin();
 }
 
 }  // namespace
