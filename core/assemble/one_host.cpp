@@ -7,8 +7,8 @@ namespace {
 
 void check_units(const DeviceInfo& device, std::int64_t ranks) {
   if (device.units == 0 || ranks <= device.units) return;
-  throw_error(ErrorCode::bad_input, "the ", ranks, " ranks take one each of what device '",
-              device.name.view(), "' stands for, and this machine has ", device.units,
+  throw_error(ErrorCode::bad_input, "each of the ", ranks, " ranks takes a unit of device '",
+              device.name.view(), "', and this machine has ", device.units,
               "; take as many ranks, or device.plugin = \"cpu\"");
 }
 

@@ -89,8 +89,7 @@ TEST(Auto, MoreRanksThanUnitsAreRefusedBeforeTheyStart) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::bad_input);
     EXPECT_NE(std::string(error.what())
-                  .find("the 2 ranks take one each of what device 'cpu-async' stands for, "
-                        "and this machine has 1;"),
+                  .find("each of the 2 ranks takes a unit of device 'cpu-async', and this machine has 1;"),
               std::string::npos)
         << error.what();
   }

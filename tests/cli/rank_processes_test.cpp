@@ -92,8 +92,8 @@ TEST(RankProcesses, WhatNoRankCanIsSaidBeforeTheyStart) {
   EXPECT_EQ(result.code, 2) << result.out;
   EXPECT_EQ(
       result.out,
-      "prun: the 2 ranks take one each of what device 'cpu-async' stands for, and this machine has 1; take "
-      "as many ranks, or device.plugin = \"cpu\"\n");
+      "prun: each of the 2 ranks takes a unit of device 'cpu-async', and this machine has 1; take as many "
+      "ranks, or device.plugin = \"cpu\"\n");
 }
 
 TEST(RankProcesses, ASignalEndsThemAllAndLeavesNothing) {
