@@ -140,7 +140,11 @@ TEST(CommStart, EachRankHearsWhichOfItsHostsRanksItIs) {
     units.emplace(trainer.assembly().device_info().unit.view());
   });
   EXPECT_EQ(units, (std::set<std::string>{"unit 0", "unit 1"}));
-  EXPECT_NE(failure_of(on_async({"device.units=1"}, data_parallel(2))).find("this host, which has 1 units"),
+  EXPECT_NE(failure_of(on_async({"device.units=2", "batch.global=6"}, data_parallel(3)))
+                .find("this host, which has 2 units"),
+            std::string::npos);
+  // One alone may be what each is shown: that it is the same shows when they meet.
+  EXPECT_NE(failure_of(on_async({"device.units=1"}, data_parallel(2))).find("ranks 0 and 1 both have unit 0"),
             std::string::npos);
 }
 
