@@ -1,6 +1,10 @@
 #include "libraries.hpp"
 
+#include <cuda_runtime_api.h>
+
 #include <filesystem>
+
+#include "driver.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -18,6 +22,23 @@ std::string text_of(const AttentionLayout& layout, bool backward) {
   const AttentionShape& s = layout.shape;
   return list_of(backward, s.batch, s.seq, s.heads, s.queries, s.head_dim, s.causal) + list_of(layout.q) +
          list_of(layout.k) + list_of(layout.v) + list_of(layout.y);
+}
+
+double seconds_of(const Work& work, Stream stream) {
+  constexpr int runs = 10;
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin), "making an event");
+  check(cudaEventCreate(&end), "making an event");
+  work(stream);
+  check(cudaEventRecord(begin, stream), "recording an event");
+  for (int i = 0; i < runs; ++i) work(stream);
+  check(cudaEventRecord(end, stream), "recording an event");
+  check(cudaEventSynchronize(end), "trying work");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin, end), "trying work");
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return 1e-3 * milliseconds / runs;
 }
 
 }  // namespace
@@ -53,6 +74,24 @@ void Libraries::settle(GemmPlan& plan, const GemmOperands& operands, Stream stre
     tuned_->settle(gemm(), plan, operands, stream);
   else
     gemm().tune(plan, operands, stream);
+}
+
+Work Libraries::faster(const Product& product, const Work& together, const Work& apart, Stream stream) {
+  if (!settings_.tune) return together;
+  bool in_one = true;
+  const auto choose = [&](const std::string& word) {
+    in_one = word == "together";
+    return in_one || word == "apart";
+  };
+  const auto time = [&]() -> std::string {
+    in_one = seconds_of(together, stream) <= seconds_of(apart, stream);
+    return in_one ? "together" : "apart";
+  };
+  if (tuned_)
+    tuned_->settle(gemm().identity() + ", " + text_of(product) + ", together or apart", choose, time);
+  else
+    time();
+  return in_one ? together : apart;
 }
 
 CudnnAttention* Libraries::cudnn() {

@@ -9,6 +9,7 @@
 
 #include "cuda/attention_cudnn.hpp"
 #include "cuda/tuned.hpp"
+#include "device_op.hpp"
 
 namespace prun::cuda {
 
@@ -28,6 +29,10 @@ class Libraries {
   std::shared_ptr<const GemmPlan> plan(const Product& product, const GemmOperands& operands, Stream stream);
   // The same for a plan that is prepared already.
   void settle(GemmPlan& plan, const GemmOperands& operands, Stream stream);
+
+  // The faster of two that compute the same, perhaps with other bits: so the choice is kept as algorithms
+  // are, by that product. Both have run. Without tuning it is `together`.
+  Work faster(const Product& product, const Work& together, const Work& apart, Stream stream);
 
   // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
   CudnnAttention* cudnn();

@@ -24,4 +24,17 @@ inline Work product_work(const Product& product, const GemmOperands& operands, L
   return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
 }
 
+// A product with an epilogue where the library has it and that is faster than what does the same apart.
+inline Work together_or_apart(const Product& product, const GemmOperands& operands, const Work& apart,
+                              Libraries& libraries, Stream stream) {
+  Work together;
+  try {
+    together = product_work(product, operands, libraries, stream);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return apart;
+  }
+  return libraries.faster(product, together, apart, stream);
+}
+
 }  // namespace prun::cuda

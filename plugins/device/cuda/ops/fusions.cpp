@@ -1,4 +1,6 @@
 // Launches that follow each other and become one: all that they write is written, some is not read again.
+#include "cuda/activation.hpp"
+#include "cuda/bias.hpp"
 #include "cuda/norm.hpp"
 #include "linear_work.hpp"
 
@@ -92,17 +94,52 @@ std::size_t is_linear_gelu(Launches left) {
 
 Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs &linear = launches[0].args, &gelu = launches[1].args;
+  const bf16 *x = data<const bf16>(linear, 0), *weight = data<const bf16>(linear, 1),
+             *bias = data<const bf16>(linear, 2);
+  bf16 *before = data<bf16>(linear, 3), *after = data<bf16>(gelu, 1);
   LinearShape shape = linear_shape(linear, 1, 0);
   shape.bias = true;
-  shape.alignment = alignment_of(
-      {at(launches[0], 0), at(launches[0], 1), at(launches[0], 2), at(launches[0], 3), at(launches[1], 1)});
+  shape.alignment = alignment_of({x, weight, bias, before, after});
   Product product = linear_product<bf16>(shape);
+  GemmOperands operands = linear_operands<bf16>(x, weight, bias, nullptr, before, linear.workspace);
+  const std::int64_t n = gelu.operands[1].elements();
+  const Work apart = [alone = product_work(product, operands, libraries, stream), before, after,
+                      n](Stream on) {
+    alone(on);
+    cuda::gelu(before, after, n, on);
+  };
   product.epilogue = Epilogue::bias_gelu;
-  GemmOperands operands =
-      linear_operands<bf16>(data<const bf16>(linear, 0), data<const bf16>(linear, 1),
-                            data<const bf16>(linear, 2), nullptr, data<bf16>(gelu, 1), linear.workspace);
-  operands.aux = data<bf16>(linear, 3);
-  return product_work(product, operands, libraries, stream);
+  operands.d = after;
+  operands.aux = before;
+  return together_or_apart(product, operands, apart, libraries, stream);
+}
+
+// ---------------------------------------------------------------- gradients of a weight and its bias
+
+// Where both begin: the library's sum over rows is not added to anything.
+std::size_t is_linear_gradients(Launches left) {
+  const bool fits = left.size() >= 2 && is(left[0], "linear_weight_grad") && is(left[1], "bias_grad") &&
+                    at(left[0], 1) == at(left[1], 0) && left[0].args.begins(2) && left[1].args.begins(1) &&
+                    left[0].args.operands[0].dtype == DType::bf16;
+  return fits ? 2 : 0;
+}
+
+Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs &weight = launches[0].args, &bias = launches[1].args;
+  const bf16 *x = data<const bf16>(weight, 0), *dy = data<const bf16>(weight, 1);
+  float *dweight = data<float>(weight, 2), *dbias = data<float>(bias, 1);
+  LinearShape shape = linear_shape(weight, 2, 0);
+  shape.alignment = alignment_of({x, dy, dweight, dbias});
+  Product product = linear_weight_grad_product<bf16>(shape);
+  GemmOperands operands = linear_weight_grad_operands<bf16>(x, dy, dweight, true, weight.workspace);
+  const Work apart = [alone = product_work(product, operands, libraries, stream), dy, dbias, shape,
+                      workspace = bias.workspace](Stream on) {
+    alone(on);
+    bias_grad<bf16>(dy, {dbias, true}, shape.rows, shape.out, workspace, on);
+  };
+  product.epilogue = Epilogue::bias_grad;
+  operands.aux = dbias;
+  return together_or_apart(product, operands, apart, libraries, stream);
 }
 
 }  // namespace
@@ -110,7 +147,8 @@ Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
 std::vector<Fusion> fusions() {
   return {{is_residual_norm, bind_residual_norm},
           {is_norm_backward, bind_norm_backward},
-          {is_linear_gelu, bind_linear_gelu}};
+          {is_linear_gelu, bind_linear_gelu},
+          {is_linear_gradients, bind_linear_gradients}};
 }
 
 }  // namespace prun::cuda

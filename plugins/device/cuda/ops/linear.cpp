@@ -26,29 +26,23 @@ Work bind_input_grad_of(const KernelArgs& args, Libraries& libraries, Stream str
                       linear_input_grad_operands<T>(dy, weight, dx, args.workspace), libraries, stream);
 }
 
-// In one, where the library can: dx is then rounded once.
 template <class T>
 Work bind_gelu_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
   LinearShape shape = linear_shape(args, 1, 2);
   const T *dy = data<const T>(args, 0), *weight = data<const T>(args, 1), *x = data<const T>(args, 2);
   T* dx = data<T>(args, 3);
   shape.alignment = alignment_of({dy, weight, x, dx});
-  const Product apart = linear_input_grad_product<T>(shape);
+  Product product = linear_input_grad_product<T>(shape);
   GemmOperands operands = linear_input_grad_operands<T>(dy, weight, dx, args.workspace);
-  if constexpr (std::is_same_v<T, bf16>) try {
-      Product together = apart;
-      together.epilogue = Epilogue::gelu_grad;
-      operands.aux = const_cast<T*>(x);
-      return product_work(together, operands, libraries, stream);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported) throw;
-      operands.aux = nullptr;
-    }
   const std::int64_t n = args.operands[2].elements();
-  return [product = product_work(apart, operands, libraries, stream), x, dx, n](Stream on) {
-    product(on);
+  const Work apart = [alone = product_work(product, operands, libraries, stream), x, dx, n](Stream on) {
+    alone(on);
     gelu_grad(dx, x, dx, n, on);
   };
+  if constexpr (!std::is_same_v<T, bf16>) return apart;
+  product.epilogue = Epilogue::gelu_grad;
+  operands.aux = const_cast<T*>(x);
+  return together_or_apart(product, operands, apart, libraries, stream);
 }
 
 template <class T>
