@@ -125,13 +125,12 @@ void Assembly::state_process_needs() {
     process_needs_.push_back(process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank}));
 }
 
-// What the recipe says is the plan's alone. Where it says nothing, a device in host memory shares that with
-// the process.
+// What the recipe says is the plan's alone. Where it says nothing, the plan shares with the process.
 std::int64_t Assembly::memory_limit() const {
-  const std::int64_t all = device_info().memory_bytes;
-  const std::int64_t process = most_needed(&ProcessNeed::bytes);
-  return recipe_.section("device").bytes("memory").value_or(device_info().host_memory ? all - process : all) -
-         most_needed(&ProcessNeed::device_bytes);
+  const std::int64_t all = device_info().memory_bytes - most_needed(&ProcessNeed::device_bytes);
+  const std::int64_t process = device_info().host_memory ? most_needed(&ProcessNeed::bytes) : 0;
+  const std::optional<std::int64_t> said = recipe_.section("device").bytes("memory");
+  return said ? std::min(*said, all) : all - process;
 }
 
 std::int64_t Assembly::most_needed(std::int64_t ProcessNeed::*need) const {
@@ -160,9 +159,9 @@ void Assembly::check_further_memory() const {
 // `least`: with full recompute, where the planner may choose it.
 void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const {
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
-  const std::int64_t comm = most_needed(&ProcessNeed::device_bytes);
+  const std::int64_t own = most_needed(&ProcessNeed::device_bytes);
   const std::string full = least == needed ? "" : detail::concat(", ", size(least), " with full recompute");
-  const std::string beside = comm == 0 ? "" : detail::concat(" beside ", size(comm), " of its comm plugins");
+  const std::string beside = own == 0 ? "" : detail::concat(" beside ", size(own), " of the process");
   const std::string rest =
       limit > 0 ? detail::concat(", ", size(limit),
                                  " may be used; a smaller batch.micro, model.seq or model needs less")

@@ -37,7 +37,7 @@ class Assembly {
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
   // What its comm plugins need of the device's memory besides the plan's arena.
-  std::int64_t comm_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
+  std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
   // What of a plan lies in the memory of a device. The host's memory is one, whichever device has what lies
   // there; so is that of devices that are the same unit.
   std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;

@@ -5,7 +5,7 @@
 namespace prun {
 
 ProcessNeed process_need(const RankTraffic& rank) {
-  ProcessNeed all{base_process_bytes, 0};
+  ProcessNeed all{base_process_bytes + rank.device.process_bytes, rank.device.process_device_bytes};
   std::set<std::string> known;
   each_comm(rank, [&](std::size_t queue, CommInterface& comm, const CommNeeds& needs) {
     CommInfo info;

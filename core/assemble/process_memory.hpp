@@ -13,7 +13,7 @@ struct ProcessNeed {
   std::int64_t device_bytes = 0;  // of the device
 };
 
-// With what the rank's comm plugins state.
+// With what the rank's device and comm plugins state.
 ProcessNeed process_need(const RankTraffic& rank);
 
 }  // namespace prun

@@ -201,9 +201,9 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
                      size_text(static_cast<double>(bytes)).c_str());
   }
   text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";
-  if (assembly.comm_device_bytes() > 0)
-    text += "comm        " + size_text(static_cast<double>(assembly.comm_device_bytes())) +
-            " of the device's memory, not in the arena\n";
+  if (assembly.process_device_bytes() > 0)
+    text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
+            " of the device's memory for context, libraries and communicators\n";
   text += stages_text(assembly) + traffic_text(assembly, forecast) + pipeline_text(assembly);
   return text + forecast_text(assembly, forecast);
 }
@@ -223,7 +223,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   json.member("recomputed_flops", again_flops(assembly));
   json.member("memory_bytes", plan.layout.memory.total());
   json.member("process_bytes", assembly.process_bytes());
-  json.member("comm_device_bytes", assembly.comm_device_bytes());
+  json.member("process_device_bytes", assembly.process_device_bytes());
   json.name("memory").begin_object();
   for (int r = 0; r < regions; ++r)
     json.member(name_of(static_cast<Region>(r)), plan.layout.memory.bytes[static_cast<std::size_t>(r)]);

@@ -131,6 +131,9 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
   Status clear(void* memory, std::int64_t bytes) noexcept override {
     return call("in clear()", &I::clear, memory, bytes);
   }
+  Status memory_in_use(std::int64_t* bytes) noexcept override {
+    return call("in memory_in_use()", &I::memory_in_use, bytes);
+  }
   const KernelDef* kernel(Text op) noexcept override {
     const InPlugin here(plugin().c_str(), "in kernel()");
     return object().kernel(op);

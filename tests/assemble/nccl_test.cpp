@@ -50,14 +50,15 @@ TEST_F(Nccl, EveryLayoutIsPlannedWithItsMemory) {
     // One of all ranks besides.
     const std::int64_t expected =
         groups == 0 ? 0 : info.process_device_bytes + (groups + 1) * info.communicator_device_bytes;
-    EXPECT_EQ(assembly.comm_device_bytes(), expected) << layout.name;
+    EXPECT_EQ(assembly.process_device_bytes() - assembly.device_info().process_device_bytes, expected)
+        << layout.name;
   }
 }
 
 TEST_F(Nccl, AMeasuredNumberReplacesTheStatedOne) {
   const std::string more = data_parallel(2) + "[comm.nccl]\ncommunicator_mib = ";
-  const std::int64_t none = assembly_of({}, more + "0\n").comm_device_bytes(),
-                     one = assembly_of({}, more + "1\n").comm_device_bytes();
+  const std::int64_t none = assembly_of({}, more + "0\n").process_device_bytes(),
+                     one = assembly_of({}, more + "1\n").process_device_bytes();
   EXPECT_GT(none, 0);
   EXPECT_GE(one - none, 2 << 20);
   EXPECT_EQ((one - none) % (1 << 20), 0);
@@ -69,7 +70,7 @@ TEST_F(Nccl, WhatCannotBeIsRefused) {
   EXPECT_NE(refusal({}, data_parallel(2) + "[comm.nccl]\nmin_ctas = 8\nmax_ctas = 4\n")
                 .find("min_ctas = 8 is more than max_ctas = 4"),
             std::string::npos);
-  EXPECT_NE(refusal({"device.memory=1MiB"}, data_parallel(2)).find("of its comm plugins"), std::string::npos);
+  EXPECT_NE(refusal({"device.memory=1MiB"}, data_parallel(2)).find(" of the process"), std::string::npos);
 }
 
 // What the members of a group send arrives, and no more.

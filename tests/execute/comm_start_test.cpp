@@ -169,20 +169,24 @@ TEST(CommStart, DeviceMemoryOfCommPluginsCountsWithThePlans) {
   const Assembly plain(with(""), plugins()), taking(with("device_bytes = 1048576\n"), plugins());
   std::int64_t communicators = 0;
   for (const QueueInfo& queue : plain.plan().queues) communicators += queue.communicates();
-  EXPECT_EQ(plain.comm_device_bytes(), 0);
-  EXPECT_EQ(taking.comm_device_bytes(), (2 + communicators) << 20);
+  EXPECT_EQ(plain.process_device_bytes(), 0);
+  EXPECT_EQ(taking.process_device_bytes(), (2 + communicators) << 20);
   const Assembly split(with("device_bytes = 1048576\nsplit = true\n"), plugins());
-  EXPECT_EQ(split.comm_device_bytes(), (3 + communicators) << 20);
+  EXPECT_EQ(split.process_device_bytes(), (3 + communicators) << 20);
   const std::string text = plan_text(taking, forecast(taking, plugins(), std::nullopt));
-  EXPECT_NE(text.find("of the device's memory, not in the arena"), std::string::npos) << text;
-  const std::string limit =
-      "device.memory=" + std::to_string(plain.plan().layout.memory.total() + (std::int64_t{1} << 20)) + "B";
-  EXPECT_NO_THROW(Assembly(with("", {limit}), plugins()));
+  EXPECT_NE(text.find("of the device's memory for context, libraries and communicators"), std::string::npos)
+      << text;
+  // All that the device has; what the recipe allows is the plan's alone.
+  const std::int64_t enough = plain.plan().layout.memory.total() + (std::int64_t{1} << 20);
+  const std::string all = "device.memory_kib=" + std::to_string(enough >> 10);
+  EXPECT_NO_THROW(Assembly(with("", {all}), plugins()));
+  EXPECT_NO_THROW(Assembly(
+      with("device_bytes = 1048576\n", {"device.memory=" + std::to_string(enough) + "B"}), plugins()));
   try {
-    Assembly(with("device_bytes = 1048576\n", {limit}), plugins());
+    Assembly(with("device_bytes = 1048576\n", {all}), plugins());
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("of its comm plugins"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(" of the process"), std::string::npos) << error.what();
   }
 }
 

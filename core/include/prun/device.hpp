@@ -22,6 +22,10 @@ struct DeviceInfo {
   Text arithmetic;
   std::int32_t threads = 1;  // what KernelDef::workspace is asked with
   std::int64_t memory_bytes = 0;
+  // What a rank's process needs for the device beside what it allocates there, stated in advance: of the
+  // host's memory, and of the device's (a driver's context, libraries).
+  std::int64_t process_bytes = 0;
+  std::int64_t process_device_bytes = 0;
   double peak_flops = 0;      // 0: not known
   bool host_memory = false;   // the host may read and write Space::device itself
   bool asynchronous = false;  // its queues take work and run it later
@@ -68,6 +72,9 @@ class Device {
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
   // Zeroes bytes of Space::device, likewise.
   virtual void clear(void* device, std::int64_t bytes) = 0;
+  // Bytes of Space::device in use, by whomever, as the driver counts them. 0: nobody knows, or it is the
+  // host's.
+  virtual std::int64_t memory_in_use() { return 0; }
   // Null: this device has no such kernel.
   virtual const KernelDef* kernel(std::string_view op) = 0;
   // Puts ops that it has kernels for in the place of several (prun/lowering.hpp), once strategies have
@@ -125,6 +132,7 @@ class DeviceInterface {
   virtual Status upload(void* device, const void* host, std::int64_t bytes) noexcept = 0;
   virtual Status download(void* host, const void* device, std::int64_t bytes) noexcept = 0;
   virtual Status clear(void* device, std::int64_t bytes) noexcept = 0;
+  virtual Status memory_in_use(std::int64_t* bytes) noexcept = 0;
   virtual const KernelDef* kernel(Text op) noexcept = 0;
   virtual Status lower(const ProgramApi* api, void* program) noexcept = 0;
   virtual Status create_queue(Text name, bool workers, Queue* queue) noexcept = 0;
@@ -170,6 +178,9 @@ class DeviceAdapter final : public DeviceInterface {
   }
   Status clear(void* memory, std::int64_t bytes) noexcept override {
     return guard([&] { device().clear(memory, bytes); });
+  }
+  Status memory_in_use(std::int64_t* bytes) noexcept override {
+    return guard([&] { *bytes = device().memory_in_use(); });
   }
   const KernelDef* kernel(Text op) noexcept override { return device().kernel(op.view()); }
   Status lower(const ProgramApi* api, void* program) noexcept override {

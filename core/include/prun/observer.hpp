@@ -27,11 +27,14 @@ struct StepInfo {
   double elapsed = 0;  // since the first step of this process began
 };
 
-// Of one rank's process.
+// Of one rank's process: of the host's memory, and of the device's where that is another.
 struct RankMemory {
   std::int64_t plan_bytes = 0;     // its arena
   std::int64_t process_bytes = 0;  // what the rest was said to need, in advance
   std::int64_t peak_bytes = 0;     // most that was resident at a time; 0: the system does not say
+  std::int64_t device_plan_bytes = 0;
+  std::int64_t device_process_bytes = 0;
+  std::int64_t device_bytes = 0;  // in use at the end, by whomever; 0: the driver does not say
 };
 
 struct FinishInfo {

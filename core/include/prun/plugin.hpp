@@ -59,7 +59,9 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 // Virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
     "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
-    "device:info,allocate,release,upload,download,clear,kernel,lower,create_queue,destroy_queue,attach,bind,"
+    "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,destroy_"
+    "queue,"
+    "attach,bind,"
     "run,stream,create_event,destroy_event,record,wait,write_counter,wait_counter,create_stamp,"
     "destroy_stamp,stamp,read,check;op:ops,kernels;schedule:problem,stage,order,bubble;"
     "comm:info,create,destroy,attach_memory,detach_memory,connect,start,finish,abort,counters,check,needs";

@@ -51,6 +51,12 @@ void set_environment() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
+// Context, kernels and libraries, as measured (docs/benchmarks.md): a little more than any recipe took.
+constexpr std::int64_t process_bytes = std::int64_t{2560} << 20,
+                       process_device_bytes = std::int64_t{960} << 20;
+// Launches that a channel of the driver takes before it holds whoever launches; a little fewer.
+constexpr std::int64_t queue_depth = 1000;
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const Options& options)
@@ -80,6 +86,9 @@ class CudaDevice final : public Device {
     info.kind = "cuda";
     info.arithmetic = arithmetic_;
     info.memory_bytes = memory_bytes_;
+    info.process_bytes = process_bytes;
+    info.process_device_bytes = process_device_bytes;
+    info.queue_depth = queue_depth;
     info.peak_flops = peak_flops_;
     info.asynchronous = true;
     info.one_process_each = true;  // its calls may wait for another GPU's of the process
@@ -118,6 +127,13 @@ class CudaDevice final : public Device {
     use();
     check(cudaMemset(device, 0, static_cast<std::size_t>(bytes)), "clearing memory");
     check(cudaDeviceSynchronize(), "clearing memory");
+  }
+
+  std::int64_t memory_in_use() override {
+    use();
+    std::size_t free = 0, all = 0;
+    check(cudaMemGetInfo(&free, &all), "asking for free memory");
+    return static_cast<std::int64_t>(all - free);
   }
 
   const KernelDef* kernel(std::string_view op) override {

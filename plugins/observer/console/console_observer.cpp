@@ -141,6 +141,10 @@ void ConsoleObserver::memory(const FinishInfo& info) {
       info.memory.size > 1 ? " of rank " + std::to_string(most - info.memory.begin()) : "";
   screen_.line("memory: peak " + bytes_text(most->peak_bytes) + whose + ", planned " +
                bytes_text(most->plan_bytes) + " and " + bytes_text(most->process_bytes) + " for the process");
+  if (most->device_bytes > 0)
+    screen_.line("device: " + bytes_text(most->device_bytes) + " in use, planned " +
+                 bytes_text(most->device_plan_bytes) + " and " + bytes_text(most->device_process_bytes) +
+                 " for context, libraries and communicators");
 }
 
 void ConsoleObserver::finish(const FinishInfo& info) {

@@ -87,11 +87,17 @@ void JsonlObserver::event(EventKind kind, std::string_view message) {
 
 void JsonlObserver::finish(const FinishInfo& info) {
   std::vector<JsonObject> ranks;
-  for (const RankMemory& memory : info.memory)
-    ranks.push_back(JsonObject()
-                        .integer("plan_bytes", memory.plan_bytes)
-                        .integer("process_bytes", memory.process_bytes)
-                        .integer("peak_bytes", memory.peak_bytes));
+  for (const RankMemory& memory : info.memory) {
+    JsonObject rank;
+    rank.integer("plan_bytes", memory.plan_bytes)
+        .integer("process_bytes", memory.process_bytes)
+        .integer("peak_bytes", memory.peak_bytes);
+    if (memory.device_bytes > 0)
+      rank.integer("device_plan_bytes", memory.device_plan_bytes)
+          .integer("device_process_bytes", memory.device_process_bytes)
+          .integer("device_bytes", memory.device_bytes);
+    ranks.push_back(rank);
+  }
   file().append(record("finish").objects("memory", ranks).str());
   flush();
 }
