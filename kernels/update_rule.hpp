@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "prun/split_master.hpp"
+
 #ifdef __CUDACC__
 #define PRUN_RULE __device__ __forceinline__
 namespace prun::cuda {
@@ -64,6 +66,24 @@ PRUN_RULE double power(double base, double exponent) {
     base = Ieee::mul(base, base);
   }
   return result;
+}
+
+// ---------------------------------------------------------------- rounding by chance
+// A float becomes one of the two bf16 around it, by the odds of what is cut off: a random number below 2^16
+// is added to its bits. It is keyed by seed, step, name and element, as core/base/random.hpp numbers words:
+// word `element` of the stream (name, step) has in its lower half that of the first moment, in its upper half
+// that of the second, and word `element + weight_words` in its lower half that of the weight.
+inline constexpr std::uint64_t weight_words = std::uint64_t{1} << 63;
+
+PRUN_RULE std::uint16_t rounded_by(std::uint32_t chance, float value) {
+  return static_cast<std::uint16_t>((value != value ? master_bits(value) : master_bits(value) + chance) >>
+                                    16);
+}
+
+PRUN_RULE std::uint64_t stream_of(std::uint64_t name, double step) {
+  const auto number = static_cast<std::uint64_t>(step);
+  for (int shift = 0; shift < 64; shift += 8) name = (name ^ (number >> shift & 0xff)) * 0x100000001b3u;
+  return name;
 }
 
 // ---------------------------------------------------------------- one step's numbers

@@ -38,9 +38,18 @@ std::vector<RecipeSize> sizes_of(const Recipe& recipe) {
 
 Precision precision_of(const Recipe& recipe) {
   const DType state = dtype_named(recipe.text("precision.state"));
-  const std::string& reduce = recipe.text("precision.reduce");
-  return {dtype_named(recipe.text("precision.compute")), state,
-          reduce == "state" ? state : dtype_named(reduce)};
+  const auto kept = [&](const char* key, DType otherwise) {
+    const std::string& name = recipe.text(key);
+    return name == "state" ? otherwise : name == "split" ? DType::f32 : dtype_named(name);
+  };
+  Precision precision;
+  precision.compute = dtype_named(recipe.text("precision.compute"));
+  precision.master = kept("precision.master", state);
+  precision.moments = kept("precision.moments", state);
+  precision.gradient = kept("precision.gradient", state);
+  precision.reduce = kept("precision.reduce", precision.gradient);
+  precision.split = recipe.text("precision.master") == "split";
+  return precision;
 }
 
 WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {

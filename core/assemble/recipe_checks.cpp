@@ -1,6 +1,7 @@
 #include "assemble/recipe_checks.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "assemble/batch_arithmetic.hpp"
 #include "assemble/program_writer.hpp"
@@ -72,15 +73,49 @@ void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& pr
   }
 }
 
+// A key that leaves it to precision.state passes the blame on.
+std::string blamed(const Recipe& recipe, const std::string& key) {
+  return recipe.text("precision." + key) == "state" ? "state" : key;
+}
+
+void check_precision(const Recipe& recipe, Diagnostics& problems) {
+  const Precision precision = precision_of(recipe);
+  const std::string compute = name_of(precision.compute);
+  if (precision.split && precision.compute != DType::bf16) {
+    problems.add(
+        recipe.problem("precision.master",
+                       "precision.master = \"split\" keeps the low halves of weights beside parameters in "
+                       "bf16, and precision.compute is " +
+                           compute + "; compute = \"bf16\" fits, or master = \"fp32\""));
+    return;
+  }
+  const std::pair<const char*, DType> kept[] = {
+      {"master", precision.master}, {"gradient", precision.gradient}, {"moments", precision.moments}};
+  std::string narrow;
+  for (const auto& [key, type] : std::span(kept).first(2))
+    if (const std::string name = blamed(recipe, key);
+        size_of(type) < size_of(precision.compute) && name != narrow) {
+      narrow = name;
+      problems.add(recipe.problem("precision." + name, "precision." + name +
+                                                           " is narrower than precision.compute; " + name +
+                                                           " = \"" + compute + "\" fits"));
+    }
+  const auto wide = [](const auto& entry) { return entry.second == DType::f64; };
+  const auto count = std::count_if(std::begin(kept), std::end(kept), wide);
+  if (!narrow.empty() || count == 0 || count == std::ssize(kept)) return;
+  const auto* const other = std::find_if_not(std::begin(kept), std::end(kept), wide);
+  problems.add(recipe.problem(
+      "precision." + blamed(recipe, other->first),
+      detail::concat("precision.", blamed(recipe, other->first), " is ", name_of(other->second),
+                     ", and others of master, moments and gradient are fp64; all of them are, or none")));
+}
+
 }  // namespace
 
 // Each value is in its range by now; what is left is what several of them mean together.
 void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   Diagnostics problems;
-  const Precision precision = precision_of(recipe);
-  if (size_of(precision.state) < size_of(precision.compute))
-    problems.add(recipe.problem("precision.state",
-                                "precision.state is narrower than precision.compute; state = \"fp64\" fits"));
+  check_precision(recipe, problems);
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, problems);
   check_batch(recipe, plugins, problems);

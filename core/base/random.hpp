@@ -53,13 +53,19 @@ constexpr float unit_float(std::uint32_t word) { return static_cast<float>(word 
 // [0, 1): the upper 53 bits.
 constexpr double unit_double(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
+// FNV-1a.
+constexpr std::uint64_t name_hash(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
 // A stream number for a name (such as that of a parameter) and a number (such as the step): FNV-1a over the
 // name and the eight bytes of `salt`.
 constexpr std::uint64_t stream_id(std::string_view name, std::uint64_t salt = 0) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&](std::uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };
-  for (const char c : name) add(static_cast<std::uint8_t>(c));
-  for (int shift = 0; shift < 64; shift += 8) add(static_cast<std::uint8_t>(salt >> shift));
+  std::uint64_t hash = name_hash(name);
+  for (int shift = 0; shift < 64; shift += 8)
+    hash = (hash ^ static_cast<std::uint8_t>(salt >> shift)) * 0x100000001b3u;
   return hash;
 }
 

@@ -140,6 +140,13 @@ int plan_command(const Arguments& arguments) {
 
 namespace {
 
+Recipe in_fp64(Recipe recipe) {
+  for (const char* key : {"precision.master", "precision.moments", "precision.gradient"})
+    recipe = recipe.with(key, "state");
+  for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
+  return recipe;
+}
+
 // What fp64 cannot do, the recipe's own precision perhaps can.
 [[noreturn]] void refuse_fp64(const Error& error, const Opened& opened) {
   const Assembly as_it_is(*opened.recipe, *opened.plugins);
@@ -153,8 +160,7 @@ int verify_command(const Arguments& arguments) {
   const Opened opened = open_recipe(arguments, file, asked_rank());
   Recipe recipe = *opened.recipe;
   const bool as_is = arguments.has("--as-is");
-  if (!as_is)
-    for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
+  if (!as_is) recipe = in_fp64(recipe);
   recipe = with_thread_ranks(recipe);
   const std::vector<SearchPlace>& places = opened.plugins->places();
   const std::int64_t steps = arguments.number("--steps", 3);

@@ -1,5 +1,7 @@
 #include "execute/binding.hpp"
 
+#include "execute/tensors.hpp"
+
 namespace prun {
 
 Binding::Key Binding::key_of(const Call& call, int side) const {
@@ -67,7 +69,17 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32
   launch.args.workspace =
       step.workspace.bytes ? memory_.at(plan_.resolve(call, step.workspace, side)) : nullptr;
   launch.args.layer = plan_.instances[static_cast<std::size_t>(call.instance)].layer;
+  tell_updates(launch.args, program_.op(step.op));
   return launch;
+}
+
+void Binding::tell_updates(KernelArgs& args, const Op& op) {
+  if (op.function != FunctionKind::update || op.operands.front() == none) return;
+  auto elements = updated_elements(program_, rank_, op.operands.front(), args.layer);
+  if (!elements) return;
+  updates_.push_back(std::move(*elements));
+  args.updates = updates_.back().data();
+  args.update_count = static_cast<std::int32_t>(updates_.back().size());
 }
 
 CommOp Binding::bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const {

@@ -37,6 +37,7 @@ class Binding {
 
   Key key_of(const Call& call, int side) const;
   Launch bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side);
+  void tell_updates(KernelArgs& args, const Op& op);
   CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const;
   std::span<std::byte> bytes_at(const Call& call, const Address& address, int side) const;
 
@@ -46,7 +47,9 @@ class Binding {
   std::int64_t rank_;
   bool poison_;
   std::map<Key, std::unique_ptr<BoundPiece>> bound_;
-  std::deque<std::vector<Tensor>> tensors_;  // operands of launches, at stable addresses
+  // Of launches, at stable addresses.
+  std::deque<std::vector<Tensor>> tensors_;
+  std::deque<std::vector<TensorElements>> updates_;
 };
 
 }  // namespace prun

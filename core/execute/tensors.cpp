@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/random.hpp"
+#include "program/passes.hpp"
+
 namespace prun {
 namespace {
 
@@ -16,6 +19,27 @@ Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_
                      end = std::min(first + size, offset + program.local_elements(parameter));
   if (begin >= end) return {};
   return {own, program.value(own).dtype, begin - first, begin - offset, end - begin};
+}
+
+// Elements [first, first + count) of the rank's part of a parameter, from element `at` of an operand on.
+void list_elements(const Program& program, std::int64_t rank, const Held& have, Id parameter,
+                   std::int64_t layer, std::vector<TensorElements>& list) {
+  if (have.count == 0) return;
+  const std::uint64_t name = name_hash(full_name(program, parameter, layer));
+  const std::vector<Stretch> runs = stretches(program, parameter, rank);
+  const std::int64_t run = runs.front().count, stride = runs.size() > 1 ? runs[1].whole - runs[0].whole : run;
+  bool even = true;
+  for (std::size_t i = 1; i < runs.size(); ++i) even &= runs[i].whole - runs[i - 1].whole == stride;
+  if (even) {
+    list.push_back({name, have.at, have.count, runs.front().whole, run, stride, have.first});
+    return;
+  }
+  for (const Stretch& s : runs) {
+    const std::int64_t begin = std::max(s.part, have.first),
+                       end = std::min(s.part + s.count, have.first + have.count);
+    if (begin < end)
+      list.push_back({name, have.at + begin - have.first, end - begin, s.whole, run, run, begin - s.part});
+  }
 }
 
 }  // namespace
@@ -45,8 +69,7 @@ std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank)
   return list;
 }
 
-Held held(const Assembly& assembly, Id id, Kept kept) {
-  const Program& program = assembly.program();
+Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
   const Value& parameter = program.value(id);
   const auto all_of = [&](Id value) {
     return value == none ? Held{} : Held{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
@@ -56,12 +79,30 @@ Held held(const Assembly& assembly, Id id, Kept kept) {
                   : kept == Kept::gradient ? parameter.gradient
                                            : parameter.master);
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
-  const std::int64_t coordinate = program.mesh().coordinate(assembly.rank(), bucket.axis);
+  const std::int64_t coordinate = program.mesh().coordinate(rank, bucket.axis);
   if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;
   return value == none ? Held{} : cut(program, bucket, id, coordinate, value);
+}
+
+std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank, Id id,
+                                                            std::int64_t layer) {
+  std::vector<TensorElements> list;
+  const Value& value = program.value(id);
+  if (value.role == Role::parameter) {
+    const std::int64_t count = program.local_elements(id);
+    list_elements(program, rank, {id, value.dtype, 0, 0, count}, id, layer, list);
+    return list;
+  }
+  if (value.bucket < 0) return std::nullopt;
+  const Bucket& bucket = program.buckets()[static_cast<std::size_t>(value.bucket)];
+  if (bucket.own_parameters != id) return std::nullopt;
+  const std::int64_t coordinate = program.mesh().coordinate(rank, bucket.axis);
+  for (const Id parameter : bucket.parameters)
+    list_elements(program, rank, cut(program, bucket, parameter, coordinate, id), parameter, layer, list);
+  return list;
 }
 
 }  // namespace prun

@@ -1,6 +1,7 @@
 // Which elements of a parameter, its gradient and its optimizer state this rank holds, and where.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "assemble/assembly.hpp"
@@ -26,7 +27,12 @@ enum class Kept : std::uint8_t { parameter, gradient, master };
 
 // What this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done) or of
 // its master copy (count 0: there is none).
-Held held(const Assembly& assembly, Id parameter, Kept kept);
+Held held(const Program& program, std::int64_t rank, Id parameter, Kept kept);
+
+// What a kernel is told of the value that it updates; nothing where that is neither a parameter nor a part of
+// some that are packed.
+std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank,
+                                                            Id value, std::int64_t layer);
 
 // A run of elements that is held: `whole` is where it begins in the whole parameter, `offset` its first byte
 // in a value of the plan's memory.
@@ -47,7 +53,7 @@ struct HeldRun {
 // Calls body(run) for each of them.
 template <class Body>
 void each_held(const Assembly& assembly, Id parameter, std::int32_t instance, Kept kept, Body&& body) {
-  const Held have = held(assembly, parameter, kept);
+  const Held have = held(assembly.program(), assembly.rank(), parameter, kept);
   for (const Stretch& s : stretches(assembly.program(), parameter, assembly.rank())) {
     const std::int64_t begin = std::max(s.part, have.first),
                        end = std::min(s.part + s.count, have.first + have.count);

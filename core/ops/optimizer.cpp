@@ -45,8 +45,9 @@ struct CountNonFinite {
   static void cost(const OpShape&, OpCost& c) { c.bytes = 0; }
 };
 
-// lr, step, clip and keep are runtime scalars. `master` is the parameter in the state's precision, where the
-// parameter itself has less.
+// lr, step, clip and keep are runtime scalars, and so is the seed of what rounds stochastically: states in
+// bf16, and a parameter in bf16 that has no master copy. `master` is the parameter with more precision than
+// it has itself or, in u16, what it lacks of an fp32 (prun/split_master.hpp).
 struct AdamW {
   static constexpr const char* kind = "adamw";
   static constexpr const char* help = "Adam with decoupled weight decay";
@@ -58,7 +59,8 @@ struct AdamW {
                                             {"lr"},
                                             {"step"},
                                             {"clip"},
-                                            {"keep"}};
+                                            {"keep"},
+                                            {"seed", Access::read, true}};
   static constexpr AttrDef attrs[] = {real_attr("beta1", 0.9), real_attr("beta2", 0.999),
                                       real_attr("eps", 1e-8), real_attr("weight_decay", 0.0),
                                       real_attr("lr_scale", 1.0)};
@@ -75,7 +77,9 @@ struct Sgd {
                                             {"momentum", Access::update, true},
                                             {"lr"},
                                             {"clip"},
-                                            {"keep"}};
+                                            {"keep"},
+                                            {"step", Access::read, true},
+                                            {"seed", Access::read, true}};
   static constexpr AttrDef attrs[] = {real_attr("momentum", 0.0), real_attr("weight_decay", 0.0),
                                       real_attr("lr_scale", 1.0)};
   static constexpr Effect effect = Effect::update;

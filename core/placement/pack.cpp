@@ -127,14 +127,14 @@ class Packer {
       program_.value(parameter.gradient).bucket = number_;
       forget_states(parameter);
     }
-    bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.state, false);
-    bucket.own_gradients =
-        add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view, precision.state, true);
+    bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.gradient, false);
+    bucket.own_gradients = add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view,
+                                    precision.gradient, true);
     add_padding(bucket);
-    if (precision.compute != precision.state)
-      bucket.master = add_flat(bucket, "master", Role::state, precision.state, true);
+    if (precision.has_master())
+      bucket.master = add_flat(bucket, "master", Role::state, precision.kept_master(), true);
     for (const std::string& name : state_names_)
-      bucket.states.push_back(add_flat(bucket, name.c_str(), Role::state, precision.state, true));
+      bucket.states.push_back(add_flat(bucket, name.c_str(), Role::state, precision.moments, true));
   }
 
   void add_padding(Bucket& bucket) {
@@ -285,8 +285,9 @@ class Packer {
   void add_reduce(const Bucket& bucket) {
     const Precision& precision = program_.precision();
     Id blocks = bucket.all_gradients;
-    if (precision.reduce != precision.state) blocks = cast(bucket, blocks, precision.state, precision.reduce);
-    if (precision.reduce == precision.state && !kept_.gradients) {
+    const DType kept = precision.gradient, travels = precision.reduce;
+    if (travels != kept) blocks = cast(bucket, blocks, kept, travels);
+    if (travels == kept && !kept_.gradients) {
       add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, bucket.own_gradients}, along());
       return;
     }
@@ -297,8 +298,7 @@ class Packer {
     if (kept_.gradients) {
       add(bucket, FunctionKind::reduce, "accumulate", {part, bucket.own_gradients});
     } else {
-      add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients},
-          cast_attrs(precision.reduce, precision.state));
+      add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients}, cast_attrs(travels, kept));
     }
   }
 
@@ -308,19 +308,11 @@ class Packer {
   }
 
   void add_update(const Bucket& bucket) {
-    const Value first = program_.value(bucket.parameters.front());
-    UpdateContext context;
+    UpdateContext context = update_context(program_, bucket.parameters.front());
     context.parameter = bucket.own_parameters;
     context.master = bucket.master;
     context.gradient = bucket.own_gradients;
     context.states = {bucket.states.data(), bucket.states.size()};
-    context.lr = program_.runtime("lr");
-    context.step = program_.runtime("step");
-    context.clip = program_.runtime("clip");
-    context.keep = program_.runtime("keep");
-    context.lr_scale = first.lr_scale;
-    context.weight_decay = first.weight_decay;
-    context.decay = first.decay;
     raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
   }
 

@@ -141,7 +141,7 @@ class @CLASS@ final : public prun::Optimizer {
   void update(prun::Segment segment, const prun::UpdateContext& c) override {
     const double decay = !c.decay ? 0 : c.weight_decay >= 0 ? c.weight_decay : weight_decay_;
     segment.insert(prun::FunctionKind::update, prun::none, "sgd",
-                   {c.parameter, c.master, c.gradient, c.states[0], c.lr, c.clip, c.keep}, 0,
+                   {c.parameter, c.master, c.gradient, c.states[0], c.lr, c.clip, c.keep, c.step, c.seed}, 0,
                    {{"momentum", momentum_}, {"weight_decay", decay}, {"lr_scale", c.lr_scale}});
   }
 

@@ -43,7 +43,7 @@ class SegmentBackward {
       Value gradient;
       gradient.name = program_.value(id).name + ".gradient";
       gradient.role = Role::gradient;
-      gradient.dtype = program_.precision().state;
+      gradient.dtype = program_.precision().gradient;
       gradient.dims = program_.value(id).dims;
       gradient.segment = program_.value(id).segment;
       const Id created = program_.add_value(std::move(gradient));

@@ -28,6 +28,9 @@ void split_backward(Program& program);
 // Optimizer state and ops for every parameter that is not frozen.
 void add_update(Program& program, OptimizerInterface& optimizer);
 
+// What the update of a parameter is told beside the values that are its own.
+UpdateContext update_context(Program& program, Id parameter);
+
 // Gives `user`, a segment that uses a parameter of another one, a copy of it of its own: the same start, the
 // same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
 // ranks of `axis`. Its norm counts once. After add_update, before placement.

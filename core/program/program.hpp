@@ -18,9 +18,16 @@ namespace prun {
 
 // What the recipe's [precision] says.
 struct Precision {
-  DType compute = DType::f32;  // parameters and activations
-  DType state = DType::f32;    // master copies, moments, gradient accumulators
-  DType reduce = DType::f32;   // what travels when gradients are summed over ranks
+  DType compute = DType::f32;   // parameters and activations
+  DType master = DType::f32;    // the weights that are updated
+  DType moments = DType::f32;   // what the optimizer keeps beside them
+  DType gradient = DType::f32;  // accumulators
+  DType reduce = DType::f32;    // what travels when gradients are summed over ranks
+  bool split = false;           // of a master copy the low half is kept, and the parameter is the other
+
+  bool has_master() const { return compute != master; }
+  DType kept_master() const { return split ? DType::u16 : master; }
+  bool rounds_by_chance() const { return master == DType::bf16 || moments == DType::bf16; }
 };
 
 struct Value {

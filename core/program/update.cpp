@@ -8,12 +8,12 @@
 namespace prun {
 namespace {
 
-Id add_state(Program& program, Id parameter, const std::string& name) {
+Id add_state(Program& program, Id parameter, const std::string& name, DType type) {
   const Value& owner = program.value(parameter);
   Value state;
   state.name = owner.name + "." + name;
   state.role = Role::state;
-  state.dtype = program.precision().state;
+  state.dtype = type;
   state.dims = owner.dims;
   state.segment = owner.segment;
   return program.add_value(std::move(state));
@@ -44,27 +44,21 @@ void add_parameter_update(Program& program, Id parameter, OptimizerInterface& op
                    {gradient, program.runtime("grad_squares")}, {});
     add_diagnosis(program, parameter, gradient);
   }
-  if (program.precision().compute != program.precision().state) {
-    const Id master = add_state(program, parameter, "master");
+  const Precision& precision = program.precision();
+  if (precision.has_master()) {
+    const Id master = add_state(program, parameter, "master", precision.kept_master());
     program.value(parameter).master = master;
   }
   for (const std::string& name : names) {
-    const Id state = add_state(program, parameter, name);
+    const Id state = add_state(program, parameter, name, precision.moments);
     program.value(parameter).states.push_back(state);
   }
-  const Value& value = program.value(parameter);
-  const std::vector<Id> states = value.states;
-  const UpdateContext context{parameter,
-                              value.master,
-                              gradient,
-                              {states.data(), states.size()},
-                              program.runtime("lr"),
-                              program.runtime("step"),
-                              program.runtime("clip"),
-                              program.runtime("keep"),
-                              program.value(parameter).lr_scale,
-                              program.value(parameter).weight_decay,
-                              program.value(parameter).decay};
+  UpdateContext context = update_context(program, parameter);
+  const std::vector<Id> states = program.value(parameter).states;
+  context.parameter = parameter;
+  context.master = program.value(parameter).master;
+  context.gradient = gradient;
+  context.states = {states.data(), states.size()};
   raise(optimizer.update(&program_api(), &program, segment, context));
 }
 
@@ -125,6 +119,20 @@ Id non_finite_counts(Program& program) {
   counts.dims = {{"tensors", std::max<std::int64_t>(1, tensors)}};
   counts.segment = program.step_segment();
   return program.add_value(std::move(counts));
+}
+
+UpdateContext update_context(Program& program, Id parameter) {
+  UpdateContext context;
+  context.lr = program.runtime("lr");
+  context.step = program.runtime("step");
+  context.clip = program.runtime("clip");
+  context.keep = program.runtime("keep");
+  if (program.precision().rounds_by_chance()) context.seed = program.runtime("seed");
+  const Value& value = program.value(parameter);
+  context.lr_scale = value.lr_scale;
+  context.weight_decay = value.weight_decay;
+  context.decay = value.decay;
+  return context;
 }
 
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer) {

@@ -48,9 +48,12 @@ constexpr std::array<Declaration, 16> declarations = {{
       pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
     )"},
     {"precision", Form::table, "", "", "Which number formats are used where.", R"(
-      compute | choice | fp32 | fp64,fp32,bf16 | Parameters and activations
-      state   | choice | fp32 | fp64,fp32 | Master weights, moments, gradient accumulation
-      reduce  | choice | state | state,fp64,fp32,bf16 | What travels when gradients are summed; state: that type
+      compute  | choice | fp32  | fp64,fp32,bf16 | Parameters and activations
+      state    | choice | fp32  | fp64,fp32,bf16 | What master, moments and gradient are that do not say it themselves
+      master   | choice | state | state,fp64,fp32,bf16,split | Weights that are updated; split: fp32, its low half beside the bf16 parameter; bf16 rounds stochastically
+      moments  | choice | state | state,fp64,fp32,bf16 | What the optimizer keeps for each weight; bf16 rounds stochastically
+      gradient | choice | state | state,fp64,fp32,bf16 | Accumulated gradients
+      reduce   | choice | state | state,fp64,fp32,bf16 | What travels when gradients are summed; state: the type they are kept in
     )"},
     {"optimizer", Form::table, "optimizer", "", "How gradients become updates.", R"(
       plugin          | string | required |  | Optimizer plugin

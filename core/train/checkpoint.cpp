@@ -6,6 +6,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/sha256.hpp"
+#include "prun/split_master.hpp"
 
 namespace prun {
 namespace {
@@ -16,6 +17,8 @@ struct Item {
   SafetensorsSpec spec;
   Id value;
   std::int32_t instance;
+  // Of the low halves of master copies: the value in bf16 that is the rounding. The file has whole floats.
+  Id rounded = none;
 };
 
 // What outlives a step on this rank: parameters, or its parts of them, and optimizer state.
@@ -25,6 +28,15 @@ bool lasts(const Program& program, Id id) {
       value.bucket < 0 ? nullptr : &program.buckets()[static_cast<std::size_t>(value.bucket)];
   if (value.role == Role::state) return !bucket || id != bucket->own_gradients;
   return value.role == Role::parameter && (!bucket || !bucket->kept.parameters);
+}
+
+// What the low halves of master copies complete.
+Id rounded_of(const Program& program, Id low) {
+  const Value& value = program.value(low);
+  if (value.bucket >= 0) return program.buckets()[static_cast<std::size_t>(value.bucket)].own_parameters;
+  for (Id id : program.segment(value.segment).values)
+    if (program.value(id).master == low) return id;
+  throw_error(ErrorCode::internal, "'", value.name, "' is no parameter's master copy");
 }
 
 std::vector<Item> items(const Assembly& assembly) {
@@ -37,7 +49,9 @@ std::vector<Item> items(const Assembly& assembly) {
       if (!lasts(program, id)) continue;
       SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
       for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
-      list.push_back({std::move(spec), id, instance});
+      const bool half = spec.type == DType::u16;
+      if (half) spec.type = DType::f32;
+      list.push_back({std::move(spec), id, instance, half ? rounded_of(program, id) : none});
     }
   }
   return list;
@@ -131,6 +145,44 @@ void check_finite(const SafetensorsFile& file, const Item& item, std::span<const
   }
 }
 
+using Halves = std::vector<std::uint16_t>;
+
+Halves read_halves(const PlanMemory& memory, Id value, std::int32_t instance, std::size_t count) {
+  Halves halves(count);
+  memory.read(value, instance, 0, std::as_writable_bytes(std::span(halves)));
+  return halves;
+}
+
+std::vector<std::byte> join(const Item& item, const PlanMemory& memory, std::size_t bytes) {
+  std::vector<std::byte> joined(bytes);
+  const std::size_t count = bytes / sizeof(float);
+  const Halves rounded = read_halves(memory, item.rounded, item.instance, count),
+               low = read_halves(memory, item.value, item.instance, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const float number = joined_halves(rounded[i], low[i]);
+    std::memcpy(joined.data() + i * sizeof number, &number, sizeof number);
+  }
+  return joined;
+}
+
+// The other half has been read.
+void split(const SafetensorsFile& file, const Item& item, const PlanMemory& memory,
+           std::span<const std::byte> bytes) {
+  const std::size_t count = bytes.size() / sizeof(float);
+  const Halves rounded = read_halves(memory, item.rounded, item.instance, count);
+  Halves low(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    float number;
+    std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
+    low[i] = low_half(number);
+    if (rounded[i] != rounded_half(number))
+      throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name,
+                  "' does not round to its parameters at element ", i,
+                  ", as it must for precision.master = \"split\"; take one step with \"fp32\" before");
+  }
+  memory.write(item.value, item.instance, 0, std::as_bytes(std::span(low)));
+}
+
 void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& memory) {
   const SafetensorsEntry& entry = file.entry(item.spec.name);
   file.check(entry);
@@ -138,7 +190,10 @@ void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& 
   if (item.spec.type == DType::f64) check_finite<double>(file, item, bytes);
   if (item.spec.type == DType::f32) check_finite<float>(file, item, bytes);
   if (item.spec.type == DType::bf16) check_finite<bf16>(file, item, bytes);
-  memory.write(item.value, item.instance, 0, bytes);
+  if (item.rounded != none)
+    split(file, item, memory, bytes);
+  else
+    memory.write(item.value, item.instance, 0, bytes);
 }
 
 void write_file(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
@@ -156,8 +211,12 @@ void write_file(const Assembly& assembly, const PlanMemory& memory, const Progre
   for (const SafetensorsSpec& spec : writer.order()) {
     const auto item =
         std::find_if(list.begin(), list.end(), [&](const Item& i) { return i.spec.name == spec.name; });
-    bytes.resize(static_cast<std::size_t>(assembly.program().local_bytes(item->value)));
-    memory.read(item->value, item->instance, 0, bytes);
+    bytes.resize(
+        static_cast<std::size_t>(assembly.program().local_elements(item->value) * size_of(spec.type)));
+    if (item->rounded != none)
+      bytes = join(*item, memory, bytes.size());
+    else
+      memory.read(item->value, item->instance, 0, bytes);
     writer.write(spec.name, bytes);
   }
   writer.finish();
@@ -283,7 +342,9 @@ void check_checkpoint(const Assembly& assembly, const fs::path& where) {
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where) {
   const SafetensorsFile file = open_file(where, file_of(assembly));
   LoadedCheckpoint loaded = checked(assembly, file);
-  for (const Item& item : items(assembly)) read_item(file, item, memory);
+  std::vector<Item> list = items(assembly);
+  std::stable_partition(list.begin(), list.end(), [](const Item& item) { return item.rounded == none; });
+  for (const Item& item : list) read_item(file, item, memory);
   return loaded;
 }
 

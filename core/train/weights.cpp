@@ -6,22 +6,28 @@
 #include "base/random.hpp"
 #include "base/thread.hpp"
 #include "execute/tensors.hpp"
+#include "prun/split_master.hpp"
 
 namespace prun {
 namespace {
 
-// Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike.
+// Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike. In bf16
+// they are rounded as updates round a master copy.
 void store(std::byte* target, DType type, std::span<const float> numbers) {
   const auto put = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
     for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = T(numbers[i]);
+  };
+  const auto put_half = [&](auto half) {
+    auto* data = reinterpret_cast<std::uint16_t*>(target);
+    for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = half(numbers[i]);
   };
   if (type == DType::f64)
     put(reinterpret_cast<double*>(target));
   else if (type == DType::f32)
     put(reinterpret_cast<float*>(target));
   else
-    put(reinterpret_cast<bf16*>(target));
+    put_half(type == DType::u16 ? low_half : rounded_half);
 }
 
 struct Filling {

@@ -38,6 +38,16 @@ Kernel choose_state(DType type, Choice choice) {
   }
 }
 
+// What is computed in float: float or bf16; null for any other type.
+template <class Choice>
+Kernel choose_narrow(DType type, Choice choice) {
+  switch (type) {
+    case DType::f32: return choice.template operator()<float>();
+    case DType::bf16: return choice.template operator()<bf16>();
+    default: return nullptr;
+  }
+}
+
 // Values of type T added into an accumulator of type Sum, which is never the narrower of the two.
 template <class Choice>
 Kernel choose_accumulation(DType value, DType sum, Choice choice) {

@@ -3,9 +3,7 @@
 // half of the sample number, layer << 16 | stream}; its key the seed, whose upper half is mixed with the
 // sample number's. An element stays if the upper 24 bits of its word, read as a fraction, are at least p.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -24,17 +22,6 @@ struct Row {
   PhiloxKey key;
 };
 
-void store_words(const PhiloxState& blocks, std::uint32_t* words) {
-  static_assert(std::endian::native == std::endian::little, "a pair's earlier word lies first");
-  const Words first = blocks.first_pair(), second = blocks.second_pair();
-  std::uint64_t pairs[2 * philox_lanes];
-  for (int l = 0; l < philox_lanes; ++l) {
-    pairs[2 * l] = first[l];
-    pairs[2 * l + 1] = second[l];
-  }
-  std::memcpy(words, pairs, sizeof pairs);
-}
-
 // The words of n or some more channels from 4 * first_group on.
 void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32_t* words) {
   constexpr std::int64_t half = 4 * philox_lanes;  // channels of one state
@@ -47,8 +34,8 @@ void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32
     PhiloxState x = start, y = start;
     y.a += philox_lanes;
     philox(x, y, row.key);
-    store_words(x, words + c);
-    store_words(y, words + c + half);
+    x.store(words + c);
+    y.store(words + c + half);
   }
 }
 

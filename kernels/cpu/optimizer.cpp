@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
 #include "cpu/lanes.hpp"
+#include "cpu/philox.hpp"
 #include "cpu/values.hpp"
 #include "update_rule.hpp"
 
@@ -69,8 +71,163 @@ void count_non_finite(const KernelArgs& args, const KernelContext& context) {
       static_cast<double>(found.load());
 }
 
-template <class Weight, class State>
-using Arithmetic = std::conditional_t<sizeof(Weight) == 8 || sizeof(State) == 8, double, float>;
+// ---------------------------------------------------------------- what is updated, and how it is stored
+
+// What a parameter and its states lie in; Master: void where there is no copy of it, std::uint16_t where that
+// is the low half.
+template <class T, class MasterCopy, class Sum, class Moment>
+struct UpdateTypes {
+  using Parameter = T;
+  using Master = MasterCopy;
+  using Gradient = Sum;
+  using State = Moment;
+  using C = Compute<Sum>;
+  static constexpr bool has_master = !std::is_void_v<Master>;
+  static constexpr bool chancy_states = std::is_same_v<State, bf16>;
+  static constexpr bool chancy_weights = std::is_same_v<Parameter, bf16> && !has_master;
+};
+
+template <class C, class T>
+C weight_in(const T& parameter) {
+  return static_cast<C>(load(parameter));
+}
+template <class C, class T, class Master>
+C weight_in(const T& parameter, const Master& master) {
+  if constexpr (std::is_same_v<Master, std::uint16_t>)
+    return joined_halves(parameter.bits, master);
+  else
+    return master;
+}
+
+template <class T, class C>
+void keep_weight(C value, std::uint32_t chance, T& parameter) {
+  if constexpr (std::is_same_v<T, bf16>)
+    parameter.bits = rounded_by(chance, value);
+  else
+    parameter = static_cast<T>(value);
+}
+template <class T, class Master, class C>
+void keep_weight(C value, std::uint32_t, T& parameter, Master& master) {
+  if constexpr (std::is_same_v<T, bf16>)
+    parameter.bits = rounded_half(static_cast<float>(value));
+  else
+    parameter = static_cast<T>(value);
+  if constexpr (std::is_same_v<Master, std::uint16_t>)
+    master = low_half(value);
+  else if constexpr (std::is_same_v<Master, float>)
+    master = std::bit_cast<float>(master_bits(value));
+  else
+    master = value;
+}
+
+template <class State, class C>
+void keep_state(C value, std::uint32_t chance, State& state) {
+  if constexpr (std::is_same_v<State, bf16>)
+    state.bits = rounded_by(chance, value);
+  else
+    state = static_cast<State>(value);
+}
+
+// The words of neighbouring elements: at most block_lanes of them.
+class Draws {
+ public:
+  Draws(double seed, std::uint64_t stream) : seed_(static_cast<std::uint64_t>(seed)), stream_(stream) {}
+
+  void draw(std::uint64_t first, std::int64_t n, std::uint32_t* words) const {
+    constexpr std::int64_t half = 4 * philox_lanes;  // words of one state
+    alignas(64) std::uint32_t drawn[block_lanes + 2 * half];
+    const auto skipped = static_cast<std::int64_t>(first % 4);
+    std::uint64_t block = first / 4;
+    for (std::int64_t c = 0; c < skipped + n; c += 2 * half, block += 2 * philox_lanes) {
+      PhiloxState x = counters(block), y = counters(block + philox_lanes);
+      philox(x, y, {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+      x.store(drawn + c);
+      y.store(drawn + c + half);
+    }
+    std::copy_n(drawn + skipped, n, words);
+  }
+
+ private:
+  PhiloxState counters(std::uint64_t first) const {
+    Words block = Words{} + first;
+    for (int l = 0; l < philox_lanes; ++l) block[l] += static_cast<std::uint64_t>(l);
+    return {block, block >> 32, Words{} + stream_, Words{} + (stream_ >> 32)};
+  }
+
+  std::uint64_t seed_, stream_;
+};
+
+// Those of elements [i, i + n) of a tensor's, `from` being the first word of what is drawn.
+void draw_elements(const Draws& draws, const TensorElements& elements, std::int64_t i, std::int64_t n,
+                   std::uint64_t from, std::uint32_t* words) {
+  for (std::int64_t done = 0; done < n;) {
+    const std::int64_t left = elements.run - (elements.skipped + i + done) % elements.run;
+    const std::int64_t together = std::min(n - done, left);
+    draws.draw(static_cast<std::uint64_t>(elements.number(i + done)) + from, together, words + done);
+    done += together;
+  }
+}
+
+// What an update that rounds by chance is keyed by.
+struct ChanceKey {
+  double seed = 0, step = 0;
+
+  ChanceKey(const Tensor& seed_operand, const Tensor& step_operand)
+      : seed(scalar(seed_operand)), step(scalar(step_operand)) {}
+};
+
+// Calls body(words of the states, words of the weights, arrays + i...) for every block_lanes elements that
+// belong to a tensor, the last ones padded.
+template <class Types, class Body, class... T>
+void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body,
+                   T*... arrays) {
+  if (args.update_count < 0)
+    throw_error(
+        ErrorCode::unsupported,
+        "an update that rounds stochastically was given something that is no parameter; keep master and "
+        "moments in fp32");
+  for (const TensorElements& part : std::span(args.updates, static_cast<std::size_t>(args.update_count))) {
+    const Draws draws(key.seed, stream_of(part.name, key.step));
+    const auto all_from = [&](std::int64_t begin, std::int64_t end) {
+      std::uint32_t states[block_lanes] = {}, weights[block_lanes] = {};
+      for (std::int64_t i = begin; i < end; i += block_lanes) {
+        const std::int64_t n = std::min<std::int64_t>(block_lanes, end - i);
+        if constexpr (Types::chancy_states) draw_elements(draws, part, i, n, 0, states);
+        if constexpr (Types::chancy_weights) draw_elements(draws, part, i, n, weight_words, weights);
+        for_blocks(
+            n, [&](auto*... block) { body(states, weights, block...); }, (arrays + part.begin + i)...);
+      }
+    };
+    parallel_ranges(workers, part.count, 64 * block_lanes, all_from);
+  }
+}
+
+// The same for every element where nothing rounds by chance. `step` and `seed`: places of operands.
+template <class Types, class Body, class... T>
+void update_blocks(const KernelArgs& args, const KernelContext& context, int step, int seed, const Body& body,
+                   T*... arrays) {
+  if constexpr (Types::chancy_states || Types::chancy_weights) {
+    const ChanceKey key(args.operands[seed], args.operands[step]);
+    chancy_blocks<Types>(args, *context.workers, key, body, arrays...);
+  } else {
+    constexpr std::uint32_t none[block_lanes] = {};
+    parallel_blocks(
+        *context.workers, args.operands[0].elements(), [&](auto*... block) { body(none, none, block...); },
+        arrays...);
+  }
+}
+
+// Calls pass(parameter) or pass(parameter, master).
+template <class Types, class Pass>
+void with_weights(const KernelArgs& args, const Pass& pass) {
+  auto* parameter = args.operands[0].as<typename Types::Parameter>();
+  if constexpr (Types::has_master)
+    pass(parameter, args.operands[1].as<typename Types::Master>());
+  else
+    pass(parameter);
+}
+
+// ---------------------------------------------------------------- adamw
 
 // Of the one tensor that an op updates.
 template <class C>
@@ -82,38 +239,33 @@ AdamStep<C> adam_step(const KernelArgs& args) {
   return step;
 }
 
-// `weight` is what is updated: the master copy, where there is one, whose rounding is then `rounded`.
-template <class State, class Weight, class... Rounded>
-void adamw_pass(const KernelArgs& args, const KernelContext& context, Weight* weights, Rounded*... rounded) {
-  using C = Arithmetic<Weight, State>;
+template <class Types>
+void adamw(const KernelArgs& args, const KernelContext& context) {
+  using C = typename Types::C;
+  using Gradient = typename Types::Gradient;
+  using State = typename Types::State;
+  if (scalar(args.operands[8]) == 0) return;
   const AdamStep<C> step = adam_step<C>(args);
-  const auto body = [step](Weight* __restrict weight, const State* __restrict gradient, State* __restrict m,
-                           State* __restrict v, Rounded* __restrict... copy) {
+  const auto body = [step](const std::uint32_t* __restrict words, const std::uint32_t* __restrict more,
+                           const Gradient* __restrict gradient, State* __restrict m, State* __restrict v,
+                           auto* __restrict... weights) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
-      C mean = static_cast<C>(m[l]), square = static_cast<C>(v[l]);
-      const C value = step.update(static_cast<C>(weight[l]), static_cast<C>(gradient[l]), mean, square);
-      m[l] = static_cast<State>(mean);
-      v[l] = static_cast<State>(square);
-      store(weight[l], value);
-      (store(copy[l], value), ...);
+      C mean = static_cast<C>(load(m[l])), square = static_cast<C>(load(v[l]));
+      const C value =
+          step.update(weight_in<C>(weights[l]...), static_cast<C>(load(gradient[l])), mean, square);
+      keep_state(mean, words[l] & 0xffffu, m[l]);
+      keep_state(square, words[l] >> 16, v[l]);
+      keep_weight(value, more[l] & 0xffffu, weights[l]...);
     }
   };
-  parallel_blocks(*context.workers, args.operands[0].elements(), body, weights,
-                  args.operands[2].as<const State>(), args.operands[3].as<State>(),
-                  args.operands[4].as<State>(), rounded...);
+  with_weights<Types>(args, [&](auto*... weights) {
+    update_blocks<Types>(args, context, 6, 9, body, args.operands[2].as<const Gradient>(),
+                         args.operands[3].as<State>(), args.operands[4].as<State>(), weights...);
+  });
 }
 
-template <class T, class State>
-void adamw(const KernelArgs& args, const KernelContext& context) {
-  if (scalar(args.operands[8]) == 0) return;
-  T* parameter = args.operands[0].as<T>();
-  State* master = args.operands[1].as<State>();
-  if (master)
-    adamw_pass<State>(args, context, master, parameter);
-  else
-    adamw_pass<State>(args, context, parameter);
-}
+// ---------------------------------------------------------------- sgd
 
 template <class C>
 SgdStep<C> sgd_step(const KernelArgs& args) {
@@ -122,53 +274,45 @@ SgdStep<C> sgd_step(const KernelArgs& args) {
   return step;
 }
 
-template <class State, class Weight, class... Rounded>
-void sgd_pass(const KernelArgs& args, const KernelContext& context, Weight* weights, Rounded*... rounded) {
-  using C = Arithmetic<Weight, State>;
-  const SgdStep<C> step = sgd_step<C>(args);
-  const auto plain = [step](Weight* __restrict weight, const State* __restrict gradient,
-                            Rounded* __restrict... copy) {
-#pragma omp simd
-    for (int l = 0; l < block_lanes; ++l) {
-      const C value = step.update(static_cast<C>(weight[l]), static_cast<C>(gradient[l]));
-      store(weight[l], value);
-      (store(copy[l], value), ...);
-    }
-  };
-  const auto heavy = [step](Weight* __restrict weight, const State* __restrict gradient,
-                            State* __restrict buffer, Rounded* __restrict... copy) {
-#pragma omp simd
-    for (int l = 0; l < block_lanes; ++l) {
-      C mean = static_cast<C>(buffer[l]);
-      const C value = step.update(static_cast<C>(weight[l]), static_cast<C>(gradient[l]), mean);
-      buffer[l] = static_cast<State>(mean);
-      store(weight[l], value);
-      (store(copy[l], value), ...);
-    }
-  };
-  const std::int64_t n = args.operands[0].elements();
-  const State* gradient = args.operands[2].as<const State>();
-  State* buffer = args.operands[3].as<State>();
-  if (buffer)
-    parallel_blocks(*context.workers, n, heavy, weights, gradient, buffer, rounded...);
-  else
-    parallel_blocks(*context.workers, n, plain, weights, gradient, rounded...);
-}
-
-template <class T, class State>
+template <class Types>
 void sgd(const KernelArgs& args, const KernelContext& context) {
+  using C = typename Types::C;
+  using Gradient = typename Types::Gradient;
+  using State = typename Types::State;
   if (scalar(args.operands[6]) == 0) return;
-  T* parameter = args.operands[0].as<T>();
-  State* master = args.operands[1].as<State>();
-  if (master)
-    sgd_pass<State>(args, context, master, parameter);
-  else
-    sgd_pass<State>(args, context, parameter);
+  const SgdStep<C> step = sgd_step<C>(args);
+  const auto plain = [step](const std::uint32_t* __restrict, const std::uint32_t* __restrict more,
+                            const Gradient* __restrict gradient, auto* __restrict... weights) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      const C value = step.update(weight_in<C>(weights[l]...), static_cast<C>(load(gradient[l])));
+      keep_weight(value, more[l] & 0xffffu, weights[l]...);
+    }
+  };
+  const auto heavy = [step](const std::uint32_t* __restrict words, const std::uint32_t* __restrict more,
+                            const Gradient* __restrict gradient, State* __restrict buffer,
+                            auto* __restrict... weights) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      C mean = static_cast<C>(load(buffer[l]));
+      const C value = step.update(weight_in<C>(weights[l]...), static_cast<C>(load(gradient[l])), mean);
+      keep_state(mean, words[l] & 0xffffu, buffer[l]);
+      keep_weight(value, more[l] & 0xffffu, weights[l]...);
+    }
+  };
+  const Gradient* gradient = args.operands[2].as<const Gradient>();
+  State* buffer = args.operands[3].as<State>();
+  with_weights<Types>(args, [&](auto*... weights) {
+    if (buffer)
+      update_blocks<Types>(args, context, 7, 8, heavy, gradient, buffer, weights...);
+    else
+      update_blocks<Types>(args, context, 7, 8, plain, gradient, weights...);
+  });
 }
 
 bool all_double(const OpShape& s, int from, int to) {
   for (int i = from; i < to; ++i)
-    if (s.operand[i].dtype != DType::f64) return false;
+    if (!s.operand[i].present || s.operand[i].dtype != DType::f64) return false;
   return true;
 }
 
@@ -184,20 +328,69 @@ Kernel select_count_non_finite(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return count_non_finite<T>; });
 }
 
-Kernel select_adamw(const OpShape& s) {
-  if (!same_type(s, {2, 1, 3, 4}) || !all_double(s, 5, 9)) return nullptr;
+// With a parameter of type T and a gradient and states of these types, all computed in float: by its master
+// copy.
+template <class T, class Gradient, class State, class Choice>
+Kernel choose_master(const OperandShape& master, Choice choice) {
+  if (!master.present) return choice.template operator()<UpdateTypes<T, void, Gradient, State>>();
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (master.dtype == DType::f32)
+      return choice.template operator()<UpdateTypes<T, float, Gradient, State>>();
+    if (master.dtype == DType::u16)
+      return choice.template operator()<UpdateTypes<T, std::uint16_t, Gradient, State>>();
+  }
+  return nullptr;
+}
+
+// Where anything is in double, all but the parameter is.
+template <class T, class Choice>
+Kernel choose_wide(const OperandShape& master, Choice choice) {
+  constexpr bool narrow = sizeof(T) < sizeof(double);
+  if (narrow != master.present || (narrow && master.dtype != DType::f64)) return nullptr;
+  return choice
+      .template operator()<UpdateTypes<T, std::conditional_t<narrow, double, void>, double, double>>();
+}
+
+// Operands 0 to 2 are a parameter, its master copy and its gradient; `state` is the type of the others.
+template <class Choice>
+Kernel choose_update(const OpShape& s, DType state, Choice choice) {
+  const OperandShape& master = s.operand[1];
+  const DType gradient = s.operand[2].dtype;
   return choose_value(s.operand[0].dtype, [&]<class T>() -> Kernel {
-    return choose_state(s.operand[2].dtype, []<class State>() -> Kernel { return adamw<T, State>; });
+    if (gradient == DType::f64) return state == DType::f64 ? choose_wide<T>(master, choice) : nullptr;
+    if constexpr (!std::is_same_v<T, double>)
+      return choose_narrow(state, [&]<class State>() -> Kernel {
+        return choose_narrow(gradient, [&]<class Gradient>() -> Kernel {
+          if constexpr (sizeof(Gradient) < sizeof(T))
+            return nullptr;
+          else
+            return choose_master<T, Gradient, State>(master, choice);
+        });
+      });
+    return nullptr;
   });
+}
+
+// Whether step and seed are there for what rounds by chance.
+bool has_chance(const OpShape& s, DType state, int step, int seed) {
+  const bool chancy = state == DType::bf16 || (s.operand[0].dtype == DType::bf16 && !s.operand[1].present);
+  return !chancy || (all_double(s, step, step + 1) && all_double(s, seed, seed + 1));
+}
+
+Kernel select_adamw(const OpShape& s) {
+  const DType state = s.operand[3].dtype;
+  if (!same_type(s, {3, 4}) || !all_double(s, 5, 9) || !has_chance(s, state, 6, 9)) return nullptr;
+  return choose_update(s, state, []<class Types>() -> Kernel { return adamw<Types>; });
 }
 
 // Momentum without a buffer to keep it in is refused.
 Kernel select_sgd(const OpShape& s) {
-  if (!same_type(s, {2, 1, 3}) || !all_double(s, 4, 7)) return nullptr;
-  if (s.attrs[0].f != 0 && !s.operand[3].present) return nullptr;
-  return choose_value(s.operand[0].dtype, [&]<class T>() -> Kernel {
-    return choose_state(s.operand[2].dtype, []<class State>() -> Kernel { return sgd<T, State>; });
-  });
+  const bool buffer = s.operand[3].present;
+  const DType state = buffer                             ? s.operand[3].dtype
+                      : s.operand[2].dtype == DType::f64 ? DType::f64
+                                                         : DType::f32;
+  if (!all_double(s, 4, 7) || !has_chance(s, state, 7, 8) || (s.attrs[0].f != 0 && !buffer)) return nullptr;
+  return choose_update(s, state, []<class Types>() -> Kernel { return sgd<Types>; });
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <immintrin.h>
 #endif
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "cpu/isa.hpp"
 
@@ -48,9 +50,17 @@ struct PhiloxState {
     c = (first >> 32) ^ d ^ key.high;
     d = first;
   }
-  // Neighbouring words in one lane, the earlier one in the lower half.
-  Words first_pair() const { return (a & 0xffffffffu) | b << 32; }
-  Words second_pair() const { return (c & 0xffffffffu) | d << 32; }
+  // The words of all blocks, one block after the other.
+  void store(std::uint32_t* words) const {
+    static_assert(std::endian::native == std::endian::little, "a pair's earlier word lies first");
+    const Words first = (a & 0xffffffffu) | b << 32, second = (c & 0xffffffffu) | d << 32;
+    std::uint64_t pairs[2 * philox_lanes];
+    for (int l = 0; l < philox_lanes; ++l) {
+      pairs[2 * l] = first[l];
+      pairs[2 * l + 1] = second[l];
+    }
+    std::memcpy(words, pairs, sizeof pairs);
+  }
 };
 
 // Two states at a time: the rounds of one wait for each other, those of the other fill the gaps.

@@ -1,5 +1,10 @@
 // adamw and sgd against the reference updates in double, and what decides about them.
+#include <bit>
 #include <limits>
+#include <optional>
+
+#include "base/random.hpp"
+#include "prun/split_master.hpp"
 
 #include "tests/support/kernel_harness.hpp"
 
@@ -13,28 +18,71 @@ using namespace prun::test;
 constexpr double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, lr = 3e-2, lr_scale = 0.5, clip = 0.25;
 const std::vector<std::int64_t> lengths = {1, 63, 64, 1000, 9001};
 
-// A parameter of one type with states of another, with or without a master copy.
+// What a parameter, its gradient and its states lie in; `master`: nothing where there is no copy, u16 where
+// it is the low half.
 struct Types {
-  DType parameter, state;
-  bool master;
+  DType parameter, gradient, state;
+  std::optional<DType> master;
+
+  bool wide() const { return gradient == DType::f64; }
+  bool narrow() const { return parameter == DType::bf16 && !master; }
+  bool split() const { return master == DType::u16; }
+  std::string text() const {
+    return std::string(name_of(parameter)) + ", gradient " + name_of(gradient) + ", states " +
+           name_of(state) + ", master " + (master ? name_of(*master) : "none");
+  }
 };
+
+std::vector<Types> all_types() {
+  std::vector<Types> all = {{DType::f64, DType::f64, DType::f64, {}},
+                            {DType::f32, DType::f64, DType::f64, DType::f64},
+                            {DType::bf16, DType::f64, DType::f64, DType::f64},
+                            {DType::f32, DType::f32, DType::f32, {}},
+                            {DType::f32, DType::f32, DType::bf16, {}}};
+  for (DType gradient : {DType::f32, DType::bf16})
+    for (DType state : {DType::f32, DType::bf16})
+      for (std::optional<DType> master :
+           {std::optional<DType>(), std::optional(DType::f32), std::optional(DType::u16)})
+        all.push_back({DType::bf16, gradient, state, master});
+  return all;
+}
 
 template <class Body>
 void for_cases(Body body) {
   for (const InstructionSet& set : all_kernels())
-    for (DType parameter : {DType::f64, DType::f32, DType::bf16})
-      for (DType state : {DType::f64, DType::f32})
-        for (bool master : {false, true})
-          for (std::int64_t n : lengths) {
-            SCOPED_TRACE(std::string(set.name) + " " + name_of(parameter) + " " + name_of(state) +
-                         (master ? " master" : "") + " n " + std::to_string(n));
-            body(set, Types{parameter, state, master}, n);
-          }
+    for (const Types& types : all_types())
+      for (std::int64_t n : lengths) {
+        SCOPED_TRACE(std::string(set.name) + " " + types.text() + " n " + std::to_string(n));
+        body(set, types, n);
+      }
 }
 
-// Weights in the parameter's type, so that a master starts equal to it.
-Value master_of(const Value& parameter, const Types& types) {
-  return types.master ? Value(types.state, parameter.dims(), parameter.numbers()) : Value();
+// Weights that need all bits of a master copy, and what the parameter is beside it.
+struct Weights {
+  Value parameter, master;
+
+  Weights(const Types& t, std::int64_t n) : parameter(random_value(t.parameter, {n}, 1)) {
+    if (!t.master) return;
+    const Value whole = random_value(t.split() ? DType::f32 : *t.master, {n}, 1);
+    master = t.split() ? Value(DType::u16, {n}) : whole;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      const auto number = static_cast<float>(whole[i]);
+      if (t.parameter == DType::bf16) parameter.tensor().as<std::uint16_t>()[i] = rounded_half(number);
+      if (t.parameter == DType::f32) parameter.set(i, whole[i]);
+      if (t.split()) master.set(i, low_half(number));
+    }
+  }
+};
+
+// With all the precision there is.
+std::vector<double> weights_in(std::vector<Value> operands, const Types& t) {
+  if (!t.master) return operands[0].numbers();
+  if (!t.split()) return operands[1].numbers();
+  std::vector<double> all;
+  for (std::size_t i = 0; i < operands[0].size(); ++i)
+    all.push_back(static_cast<double>(joined_halves(operands[0].tensor().as<std::uint16_t>()[i],
+                                                    operands[1].tensor().as<std::uint16_t>()[i])));
+  return all;
 }
 
 Value positive(Value value) {
@@ -42,23 +90,34 @@ Value positive(Value value) {
   return value;
 }
 
+constexpr double seed = 12345;
+constexpr std::string_view name = "block.3.up.weight";
+
+std::vector<TensorElements> whole_tensor(std::int64_t n) { return {{name_hash(name), 0, n, 0, n, n, 0}}; }
+
 Call adamw_call(const Types& t, std::int64_t n, double step, double keep) {
-  const Value parameter = random_value(t.parameter, {n}, 1);
-  return {"adamw",
-          {parameter, master_of(parameter, t), random_value(t.state, {n}, 2), random_value(t.state, {n}, 3),
-           positive(random_value(t.state, {n}, 4)), number(lr), number(step), number(clip), number(keep)},
-          {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = decay}, {.f = lr_scale}}};
+  const Weights weights(t, n);
+  Call call{"adamw",
+            {weights.parameter, weights.master, random_value(t.gradient, {n}, 2),
+             random_value(t.state, {n}, 3), positive(random_value(t.state, {n}, 4)), number(lr), number(step),
+             number(clip), number(keep), number(seed)},
+            {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = decay}, {.f = lr_scale}}};
+  call.updates = whole_tensor(n);
+  return call;
 }
 
-// What is compared with more precision than the rounded parameter has.
-void expect_weights(const std::vector<Value>& after, const Types& t, const std::vector<double>& want) {
-  const bool narrow = t.parameter == DType::bf16 && !t.master;
-  const bool wide = t.parameter == DType::f64 && t.state == DType::f64;
-  const DType precision = narrow ? DType::bf16 : wide ? DType::f64 : DType::f32;
-  expect_close(after[t.master ? 1 : 0], want, tolerance(precision), "weights");
-  if (!t.master) return;
-  EXPECT_EQ(after[0].bytes(), Value(t.parameter, after[0].dims(), after[1].numbers()).bytes())
-      << "the parameter is the master, rounded";
+void expect_weights(std::vector<Value> after, const Types& t, const std::vector<double>& want) {
+  const DType precision = t.narrow() ? DType::bf16 : t.wide() ? DType::f64 : DType::f32;
+  const std::vector<double> got = weights_in(after, t);
+  expect_close(Value(DType::f64, {static_cast<std::int64_t>(got.size())}, got), want, tolerance(precision),
+               "weights");
+  if (!t.master || t.split()) return;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto weight = static_cast<float>(got[i]);
+    const double rounded =
+        t.parameter == DType::bf16 ? std::bit_cast<float>(std::uint32_t{rounded_half(weight)} << 16) : weight;
+    ASSERT_EQ(after[0][i], rounded) << "the parameter is the master, rounded";
+  }
 }
 
 TEST(AdamW, MatchesTheReference) {
@@ -67,7 +126,7 @@ TEST(AdamW, MatchesTheReference) {
       const Call call = adamw_call(t, n, step, 1);
       const std::vector<Value>& before = call.operands;
       const std::vector<Value> after = run(set, call);
-      std::vector<double> p = before[0].numbers(), m(p.size()), v(p.size());
+      std::vector<double> p = weights_in(before, t), m(p.size()), v(p.size());
       for (std::size_t i = 0; i < p.size(); ++i) {
         const double g = clip * before[2][i], rate = lr * lr_scale;
         p[i] *= 1 - rate * decay;
@@ -86,7 +145,7 @@ TEST(AdamW, MatchesTheReference) {
 // A shard of a parameter is updated as the whole would be.
 TEST(AdamW, ElementsDoNotDependOnWhereTheyLie) {
   for (const InstructionSet& set : all_kernels()) {
-    const Types types{DType::f32, DType::f32, false};
+    const Types types{DType::f32, DType::f32, DType::f32, {}};
     const Call whole = adamw_call(types, 101, 3, 1);
     const std::vector<Value> want = run(set, whole);
     for (std::size_t first : {1u, 37u}) {
@@ -110,11 +169,14 @@ TEST(AdamW, KeepZeroWritesNothing) {
 }
 
 Call sgd_call(const Types& t, std::int64_t n, double momentum, bool buffer, double keep) {
-  const Value parameter = random_value(t.parameter, {n}, 1);
-  return {"sgd",
-          {parameter, master_of(parameter, t), random_value(t.state, {n}, 2),
-           buffer ? random_value(t.state, {n}, 3) : Value(), number(lr), number(clip), number(keep)},
-          {{.f = momentum}, {.f = decay}, {.f = lr_scale}}};
+  const Weights weights(t, n);
+  Call call{"sgd",
+            {weights.parameter, weights.master, random_value(t.gradient, {n}, 2),
+             buffer ? random_value(t.state, {n}, 3) : Value(), number(lr), number(clip), number(keep),
+             number(7), number(seed)},
+            {{.f = momentum}, {.f = decay}, {.f = lr_scale}}};
+  call.updates = whole_tensor(n);
+  return call;
 }
 
 TEST(Sgd, MatchesTheReference) {
@@ -123,7 +185,7 @@ TEST(Sgd, MatchesTheReference) {
       const Call call = sgd_call(t, n, buffer ? 0.9 : 0.0, buffer, 1);
       const std::vector<Value>& before = call.operands;
       const std::vector<Value> after = run(set, call);
-      std::vector<double> p = before[0].numbers(), m(p.size());
+      std::vector<double> p = weights_in(before, t), m(p.size());
       for (std::size_t i = 0; i < p.size(); ++i) {
         m[i] = clip * before[2][i] + (buffer ? 0.9 * before[3][i] : 0.0);
         p[i] = p[i] * (1 - lr * lr_scale * decay) - lr * lr_scale * m[i];
@@ -142,42 +204,181 @@ TEST(Sgd, KeepZeroWritesNothing) {
   });
 }
 
+std::vector<Call> all_updates(const Types& t, std::int64_t n) {
+  return {adamw_call(t, n, 1, 1), adamw_call(t, n, 1234567, 1), sgd_call(t, n, 0.9, true, 1),
+          sgd_call(t, n, 0, false, 1)};
+}
+
+void expect_same(const std::vector<Value>& got, const std::vector<Value>& want, const std::string& what) {
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_EQ(got[i].bytes(), want[i].bytes()) << what << ", operand " << i;
+}
+
 // What every build gives, with fused multiply-adds in its instruction set or without.
 TEST(Optimizers, EveryInstructionSetGivesTheSameBits) {
   const std::vector<InstructionSet> sets = all_kernels();
-  for (DType parameter : {DType::f64, DType::f32, DType::bf16})
-    for (DType state : {DType::f64, DType::f32})
-      for (bool master : {false, true})
-        for (const Call& call : {adamw_call({parameter, state, master}, 9001, 1, 1),
-                                 adamw_call({parameter, state, master}, 9001, 1234567, 1),
-                                 sgd_call({parameter, state, master}, 9001, 0.9, true, 1),
-                                 sgd_call({parameter, state, master}, 9001, 0, false, 1),
-                                 Call{"sum_squares", {random_value(state, {9001}, 1), number(0)}}}) {
-          const std::vector<Value> want = run(sets.front(), call);
-          for (const InstructionSet& set : sets) {
-            const std::vector<Value> got = run(set, call);
-            for (std::size_t i = 0; i < got.size(); ++i)
-              EXPECT_EQ(got[i].bytes(), want[i].bytes())
-                  << call.op << ", operand " << i << ", " << set.name << ", " << name_of(parameter) << " "
-                  << name_of(state);
-          }
+  for (const Types& t : all_types())
+    for (const Call& call : all_updates(t, 9001)) {
+      const std::vector<Value> want = run(sets.front(), call);
+      for (const InstructionSet& set : sets)
+        expect_same(run(set, call), want, call.op + ", " + set.name + ", " + t.text());
+    }
+  for (DType type : {DType::f64, DType::f32, DType::bf16}) {
+    const Call call{"sum_squares", {random_value(type, {9001}, 1), number(0)}};
+    const std::vector<Value> want = run(sets.front(), call);
+    for (const InstructionSet& set : sets) expect_same(run(set, call), want, set.name);
+  }
+}
+
+TEST(Optimizers, ASplitMasterCopyHasTheBitsOfAWholeOne) {
+  for (const InstructionSet& set : all_kernels())
+    for (DType state : {DType::f32, DType::bf16}) {
+      const Types whole{DType::bf16, DType::f32, state, DType::f32},
+          split{DType::bf16, DType::f32, state, DType::u16};
+      const std::vector<Call> left = all_updates(whole, 9001), right = all_updates(split, 9001);
+      for (std::size_t k = 0; k < left.size(); ++k) {
+        std::vector<Value> want = run(set, left[k]), got = run(set, right[k]);
+        EXPECT_EQ(weights_in(got, split), weights_in(want, whole)) << left[k].op << " " << set.name;
+        got[1] = want[1];
+        expect_same(got, want, left[k].op + " " + set.name);
+      }
+    }
+}
+
+// 0 / 0 in a step that nothing masks: eps and the gradient are 0.
+TEST(Optimizers, ANotANumberStaysOneInEveryForm) {
+  for (const InstructionSet& set : all_kernels())
+    for (const Types& t : all_types()) {
+      Call call = adamw_call(t, 70, 1, 1);
+      call.attrs[2].f = 0;
+      for (std::size_t operand : {2u, 3u, 4u}) call.operands[operand].set(69, 0);
+      const std::vector<Value> after = run(set, call);
+      EXPECT_TRUE(std::isnan(after[0][69])) << set.name << " " << t.text();
+      EXPECT_TRUE(std::isnan(weights_in(after, t)[69])) << set.name << " " << t.text();
+      EXPECT_FALSE(std::isnan(after[0][68]));
+    }
+}
+
+// ---------------------------------------------------------------- rounding by chance
+
+constexpr Types chancy{DType::bf16, DType::f32, DType::bf16, {}};
+constexpr Types exact{DType::bf16, DType::f32, DType::f32, DType::f32};
+
+// The numbers of an update before they are rounded: master copy, m and v.
+std::vector<Value> unrounded(const InstructionSet& set, const Call& call) {
+  Call wide = call;
+  for (std::size_t k : {3u, 4u})
+    wide.operands[k] = Value(DType::f32, call.operands[k].dims(), call.operands[k].numbers());
+  wide.operands[1] = Value(DType::f32, call.operands[0].dims(), call.operands[0].numbers());
+  const std::vector<Value> after = run_on(set, wide, 1);
+  return {after[1], after[3], after[4]};
+}
+
+TEST(RoundingByChance, IsKeyedBySeedStepNameAndElement) {
+  for (const InstructionSet& set : all_kernels())
+    for (double step : {1.0, 3e9}) {
+      const Call call = adamw_call(chancy, 1003, step, 1);
+      std::vector<Value> want = unrounded(set, call), got = run(set, call);
+      const RandomStream stream(static_cast<std::uint64_t>(seed),
+                                stream_id(name, static_cast<std::uint64_t>(step)));
+      const auto rounded = [&](Value& value, std::size_t i, std::uint32_t chance) {
+        return (std::bit_cast<std::uint32_t>(value.tensor().as<float>()[i]) + chance) >> 16;
+      };
+      for (std::size_t i = 0; i < 1003; ++i) {
+        const std::uint32_t word = stream.bits32(i), of_weight = stream.bits32((std::uint64_t{1} << 63) + i);
+        ASSERT_EQ(got[3].tensor().as<std::uint16_t>()[i], rounded(want[1], i, word & 0xffff)) << i;
+        ASSERT_EQ(got[4].tensor().as<std::uint16_t>()[i], rounded(want[2], i, word >> 16)) << i;
+        ASSERT_EQ(got[0].tensor().as<std::uint16_t>()[i], rounded(want[0], i, of_weight & 0xffff)) << i;
+      }
+    }
+}
+
+// Rows of a tensor of which every other part is here, behind some of another one and padding.
+TEST(RoundingByChance, DoesNotDependOnHowATensorLies) {
+  constexpr std::int64_t rows = 9, width = 70, run_length = 35;
+  for (const InstructionSet& set : all_kernels()) {
+    const Call whole = adamw_call(chancy, rows * width, 3, 1);
+    std::vector<Value> want = run(set, whole);
+    for (std::int64_t part : {0, 1})
+      for (std::int64_t skipped : {0, 50}) {
+        const std::int64_t before = 13, count = rows * run_length - skipped;
+        Call call = adamw_call(chancy, before + count + 6, 3, 1);
+        call.updates = {{name_hash("another"), 0, 10, 7, 10, 10, 0},
+                        {name_hash(name), before, count, part * run_length, run_length, width, skipped}};
+        std::vector<Value> kept = call.operands;
+        const auto number_of = [&](std::int64_t i) {
+          return static_cast<std::size_t>(call.updates[1].number(i));
+        };
+        for (std::size_t k : {0u, 2u, 3u, 4u})
+          for (std::int64_t i = 0; i < count; ++i)
+            call.operands[k].set(static_cast<std::size_t>(before + i), whole.operands[k][number_of(i)]);
+        std::vector<Value> got = run(set, call);
+        for (std::size_t k : {0u, 3u, 4u}) {
+          for (std::int64_t i = 0; i < count; ++i)
+            ASSERT_EQ(got[k][static_cast<std::size_t>(before + i)], want[k][number_of(i)])
+                << set.name << " operand " << k << " element " << i;
+          for (std::int64_t i : {10L, 12L, before + count, before + count + 5})
+            EXPECT_EQ(got[k][static_cast<std::size_t>(i)], kept[k][static_cast<std::size_t>(i)]) << "padding";
         }
+      }
+  }
+}
+
+// Over many seeds the mean is what was rounded: within five standard deviations, for all elements.
+TEST(RoundingByChance, HasNoBias) {
+  constexpr int trials = 4000;
+  const InstructionSet set = all_kernels().back();
+  Call call = adamw_call(chancy, 64, 3, 1);
+  const std::vector<Value> want = unrounded(set, call);
+  std::vector<double> sums[3] = {std::vector<double>(64), std::vector<double>(64), std::vector<double>(64)};
+  for (int trial = 0; trial < trials; ++trial) {
+    call.operands[9] = number(trial);
+    const std::vector<Value> got = run_on(set, call, 1);
+    const std::size_t places[] = {0, 3, 4};
+    for (std::size_t k = 0; k < 3; ++k)
+      for (std::size_t i = 0; i < 64; ++i) sums[k][i] += got[places[k]][i];
+  }
+  for (std::size_t k = 0; k < 3; ++k)
+    for (std::size_t i = 0; i < 64; ++i) {
+      const double right = want[k][i], step = std::exp2(std::floor(std::log2(std::abs(right))) - 7);
+      EXPECT_LE(std::abs(sums[k][i] / trials - right), 5 * 0.5 * step / std::sqrt(trials)) << k << " " << i;
+    }
+}
+
+TEST(RoundingByChance, IsRefusedWithoutSeedOrElements) {
+  for (const InstructionSet& set : all_kernels()) {
+    Call call = adamw_call(chancy, 4, 1, 1);
+    call.operands.pop_back();
+    EXPECT_EQ(select_kernel(set, call), nullptr);
+    call = sgd_call({DType::bf16, DType::f32, DType::f32, {}}, 4, 0, false, 1);
+    call.operands.resize(7);
+    EXPECT_EQ(select_kernel(set, call), nullptr);
+    call = adamw_call(chancy, 4, 1, 1);
+    call.updates.clear();
+    EXPECT_THROW(run_on(set, call, 1), Error);
+  }
 }
 
 TEST(Sgd, RefusesMomentumWithoutABuffer) {
   for (const InstructionSet& set : all_kernels()) {
-    Call call = sgd_call({DType::f32, DType::f32, false}, 4, 0.9, false, 1);
+    Call call = sgd_call(exact, 4, 0.9, false, 1);
     EXPECT_EQ(select_kernel(set, call), nullptr);
   }
 }
 
 TEST(Optimizers, RefuseStatesOfMixedTypes) {
   for (const InstructionSet& set : all_kernels()) {
-    Call call = adamw_call({DType::f32, DType::f32, false}, 4, 1, 1);
-    call.operands[4] = Value(DType::f64, {4});
+    Call call = adamw_call(exact, 4, 1, 1);
+    call.operands[4] = Value(DType::bf16, {4});
     EXPECT_EQ(select_kernel(set, call), nullptr);
-    call = adamw_call({DType::bf16, DType::f32, false}, 4, 1, 1);
+    call = adamw_call(exact, 4, 1, 1);
     call.operands[1] = Value(DType::bf16, {4});
+    EXPECT_EQ(select_kernel(set, call), nullptr);
+    call = adamw_call({DType::f32, DType::f32, DType::f32, {}}, 4, 1, 1);
+    call.operands[1] = Value(DType::u16, {4});
+    EXPECT_EQ(select_kernel(set, call), nullptr);
+    call.operands[1] = Value();
+    call.operands[2] = Value(DType::bf16, {4});
     EXPECT_EQ(select_kernel(set, call), nullptr);
   }
 }

@@ -23,7 +23,8 @@ struct Call {
   std::vector<Attr> attrs = {};
   std::vector<Start> starts = {};
   std::int64_t layer = 0;
-  std::uint32_t first = 0;  // KernelArgs::first
+  std::uint32_t first = 0;                   // KernelArgs::first
+  std::vector<TensorElements> updates = {};  // KernelArgs::updates; none: not given
 };
 
 inline double tolerance(DType type) {
@@ -71,7 +72,8 @@ inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int3
   TestWorkers pool(threads);
   const Workers workers = pool.workers();
   kernel({tensors.data(), call.attrs.data(), workspace.data(), call.layer,
-          static_cast<std::int32_t>(tensors.size()), call.first},
+          static_cast<std::int32_t>(tensors.size()), call.first, call.updates.data(),
+          call.updates.empty() ? -1 : static_cast<std::int32_t>(call.updates.size())},
          {&workers, nullptr});
   EXPECT_TRUE(std::all_of(workspace.begin() + static_cast<std::ptrdiff_t>(bytes), workspace.end(),
                           [](unsigned char c) { return c == 0xff; }))

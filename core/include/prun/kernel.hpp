@@ -38,6 +38,22 @@ struct Tensor {
   }
 };
 
+// Neighbouring elements of an operand that belong to one tensor of the model, and their numbers in all of it:
+// what randomness is keyed by, however the tensor is split and whatever it is packed with.
+struct TensorElements {
+  std::uint64_t name = 0;             // a hash of the tensor's name and layer
+  std::int64_t begin = 0, count = 0;  // of the operand's elements
+  // The numbers go up one by one in runs, of which each begins `stride` after the one before.
+  std::int64_t base = 0;  // where the first run begins
+  std::int64_t run = 0, stride = 0;
+  std::int64_t skipped = 0;  // elements of the runs in front of the first one
+
+  constexpr std::int64_t number(std::int64_t i) const {
+    const std::int64_t at = skipped + i;
+    return at < run ? base + at : base + at / run * stride + at % run;
+  }
+};
+
 // Bound once per call before the first step; the loop only passes it on.
 struct KernelArgs {
   const Tensor* operands = nullptr;  // in the order of the op's operand list
@@ -48,6 +64,10 @@ struct KernelArgs {
   // Bit i: the sum in operand i begins here. Its bytes hold nothing yet: write them all, read none. Never set
   // for what KernelDef::writes_first does not name.
   std::uint32_t first = 0;
+  // Of an op of `update`: what its operand 0 holds, if that is a parameter or a part of some that are packed
+  // together, where elements that are not listed are padding; -1: it is neither.
+  const TensorElements* updates = nullptr;
+  std::int32_t update_count = -1;
 
   bool begins(int i) const { return (first >> i & 1) != 0; }
 };

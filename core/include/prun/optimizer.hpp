@@ -9,7 +9,9 @@ namespace prun {
 // One parameter's update. Runtime values are scalars in fp64.
 struct UpdateContext {
   Id parameter = none;
-  Id master = none;    // copy in precision.state, or none where the parameter itself has that type
+  // Copy in precision.master, or none where the parameter itself has that type. In u16: the low half of what
+  // the parameter, in bf16, is the rounding of (prun/split_master.hpp).
+  Id master = none;
   Id gradient = none;  // sum over the step's targets, divided by their number
   Array<Id> states;    // in the order of states()
   Id lr = none;
@@ -19,12 +21,13 @@ struct UpdateContext {
   double lr_scale = 1;
   double weight_decay = -1;  // of the parameter's group; negative: the optimizer's own
   bool decay = false;        // whether weight decay applies to this parameter
+  Id seed = none;            // of what rounds stochastically; none where nothing is kept in bf16
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Names of the tensors it keeps per parameter, shaped like it, in precision.state.
+  // Names of the tensors it keeps per parameter, shaped like it, in precision.moments.
   virtual std::vector<std::string> states() = 0;
   // Appends to the segment's `update` function.
   virtual void update(Segment segment, const UpdateContext& context) = 0;

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-enum class DType : std::uint8_t { f64 = 0, f32 = 1, bf16 = 2, i32 = 3, i64 = 4, u8 = 5 };
+enum class DType : std::uint8_t { f64 = 0, f32 = 1, bf16 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6 };
 
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
@@ -19,7 +19,8 @@ constexpr std::int64_t size_of(DType t) {
     case DType::i64: return 8;
     case DType::f32:
     case DType::i32: return 4;
-    case DType::bf16: return 2;
+    case DType::bf16:
+    case DType::u16: return 2;
     case DType::u8: return 1;
   }
   return 0;
@@ -33,6 +34,7 @@ constexpr const char* name_of(DType t) {
     case DType::i32: return "i32";
     case DType::i64: return "i64";
     case DType::u8: return "u8";
+    case DType::u16: return "u16";
   }
   return "?";
 }
@@ -62,6 +64,8 @@ constexpr DType dtype_of() {
     return DType::bf16;
   else if constexpr (std::is_same_v<T, std::int32_t>)
     return DType::i32;
+  else if constexpr (std::is_same_v<T, std::uint16_t>)
+    return DType::u16;
   else
     return DType::i64;
 }

@@ -53,6 +53,7 @@ void with(DType dtype, const void* first, const void* second, void* to, std::int
     case DType::i32: return all<Operation, std::int32_t>(first, second, to, elements);
     case DType::i64: return all<Operation, std::int64_t>(first, second, to, elements);
     case DType::u8: return all<Operation, std::uint8_t>(first, second, to, elements);
+    case DType::u16: return all<Operation, std::uint16_t>(first, second, to, elements);
   }
 }
 

@@ -20,7 +20,8 @@ class AdamW final : public Optimizer {
     const double decay = !c.decay ? 0 : c.weight_decay >= 0 ? c.weight_decay : weight_decay_;
     segment.insert(
         FunctionKind::update, none, "adamw",
-        {c.parameter, c.master, c.gradient, c.states[0], c.states[1], c.lr, c.step, c.clip, c.keep}, 0,
+        {c.parameter, c.master, c.gradient, c.states[0], c.states[1], c.lr, c.step, c.clip, c.keep, c.seed},
+        0,
         {{"beta1", betas_[0]},
          {"beta2", betas_[1]},
          {"eps", eps_},

@@ -15,10 +15,10 @@ class Sgd final : public Optimizer {
 
   void update(Segment segment, const UpdateContext& c) override {
     const double decay = !c.decay ? 0 : c.weight_decay >= 0 ? c.weight_decay : weight_decay_;
-    segment.insert(
-        FunctionKind::update, none, "sgd",
-        {c.parameter, c.master, c.gradient, momentum_ > 0 ? c.states[0] : none, c.lr, c.clip, c.keep}, 0,
-        {{"momentum", momentum_}, {"weight_decay", decay}, {"lr_scale", c.lr_scale}});
+    segment.insert(FunctionKind::update, none, "sgd",
+                   {c.parameter, c.master, c.gradient, momentum_ > 0 ? c.states[0] : none, c.lr, c.clip,
+                    c.keep, c.seed == none ? none : c.step, c.seed},
+                   0, {{"momentum", momentum_}, {"weight_decay", decay}, {"lr_scale", c.lr_scale}});
   }
 
  private:
