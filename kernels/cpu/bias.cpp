@@ -15,9 +15,9 @@ void bias_grad(const KernelArgs& args, const KernelContext& context) {
   const T* values = dy.as<const T>();
   const auto add_row = [=](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {
     const T* __restrict terms = values + row * shape.width + column;
-    Sum* __restrict sum = tile[0];
+    Compute<Sum>* __restrict sum = tile[0];
 #pragma omp simd
-    for (std::int64_t c = 0; c < n; ++c) sum[c] += static_cast<Sum>(load(terms[c]));
+    for (std::int64_t c = 0; c < n; ++c) sum[c] += load(terms[c]);
   };
   add_column_sums<Sum, 1>(*context.workers, shape, {ColumnSums<Sum>::of(args, 1)}, add_row);
 }

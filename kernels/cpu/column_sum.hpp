@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "cpu/isa.hpp"
+#include "cpu/values.hpp"
 #include "prun/kernel.hpp"
 
 namespace prun::cpu::PRUN_ISA {
@@ -35,20 +35,21 @@ struct ColumnSums {
   static ColumnSums of(const KernelArgs& args, int operand) {
     return {args.operands[operand].as<Sum>(), args.begins(operand)};
   }
-  void add(std::int64_t column, std::int64_t n, const Sum* terms, bool begins) const {
+  void add(std::int64_t column, std::int64_t n, const Compute<Sum>* __restrict terms, bool begins) const {
     Sum* __restrict to = data + column;
     if (begins) {
-      std::copy_n(terms, n, to);
+#pragma omp simd
+      for (std::int64_t c = 0; c < n; ++c) store(to[c], terms[c]);
       return;
     }
 #pragma omp simd
-    for (std::int64_t c = 0; c < n; ++c) to[c] += terms[c];
+    for (std::int64_t c = 0; c < n; ++c) add_to(to[c], terms[c]);
   }
 };
 
 // Sums being built for some neighbouring columns, one row for each accumulator.
 template <class Sum>
-using SumTile = Sum (*)[tile_width];
+using SumTile = Compute<Sum> (*)[tile_width];
 
 // Adds the columns' sums over all rows to Count accumulators.
 // add_row(tile, row, column, n) adds the terms of n columns from `column` on to tile[0], tile[1], ...
@@ -58,7 +59,7 @@ template <class Sum, std::size_t Count, class AddRow>
 void add_column_sums(const Workers& workers, const RowGroups& shape,
                      const std::array<ColumnSums<Sum>, Count>& sums, const AddRow& add_row) {
   const auto add_tile = [&](std::int64_t group, std::int64_t column, std::int64_t n) {
-    alignas(64) Sum tile[Count][tile_width] = {};
+    alignas(64) Compute<Sum> tile[Count][tile_width] = {};
     for (std::int64_t r = 0; r < shape.rows; ++r) add_row(tile, group * shape.rows + r, column, n);
     for (std::size_t k = 0; k < Count; ++k)
       if (sums[k].data) sums[k].add(column, n, tile[k], sums[k].first && group == 0);

@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-#include "cpu/isa.hpp"
+#include "cpu/values.hpp"
 #include "prun/op.hpp"
 
 namespace prun::cpu::PRUN_ISA {
@@ -28,7 +28,7 @@ Kernel choose_value(DType type, Choice choice) {
   }
 }
 
-// States and accumulators: double or float; null for any other type.
+// What is kept beside values: double or float; null for any other type.
 template <class Choice>
 Kernel choose_state(DType type, Choice choice) {
   switch (type) {
@@ -38,26 +38,27 @@ Kernel choose_state(DType type, Choice choice) {
   }
 }
 
-// What is computed in float: float or bf16; null for any other type.
-template <class Choice>
-Kernel choose_narrow(DType type, Choice choice) {
-  switch (type) {
-    case DType::f32: return choice.template operator()<float>();
-    case DType::bf16: return choice.template operator()<bf16>();
-    default: return nullptr;
-  }
-}
-
 // Values of type T added into an accumulator of type Sum, which is never the narrower of the two.
 template <class Choice>
 Kernel choose_accumulation(DType value, DType sum, Choice choice) {
   return choose_value(value, [=]<class T>() -> Kernel {
-    return choose_state(sum, [=]<class Sum>() -> Kernel {
+    return choose_value(sum, [=]<class Sum>() -> Kernel {
       if constexpr (sizeof(T) > sizeof(Sum))
         return nullptr;
       else
         return choice.template operator()<T, Sum>();
     });
+  });
+}
+
+// Products of values of type T added up in an accumulator of type Sum: that of statistics, or bf16 as well.
+template <class Choice>
+Kernel choose_product_sum(DType value, DType sum, Choice choice) {
+  return choose_value(value, [=]<class T>() -> Kernel {
+    if (sum == OpShape::statistics(value)) return choice.template operator()<T, Compute<T>>();
+    if constexpr (std::is_same_v<T, bf16>)
+      if (sum == DType::bf16) return choice.template operator()<T, bf16>();
+    return nullptr;
   });
 }
 

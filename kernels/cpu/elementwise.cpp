@@ -52,11 +52,11 @@ void accumulate(const KernelArgs& args, const KernelContext& context) {
     Sum* __restrict sum = y.as<Sum>();
     if (args.begins(1)) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) sum[i] = static_cast<Sum>(load(from[i]));
+      for (std::int64_t i = begin; i < end; ++i) store(sum[i], load(from[i]));
       return;
     }
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) sum[i] += static_cast<Sum>(load(from[i]));
+    for (std::int64_t i = begin; i < end; ++i) add_to(sum[i], load(from[i]));
   });
 }
 

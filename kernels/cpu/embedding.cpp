@@ -44,7 +44,7 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
       const T* __restrict terms = dy.as<const T>() + i * width;
       Sum* __restrict sum = dtable.as<Sum>() + row * width;
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) sum[c] += static_cast<Sum>(load(terms[c]));
+      for (std::int64_t c = begin; c < end; ++c) add_to(sum[c], load(terms[c]));
     }
   });
 }
@@ -69,8 +69,8 @@ template <class Sum>
 void clear_other_rows(const Tensor& dtable, std::int64_t first, std::int64_t rows) {
   Sum* sums = dtable.as<Sum>();
   const std::int64_t width = dtable.dim[1];
-  std::fill(sums, sums + first * width, Sum{0});
-  std::fill(sums + (first + rows) * width, sums + dtable.elements(), Sum{0});
+  std::fill(sums, sums + first * width, Sum{});
+  std::fill(sums + (first + rows) * width, sums + dtable.elements(), Sum{});
 }
 
 // A thread owns positions and adds the samples in their order.
@@ -82,11 +82,11 @@ void position_weight_grad(const KernelArgs& args, const KernelContext& context) 
   parallel_ranges(*context.workers, seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
       Sum* __restrict sum = dtable.as<Sum>() + (first + s) * width;
-      if (args.begins(1)) std::fill_n(sum, width, Sum{0});
+      if (args.begins(1)) std::fill_n(sum, width, Sum{});
       for (std::int64_t b = 0; b < dy.dim[0]; ++b) {
         const T* __restrict terms = dy.as<const T>() + (b * seq + s) * width;
 #pragma omp simd
-        for (std::int64_t c = 0; c < width; ++c) sum[c] += static_cast<Sum>(load(terms[c]));
+        for (std::int64_t c = 0; c < width; ++c) add_to(sum[c], load(terms[c]));
       }
     }
   });

@@ -54,12 +54,12 @@ void linear_gelu_grad(const KernelArgs& args, const KernelContext& context) {
   parallel_blocks(*context.workers, x.elements(), body, x.as<const T>(), dx.as<T>());
 }
 
-template <class T>
+template <class T, class Sum>
 void linear_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &dy = args.operands[1], &dweight = args.operands[2];
   const int in = static_cast<int>(args.attrs[0].i), out = dweight.rank - in;
-  gemm<T, T, Compute<T>>(*context.workers, flatten<const T>(dy, out).transposed(), flatten<const T>(x, in),
-                         flatten<Compute<T>>(dweight, in), !args.begins(2), nullptr, args.workspace);
+  gemm<T, T, Sum>(*context.workers, flatten<const T>(dy, out).transposed(), flatten<const T>(x, in),
+                  flatten<Sum>(dweight, in), !args.begins(2), nullptr, args.workspace);
 }
 
 Kernel select_linear(const OpShape& shape) {
@@ -78,9 +78,9 @@ Kernel select_gelu_grad(const OpShape& shape) {
 }
 
 Kernel select_weight_grad(const OpShape& shape) {
-  const DType type = shape.operand[0].dtype;
-  if (!same_type(shape, {0, 1}) || shape.operand[2].dtype != OpShape::statistics(type)) return nullptr;
-  return choose_value(type, []<class T>() -> Kernel { return linear_weight_grad<T>; });
+  if (!same_type(shape, {0, 1})) return nullptr;
+  return choose_product_sum(shape.operand[0].dtype, shape.operand[2].dtype,
+                            []<class T, class Sum>() -> Kernel { return linear_weight_grad<T, Sum>; });
 }
 
 // The products' extents, from the weight's dimensions and those of a value [..., in].

@@ -28,7 +28,7 @@ double cross_entropy(C* row, std::int64_t vocab, std::int32_t target, double sca
   return static_cast<double>(largest) + std::log(sum) - wanted;
 }
 
-template <class T>
+template <class T, class Sum>
 void lm_head(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
   const LogitRows<T, true> head(o[0], o[1], *context.workers, args.workspace);
@@ -40,13 +40,13 @@ void lm_head(const KernelArgs& args, const KernelContext& context) {
       head.row_loss(r) = cross_entropy(head.row(r), head.vocab(), targets[r], scale);
     });
     for (std::int64_t r = 0; r < rows; ++r) loss += head.row_loss(r);
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Compute<T>>(), args.begins(5));
+    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Sum>(), args.begins(5));
   });
 }
 
 Kernel select(const OpShape& s) {
-  if (!head_gradient_types(s, 3, 5, 6) || s.operand[4].dtype != DType::f64) return nullptr;
-  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return lm_head<T>; });
+  if (!head_gradient_types(s, 3, 6) || s.operand[4].dtype != DType::f64) return nullptr;
+  return choose_head(s, s.operand[5], []<class T, class Sum>() -> Kernel { return lm_head<T, Sum>; });
 }
 
 }  // namespace

@@ -102,13 +102,14 @@ class LogitRows {
 
   // The chunk's logits have become gradients: writes its rows of dx and adds to dweight, which may be null.
   // `begins`: the first chunk writes dweight.
-  void add_gradients(std::int64_t first, std::int64_t rows, T* dx, C* dweight,
+  template <class Sum>
+  void add_gradients(std::int64_t first, std::int64_t rows, T* dx, Sum* dweight,
                      bool begins) const requires gradients {
     gemm<C, T, T>(workers_, logits(rows), weight_, part(dx, first, rows), false, nullptr, buffers_.gemm);
     if (!dweight) return;
-    gemm<C, T, C>(workers_, logits(rows).transposed(), part(x_, first, rows),
-                  row_major(dweight, chunks_.vocab, chunks_.width), !(begins && first == 0), nullptr,
-                  buffers_.gemm);
+    gemm<C, T, Sum>(workers_, logits(rows).transposed(), part(x_, first, rows),
+                    row_major(dweight, chunks_.vocab, chunks_.width), !(begins && first == 0), nullptr,
+                    buffers_.gemm);
   }
 
  private:
@@ -140,10 +141,14 @@ void scale_row(C* row, std::int64_t vocab, double factor, std::int64_t target, d
 // Whether a kernel takes the types of an op's first operands {x, weight, targets}.
 inline bool head_types(const OpShape& s) { return same_type(s, {0, 1}) && s.operand[2].dtype == DType::i32; }
 // The same, and those of the operands at these places.
-inline bool head_gradient_types(const OpShape& s, int scale, int dweight, int dx) {
-  const OperandShape* o = s.operand;
-  return head_types(s) && same_type(s, {0, dx}) && o[scale].dtype == DType::f64 &&
-         (!o[dweight].present || o[dweight].dtype == OpShape::statistics(o[0].dtype));
+inline bool head_gradient_types(const OpShape& s, int scale, int dx) {
+  return head_types(s) && same_type(s, {0, dx}) && s.operand[scale].dtype == DType::f64;
+}
+// By the types of x and of a gradient of the weight, which may be absent.
+template <class Choice>
+Kernel choose_head(const OpShape& s, const OperandShape& dweight, Choice choice) {
+  const DType type = s.operand[0].dtype;
+  return choose_product_sum(type, dweight.present ? dweight.dtype : OpShape::statistics(type), choice);
 }
 
 }  // namespace prun::cpu::PRUN_ISA

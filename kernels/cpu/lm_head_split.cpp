@@ -79,7 +79,7 @@ std::int64_t loss_workspace(const OpShape& shape, std::int32_t) {
   return scratch.bytes();
 }
 
-template <class T>
+template <class T, class Sum>
 void lm_head_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
@@ -98,7 +98,7 @@ void lm_head_grad(const KernelArgs& args, const KernelContext& context) {
       exp_row(row, head.vocab(), lse[r]);
       scale_row(row, head.vocab(), scale, targets[r] - start, scale);
     });
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<C>(), args.begins(5));
+    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Sum>(), args.begins(5));
   });
 }
 
@@ -122,8 +122,8 @@ Kernel select_loss(const OpShape& s) {
 
 Kernel select_grad(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  if (!head_gradient_types(s, 4, 5, 6) || s.operand[3].dtype != OpShape::statistics(type)) return nullptr;
-  return choose_value(type, []<class T>() -> Kernel { return lm_head_grad<T>; });
+  if (!head_gradient_types(s, 4, 6) || s.operand[3].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_head(s, s.operand[5], []<class T, class Sum>() -> Kernel { return lm_head_grad<T, Sum>; });
 }
 
 }  // namespace

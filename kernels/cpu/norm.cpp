@@ -109,11 +109,12 @@ void layernorm_weight_grad(const KernelArgs& args, const KernelContext& context)
   const auto add_row = [&](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {
     const T* __restrict d = dy.as<const T>() + row * shape.width + column;
     const T* __restrict in = x.as<const T>() + row * shape.width + column;
-    Sum* __restrict dgain = tile[0], * __restrict dbias = tile[1];
-    const Sum row_mean = mean[row], row_rstd = rstd[row];
+    using Term = Compute<Sum>;
+    Term* __restrict dgain = tile[0], * __restrict dbias = tile[1];
+    const Term row_mean = mean[row], row_rstd = rstd[row];
 #pragma omp simd
     for (std::int64_t c = 0; c < n; ++c) {
-      const Sum slope = load(d[c]);
+      const Term slope = load(d[c]);
       dgain[c] += slope * ((load(in[c]) - row_mean) * row_rstd);
       dbias[c] += slope;
     }
@@ -170,11 +171,12 @@ void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const auto add_row = [&](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {
     const T* __restrict d = dy.as<const T>() + row * shape.width + column;
     const T* __restrict in = x.as<const T>() + row * shape.width + column;
-    Sum* __restrict dgain = tile[0];
-    const Sum row_rstd = rstd[row];
+    using Term = Compute<Sum>;
+    Term* __restrict dgain = tile[0];
+    const Term row_rstd = rstd[row];
 #pragma omp simd
     for (std::int64_t c = 0; c < n; ++c)
-      dgain[c] += static_cast<Sum>(load(d[c])) * (static_cast<Sum>(load(in[c])) * row_rstd);
+      dgain[c] += static_cast<Term>(load(d[c])) * (static_cast<Term>(load(in[c])) * row_rstd);
   };
   add_column_sums<Sum, 1>(*context.workers, shape, {ColumnSums<Sum>::of(args, 3)}, add_row);
 }

@@ -11,6 +11,7 @@
 #include "cpu/philox.hpp"
 #include "cpu/values.hpp"
 #include "update_rule.hpp"
+#include "update_types.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
@@ -72,20 +73,6 @@ void count_non_finite(const KernelArgs& args, const KernelContext& context) {
 }
 
 // ---------------------------------------------------------------- what is updated, and how it is stored
-
-// What a parameter and its states lie in; Master: void where there is no copy of it, std::uint16_t where that
-// is the low half.
-template <class T, class MasterCopy, class Sum, class Moment>
-struct UpdateTypes {
-  using Parameter = T;
-  using Master = MasterCopy;
-  using Gradient = Sum;
-  using State = Moment;
-  using C = Compute<Sum>;
-  static constexpr bool has_master = !std::is_void_v<Master>;
-  static constexpr bool chancy_states = std::is_same_v<State, bf16>;
-  static constexpr bool chancy_weights = std::is_same_v<Parameter, bf16> && !has_master;
-};
 
 template <class C, class T>
 C weight_in(const T& parameter) {
@@ -181,11 +168,7 @@ struct ChanceKey {
 template <class Types, class Body, class... T>
 void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body,
                    T*... arrays) {
-  if (args.update_count < 0)
-    throw_error(
-        ErrorCode::unsupported,
-        "an update that rounds stochastically was given something that is no parameter; keep master and "
-        "moments in fp32");
+  check_updates(args);
   for (const TensorElements& part : std::span(args.updates, static_cast<std::size_t>(args.update_count))) {
     const Draws draws(key.seed, stream_of(part.name, key.step));
     const auto all_from = [&](std::int64_t begin, std::int64_t end) {
@@ -328,55 +311,6 @@ Kernel select_count_non_finite(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return count_non_finite<T>; });
 }
 
-// With a parameter of type T and a gradient and states of these types, all computed in float: by its master
-// copy.
-template <class T, class Gradient, class State, class Choice>
-Kernel choose_master(const OperandShape& master, Choice choice) {
-  if (!master.present) return choice.template operator()<UpdateTypes<T, void, Gradient, State>>();
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (master.dtype == DType::f32)
-      return choice.template operator()<UpdateTypes<T, float, Gradient, State>>();
-    if (master.dtype == DType::u16)
-      return choice.template operator()<UpdateTypes<T, std::uint16_t, Gradient, State>>();
-  }
-  return nullptr;
-}
-
-// Where anything is in double, all but the parameter is.
-template <class T, class Choice>
-Kernel choose_wide(const OperandShape& master, Choice choice) {
-  constexpr bool narrow = sizeof(T) < sizeof(double);
-  if (narrow != master.present || (narrow && master.dtype != DType::f64)) return nullptr;
-  return choice
-      .template operator()<UpdateTypes<T, std::conditional_t<narrow, double, void>, double, double>>();
-}
-
-// Operands 0 to 2 are a parameter, its master copy and its gradient; `state` is the type of the others.
-template <class Choice>
-Kernel choose_update(const OpShape& s, DType state, Choice choice) {
-  const OperandShape& master = s.operand[1];
-  const DType gradient = s.operand[2].dtype;
-  return choose_value(s.operand[0].dtype, [&]<class T>() -> Kernel {
-    if (gradient == DType::f64) return state == DType::f64 ? choose_wide<T>(master, choice) : nullptr;
-    if constexpr (!std::is_same_v<T, double>)
-      return choose_narrow(state, [&]<class State>() -> Kernel {
-        return choose_narrow(gradient, [&]<class Gradient>() -> Kernel {
-          if constexpr (sizeof(Gradient) < sizeof(T))
-            return nullptr;
-          else
-            return choose_master<T, Gradient, State>(master, choice);
-        });
-      });
-    return nullptr;
-  });
-}
-
-// Whether step and seed are there for what rounds by chance.
-bool has_chance(const OpShape& s, DType state, int step, int seed) {
-  const bool chancy = state == DType::bf16 || (s.operand[0].dtype == DType::bf16 && !s.operand[1].present);
-  return !chancy || (all_double(s, step, step + 1) && all_double(s, seed, seed + 1));
-}
-
 Kernel select_adamw(const OpShape& s) {
   const DType state = s.operand[3].dtype;
   if (!same_type(s, {3, 4}) || !all_double(s, 5, 9) || !has_chance(s, state, 6, 9)) return nullptr;
@@ -386,9 +320,7 @@ Kernel select_adamw(const OpShape& s) {
 // Momentum without a buffer to keep it in is refused.
 Kernel select_sgd(const OpShape& s) {
   const bool buffer = s.operand[3].present;
-  const DType state = buffer                             ? s.operand[3].dtype
-                      : s.operand[2].dtype == DType::f64 ? DType::f64
-                                                         : DType::f32;
+  const DType state = buffer ? s.operand[3].dtype : state_type(s.operand[2]);
   if (!all_double(s, 4, 7) || !has_chance(s, state, 7, 8) || (s.attrs[0].f != 0 && !buffer)) return nullptr;
   return choose_update(s, state, []<class Types>() -> Kernel { return sgd<Types>; });
 }

@@ -26,4 +26,10 @@ void store(T& to, Value value) {
     to = static_cast<T>(value);
 }
 
+// Adds to what is stored, rounded as it is stored.
+template <class Sum, class Value>
+void add_to(Sum& sum, Value value) {
+  store(sum, load(sum) + static_cast<Compute<Sum>>(value));
+}
+
 }  // namespace prun::cpu::PRUN_ISA

@@ -1,6 +1,7 @@
 #include "cuda/optimizer.hpp"
 
 #include "cuda/number_sum.cuh"
+#include "cuda/philox.cuh"
 #include "update_rule.hpp"
 
 namespace prun::cuda {
@@ -9,13 +10,17 @@ namespace {
 // ---------------------------------------------------------------- many tensors in one launch
 // The tensors travel as a kernel parameter, cut into pieces of equal length that persistent blocks take in
 // turn.
-inline constexpr int most_tensors = 384, update_threads = 256, update_blocks = 4;
+inline constexpr int update_threads = 256, update_blocks = 4;
 inline constexpr std::int64_t piece_elements = 8192;
+
+// As many as a kernel's parameters have room for.
+template <class Tensor>
+inline constexpr int most_tensors = std::min<int>(384, 32000 / (sizeof(Tensor) + sizeof(std::int32_t)));
 
 template <class Tensor>
 struct Table {
-  Tensor tensor[most_tensors];
-  std::int32_t first_piece[most_tensors + 1];  // of each tensor; at the end the number of pieces
+  Tensor tensor[most_tensors<Tensor>];
+  std::int32_t first_piece[most_tensors<Tensor> + 1];  // of each tensor; at the end the number of pieces
   std::int32_t count;
   std::int32_t wide;  // all tensors may be accessed in 16-byte chunks
 };
@@ -53,12 +58,13 @@ __device__ void each_chunk(const Piece<Tensor>& piece, bool wide, const Each& ea
     each(std::integral_constant<int, 1>(), i);
 }
 
-// Calls launch(table, blocks) for tables of at most most_tensors tensors; `is_wide` says it of one tensor.
+// Calls launch(table, blocks) for tables of so many tensors; `is_wide` says it of one tensor.
 template <class Tensor, class IsWide, class Launch>
 void each_table(std::span<const Tensor> tensors, IsWide is_wide, Launch launch) {
   const int most_blocks = update_blocks * multiprocessors();
-  for (std::size_t first = 0; first < tensors.size(); first += most_tensors) {
-    const auto some = tensors.subspan(first, std::min<std::size_t>(most_tensors, tensors.size() - first));
+  constexpr std::size_t most = most_tensors<Tensor>;
+  for (std::size_t first = 0; first < tensors.size(); first += most) {
+    const auto some = tensors.subspan(first, std::min(most, tensors.size() - first));
     Table<Tensor> table = {};
     table.wide = 1;
     std::int64_t pieces = 0;
@@ -119,27 +125,132 @@ __global__ __launch_bounds__(update_threads, update_blocks) void count_non_finit
 }
 
 // ---------------------------------------------------------------- updates
-// Weights to update, wherever they lie: N of them from i on.
-template <int N, class Tensor>
-__device__ auto load_weights(const Tensor& tensor, std::int64_t i) {
-  Lanes<std::remove_pointer_t<decltype(tensor.master)>, N> weights;
-  if (tensor.master)
-    weights = load_lanes<N>(tensor.master + i);
+// Value l of a pack of 16-bit values, and a pack of what half(l) gives.
+template <class T, int N>
+__device__ __forceinline__ std::uint16_t half_of(const Pack<T, N>& p, int l) {
+  if constexpr (N == 1)
+    return p.word[0];
   else
-    weights = load_lanes<N>(tensor.parameter + i);
-  return weights;
+    return static_cast<std::uint16_t>(l % 2 ? p.word[l / 2] >> 16 : p.word[l / 2]);
+}
+template <class T, int N, class Half>
+__device__ __forceinline__ Pack<T, N> pack_halves(Half half) {
+  Pack<T, N> p;
+  if constexpr (N == 1) {
+    p.word[0] = half(0);
+  } else {
+#pragma unroll
+    for (int l = 0; l < N; l += 2) p.word[l / 2] = half(l) | static_cast<std::uint32_t>(half(l + 1)) << 16;
+  }
+  return p;
 }
 
-template <int N, class Tensor, class C>
-__device__ void store_weights(const Tensor& tensor, std::int64_t i, const Lanes<C, N>& weights) {
-  if (tensor.master) store_lanes(tensor.master + i, weights);
-  store_lanes(tensor.parameter + i, weights);
+// The words by which elements from i on are rounded, those of `from` and after it in their stream.
+template <int N>
+__device__ __forceinline__ Lanes<std::uint32_t, N> draw(double seed, std::uint64_t stream,
+                                                        const TensorElements& numbers, std::int64_t i,
+                                                        std::uint64_t from) {
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+  const auto key = static_cast<std::uint64_t>(seed);
+  const auto block = [&](std::uint64_t number) {
+    return philox({{low(number), high(number), low(stream), high(stream)}}, {low(key), high(key)});
+  };
+  Lanes<std::uint32_t, N> words;
+  const auto first = static_cast<std::uint64_t>(numbers.number(i)) + from;
+  if constexpr (N == 4) {
+    if (first % 4 == 0 && static_cast<std::uint64_t>(numbers.number(i + 3)) + from == first + 3) {
+      const PhiloxBlock four = block(first / 4);
+#pragma unroll
+      for (int l = 0; l < 4; ++l) words[l] = four.word[l];
+      return words;
+    }
+  }
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    const std::uint64_t number = static_cast<std::uint64_t>(numbers.number(i + l)) + from;
+    const PhiloxBlock four = block(number / 4);
+    const bool odd = number % 2 != 0;
+    words[l] = number % 4 < 2 ? (odd ? four.word[1] : four.word[0]) : (odd ? four.word[3] : four.word[2]);
+  }
+  return words;
 }
 
-template <class T>
+// What lies in memory of N elements of a tensor from i on, read and written as its types say.
+template <class Types, int N, class Tensor>
+struct Elements {
+  using C = typename Types::C;
+  const Tensor& t;
+  std::int64_t i;
+  Lanes<std::uint32_t, N> words, more;
+
+  __device__ __forceinline__ Elements(const Tensor& tensor, std::int64_t at, const double* seed,
+                                      const double* step)
+      : t(tensor), i(at) {
+    if constexpr (Types::chancy_states || Types::chancy_weights) {
+      const std::uint64_t stream = stream_of(t.numbers.name, *step);
+      if constexpr (Types::chancy_states) words = draw<N>(*seed, stream, t.numbers, i, 0);
+      if constexpr (Types::chancy_weights) more = draw<N>(*seed, stream, t.numbers, i, weight_words);
+    }
+  }
+
+  __device__ __forceinline__ Lanes<C, N> weights() const {
+    if constexpr (Types::split) {
+      const auto rounded = load_pack<N>(t.parameter + i);
+      const auto low = load_pack<N>(t.master + i);
+      Lanes<C, N> all;
+#pragma unroll
+      for (int l = 0; l < N; ++l) all[l] = joined_halves(half_of(rounded, l), half_of(low, l));
+      return all;
+    } else if constexpr (Types::has_master) {
+      return load_lanes<N>(t.master + i);
+    } else {
+      return load_lanes<N>(t.parameter + i);
+    }
+  }
+
+  __device__ __forceinline__ void store_weights(const Lanes<C, N>& all) const {
+    using T = typename Types::Parameter;
+    if constexpr (Types::split)
+      store_pack(t.master + i, pack_halves<std::uint16_t, N>([&](int l) { return low_half(all[l]); }));
+    else if constexpr (Types::has_master)
+      store_lanes(t.master + i, canonical(all));
+    if constexpr (Types::chancy_weights)
+      store_chancy(t.parameter + i, all, [&](int l) { return more[l] & 0xffffu; });
+    else if constexpr (std::is_same_v<T, bf16>)
+      store_pack(t.parameter + i,
+                 pack_halves<T, N>([&](int l) { return rounded_half(static_cast<float>(all[l])); }));
+    else
+      store_lanes(t.parameter + i, all);
+  }
+
+  // `upper`: which half of the words it is.
+  __device__ __forceinline__ void store_states(typename Types::State* states, const Lanes<C, N>& all,
+                                               bool upper) const {
+    if constexpr (Types::chancy_states)
+      store_chancy(states + i, all, [&](int l) { return upper ? words[l] >> 16 : words[l] & 0xffffu; });
+    else
+      store_lanes(states + i, all);
+  }
+
+ private:
+  template <class Chance>
+  static __device__ __forceinline__ void store_chancy(bf16* to, const Lanes<C, N>& all, Chance chance) {
+    store_pack(to, pack_halves<bf16, N>([&](int l) { return rounded_by(chance(l), all[l]); }));
+  }
+  static __device__ __forceinline__ Lanes<C, N> canonical(Lanes<C, N> all) {
+    if constexpr (std::is_same_v<C, float>) {
+#pragma unroll
+      for (int l = 0; l < N; ++l) all[l] = __uint_as_float(master_bits(all[l]));
+    }
+    return all;
+  }
+};
+
+template <class Types>
 __global__ __launch_bounds__(update_threads, update_blocks) void adamw_kernel(
-    const __grid_constant__ Table<AdamTensor<T>> table, AdamSettings settings) {
-  using C = Compute<T>;
+    const __grid_constant__ Table<AdamTensor<Types>> table, AdamSettings settings) {
+  using C = typename Types::C;
   __shared__ AdamBias shared;
   if (*settings.keep == 0) return;
   if (threadIdx.x == 0) shared = AdamBias(settings.beta1, settings.beta2, *settings.step);
@@ -147,45 +258,46 @@ __global__ __launch_bounds__(update_threads, update_blocks) void adamw_kernel(
   const AdamBias bias = shared;
   AdamStep<C> step(settings.beta1, settings.beta2, settings.eps, *settings.clip, bias);
   for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
-    const Piece<AdamTensor<T>> piece = piece_of(table, p);
-    const AdamTensor<T>& t = piece.tensor;
+    const Piece<AdamTensor<Types>> piece = piece_of(table, p);
+    const AdamTensor<Types>& t = piece.tensor;
     step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay, bias);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
+      const Elements<Types, N, AdamTensor<Types>> here(t, i, settings.seed, settings.step);
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
-      Lanes<C, N> m = load_lanes<N>(t.m + i), v = load_lanes<N>(t.v + i), weight = load_weights<N>(t, i);
+      Lanes<C, N> m = load_lanes<N>(t.m + i), v = load_lanes<N>(t.v + i), weight = here.weights();
 #pragma unroll
       for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l], m[l], v[l]);
-      store_lanes(t.m + i, m);
-      store_lanes(t.v + i, v);
-      store_weights(t, i, weight);
+      here.store_states(t.m, m, false);
+      here.store_states(t.v, v, true);
+      here.store_weights(weight);
     });
   }
 }
 
-template <class T>
-__global__ __launch_bounds__(update_threads,
-                             update_blocks) void sgd_kernel(const __grid_constant__ Table<SgdTensor<T>> table,
-                                                            SgdSettings settings) {
-  using C = Compute<T>;
+template <class Types>
+__global__ __launch_bounds__(update_threads, update_blocks) void sgd_kernel(
+    const __grid_constant__ Table<SgdTensor<Types>> table, SgdSettings settings) {
+  using C = typename Types::C;
   if (*settings.keep == 0) return;
   SgdStep<C> step(settings.momentum, *settings.clip);
   for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
-    const Piece<SgdTensor<T>> piece = piece_of(table, p);
-    const SgdTensor<T>& t = piece.tensor;
+    const Piece<SgdTensor<Types>> piece = piece_of(table, p);
+    const SgdTensor<Types>& t = piece.tensor;
     step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
+      const Elements<Types, N, SgdTensor<Types>> here(t, i, settings.seed, settings.step);
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
-      Lanes<C, N> weight = load_weights<N>(t, i);
+      Lanes<C, N> weight = here.weights();
       if (t.buffer) {
         Lanes<C, N> mean = load_lanes<N>(t.buffer + i);
 #pragma unroll
         for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l], mean[l]);
-        store_lanes(t.buffer + i, mean);
+        here.store_states(t.buffer, mean, false);
       } else {
 #pragma unroll
         for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l]);
       }
-      store_weights(t, i, weight);
+      here.store_weights(weight);
     });
   }
 }
@@ -221,41 +333,58 @@ void count_non_finite(std::span<const CountedValues<T>> tensors, const double* k
       });
 }
 
-template <class T>
-void adamw(std::span<const AdamTensor<T>> tensors, const AdamSettings& settings, Stream stream) {
+template <class Types>
+void adamw(std::span<const AdamTensor<Types>> tensors, const AdamSettings& settings, Stream stream) {
   each_table(
       tensors,
-      [](const AdamTensor<T>& t) {
+      [](const AdamTensor<Types>& t) {
         return aligned({t.parameter, t.master, t.gradient, t.m, t.v});
       },
-      [&](const Table<AdamTensor<T>>& table, unsigned blocks) {
-        adamw_kernel<<<blocks, update_threads, 0, stream>>>(table, settings);
+      [&](const Table<AdamTensor<Types>>& table, unsigned blocks) {
+        adamw_kernel<Types><<<blocks, update_threads, 0, stream>>>(table, settings);
         check_launch("adamw");
       });
 }
 
-template <class T>
-void sgd(std::span<const SgdTensor<T>> tensors, const SgdSettings& settings, Stream stream) {
-  for (const SgdTensor<T>& t : tensors)
+template <class Types>
+void sgd(std::span<const SgdTensor<Types>> tensors, const SgdSettings& settings, Stream stream) {
+  for (const SgdTensor<Types>& t : tensors)
     PRUN_CHECK(settings.momentum == 0 || t.buffer, "sgd keeps momentum in a buffer");
   each_table(
       tensors,
-      [](const SgdTensor<T>& t) {
+      [](const SgdTensor<Types>& t) {
         return aligned({t.parameter, t.master, t.gradient, t.buffer});
       },
-      [&](const Table<SgdTensor<T>>& table, unsigned blocks) {
-        sgd_kernel<<<blocks, update_threads, 0, stream>>>(table, settings);
+      [&](const Table<SgdTensor<Types>>& table, unsigned blocks) {
+        sgd_kernel<Types><<<blocks, update_threads, 0, stream>>>(table, settings);
         check_launch("sgd");
       });
 }
 
-#define PRUN_OPTIMIZER(T)                                                                      \
-  template void sum_squares<T>(std::span<const Values<T>>, double*, void*, Stream);            \
-  template void count_non_finite<T>(std::span<const CountedValues<T>>, const double*, Stream); \
-  template void adamw<T>(std::span<const AdamTensor<T>>, const AdamSettings&, Stream);         \
-  template void sgd<T>(std::span<const SgdTensor<T>>, const SgdSettings&, Stream)
-PRUN_OPTIMIZER(double);
-PRUN_OPTIMIZER(float);
-PRUN_OPTIMIZER(bf16);
+#define PRUN_GRADIENTS(T)                                                           \
+  template void sum_squares<T>(std::span<const Values<T>>, double*, void*, Stream); \
+  template void count_non_finite<T>(std::span<const CountedValues<T>>, const double*, Stream)
+PRUN_GRADIENTS(double);
+PRUN_GRADIENTS(float);
+PRUN_GRADIENTS(bf16);
+
+#define PRUN_UPDATE(...)                                                                               \
+  template void adamw<UpdateTypes<__VA_ARGS__>>(std::span<const AdamTensor<UpdateTypes<__VA_ARGS__>>>, \
+                                                const AdamSettings&, Stream);                          \
+  template void sgd<UpdateTypes<__VA_ARGS__>>(std::span<const SgdTensor<UpdateTypes<__VA_ARGS__>>>,    \
+                                              const SgdSettings&, Stream)
+#define PRUN_UPDATES(T, Gradient, State)  \
+  PRUN_UPDATE(T, void, Gradient, State);  \
+  PRUN_UPDATE(T, float, Gradient, State); \
+  PRUN_UPDATE(T, std::uint16_t, Gradient, State)
+PRUN_UPDATE(double, void, double, double);
+PRUN_UPDATE(float, double, double, double);
+PRUN_UPDATE(bf16, double, double, double);
+PRUN_UPDATE(float, void, float, float);
+PRUN_UPDATE(float, void, float, bf16);
+PRUN_UPDATES(bf16, float, float);
+PRUN_UPDATES(bf16, float, bf16);
+PRUN_UPDATES(bf16, bf16, float);
+PRUN_UPDATES(bf16, bf16, bf16);
 
 }  // namespace prun::cuda

@@ -1,7 +1,7 @@
 // The updates, adamw and sgd, what decides about them, sum_squares and clip_factor, and what looks for the
 // reason where that was against them, count_non_finite. Each goes over all tensors of a list in one launch (a
 // few, where there are more than some hundred). The lists are read when the launch is enqueued; the step's
-// scalars lie on the device. States are double for double parameters, otherwise float.
+// scalars lie on the device.
 //
 // An update is the sequence of operations in kernels/update_rule.hpp, and has the bits of kernels/cpu.
 #pragma once
@@ -9,6 +9,7 @@
 #include <span>
 
 #include "cuda/launch.hpp"
+#include "update_types.hpp"
 
 namespace prun::cuda {
 
@@ -48,43 +49,50 @@ struct CountedValues {
 template <class T>
 void count_non_finite(std::span<const CountedValues<T>> tensors, const double* keep, Stream stream);
 
-template <class T>
+// Types: UpdateTypes<...>. Of what rounds by chance each tensor of the list has its elements' numbers.
+template <class Types>
 struct AdamTensor {
-  T* parameter;
-  Compute<T>* master;  // may be null; otherwise it is updated and the parameter is its rounding
-  const Compute<T>* gradient;
-  Compute<T>* m;
-  Compute<T>* v;
+  typename Types::Parameter* parameter;
+  // May be null only where there is none by its type; otherwise it is updated and the parameter is its
+  // rounding.
+  typename Types::Master* master;
+  const typename Types::Gradient* gradient;
+  typename Types::State* m;
+  typename Types::State* v;
   std::int64_t elements;
   double decay;
   double lr_scale;
+  TensorElements numbers = {};
 };
 
 struct AdamSettings {
   double beta1, beta2, eps;
   const double *lr, *step, *clip, *keep;  // on the device; keep 0: nothing is written
+  const double* seed = nullptr;           // may be null where nothing rounds by chance
 };
 
-template <class T>
-void adamw(std::span<const AdamTensor<T>> tensors, const AdamSettings& settings, Stream stream);
+template <class Types>
+void adamw(std::span<const AdamTensor<Types>> tensors, const AdamSettings& settings, Stream stream);
 
-template <class T>
+template <class Types>
 struct SgdTensor {
-  T* parameter;
-  Compute<T>* master;  // may be null
-  const Compute<T>* gradient;
-  Compute<T>* buffer;  // of the momentum; may be null where that is 0
+  typename Types::Parameter* parameter;
+  typename Types::Master* master;
+  const typename Types::Gradient* gradient;
+  typename Types::State* buffer;  // of the momentum; may be null where that is 0
   std::int64_t elements;
   double decay;
   double lr_scale;
+  TensorElements numbers = {};
 };
 
 struct SgdSettings {
   double momentum;
   const double *lr, *clip, *keep;
+  const double *step = nullptr, *seed = nullptr;  // may be null where nothing rounds by chance
 };
 
-template <class T>
-void sgd(std::span<const SgdTensor<T>> tensors, const SgdSettings& settings, Stream stream);
+template <class Types>
+void sgd(std::span<const SgdTensor<Types>> tensors, const SgdSettings& settings, Stream stream);
 
 }  // namespace prun::cuda

@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 
+#include "prun/split_master.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace {
@@ -15,113 +16,192 @@ using Optimizers = CudaTest;
 constexpr double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, lr = 3e-2, clip = 0.3;
 const std::vector<std::int64_t> lengths = {1, 63, 8192, 8193, 30'001, 4};
 
-// A parameter and what belongs to it, on both sides. `state` are m and v, or the momentum and nothing.
 template <class T>
+DType type_or_none() {
+  if constexpr (std::is_void_v<T>)
+    return DType::f32;
+  else
+    return dtype_of<T>();
+}
+
+// A parameter and what belongs to it, on both sides: gradient, and m and v or the momentum and nothing.
+template <class Types>
 struct Tensors {
   Value parameter, master, gradient, first, second;
   double decay, lr_scale;
+  TensorElements numbers;
   std::unique_ptr<OnDevice> on_device[5];
 
-  Tensors(std::int64_t n, bool with_master, std::int64_t offset, unsigned seed)
-      : parameter(random_value(dtype_of<T>(), {n}, seed)),
-        gradient(random_value(sum_type<T>(), {n}, seed + 1)),
-        first(random_value(sum_type<T>(), {n}, seed + 2)),
-        second(random_value(sum_type<T>(), {n}, seed + 3)),
+  Tensors(std::int64_t n, std::int64_t offset, unsigned seed)
+      : parameter(random_value(dtype_of<typename Types::Parameter>(), {n}, seed)),
+        gradient(random_value(dtype_of<typename Types::Gradient>(), {n}, seed + 1)),
+        first(random_value(dtype_of<typename Types::State>(), {n}, seed + 2)),
+        second(random_value(dtype_of<typename Types::State>(), {n}, seed + 3)),
         decay(n % 2 ? 0.1 : 0),
         lr_scale(n == 63 ? 0.5 : 1) {
-    if (with_master) master = Value(sum_type<T>(), {n}, parameter.numbers());
     for (std::size_t i = 0; i < second.size(); ++i) second.set(i, std::abs(second[i]));
+    if (Types::has_master) make_master(n, seed);
+    // Every other run of a larger tensor, or all of it.
+    numbers = n == 30'001 ? TensorElements{seed, 0, n, 35, 70, 140, 3}
+                          : TensorElements{seed, 0, n, (std::int64_t{1} << 33) - 64, n, n, 0};
     const Value* values[] = {&parameter, &master, &gradient, &first, &second};
     for (int i = 0; i < 5; ++i)
-      if (i != 1 || with_master) on_device[i] = std::make_unique<OnDevice>(*values[i], offset);
+      if (i != 1 || Types::has_master) on_device[i] = std::make_unique<OnDevice>(*values[i], offset);
   }
+
   template <class E>
   E* device(int i) const {
-    return on_device[i] ? on_device[i]->as<E>() : nullptr;
+    if constexpr (std::is_void_v<E>)
+      return nullptr;
+    else
+      return on_device[i]->template as<E>();
+  }
+
+ private:
+  void make_master(std::int64_t n, unsigned seed) {
+    const Value whole =
+        random_value(Types::split ? DType::f32 : type_or_none<typename Types::Master>(), {n}, seed);
+    master = Types::split ? Value(DType::u16, {n}) : whole;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      const auto number = static_cast<float>(whole[i]);
+      if (parameter.dtype() == DType::bf16)
+        parameter.tensor().template as<std::uint16_t>()[i] = rounded_half(number);
+      else
+        parameter.set(i, whole[i]);
+      if (Types::split) master.set(i, low_half(number));
+    }
   }
 };
 
-template <class T>
-std::vector<Tensors<T>> tensors_of(const std::vector<std::int64_t>& sizes, bool master, std::int64_t offset) {
-  std::vector<Tensors<T>> all;
+template <class Types>
+std::vector<Tensors<Types>> tensors_of(const std::vector<std::int64_t>& sizes, std::int64_t offset) {
+  std::vector<Tensors<Types>> all;
   unsigned seed = 1;
-  for (std::int64_t n : sizes) all.emplace_back(n, master, offset, seed += 10);
+  for (std::int64_t n : sizes) all.emplace_back(n, offset, seed += 10);
   return all;
+}
+
+std::vector<Value> cpu_update(const char* op, std::vector<Value> operands, std::vector<Attr> attrs,
+                              const TensorElements& numbers) {
+  Call call{op, std::move(operands), std::move(attrs)};
+  call.updates = {numbers};
+  return run_on(cpu_kernels(), call, 2);
 }
 
 void expect_same(const Value& got, const Value& want, const std::string& what) {
   EXPECT_EQ(got.bytes(), want.bytes()) << what;
 }
 
-template <class T>
-void expect_adamw(const std::vector<std::int64_t>& sizes, bool master, std::int64_t offset, double step,
-                  double keep) {
-  using C = cuda::Compute<T>;
-  std::vector<Tensors<T>> all = tensors_of<T>(sizes, master, offset);
-  std::vector<cuda::AdamTensor<T>> list;
-  for (const Tensors<T>& t : all)
-    list.push_back({t.template device<T>(0), t.template device<C>(1), t.template device<C>(2),
-                    t.template device<C>(3), t.template device<C>(4),
-                    static_cast<std::int64_t>(t.parameter.size()), t.decay, t.lr_scale});
-  OnDevice rate(number(lr)), steps(number(step)), clips(number(clip)), keeps(number(keep));
-  const cuda::AdamSettings settings = {
-      beta1, beta2, eps, rate.as<double>(), steps.as<double>(), clips.as<double>(), keeps.as<double>()};
-  cuda::adamw<T>(list, settings, nullptr);
-  for (Tensors<T>& t : all) {
+constexpr double run_seed = 0x1.8p40;
+
+template <class Types>
+void expect_adamw(const std::vector<std::int64_t>& sizes, std::int64_t offset, double step, double keep) {
+  std::vector<Tensors<Types>> all = tensors_of<Types>(sizes, offset);
+  std::vector<cuda::AdamTensor<Types>> list;
+  for (const Tensors<Types>& t : all)
+    list.push_back({t.template device<typename Types::Parameter>(0),
+                    t.template device<typename Types::Master>(1),
+                    t.template device<typename Types::Gradient>(2),
+                    t.template device<typename Types::State>(3), t.template device<typename Types::State>(4),
+                    static_cast<std::int64_t>(t.parameter.size()), t.decay, t.lr_scale, t.numbers});
+  OnDevice rate(number(lr)), steps(number(step)), clips(number(clip)), keeps(number(keep)),
+      seeds(number(run_seed));
+  const cuda::AdamSettings settings = {beta1,
+                                       beta2,
+                                       eps,
+                                       rate.as<double>(),
+                                       steps.as<double>(),
+                                       clips.as<double>(),
+                                       keeps.as<double>(),
+                                       seeds.as<double>()};
+  cuda::adamw<Types>(list, settings, nullptr);
+  for (Tensors<Types>& t : all) {
     SCOPED_TRACE(t.parameter.size());
     const std::vector<Value> want =
-        cpu("adamw",
-            {t.parameter, t.master, t.gradient, t.first, t.second, number(lr), number(step), number(clip),
-             number(keep)},
-            {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = t.decay}, {.f = t.lr_scale}});
+        cpu_update("adamw",
+                   {t.parameter, t.master, t.gradient, t.first, t.second, number(lr), number(step),
+                    number(clip), number(keep), number(run_seed)},
+                   {{.f = beta1}, {.f = beta2}, {.f = eps}, {.f = t.decay}, {.f = t.lr_scale}}, t.numbers);
     expect_same(t.on_device[0]->value(), want[0], "parameter");
-    if (master) expect_same(t.on_device[1]->value(), want[1], "master");
+    if (Types::has_master) expect_same(t.on_device[1]->value(), want[1], "master");
     expect_same(t.on_device[3]->value(), want[3], "m");
     expect_same(t.on_device[4]->value(), want[4], "v");
   }
 }
 
+// Calls body<Types>(offset) for all types of updates, with pointers that are aligned and that are not.
+template <class Body>
+void for_updates(Body body) {
+  const auto one = [&]<class Types>(Types) {
+    for (std::int64_t offset : {0, 1}) {
+      SCOPED_TRACE(std::string(name_of(dtype_of<typename Types::Parameter>())) + ", master " +
+                   (Types::has_master ? name_of(type_or_none<typename Types::Master>()) : "none") +
+                   ", gradient " + name_of(dtype_of<typename Types::Gradient>()) + ", states " +
+                   name_of(dtype_of<typename Types::State>()) + (offset ? ", not aligned" : ""));
+      body.template operator()<Types>(offset);
+    }
+  };
+  const auto halves = [&]<class Gradient, class State>(Gradient, State) {
+    one(UpdateTypes<bf16, void, Gradient, State>());
+    one(UpdateTypes<bf16, float, Gradient, State>());
+    one(UpdateTypes<bf16, std::uint16_t, Gradient, State>());
+  };
+  one(UpdateTypes<double, void, double, double>());
+  one(UpdateTypes<float, double, double, double>());
+  one(UpdateTypes<bf16, double, double, double>());
+  one(UpdateTypes<float, void, float, float>());
+  one(UpdateTypes<float, void, float, bf16>());
+  halves(float{}, float{});
+  halves(float{}, bf16{});
+  halves(bf16{}, float{});
+  halves(bf16{}, bf16{});
+}
+
+using WholeMaster = UpdateTypes<bf16, float, float, float>;
+
 TEST_F(Optimizers, AdamWHasTheBitsOfTheCpu) {
-  for_types([]<class T>(std::int64_t offset) {
-    for (bool master : {false, true})
-      for (double step : {1.0, 100.0, 123456.0}) expect_adamw<T>(lengths, master, offset, step, 1);
+  for_updates([]<class Types>(std::int64_t offset) {
+    for (double step : {1.0, 123456.0}) expect_adamw<Types>(lengths, offset, step, 1);
   });
 }
 
 TEST_F(Optimizers, ManyTensorsTakeSeveralLaunches) {
-  expect_adamw<bf16>(std::vector<std::int64_t>(1000, 5), true, 0, 3, 1);
+  expect_adamw<WholeMaster>(std::vector<std::int64_t>(1000, 5), 0, 3, 1);
 }
 
-TEST_F(Optimizers, KeepZeroWritesNothing) { expect_adamw<float>(lengths, true, 0, 3, 0); }
+TEST_F(Optimizers, KeepZeroWritesNothing) { expect_adamw<WholeMaster>(lengths, 0, 3, 0); }
 
-template <class T>
-void expect_sgd(bool master, bool momentum, std::int64_t offset) {
-  using C = cuda::Compute<T>;
-  std::vector<Tensors<T>> all = tensors_of<T>(lengths, master, offset);
-  std::vector<cuda::SgdTensor<T>> list;
-  for (const Tensors<T>& t : all)
-    list.push_back({t.template device<T>(0), t.template device<C>(1), t.template device<C>(2),
-                    momentum ? t.template device<C>(3) : nullptr,
-                    static_cast<std::int64_t>(t.parameter.size()), t.decay, t.lr_scale});
-  OnDevice rate(number(lr)), clips(number(clip)), keeps(number(1));
-  cuda::sgd<T>(list, {momentum ? 0.9 : 0, rate.as<double>(), clips.as<double>(), keeps.as<double>()},
-               nullptr);
-  for (Tensors<T>& t : all) {
+template <class Types>
+void expect_sgd(bool momentum, std::int64_t offset) {
+  std::vector<Tensors<Types>> all = tensors_of<Types>(lengths, offset);
+  std::vector<cuda::SgdTensor<Types>> list;
+  for (const Tensors<Types>& t : all)
+    list.push_back({t.template device<typename Types::Parameter>(0),
+                    t.template device<typename Types::Master>(1),
+                    t.template device<typename Types::Gradient>(2),
+                    momentum ? t.template device<typename Types::State>(3) : nullptr,
+                    static_cast<std::int64_t>(t.parameter.size()), t.decay, t.lr_scale, t.numbers});
+  OnDevice rate(number(lr)), clips(number(clip)), keeps(number(1)), steps(number(9)), seeds(number(run_seed));
+  cuda::sgd<Types>(list,
+                   {momentum ? 0.9 : 0, rate.as<double>(), clips.as<double>(), keeps.as<double>(),
+                    steps.as<double>(), seeds.as<double>()},
+                   nullptr);
+  for (Tensors<Types>& t : all) {
     SCOPED_TRACE(t.parameter.size());
-    const std::vector<Value> want = cpu("sgd",
-                                        {t.parameter, t.master, t.gradient, momentum ? t.first : Value(),
-                                         number(lr), number(clip), number(1)},
-                                        {{.f = momentum ? 0.9 : 0}, {.f = t.decay}, {.f = t.lr_scale}});
+    const std::vector<Value> want =
+        cpu_update("sgd",
+                   {t.parameter, t.master, t.gradient, momentum ? t.first : Value(), number(lr), number(clip),
+                    number(1), number(9), number(run_seed)},
+                   {{.f = momentum ? 0.9 : 0}, {.f = t.decay}, {.f = t.lr_scale}}, t.numbers);
     expect_same(t.on_device[0]->value(), want[0], "parameter");
-    if (master) expect_same(t.on_device[1]->value(), want[1], "master");
+    if (Types::has_master) expect_same(t.on_device[1]->value(), want[1], "master");
     if (momentum) expect_same(t.on_device[3]->value(), want[3], "momentum");
   }
 }
 
 TEST_F(Optimizers, SgdHasTheBitsOfTheCpu) {
-  for_types([]<class T>(std::int64_t offset) {
-    for (bool master : {false, true})
-      for (bool momentum : {false, true}) expect_sgd<T>(master, momentum, offset);
+  for_updates([]<class Types>(std::int64_t offset) {
+    for (bool momentum : {false, true}) expect_sgd<Types>(momentum, offset);
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/random.hpp"
 #include "execute/tensors.hpp"
+#include "inspect/verify.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/local_ranks.hpp"
@@ -121,8 +122,7 @@ TEST_P(Precisions, StateTakesTheBytesOfItsFormats) {
   const auto state = [&](Sets sets) {
     sets.insert(sets.end(), {"run.poison=false", "model.hidden=64", "model.ffn=256"});
     const Assembly assembly(recipe_of(GetParam().text, sets), plugins());
-    return static_cast<double>(
-        assembly.plan().layout.memory.bytes[static_cast<std::size_t>(Region::state)]);
+    return static_cast<double>(assembly.plan().layout.memory.bytes[static_cast<std::size_t>(Region::state)]);
   };
   const double whole = state({}), gradients = own > 0 || GetParam().name == std::string("zero2") ? 4 : 0;
   const auto expect = [&](const Sets& sets, double bytes) {
@@ -133,8 +133,8 @@ TEST_P(Precisions, StateTakesTheBytesOfItsFormats) {
   expect(all_bf16, 4);
 }
 
-// The same gradients come to the same bits. Layouts that add up in another order have other gradients: there no
-// more elements differ than these bring across an edge.
+// The same gradients come to the same bits. Layouts that add up in another order have other gradients: there
+// no more elements differ than these bring across an edge.
 TEST_P(Precisions, ChanceDoesNotDependOnTheLayout) {
   const std::string name = GetParam().name;
   const bool tensor = GetParam().text.find("'tensor'") != std::string::npos, same_order = !tensor;
@@ -183,6 +183,41 @@ TEST_P(Precisions, EveryElementHasItsNumber) {
     EXPECT_EQ(elements.rbegin()->first, sizes.at(name) - 1);
     for (const auto& [number, times] : elements) ASSERT_EQ(world % times, 0) << number;
   }
+}
+
+// ---------------------------------------------------------------- gradients in bf16
+
+class NarrowGradients : public testing::TestWithParam<Layout> {};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, NarrowGradients,
+                         testing::Values(Layout{"data", data2}, Layout{"zero1", zero2(1)},
+                                         Layout{"zero3", zero2(3)}, Layout{"tensor", tensor2},
+                                         Layout{"pipeline", pipeline2}, Layout{"all2", all4(2)}),
+                         [](const auto& layout) { return std::string(layout.param.name); });
+
+TEST_P(NarrowGradients, EqualThoseOfOneRank) {
+  for (const char* model : {"model.plugin=gpt", "model.plugin=llama"}) {
+    const Recipe recipe =
+        recipe_of(GetParam().text, {"precision.gradient=bf16", "optimizer.clip=1.0", model});
+    const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 6);
+    EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  }
+}
+
+TEST(NarrowGradientsOfOneRank, TrainLikeWideOnesInHalfTheirMemory) {
+  const auto losses = [](const char* gradient) {
+    return trained(recipe_of("", {std::string("precision.gradient=") + gradient}), 20, {}).losses;
+  };
+  const std::vector<double> wide = losses("fp32"), narrow = losses("bf16");
+  for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.02) << i;
+  const auto bytes = [](const char* gradient) {
+    const Assembly assembly(recipe_of("", {std::string("precision.gradient=") + gradient, "run.poison=false",
+                                           "model.hidden=64", "model.ffn=256"}),
+                            plugins());
+    return static_cast<double>(
+        assembly.plan().layout.memory.bytes[static_cast<std::size_t>(Region::gradient)]);
+  };
+  EXPECT_NEAR(bytes("bf16") / bytes("fp32"), 0.5, 0.03);
 }
 
 // ---------------------------------------------------------------- checkpoints

@@ -70,7 +70,7 @@ TEST(Cast, KeepsInfinityAndNaN) {
 TEST(Accumulate, AddsToWhatIsThereOrBeginsIt) {
   for (const InstructionSet& set : all_kernels())
     for (DType type : types)
-      for (DType sum : {DType::f64, DType::f32}) {
+      for (DType sum : {DType::f64, DType::f32, DType::bf16}) {
         if (size_of(sum) < size_of(type)) continue;
         const Call call{"accumulate", {random_value(type, {9001}, 1), random_value(sum, {9001}, 2)}};
         std::vector<double> want = call.operands[1].numbers();

@@ -148,6 +148,16 @@ TEST(Linear, WeightGradAddsToItsAccumulator) {
   });
 }
 
+TEST(Linear, WeightGradRoundsToANarrowAccumulator) {
+  for_all([](const InstructionSet& set, Problem p, const Case&, std::size_t index) {
+    if (p.type != DType::bf16) return;
+    p.sums = Value(DType::bf16, p.sums.dims(), p.sums.numbers());
+    const std::vector<double> want = p.dweight();
+    launch(find_kernel(set, "linear_weight_grad"), {&p.x, &p.dy, &p.sums}, p.attrs, 2);
+    expect_close(p.sums, want, tolerance(DType::bf16), label(set, p.type, index, "dweight"));
+  });
+}
+
 TEST(Linear, WeightGradBeginsItsAccumulator) {
   for_all([](const InstructionSet& set, Problem p, const Case&, std::size_t index) {
     p.sums = Value(sum_type(p.type), p.sums.dims());

@@ -14,12 +14,18 @@ namespace {
 
 constexpr Id segment_id = 1;
 
+Precision precision_of(DType type) {
+  Precision precision;
+  precision.compute = type;
+  precision.gradient = OpShape::statistics(type);
+  return precision;
+}
+
 // One case, differentiated, with a value for every operand.
 class Case {
  public:
   Case(const OpCase& op, DType type, DeviceInterface& device)
-      : program(std::make_shared<OpRegistry>(), {type, type == DType::f64 ? DType::f64 : DType::f32},
-                {2, 5}) {
+      : program(std::make_shared<OpRegistry>(), precision_of(type), {2, 5}) {
     const Segment segment = ProgramRef(&program_api(), &program).segment("case");
     result = op.build(segment);
     if (result != none) segment.outgoing(result);

@@ -24,7 +24,7 @@ void compare(const std::string& plugin, const std::vector<std::string>& sets) {
   const Recipe recipe = tiny_recipe(all);
   const auto optimizer = plugins().create<OptimizerInterface>("optimizer", recipe.section("optimizer"));
   const auto device = cpu_device();
-  Program program(std::make_shared<OpRegistry>(), {DType::f64, DType::f64}, {1, 1});
+  Program program(std::make_shared<OpRegistry>(), {DType::f64, DType::f64, DType::f64, DType::f64}, {1, 1});
   const Segment segment = ProgramRef(&program_api(), &program).segment("case");
   const Id p = segment.weight("p", {{"rows", 4}, {"cols", 5}}, zeros());
   segment.op("scale", {p}, {{"factor", 1.0}});

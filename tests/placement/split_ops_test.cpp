@@ -17,7 +17,7 @@ constexpr Id head_segment = 1;
 // x and the weight are parameters, so that both gradients can be read.
 Program head_program(DType type) {
   const DType state = type == DType::f64 ? DType::f64 : DType::f32;
-  Program program(std::make_shared<OpRegistry>(), {type, state}, {2, 5});
+  Program program(std::make_shared<OpRegistry>(), {type, state, state, state}, {2, 5});
   const Dim hidden{"hidden", 6}, vocab{"vocab", 12};
   const Segment s = ProgramRef(&program_api(), &program).segment("head");
   s.op("lm_head", {s.vector("x", {{"batch", 2}, {"seq", 5}, hidden}, zeros()),

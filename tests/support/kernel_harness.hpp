@@ -31,6 +31,11 @@ inline double tolerance(DType type) {
   return type == DType::f64 ? 1e-12 : type == DType::f32 ? 4e-6 : 8e-3;  // bf16 keeps 8 bits
 }
 
+// Of what is added up from values of some type, one by one where the sums are in bf16.
+inline double sum_tolerance(DType value, DType sum) {
+  return sum == DType::bf16 ? 0.1 : tolerance(OpShape::statistics(value));
+}
+
 inline Value integers(DType type, std::vector<std::int64_t> dims, const std::vector<std::int64_t>& numbers) {
   Value value(type, std::move(dims));
   for (std::size_t i = 0; i < numbers.size(); ++i)

@@ -231,27 +231,45 @@ void dropout(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t wi
   });
 }
 
-// `count` tensors of n elements: bf16 parameters with fp32 masters and states.
-void optimizers(Table& table, int count, std::int64_t n) {
+template <class Types>
+std::vector<cuda::AdamTensor<Types>> adam_tensors(Pool& p, int count, std::int64_t n) {
+  using State = typename Types::State;
+  std::vector<cuda::AdamTensor<Types>> all;
+  for (int i = 0; i < count; ++i) {
+    typename Types::Master* master = nullptr;
+    if constexpr (Types::has_master) master = p.take<typename Types::Master>(n);
+    all.push_back({p.take<typename Types::Parameter>(n), master, p.take<typename Types::Gradient>(n),
+                   p.take<State>(n), p.take<State>(n), n, 0.1, 1, TensorElements{1, 0, n, 0, n, n, 0}});
+  }
+  return all;
+}
+
+template <class Types>
+void adamw(Table& table, const char* what, int count, std::int64_t n, std::int64_t bytes) {
   const std::string shape = std::to_string(count) + " tensors of " + std::to_string(n);
-  const std::int64_t elements = count * n;
-  const auto list = [=](Pool& p) {
-    std::vector<cuda::AdamTensor<bf16>> all;
-    for (int i = 0; i < count; ++i)
-      all.push_back({p.take<bf16>(n), p.take<float>(n), p.take<float>(n), p.take<float>(n), p.take<float>(n),
-                     n, 0.1, 1});
-    return all;
-  };
-  table.add("adamw", shape, "bf16, fp32 master and states", 30 * elements, [=](Pool& p) {
-    const cuda::AdamSettings settings = {0.9,          0.95,        1e-8,       p.number(1e-3),
-                                         p.number(10), p.number(1), p.number(1)};
-    return [=, all = list(p)] { cuda::adamw<bf16>(all, settings, nullptr); };
+  table.add("adamw", shape, what, bytes * count * n, [=](Pool& p) {
+    const cuda::AdamSettings settings = {0.9,          0.95,        1e-8,        p.number(1e-3),
+                                         p.number(10), p.number(1), p.number(1), p.number(1)};
+    return [=, all = adam_tensors<Types>(p, count, n)] { cuda::adamw<Types>(all, settings, nullptr); };
   });
-  table.add("sgd with momentum", shape, "bf16, fp32 master and states", 22 * elements, [=](Pool& p) {
-    std::vector<cuda::SgdTensor<bf16>> all;
-    for (const auto& t : list(p)) all.push_back({t.parameter, t.master, t.gradient, t.m, n, 0.1, 1});
+}
+
+// `count` tensors of n elements, with bf16 parameters.
+void optimizers(Table& table, int count, std::int64_t n) {
+  using Whole = UpdateTypes<bf16, float, float, float>;
+  const std::string shape = std::to_string(count) + " tensors of " + std::to_string(n);
+  adamw<Whole>(table, "bf16, fp32 master and states", count, n, 30);
+  adamw<UpdateTypes<bf16, std::uint16_t, float, float>>(table, "bf16, split master, fp32 states", count, n,
+                                                        28);
+  adamw<UpdateTypes<bf16, std::uint16_t, float, bf16>>(table, "bf16, split master, bf16 states", count, n,
+                                                       20);
+  adamw<UpdateTypes<bf16, void, float, bf16>>(table, "bf16, no master, bf16 states", count, n, 16);
+  table.add("sgd with momentum", shape, "bf16, fp32 master and states", 22 * count * n, [=](Pool& p) {
+    std::vector<cuda::SgdTensor<Whole>> all;
+    for (const auto& t : adam_tensors<Whole>(p, count, n))
+      all.push_back({t.parameter, t.master, t.gradient, t.m, n, 0.1, 1});
     const cuda::SgdSettings settings = {0.9, p.number(1e-3), p.number(1), p.number(1)};
-    return [=] { cuda::sgd<bf16>(all, settings, nullptr); };
+    return [=] { cuda::sgd<Whole>(all, settings, nullptr); };
   });
   table.add("sum of squares", shape, "fp32", 4 * elements, [=](Pool& p) {
     std::vector<cuda::Values<float>> all;

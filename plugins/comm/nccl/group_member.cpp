@@ -25,6 +25,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::i32: return ncclInt32;
     case DType::i64: return ncclInt64;
     case DType::u8: return ncclUint8;
+    case DType::u16: break;
   }
   throw_error(ErrorCode::unsupported, "comm nccl: no operation of ", name_of(dtype));
 }

@@ -69,14 +69,49 @@ Work bind_count(Launches launches, Libraries&, Stream) {
                   [&]<class T>() -> Work { return bind_count_of<T>(launches); });
 }
 
+// Calls add(elements of all before it, how many, their numbers) for what a launch updates: tensor by tensor
+// where that rounds by chance.
+template <class Types, class Add>
+void each_update(const KernelArgs& args, Add add) {
+  if constexpr (Types::chancy_states || Types::chancy_weights) {
+    check_updates(args);
+    for (std::int32_t i = 0; i < args.update_count; ++i)
+      add(args.updates[i].begin, args.updates[i].count, args.updates[i]);
+  } else {
+    add(0, args.operands[0].elements(), TensorElements{});
+  }
+}
+
+// Element `at` of an operand that may be absent.
 template <class T>
+T* from(const KernelArgs& args, int operand, std::int64_t at) {
+  if constexpr (std::is_void_v<T>)
+    return nullptr;
+  else
+    return args.operands[operand].data ? data<T>(args, operand) + at : nullptr;
+}
+
+// Types and presence of a launch's operands as rules see them.
+OpShape types_of(const KernelArgs& args) {
+  OpShape shape;
+  for (int i = 0; i < args.operand_count; ++i) {
+    shape.operand[i].present = args.operands[i].data != nullptr;
+    shape.operand[i].dtype = args.operands[i].dtype;
+  }
+  return shape;
+}
+
+template <class Types>
 Work bind_adamw_of(Launches launches) {
-  std::vector<AdamTensor<T>> tensors;
+  std::vector<AdamTensor<Types>> tensors;
   for (const Launch& launch : launches) {
     const KernelArgs& args = launch.args;
-    tensors.push_back({data<T>(args, 0), data<Compute<T>>(args, 1), data<const Compute<T>>(args, 2),
-                       data<Compute<T>>(args, 3), data<Compute<T>>(args, 4), args.operands[0].elements(),
-                       args.attrs[3].f, args.attrs[4].f});
+    each_update<Types>(args, [&](std::int64_t at, std::int64_t count, const TensorElements& numbers) {
+      tensors.push_back(
+          {from<typename Types::Parameter>(args, 0, at), from<typename Types::Master>(args, 1, at),
+           from<const typename Types::Gradient>(args, 2, at), from<typename Types::State>(args, 3, at),
+           from<typename Types::State>(args, 4, at), count, args.attrs[3].f, args.attrs[4].f, numbers});
+    });
   }
   const KernelArgs& args = launches.front().args;
   const AdamSettings settings{args.attrs[0].f,
@@ -85,33 +120,48 @@ Work bind_adamw_of(Launches launches) {
                               data<const double>(args, 5),
                               data<const double>(args, 6),
                               data<const double>(args, 7),
-                              data<const double>(args, 8)};
-  return [tensors = std::move(tensors), settings](Stream stream) { adamw<T>(tensors, settings, stream); };
+                              data<const double>(args, 8),
+                              data<const double>(args, 9)};
+  return [tensors = std::move(tensors), settings](Stream stream) { adamw<Types>(tensors, settings, stream); };
 }
 
 Work bind_adamw(Launches launches, Libraries&, Stream) {
-  return by_value(launches.front().args.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_adamw_of<T>(launches); });
+  const KernelArgs& args = launches.front().args;
+  return choose_update(types_of(args), args.operands[3].dtype,
+                       [&]<class Types>() -> Work { return bind_adamw_of<Types>(launches); });
 }
 
-template <class T>
+template <class Types>
 Work bind_sgd_of(Launches launches) {
-  std::vector<SgdTensor<T>> tensors;
+  std::vector<SgdTensor<Types>> tensors;
   for (const Launch& launch : launches) {
     const KernelArgs& args = launch.args;
-    tensors.push_back({data<T>(args, 0), data<Compute<T>>(args, 1), data<const Compute<T>>(args, 2),
-                       data<Compute<T>>(args, 3), args.operands[0].elements(), args.attrs[1].f,
-                       args.attrs[2].f});
+    each_update<Types>(args, [&](std::int64_t at, std::int64_t count, const TensorElements& numbers) {
+      tensors.push_back(
+          {from<typename Types::Parameter>(args, 0, at), from<typename Types::Master>(args, 1, at),
+           from<const typename Types::Gradient>(args, 2, at), from<typename Types::State>(args, 3, at), count,
+           args.attrs[1].f, args.attrs[2].f, numbers});
+    });
   }
   const KernelArgs& args = launches.front().args;
-  const SgdSettings settings{args.attrs[0].f, data<const double>(args, 4), data<const double>(args, 5),
-                             data<const double>(args, 6)};
-  return [tensors = std::move(tensors), settings](Stream stream) { sgd<T>(tensors, settings, stream); };
+  const SgdSettings settings{args.attrs[0].f,
+                             data<const double>(args, 4),
+                             data<const double>(args, 5),
+                             data<const double>(args, 6),
+                             data<const double>(args, 7),
+                             data<const double>(args, 8)};
+  return [tensors = std::move(tensors), settings](Stream stream) { sgd<Types>(tensors, settings, stream); };
+}
+
+// Of its momentum or, where it keeps none, of what it would be in.
+DType sgd_state(const OpShape& s) {
+  return s.operand[3].present ? s.operand[3].dtype : state_type(s.operand[2]);
 }
 
 Work bind_sgd(Launches launches, Libraries&, Stream) {
-  return by_value(launches.front().args.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_sgd_of<T>(launches); });
+  const OpShape types = types_of(launches.front().args);
+  return choose_update(types, sgd_state(types),
+                       [&]<class Types>() -> Work { return bind_sgd_of<Types>(launches); });
 }
 
 std::int64_t sum_squares_workspace_of(const OpShape&, std::int32_t) { return sum_squares_workspace(); }
@@ -129,17 +179,17 @@ Kernel select_count(const OpShape& s) {
 Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 6) ? clip_factor : nullptr; }
 
 Kernel select_adamw(const OpShape& s) {
-  const DType type = s.operand[0].dtype;
-  if (!computed_type(s, type, {1, 2, 3, 4}) || !all_double(s, 5, 9)) return nullptr;
-  return by_value(type, []<class T>() -> Kernel { return runs_when_bound; });
+  const DType state = s.operand[3].dtype;
+  if (!same_type(s, {3, 4}) || !all_double(s, 5, 9) || !has_chance(s, state, 6, 9)) return nullptr;
+  return choose_update(s, state, []<class Types>() -> Kernel { return runs_when_bound; });
 }
 
 // Momentum without a buffer to keep it in is refused.
 Kernel select_sgd(const OpShape& s) {
-  const DType type = s.operand[0].dtype;
-  if (!computed_type(s, type, {1, 2, 3}) || !all_double(s, 4, 7)) return nullptr;
+  const DType state = sgd_state(s);
+  if (!all_double(s, 4, 7) || !has_chance(s, state, 7, 8)) return nullptr;
   if (s.attrs[0].f != 0 && !s.operand[3].present) return nullptr;
-  return by_value(type, []<class T>() -> Kernel { return runs_when_bound; });
+  return choose_update(s, state, []<class Types>() -> Kernel { return runs_when_bound; });
 }
 
 }  // namespace
