@@ -99,6 +99,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"sgd", "optimizer.plugin=sgd optimizer.momentum=0.9", ""}),
     [](const auto& tested) { return tested.param.name; });
 
+// Master copies whole and split, and what rounds by chance.
+TEST_P(GpuCase, FormatsOfStateAreThoseOfTheCpu) {
+  const std::string fixed = " device.deterministic=true device.tune=false precision.compute=bf16";
+  EXPECT_EQ(on("cuda", fixed + " precision.master=split").parameters, on("cuda", fixed).parameters);
+  for (const char* state : {" precision.master=split precision.moments=bf16",
+                            " precision.state=bf16 precision.gradient=fp32"}) {
+    const std::string chancy = std::string("precision.compute=bf16") + state;
+    EXPECT_LE(largest_difference(on("cuda", chancy).losses, on("cpu", chancy).losses), 2e-2) << state;
+  }
+}
+
 TEST_F(Gpu, ACheckpointGoesFromDeviceToDevice) {
   const std::string fp64 = " precision.compute=fp64 precision.state=fp64",
                     out = (temporary_folder() / "gpu-save").string();

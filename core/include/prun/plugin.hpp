@@ -77,13 +77,14 @@ struct HostApi {
   void (*log)(const PluginDescriptor* from, Text message);  // from any thread
 };
 
-inline constexpr std::uint64_t layout_hash = detail::hash_layout<
-    Status, Text, Array<Id>, Name, Dim, Attr, Tensor, KernelArgs, KernelContext, Workers, OperandShape,
-    OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange, SplitApi, OpDef,
-    ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi, OptionsApi, ModelContext,
-    UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall, ScheduleShape,
-    CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo, HostApi>(
-    detail::hash_text(detail::interface_methods));
+inline constexpr std::uint64_t layout_hash =
+    detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs,
+                        KernelContext, Workers, OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost,
+                        AttrValue, GradientApi, OpExchange, SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo,
+                        KeptInParts, ParameterSpec, ProgramApi, OptionsApi, ModelContext, UpdateContext,
+                        DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall,
+                        ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters,
+                        RankMemory, FinishInfo, HostApi>(detail::hash_text(detail::interface_methods));
 
 // Returned by the entry; static, never freed. Grows at the end only.
 struct PluginDescriptor {
