@@ -103,8 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(GpuCase, FormatsOfStateAreThoseOfTheCpu) {
   const std::string fixed = " device.deterministic=true device.tune=false precision.compute=bf16";
   EXPECT_EQ(on("cuda", fixed + " precision.master=split").parameters, on("cuda", fixed).parameters);
-  for (const char* state : {" precision.master=split precision.moments=bf16",
-                            " precision.state=bf16 precision.gradient=fp32"}) {
+  for (const char* state :
+       {" precision.master=split precision.moments=bf16", " precision.state=bf16 precision.gradient=fp32"}) {
     const std::string chancy = std::string("precision.compute=bf16") + state;
     EXPECT_LE(largest_difference(on("cuda", chancy).losses, on("cpu", chancy).losses), 2e-2) << state;
   }

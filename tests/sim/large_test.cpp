@@ -1,5 +1,8 @@
-// The large recipes in virtual time: with every kernel and byte at a fixed price, somebody can always go on.
+// The large recipes: in virtual time, with every kernel and byte at a fixed price, somebody can always go on;
+// and those for one GPU fit it.
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
@@ -15,9 +18,13 @@ class UnitPrices final : public Prices {
   }
 };
 
+Recipe recipe_in_configs(const std::string& name, const std::string& device) {
+  return Recipe::load(std::string(PRUN_SOURCE_DIR) + "/configs/" + name + ".toml",
+                      std::vector<std::string>{"device.plugin=" + device}, plugins().catalog());
+}
+
 void ends_in_virtual_time(const std::string& name, std::int64_t world, std::size_t stages) {
-  const Recipe recipe = Recipe::load(std::string(PRUN_SOURCE_DIR) + "/configs/" + name + ".toml",
-                                     std::vector<std::string>{"device.plugin=cpu"}, plugins().catalog());
+  const Recipe recipe = recipe_in_configs(name, "cpu");
   const Assembly assembly(recipe, plugins());
   ASSERT_EQ(assembly.mesh().world(), world);
   UnitPrices prices;
@@ -29,6 +36,24 @@ void ends_in_virtual_time(const std::string& name, std::int64_t world, std::size
 
 TEST(LargeRecipes, Gpt3OnAThousandRanksEnds) { ends_in_virtual_time("gpt3-175b", 1024, 8); }
 TEST(LargeRecipes, MtNlgOnTwoThousandRanksEnds) { ends_in_virtual_time("mt-nlg-530b", 2240, 35); }
+
+// Of parameters, gradients and optimizer state; and all of it on a GPU of 139 GiB, with 3 GiB for the
+// process.
+void fits_one_gpu(const std::string& name, double bytes_a_parameter) {
+  const Assembly on_cpu(recipe_in_configs(name, "cpu"), plugins());
+  double bytes = 0;
+  for (const Region region : {Region::parameter, Region::gradient, Region::state})
+    bytes += static_cast<double>(on_cpu.plan().layout.memory.bytes[static_cast<std::size_t>(region)]);
+  EXPECT_NEAR(bytes / static_cast<double>(on_cpu.parameters()), bytes_a_parameter, 0.01);
+  const std::vector<std::string> devices = plugins().catalog().names("device");
+  if (std::find(devices.begin(), devices.end(), "cuda") == devices.end())
+    GTEST_SKIP() << "built without CUDA";
+  const Assembly on_gpu(recipe_in_configs(name, "cuda"), plugins());
+  EXPECT_LE(on_gpu.plan().layout.memory.total(), std::int64_t{136} << 30);
+}
+
+TEST(LargeRecipes, EightBillionWithASplitMasterFitOneGpu) { fits_one_gpu("llama-8b", 16); }
+TEST(LargeRecipes, SevenBillionInBf16FitOneGpu) { fits_one_gpu("qwen2.5-7b", 10); }
 
 }  // namespace
 }  // namespace prun::test

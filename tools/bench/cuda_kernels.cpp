@@ -271,7 +271,7 @@ void optimizers(Table& table, int count, std::int64_t n) {
     const cuda::SgdSettings settings = {0.9, p.number(1e-3), p.number(1), p.number(1)};
     return [=] { cuda::sgd<Whole>(all, settings, nullptr); };
   });
-  table.add("sum of squares", shape, "fp32", 4 * elements, [=](Pool& p) {
+  table.add("sum of squares", shape, "fp32", 4 * count * n, [=](Pool& p) {
     std::vector<cuda::Values<float>> all;
     for (int i = 0; i < count; ++i) all.push_back({p.take<float>(n), n});
     return [=, sum = p.number(0), space = p.take<char>(cuda::sum_squares_workspace())] {
