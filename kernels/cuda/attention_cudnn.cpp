@@ -30,14 +30,21 @@ struct CudnnGraph {
 
 struct CudnnAttention::Impl {
   explicit Impl(const std::string& folders);
-  ~Impl() { cudnn_frontend::detail::destroy_handle(handle); }
+  ~Impl() {
+    if (handle_) cudnn_frontend::detail::destroy_handle(handle_);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   Library library, runtime;
   std::size_t version;  // 91900
   std::int32_t device = 0, capability;
-  cudnnHandle_t handle = nullptr;
+
+  // Made when it is first wanted, by which the device gets a context.
+  cudnnHandle_t handle();
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
 };
 
 namespace {
@@ -249,7 +256,11 @@ CudnnAttention::Impl::Impl(const std::string& folders)
                 ": install ", text_of_version(oldest), " or newer");
   check(cudaGetDevice(&device), "cudaGetDevice");
   capability = capability_of(device);
-  check(cudnn_frontend::detail::create_handle(&handle), "a handle");
+}
+
+cudnnHandle_t CudnnAttention::Impl::handle() {
+  if (!handle_) check(cudnn_frontend::detail::create_handle(&handle_), "a handle");
+  return handle_;
 }
 
 CudnnAttention::CudnnAttention(const std::string& folders) : impl_(std::make_unique<Impl>(folders)) {}
@@ -262,7 +273,7 @@ CudnnPlan CudnnAttention::prepare(const AttentionLayout& layout) const {
   auto plan = std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_pieces(layout), false});
   set_types(plan->graph, impl_->capability);
   describe_forward(*plan);
-  choose(*plan, impl_->handle, cudnn_workspace(layout));
+  choose(*plan, impl_->handle(), cudnn_workspace(layout));
   return CudnnPlan(std::move(plan));
 }
 
@@ -271,7 +282,7 @@ CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout& layout, bool d
       std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_backward_pieces(layout, deterministic), true});
   set_types(plan->graph, impl_->capability);
   describe_backward(*plan, deterministic);
-  choose(*plan, impl_->handle, cudnn_backward_workspace(layout, deterministic));
+  choose(*plan, impl_->handle(), cudnn_backward_workspace(layout, deterministic));
   return CudnnPlan(std::move(plan));
 }
 
@@ -279,11 +290,11 @@ void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<bf16>& ca
   const CudnnGraph& p = *plan.graph_;
   const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
   PRUN_CHECK(!p.backward && p.layout == layout, "cuDNN's attention was prepared for another call");
-  check(cudnn_frontend::detail::set_stream(impl_->handle, stream), "a stream");
+  check(cudnn_frontend::detail::set_stream(impl_->handle(), stream), "a stream");
   for_pieces(p, [&](std::int64_t b, std::int64_t h) {
     const std::array operands = {piece_of(call.q, b, h), piece_of(call.k, b, h), piece_of(call.v, b, h),
                                  piece_of(call.y, b, h), piece_of(call.lse, call.shape, b, h)};
-    execute(p, impl_->handle, operands, call.workspace);
+    execute(p, impl_->handle(), operands, call.workspace);
   });
 }
 
@@ -293,7 +304,7 @@ void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& c
   PRUN_CHECK(p.backward && p.layout == layout && call.dy.strides == layout.y && call.dq.strides == layout.q &&
                  call.dk.strides == layout.k && call.dv.strides == layout.v,
              "cuDNN's attention was prepared for another call");
-  check(cudnn_frontend::detail::set_stream(impl_->handle, stream), "a stream");
+  check(cudnn_frontend::detail::set_stream(impl_->handle(), stream), "a stream");
   for_pieces(p, [&](std::int64_t b, std::int64_t h) {
     const std::array operands = {piece_of(call.q, b, h),
                                  piece_of(call.k, b, h),
@@ -304,7 +315,7 @@ void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& c
                                  piece_of(call.dq, b, h),
                                  piece_of(call.dk, b, h),
                                  piece_of(call.dv, b, h)};
-    execute(p, impl_->handle, operands, call.workspace);
+    execute(p, impl_->handle(), operands, call.workspace);
   });
 }
 

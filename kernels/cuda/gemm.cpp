@@ -214,10 +214,9 @@ struct Gemm::Impl {
   using State = GemmPlan::State;
 
   CublasLt lt;
-  Owned<cublasLtHandle_t> handle;
   std::string device;
 
-  explicit Impl(const std::string& folders) : lt(folders), handle(nullptr, lt.destroy) {
+  explicit Impl(const std::string& folders) : lt(folders) {
     cudaDeviceProp properties;
     int current = 0;
     cudaError_t status = cudaGetDevice(&current);
@@ -225,9 +224,17 @@ struct Gemm::Impl {
     if (status != cudaSuccess)
       throw_error(ErrorCode::unsupported, "no GPU to multiply matrices on: ", cudaGetErrorString(status));
     device = properties.name;
-    cublasLtHandle_t made = nullptr;
-    require(lt.create(&made), "a handle");
-    handle.reset(made);
+  }
+
+  // Made when it is first wanted, by which the device gets a context: to be asked for its version, the
+  // library needs none.
+  cublasLtHandle_t handle() const {
+    if (!handle_) {
+      cublasLtHandle_t made = nullptr;
+      require(lt.create(&made), "a handle");
+      handle_ = {made, lt.destroy};
+    }
+    return handle_.get();
   }
 
   void require(cublasStatus_t status, const std::string& what) const {
@@ -323,7 +330,7 @@ struct Gemm::Impl {
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status =
-        lt.heuristic(handle.get(), s.operation.get(), s.b.get(), s.a.get(), s.d.get(), s.d.get(),
+        lt.heuristic(handle(), s.operation.get(), s.b.get(), s.a.get(), s.d.get(), s.d.get(),
                      preference(s.product).get(), most, results.data(), &count);
     // Types or strides that do not go with an epilogue it may also call invalid.
     if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
@@ -346,7 +353,7 @@ struct Gemm::Impl {
       return wide ? static_cast<const void*>(yes ? &one : &zero) : yes ? &one_float : &zero_float;
     };
     const void* c = s.bias_in_front ? o.d : o.c;
-    return lt.matmul(handle.get(), s.operation.get(), number(true), o.b, s.b.get(), o.a, s.a.get(),
+    return lt.matmul(handle(), s.operation.get(), number(true), o.b, s.b.get(), o.a, s.a.get(),
                      number(c != nullptr), c ? c : o.d, s.d.get(), o.d, s.d.get(), &algorithm, o.workspace,
                      static_cast<std::size_t>(gemm_workspace), stream);
   }
@@ -372,6 +379,9 @@ struct Gemm::Impl {
     PRUN_CHECK(o.a && o.b && o.d, text_of(p));
     PRUN_CHECK((o.bias != nullptr) == has_bias(p) && (o.aux != nullptr) == has_aux(p), text_of(p));
   }
+
+ private:
+  mutable Owned<cublasLtHandle_t> handle_{nullptr, nullptr};
 };
 
 Gemm::Gemm(const std::string& folders) : impl_(std::make_unique<Impl>(folders)) {}
@@ -453,7 +463,7 @@ bool Gemm::choose(GemmPlan& plan, const std::string& algorithm) const {
     if (std::from_chars(begin, end, parsed.data[i], 16).ptr != end) return false;
   }
   cublasLtMatmulHeuristicResult_t result;
-  const cublasStatus_t status = impl_->lt.algorithm_check(impl_->handle.get(), s.operation.get(), s.b.get(),
+  const cublasStatus_t status = impl_->lt.algorithm_check(impl_->handle(), s.operation.get(), s.b.get(),
                                                           s.a.get(), s.d.get(), s.d.get(), &parsed, &result);
   if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > static_cast<std::size_t>(gemm_workspace) ||
       !impl_->keeps_inputs(parsed, s.product.input))

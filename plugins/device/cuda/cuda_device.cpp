@@ -44,10 +44,10 @@ std::string cache_folder() {
 // names first.
 bool can_agree(int local_ranks) { return local_ranks == 1 || !cache_folder().empty(); }
 
-// Before the driver is first asked for anything: kernels are loaded at once and not in the middle of a step,
-// and streams that may wait for each other get channels of their own.
+// Before the driver is first asked for anything: kernels are loaded when they are bound, not all of those
+// that libraries bring; and streams that may wait for each other get channels of their own.
 void set_environment() {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
@@ -204,6 +204,8 @@ class CudaDevice final : public Device {
     if (free_stamps_.empty()) {
       auto* first = static_cast<std::uint64_t*>(stamp_pages_.emplace_back(page).data());
       for (std::int64_t i = 0; i < page / 8; ++i) free_stamps_.push_back(first + i);
+      write_time(first, nullptr);  // loads its kernel
+      check(cudaDeviceSynchronize(), "trying a stamp");
     }
     std::uint64_t* const stamp = free_stamps_.back();
     free_stamps_.pop_back();
@@ -232,7 +234,6 @@ class CudaDevice final : public Device {
     } else {
       choose_among(count);
       check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
-      check(cudaSetDevice(ordinal_), "cudaSetDevice");
       if (!shares_) {
         unit_ = "GPU " + hex_of(gpu.uuid.bytes);
         units_ = count;

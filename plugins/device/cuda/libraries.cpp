@@ -43,9 +43,7 @@ double seconds_of(const Work& work, Stream stream) {
 
 }  // namespace
 
-Libraries::Libraries(Settings settings) : settings_(std::move(settings)) {
-  cudnn_missing_ = settings_.attention == "own";
-}
+Libraries::Libraries(Settings settings) : settings_(std::move(settings)) {}
 
 const Gemm& Libraries::gemm() {
   if (gemm_) return *gemm_;
@@ -95,15 +93,18 @@ Work Libraries::faster(const Product& product, const Work& together, const Work&
 }
 
 CudnnAttention* Libraries::cudnn() {
-  if (cudnn_missing_) return nullptr;
-  if (cudnn_) return &*cudnn_;
+  if (!cudnn_ && !cudnn_missing_) cudnn_missing_ = !open_cudnn(cudnn_);
+  return cudnn_ ? &*cudnn_ : nullptr;
+}
+
+bool Libraries::open_cudnn(std::optional<CudnnAttention>& cudnn) const {
+  if (settings_.attention == "own") return false;
   try {
-    cudnn_.emplace(settings_.folders);
-    return &*cudnn_;
+    cudnn.emplace(settings_.folders);
+    return true;
   } catch (const Error&) {
     if (settings_.attention == "cudnn") throw;
-    cudnn_missing_ = true;
-    return nullptr;
+    return false;
   }
 }
 
@@ -115,9 +116,10 @@ std::shared_ptr<const CudnnPlan> Libraries::attention(const AttentionLayout& lay
   return known;
 }
 
-std::string Libraries::versions() {
-  const CudnnAttention* attention = cudnn();
-  return gemm().version() + ", " + (attention ? attention->version() : "attention of our own");
+std::string Libraries::versions() const {
+  std::optional<CudnnAttention> cudnn;
+  return Gemm(settings_.folders).version() + ", " +
+         (open_cudnn(cudnn) ? cudnn->version() : "attention of our own");
 }
 
 }  // namespace prun::cuda

@@ -39,10 +39,13 @@ class Libraries {
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward);
 
   bool deterministic() const { return settings_.deterministic; }
-  // "cuBLASLt 13.1.0, cuDNN 9.19.0"
-  std::string versions();
+  // "cuBLASLt 13.1.0, cuDNN 9.19.0"; no device gets a context by it.
+  std::string versions() const;
 
  private:
+  // Whether it is to be used and there.
+  bool open_cudnn(std::optional<CudnnAttention>& cudnn) const;
+
   Settings settings_;
   std::optional<Gemm> gemm_;
   std::optional<TunedAlgorithms> tuned_;

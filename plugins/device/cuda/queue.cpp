@@ -20,8 +20,18 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
     piece.back().works.push_back(std::move(named));
   }
   for (Stretch& stretch : piece)
-    if (settings_.graphs && !settings_.waits && stretch.works.size() > 1) consider_graph(stretch);
+    if (settings_.graphs && !settings_.waits && stretch.works.size() > 1)
+      consider_graph(stretch);
+    else if (!settings_.waits && stretch.works.front().captures)
+      load(stretch);
   return piece;
+}
+
+// Kernels are loaded when they are first wanted, which may wait for all that runs, a pending exchange
+// included: so it must not be in a step. What is captured and made a graph is loaded, and has not run.
+// cuDNN's plans load theirs when they are made.
+void CudaQueue::load(Stretch& stretch) {
+  const Graph loaded(stream_, [&] { run_works(stretch); });
 }
 
 // A graph saves the host's time for each launch, and a little between kernels. Where kernels take long there

@@ -57,6 +57,7 @@ class CudaQueue {
   // Of a run, as seen by the host, when several follow each other.
   double seconds(const Stretch& stretch);
   void consider_graph(Stretch& stretch);
+  void load(Stretch& stretch);
 
   std::string name_;
   Settings settings_;
