@@ -42,6 +42,14 @@ void list_elements(const Program& program, std::int64_t rank, const Held& have, 
   }
 }
 
+// What an update reads a copy of, where it runs elsewhere.
+Id copied_for_update(const Program& program, Id id) {
+  for (Id op : program.segment(program.value(id).segment).ops(FunctionKind::update))
+    if (program.op(op).def->copies && program.op(op).operands.back() == id)
+      return program.op(op).operands.front();
+  return id;
+}
+
 }  // namespace
 
 std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank) {
@@ -90,6 +98,7 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
 std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank, Id id,
                                                             std::int64_t layer) {
   std::vector<TensorElements> list;
+  if (program.value(id).role == Role::activation) id = copied_for_update(program, id);
   const Value& value = program.value(id);
   if (value.role == Role::parameter) {
     const std::int64_t count = program.local_elements(id);

@@ -255,6 +255,34 @@ TEST_P(Precisions, ACheckpointOfASplitMasterCopyIsThatOfAWholeOne) {
   }
 }
 
+// As an update that rounded ties to even would have left them.
+TEST(PrecisionCheckpoint, AMasterThatIsNotRoundedAsASplitOneIsRefused) {
+  const std::string out = (temporary_folder() / "ties").string();
+  const Recipe recipe = recipe_of("", {"run.out=" + out});
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    trainer.step();
+    const Assembly& assembly = trainer.assembly();
+    bool changed = false;
+    assembly.each_parameter([&](Id id, std::int32_t instance) {
+      each_held(assembly, id, instance, Kept::parameter, [&](const HeldRun& run) {
+        std::vector<std::byte> bytes = run.read(trainer.memory());
+        bytes[6] ^= std::byte{1};
+        if (!changed) trainer.memory().write(run.value, run.instance, run.offset, bytes);
+        changed = true;
+      });
+    });
+    trainer.save();
+  });
+  try {
+    trained(recipe.with("precision.master", "split").with("run.resume", out), 1, {});
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(".master' does not round to its parameters at element 3"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(PrecisionCheckpoint, MomentsInAnotherFormatAreRefused) {
   const std::string out = (temporary_folder() / "moments").string();
   const Recipe recipe = recipe_of("", {"run.out=" + out});

@@ -58,7 +58,8 @@ TEST_P(OnTwoDevices, TheBitsAreThoseOfOne) {
 
 INSTANTIATE_TEST_SUITE_P(Pairs, OnTwoDevices,
                          testing::Combine(testing::ValuesIn(pairs()),
-                                          testing::Values("one", "bf16", "zero2", "zero3", "pipeline")),
+                                          testing::Values("one", "bf16", "formats", "zero2", "zero3",
+                                                          "pipeline")),
                          [](const auto& tested) {
                            return std::string(std::get<0>(tested.param).name) + "_" +
                                   std::get<1>(tested.param);
