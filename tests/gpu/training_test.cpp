@@ -92,11 +92,14 @@ TEST_P(GpuCase, GraphsDoNotChangeBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, GpuCase,
-    testing::Values(Case{"gpt", "", ""}, Case{"accumulate", "batch.micro=1", ""},
-                    Case{"dropout", "model.dropout=0.2 model.tied=false", ""},
-                    Case{"recompute", "", "[[strategy]]\nplugin = 'recompute'\n"}, Case{"llama", llama, ""},
-                    Case{"llama_recompute", llama, "[[strategy]]\nplugin = 'recompute'\n"},
-                    Case{"sgd", "optimizer.plugin=sgd optimizer.momentum=0.9", ""}),
+    testing::Values(
+        Case{"gpt", "", ""}, Case{"accumulate", "batch.micro=1", ""},
+        Case{"dropout", "model.dropout=0.2 model.tied=false", ""},
+        Case{"recompute", "", "[[strategy]]\nplugin = 'recompute'\n"},
+        Case{"selective", "",
+             "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention', 'gelu']\n"},
+        Case{"llama", llama, ""}, Case{"llama_recompute", llama, "[[strategy]]\nplugin = 'recompute'\n"},
+        Case{"sgd", "optimizer.plugin=sgd optimizer.momentum=0.9", ""}),
     [](const auto& tested) { return tested.param.name; });
 
 // Master copies whole and split, and what rounds by chance.
@@ -124,6 +127,20 @@ TEST_F(Gpu, ACheckpointGoesFromDeviceToDevice) {
     const Trained rest = train(std::string("device.plugin=") + device + " run.resume=" + out + fp64, "", 2);
     EXPECT_LE(largest_difference(rest.parameters, straight.parameters), 1e-9) << device;
   }
+}
+
+TEST_F(Gpu, ABudgetIsMetByComputingAgain) {
+  const std::string fp64 =
+      " precision.compute=fp64 precision.state=fp64 model.seq=128 batch.global=16 batch.micro=16";
+  const std::string budget = "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n";
+  const auto assembly_of = [&](const std::string& limit) {
+    return Assembly(tiny_recipe(words("device.plugin=cuda" + fp64 + limit), budget), plugins());
+  };
+  const std::int64_t all = assembly_of("").plan().layout.memory.total();
+  const std::string limit = " device.memory=" + std::to_string(all - 4096) + "B";
+  EXPECT_LT(assembly_of(limit).plan().layout.memory.total(), all);
+  const Trained gpu = train("device.plugin=cuda" + fp64 + limit, budget, 4);
+  EXPECT_LE(largest_difference(gpu.parameters, train("device.plugin=cpu" + fp64, "", 4).parameters), 1e-9);
 }
 
 TEST_F(Gpu, APlanThatDoesNotFitIsRefusedWithTheNumbers) {
