@@ -2,9 +2,9 @@
 // to save, and a shard can be filled on its own, in any order, on any number of threads.
 //
 // The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011) and are the same everywhere. So are uniform numbers and permutations. Normal numbers
-// also use std::log, std::sin, std::cos and std::sqrt in double: they are as equal across machines as the
-// math library is (the last bit of the double may differ, which rounding to float nearly always hides).
+// 1, 2, 3", SC 2011) and are the same everywhere. So are uniform numbers, permutations, and normal numbers:
+// those are a fixed sequence of IEEE operations, within two units in the last place of the true value
+// (kernels/random/normal.cpp), and no math library takes part.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numbers>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "prun/error.hpp"
 
@@ -83,18 +83,10 @@ class RandomStream {
   constexpr double uniform_double(std::uint64_t index) const { return unit_double(bits64(index)); }
 
   // Mean 0, variance 1. Elements 2k and 2k+1 are the two results of one Box-Muller step.
-  double normal(std::uint64_t index) const { return normal_pair(index / 2)[index % 2]; }
+  double normal(std::uint64_t index) const;
 
-  // out[k] = mean + deviation * normal(first + k), rounded once to float.
-  void fill_normal(std::span<float> out, std::uint64_t first, double mean, double deviation) const {
-    std::array<double, 2> values{};
-    for (std::size_t k = 0; k < out.size(); ++k) {
-      const std::uint64_t index = first + k;
-      if (k == 0 || index % 2 == 0) values = normal_pair(index / 2);
-      // An explicit fma gives the same bits whether or not the compiler contracts.
-      out[k] = static_cast<float>(std::fma(deviation, values[index % 2], mean));
-    }
-  }
+  // out[k] = mean + deviation * normal(first + k) by a fused multiply-add, rounded once to float.
+  void fill_normal(std::span<float> out, std::uint64_t first, double mean, double deviation) const;
 
   // out[k] = uniform_float(first + k) scaled to [low, high).
   void fill_uniform(std::span<float> out, std::uint64_t first, float low, float high) const {
@@ -116,17 +108,21 @@ class RandomStream {
     return std::uint64_t{words[2 * which + 1]} << 32 | words[2 * which];
   }
 
-  std::array<double, 2> normal_pair(std::uint64_t number) const {
-    const PhiloxCounter words = block(number);
-    const double open_unit = 1.0 - unit_double(pair(words, 0));  // (0, 1]: its logarithm is finite
-    const double radius = std::sqrt(-2.0 * std::log(open_unit));
-    const double angle = 2.0 * std::numbers::pi * unit_double(pair(words, 1));
-    return {radius * std::cos(angle), radius * std::sin(angle)};
-  }
-
   std::uint64_t seed_;
   std::uint64_t stream_;
 };
+
+// Normal numbers as they are built for an instruction set. All builds give the same bits.
+struct NormalNumbers {
+  std::string_view isa;
+  // Both numbers of a pair.
+  void (*pair)(std::uint64_t seed, std::uint64_t stream, std::uint64_t number, double* out);
+  // 2 * count numbers from pair `first` on, with mean and deviation.
+  void (*pairs)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::int64_t count,
+                double mean, double deviation, float* out);
+};
+// Those that this machine can run, the best last.
+std::vector<NormalNumbers> normal_numbers();
 
 namespace detail {
 

@@ -1,6 +1,8 @@
 #include "train/weights.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <thread>
 
 #include "base/random.hpp"
@@ -11,75 +13,128 @@
 namespace prun {
 namespace {
 
-// Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike. In bf16
-// they are rounded as updates round a master copy.
-void store(std::byte* target, DType type, std::span<const float> numbers) {
-  const auto put = [&](auto* data) {
-    using T = std::remove_pointer_t<decltype(data)>;
-    for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = T(numbers[i]);
-  };
-  const auto put_half = [&](auto half) {
-    auto* data = reinterpret_cast<std::uint16_t*>(target);
-    for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = half(numbers[i]);
-  };
-  if (type == DType::f64)
-    put(reinterpret_cast<double*>(target));
-  else if (type == DType::f32)
-    put(reinterpret_cast<float*>(target));
-  else
-    put_half(type == DType::u16 ? low_half : rounded_half);
-}
-
+// Elements of a parameter, and where this rank holds them: in the parameter, in its master copy, or in both.
 struct Filling {
-  HeldRun run;
   Init init;
-  std::uint64_t stream;
+  std::uint64_t stream = 0;
+  std::int64_t whole = 0, count = 0;
+  std::vector<HeldRun> places;
 };
 
-void fill(const Filling& f, std::uint64_t seed, const PlanMemory& memory) {
-  std::vector<float> numbers(static_cast<std::size_t>(f.run.count), static_cast<float>(f.init.value));
-  if (f.init.kind == Init::Kind::normal)
-    RandomStream(seed, f.stream)
-        .fill_normal(numbers, static_cast<std::uint64_t>(f.run.whole), 0.0, f.init.value);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(f.run.count * size_of(f.run.type)));
-  store(bytes.data(), f.run.type, numbers);
-  memory.write(f.run.value, f.run.instance, f.run.offset, bytes);
-}
-
-// Only what this rank holds is ever made.
-std::vector<Filling> fillings(const Assembly& assembly) {
-  constexpr std::int64_t chunk = 1 << 16;
+// Only what this rank holds is ever made, and that once: runs are cut where multiples of `most` elements lie
+// in the whole parameter, so that the pieces of both are the same ones.
+std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   std::vector<Filling> list;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
-    const Init init = assembly.program().value(id).init;
-    const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<HeldRun>> pieces;
     for (Kept kept : {Kept::parameter, Kept::master})
       each_held(assembly, id, instance, kept, [&](const HeldRun& run) {
-        for (std::int64_t at = 0; at < run.count; at += chunk) {
+        for (std::int64_t at = 0; at < run.count;) {
           HeldRun part = run;
           part.offset += at * size_of(run.type);
           part.whole += at;
-          part.count = std::min(chunk, run.count - at);
-          list.push_back({part, init, stream});
+          part.count = std::min(most - part.whole % most, run.count - at);
+          pieces[{part.whole, part.count}].push_back(part);
+          at += part.count;
         }
       });
+    const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
+    for (auto& [elements, places] : pieces)
+      list.push_back(
+          {assembly.program().value(id).init, stream, elements.first, elements.second, std::move(places)});
   });
   return list;
+}
+
+// Memory of the host that a device copies from at full speed.
+class Pinned {
+ public:
+  Pinned(DeviceInterface& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
+    raise(device.allocate(Space::pinned, bytes, &memory_));
+  }
+  ~Pinned() { device_.release(Space::pinned, memory_, bytes_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+  void* data() const { return memory_; }
+
+ private:
+  DeviceInterface& device_;
+  const std::int64_t bytes_;
+  void* memory_ = nullptr;
+};
+
+template <class T, class Convert>
+void convert(std::span<const float> numbers, void* to, const Convert& converted) {
+  auto* const data = static_cast<T*>(to);
+  for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = converted(numbers[i]);
+}
+
+// What a thread has to fill parameters with: draws, converts and copies one piece at a time.
+class Filler {
+ public:
+  // For pieces of that many elements, and that many bytes of what they are converted to.
+  Filler(DeviceInterface& device, std::int64_t elements, std::int64_t converted_bytes)
+      : numbers_(device, elements * size_of(DType::f32)), converted_(device, converted_bytes) {}
+
+  void fill(const Filling& f, std::uint64_t seed, const PlanMemory& memory) {
+    const std::span<float> numbers(static_cast<float*>(numbers_.data()), static_cast<std::size_t>(f.count));
+    if (f.init.kind == Init::Kind::normal)
+      RandomStream(seed, f.stream)
+          .fill_normal(numbers, static_cast<std::uint64_t>(f.whole), 0.0, f.init.value);
+    else
+      std::fill(numbers.begin(), numbers.end(), static_cast<float>(f.init.value));
+    for (const HeldRun& run : f.places)
+      memory.write(run.value, run.instance, run.offset, as(run.type, numbers));
+  }
+
+ private:
+  // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike. In bf16
+  // they are rounded as updates round a master copy.
+  std::span<const std::byte> as(DType type, std::span<const float> numbers) {
+    void* const to = converted_.data();
+    switch (type) {
+      case DType::f32: return std::as_bytes(numbers);
+      case DType::f64: convert<double>(numbers, to, [](float x) { return double{x}; }); break;
+      case DType::u16: convert<std::uint16_t>(numbers, to, [](float x) { return low_half(x); }); break;
+      default: convert<std::uint16_t>(numbers, to, [](float x) { return rounded_half(x); });
+    }
+    return {static_cast<const std::byte*>(to), numbers.size() * static_cast<std::size_t>(size_of(type))};
+  }
+
+  Pinned numbers_, converted_;
+};
+
+// Those of this rank: where the device does not compute on the host's cores, all of them are idle, and the
+// ranks of the host share them.
+std::size_t threads_for(const DeviceInfo& device, int world) {
+  if (device.host_memory) return static_cast<std::size_t>(std::max(1, device.threads));
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return static_cast<std::size_t>(std::max(1, cores / std::clamp(world, 1, std::max(1, device.units))));
 }
 
 }  // namespace
 
 void initialize(const Assembly& assembly, const PlanMemory& memory) {
-  const std::vector<Filling> list = fillings(assembly);
+  // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start.
+  const DeviceInfo& info = assembly.device_info();
+  const std::int64_t most = info.host_memory ? 1 << 16 : 1 << 18;
+  const std::vector<Filling> list = fillings(assembly, most);
+  std::int64_t elements = 0, converted_bytes = 0;
+  for (const Filling& filling : list) {
+    elements = std::max(elements, filling.count);
+    for (const HeldRun& run : filling.places)
+      if (run.type != DType::f32) converted_bytes = std::max(converted_bytes, run.count * size_of(run.type));
+  }
   const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
-  // Where the device does not compute on this machine's cores, all of them are idle.
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const DeviceInfo& device = assembly.device_info();
-  const auto threads = static_cast<std::size_t>(std::max(1, device.host_memory ? device.threads : cores));
+  const std::size_t threads = threads_for(info, assembly.mesh().world());
+  std::deque<Filler> fillers;
+  for (std::size_t t = 0; t < threads; ++t)
+    fillers.emplace_back(*assembly.devices().front(), elements, converted_bytes);
   std::vector<std::jthread> workers;
   for (std::size_t t = 0; t < threads; ++t)
     workers.push_back(start_thread<std::jthread>("initial values", [&, t] {
-      for (std::size_t i = t; i < list.size(); i += threads) fill(list[i], seed, memory);
+      for (std::size_t i = t; i < list.size(); i += threads) fillers[t].fill(list[i], seed, memory);
     }));
 }
 

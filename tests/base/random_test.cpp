@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <numbers>
 #include <set>
 #include <vector>
 
@@ -75,6 +77,107 @@ TEST(RandomStream, AnyShardCanBeFilledAlone) {
   }
 }
 
+// Whichever instructions a build uses, and wherever its blocks begin and end.
+TEST(RandomStream, NormalNumbersHaveTheSameBitsInAllBuilds) {
+  constexpr std::uint64_t seed = 77, stream = 0xfeedfacecafebeefu;
+  constexpr std::int64_t count = 20'011;  // pairs: neither whole blocks nor whole registers
+  for (const std::uint64_t first : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 37}) {
+    std::vector<float> plain(2 * count);
+    for (std::int64_t k = 0; k < count; ++k) {
+      double pair[2];
+      normal_numbers().front().pair(seed, stream, first + static_cast<std::uint64_t>(k), pair);
+      for (int i = 0; i < 2; ++i)
+        plain[static_cast<std::size_t>(2 * k + i)] = static_cast<float>(std::fma(0.3, pair[i], -0.1));
+    }
+    for (const NormalNumbers& build : normal_numbers()) {
+      std::vector<float> numbers(2 * count);
+      build.pairs(seed, stream, first, count, -0.1, 0.3, numbers.data());
+      ASSERT_EQ(std::memcmp(numbers.data(), plain.data(), plain.size() * sizeof(float)), 0) << build.isa;
+      for (std::uint64_t k = 0; k < 1000; ++k) {
+        double here[2], there[2];
+        normal_numbers().front().pair(seed, stream, first + k, here);
+        build.pair(seed, stream, first + k, there);
+        ASSERT_EQ(std::memcmp(here, there, sizeof here), 0) << build.isa << ", pair " << first + k;
+      }
+    }
+  }
+}
+
+// A stream that has these words in its block `block`: rounds are undone one by one.
+struct Place {
+  std::uint64_t stream, block;
+};
+Place place_of(PhiloxCounter words, std::uint64_t seed) {
+  const auto inverse = [](std::uint32_t odd) {
+    std::uint32_t x = odd;
+    for (int i = 0; i < 5; ++i) x *= 2 - odd * x;
+    return x;
+  };
+  for (std::uint32_t round = 10; round-- > 0;) {
+    const std::uint32_t low = static_cast<std::uint32_t>(seed) + round * 0x9E3779B9u;
+    const std::uint32_t high = static_cast<std::uint32_t>(seed >> 32) + round * 0xBB67AE85u;
+    const std::uint32_t x0 = words[3] * inverse(0xD2511F53u), x2 = words[1] * inverse(0xCD9E8D57u);
+    const auto upper = [](std::uint32_t a, std::uint32_t b) {
+      return static_cast<std::uint32_t>(std::uint64_t{a} * b >> 32);
+    };
+    words = {x0, words[0] ^ upper(x2, 0xCD9E8D57u) ^ low, x2, words[2] ^ upper(x0, 0xD2511F53u) ^ high};
+  }
+  return {std::uint64_t{words[3]} << 32 | words[2], std::uint64_t{words[1]} << 32 | words[0]};
+}
+
+TEST(RandomStream, NormalIsRightAtTheEdges) {
+  constexpr std::uint32_t ones = 0xffffffffu;
+  const double most =
+      std::sqrt(106 * std::numbers::ln2);  // of the smallest number that a logarithm is taken of
+  const struct {
+    PhiloxCounter words;
+    double first, second;
+  } edges[] = {
+      {{0, 0, 0, 0}, 0, 0},
+      {{ones, ones, 0, 0}, most, 0},
+      {{0, 0, ones, ones}, 0, 0},
+      {{ones, ones, 0, 1u << 30}, 0, most},
+      {{ones, ones, 0, 1u << 31}, -most, 0},
+      {{ones, ones, 0, 3u << 30}, 0, -most},
+      {{ones, ones, 0, 1u << 29}, most * std::sqrt(0.5), most * std::sqrt(0.5)},
+      {{1u << 11, 0, 0, 0}, 0x1p-26, 0},  // the nearest number to 1
+      {{0, 1u << 31, 0, 0}, std::sqrt(2 * std::numbers::ln2), 0},
+      {{ones, ones, ones, ones}, most, -most * 2 * std::numbers::pi * 0x1p-53},
+  };
+  for (const auto& edge : edges) {
+    const Place at = place_of(edge.words, 42);
+    ASSERT_EQ(philox_block(42, at.stream, at.block), edge.words);
+    for (const NormalNumbers& build : normal_numbers()) {
+      double pair[2];
+      build.pair(42, at.stream, at.block, pair);
+      EXPECT_DOUBLE_EQ(pair[0], edge.first) << build.isa;
+      EXPECT_DOUBLE_EQ(pair[1], edge.second) << build.isa;
+    }
+  }
+}
+
+// Of the true value: the angle is taken to the nearest quarter exactly, and the rest is done in long double.
+TEST(RandomStream, NormalIsWithinTwoUnitsInTheLastPlace) {
+  constexpr long double two_pi = 2 * 3.14159265358979323846264338327950288L;
+  const RandomStream stream(7, 9);
+  double worst = 0;
+  for (std::uint64_t k = 0; k < 1'000'000; ++k) {
+    const long double radius = std::sqrt(-2 * std::log(1.0L - stream.uniform_double(2 * k)));
+    const double turns = stream.uniform_double(2 * k + 1);
+    const int quarter = static_cast<int>(std::nearbyint(4 * turns));
+    const long double angle = two_pi * (turns - 0.25 * quarter);
+    const long double c = std::cos(angle), s = std::sin(angle);
+    const long double cosines[] = {c, -s, -c, s}, sines[] = {s, c, -s, -c};
+    const long double wanted[] = {radius * cosines[quarter % 4], radius * sines[quarter % 4]};
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      const double nearest = std::abs(static_cast<double>(wanted[i]));
+      const double unit = std::nextafter(nearest, HUGE_VAL) - nearest;
+      worst = std::max(worst, static_cast<double>(std::abs(stream.normal(2 * k + i) - wanted[i])) / unit);
+    }
+  }
+  EXPECT_LT(worst, 2.0);
+}
+
 TEST(RandomStream, FillUniformNeverReachesTheUpperBound) {
   std::vector<float> values(4096);
   const float low = 1.0f, high = std::nextafter(std::nextafter(1.0f, 2.0f), 2.0f);  // two values possible
@@ -120,11 +223,6 @@ TEST(RandomStream, NormalHasTheRightMoments) {
   EXPECT_NEAR(fourth / count, 3.0, 0.05);
   EXPECT_NEAR(neighbours / count, 0.0, 0.005);
   EXPECT_NEAR(static_cast<double>(beyond_two) / count, 0.045500, 0.0011);
-}
-
-TEST(RandomStream, NormalIsFiniteAtTheEdge) {
-  EXPECT_EQ(std::log(1.0 - unit_double(0)), 0.0);
-  EXPECT_TRUE(std::isfinite(std::log(1.0 - unit_double(~std::uint64_t{0}))));
 }
 
 TEST(Permute, IsABijectionForSmallSizes) {
