@@ -59,6 +59,7 @@ Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, cons
     : assembly_(assembly), host_(plugins), exchange_(exchange) {
   queues_.resize(assembly.plan().queues.size());
   members_.resize(queues_.size());
+  raise(assembly.devices().front()->make_current());
   try {
     for (const auto& [name, queue] : queues_by_name(assembly)) {
       Plugin& plugin = plugin_of(assembly.mesh().name(queue.axis));

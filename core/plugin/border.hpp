@@ -147,6 +147,7 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
   Status destroy_queue(Queue queue) noexcept override {
     return call("in destroy_queue()", &I::destroy_queue, queue);
   }
+  Status make_current() noexcept override { return call("in make_current()", &I::make_current); }
   Status attach(Queue queue) noexcept override { return call("in attach()", &I::attach, queue); }
   Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept override {
     return call("in bind()", &I::bind, queue, launches, count, work);

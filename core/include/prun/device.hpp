@@ -86,6 +86,9 @@ class Device {
   virtual Queue create_queue(std::string_view name, bool workers) = 0;
   // It is empty, or has failed.
   virtual void destroy_queue(Queue queue) = 0;
+  // Called by a thread on which comm plugins make their groups next: what drivers call the device at hand is
+  // this.
+  virtual void make_current() {}
   // Called by the thread that feeds the queue from now on.
   virtual void attach(Queue queue) = 0;
   // Makes launches ready that the queue is to run in this order, again and again: it may merge them, try
@@ -137,6 +140,7 @@ class DeviceInterface {
   virtual Status lower(const ProgramApi* api, void* program) noexcept = 0;
   virtual Status create_queue(Text name, bool workers, Queue* queue) noexcept = 0;
   virtual Status destroy_queue(Queue queue) noexcept = 0;
+  virtual Status make_current() noexcept = 0;
   virtual Status attach(Queue queue) noexcept = 0;
   virtual Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept = 0;
   virtual Status run(Queue queue, BoundWork work) noexcept = 0;
@@ -191,6 +195,9 @@ class DeviceAdapter final : public DeviceInterface {
   }
   Status destroy_queue(Queue queue) noexcept override {
     return guard([&] { device().destroy_queue(queue); });
+  }
+  Status make_current() noexcept override {
+    return guard([&] { device().make_current(); });
   }
   Status attach(Queue queue) noexcept override {
     return guard([&] { device().attach(queue); });

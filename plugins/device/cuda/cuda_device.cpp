@@ -159,6 +159,7 @@ class CudaDevice final : public Device {
     const auto same = [queue](const auto& owned) { return owned.get() == queue; };
     PRUN_CHECK(std::erase_if(queues_, same) == 1, "a queue that this device does not have");
   }
+  void make_current() override { use(); }
   void attach(Queue) override { use(); }
 
   BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
