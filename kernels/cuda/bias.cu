@@ -29,13 +29,13 @@ __global__ void add_bias_kernel(const T* x, const T* bias, T* y, std::int64_t ro
 
 }  // namespace
 
-template <class T>
-void bias_grad(const T* dy, Sum<Compute<T>> dbias, std::int64_t rows, std::int64_t width, void* workspace,
+template <class T, class S>
+void bias_grad(const T* dy, Sum<S> dbias, std::int64_t rows, std::int64_t width, void* workspace,
                Stream stream) {
   if (rows == 0) return;
   with_chunk<T>(width, {dy}, [&]<int N>(std::integral_constant<int, N>) {
-    column_sums<N>("bias_grad", stream, BiasTerms<T, N>{dy}, rows, width,
-                   Accumulators<Compute<T>, 1>{{dbias}}, workspace);
+    column_sums<N>("bias_grad", stream, BiasTerms<T, N>{dy}, rows, width, Accumulators<S, 1>{{dbias}},
+                   workspace);
   });
 }
 
@@ -52,9 +52,13 @@ void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t w
   check_launch("add_bias");
 }
 
-#define PRUN_BIAS(T)                                                                                \
-  template void bias_grad<T>(const T*, Sum<Compute<T>>, std::int64_t, std::int64_t, void*, Stream); \
-  template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t);                         \
+#define PRUN_BIAS_GRAD(T, S) \
+  template void bias_grad<T, S>(const T*, Sum<S>, std::int64_t, std::int64_t, void*, Stream)
+PRUN_BIAS_GRAD(bf16, bf16);
+
+#define PRUN_BIAS(T)                                                        \
+  PRUN_BIAS_GRAD(T, Compute<T>);                                            \
+  template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t); \
   template void add_bias<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
 PRUN_BIAS(double);
 PRUN_BIAS(float);

@@ -6,8 +6,8 @@
 namespace prun::cuda {
 
 // dbias gets the sum of dy [rows, width] over the rows.
-template <class T>
-void bias_grad(const T* dy, Sum<Compute<T>> dbias, std::int64_t rows, std::int64_t width, void* workspace,
+template <class T, class S>
+void bias_grad(const T* dy, Sum<S> dbias, std::int64_t rows, std::int64_t width, void* workspace,
                Stream stream);
 template <class T>
 std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width);

@@ -10,18 +10,19 @@ namespace prun::cuda {
 inline constexpr int sum_lanes = 32, sum_rows = 8, sum_blocks = 3;  // blocks on a multiprocessor
 
 // Where Count sums of each column go; a null one is left out.
-template <class C, int Count>
+template <class S, int Count>
 struct Accumulators {
-  Sum<C> of[Count];
+  Sum<S> of[Count];
 };
 
 // sums[column] += or = the column's sum over `parts` rows of partial sums [parts, Count, width].
-template <class C, int Count>
-__global__ __launch_bounds__(1024) void add_parts_kernel(const C* parts, std::int64_t count,
-                                                         std::int64_t width, Accumulators<C, Count> sums) {
+template <class S, int Count>
+__global__ __launch_bounds__(1024) void add_parts_kernel(const Compute<S>* parts, std::int64_t count,
+                                                         std::int64_t width, Accumulators<S, Count> sums) {
+  using C = Compute<S>;
   __shared__ C shared[32][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  C* to = sums.of[blockIdx.y].data;
+  S* to = sums.of[blockIdx.y].data;
   const bool begins = sums.of[blockIdx.y].begins;
   if (!to) return;
   C sum = 0;
@@ -35,14 +36,14 @@ __global__ __launch_bounds__(1024) void add_parts_kernel(const C* parts, std::in
   // A warp folds a column: lane = part.
   sum = warp_fold(shared[threadIdx.x][threadIdx.y], Add());
   const std::int64_t folded = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.y;
-  if (threadIdx.x == 0 && folded < width) to[folded] = begins ? sum : to[folded] + sum;
+  if (threadIdx.x == 0 && folded < width) store(to + folded, begins ? sum : load(to + folded) + sum);
 }
 
-template <class C, int Count>
-void add_parts(const char* name, Stream stream, const C* parts, std::int64_t count, std::int64_t width,
-               const Accumulators<C, Count>& sums) {
+template <class S, int Count>
+void add_parts(const char* name, Stream stream, const Compute<S>* parts, std::int64_t count,
+               std::int64_t width, const Accumulators<S, Count>& sums) {
   const dim3 grid(grid_of(ceil_div(width, 32)), Count);
-  add_parts_kernel<C, Count><<<grid, dim3(32, 32), 0, stream>>>(parts, count, width, sums);
+  add_parts_kernel<S, Count><<<grid, dim3(32, 32), 0, stream>>>(parts, count, width, sums);
   check_launch(name);
 }
 
@@ -115,9 +116,10 @@ std::int64_t column_sum_workspace(std::int64_t rows, std::int64_t width, int cou
          static_cast<std::int64_t>(sizeof(C));
 }
 
-template <int N, class C, int Count, class Terms>
+template <int N, class S, int Count, class Terms>
 void column_sums(const char* name, Stream stream, const Terms& terms, std::int64_t rows, std::int64_t width,
-                 const Accumulators<C, Count>& sums, void* workspace) {
+                 const Accumulators<S, Count>& sums, void* workspace) {
+  using C = Compute<S>;
   constexpr std::int64_t limit = std::int64_t{1} << 30;
   PRUN_CHECK(rows < limit && width < limit, name, " over ", rows, " rows of ", width);
   const std::int64_t tiles = ceil_div(width, sum_lanes * N), splits = column_splits(rows, tiles);

@@ -40,8 +40,8 @@ void cast(const From* x, To* y, std::int64_t n, Stream stream) {
   map("cast", stream, n, Same(), y, x);
 }
 
-template <class T>
-void accumulate(const T* x, Compute<T>* sum, std::int64_t n, Stream stream) {
+template <class T, class S>
+void accumulate(const T* x, S* sum, std::int64_t n, Stream stream) {
   map("accumulate", stream, n, Add(), sum, sum, x);
 }
 
@@ -59,13 +59,14 @@ void choose(const double* which, const double* a, const double* b, double* y, St
   template void cast<From, double>(const From*, double*, std::int64_t, Stream); \
   template void cast<From, float>(const From*, float*, std::int64_t, Stream);   \
   template void cast<From, bf16>(const From*, bf16*, std::int64_t, Stream)
-#define PRUN_ELEMENTWISE(T)                                                 \
-  template void add<T>(const T*, const T*, T*, std::int64_t, Stream);       \
-  template void scale<T>(const T*, T*, double, std::int64_t, Stream);       \
-  template void accumulate<T>(const T*, Compute<T>*, std::int64_t, Stream); \
+#define PRUN_ELEMENTWISE(T)                                                             \
+  template void add<T>(const T*, const T*, T*, std::int64_t, Stream);                   \
+  template void scale<T>(const T*, T*, double, std::int64_t, Stream);                   \
+  template void accumulate<T, Compute<T>>(const T*, Compute<T>*, std::int64_t, Stream); \
   PRUN_CASTS(T)
 PRUN_ELEMENTWISE(double);
 PRUN_ELEMENTWISE(float);
 PRUN_ELEMENTWISE(bf16);
+template void accumulate<bf16, bf16>(const bf16*, bf16*, std::int64_t, Stream);
 
 }  // namespace prun::cuda

@@ -16,8 +16,8 @@ template <class From, class To>
 void cast(const From* x, To* y, std::int64_t n, Stream stream);
 
 // sum += x
-template <class T>
-void accumulate(const T* x, Compute<T>* sum, std::int64_t n, Stream stream);
+template <class T, class S>
+void accumulate(const T* x, S* sum, std::int64_t n, Stream stream);
 
 // Of numbers.
 void reciprocal(const double* x, double* y, Stream stream);

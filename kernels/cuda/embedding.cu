@@ -94,10 +94,9 @@ struct Crossing {
 
 inline constexpr int gradient_warps = 8, gradient_unroll = 4, crossing_unroll = 16;
 
-template <int N, class T>
-__global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sorted, const T* dy,
-                                                                      Compute<T>* dtable, std::int64_t count,
-                                                                      std::int64_t width,
+template <int N, class T, class S>
+__global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sorted, const T* dy, S* dtable,
+                                                                      std::int64_t count, std::int64_t width,
                                                                       std::uint32_t outside,
                                                                       Crossing<Compute<T>> crossing) {
   using C = Compute<T>;
@@ -148,11 +147,12 @@ __global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sor
 }
 
 // A run's later stretches have the whole of it in their heads; the first that it does not fill is its last.
-template <int N, class C>
-__global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted sorted, C* dtable,
+template <int N, class S>
+__global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted sorted, S* dtable,
                                                                        std::int64_t count, std::int64_t width,
                                                                        std::uint32_t outside,
-                                                                       Crossing<C> crossing) {
+                                                                       Crossing<Compute<S>> crossing) {
+  using C = Compute<S>;
   const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * gradient_warps + threadIdx.y;
   const std::int64_t begin = number * stretch, end = begin + stretch;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * 32 + threadIdx.x) * N;
@@ -178,7 +178,7 @@ __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted so
       }
     if (!in[crossing_unroll - 1]) break;
   }
-  C* to = dtable + row * width + column;
+  S* to = dtable + row * width + column;
   const Lanes<C, N> before = load_lanes<N>(to);
 #pragma unroll
   for (int l = 0; l < N; ++l) sum[l] = before[l] + sum[l];
@@ -253,8 +253,8 @@ void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std:
   check_launch("add_position");
 }
 
-template <class T>
-void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* dtable, std::int64_t count,
+template <class T, class S>
+void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, std::int64_t count,
                            std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
                            Stream stream) {
   if (count == 0) return;
@@ -284,8 +284,8 @@ std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t wi
 
 namespace {
 
-template <int N, class T>
-__global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, Sum<Compute<T>> dpositions,
+template <int N, class T, class S>
+__global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, Sum<S> dpositions,
                                                                    std::int64_t batch, std::int64_t row) {
   using C = Compute<T>;
   constexpr int unroll = 8;
@@ -311,8 +311,8 @@ __global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, 
 
 }  // namespace
 
-template <class T>
-void position_weight_grad(const T* dy, Sum<Compute<T>> dpositions, std::int64_t batch, std::int64_t seq,
+template <class T, class S>
+void position_weight_grad(const T* dy, Sum<S> dpositions, std::int64_t batch, std::int64_t seq,
                           std::int64_t width, Stream stream) {
   const std::int64_t row = seq * width;
   if (batch * row == 0) return;
@@ -323,15 +323,18 @@ void position_weight_grad(const T* dy, Sum<Compute<T>> dpositions, std::int64_t 
   check_launch("position_weight_grad");
 }
 
-#define PRUN_EMBEDDING(T)                                                                                    \
-  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,        \
-                             std::int64_t, std::int64_t, std::int64_t, Stream);                              \
-  template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream);   \
-  template void embedding_weight_grad<T>(const std::int32_t*, const T*, Compute<T>*, std::int64_t,           \
-                                         std::int64_t, std::int64_t, std::int64_t, void*, Stream);           \
-  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);        \
-  template void position_weight_grad<T>(const T*, Sum<Compute<T>>, std::int64_t, std::int64_t, std::int64_t, \
-                                        Stream)
+#define PRUN_TABLE_GRADS(T, S)                                                                             \
+  template void embedding_weight_grad<T, S>(const std::int32_t*, const T*, S*, std::int64_t, std::int64_t, \
+                                            std::int64_t, std::int64_t, void*, Stream);                    \
+  template void position_weight_grad<T, S>(const T*, Sum<S>, std::int64_t, std::int64_t, std::int64_t, Stream)
+PRUN_TABLE_GRADS(bf16, bf16);
+
+#define PRUN_EMBEDDING(T)                                                                                  \
+  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,      \
+                             std::int64_t, std::int64_t, std::int64_t, Stream);                            \
+  template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream); \
+  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);      \
+  PRUN_TABLE_GRADS(T, Compute<T>)
 PRUN_EMBEDDING(double);
 PRUN_EMBEDDING(float);
 PRUN_EMBEDDING(bf16);

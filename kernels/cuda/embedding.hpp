@@ -20,9 +20,9 @@ void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std:
                   std::int64_t width, Stream stream);
 
 // dtable[tokens[i] - first_row] += dy[i], tokens that meet in a row added in an order that only their number
-// decides.
-template <class T>
-void embedding_weight_grad(const std::int32_t* tokens, const T* dy, Compute<T>* dtable, std::int64_t count,
+// decides, and their sum rounded once with what lies there.
+template <class T, class S>
+void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, std::int64_t count,
                            std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
                            Stream stream);
 // Bytes of workspace, aligned to 16.
@@ -30,8 +30,8 @@ template <class T>
 std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows);
 
 // dpositions[s] gets dy[b, s] of each sample in its order.
-template <class T>
-void position_weight_grad(const T* dy, Sum<Compute<T>> dpositions, std::int64_t batch, std::int64_t seq,
+template <class T, class S>
+void position_weight_grad(const T* dy, Sum<S> dpositions, std::int64_t batch, std::int64_t seq,
                           std::int64_t width, Stream stream);
 
 }  // namespace prun::cuda

@@ -5,7 +5,7 @@
 //   linear_weight_grad  dweight [out, in] += dy^T * x, or = where it is the first to write there
 //
 // Each is prepared once for its shape and run with its operands (cuda/gemm.hpp). T is one of the value types;
-// a weight's gradient is summed in Compute<T>, without rounding in between.
+// a weight's gradient is summed in Compute<T> and, where it lies in bf16 alone, rounded with what lies there.
 #pragma once
 
 #include "cuda/gemm.hpp"
@@ -40,14 +40,14 @@ Product linear_input_grad_product(const LinearShape& s) {
           .alignment = s.alignment};
 }
 
-template <class T>
+template <class T, class S = Compute<T>>
 Product linear_weight_grad_product(const LinearShape& s) {
   return {.m = s.out,
           .n = s.in,
           .k = s.rows,
           .transpose_a = true,
           .input = dtype_of<T>(),
-          .output = dtype_of<Compute<T>>(),
+          .output = dtype_of<S>(),
           .alignment = s.alignment};
 }
 
@@ -64,9 +64,8 @@ GemmOperands linear_input_grad_operands(const T* dy, const T* weight, T* dx, voi
 }
 
 // `first`: dweight holds nothing yet and is not read.
-template <class T>
-GemmOperands linear_weight_grad_operands(const T* x, const T* dy, Compute<T>* dweight, bool first,
-                                         void* workspace) {
+template <class T, class S>
+GemmOperands linear_weight_grad_operands(const T* x, const T* dy, S* dweight, bool first, void* workspace) {
   return {dy, x, first ? nullptr : dweight, nullptr, dweight, workspace};
 }
 

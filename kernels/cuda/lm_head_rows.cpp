@@ -44,17 +44,17 @@ std::int64_t lm_head_workspace(const HeadShape& shape) {
 }
 
 // One launch: what it is given, and what lies in its workspace. `first` is a chunk's first row.
-template <class T>
-struct LogitRows<T>::Launch {
+template <class T, class S>
+struct LogitRows<T, S>::Launch {
   const HeadInput<T>& in;
-  const HeadGradients<T>& out;
+  const HeadGradients<T, S>& out;
   std::int64_t width, stride;
   Stream stream;
   T* logits;
   double* losses;
   void* gemm;
 
-  Launch(const HeadShape& shape, const HeadInput<T>& input, const HeadGradients<T>& gradients,
+  Launch(const HeadShape& shape, const HeadInput<T>& input, const HeadGradients<T, S>& gradients,
          void* workspace, Stream on)
       : in(input), out(gradients), width(shape.width), stride(logit_stride(shape)), stream(on) {
     const Offsets<T> offsets(shape);
@@ -75,15 +75,15 @@ struct LogitRows<T>::Launch {
   }
 };
 
-template <class T>
-LogitRows<T>::LogitRows(const Gemm& gemm, const HeadShape& shape) : gemm_(gemm), shape_(shape) {
+template <class T, class S>
+LogitRows<T, S>::LogitRows(const Gemm& gemm, const HeadShape& shape) : gemm_(gemm), shape_(shape) {
   const std::int64_t rows = chunk_rows<T>(shape), last = shape.rows - (shape.rows - 1) / rows * rows;
   chunks_.push_back(prepare(rows));
   if (last != rows) chunks_.push_back(prepare(last));
 }
 
-template <class T>
-typename LogitRows<T>::Chunk LogitRows<T>::prepare(std::int64_t rows) const {
+template <class T, class S>
+typename LogitRows<T, S>::Chunk LogitRows<T, S>::prepare(std::int64_t rows) const {
   constexpr DType type = dtype_of<T>();
   const HeadShape& s = shape_;
   const std::int64_t stride = logit_stride(s);
@@ -112,20 +112,20 @@ typename LogitRows<T>::Chunk LogitRows<T>::prepare(std::int64_t rows) const {
                                  .k = rows,
                                  .transpose_a = true,
                                  .input = type,
-                                 .output = dtype_of<Compute<T>>(),
+                                 .output = dtype_of<S>(),
                                  .a_stride = stride,
                                  .alignment = s.alignment});
   return chunk;
 }
 
-template <class T>
-const typename LogitRows<T>::Chunk& LogitRows<T>::chunk_at(std::int64_t first) const {
+template <class T, class S>
+const typename LogitRows<T, S>::Chunk& LogitRows<T, S>::chunk_at(std::int64_t first) const {
   return shape_.rows - first < chunks_[0].rows ? chunks_[1] : chunks_[0];
 }
 
-template <class T>
+template <class T, class S>
 template <class Pointwise>
-void LogitRows<T>::each_chunk(const Launch& launch, Pointwise pointwise) const {
+void LogitRows<T, S>::each_chunk(const Launch& launch, Pointwise pointwise) const {
   for (std::int64_t first = 0; first < shape_.rows; first += chunks_[0].rows) {
     const Chunk& chunk = chunk_at(first);
     gemm_.run(chunk.logits, launch.logit_operands(first), launch.stream);
@@ -134,16 +134,16 @@ void LogitRows<T>::each_chunk(const Launch& launch, Pointwise pointwise) const {
   }
 }
 
-template <class T>
-void LogitRows<T>::add_gradients(const Launch& launch, std::int64_t first) const {
+template <class T, class S>
+void LogitRows<T, S>::add_gradients(const Launch& launch, std::int64_t first) const {
   const Chunk& chunk = chunk_at(first);
   gemm_.run(*chunk.dx, launch.dx_operands(first), launch.stream);
   if (chunk.dweight) gemm_.run(*chunk.dweight, launch.dweight_operands(first), launch.stream);
 }
 
-template <class T>
-std::vector<HeadProduct> LogitRows<T>::products(const HeadInput<T>& input, const HeadGradients<T>& gradients,
-                                                void* workspace) {
+template <class T, class S>
+std::vector<HeadProduct> LogitRows<T, S>::products(const HeadInput<T>& input,
+                                                   const HeadGradients<T, S>& gradients, void* workspace) {
   const Launch launch(shape_, input, gradients, workspace, nullptr);
   std::vector<HeadProduct> all;
   for (Chunk& chunk : chunks_) {
@@ -155,9 +155,9 @@ std::vector<HeadProduct> LogitRows<T>::products(const HeadInput<T>& input, const
   return all;
 }
 
-template <class T>
-void LogitRows<T>::lm_head(const HeadInput<T>& input, const HeadGradients<T>& gradients, double* loss,
-                           void* workspace, Stream stream) const {
+template <class T, class S>
+void LogitRows<T, S>::lm_head(const HeadInput<T>& input, const HeadGradients<T, S>& gradients, double* loss,
+                              void* workspace, Stream stream) const {
   const Launch launch(shape_, input, gradients, workspace, stream);
   each_chunk(launch, [&](std::int64_t first, const Logits<T>& logits) {
     cross_entropy(logits, gradients.scale, loss, launch.losses, stream);
@@ -165,19 +165,21 @@ void LogitRows<T>::lm_head(const HeadInput<T>& input, const HeadGradients<T>& gr
   });
 }
 
-template <class T>
-void LogitRows<T>::lm_head_scan(const HeadInput<T>& input, const VocabPart& part, Compute<T>* largest,
-                                Compute<T>* sum, Compute<T>* wanted, void* workspace, Stream stream) const {
-  const HeadGradients<T> none = {};
+template <class T, class S>
+void LogitRows<T, S>::lm_head_scan(const HeadInput<T>& input, const VocabPart& part, Compute<T>* largest,
+                                   Compute<T>* sum, Compute<T>* wanted, void* workspace,
+                                   Stream stream) const {
+  const HeadGradients<T, S> none = {};
   each_chunk(Launch(shape_, input, none, workspace, stream), [&](std::int64_t first,
                                                                  const Logits<T>& logits) {
     cuda::lm_head_scan(logits, part.first, part.whole, largest + first, sum + first, wanted + first, stream);
   });
 }
 
-template <class T>
-void LogitRows<T>::lm_head_grad(const HeadInput<T>& input, std::int64_t part_first, const Compute<T>* lse,
-                                const HeadGradients<T>& gradients, void* workspace, Stream stream) const {
+template <class T, class S>
+void LogitRows<T, S>::lm_head_grad(const HeadInput<T>& input, std::int64_t part_first, const Compute<T>* lse,
+                                   const HeadGradients<T, S>& gradients, void* workspace,
+                                   Stream stream) const {
   const Launch launch(shape_, input, gradients, workspace, stream);
   each_chunk(launch, [&](std::int64_t first, const Logits<T>& logits) {
     cuda::lm_head_grad(logits, part_first, lse + first, gradients.scale, stream);
@@ -191,5 +193,6 @@ void LogitRows<T>::lm_head_grad(const HeadInput<T>& input, std::int64_t part_fir
 PRUN_LOGIT_ROWS(double);
 PRUN_LOGIT_ROWS(float);
 PRUN_LOGIT_ROWS(bf16);
+template class LogitRows<bf16, bf16>;
 
 }  // namespace prun::cuda

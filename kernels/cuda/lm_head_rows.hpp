@@ -5,7 +5,9 @@
 // Logits and their gradients have the type of x and weight. That is not the CPU's rule, which keeps those of
 // bf16 in fp32: cuBLASLt multiplies bf16 by bf16 only, and logits are by far the most bytes that a head
 // moves. Each logit is a sum in fp32 that is rounded once; maximum, sum of exponentials, loss and lse are
-// computed in fp32 and double from those, and dweight is summed in fp32 over all chunks.
+// computed in fp32 and double from those, and dweight is summed in fp32 over all chunks. Where it lies in
+// bf16 the first chunk writes it, unless something lies there, all later ones add, and each rounds it: as
+// many roundings as chunks, beside those of a microbatch each.
 #pragma once
 
 #include <optional>
@@ -39,10 +41,10 @@ struct HeadInput {
   const std::int32_t* targets;  // [rows]
 };
 
-template <class T>
+template <class T, class S = Compute<T>>
 struct HeadGradients {
   const double* scale;  // on the device
-  Compute<T>* dweight;  // [vocab, width]; null where the shape has none
+  S* dweight;           // [vocab, width]; null where the shape has none
   bool first;           // dweight holds nothing yet and is not read
   T* dx;                // [rows, width]
 };
@@ -60,25 +62,25 @@ struct HeadProduct {
 };
 
 // The products of one shape, prepared.
-template <class T>
+template <class T, class S = Compute<T>>
 class LogitRows {
  public:
   LogitRows(const Gemm& gemm, const HeadShape& shape);
 
   // What there is to tune: the products of whole chunks, and of the last one where it is shorter. They
   // overwrite the workspace, dx and dweight.
-  std::vector<HeadProduct> products(const HeadInput<T>& input, const HeadGradients<T>& gradients,
+  std::vector<HeadProduct> products(const HeadInput<T>& input, const HeadGradients<T, S>& gradients,
                                     void* workspace);
 
   // *loss += the rows' losses; gradients.
-  void lm_head(const HeadInput<T>& input, const HeadGradients<T>& gradients, double* loss, void* workspace,
+  void lm_head(const HeadInput<T>& input, const HeadGradients<T, S>& gradients, double* loss, void* workspace,
                Stream stream) const;
   // By row: largest logit, sum of exponentials above it, target's logit (0 where it lies in another part).
   void lm_head_scan(const HeadInput<T>& input, const VocabPart& part, Compute<T>* largest, Compute<T>* sum,
                     Compute<T>* wanted, void* workspace, Stream stream) const;
   // Gradients over the part that begins at `first`; dx is its contribution.
   void lm_head_grad(const HeadInput<T>& input, std::int64_t first, const Compute<T>* lse,
-                    const HeadGradients<T>& gradients, void* workspace, Stream stream) const;
+                    const HeadGradients<T, S>& gradients, void* workspace, Stream stream) const;
 
  private:
   // The products over so many rows.

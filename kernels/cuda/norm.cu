@@ -271,7 +271,7 @@ __global__ __launch_bounds__(backward_threads,
         store_lanes(norm.dx + row * norm.width + column(k), dx);
       }
   }
-  if (!norm.dgain.data && !norm.dbias.data) return;
+  if (!norm.workspace) return;
   constexpr int count_of_sums = centered ? 2 : 1;
   C* parts =
       static_cast<C*>(norm.workspace) + static_cast<std::int64_t>(blockIdx.x) * count_of_sums * norm.width;
@@ -352,19 +352,30 @@ struct WeightTerms {
   }
 };
 
-template <class T, bool centered>
-auto accumulators(const NormBackward<T>& norm) {
+template <bool centered, class T, class S>
+auto accumulators(const NormBackward<T, S>& norm) {
   if constexpr (centered)
-    return Accumulators<Compute<T>, 2>{{norm.dgain, norm.dbias}};
+    return Accumulators<S, 2>{{norm.dgain, norm.dbias}};
   else
-    return Accumulators<Compute<T>, 1>{{norm.dgain}};
+    return Accumulators<S, 1>{{norm.dgain}};
 }
 
-template <class T, bool centered>
-void weight_gradients(const char* name, const NormBackward<T>& norm, bool wide, Stream stream) {
+// As kernels take it, who know nothing of sums but the workspace, for parts of them: null where there are
+// none.
+template <class T, class S>
+NormBackward<T> without_sums(const NormBackward<T, S>& norm) {
+  const bool summed = norm.dgain.data || norm.dbias.data;
+  PRUN_CHECK(!summed || norm.workspace, "a norm's sums need a workspace");
+  return {norm.dy, norm.x,  norm.gain, norm.mean, norm.rstd,  norm.residual,
+          norm.dx, nullptr, nullptr,   norm.rows, norm.width, summed ? norm.workspace : nullptr};
+}
+
+template <class T, bool centered, class Sums>
+void weight_gradients(const char* name, const NormBackward<T>& norm, const Sums& sums, bool wide,
+                      Stream stream) {
   const auto sum = [&]<int N>(std::integral_constant<int, N>) {
-    column_sums<N>(name, stream, WeightTerms<T, N, centered>{norm}, norm.rows, norm.width,
-                   accumulators<T, centered>(norm), norm.workspace);
+    column_sums<N>(name, stream, WeightTerms<T, N, centered>{norm}, norm.rows, norm.width, sums,
+                   norm.workspace);
   };
   if (wide)
     sum(std::integral_constant<int, chunk<T>>());
@@ -372,8 +383,8 @@ void weight_gradients(const char* name, const NormBackward<T>& norm, bool wide, 
     sum(std::integral_constant<int, 1>());
 }
 
-template <class T, int K, bool centered>
-void launch_fused(const char* name, const NormBackward<T>& norm, Stream stream) {
+template <class T, int K, bool centered, class Sums>
+void launch_fused(const char* name, const NormBackward<T>& norm, const Sums& sums, Stream stream) {
   constexpr int N = chunk<T>;
   const int threads = row_threads(norm.width / N, K), teams = std::max(1, backward_threads / threads);
   const std::int64_t blocks =
@@ -384,9 +395,8 @@ void launch_fused(const char* name, const NormBackward<T>& norm, Stream stream) 
   kernel<<<grid_of(blocks), dim3(static_cast<unsigned>(threads), static_cast<unsigned>(teams)),
            static_cast<std::size_t>(shared), stream>>>(norm);
   check_launch(name);
-  if (norm.dgain.data || norm.dbias.data)
-    add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width,
-              accumulators<T, centered>(norm));
+  if (norm.workspace)
+    add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width, sums);
 }
 
 // The number of chunks a thread that leaves the fewest threads idle; 0: a row is too wide.
@@ -399,17 +409,19 @@ int backward_held(std::int64_t chunks) {
   return best;
 }
 
-template <class T, bool centered>
-void launch_backward(const char* name, const NormBackward<T>& norm, Stream stream) {
-  if (norm.rows == 0) return;
+template <class T, bool centered, class S>
+void launch_backward(const char* name, const NormBackward<T, S>& all, Stream stream) {
+  if (all.rows == 0) return;
   constexpr int N = chunk<T>;
+  const NormBackward<T> norm = without_sums(all);
+  const auto sums = accumulators<centered>(all);
   const bool wide = norm.width % N == 0 && aligned({norm.dy, norm.x, norm.gain, norm.residual, norm.dx});
   switch (wide && norm.dx ? backward_held(norm.width / N) : 0) {
-    case 2: return launch_fused<T, 2, centered>(name, norm, stream);
-    case 3: return launch_fused<T, 3, centered>(name, norm, stream);
-    case 4: return launch_fused<T, 4, centered>(name, norm, stream);
+    case 2: return launch_fused<T, 2, centered>(name, norm, sums, stream);
+    case 3: return launch_fused<T, 3, centered>(name, norm, sums, stream);
+    case 4: return launch_fused<T, 4, centered>(name, norm, sums, stream);
   }
-  if (norm.dgain.data || norm.dbias.data) weight_gradients<T, centered>(name, norm, wide, stream);
+  if (norm.workspace) weight_gradients<T, centered>(name, norm, sums, wide, stream);
   if (!norm.dx) return;
   norm_input_grad_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
   check_launch(name);
@@ -434,22 +446,26 @@ std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width) {
                   2 * blocks * width * static_cast<std::int64_t>(sizeof(Compute<T>)));
 }
 
-template <class T>
-void layernorm_backward(const NormBackward<T>& norm, Stream stream) {
+template <class T, class S>
+void layernorm_backward(const NormBackward<T, S>& norm, Stream stream) {
   launch_backward<T, true>("layernorm_backward", norm, stream);
 }
 
-template <class T>
-void rmsnorm_backward(const NormBackward<T>& norm, Stream stream) {
+template <class T, class S>
+void rmsnorm_backward(const NormBackward<T, S>& norm, Stream stream) {
   launch_backward<T, false>("rmsnorm_backward", norm, stream);
 }
+
+#define PRUN_NORM_BACKWARD(T, S)                                             \
+  template void layernorm_backward<T, S>(const NormBackward<T, S>&, Stream); \
+  template void rmsnorm_backward<T, S>(const NormBackward<T, S>&, Stream)
+PRUN_NORM_BACKWARD(bf16, bf16);
 
 #define PRUN_NORM(T)                                                            \
   template void layernorm<T>(const NormForward<T>&, Stream);                    \
   template void rmsnorm<T>(const NormForward<T>&, Stream);                      \
   template std::int64_t norm_backward_workspace<T>(std::int64_t, std::int64_t); \
-  template void layernorm_backward<T>(const NormBackward<T>&, Stream);          \
-  template void rmsnorm_backward<T>(const NormBackward<T>&, Stream)
+  PRUN_NORM_BACKWARD(T, Compute<T>)
 PRUN_NORM(double);
 PRUN_NORM(float);
 PRUN_NORM(bf16);

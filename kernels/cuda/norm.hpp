@@ -28,7 +28,7 @@ template <class T>
 void rmsnorm(const NormForward<T>& norm, Stream stream);
 
 // dx = the norm's input gradient + residual, beside the weights' gradients. What is null is left out.
-template <class T>
+template <class T, class S = Compute<T>>
 struct NormBackward {
   const T* dy;
   const T* x;
@@ -37,8 +37,8 @@ struct NormBackward {
   const Compute<T>* rstd;
   const T* residual;  // may be null, or dx
   T* dx;
-  Sum<Compute<T>> dgain;
-  Sum<Compute<T>> dbias;  // layernorm only
+  Sum<S> dgain;
+  Sum<S> dbias;  // layernorm only
   std::int64_t rows;
   std::int64_t width;
   void* workspace;  // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null
@@ -46,9 +46,9 @@ struct NormBackward {
 
 template <class T>
 std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width);
-template <class T>
-void layernorm_backward(const NormBackward<T>& norm, Stream stream);
-template <class T>
-void rmsnorm_backward(const NormBackward<T>& norm, Stream stream);
+template <class T, class S>
+void layernorm_backward(const NormBackward<T, S>& norm, Stream stream);
+template <class T, class S>
+void rmsnorm_backward(const NormBackward<T, S>& norm, Stream stream);
 
 }  // namespace prun::cuda

@@ -55,6 +55,18 @@ TEST_F(Nccl, EveryLayoutIsPlannedWithItsMemory) {
   }
 }
 
+// cuda has a kernel for every op that adds into them.
+TEST_F(Nccl, GradientsInBf16ArePlannedInEveryLayout) {
+  for (const Layout& layout : layouts()) {
+    const auto memory = [&](const std::string& gradient) {
+      const std::vector<std::string> sets = {"model.layers=4", "precision.compute=bf16",
+                                             "precision.gradient=" + gradient};
+      return assembly_of(with(layout.sets, sets), layout.text).plan().layout.memory.total();
+    };
+    EXPECT_LT(memory("bf16"), memory("fp32")) << layout.name;
+  }
+}
+
 TEST_F(Nccl, AMeasuredNumberReplacesTheStatedOne) {
   const std::string more = data_parallel(2) + "[comm.nccl]\ncommunicator_mib = ";
   const std::int64_t none = assembly_of({}, more + "0\n").process_device_bytes(),

@@ -78,22 +78,21 @@ TEST_F(Activations, Swiglu) {
 }
 
 TEST_F(Activations, BiasGradientAddsToWhatIsThereOrBegins) {
-  for_rows([]<class T>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
+  for_row_sums([]<class T, class S>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
     const Value d = random_value(dtype_of<T>(), {rows, width}, 1),
-                before = random_value(sum_type<T>(), {width}, 2);
+                before = random_value(dtype_of<S>(), {width}, 2);
     OnDevice dy(d, offset), dbias(before);
     {
       const DeviceWorkspace workspace(cuda::bias_grad_workspace<T>(rows, width));
-      cuda::bias_grad<T>(dy.as<T>(), dbias.as<cuda::Compute<T>>(), rows, width, workspace.data(), nullptr);
+      cuda::bias_grad<T, S>(dy.as<T>(), dbias.as<S>(), rows, width, workspace.data(), nullptr);
     }
-    expect_close(dbias.value(), cpu("bias_grad", {d, before})[1].numbers(), 16 * tolerance(sum_type<T>()),
+    expect_close(dbias.value(), cpu_sums("bias_grad", {d, before}, {1})[1].numbers(), close_sums<S>(16),
                  "dbias");
     OnDevice begun(poison(before)), added(zeros(before));
     {
-      using C = cuda::Compute<T>;
       const DeviceWorkspace workspace(cuda::bias_grad_workspace<T>(rows, width));
-      cuda::bias_grad<T>(dy.as<T>(), {begun.as<C>(), true}, rows, width, workspace.data(), nullptr);
-      cuda::bias_grad<T>(dy.as<T>(), added.as<C>(), rows, width, workspace.data(), nullptr);
+      cuda::bias_grad<T, S>(dy.as<T>(), {begun.as<S>(), true}, rows, width, workspace.data(), nullptr);
+      cuda::bias_grad<T, S>(dy.as<T>(), added.as<S>(), rows, width, workspace.data(), nullptr);
     }
     EXPECT_EQ(begun.value().bytes(), added.value().bytes());
   });

@@ -21,6 +21,19 @@ inline std::vector<Value> cpu(const std::string& op, std::vector<Value> operands
   return run_on(cpu_kernels(), {op, std::move(operands), std::move(attrs), std::move(starts), layer}, 2);
 }
 
+// The same where those listed are sums that are updated: in bf16 they are added up in float and rounded once,
+// as the kernels here do. The CPU's round whenever they add to one.
+inline std::vector<Value> cpu_sums(const std::string& op, std::vector<Value> operands,
+                                   std::initializer_list<std::size_t> updated, std::vector<Attr> attrs = {},
+                                   std::vector<Start> starts = {}) {
+  const auto as = [](DType type, const Value& value) { return Value(type, value.dims(), value.numbers()); };
+  const std::vector<Value> given = operands;
+  for (std::size_t i : updated) operands[i] = as(OpShape::statistics(given[i].dtype()), given[i]);
+  std::vector<Value> results = cpu(op, std::move(operands), std::move(attrs), std::move(starts));
+  for (std::size_t i : updated) results[i] = as(given[i].dtype(), results[i]);
+  return results;
+}
+
 // Of a value's type and shape: what a sum holds that was cleared, and one that nobody may read.
 inline Value zeros(const Value& like) { return Value(like.dtype(), like.dims()); }
 inline Value poison(const Value& like) {
@@ -129,6 +142,18 @@ void for_types(Body body) {
   one(double{}), one(float{}), one(bf16{});
 }
 
+// Calls body<T, S>(offset) for values T and the types S that they are summed in.
+template <class Body>
+void for_sums(Body body) {
+  for_types([&]<class T>(std::int64_t offset) {
+    body.template operator()<T, cuda::Compute<T>>(offset);
+    if constexpr (std::is_same_v<T, bf16>) {
+      SCOPED_TRACE("sums in bf16");
+      body.template operator()<T, bf16>(offset);
+    }
+  });
+}
+
 struct RowShape {
   std::int64_t rows, width;
 };
@@ -146,18 +171,38 @@ inline std::vector<RowShape> row_shapes() {
 }
 
 template <class Body>
+void for_row_shapes(Body body) {
+  for (const RowShape& shape : row_shapes()) {
+    SCOPED_TRACE(std::to_string(shape.rows) + " x " + std::to_string(shape.width));
+    body(shape.rows, shape.width);
+  }
+}
+
+template <class Body>
 void for_rows(Body body) {
   for_types([&]<class T>(std::int64_t offset) {
-    for (const RowShape& shape : row_shapes()) {
-      SCOPED_TRACE(std::to_string(shape.rows) + " x " + std::to_string(shape.width));
-      body.template operator()<T>(shape.rows, shape.width, offset);
-    }
+    for_row_shapes(
+        [&](std::int64_t rows, std::int64_t width) { body.template operator()<T>(rows, width, offset); });
+  });
+}
+
+template <class Body>
+void for_row_sums(Body body) {
+  for_sums([&]<class T, class S>(std::int64_t offset) {
+    for_row_shapes(
+        [&](std::int64_t rows, std::int64_t width) { body.template operator()<T, S>(rows, width, offset); });
   });
 }
 
 template <class T>
 DType sum_type() {
   return dtype_of<cuda::Compute<T>>();
+}
+
+// Of sums in another order, so many times that of one number: in bf16 one may be rounded to the neighbour.
+template <class S>
+double close_sums(double times) {
+  return times * tolerance(sum_type<S>()) + (std::is_same_v<S, bf16> ? tolerance(DType::bf16) : 0);
 }
 
 }  // namespace prun::test

@@ -53,11 +53,14 @@ TEST_F(Elementwise, CastHasTheBitsOfTheCpu) {
 }
 
 TEST_F(Elementwise, AccumulateHasTheBitsOfTheCpu) {
-  for_lengths([]<class T>(std::int64_t n, std::int64_t offset) {
-    const Value x = random_value(dtype_of<T>(), {n}, 1), before = random_value(sum_type<T>(), {n}, 2);
-    OnDevice from(x, offset), sum(before, offset);
-    cuda::accumulate(from.as<T>(), sum.as<cuda::Compute<T>>(), n, nullptr);
-    EXPECT_EQ(sum.value().bytes(), cpu("accumulate", {x, before})[1].bytes());
+  for_sums([]<class T, class S>(std::int64_t offset) {
+    for (std::int64_t n : lengths) {
+      SCOPED_TRACE(n);
+      const Value x = random_value(dtype_of<T>(), {n}, 1), before = random_value(dtype_of<S>(), {n}, 2);
+      OnDevice from(x, offset), sum(before, offset);
+      cuda::accumulate(from.as<T>(), sum.as<S>(), n, nullptr);
+      EXPECT_EQ(sum.value().bytes(), cpu("accumulate", {x, before})[1].bytes());
+    }
   });
 }
 

@@ -28,70 +28,72 @@ struct Shape {
 };
 
 template <class Body>
-void for_shapes(Body body) {
-  for_types([&]<class T>(std::int64_t offset) {
-    for (const Shape& shape :
-         {Shape{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 50, 64, 11}, {4, 100, 96, 1000}, {2, 700, 33, 40}})
-      for (Draw draw : {Draw::even, Draw::skewed, Draw::one})
-        // A shard of the table: all of it, or the rows of the second half.
-        for (std::int64_t first : {std::int64_t{0}, shape.vocab / 2}) {
-          SCOPED_TRACE("vocab " + std::to_string(shape.vocab) + " first row " + std::to_string(first) +
-                       " draw " + std::to_string(static_cast<int>(draw)));
-          body.template operator()<T>(shape, draw_tokens(shape.batch, shape.seq, shape.vocab, draw), first,
-                                      offset);
-        }
-  });
+void for_draws(Body body) {
+  for (const Shape& shape :
+       {Shape{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 50, 64, 11}, {4, 100, 96, 1000}, {2, 700, 33, 40}})
+    for (Draw draw : {Draw::even, Draw::skewed, Draw::one})
+      // A shard of the table: all of it, or the rows of the second half.
+      for (std::int64_t first : {std::int64_t{0}, shape.vocab / 2}) {
+        SCOPED_TRACE("vocab " + std::to_string(shape.vocab) + " first row " + std::to_string(first) +
+                     " draw " + std::to_string(static_cast<int>(draw)));
+        body(shape, draw_tokens(shape.batch, shape.seq, shape.vocab, draw), first);
+      }
 }
 
 TEST_F(Embedding, RowsByTokenAndByPosition) {
-  for_shapes([]<class T>(const Shape& s, const Value& tokens, std::int64_t first, std::int64_t offset) {
-    const DType type = dtype_of<T>();
-    const std::int64_t rows = s.vocab - first, count = s.batch * s.seq;
-    const Value t = random_value(type, {rows, s.width}, 1), p = random_value(type, {s.seq, s.width}, 2);
-    const Value none(type, {s.batch, s.seq, s.width});
-    const Value rows_want = cpu("embedding", {tokens, t, none}, {}, {{1, 0, first}})[2];
-    const Value both_want = cpu("add_position", {rows_want, p, none})[2];
-    OnDevice ids(tokens), table(t, offset), positions(p, offset);
-    OnDevice y(type, none.dims(), offset), both(type, none.dims(), offset);
-    cuda::embedding<T>(ids.as<std::int32_t>(), table.as<T>(), nullptr, y.as<T>(), count, s.seq, s.width, rows,
-                       first, nullptr);
-    EXPECT_EQ(y.value().bytes(), rows_want.bytes());
-    cuda::embedding<T>(ids.as<std::int32_t>(), table.as<T>(), positions.as<T>(), both.as<T>(), count, s.seq,
-                       s.width, rows, first, nullptr);
-    EXPECT_EQ(both.value().bytes(), both_want.bytes());
-    cuda::add_position(y.as<T>(), positions.as<T>(), y.as<T>(), s.batch, s.seq, s.width, nullptr);
-    EXPECT_EQ(y.value().bytes(), both_want.bytes()) << "add_position in place";
+  for_types([]<class T>(std::int64_t offset) {
+    for_draws([&](const Shape& s, const Value& tokens, std::int64_t first) {
+      const DType type = dtype_of<T>();
+      const std::int64_t rows = s.vocab - first, count = s.batch * s.seq;
+      const Value t = random_value(type, {rows, s.width}, 1), p = random_value(type, {s.seq, s.width}, 2);
+      const Value none(type, {s.batch, s.seq, s.width});
+      const Value rows_want = cpu("embedding", {tokens, t, none}, {}, {{1, 0, first}})[2];
+      const Value both_want = cpu("add_position", {rows_want, p, none})[2];
+      OnDevice ids(tokens), table(t, offset), positions(p, offset);
+      OnDevice y(type, none.dims(), offset), both(type, none.dims(), offset);
+      cuda::embedding<T>(ids.as<std::int32_t>(), table.as<T>(), nullptr, y.as<T>(), count, s.seq, s.width,
+                         rows, first, nullptr);
+      EXPECT_EQ(y.value().bytes(), rows_want.bytes());
+      cuda::embedding<T>(ids.as<std::int32_t>(), table.as<T>(), positions.as<T>(), both.as<T>(), count, s.seq,
+                         s.width, rows, first, nullptr);
+      EXPECT_EQ(both.value().bytes(), both_want.bytes());
+      cuda::add_position(y.as<T>(), positions.as<T>(), y.as<T>(), s.batch, s.seq, s.width, nullptr);
+      EXPECT_EQ(y.value().bytes(), both_want.bytes()) << "add_position in place";
+    });
   });
 }
 
 TEST_F(Embedding, GradientsAddToTheTables) {
-  for_shapes([]<class T>(const Shape& s, const Value& tokens, std::int64_t first, std::int64_t offset) {
-    using C = cuda::Compute<T>;
-    const std::int64_t rows = s.vocab - first, count = s.batch * s.seq;
-    const Value d = random_value(dtype_of<T>(), {s.batch, s.seq, s.width}, 1);
-    const Value before = random_value(sum_type<T>(), {rows, s.width}, 2);
-    const Value want = cpu("embedding_weight_grad", {tokens, d, before}, {}, {{2, 0, first}})[2];
-    OnDevice ids(tokens), dy(d, offset);
-    std::vector<char> bits;
-    for (int turn = 0; turn < 2; ++turn) {
-      OnDevice dtable(before, offset);
-      {
-        const DeviceWorkspace workspace(cuda::embedding_weight_grad_workspace<T>(count, s.width, rows));
-        cuda::embedding_weight_grad(ids.as<std::int32_t>(), dy.as<T>(), dtable.as<C>(), count, s.width, rows,
-                                    first, workspace.data(), nullptr);
+  for_sums([]<class T, class S>(std::int64_t offset) {
+    for_draws([&](const Shape& s, const Value& tokens, std::int64_t first) {
+      const std::int64_t rows = s.vocab - first, count = s.batch * s.seq;
+      const Value d = random_value(dtype_of<T>(), {s.batch, s.seq, s.width}, 1);
+      const Value before = random_value(dtype_of<S>(), {rows, s.width}, 2);
+      const Value want = cpu_sums("embedding_weight_grad", {tokens, d, before}, {2}, {}, {{2, 0, first}})[2];
+      OnDevice ids(tokens), dy(d, offset);
+      std::vector<char> bits;
+      for (int turn = 0; turn < 2; ++turn) {
+        OnDevice dtable(before, offset);
+        {
+          const DeviceWorkspace workspace(cuda::embedding_weight_grad_workspace<T>(count, s.width, rows));
+          cuda::embedding_weight_grad(ids.as<std::int32_t>(), dy.as<T>(), dtable.as<S>(), count, s.width,
+                                      rows, first, workspace.data(), nullptr);
+        }
+        const Value got = dtable.value();
+        expect_close(got, want.numbers(), close_sums<S>(16), "dtable");
+        if (turn == 0) bits = got.bytes();
+        EXPECT_EQ(got.bytes(), bits) << "the same bits every time";
       }
-      const Value got = dtable.value();
-      expect_close(got, want.numbers(), 16 * tolerance(sum_type<T>()), "dtable");
-      if (turn == 0) bits = got.bytes();
-      EXPECT_EQ(got.bytes(), bits) << "the same bits every time";
-    }
-    const Value positions = random_value(sum_type<T>(), {s.seq, s.width}, 3);
-    OnDevice dpositions(positions, offset);
-    cuda::position_weight_grad<T>(dy.as<T>(), dpositions.as<C>(), s.batch, s.seq, s.width, nullptr);
-    EXPECT_EQ(dpositions.value().bytes(), cpu("position_weight_grad", {d, positions})[1].bytes());
-    OnDevice begun(poison(positions), offset);
-    cuda::position_weight_grad<T>(dy.as<T>(), {begun.as<C>(), true}, s.batch, s.seq, s.width, nullptr);
-    EXPECT_EQ(begun.value().bytes(), cpu("position_weight_grad", {d, zeros(positions)})[1].bytes());
+      const Value positions = random_value(dtype_of<S>(), {s.seq, s.width}, 3);
+      const auto expect_positions = [&](const Value& start, const Value& held, bool begins) {
+        OnDevice dpositions(held, offset);
+        cuda::position_weight_grad<T, S>(dy.as<T>(), {dpositions.as<S>(), begins}, s.batch, s.seq, s.width,
+                                         nullptr);
+        EXPECT_EQ(dpositions.value().bytes(), cpu_sums("position_weight_grad", {d, start}, {1})[1].bytes());
+      };
+      expect_positions(positions, positions, false);
+      expect_positions(zeros(positions), poison(positions), true);
+    });
   });
 }
 

@@ -373,17 +373,21 @@ TEST_F(Epilogues, GeluGradient) {
 }
 
 TEST_F(Epilogues, GradientOfABiasBesideThatOfTheWeight) {
-  const Product p = {
-      .m = m, .n = n, .k = k, .transpose_a = true, .output = DType::f32, .epilogue = Epilogue::bias_grad};
-  Operands on(p);
-  OnDevice dbias(DType::f32, {m});
-  const std::string reason = run(p, on, nullptr, dbias.as<void>());
-  if (!reason.empty()) GTEST_SKIP() << reason;
   const std::vector<double> dy = Case::numbers(DType::bf16, m * k, 1);
   std::vector<double> want(m);
   for (std::size_t i = 0; i < dy.size(); ++i) want[i / k] += dy[i];
-  expect_close(on.d.value(), sums(p), 8 * tolerance(DType::f32), "dweight");
-  expect_close(dbias.value(), want, 8 * tolerance(DType::f32), "dbias");
+  for (const DType type : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(name_of(type));
+    const Product p = {
+        .m = m, .n = n, .k = k, .transpose_a = true, .output = type, .epilogue = Epilogue::bias_grad};
+    Operands on(p);
+    OnDevice dbias(type, {m});
+    const std::string reason = run(p, on, nullptr, dbias.as<void>());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    const double close = type == DType::bf16 ? close_sums<bf16>(8) : close_sums<float>(8);
+    expect_close(on.d.value(), sums(p), close, "dweight");
+    expect_close(dbias.value(), want, close, "dbias");
+  }
 }
 
 // What needs no GPU.

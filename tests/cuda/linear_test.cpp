@@ -23,13 +23,17 @@ class Linear : public GemmTest {
   }
 
   template <class Body>
+  static void for_each_shape(Body body) {
+    for (const LinearShape& shape : shapes()) {
+      SCOPED_TRACE("rows " + std::to_string(shape.rows) + ", in " + std::to_string(shape.in) + ", out " +
+                   std::to_string(shape.out));
+      body(shape);
+    }
+  }
+  template <class Body>
   static void for_shapes(Body body) {
     for_types([&]<class T>(std::int64_t offset) {
-      for (const LinearShape& shape : shapes()) {
-        SCOPED_TRACE("rows " + std::to_string(shape.rows) + ", in " + std::to_string(shape.in) + ", out " +
-                     std::to_string(shape.out));
-        body.template operator()<T>(shape, offset);
-      }
+      for_each_shape([&](const LinearShape& shape) { body.template operator()<T>(shape, offset); });
     });
   }
 
@@ -41,7 +45,7 @@ class Linear : public GemmTest {
 // Sums in another order differ by more than one rounding.
 template <class T>
 double close() {
-  return 8 * tolerance(sum_type<T>()) + (std::is_same_v<T, bf16> ? tolerance(DType::bf16) : 0);
+  return close_sums<T>(8);
 }
 
 TEST_F(Linear, ForwardWithAndWithoutBias) {
@@ -95,26 +99,27 @@ TEST_F(Linear, InputGradient) {
 }
 
 TEST_F(Linear, WeightGradientAddedOrWrittenFirst) {
-  for_shapes([&]<class T>(LinearShape s, std::int64_t offset) {
-    using C = cuda::Compute<T>;
-    const DType type = dtype_of<T>(), sums = sum_type<T>();
-    const Value x = random_value(type, {s.rows, s.in}, 1), dy = random_value(type, {s.rows, s.out}, 2),
-                before = random_value(sums, {s.out, s.in}, 3);
-    OnDevice xs(x, offset), dys(dy, offset), added(before, offset), written(sums, {s.out, s.in}, offset);
-    s.alignment = cuda::alignment_of({xs.as<T>(), dys.as<T>(), added.as<C>(), written.as<C>()});
-    const auto expect = [&](OnDevice& dweight, const Value& start, bool first) {
-      const Value want = cpu("linear_weight_grad", {x, dy, start}, {{.i = 1}})[2];
-      run(cuda::linear_weight_grad_product<T>(s),
-          cuda::linear_weight_grad_operands(xs.as<T>(), dys.as<T>(), dweight.as<C>(), first, workspace()));
-      expect_close(dweight.value(), want.numbers(), 8 * tolerance(sums),
-                   first ? "dweight, the first to write" : "dweight");
-    };
-    expect(added, before, false);
-    expect(written, Value(sums, {s.out, s.in}), true);
+  for_sums([&]<class T, class S>(std::int64_t offset) {
+    for_each_shape([&](LinearShape s) {
+      const DType type = dtype_of<T>(), sums = dtype_of<S>();
+      const Value x = random_value(type, {s.rows, s.in}, 1), dy = random_value(type, {s.rows, s.out}, 2),
+                  before = random_value(sums, {s.out, s.in}, 3);
+      OnDevice xs(x, offset), dys(dy, offset), added(before, offset), written(sums, {s.out, s.in}, offset);
+      s.alignment = cuda::alignment_of({xs.as<T>(), dys.as<T>(), added.as<S>(), written.as<S>()});
+      const auto expect = [&](OnDevice& dweight, const Value& start, bool first) {
+        const Value want = cpu_sums("linear_weight_grad", {x, dy, start}, {2}, {{.i = 1}})[2];
+        run(cuda::linear_weight_grad_product<T, S>(s),
+            cuda::linear_weight_grad_operands(xs.as<T>(), dys.as<T>(), dweight.as<S>(), first, workspace()));
+        expect_close(dweight.value(), want.numbers(), close<S>(),
+                     first ? "dweight, the first to write" : "dweight");
+      };
+      expect(added, before, false);
+      expect(written, Value(sums, {s.out, s.in}), true);
+    });
   });
 }
 
-// Microbatches one after the other give the sum, which is never rounded to bf16.
+// Microbatches one after the other give the sum, which in fp32 is never rounded to bf16.
 TEST_F(Linear, WeightGradientOfSeveralMicrobatches) {
   constexpr std::int64_t rows = 64, in = 48, out = 80;
   Value want(DType::f32, {out, in});

@@ -21,8 +21,8 @@ double close_loss() {
   return std::is_same_v<T, bf16> ? 1e-3 : 4 * tolerance(sum_type<T>());
 }
 
-// A head on the host.
-template <class T>
+// A head on the host, the gradient of its weight in S.
+template <class T, class S = cuda::Compute<T>>
 struct Case {
   std::int64_t rows, width, vocab;
   Value x, weight, targets, dweight;
@@ -33,36 +33,35 @@ struct Case {
         vocab(v),
         x(random_value(dtype_of<T>(), {1, r, w}, 1)),
         weight(random_value(dtype_of<T>(), {v, w}, 2)),
-        dweight(random_value(sum_type<T>(), {v, w}, 3)) {
+        dweight(random_value(dtype_of<S>(), {v, w}, 3)) {
     std::vector<std::int64_t> drawn;
     for (std::int64_t i = 0; i < r; ++i) drawn.push_back(i % 5 == 3 ? -1 : i * 7 % v);
     targets = integers(DType::i32, {1, r}, drawn);
   }
   Value dx() const { return Value(dtype_of<T>(), {1, rows, width}); }
-  Value no_dweight() const { return Value(sum_type<T>(), {vocab, width}); }
+  Value no_dweight() const { return zeros(dweight); }
 };
 
 // Its operands on the device.
-template <class T>
+template <class T, class S = cuda::Compute<T>>
 struct OnGpu {
-  using C = cuda::Compute<T>;
   HeadShape shape;
   OnDevice x, weight, targets, scale, dweight, dx;
 
-  OnGpu(const Case<T>& c, bool first, std::int64_t offset)
+  OnGpu(const Case<T, S>& c, bool first, std::int64_t offset)
       : shape{.rows = c.rows, .width = c.width, .vocab = c.vocab},
         x(c.x, offset),
         weight(c.weight, offset),
         targets(c.targets),
         scale(number(0.25)),
-        dweight(first ? OnDevice(sum_type<T>(), {c.vocab, c.width}, offset) : OnDevice(c.dweight, offset)),
+        dweight(first ? OnDevice(dtype_of<S>(), {c.vocab, c.width}, offset) : OnDevice(c.dweight, offset)),
         dx(dtype_of<T>(), {1, c.rows, c.width}, offset),
         first_(first) {
-    shape.alignment = cuda::alignment_of({x.as<T>(), weight.as<T>(), dweight.as<C>(), dx.as<T>()});
+    shape.alignment = cuda::alignment_of({x.as<T>(), weight.as<T>(), dweight.as<S>(), dx.as<T>()});
   }
   cuda::HeadInput<T> input() const { return {x.as<T>(), weight.as<T>(), targets.as<std::int32_t>()}; }
-  cuda::HeadGradients<T> gradients() const {
-    return {scale.as<double>(), shape.dweight ? dweight.as<C>() : nullptr, first_, dx.as<T>()};
+  cuda::HeadGradients<T, S> gradients() const {
+    return {scale.as<double>(), shape.dweight ? dweight.as<S>() : nullptr, first_, dx.as<T>()};
   }
 
  private:
@@ -72,30 +71,32 @@ struct OnGpu {
 // In one chunk, in whole chunks, and with a shorter last one.
 template <class Body>
 void for_cases(Body body) {
-  for_types([&]<class T>(std::int64_t offset) {
+  for_sums([&]<class T, class S>(std::int64_t offset) {
     for (const auto& [rows, width, vocab] :
          {std::array<std::int64_t, 3>{1, 1, 1}, {3, 7, 5}, {40, 33, 333}, {512, 24, 129}, {600, 64, 1000}}) {
       SCOPED_TRACE("rows " + std::to_string(rows) + ", width " + std::to_string(width) + ", vocab " +
                    std::to_string(vocab));
-      body.template operator()<T>(Case<T>(rows, width, vocab), offset);
+      body.template operator()<T, S>(Case<T, S>(rows, width, vocab), offset);
     }
   });
 }
 
 TEST_F(HeadRows, LossAndGradientsInChunks) {
-  for_cases([&]<class T>(const Case<T>& c, std::int64_t offset) {
+  for_cases([&]<class T, class S>(const Case<T, S>& c, std::int64_t offset) {
     for (bool first : {false, true})
       for (std::int64_t most_bytes : {std::int64_t{1}, cuda::most_logit_bytes}) {
         SCOPED_TRACE((first ? "dweight written first, " : "dweight added, ") + std::to_string(most_bytes) +
                      " bytes of logits");
-        const std::vector<Value> want = cpu("lm_head", {c.x, c.weight, c.targets, number(0.25), number(1.5),
-                                                        first ? c.no_dweight() : c.dweight, c.dx()});
-        OnGpu<T> on(c, first, offset);
+        const std::vector<Value> want = cpu_sums(
+            "lm_head",
+            {c.x, c.weight, c.targets, number(0.25), number(1.5), first ? c.no_dweight() : c.dweight, c.dx()},
+            {5});
+        OnGpu<T, S> on(c, first, offset);
         OnDevice loss(number(1.5));
         on.shape.most_bytes = most_bytes;
         {
           const DeviceWorkspace workspace(cuda::lm_head_workspace<T>(on.shape));
-          LogitRows<T>(gemm(), on.shape)
+          LogitRows<T, S>(gemm(), on.shape)
               .lm_head(on.input(), on.gradients(), loss.as<double>(), workspace.data(), nullptr);
         }
         expect_close(loss.value(), want[4].numbers(), close_loss<T>(), "loss");
@@ -106,15 +107,15 @@ TEST_F(HeadRows, LossAndGradientsInChunks) {
 }
 
 TEST_F(HeadRows, WithoutAGradientOfTheWeight) {
-  for_cases([&]<class T>(const Case<T>& c, std::int64_t offset) {
+  for_cases([&]<class T, class S>(const Case<T, S>& c, std::int64_t offset) {
     const std::vector<Value> want =
         cpu("lm_head", {c.x, c.weight, c.targets, number(0.25), number(0), Value(), c.dx()});
-    OnGpu<T> on(c, false, offset);
+    OnGpu<T, S> on(c, false, offset);
     OnDevice loss(number(0));
     on.shape.dweight = false;
     {
       const DeviceWorkspace workspace(cuda::lm_head_workspace<T>(on.shape));
-      LogitRows<T>(gemm(), on.shape)
+      LogitRows<T, S>(gemm(), on.shape)
           .lm_head(on.input(), on.gradients(), loss.as<double>(), workspace.data(), nullptr);
     }
     expect_close(loss.value(), want[4].numbers(), close_loss<T>(), "loss");
@@ -125,20 +126,20 @@ TEST_F(HeadRows, WithoutAGradientOfTheWeight) {
 
 // Each of two parts of the vocabulary against the CPU's.
 TEST_F(HeadRows, PartsOfASplitVocabulary) {
-  for_cases([&]<class T>(const Case<T>& c, std::int64_t offset) {
+  for_cases([&]<class T, class S>(const Case<T, S>& c, std::int64_t offset) {
     using C = cuda::Compute<T>;
     const DType sums = sum_type<T>();
     for (const std::int64_t begin : {std::int64_t{0}, c.vocab}) {
       SCOPED_TRACE("the part from " + std::to_string(begin));
       const std::int64_t whole = 2 * c.vocab;
-      Case<T> part = c;
+      Case<T, S> part = c;
       for (std::size_t i = 0; i < part.targets.size(); ++i)
         if (part.targets[i] >= 0 && i % 2)
           part.targets.set(i, part.targets[i] + static_cast<double>(c.vocab));
       const Value row(sums, {1, c.rows});
       const std::vector<Value> scan = cpu("lm_head_scan", {part.x, part.weight, part.targets, row, row, row},
                                           {{.i = whole}}, {{1, 0, begin}});
-      OnGpu<T> on(part, true, offset);
+      OnGpu<T, S> on(part, true, offset);
       on.shape.most_bytes = 1;
       OnDevice largest(sums, {1, c.rows}), sum(sums, {1, c.rows}), wanted(sums, {1, c.rows});
       {
@@ -163,13 +164,13 @@ TEST_F(HeadRows, PartsOfASplitVocabulary) {
       Value lse = joined(scan[3], scan[4]);
       for (std::size_t i = 0; i < lse.size(); ++i) lse.set(i, lse[i] + 0.7);
       const std::vector<Value> want =
-          cpu("lm_head_grad",
-              {part.x, part.weight, part.targets, lse, number(0.25), part.no_dweight(), part.dx()}, {},
-              {{1, 0, begin}});
+          cpu_sums("lm_head_grad",
+                   {part.x, part.weight, part.targets, lse, number(0.25), part.no_dweight(), part.dx()}, {5},
+                   {}, {{1, 0, begin}});
       OnDevice lses(lse);
       {
         const DeviceWorkspace workspace(cuda::lm_head_workspace<T>(on.shape));
-        LogitRows<T>(gemm(), on.shape)
+        LogitRows<T, S>(gemm(), on.shape)
             .lm_head_grad(on.input(), begin, lses.as<C>(), on.gradients(), workspace.data(), nullptr);
       }
       expect_close(on.dweight.value(), want[5].numbers(), close<T>(), "dweight");

@@ -102,12 +102,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sgd", "optimizer.plugin=sgd optimizer.momentum=0.9", ""}),
     [](const auto& tested) { return tested.param.name; });
 
-// Master copies whole and split, and what rounds by chance.
+// Master copies whole and split, what rounds by chance, and gradients in bf16.
 TEST_P(GpuCase, FormatsOfStateAreThoseOfTheCpu) {
   const std::string fixed = " device.deterministic=true device.tune=false precision.compute=bf16";
   EXPECT_EQ(on("cuda", fixed + " precision.master=split").parameters, on("cuda", fixed).parameters);
   for (const char* state :
-       {" precision.master=split precision.moments=bf16", " precision.state=bf16 precision.gradient=fp32"}) {
+       {" precision.master=split precision.moments=bf16", " precision.state=bf16 precision.gradient=fp32",
+        " precision.gradient=bf16", " precision.state=bf16"}) {
     const std::string chancy = std::string("precision.compute=bf16") + state;
     EXPECT_LE(largest_difference(on("cuda", chancy).losses, on("cpu", chancy).losses), 2e-2) << state;
   }

@@ -18,13 +18,12 @@ class UnitPrices final : public Prices {
   }
 };
 
-Recipe recipe_in_configs(const std::string& name, const std::string& device) {
-  return Recipe::load(std::string(PRUN_SOURCE_DIR) + "/configs/" + name + ".toml",
-                      std::vector<std::string>{"device.plugin=" + device}, plugins().catalog());
+Recipe recipe_in_configs(const std::string& name, const std::vector<std::string>& sets) {
+  return Recipe::load(std::string(PRUN_SOURCE_DIR) + "/configs/" + name + ".toml", sets, plugins().catalog());
 }
 
 void ends_in_virtual_time(const std::string& name, std::int64_t world, std::size_t stages) {
-  const Recipe recipe = recipe_in_configs(name, "cpu");
+  const Recipe recipe = recipe_in_configs(name, {"device.plugin=cpu"});
   const Assembly assembly(recipe, plugins());
   ASSERT_EQ(assembly.mesh().world(), world);
   UnitPrices prices;
@@ -39,11 +38,12 @@ TEST(LargeRecipes, MtNlgOnTwoThousandRanksEnds) { ends_in_virtual_time("mt-nlg-5
 
 // Of parameters, gradients and optimizer state; and all of it on a GPU of 139 GiB, with 3 GiB for the
 // process.
-void fits_one_gpu(const std::string& name, double bytes_a_parameter) {
+void fits_one_gpu(const std::string& name, const std::string& gradient, double bytes_a_parameter) {
   const std::vector<std::string> devices = plugins().catalog().names("device");
   if (std::find(devices.begin(), devices.end(), "cuda") == devices.end())
     GTEST_SKIP() << "built without CUDA";
-  const Assembly assembly(recipe_in_configs(name, "cuda"), plugins());
+  const Assembly assembly(recipe_in_configs(name, {"device.plugin=cuda", "precision.gradient=" + gradient}),
+                          plugins());
   const Memory& memory = assembly.plan().layout.memory;
   double bytes = 0;
   for (const Region region : {Region::parameter, Region::gradient, Region::state})
@@ -52,8 +52,14 @@ void fits_one_gpu(const std::string& name, double bytes_a_parameter) {
   EXPECT_LE(memory.total(), std::int64_t{136} << 30);
 }
 
-TEST(LargeRecipes, EightBillionWithASplitMasterFitOneGpu) { fits_one_gpu("llama-8b", 16); }
-TEST(LargeRecipes, SevenBillionInBf16FitOneGpu) { fits_one_gpu("qwen2.5-7b", 10); }
+TEST(LargeRecipes, EightBillionWithASplitMasterFitOneGpu) {
+  fits_one_gpu("llama-8b", "fp32", 16);
+  fits_one_gpu("llama-8b", "bf16", 14);
+}
+TEST(LargeRecipes, SevenBillionInBf16FitOneGpu) {
+  fits_one_gpu("qwen2.5-7b", "fp32", 10);
+  fits_one_gpu("qwen2.5-7b", "bf16", 8);
+}
 
 }  // namespace
 }  // namespace prun::test

@@ -174,7 +174,7 @@ class Bench {
     o = {dy, x, nullptr, nullptr, dweight, products};
     compare(
         name, "gradient of the bias", tuned(last, o),
-        timer_([&] { cuda::bias_grad(dy, dbias, s.rows, s.out, sums, nullptr); }),
+        timer_([&] { cuda::bias_grad(dy, cuda::Sum(dbias), s.rows, s.out, sums, nullptr); }),
         tuned(with(last, cuda::Epilogue::bias_grad), {dy, x, nullptr, nullptr, dweight, products, dbias}));
   }
 

@@ -177,7 +177,7 @@ void activations(Table& table, std::int64_t rows, std::int64_t width) {
   table.add("bias gradient", shape, type, bytes, [=](Pool& p) {
     return [=, dy = p.take<T>(n), dbias = p.take<C>(width),
             space = p.take<char>(cuda::bias_grad_workspace<T>(rows, width))] {
-      cuda::bias_grad(dy, dbias, rows, width, space, nullptr);
+      cuda::bias_grad(dy, cuda::Sum(dbias), rows, width, space, nullptr);
     };
   });
   table.add("swiglu", shape, type, 3 * bytes, [=](Pool& p) {
@@ -215,7 +215,7 @@ void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t
   }
   table.add("position gradient", shape, "bf16", 2 * n + 8 * seq * width, [=](Pool& p) {
     return [=, dy = p.take<bf16>(n), dpositions = p.take<float>(seq * width)] {
-      cuda::position_weight_grad(dy, dpositions, batch, seq, width, nullptr);
+      cuda::position_weight_grad(dy, cuda::Sum(dpositions), batch, seq, width, nullptr);
     };
   });
 }

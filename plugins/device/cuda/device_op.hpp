@@ -71,19 +71,31 @@ Sum<C> sum_in(const KernelArgs& args, int i) {
 
 // ---------------------------------------------------------------- types of an op's operands
 
-// Whether those of the listed operands that are present have one type; the first listed must be present.
-inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
-  const DType type = shape.operand[*operands.begin()].dtype;
+// Types and presence of a launch's operands as rules see them.
+inline OpShape types_of(const KernelArgs& args) {
+  OpShape shape;
+  for (int i = 0; i < args.operand_count; ++i) {
+    shape.operand[i].present = args.operands[i].data != nullptr;
+    shape.operand[i].dtype = args.operands[i].dtype;
+  }
+  return shape;
+}
+
+// Whether those of the listed operands that are present have this type.
+inline bool have_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
   for (int i : operands)
     if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
   return true;
 }
 
-// Whether those that are present have the type that values of `type` are summed and kept statistics in.
+// Whether they have one type; the first listed must be present.
+inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
+  return have_type(shape, shape.operand[*operands.begin()].dtype, operands);
+}
+
+// Whether they have the type that values of `type` are computed and kept statistics in.
 inline bool computed_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
-  for (int i : operands)
-    if (shape.operand[i].present && shape.operand[i].dtype != OpShape::statistics(type)) return false;
-  return true;
+  return have_type(shape, OpShape::statistics(type), operands);
 }
 
 inline bool all_double(const OpShape& shape, int from, int to) {
@@ -101,6 +113,18 @@ auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<
     case DType::bf16: return choice.template operator()<bf16>();
     default: return {};
   }
+}
+
+// choice.template operator()<T, S>() for operand `value` and those that its values are summed in: Compute<T>,
+// or bf16 where T is that as well; a default result for any other types.
+template <class Choice>
+auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Choice choice)
+    -> decltype(choice.template operator()<float, float>()) {
+  const DType type = shape.operand[value].dtype;
+  if (computed_type(shape, type, sums))
+    return by_value(type, [&]<class T>() { return choice.template operator()<T, Compute<T>>(); });
+  if (type == DType::bf16 && have_type(shape, type, sums)) return choice.template operator()<bf16, bf16>();
+  return {};
 }
 
 }  // namespace prun::cuda

@@ -6,11 +6,11 @@
 namespace prun::cuda {
 namespace {
 
-template <class T>
+template <class T, class S>
 void bias_grad(const KernelArgs& args, const KernelContext& context) {
   const std::int64_t width = args.operands[1].elements();
-  cuda::bias_grad(data<const T>(args, 0), sum_in<Compute<T>>(args, 1), args.operands[0].elements() / width,
-                  width, args.workspace, stream_of(context));
+  cuda::bias_grad<T, S>(data<const T>(args, 0), sum_in<S>(args, 1), args.operands[0].elements() / width,
+                        width, args.workspace, stream_of(context));
 }
 
 std::int64_t workspace(const OpShape& s, std::int32_t) {
@@ -21,8 +21,7 @@ std::int64_t workspace(const OpShape& s, std::int32_t) {
 }
 
 Kernel select_bias_grad(const OpShape& s) {
-  if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return bias_grad<T>; });
+  return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return bias_grad<T, S>; });
 }
 
 }  // namespace

@@ -23,10 +23,10 @@ void cast(const KernelArgs& args, const KernelContext& context) {
   cuda::cast(data<const From>(args, 0), data<To>(args, 1), args.operands[1].elements(), stream_of(context));
 }
 
-template <class T>
+template <class T, class S>
 void accumulate(const KernelArgs& args, const KernelContext& context) {
   const T* x = data<const T>(args, 0);
-  auto* sum = data<Compute<T>>(args, 1);
+  S* sum = data<S>(args, 1);
   const std::int64_t n = args.operands[1].elements();
   if (args.begins(1))
     cuda::cast(x, sum, n, stream_of(context));
@@ -60,8 +60,7 @@ Kernel select_cast(const OpShape& s) {
 }
 
 Kernel select_accumulate(const OpShape& s) {
-  if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return accumulate<T>; });
+  return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return accumulate<T, S>; });
 }
 
 Kernel select_reciprocal(const OpShape& s) {

@@ -16,12 +16,12 @@ void embedding(const KernelArgs& args, const KernelContext& context) {
                      stream_of(context));
 }
 
-template <class T>
+template <class T, class S>
 void embedding_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor& dtable = args.operands[2];
-  cuda::embedding_weight_grad(data<const std::int32_t>(args, 0), data<const T>(args, 1),
-                              data<Compute<T>>(args, 2), args.operands[0].elements(), dtable.dim[1],
-                              dtable.dim[0], dtable.start[0], args.workspace, stream_of(context));
+  cuda::embedding_weight_grad(data<const std::int32_t>(args, 0), data<const T>(args, 1), data<S>(args, 2),
+                              args.operands[0].elements(), dtable.dim[1], dtable.dim[0], dtable.start[0],
+                              args.workspace, stream_of(context));
 }
 
 std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) {
@@ -46,16 +46,15 @@ void add_position(const KernelArgs& args, const KernelContext& context) {
 }
 
 // Where the sum begins here, rows that no position of this launch belongs to are cleared.
-template <class T>
+template <class T, class S>
 void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
-  using C = Compute<T>;
   const Tensor &dy = args.operands[0], &dtable = args.operands[1];
-  C* const sums = rows_at(data<C>(args, 1), dtable, dy);
+  S* const sums = rows_at(data<S>(args, 1), dtable, dy);
   const bool begins = args.begins(1);
   if (begins && dy.dim[1] < dtable.dim[0])
-    zero(dtable.data, dtable.elements() * static_cast<std::int64_t>(sizeof(C)), stream_of(context));
-  cuda::position_weight_grad<T>(data<const T>(args, 0), {sums, begins}, dy.dim[0], dy.dim[1], dy.dim[2],
-                                stream_of(context));
+    zero(dtable.data, dtable.elements() * static_cast<std::int64_t>(sizeof(S)), stream_of(context));
+  cuda::position_weight_grad<T, S>(data<const T>(args, 0), {sums, begins}, dy.dim[0], dy.dim[1], dy.dim[2],
+                                   stream_of(context));
 }
 
 Kernel select_embedding(const OpShape& s) {
@@ -64,8 +63,8 @@ Kernel select_embedding(const OpShape& s) {
 }
 
 Kernel select_embedding_weight_grad(const OpShape& s) {
-  if (s.operand[0].dtype != DType::i32 || !computed_type(s, s.operand[1].dtype, {2})) return nullptr;
-  return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return embedding_weight_grad<T>; });
+  if (s.operand[0].dtype != DType::i32) return nullptr;
+  return by_sum(s, 1, {2}, []<class T, class S>() -> Kernel { return embedding_weight_grad<T, S>; });
 }
 
 Kernel select_add_position(const OpShape& s) {
@@ -74,8 +73,7 @@ Kernel select_add_position(const OpShape& s) {
 }
 
 Kernel select_position_weight_grad(const OpShape& s) {
-  if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return position_weight_grad<T>; });
+  return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return position_weight_grad<T, S>; });
 }
 
 }  // namespace

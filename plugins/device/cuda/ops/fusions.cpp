@@ -57,9 +57,9 @@ std::size_t is_norm_backward(Launches left) {
   return fits ? 2 : 0;
 }
 
-template <class T>
+template <class T, class S>
 Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bool centered) {
-  NormBackward<T> norm{};
+  NormBackward<T, S> norm{};
   norm.dy = data<const T>(input, 0);
   norm.x = data<const T>(input, 1);
   norm.gain = data<const T>(input, 2);
@@ -69,10 +69,10 @@ Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bo
   norm.rstd = data<const Compute<T>>(input, centered ? 4 : 3);
   norm.residual = data<const T>(input, centered ? 5 : 4);
   norm.dx = data<T>(input, centered ? 6 : 5);
-  norm.dgain = sum_in<Compute<T>>(weight, centered ? 4 : 3);
+  norm.dgain = sum_in<S>(weight, centered ? 4 : 3);
   if (!centered) return [norm](Stream stream) { rmsnorm_backward(norm, stream); };
   norm.mean = data<const Compute<T>>(input, 3);
-  norm.dbias = sum_in<Compute<T>>(weight, 5);
+  norm.dbias = sum_in<S>(weight, 5);
   return [norm](Stream stream) { layernorm_backward(norm, stream); };
 }
 
@@ -80,8 +80,10 @@ Work bind_norm_backward(Launches launches, Libraries&, Stream) {
   const bool centered = launches[0].op.view().starts_with("layernorm");
   const bool input_first = launches[0].op.view().ends_with("_input_grad");
   const KernelArgs &input = launches[input_first ? 0 : 1].args, &weight = launches[input_first ? 1 : 0].args;
-  return by_value(input.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_norm_backward_of<T>(input, weight, centered); });
+  const auto bind = [&]<class T, class S>() -> Work {
+    return bind_norm_backward_of<T, S>(input, weight, centered);
+  };
+  return centered ? by_sum(types_of(weight), 0, {4, 5}, bind) : by_sum(types_of(weight), 0, {3}, bind);
 }
 
 // ---------------------------------------------------------------- a product with bias, and gelu
@@ -120,26 +122,35 @@ Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
 std::size_t is_linear_gradients(Launches left) {
   const bool fits = left.size() >= 2 && is(left[0], "linear_weight_grad") && is(left[1], "bias_grad") &&
                     at(left[0], 1) == at(left[1], 0) && left[0].args.begins(2) && left[1].args.begins(1) &&
-                    left[0].args.operands[0].dtype == DType::bf16;
+                    left[0].args.operands[0].dtype == DType::bf16 &&
+                    left[0].args.operands[2].dtype == left[1].args.operands[1].dtype;
   return fits ? 2 : 0;
 }
 
-Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream stream) {
-  const KernelArgs &weight = launches[0].args, &bias = launches[1].args;
+template <class S>
+Work bind_linear_gradients_of(const KernelArgs& weight, const KernelArgs& bias, Libraries& libraries,
+                              Stream stream) {
   const bf16 *x = data<const bf16>(weight, 0), *dy = data<const bf16>(weight, 1);
-  float *dweight = data<float>(weight, 2), *dbias = data<float>(bias, 1);
+  S *dweight = data<S>(weight, 2), *dbias = data<S>(bias, 1);
   LinearShape shape = linear_shape(weight, 2, 0);
   shape.alignment = alignment_of({x, dy, dweight, dbias});
-  Product product = linear_weight_grad_product<bf16>(shape);
-  GemmOperands operands = linear_weight_grad_operands<bf16>(x, dy, dweight, true, weight.workspace);
+  Product product = linear_weight_grad_product<bf16, S>(shape);
+  GemmOperands operands = linear_weight_grad_operands(x, dy, dweight, true, weight.workspace);
   const Work apart = [alone = product_work(product, operands, libraries, stream), dy, dbias, shape,
                       workspace = bias.workspace](Stream on) {
     alone(on);
-    bias_grad<bf16>(dy, {dbias, true}, shape.rows, shape.out, workspace, on);
+    bias_grad<bf16, S>(dy, {dbias, true}, shape.rows, shape.out, workspace, on);
   };
   product.epilogue = Epilogue::bias_grad;
   operands.aux = dbias;
   return together_or_apart(product, operands, apart, libraries, stream);
+}
+
+Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs &weight = launches[0].args, &bias = launches[1].args;
+  if (weight.operands[2].dtype == DType::bf16)
+    return bind_linear_gradients_of<bf16>(weight, bias, libraries, stream);
+  return bind_linear_gradients_of<float>(weight, bias, libraries, stream);
 }
 
 }  // namespace

@@ -45,15 +45,15 @@ Work bind_gelu_grad_of(const KernelArgs& args, Libraries& libraries, Stream stre
   return together_or_apart(product, operands, apart, libraries, stream);
 }
 
-template <class T>
+template <class T, class S>
 Work bind_weight_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
   LinearShape shape = linear_shape(args, 2, 0);
   const T *x = data<const T>(args, 0), *dy = data<const T>(args, 1);
-  auto* dweight = data<Compute<T>>(args, 2);
+  S* dweight = data<S>(args, 2);
   shape.alignment = alignment_of({x, dy, dweight});
-  return product_work(linear_weight_grad_product<T>(shape),
-                      linear_weight_grad_operands<T>(x, dy, dweight, args.begins(2), args.workspace),
-                      libraries, stream);
+  return product_work(linear_weight_grad_product<T, S>(shape),
+                      linear_weight_grad_operands(x, dy, dweight, args.begins(2), args.workspace), libraries,
+                      stream);
 }
 
 Work bind_linear(Launches launches, Libraries& libraries, Stream stream) {
@@ -76,8 +76,9 @@ Work bind_gelu_grad(Launches launches, Libraries& libraries, Stream stream) {
 
 Work bind_weight_grad(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;
-  return by_value(args.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_weight_grad_of<T>(args, libraries, stream); });
+  return by_sum(types_of(args), 0, {2}, [&]<class T, class S>() -> Work {
+    return bind_weight_grad_of<T, S>(args, libraries, stream);
+  });
 }
 
 std::int64_t workspace(const OpShape&, std::int32_t) { return gemm_workspace; }
@@ -99,8 +100,8 @@ Kernel select_gelu_grad(const OpShape& s) {
 }
 
 Kernel select_weight_grad(const OpShape& s) {
-  const DType type = s.operand[0].dtype;
-  return same_type(s, {0, 1}) && computed_type(s, type, {2}) ? of_values(type) : nullptr;
+  if (!same_type(s, {0, 1})) return nullptr;
+  return by_sum(s, 0, {2}, []<class T, class S>() -> Kernel { return runs_when_bound; });
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ HeadInput<T> input_of(const KernelArgs& args) {
   return {data<const T>(args, 0), data<const T>(args, 1), data<const std::int32_t>(args, 2)};
 }
 
-template <class T>
-HeadShape shape_of(const KernelArgs& args, const HeadGradients<T>* gradients) {
+template <class T, class S>
+HeadShape shape_of(const KernelArgs& args, const HeadGradients<T, S>* gradients) {
   const HeadInput<T> input = input_of<T>(args);
   HeadShape shape{};
   shape.rows = args.operands[2].elements();
@@ -29,39 +29,39 @@ HeadShape shape_of(const KernelArgs& args, const HeadGradients<T>* gradients) {
 }
 
 // The head's products, with the best algorithms known.
-template <class T>
-std::shared_ptr<LogitRows<T>> rows_of(const KernelArgs& args, const HeadGradients<T>* gradients,
-                                      Libraries& libraries, Stream stream) {
-  auto rows = std::make_shared<LogitRows<T>>(libraries.gemm(), shape_of<T>(args, gradients));
+template <class T, class S>
+std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadGradients<T, S>* gradients,
+                                         Libraries& libraries, Stream stream) {
+  auto rows = std::make_shared<LogitRows<T, S>>(libraries.gemm(), shape_of(args, gradients));
   for (HeadProduct& product :
-       rows->products(input_of<T>(args), gradients ? *gradients : HeadGradients<T>{}, args.workspace))
+       rows->products(input_of<T>(args), gradients ? *gradients : HeadGradients<T, S>{}, args.workspace))
     libraries.settle(*product.plan, product.operands, stream);
   return rows;
 }
 
-template <class T>
+template <class T, class S>
 Work bind_lm_head_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  const HeadGradients<T> gradients{data<const double>(args, 3), data<Compute<T>>(args, 5), args.begins(5),
-                                   data<T>(args, 6)};
-  const auto rows = rows_of<T>(args, &gradients, libraries, stream);
+  const HeadGradients<T, S> gradients{data<const double>(args, 3), data<S>(args, 5), args.begins(5),
+                                      data<T>(args, 6)};
+  const auto rows = rows_of(args, &gradients, libraries, stream);
   return [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4),
           workspace = args.workspace](Stream on) { rows->lm_head(input, gradients, loss, workspace, on); };
 }
 
 template <class T>
 Work bind_scan_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  const auto rows = rows_of<T>(args, nullptr, libraries, stream);
+  const auto rows = rows_of<T, Compute<T>>(args, nullptr, libraries, stream);
   const VocabPart part{args.operands[1].start[0], args.attrs[0].i};
   return [rows, input = input_of<T>(args), part, largest = data<Compute<T>>(args, 3),
           sum = data<Compute<T>>(args, 4), wanted = data<Compute<T>>(args, 5), workspace = args.workspace](
              Stream on) { rows->lm_head_scan(input, part, largest, sum, wanted, workspace, on); };
 }
 
-template <class T>
+template <class T, class S>
 Work bind_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
-  const HeadGradients<T> gradients{data<const double>(args, 4), data<Compute<T>>(args, 5), args.begins(5),
-                                   data<T>(args, 6)};
-  const auto rows = rows_of<T>(args, &gradients, libraries, stream);
+  const HeadGradients<T, S> gradients{data<const double>(args, 4), data<S>(args, 5), args.begins(5),
+                                      data<T>(args, 6)};
+  const auto rows = rows_of(args, &gradients, libraries, stream);
   return [rows, input = input_of<T>(args), first = args.operands[1].start[0],
           lse = data<const Compute<T>>(args, 3), gradients, workspace = args.workspace](Stream on) {
     rows->lm_head_grad(input, first, lse, gradients, workspace, on);
@@ -70,8 +70,8 @@ Work bind_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
 
 Work bind_lm_head(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;
-  return by_value(args.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_lm_head_of<T>(args, libraries, stream); });
+  return by_sum(types_of(args), 0, {5},
+                [&]<class T, class S>() -> Work { return bind_lm_head_of<T, S>(args, libraries, stream); });
 }
 
 Work bind_scan(Launches launches, Libraries& libraries, Stream stream) {
@@ -82,8 +82,8 @@ Work bind_scan(Launches launches, Libraries& libraries, Stream stream) {
 
 Work bind_grad(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;
-  return by_value(args.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_grad_of<T>(args, libraries, stream); });
+  return by_sum(types_of(args), 0, {5},
+                [&]<class T, class S>() -> Work { return bind_grad_of<T, S>(args, libraries, stream); });
 }
 
 template <class C>
@@ -115,23 +115,22 @@ std::int64_t loss_workspace(const OpShape& s, std::int32_t) { return 8 * s.opera
 // x, weight and targets, with the scale and the gradients where there are any.
 bool head_types(const OpShape& s) { return same_type(s, {0, 1}) && s.operand[2].dtype == DType::i32; }
 
-Kernel when_bound(const OpShape& s, bool fits) {
+Kernel when_bound(const OpShape& s, bool fits, std::initializer_list<int> dweight) {
   if (!fits) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return runs_when_bound; });
+  return by_sum(s, 0, dweight, []<class T, class S>() -> Kernel { return runs_when_bound; });
 }
 
 Kernel select_lm_head(const OpShape& s) {
-  return when_bound(s, head_types(s) && same_type(s, {0, 6}) && all_double(s, 3, 5) &&
-                           computed_type(s, s.operand[0].dtype, {5}));
+  return when_bound(s, head_types(s) && same_type(s, {0, 6}) && all_double(s, 3, 5), {5});
 }
 
 Kernel select_scan(const OpShape& s) {
-  return when_bound(s, head_types(s) && computed_type(s, s.operand[0].dtype, {3, 4, 5}));
+  return when_bound(s, head_types(s) && computed_type(s, s.operand[0].dtype, {3, 4, 5}), {});
 }
 
 Kernel select_grad(const OpShape& s) {
-  return when_bound(s, head_types(s) && same_type(s, {0, 6}) && all_double(s, 4, 5) &&
-                           computed_type(s, s.operand[0].dtype, {3, 5}));
+  const bool fits = head_types(s) && same_type(s, {0, 6}) && all_double(s, 4, 5);
+  return when_bound(s, fits && computed_type(s, s.operand[0].dtype, {3}), {5});
 }
 
 template <class Choice>

@@ -35,9 +35,9 @@ void rmsnorm(const KernelArgs& args, const KernelContext& context) {
   cuda::rmsnorm(norm, stream_of(context));
 }
 
-template <class T>
-NormBackward<T> backward_of(const KernelArgs& args, int dy, int x) {
-  NormBackward<T> norm{};
+template <class T, class S = Compute<T>>
+NormBackward<T, S> backward_of(const KernelArgs& args, int dy, int x) {
+  NormBackward<T, S> norm{};
   norm.dy = data<const T>(args, dy);
   norm.x = data<const T>(args, x);
   norm.rows = args.operands[x].outer(1);
@@ -57,13 +57,13 @@ void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) 
   cuda::layernorm_backward(norm, stream_of(context));
 }
 
-template <class T>
+template <class T, class S>
 void layernorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
-  NormBackward<T> norm = backward_of<T>(args, 0, 1);
+  NormBackward<T, S> norm = backward_of<T, S>(args, 0, 1);
   norm.mean = data<const Compute<T>>(args, 2);
   norm.rstd = data<const Compute<T>>(args, 3);
-  norm.dgain = sum_in<Compute<T>>(args, 4);
-  norm.dbias = sum_in<Compute<T>>(args, 5);
+  norm.dgain = sum_in<S>(args, 4);
+  norm.dbias = sum_in<S>(args, 5);
   cuda::layernorm_backward(norm, stream_of(context));
 }
 
@@ -77,11 +77,11 @@ void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   cuda::rmsnorm_backward(norm, stream_of(context));
 }
 
-template <class T>
+template <class T, class S>
 void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
-  NormBackward<T> norm = backward_of<T>(args, 0, 1);
+  NormBackward<T, S> norm = backward_of<T, S>(args, 0, 1);
   norm.rstd = data<const Compute<T>>(args, 2);
-  norm.dgain = sum_in<Compute<T>>(args, 3);
+  norm.dgain = sum_in<S>(args, 3);
   cuda::rmsnorm_backward(norm, stream_of(context));
 }
 
@@ -104,8 +104,8 @@ Kernel select_layernorm_input_grad(const OpShape& s) {
 }
 
 Kernel select_layernorm_weight_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1}) || !computed_type(s, s.operand[0].dtype, {2, 3, 4, 5})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return layernorm_weight_grad<T>; });
+  if (!same_type(s, {0, 1}) || !computed_type(s, s.operand[0].dtype, {2, 3})) return nullptr;
+  return by_sum(s, 0, {4, 5}, []<class T, class S>() -> Kernel { return layernorm_weight_grad<T, S>; });
 }
 
 Kernel select_rmsnorm(const OpShape& s) {
@@ -119,8 +119,8 @@ Kernel select_rmsnorm_input_grad(const OpShape& s) {
 }
 
 Kernel select_rmsnorm_weight_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1}) || !computed_type(s, s.operand[0].dtype, {2, 3})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rmsnorm_weight_grad<T>; });
+  if (!same_type(s, {0, 1}) || !computed_type(s, s.operand[0].dtype, {2})) return nullptr;
+  return by_sum(s, 0, {3}, []<class T, class S>() -> Kernel { return rmsnorm_weight_grad<T, S>; });
 }
 
 }  // namespace

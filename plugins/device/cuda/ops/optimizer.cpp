@@ -91,16 +91,6 @@ T* from(const KernelArgs& args, int operand, std::int64_t at) {
     return args.operands[operand].data ? data<T>(args, operand) + at : nullptr;
 }
 
-// Types and presence of a launch's operands as rules see them.
-OpShape types_of(const KernelArgs& args) {
-  OpShape shape;
-  for (int i = 0; i < args.operand_count; ++i) {
-    shape.operand[i].present = args.operands[i].data != nullptr;
-    shape.operand[i].dtype = args.operands[i].dtype;
-  }
-  return shape;
-}
-
 template <class Types>
 Work bind_adamw_of(Launches launches) {
   std::vector<AdamTensor<Types>> tensors;
