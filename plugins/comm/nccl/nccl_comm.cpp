@@ -14,14 +14,15 @@
 namespace prun::nccl {
 namespace {
 
-// NCCL's kernels and what it keeps for the process.
-constexpr std::int64_t process_device_bytes = std::int64_t{192} << 20;
-// Of a communicator: for each block a connection to one neighbour in the ring, with the buffers of NCCL's
+// A little more than was measured with three and four communicators (docs/benchmarks.md). NCCL's kernels and
+// what it keeps for the process.
+constexpr std::int64_t process_device_bytes = std::int64_t{128} << 20;
+// Of a communicator: for each block a connection to either neighbour in the ring, with the buffers of NCCL's
 // three protocols, and what it keeps besides.
 constexpr std::int64_t connection_bytes = (4 << 20) + 4915200 + 524288;
 constexpr std::int64_t communicator_device_bytes = std::int64_t{16} << 20;
 // Of the host.
-constexpr std::int64_t process_bytes = std::int64_t{256} << 20;
+constexpr std::int64_t process_bytes = std::int64_t{320} << 20;
 constexpr std::int64_t communicator_bytes = std::int64_t{16} << 20;
 constexpr std::int64_t communicator_descriptors = 32;
 constexpr std::int64_t threads = 16;
@@ -61,7 +62,7 @@ class NcclComm final : public Comm {
     info.process_device_bytes = process_device_bytes;
     info.communicator_device_bytes = communicator_mib_
                                          ? *communicator_mib_ << 20
-                                         : communicator_device_bytes + blocks_.most * connection_bytes;
+                                         : communicator_device_bytes + 2 * blocks_.most * connection_bytes;
     info.threads = threads;
     info.communicator_descriptors = communicator_descriptors;
     return info;

@@ -51,9 +51,9 @@ void set_environment() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-// Context, kernels and libraries, as measured (docs/benchmarks.md): a little more than any recipe took.
-constexpr std::int64_t process_bytes = std::int64_t{2560} << 20,
-                       process_device_bytes = std::int64_t{960} << 20;
+// Context, kernels and libraries: a little more than was measured of any recipe (docs/benchmarks.md).
+constexpr std::int64_t process_bytes = std::int64_t{896} << 20,
+                       process_device_bytes = std::int64_t{576} << 20;
 // Launches that a channel of the driver takes before it holds whoever launches; a little fewer.
 constexpr std::int64_t queue_depth = 1000;
 
