@@ -104,6 +104,8 @@ class Place {
 
   void meet(std::size_t member, const Part& part) {
     std::unique_lock lock(mutex_);
+    // Who waited here may have left since, and its memory with it.
+    if (given_up_) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
     const std::uint64_t round = round_;
     parts_[member] = part;
     if (++here_ == parts_.size()) {
@@ -121,6 +123,7 @@ class Place {
   std::shared_ptr<Place> split(std::size_t number, std::string_view name, std::int32_t color,
                                std::size_t size) {
     std::unique_lock lock(mutex_);
+    if (given_up_) throw_error(ErrorCode::comm_failed, "meet: the split was aborted");
     Split& split = splits_[number];
     if (split.here == 0) split.name = name.substr(0, name.find('['));
     PRUN_CHECK(name.substr(0, name.find('[')) == split.name, "split for ", name, " meets ", split.name);
