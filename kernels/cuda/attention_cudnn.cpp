@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/attention_pieces.hpp"
+#include "cuda/check.hpp"
 #include "cuda/library.hpp"
 #include "prun/error.hpp"
 
@@ -61,11 +62,7 @@ void accept(cudnn_frontend::error_t status, ErrorCode code = ErrorCode::unsuppor
   throw_error(code, "cuDNN refused attention: ", message.substr(0, message.find('\n')));
 }
 
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw_error(ErrorCode::internal, "CUDA refused ", what, ": ", cudaGetErrorString(status));
-}
-
+using cuda::check;
 void check(cudnnStatus_t status, const char* what) {
   if (status != CUDNN_STATUS_SUCCESS)
     throw_error(ErrorCode::internal, "cuDNN refused ", what, ": ",

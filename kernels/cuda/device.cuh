@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "cuda/check.hpp"
 #include "cuda/launch.hpp"
 
 namespace prun::cuda {
@@ -183,11 +184,6 @@ void with_chunk(std::int64_t width, std::initializer_list<const void*> pointers,
     launch(std::integral_constant<int, chunk<T>>());
   else
     launch(std::integral_constant<int, 1>());
-}
-
-inline void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw_error(ErrorCode::internal, "CUDA refused ", what, ": ", cudaGetErrorString(status));
 }
 
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }

@@ -14,6 +14,7 @@
 
 #include "cuda/bias.hpp"
 #include "cuda/library.hpp"
+#include "cuda/stopwatch.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -65,11 +66,6 @@ struct CublasLt {
 // One of cuBLASLt's objects, with the function that takes it back.
 template <class Object>
 using Owned = std::unique_ptr<std::remove_pointer_t<Object>, cublasStatus_t (*)(Object)>;
-
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw_error(ErrorCode::internal, "CUDA refused ", what, ": ", cudaGetErrorString(status));
-}
 
 cudaDataType_t data_type(DType type) {
   switch (type) {
@@ -135,33 +131,6 @@ void check_product(const Product& p) {
   PRUN_CHECK(std::has_single_bit(static_cast<std::uint32_t>(p.alignment)) && p.alignment >= size_of(p.input),
              text_of(p));
 }
-
-// Seconds on the device.
-class Stopwatch {
- public:
-  explicit Stopwatch(Stream stream) : stream_(stream) {
-    check(cudaEventCreate(&begin_), "an event");
-    check(cudaEventCreate(&end_), "an event");
-  }
-  ~Stopwatch() { cudaEventDestroy(begin_), cudaEventDestroy(end_); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
-  // Of one of `count` launches in a row.
-  double operator()(const std::function<void()>& launch, int count) const {
-    check(cudaEventRecord(begin_, stream_), "an event");
-    for (int i = 0; i < count; ++i) launch();
-    check(cudaEventRecord(end_, stream_), "an event");
-    check(cudaEventSynchronize(end_), "tuning a matrix product");
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "an event");
-    return static_cast<double>(milliseconds) * 1e-3 / count;
-  }
-
- private:
-  Stream stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
 
 }  // namespace
 

@@ -4,9 +4,8 @@
 #pragma once
 
 #include <cuda.h>
-#include <cuda_runtime.h>
 
-#include "prun/error.hpp"
+#include "cuda/check.hpp"
 
 namespace prun::cuda {
 
@@ -33,10 +32,5 @@ struct Driver {
 
 // An error where there is no driver, or one too old.
 Driver load_driver();
-
-inline void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw_error(ErrorCode::internal, "device cuda: ", what, ": ", cudaGetErrorString(status));
-}
 
 }  // namespace prun::cuda

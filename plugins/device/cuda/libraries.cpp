@@ -1,10 +1,8 @@
 #include "libraries.hpp"
 
-#include <cuda_runtime_api.h>
-
 #include <filesystem>
 
-#include "driver.hpp"
+#include "cuda/stopwatch.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -25,20 +23,8 @@ std::string text_of(const AttentionLayout& layout, bool backward) {
 }
 
 double seconds_of(const Work& work, Stream stream) {
-  constexpr int runs = 10;
-  cudaEvent_t begin = nullptr, end = nullptr;
-  check(cudaEventCreate(&begin), "making an event");
-  check(cudaEventCreate(&end), "making an event");
   work(stream);
-  check(cudaEventRecord(begin, stream), "recording an event");
-  for (int i = 0; i < runs; ++i) work(stream);
-  check(cudaEventRecord(end, stream), "recording an event");
-  check(cudaEventSynchronize(end), "trying work");
-  float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, begin, end), "trying work");
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return 1e-3 * milliseconds / runs;
+  return Stopwatch(stream)([&] { work(stream); }, 10);
 }
 
 }  // namespace
