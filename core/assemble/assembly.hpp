@@ -36,7 +36,7 @@ class Assembly {
   // What a rank's process needs besides the plan's arena.
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
-  // What its comm plugins need of the device's memory besides the plan's arena.
+  // What it needs of the device's memory besides: context, libraries, communicators.
   std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
   // What of a plan lies in the memory of a device. The host's memory is one, whichever device has what lies
   // there; so is that of devices that are the same unit.
