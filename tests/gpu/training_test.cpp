@@ -42,6 +42,12 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return worst;
 }
 
+// How far losses in bf16 may be from each other. The logits of these models are about 1, so rounding them
+// moves a loss of 4 by less than half a place of bf16, 2^-9 of itself, however often something was rounded
+// before: on the CPU no loss of these cases is further than 5.4e-4 from that in fp64, with any format of
+// state.
+constexpr double bf16_rounding = 1.0 / 512;
+
 class Gpu : public testing::Test {
  protected:
   void SetUp() override {
@@ -78,7 +84,7 @@ TEST_P(GpuCase, InFp64LossesAndParametersAreThoseOfTheCpu) {
 TEST_P(GpuCase, InFp32TheyAreCloseAndInBf16TheLossIs) {
   EXPECT_LE(largest_difference(on("cuda", "").losses, on("cpu", "").losses), 2e-5);
   const std::string bf16 = "precision.compute=bf16";
-  EXPECT_LE(largest_difference(on("cuda", bf16).losses, on("cpu", bf16).losses), 1e-2);
+  EXPECT_LE(largest_difference(on("cuda", bf16).losses, on("cpu", bf16).losses), bf16_rounding);
 }
 
 // Graphs, merged updates and trials leave the bits alone.
@@ -110,7 +116,8 @@ TEST_P(GpuCase, FormatsOfStateAreThoseOfTheCpu) {
        {" precision.master=split precision.moments=bf16", " precision.state=bf16 precision.gradient=fp32",
         " precision.gradient=bf16", " precision.state=bf16"}) {
     const std::string chancy = std::string("precision.compute=bf16") + state;
-    EXPECT_LE(largest_difference(on("cuda", chancy).losses, on("cpu", chancy).losses), 2e-2) << state;
+    EXPECT_LE(largest_difference(on("cuda", chancy).losses, on("cpu", chancy).losses), bf16_rounding)
+        << state;
   }
 }
 
@@ -130,18 +137,32 @@ TEST_F(Gpu, ACheckpointGoesFromDeviceToDevice) {
   }
 }
 
-TEST_F(Gpu, ABudgetIsMetByComputingAgain) {
+// A budget that a plan just misses. It is one of the GPU's own memory: what is staged in pinned memory is
+// none of it.
+struct Budget {
   const std::string fp64 =
       " precision.compute=fp64 precision.state=fp64 model.seq=128 batch.global=16 batch.micro=16";
-  const std::string budget = "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n";
-  const auto assembly_of = [&](const std::string& limit) {
-    return Assembly(tiny_recipe(words("device.plugin=cuda" + fp64 + limit), budget), plugins());
-  };
-  const std::int64_t all = assembly_of("").plan().layout.memory.total();
-  const std::string limit = " device.memory=" + std::to_string(all - 4096) + "B";
-  EXPECT_LT(assembly_of(limit).plan().layout.memory.total(), all);
-  const Trained gpu = train("device.plugin=cuda" + fp64 + limit, budget, 4);
-  EXPECT_LE(largest_difference(gpu.parameters, train("device.plugin=cpu" + fp64, "", 4).parameters), 1e-9);
+  const std::string strategy = "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n";
+  const std::int64_t needed = bytes("");
+  const std::string limit = " device.memory=" + std::to_string(needed - 4096) + "B";
+
+  std::int64_t bytes(const std::string& with) const {
+    const Assembly assembly(tiny_recipe(words("device.plugin=cuda" + fp64 + with), strategy), plugins());
+    return assembly.bytes_in_memory_of(0, assembly.plan());
+  }
+};
+
+// A plan needs no GPU.
+TEST(GpuPlan, ABudgetIsMet) {
+  const Budget budget;
+  EXPECT_LE(budget.bytes(budget.limit), budget.needed - 4096);
+}
+
+TEST_F(Gpu, ABudgetIsMetByComputingAgain) {
+  const Budget budget;
+  const Trained gpu = train("device.plugin=cuda" + budget.fp64 + budget.limit, budget.strategy, 4);
+  const Trained cpu = train("device.plugin=cpu" + budget.fp64, "", 4);
+  EXPECT_LE(largest_difference(gpu.parameters, cpu.parameters), 1e-9);
 }
 
 TEST_F(Gpu, APlanThatDoesNotFitIsRefusedWithTheNumbers) {
