@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/thread.hpp"
+#include "sim/events.hpp"
 
 namespace prun {
 namespace {
@@ -162,6 +163,14 @@ void Executor::bind_waits() {
 
 // Before its waits, after each of them, and after each of its works or exchanges.
 void Executor::bind_stamps() {
+  for (auto& queue : queues_)
+    for (BoundCall& bound : queue->calls) {
+      bound.edges = edges_of_exposure(plan_, *bound.call);
+      if (!queue->asynchronous || options_.measure_every == 0) continue;
+      for (BoundSide& side : bound.sides)
+        for (auto left = std::count(bound.edges.begin(), bound.edges.end(), true); left > 0; --left)
+          side.edges.push_back(stamps_.emplace_back(queue->device).handle());
+    }
   if (timed_.empty() || fed_.empty()) return;
   for (const auto& [queue, bound] : fed_)
     for (BoundSide& side : queue->calls[static_cast<std::size_t>(bound->call->position)].sides) {
@@ -219,7 +228,7 @@ void Executor::start_step() {
 }
 
 // What goes wrong in the step behind it is not its own.
-void Executor::finish_step() {
+std::optional<double> Executor::finish_step() {
   const std::int64_t step = finished_++;
   bool done = true;
   for (auto& queue : queues_) {
@@ -230,6 +239,7 @@ void Executor::finish_step() {
     if (done ? queue->failed_by(step) : queue->has_failed()) raise(queue->status);
   tell_progress();
   tell_step(step);
+  return exposed_communication(step);
 }
 
 // Also where nobody waits for its tickets any more.
@@ -305,13 +315,21 @@ void Executor::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t st
 }
 
 void Executor::await(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  const bool measured = is_measured(step);
+  double sign = 1;
+  auto edge = bound.edges.begin();
+  const auto pass_edge = [&] {
+    if (*edge++ && measured) queue.exposed[step % 2] += (sign = -sign) * probe_clock();
+  };
   for (const BoundWait& waits : bound.waits) {
+    pass_edge();
     const Wait& wait = *waits.wait;
     if (step < wait.steps_ago) continue;
     tell([&](Probe& probe, double at) { probe.begin_wait(queue.index, *bound.call, wait, step, at); });
     waits.other->ticket.await(ticket(wait.queue, step - wait.steps_ago, wait.call));
     tell([&](Probe& probe, double at) { probe.end_wait(queue.index, *bound.call, wait, step, at); });
   }
+  pass_edge();
 }
 
 Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side) {
@@ -365,11 +383,19 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   const auto note = [&] {
     if (stamp != side.stamps.end()) then([&] { return queue.device.stamp(queue.handle, *stamp++); });
   };
+  auto edge = bound.edges.begin();
+  auto edge_stamp = side.edges.begin();
+  const bool measured = is_measured(step);
+  const auto pass_edge = [&] {
+    if (*edge++ && measured) then([&] { return queue.device.stamp(queue.handle, *edge_stamp++); });
+  };
   note();
   for (const BoundWait& waits : bound.waits) {
+    pass_edge();
     if (step >= waits.wait->steps_ago) then([&] { return feed_wait(queue, waits, step); });
     note();
   }
+  pass_edge();
   for (BoundWork work : *side.works) {
     then([&] { return queue.device.run(queue.handle, work); });
     note();

@@ -37,6 +37,8 @@ struct ExecutorOptions {
   // the host can write.
   bool poison = false;
   std::int64_t rank = 0;
+  // Steps from one whose exposed communication is measured to the next; 0: none is.
+  std::int64_t measure_every = 0;
 };
 
 class Executor {
@@ -54,8 +56,9 @@ class Executor {
   // Lets the queues run step 0, 1, 2, ... in turn. At most two may be started and not finished: they have the
   // two sides of what is staged.
   void start_step();
-  // Holds the caller until the earliest step that is not finished is done; raises what went wrong in it.
-  void finish_step();
+  // Holds the caller until the earliest step that is not finished is done; raises what went wrong in it. Its
+  // exposed communication in seconds (sim/events.hpp), where that is measured and there is any communication.
+  std::optional<double> finish_step();
 
  private:
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
@@ -73,13 +76,15 @@ class Executor {
     const BoundPiece* piece = nullptr;
     const std::vector<BoundWork>* works = nullptr;  // one of all launches, or of each
     QueueEvent event = nullptr;                     // where an asynchronous queue waits for the call
-    std::vector<Stamp> stamps;                      // of an asynchronous queue, as note() takes them
+    // Of an asynchronous queue: as note() takes them, and at the edges of what is exposed.
+    std::vector<Stamp> stamps, edges;
   };
   struct BoundCall {
     const Call* call = nullptr;
     BoundSide sides[2];
     std::vector<BoundWait> waits;
-    bool signals = false;  // somebody waits for its ticket
+    std::vector<bool> edges;  // as edges_of_exposure() says
+    bool signals = false;     // somebody waits for its ticket
 
     BoundSide& side(std::int64_t step) { return sides[step % 2]; }
     const BoundSide& side(std::int64_t step) const { return sides[step % 2]; }
@@ -103,6 +108,7 @@ class Executor {
     // What live probes have been told: calls that have ended, and whether the next one has begun.
     std::int64_t ended = 0;
     bool begun = false;
+    double exposed[2] = {};                      // of a blocking queue, by the side of the step
     Status status;                               // whoever sees that it has failed may read it
     std::atomic<std::int64_t> failed_in{never};  // a step; set once
     std::thread thread;                          // of a blocking queue
@@ -180,6 +186,8 @@ class Executor {
   bool tell_progress(QueueRun& queue);
   bool has_failed() const;
   bool may_begin(const BoundCall& bound, std::int64_t step) const;
+  bool is_measured(std::int64_t step) const;
+  std::optional<double> exposed_communication(std::int64_t step);
 
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
   void await_step(QueueRun& queue, std::int64_t step);

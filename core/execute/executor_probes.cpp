@@ -2,6 +2,7 @@
 // times, which are told once a step is done, and its tickets say how far a queue has come.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "execute/executor.hpp"
 
@@ -77,6 +78,30 @@ void Executor::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
     each([&](Probe& probe) { probe.waits(q, false, at); });
   }
   each([&](Probe& probe) { probe.end_call(q, call, step, at); });
+}
+
+// ---------------------------------------------------------------- exposed communication
+
+bool Executor::is_measured(std::int64_t step) const {
+  return options_.measure_every > 0 && (step + 1) % options_.measure_every == 0;
+}
+
+std::optional<double> Executor::exposed_communication(std::int64_t step) {
+  const auto communicates = [](const QueueInfo& queue) { return queue.communicates(); };
+  if (!is_measured(step) || std::none_of(plan_.queues.begin(), plan_.queues.end(), communicates)) return {};
+  double seconds = 0;
+  for (auto& queue : queues_) {
+    seconds += std::exchange(queue->exposed[step % 2], 0);
+    for (const BoundCall& bound : queue->calls) {
+      double sign = 1;
+      for (Stamp stamp : bound.side(step).edges) {
+        double at = 0;
+        raise(queue->device.read(stamp, &at));
+        seconds += (sign = -sign) * at;
+      }
+    }
+  }
+  return seconds;
 }
 
 // ---------------------------------------------------------------- while the step runs

@@ -30,6 +30,7 @@ constexpr std::array<Declaration, 16> declarations = {{
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
       hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
+      measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
       fresh        | bool   | false    |  | Move a run that the folder holds aside, to its name with a number, unless it is resumed

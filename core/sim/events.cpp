@@ -1,6 +1,27 @@
 #include "sim/events.hpp"
 
+#include <utility>
+
 namespace prun {
+namespace {
+
+bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
+  return plan.queues[static_cast<std::size_t>(queue)].workers &&
+         plan.queues[static_cast<std::size_t>(waits_for)].communicates();
+}
+
+}  // namespace
+
+std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call) {
+  std::vector<bool> edges;
+  bool exposed = false;
+  for (const Wait& wait : call.waits) {
+    const bool next = is_exposed(plan, call.queue, wait.queue);
+    edges.push_back(std::exchange(exposed, next) != next);
+  }
+  edges.push_back(exposed);
+  return edges;
+}
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step) {
   StepTimes times;
@@ -15,8 +36,7 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
       continue;
     }
     times.waiting[queue] += seconds;
-    if (plan.queues[queue].workers && plan.queues[static_cast<std::size_t>(event.waits_for)].communicates())
-      times.exposed_communication += seconds;
+    if (is_exposed(plan, event.queue, event.waits_for)) times.exposed_communication += seconds;
   }
   return times;
 }

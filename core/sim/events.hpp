@@ -28,6 +28,10 @@ struct StepTimes {
   double exposed_communication = 0;
 };
 
+// Whether, in front of each of a call's waits and behind the last one, those for queues that communicate
+// begin to hold up its queue or cease to.
+std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call);
+
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);
 
 }  // namespace prun

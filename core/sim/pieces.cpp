@@ -1,5 +1,7 @@
 #include "sim/pieces.hpp"
 
+#include "sim/events.hpp"
+
 namespace prun {
 
 void FedPieces::add(const Plan& plan, const std::vector<bool>& asynchronous) {
@@ -15,10 +17,14 @@ std::vector<FedPiece> FedPieces::of(const Plan& plan, const Call& call, std::int
     if (stamps_) pieces.push_back({});
   };
   stamp();
+  const std::vector<bool> edges = edges_of_exposure(plan, call);
+  auto edge = edges.begin();
   for (const Wait& wait : call.waits) {
+    if (*edge++) pieces.push_back({});
     if (step >= wait.steps_ago) pieces.push_back({&wait, 0});
     stamp();
   }
+  if (*edge) pieces.push_back({});
   const std::size_t steps = plan.steps(call).size();
   const bool exchanges = plan.queues[static_cast<std::size_t>(call.queue)].communicates();
   if (exchanges && !stamps_) pieces.push_back({nullptr, steps});  // all of them at once

@@ -108,6 +108,7 @@ class Run {
     info.targets = result.targets;
     info.seconds = std::chrono::duration<double>(now - std::exchange(last_, now)).count();
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
+    info.exposed_seconds = result.exposed_communication.value_or(-1);
     observers_.step(info);
     if (!result.kept) non_finite(result);
     return result.stop || (alone() && stop_.received() != 0);

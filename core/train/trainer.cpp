@@ -69,7 +69,8 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
       executor_(
           assembly.program(), assembly.plan(), assembly.devices(),
-          {assembly.recipe().flag("run.poison"), assembly.rank()},
+          {assembly.recipe().flag("run.poison"), assembly.rank(),
+           assembly.recipe().integer("run.measure_comm")},
           communicators_ ? communicators_->queues() : echo_.queues(),
           membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),
       staged_(staged_values(assembly.program())),
@@ -160,8 +161,9 @@ void Trainer::start(bool stop) {
 }
 
 StepResult Trainer::finish() {
-  executor_.finish_step();
-  const StepResult result = read_results();
+  const std::optional<double> exposed = executor_.finish_step();
+  StepResult result = read_results();
+  result.exposed_communication = exposed;
   ++finished_;
   ++progress_.step;
   progress_.updates += result.kept;

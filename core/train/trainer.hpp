@@ -27,7 +27,8 @@ struct StepResult {
   bool kept = true;
   std::int64_t targets = 0;  // of all ranks
   bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
-  std::string non_finite;    // where not kept: the first tensor of the model whose gradient is not finite
+  std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
+  std::string non_finite;  // where not kept: the first tensor of the model whose gradient is not finite
 };
 
 // Who is told what the queues of a rank do; they must outlive its trainer. Called once the communicators

@@ -161,6 +161,20 @@ TEST(ConsoleLines, AStep) {
             "step 120/1000 | loss 3.2141 | grad 0.98 | lr 3.00e-04 | 20.2k tok/s | 812 ms | eta 11m55s");
 }
 
+TEST(ConsoleLines, ExposedCommunicationAsMeasuredLast) {
+  const Output output;
+  ConsoleObserver observer(1, output.plain());
+  observer.start(run_of(1000));
+  observer.step(step_of(9));
+  EXPECT_FALSE(has(output.text(), "comm"));
+  StepInfo measured = step_of(10);
+  measured.exposed_seconds = 0.0253;
+  observer.step(measured);
+  EXPECT_TRUE(has(lines_of(output.text()).back(), " | 812 ms | comm 3.1% | eta "));
+  observer.step(step_of(11));
+  EXPECT_TRUE(has(lines_of(output.text()).back(), " | 812 ms | comm 3.1% | eta "));
+}
+
 TEST(ConsoleLines, MfuOnlyWithAPeak) {
   const Output output;
   ConsoleObserver observer(1, output.plain());

@@ -144,6 +144,19 @@ TEST(JsonlObserver, EveryRecord) {
             R"({"plan_bytes":2048,"process_bytes":1024,"peak_bytes":0}]})");
 }
 
+TEST(JsonlObserver, ExposedCommunicationWhereItIsMeasured) {
+  const TempFolder folder;
+  const std::string path = folder / "run.jsonl";
+  JsonlObserver observer = observer_of(path);
+  observer.start(run_of("elsewhere"));
+  StepInfo measured = step_of(10);
+  measured.exposed_seconds = 0.125;
+  observer.step(measured);
+  EXPECT_EQ(timeless(lines_of(path).back()),
+            R"({"type":"step","step":10,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
+            R"("targets":512,"seconds":0.5,"elapsed":1.5,"exposed_seconds":0.125,"exposed_share":0.25})");
+}
+
 TEST(JsonlObserver, EveryKindOfEvent) {
   const TempFolder folder;
   JsonlObserver observer = observer_of(folder / "log");

@@ -25,6 +25,8 @@ struct StepInfo {
   std::int64_t targets = 0;
   double seconds = 0;
   double elapsed = 0;  // since the first step of this process began
+  // For which the first rank's computing was held up by communication; negative: not measured in this step.
+  double exposed_seconds = -1;
 };
 
 // Of one rank's process: of the host's memory, and of the device's where that is another.

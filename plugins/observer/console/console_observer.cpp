@@ -80,6 +80,7 @@ void ConsoleObserver::header(const RunInfo& info) {
 
 void ConsoleObserver::step(const StepInfo& info) {
   times_.add(info.seconds);
+  if (info.exposed_seconds >= 0 && info.seconds > 0) exposed_share_ = info.exposed_seconds / info.seconds;
   if (seen_++ == 0) first_loss_ = info.loss;
   last_ = info;
   last_shown_ = due(info);
@@ -114,6 +115,7 @@ std::string ConsoleObserver::line_of(const StepInfo& info) const {
     line += " | " + scaled(rate) + " tok/s";
     if (has_mfu()) line += " | mfu " + fixed(100 * rate * flops_per_token_ / peak_flops_, 1) + "%";
     line += " | " + step_time(info.seconds);
+    if (exposed_share_) line += " | comm " + fixed(100 * *exposed_share_, 1) + "%";
   }
   return line + " | eta " + eta() + (info.kept ? "" : " | update skipped");
 }

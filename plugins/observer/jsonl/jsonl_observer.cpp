@@ -67,16 +67,19 @@ void JsonlObserver::start(const RunInfo& info) {
 }
 
 void JsonlObserver::step(const StepInfo& info) {
-  file().append(record("step")
-                    .integer("step", info.step)
-                    .number("loss", info.loss)
-                    .number("grad_norm", info.grad_norm)
-                    .number("lr", info.lr)
-                    .flag("kept", info.kept)
-                    .integer("targets", info.targets)
-                    .number("seconds", info.seconds)
-                    .number("elapsed", info.elapsed)
-                    .str());
+  JsonObject line = record("step");
+  line.integer("step", info.step)
+      .number("loss", info.loss)
+      .number("grad_norm", info.grad_norm)
+      .number("lr", info.lr)
+      .flag("kept", info.kept)
+      .integer("targets", info.targets)
+      .number("seconds", info.seconds)
+      .number("elapsed", info.elapsed);
+  if (info.exposed_seconds >= 0)
+    line.number("exposed_seconds", info.exposed_seconds)
+        .number("exposed_share", info.exposed_seconds / info.seconds);
+  file().append(line.str());
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();
 }
 
