@@ -13,7 +13,7 @@ const std::vector<std::string> verbs = {"run",     "check",   "plan",      "veri
                                         "explain", "plugins", "reference", "help",   "version"};
 const std::vector<std::string> flags = {"--json",      "--program", "--lowered", "--all",    "--as-is",
                                         "--simulated", "--no-grid", "--help",    "--version"};
-const std::vector<std::string> valued = {"--steps", "--out", "--costs", "--ranks"};
+const std::vector<std::string> valued = {"--steps", "--out", "--costs", "--ranks", "--stage"};
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();

@@ -26,6 +26,8 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                cost table
                                (--no-grid: the recipe's alone)
   prun bench comm              measure exchanges between ranks (--ranks N); both: --out FILE
+  prun bench zero RECIPE       train it with stages 0 to 3 of the strategy zero in turn and show what each costs and
+                               saves (--steps N; --stage N: that one alone; --json; --out FILE.json or FILE.csv)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it

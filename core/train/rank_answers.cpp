@@ -84,8 +84,10 @@ int launch_quietly(LaunchOptions options, std::string& said) {
   return launch(options);
 }
 
-std::vector<std::string> processes(const Recipe& recipe, PluginHost& plugins,
-                                   const std::vector<std::string>& command) {
+}  // namespace
+
+std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
+                                       const std::vector<std::string>& command) {
   std::string said;
   int code = 0;
   std::vector<std::string> answers;
@@ -103,8 +105,6 @@ std::vector<std::string> processes(const Recipe& recipe, PluginHost& plugins,
   return answers;
 }
 
-}  // namespace
-
 std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
                                    const MakeQuestion& question, const std::vector<std::string>& command) {
   PluginHost plugins(places);
@@ -112,7 +112,7 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
   const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
   raise(made->info(&device));
   if (!command.empty() && device.one_process_each && mesh_of(recipe).world() > 1)
-    return processes(recipe, plugins, command);
+    return ask_processes(recipe, plugins, command);
   return threads(recipe, places, question({}));
 }
 

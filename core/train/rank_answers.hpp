@@ -28,6 +28,10 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
                                    const MakeQuestion& question,
                                    const std::vector<std::string>& command = {});
 
+// The same of processes, whatever the device would allow: as the recipe is trained.
+std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
+                                       const std::vector<std::string>& command);
+
 // Whether this process is a rank that another one asks; then what it does, and its exit code.
 bool is_asked();
 std::optional<Identity> asked_rank();

@@ -1,4 +1,5 @@
 // ZeRO: the ranks of a data-parallel axis keep in parts what each of them would otherwise keep whole.
+//   stage 0  nothing: as without this strategy
 //   stage 1  optimizer state and master copies
 //   stage 2  gradients too: summed over the ranks as soon as no microbatch has given only some of them, which
 //            is mostly after each, and each rank adds up its part
@@ -24,6 +25,7 @@ class Zero final : public Strategy {
   }
 
   void apply(ProgramRef program) override {
+    if (stage_ == 0) return;
     program.keep_in_parts(axis_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
   }
 
@@ -40,6 +42,6 @@ PRUN_PLUGIN(
     strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
     "phase=state",
     "axis   | string | dp | | Axis of the mesh whose ranks share them out\n"
-    "stage  | int    | 1  | 1..3 | 1: optimizer state; 2: gradients too; 3: parameters too\n"
+    "stage  | int    | 1  | 0..3 | 0: nothing; 1: optimizer state; 2: gradients too; 3: parameters too\n"
     "reduce | choice | microbatch | microbatch,step | When stage 3 sums gradients, as stage 2 does; step: "
     "kept whole until then, which sends less\n");

@@ -1,0 +1,115 @@
+// prun bench zero: real ranks at every stage, and what is said of them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/json.hpp"
+#include "binary.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Two ranks, two microbatches, each rank with one thread.
+std::string two_ranks(const std::vector<std::string>& sets = {}) {
+  std::vector<std::string> all = {"device.threads=1", "batch.micro=1"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  const fs::path path = temporary_folder() / "two_ranks.toml";
+  std::ofstream(path) << tiny_recipe(all, data_parallel(2)).resolved_toml();
+  return path.string();
+}
+
+// As `prun plan` has it of the recipe at a stage.
+JsonValue plan_at(const std::string& recipe, std::int64_t stage) {
+  return parse_json(prun({"plan", recipe, "--json", "--set", "strategy.1.plugin=zero", "--set",
+                          "strategy.1.stage=" + std::to_string(stage)})
+                        .out,
+                    "plan");
+}
+
+std::int64_t planned_traffic(const JsonValue& plan) {
+  std::int64_t bytes = 0;
+  for (const JsonMember& queue : plan.at("sent_bytes").as_object().members())
+    bytes += queue.value.at("bytes").as_int64();
+  return bytes;
+}
+
+TEST(BenchZero, EveryStageIsTrainedAndSendsWhatItsPlanSays) {
+  const TempFolder folder;
+  const std::string recipe = two_ranks(), file = folder / "stages.json";
+  const Result result = prun({"bench", "zero", recipe, "--steps", "6", "--out", file});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(read_file(file), "stages");
+  EXPECT_EQ(said.at("recipe").as_string(), "tiny");
+  const JsonArray& stages = said.at("stages").as_array();
+  ASSERT_EQ(stages.size(), 4u);
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const JsonValue& stage = stages[i];
+    const JsonValue plan = plan_at(recipe, static_cast<std::int64_t>(i));
+    EXPECT_EQ(stage.at("stage").as_int64(), static_cast<std::int64_t>(i));
+    EXPECT_EQ(stage.at("sent_bytes").as_int64(), planned_traffic(plan)) << i;
+    EXPECT_EQ(stage.at("planned_bytes").as_int64(),
+              plan.at("memory_bytes").as_int64() + plan.at("process_bytes").as_int64())
+        << i;
+    EXPECT_GT(stage.at("measured_bytes").as_int64(), 0) << i;
+    const double seconds = stage.at("step_seconds").as_double(), tokens = 4 * 16;
+    EXPECT_NEAR(stage.at("tokens_per_second").as_double() * seconds, tokens, 1e-6) << i;
+    EXPECT_GE(stage.at("exposed_seconds").as_double(), 0) << i;
+    EXPECT_NE(result.out.find("\n" + std::to_string(i) + " "), std::string::npos) << result.out;
+  }
+  EXPECT_GT(stages[3].at("sent_bytes").as_int64(), stages[2].at("sent_bytes").as_int64());
+  EXPECT_GT(stages[2].at("sent_bytes").as_int64(), stages[1].at("sent_bytes").as_int64());
+  EXPECT_FALSE(fs::exists(temporary_folder() / "run"));
+}
+
+TEST(BenchZero, StageZeroIsTheRecipeWithoutTheStrategy) {
+  const std::string recipe = two_ranks();
+  EXPECT_EQ(
+      prun({"plan", recipe, "--json", "--set", "strategy.1.plugin=zero", "--set", "strategy.1.stage=0"}).out,
+      prun({"plan", recipe, "--json"}).out);
+}
+
+TEST(BenchZero, AStageThatDoesNotFitIsALineOfItsOwn) {
+  const TempFolder folder;
+  const std::string recipe = two_ranks({"model.hidden=256", "model.layers=6"}), file = folder / "stages.csv";
+  const std::int64_t whole = plan_at(recipe, 0).at("memory_bytes").as_int64(),
+                     parts = plan_at(recipe, 3).at("memory_bytes").as_int64();
+  ASSERT_LT(parts, whole);
+  const Result result = prun({"bench", "zero", recipe, "--steps", "3", "--out", file, "--set",
+                              "device.memory=" + std::to_string((whole + parts) / 2)});
+  ASSERT_EQ(result.code, 0) << result.out;
+  EXPECT_NE(result.out.find("\n0      refused: "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("the plan needs "), std::string::npos) << result.out;
+  const std::string csv = read_file(file);
+  EXPECT_NE(csv.find("\n0,,,,,,\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\n3,0."), std::string::npos) << csv;
+}
+
+TEST(BenchZero, OneStageAsJson) {
+  const Result result = prun({"bench", "zero", two_ranks(), "--stage", "2", "--steps", "3", "--json"});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(result.out, "stages");
+  ASSERT_EQ(said.at("stages").as_array().size(), 1u);
+  EXPECT_EQ(said.at("stages").as_array()[0].at("stage").as_int64(), 2);
+}
+
+TEST(BenchZero, WhatCannotBeMeasuredIsRefused) {
+  const std::string recipe = two_ranks();
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"bench", "zero", recipe, "--stage", "4"}, "--stage takes 0, 1, 2 or 3, not '4'"},
+      {{"bench", "zero", recipe, "--steps", "2"}, "--steps takes at least 3 steps here, not 2"},
+      {{"bench", "zero", recipe, "--out", "stages.txt"}, "stages.txt: a file that ends in .json or in .csv"},
+      {{"bench", "zero", recipe, "--set", "mesh.dp=1", "--set", "batch.micro=4"}, "has one rank"},
+      {{"bench", "zero"}, "usage: "}};
+  for (const auto& [words, said] : cases) {
+    const Result result = prun(words);
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_NE(result.out.find(said), std::string::npos) << result.out;
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
