@@ -15,7 +15,8 @@ namespace prun {
 namespace {
 
 constexpr const char* usage =
-    "usage: prun bench kernels [RECIPE] [--no-grid] [--out FILE] | prun bench comm [--ranks N] [--out FILE] "
+    "usage: prun bench kernels [RECIPE] [--no-grid] [--out FILE] | prun bench comm [RECIPE | --ranks N] "
+    "[--out FILE] "
     "| "
     "prun bench zero RECIPE [--steps N] [--stage N] [--json] [--out FILE.json|FILE.csv]";
 
@@ -51,19 +52,41 @@ int kernels(const Arguments& arguments) {
   return 0;
 }
 
-int comm(const Arguments& arguments) {
-  const std::int64_t ranks = arguments.number("--ranks", 2);
-  if (ranks < 2 || ranks > 64)
-    throw_error(ErrorCode::bad_input, "--ranks takes 2 to 64 ranks, which are threads of this process, not ",
-                ranks);
-  const CostTable table = bench_comm(plugin_places({}, {}, arguments.plugin_paths), "ucx", ranks);
-  for (const auto& [key, curve] : table.exchanges) {
-    const ExchangePoint &first = curve.points.front(), &last = curve.points.back();
-    std::printf("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB\n", name_of(key.kind),
-                static_cast<long long>(key.members), first.seconds * 1e6, static_cast<long long>(first.bytes),
-                static_cast<double>(last.bytes) / last.seconds / 1e9,
-                static_cast<long long>(last.bytes >> 20));
+Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
+  if (arguments.words.size() == 1) {
+    const std::int64_t ranks = arguments.number("--ranks", 2);
+    if (ranks < 2 || ranks > 64)
+      throw_error(ErrorCode::bad_input,
+                  "--ranks takes 2 to 64 ranks, which are threads of this process, not ", ranks);
+    opened.plugins = std::make_unique<PluginHost>(plugin_places({}, {}, arguments.plugin_paths));
+    return recipe_of_ranks(ranks, *opened.plugins);
   }
+  if (arguments.values.count("--ranks"))
+    throw_error(ErrorCode::bad_input,
+                "--ranks goes without a recipe, which has as many as its mesh; change [mesh]");
+  opened = open_recipe(arguments, arguments.words[1], asked_rank());
+  if (mesh_of(*opened.recipe).world() == 1)
+    throw_error(ErrorCode::bad_input, arguments.words[1],
+                " has one rank, which exchanges nothing; change [mesh]");
+  return *opened.recipe;
+}
+
+void print_exchange(const ExchangeKey& key, const ExchangeCurve& curve) {
+  const ExchangePoint &first = curve.points.front(), &last = curve.points.back();
+  const double rate = static_cast<double>(last.bytes) / last.seconds / 1e9;
+  std::printf("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB, bus %6.2f GB/s\n",
+              name_of(key.kind), static_cast<long long>(key.members), first.seconds * 1e6,
+              static_cast<long long>(first.bytes), rate, static_cast<long long>(last.bytes >> 20),
+              rate * bus_share(key.kind, key.members));
+}
+
+int comm(const Arguments& arguments) {
+  Opened opened;
+  const Recipe recipe = recipe_of_comm(arguments, opened);
+  if (is_asked()) return answer_bench_comm(recipe, opened.plugins->places());
+  const CostTable table = bench_comm(recipe, opened.plugins->places(), arguments.all);
+  std::printf("exchanges of %s\n", table.exchanges.begin()->first.device.c_str());
+  for (const auto& [key, curve] : table.exchanges) print_exchange(key, curve);
   save(arguments, table);
   return 0;
 }
@@ -122,7 +145,7 @@ int zero(const Arguments& arguments) {
 int bench_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
   const bool of_kernels = !words.empty() && words[0] == "kernels" && words.size() <= 2;
-  const bool of_comm = !words.empty() && words[0] == "comm" && words.size() == 1;
+  const bool of_comm = !words.empty() && words[0] == "comm" && words.size() <= 2;
   if (!words.empty() && words[0] == "zero" && words.size() == 2) return zero(arguments);
   if (!of_kernels && !of_comm) throw_error(ErrorCode::bad_input, usage);
   check_can_merge(target(arguments), this_machine());

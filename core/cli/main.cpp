@@ -20,12 +20,14 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                strategies left it; --program --lowered: as the device runs it)
   prun verify RECIPE           train it beside its one-rank equivalent and compare everything
                                (--steps N; --as-is: in the recipe's precision, not in fp64)
-  prun trace RECIPE            what every queue does when, as a trace for ui.perfetto.dev; ranks are threads
+  prun trace RECIPE            what every queue does when, as a trace for ui.perfetto.dev; ranks are threads,
+                               or processes where the device wants that
                                (--steps N; --out FILE; --simulated: from the cost table; --costs FILE)
   prun bench kernels [RECIPE]  measure this machine's kernels, a recipe's own with its exchanges too, into the
                                cost table
                                (--no-grid: the recipe's alone)
-  prun bench comm              measure exchanges between ranks (--ranks N); both: --out FILE
+  prun bench comm [RECIPE]     measure exchanges between ranks (--ranks N), of a recipe's device and comm plugin
+                               between its ranks; both: --out FILE
   prun bench zero RECIPE       train it with stages 0 to 3 of the strategy zero in turn and show what each costs and
                                saves (--steps N; --stage N: that one alone; --json; --out FILE.json or FILE.csv)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads

@@ -5,12 +5,14 @@
 #include <mutex>
 
 #include "base/durable_file.hpp"
+#include "base/format.hpp"
+#include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
 #include "execute/recorder.hpp"
 #include "inspect/forecast.hpp"
 #include "sim/trace.hpp"
-#include "train/local_ranks.hpp"
+#include "train/rank_answers.hpp"
 
 namespace prun {
 namespace {
@@ -23,11 +25,12 @@ double median(std::vector<double> list) {
   return list.empty() ? 0 : list[list.size() / 2];
 }
 
-void print_times(const std::vector<QueueInfo>& queues, const StepTimes& times) {
+std::string times_text(const std::vector<QueueInfo>& queues, const StepTimes& times) {
+  std::string text;
   for (std::size_t q = 0; q < queues.size(); ++q)
-    std::printf("  %-16s busy %9.3f ms, waits for others %9.3f ms\n", queues[q].name.c_str(),
-                times.busy[q] * 1e3, times.waiting[q] * 1e3);
-  std::printf("  exposed communication %.3f ms\n", times.exposed_communication * 1e3);
+    text += format("  %-16s busy %9.3f ms, waits for others %9.3f ms\n", queues[q].name.c_str(),
+                   times.busy[q] * 1e3, times.waiting[q] * 1e3);
+  return text + format("  exposed communication %.3f ms\n", times.exposed_communication * 1e3);
 }
 
 void write(const std::filesystem::path& file, std::vector<RankTrace> ranks) {
@@ -51,7 +54,7 @@ int simulated(const Arguments& arguments, const Opened& opened, const std::files
     traces.push_back(trace_of(*of.program, *of.plan, rank.rank, rank.events));
     std::printf("rank %d%s\n", rank.rank,
                 rank.alike > 1 ? (", one of " + std::to_string(rank.alike) + " alike").c_str() : "");
-    print_times(of.plan->queues, rank.times);
+    std::fputs(times_text(of.plan->queues, rank.times).c_str(), stdout);
   }
   write(out, std::move(traces));
   return 0;
@@ -69,8 +72,8 @@ class Recording {
     return {recorder.get()};
   }
 
-  // One step to warm up, which the recorder forgets.
-  void run(Trainer& trainer) {
+  // What is to be said of the rank, and its trace. One step to warm up, which the recorder forgets.
+  std::string run(Trainer& trainer) {
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
     trainer.step();
@@ -79,20 +82,25 @@ class Recording {
       const Clock::time_point now = Clock::now();
       seconds.push_back(std::chrono::duration<double>(now - std::exchange(before, now)).count());
     });
-    const std::scoped_lock lock(mutex_);
     const Assembly& assembly = trainer.assembly();
-    const std::vector<Event> events = recorders_.at(assembly.rank())->events();
-    traces_.push_back(
-        trace_of(assembly.program(), assembly.plan(), static_cast<int>(assembly.rank()), events));
-    std::printf("rank %lld: %.3f ms a step (the median of %lld; the fastest %.3f)\n",
-                static_cast<long long>(assembly.rank()), median(seconds) * 1e3,
-                static_cast<long long>(steps_), *std::min_element(seconds.begin(), seconds.end()) * 1e3);
-    print_times(assembly.plan().queues, mean(assembly.plan(), events));
+    const std::vector<Event> events = events_of(assembly.rank());
+    const std::string said =
+        format("rank %lld: %.3f ms a step (the median of %lld; the fastest %.3f)\n",
+               static_cast<long long>(assembly.rank()), median(seconds) * 1e3, static_cast<long long>(steps_),
+               *std::min_element(seconds.begin(), seconds.end()) * 1e3) +
+        times_text(assembly.plan().queues, mean(assembly.plan(), events));
+    const RankTrace trace =
+        trace_of(assembly.program(), assembly.plan(), static_cast<int>(assembly.rank()), events);
+    JsonWriter json;
+    return json.begin_object().member("said", said).member("trace", to_text(trace)).end_object().take();
   }
 
-  std::vector<RankTrace> take() { return std::move(traces_); }
-
  private:
+  std::vector<Event> events_of(std::int64_t rank) {
+    const std::scoped_lock lock(mutex_);
+    return recorders_.at(rank)->events();
+  }
+
   StepTimes mean(const Plan& plan, const std::vector<Event>& events) const {
     StepTimes mean;
     mean.busy.resize(plan.queues.size());
@@ -112,16 +120,29 @@ class Recording {
   std::int64_t steps_;
   std::mutex mutex_;
   std::map<std::int64_t, std::unique_ptr<Recorder>> recorders_;
-  std::vector<RankTrace> traces_;
 };
 
-int recorded(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
+MakeQuestion what_queues_do(std::int64_t steps) {
+  return [steps](LocalPlace) {
+    const auto recording = std::make_shared<Recording>(steps);
+    return Question{
+        [recording](Trainer& trainer) { return recording->run(trainer); },
+        [recording](const Assembly& assembly, const Communicators*) { return recording->probes(assembly); }};
+  };
+}
+
+int recorded(const Recipe& recipe, PluginHost& plugins, std::int64_t steps, const Arguments& arguments,
              const std::filesystem::path& out) {
-  Recording recording(steps);
-  run_local_ranks(
-      recipe, places, [&](Trainer& trainer) { recording.run(trainer); },
-      [&](const Assembly& assembly, const Communicators*) { return recording.probes(assembly); });
-  write(out, recording.take());
+  if (mesh_of(recipe).world() > 1 && !ranks_are_processes(recipe, plugins))
+    std::printf("ranks are threads of this process, each computes with one thread, none is pinned\n");
+  std::vector<RankTrace> traces;
+  for (const std::string& answer :
+       ask_ranks(recipe, plugins.places(), what_queues_do(steps), arguments.all)) {
+    const JsonValue rank = parse_json(answer, "a rank's trace");
+    std::fputs(rank.at("said").as_string().c_str(), stdout);
+    traces.push_back(read_trace(rank.at("trace").as_string()));
+  }
+  write(out, std::move(traces));
   return 0;
 }
 
@@ -129,7 +150,7 @@ int recorded(const Recipe& recipe, const std::vector<SearchPlace>& places, std::
 
 int trace_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word(usage);
-  const Opened opened = open_recipe(arguments, file);
+  const Opened opened = open_recipe(arguments, file, asked_rank());
   const std::int64_t steps = arguments.number("--steps", 3);
   if (steps > most_steps)
     throw_error(ErrorCode::bad_input, "--steps takes at most ", most_steps, " steps for a trace, not ",
@@ -138,9 +159,9 @@ int trace_command(const Arguments& arguments) {
       arguments.path("--out").value_or(opened.recipe->text("run.name") + ".trace.json");
   if (arguments.has("--simulated")) return simulated(arguments, opened, out);
   const bool many = mesh_of(*opened.recipe).world() > 1;
-  if (many) std::printf("ranks are threads of this process, each computes with one thread, none is pinned\n");
-  return recorded(many ? with_thread_ranks(*opened.recipe) : *opened.recipe, opened.plugins->places(), steps,
-                  out);
+  const Recipe recipe = many ? with_thread_ranks(*opened.recipe) : *opened.recipe;
+  if (is_asked()) return answer(recipe, opened.plugins->places(), what_queues_do(steps));
+  return recorded(recipe, *opened.plugins, steps, arguments, out);
 }
 
 }  // namespace prun

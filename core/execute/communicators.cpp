@@ -1,5 +1,6 @@
 #include "execute/communicators.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -54,6 +55,29 @@ std::map<std::string, Named> queues_by_name(const Assembly& assembly) {
 
 }  // namespace
 
+Communicator make_communicator(CommInterface& comm, const CommMembers& of, const Exchange& exchange) {
+  const bool takes_part = std::find(of.members.begin(), of.members.end(), of.rank) != of.members.end();
+  const std::string name = takes_part ? group_name(of.name, of.members) : of.name;
+  Meeting meeting{exchange, name, of.members};
+  ExchangeApi api{};
+  api.struct_size = sizeof api;
+  api.context = &meeting;
+  api.all_gather = [](void* context, const void* mine, std::uint64_t bytes, void* all) {
+    return guard([&] { static_cast<const Meeting*>(context)->all_gather(mine, bytes, all); });
+  };
+  CommGroup group;
+  group.name = name;
+  group.rank = takes_part ? place_among(of.members, of.rank) : -1;
+  group.size = takes_part ? static_cast<std::int32_t>(of.members.size()) : 0;
+  group.exchange = takes_part ? &api : nullptr;
+  group.parent = of.parent;
+  // Groups of one name have no member in common.
+  if (takes_part && of.parent) group.color = of.members.front();
+  Communicator made = nullptr;
+  raise(comm.create(group, &made));
+  return made;
+}
+
 // In the order of the names, as all that takes all members.
 Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange)
     : assembly_(assembly), host_(plugins), exchange_(exchange) {
@@ -66,7 +90,7 @@ Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, cons
       if (queue.own != not_here)
         make(queue.own, plugin);
       else if (plugin.info.splits)
-        stand_aside(name, plugin);
+        create(plugin, name, {});
     }
   } catch (...) {
     destroy();
@@ -106,35 +130,7 @@ void Communicators::make(std::size_t queue, const Plugin& plugin) {
 
 Communicator Communicators::create(const Plugin& plugin, const std::string& queue,
                                    const std::vector<int>& members) const {
-  const std::string name = group_name(queue, members);
-  Meeting meeting{exchange_, name, members};
-  ExchangeApi api{};
-  api.struct_size = sizeof api;
-  api.context = &meeting;
-  api.all_gather = [](void* context, const void* mine, std::uint64_t bytes, void* all) {
-    return guard([&] { static_cast<const Meeting*>(context)->all_gather(mine, bytes, all); });
-  };
-  CommGroup group;
-  group.name = name;
-  group.size = static_cast<std::int32_t>(members.size());
-  group.rank = place_among(members, assembly_.rank());
-  group.exchange = &api;
-  group.parent = plugin.world;
-  if (plugin.world) group.color = members.front();  // groups of one name have no member in common
-  Communicator made = nullptr;
-  raise(plugin.comm->create(group, &made));
-  return made;
-}
-
-// Others split groups from the communicator of all ranks, which takes this one as well.
-void Communicators::stand_aside(const std::string& name, const Plugin& plugin) const {
-  CommGroup group;
-  group.name = name;
-  group.rank = -1;
-  group.size = 0;
-  group.parent = plugin.world;
-  Communicator nothing = nullptr;
-  raise(plugin.comm->create(group, &nothing));
+  return make_communicator(*plugin.comm, {queue, members, assembly_.rank(), plugin.world}, exchange_);
 }
 
 CommCounters Communicators::counters(std::size_t queue) const {

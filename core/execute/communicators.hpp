@@ -20,6 +20,17 @@ namespace prun {
 using Exchange = std::function<std::vector<std::string>(std::string_view channel,
                                                         std::span<const int> members, std::string_view mine)>;
 
+// A group of ranks as one of them makes it, or, where it is split from one of all ranks, as any of these
+// does.
+struct CommMembers {
+  std::string name;
+  std::vector<int> members;
+  std::int64_t rank = 0;
+  Communicator parent = nullptr;
+};
+// Collective. Null for a rank that is not among the members.
+Communicator make_communicator(CommInterface& comm, const CommMembers& of, const Exchange& exchange);
+
 class Communicators {
  public:
   // Collective over all ranks of the mesh.
@@ -46,7 +57,6 @@ class Communicators {
   Plugin& plugin_of(const std::string& axis);
   void make(std::size_t queue, const Plugin& plugin);
   Communicator create(const Plugin& plugin, const std::string& queue, const std::vector<int>& members) const;
-  void stand_aside(const std::string& name, const Plugin& plugin) const;
   void destroy();
 
   const Assembly& assembly_;

@@ -24,6 +24,10 @@ Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   const Machine here = this_machine();
   Prediction prediction = predict(ranks, table, names_of_devices(assembly), here);
+  const DeviceInfo& device = assembly.device_info();
+  if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()))
+    prediction.notes.emplace_back(
+        "exchanges as between the host's memory; prun bench comm RECIPE measures the device's");
   if (prediction.exchanges_alone && leaves_no_core(assembly, here))
     prediction.notes.push_back(
         detail::concat("the ranks' threads fill the ", here.cores,

@@ -1,7 +1,6 @@
 #include "inspect/report.hpp"
 
-#include <cstdio>
-
+#include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "inspect/pipeline_report.hpp"
@@ -9,13 +8,6 @@
 
 namespace prun {
 namespace {
-
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, pattern, values...);
-  return text;
-}
 
 std::string count_text(double count) {
   constexpr const char* units[] = {"", " k", " M", " G", " T", " P"};

@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <numeric>
+#include <new>
+#include <optional>
 #include <set>
 #include <thread>
 
+#include "assemble/batch_arithmetic.hpp"
+#include "base/json.hpp"
+#include "execute/communicators.hpp"
 #include "execute/meetings.hpp"
+#include "execute/staging.hpp"
+#include "train/rank_answers.hpp"
 
 namespace prun {
 namespace {
@@ -24,178 +30,395 @@ int repeats(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>((4 << 20) / bytes, 1, 50));
 }
 
-class CommBench {
- public:
-  CommBench(const std::vector<SearchPlace>& places, const std::string& plugin, std::int64_t ranks,
-            std::int64_t largest)
-      : places_(places), plugin_(plugin), members_(static_cast<std::size_t>(ranks)), largest_(largest) {
-    std::iota(members_.begin(), members_.end(), 0);
-    seconds_.resize(members_.size());
-  }
+template <class Body>
+void each_size(std::int64_t largest, Body&& body) {
+  for (std::int64_t bytes = smallest; bytes <= largest; bytes *= 4) body(bytes);
+}
 
-  CostTable run() {
-    {
-      std::vector<std::jthread> threads;
-      for (int rank : members_) threads.emplace_back([this, rank] { run_rank(rank); });
-    }
-    if (error_) std::rethrow_exception(error_);
-    return table();
+// Memory of a device, as long as this lives.
+class DeviceMemory {
+ public:
+  DeviceMemory(DeviceInterface& device, Space space, std::int64_t bytes)
+      : device_(device), space_(space), bytes_(bytes) {
+    raise(device_.allocate(space_, bytes_, &memory_));
+  }
+  ~DeviceMemory() { device_.release(space_, memory_, bytes_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+  std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(bytes_)}; }
+
+ private:
+  DeviceInterface& device_;
+  Space space_;
+  std::int64_t bytes_;
+  void* memory_ = nullptr;
+};
+
+std::shared_ptr<DeviceInterface> device_of(const Recipe& recipe, PluginHost& plugins) {
+  return plugins.create<DeviceInterface>("device", recipe.section("device"));
+}
+
+DeviceInfo info_of(DeviceInterface& device) {
+  DeviceInfo info;
+  raise(device.info(&info));
+  return info;
+}
+
+CommInfo info_of(CommInterface& comm) {
+  CommInfo info;
+  raise(comm.info(&info));
+  return info;
+}
+
+// A queue of a device, fed by the thread that makes it.
+class OwnedQueue {
+ public:
+  explicit OwnedQueue(DeviceInterface& device) : device_(device) {
+    raise(device_.create_queue("bench", false, &handle_));
+    raise(device_.attach(handle_));
+    if (info_of(device).asynchronous) raise(device_.stream(handle_, &stream_));
+  }
+  ~OwnedQueue() { device_.destroy_queue(handle_); }
+  OwnedQueue(const OwnedQueue&) = delete;
+  OwnedQueue& operator=(const OwnedQueue&) = delete;
+
+  Queue handle() const { return handle_; }
+  void* stream() const { return stream_; }
+
+ private:
+  DeviceInterface& device_;
+  Queue handle_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+class OwnedCommunicator {
+ public:
+  OwnedCommunicator(CommInterface& comm, Communicator communicator) : comm_(comm), handle_(communicator) {}
+  ~OwnedCommunicator() {
+    if (handle_) comm_.destroy(handle_);
+  }
+  OwnedCommunicator(const OwnedCommunicator&) = delete;
+  OwnedCommunicator& operator=(const OwnedCommunicator&) = delete;
+
+  Communicator handle() const { return handle_; }
+
+ private:
+  CommInterface& comm_;
+  Communicator handle_;
+};
+
+// One rank's part: a communicator of all ranks and, of the first two, one of these, as a pipeline has it.
+class BenchRank {
+ public:
+  // Collective.
+  BenchRank(const Recipe& recipe, PluginHost& plugins, int rank, const Exchange& exchange,
+            std::int64_t largest)
+      : largest_(largest),
+        rank_(rank),
+        members_(mesh_of(recipe).ranks()),
+        device_(device_of(recipe, plugins)),
+        device_info_(info_of(*device_)),
+        comm_(make_comm(recipe, device_info_, plugins, comm_of_axis(recipe, mesh_of(recipe).name(0)))),
+        info_(info_of(*comm_)),
+        memory_(*device_, Space::device, 2 * largest),
+        counter_memory_(*device_, Space::pinned, sizeof(Counter)),
+        counter_(*new (counter_memory_.data()) Counter(0)),
+        queue_(*device_),
+        world_(*comm_, info_.splits ? communicator({"bench", members_, rank_}, exchange) : nullptr),
+        all_{{*comm_, communicator({"bench all", members_, rank_, world_.handle()}, exchange)},
+             members_.size(),
+             {}},
+        pair_{{*comm_, communicator({"bench pair", {0, 1}, rank_, world_.handle()}, exchange)}, 2, {}} {}
+
+  // Collective. Seconds of one exchange, by kind, size and batch.
+  std::vector<double> measure() {
+    std::vector<CommOp> among_all = {meeting()}, between_two;
+    for (const CommKind kind : measured)
+      each_size(largest_, [&](std::int64_t bytes) {
+        (kind == CommKind::send ? between_two : among_all).push_back(operation(kind, bytes));
+      });
+    connect(all_, std::move(among_all));
+    connect(pair_, std::move(between_two));
+    std::vector<double> seconds;
+    for (const CommKind kind : measured)
+      each_size(largest_, [&](std::int64_t bytes) { time(kind, bytes, seconds); });
+    return seconds;
+  }
+  // From any thread.
+  void abort() {
+    for (const OwnedCommunicator* of : {&all_.communicator, &pair_.communicator, &world_})
+      if (of->handle()) comm_->abort(of->handle());
   }
 
  private:
-  // What a rank's thread needs. Its own comm object, as a process would have.
-  struct Member {
-    int rank = 0;
-    std::shared_ptr<CommInterface> comm;
-    Communicator communicator = nullptr;
-    std::vector<std::byte> in, out;
+  // Without a communicator where this rank is none of its members.
+  struct Line {
+    OwnedCommunicator communicator;
+    std::size_t members;
+    std::optional<Staging> staging;
   };
 
+  Communicator communicator(const CommMembers& of, const Exchange& exchange) {
+    raise(device_->make_current());
+    const bool takes_part = std::find(of.members.begin(), of.members.end(), rank_) != of.members.end();
+    return takes_part || info_.splits ? make_communicator(*comm_, of, exchange) : nullptr;
+  }
+
+  void connect(Line& line, std::vector<CommOp> ops) {
+    if (!line.communicator.handle()) return;
+    QueueComm comm{comm_.get(), line.communicator.handle(), info_.enqueues,
+                   static_cast<std::int64_t>(line.members), is_staged(device_info_, info_)};
+    if (!comm.staged) return attached_.attach(comm, memory_.bytes(), ops, queue_.stream());
+    line.staging.emplace(*device_, ops, comm.members);
+    for (CommOp& op : ops) op = line.staging->staged(op);
+    attached_.attach(comm, line.staging->memory(), ops, nullptr);
+  }
+
+  // Whereupon all begin together.
+  CommOp meeting() const {
+    CommOp op;
+    op.kind = CommKind::all_reduce;
+    op.in = op.out = memory_.data();
+    op.count = 1;
+    return op;
+  }
+
+  // `bytes` of the larger side. Between two: from the first to the second.
+  CommOp operation(CommKind kind, std::int64_t bytes) const {
+    CommOp op;
+    op.kind = kind == CommKind::send && rank_ == 1 ? CommKind::recv : kind;
+    op.in = memory_.data();
+    op.out = memory_.data() + largest_;
+    op.peer = kind == CommKind::send && rank_ == 0 ? 1 : 0;
+    op.count = bytes / size_of(op.dtype);
+    const bool of_parts =
+        kind == CommKind::all_gather || kind == CommKind::reduce_scatter || kind == CommKind::all_to_all;
+    if (of_parts) op.count /= static_cast<std::int64_t>(members_.size());
+    return op;
+  }
+
+  void time(CommKind kind, std::int64_t bytes, std::vector<double>& seconds) {
+    const Line& line = kind == CommKind::send ? pair_ : all_;
+    const CommOp op = operation(kind, bytes);
+    perform(line, op, 1);
+    for (int batch = 0; batch < batches; ++batch) {
+      perform(all_, meeting(), 1);
+      const Clock::time_point begin = Clock::now();
+      perform(line, op, repeats(bytes));
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count() / repeats(bytes));
+    }
+  }
+
+  void perform(const Line& line, const CommOp& op, int times) {
+    if (!line.communicator.handle()) return;
+    for (int i = 0; i < times; ++i)
+      if (info_.enqueues)
+        raise(comm_->start(line.communicator.handle(), &op, 1, queue_.stream()));
+      else
+        exchange(line, op);
+    if (info_.enqueues) await_queue(line);
+  }
+
+  void exchange(const Line& line, const CommOp& op) {
+    const CommOp here = line.staging ? line.staging->staged(op) : op;
+    if (line.staging) raise(line.staging->bring(op));
+    raise(comm_->start(line.communicator.handle(), &here, 1, nullptr));
+    raise(comm_->finish(line.communicator.handle()));
+    if (line.staging) raise(line.staging->take(op));
+  }
+
+  void await_queue(const Line& line) {
+    raise(device_->write_counter(queue_.handle(), &counter_, ++reached_));
+    while (counter_.load() < reached_) {
+      raise(device_->check(queue_.handle()));
+      raise(comm_->check(line.communicator.handle()));
+      std::this_thread::yield();
+    }
+  }
+
+  const std::int64_t largest_;
+  const int rank_;
+  const std::vector<int> members_;
+  const std::shared_ptr<DeviceInterface> device_;
+  const DeviceInfo device_info_;
+  const std::shared_ptr<CommInterface> comm_;
+  const CommInfo info_;
+  DeviceMemory memory_;  // what goes in, and behind it what comes out
+  DeviceMemory counter_memory_;
+  Counter& counter_;  // how far the queue is
+  std::uint64_t reached_ = 0;
+  OwnedQueue queue_;
+  OwnedCommunicator world_;  // where the plugin splits
+  Line all_, pair_;
+  AttachedMemory attached_;
+};
+
+// All ranks as threads, each with plugins of its own, as a process would have them.
+class ThreadRanks {
+ public:
+  ThreadRanks(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t largest)
+      : recipe_(recipe), places_(places), largest_(largest), seconds_(mesh_of(recipe).ranks().size()) {}
+
+  std::vector<std::vector<double>> run() {
+    {
+      std::vector<std::jthread> threads;
+      for (const int rank : mesh_of(recipe_).ranks()) threads.emplace_back([this, rank] { run_rank(rank); });
+    }
+    if (error_) std::rethrow_exception(error_);
+    return seconds_;
+  }
+
+ private:
   void run_rank(int rank) {
     try {
       PluginHost plugins(places_);
-      const PluginNote& note = plugins.note("comm", plugin_);
-      const DefaultSection defaults(parse_schema(note.options, describe(note)));
-      Member member{
-          rank, plugins.create<CommInterface>("comm", plugin_, options_of(defaults)), nullptr, {}, {}};
-      connect(member);
-      enter(member);
+      plugins.set_local({rank, static_cast<int>(seconds_.size())});
+      const Exchange exchange = [&](std::string_view channel, std::span<const int> members,
+                                    std::string_view mine) {
+        return meetings_.all_gather(channel, members, rank, mine);
+      };
+      BenchRank bench(recipe_, plugins, rank, exchange, largest_);
+      enter(bench);
       try {
-        measure(member);
+        seconds_[static_cast<std::size_t>(rank)] = bench.measure();
       } catch (...) {
         fail();
       }
-      leave(member);
-      raise(member.comm->destroy(member.communicator));
+      leave(bench);
     } catch (...) {
       fail();
     }
   }
 
-  void connect(Member& member) {
-    struct Context {
-      CommBench* bench;
-      int rank;
-    } context{this, member.rank};
-    ExchangeApi api{};
-    api.struct_size = sizeof api;
-    api.context = &context;
-    api.all_gather = [](void* opaque, const void* mine, std::uint64_t bytes, void* all) {
-      return guard([&] {
-        const auto& [bench, rank] = *static_cast<const Context*>(opaque);
-        char* at = static_cast<char*>(all);
-        const std::string_view own(static_cast<const char*>(mine), bytes);
-        for (const std::string& text : bench->meetings_.all_gather("bench", bench->members_, rank, own))
-          at = std::copy(text.begin(), text.end(), at);
-      });
-    };
-    CommGroup group;
-    group.name = "bench";
-    group.rank = member.rank;
-    group.size = static_cast<std::int32_t>(members_.size());
-    group.exchange = &api;
-    raise(member.comm->create(group, &member.communicator));
-  }
-
-  void measure(Member& member) {
-    member.in.resize(static_cast<std::size_t>(largest_));
-    member.out.resize(static_cast<std::size_t>(largest_));
-    std::vector<double>& own = seconds_[static_cast<std::size_t>(member.rank)];
-    for (CommKind kind : measured)
-      for (std::int64_t bytes = smallest; bytes <= largest_; bytes *= 4) {
-        const CommOp op = operation(member, kind, bytes);
-        perform(member, op, 1);
-        for (int batch = 0; batch < batches; ++batch) {
-          CommOp barrier;
-          perform(member, barrier, 1);
-          const Clock::time_point begin = Clock::now();
-          perform(member, op, repeats(bytes));
-          own.push_back(std::chrono::duration<double>(Clock::now() - begin).count() / repeats(bytes));
-        }
-      }
-  }
-
-  // `bytes` of the larger side. Between two: from the first to the second, the others have nothing to do.
-  CommOp operation(Member& member, CommKind kind, std::int64_t bytes) const {
-    CommOp op;
-    op.kind = kind;
-    op.dtype = DType::f32;
-    op.in = member.in.data();
-    op.out = member.out.data();
-    op.peer = 0;
-    op.count = bytes / size_of(op.dtype);
-    const bool of_parts =
-        kind == CommKind::all_gather || kind == CommKind::reduce_scatter || kind == CommKind::all_to_all;
-    if (of_parts) op.count /= static_cast<std::int64_t>(members_.size());
-    if (kind != CommKind::send) return op;
-    op.peer = member.rank == 0 ? 1 : 0;
-    if (member.rank == 1) op.kind = CommKind::recv;
-    if (member.rank > 1) op.count = 0;
-    return op;
-  }
-
-  static void perform(Member& member, const CommOp& op, int times) {
-    if (op.kind == CommKind::send && op.count == 0) return;
-    for (int i = 0; i < times; ++i) {
-      raise(member.comm->start(member.communicator, &op, 1, nullptr));
-      raise(member.comm->finish(member.communicator));
-    }
-  }
-
-  // The slowest member's time counts; of the batches, the lower quartile: what else runs only ever adds.
-  CostTable table() const {
-    CostTable table;
-    table.machine = this_machine();
-    std::size_t at = 0;
-    for (CommKind kind : measured) {
-      const std::int64_t members = kind == CommKind::send ? 2 : static_cast<std::int64_t>(members_.size());
-      ExchangeCurve& curve = table.exchanges[{kind, members}];
-      for (std::int64_t bytes = smallest; bytes <= largest_; bytes *= 4) {
-        double times[batches] = {};
-        for (double& time : times) {
-          for (const std::vector<double>& own : seconds_) time = std::max(time, own[at]);
-          ++at;
-        }
-        std::nth_element(times, times + batches / 4, times + batches);
-        curve.points.push_back({bytes, times[batches / 4]});
-      }
-    }
-    return table;
-  }
-
-  void enter(Member& member) {
+  void enter(BenchRank& bench) {
     const std::scoped_lock lock(mutex_);
-    running_.insert(&member);
-    if (error_) member.comm->abort(member.communicator);
+    running_.insert(&bench);
+    if (error_) bench.abort();
   }
-  void leave(Member& member) {
+  void leave(BenchRank& bench) {
     const std::scoped_lock lock(mutex_);
-    running_.erase(&member);
+    running_.erase(&bench);
   }
   void fail() {
     const std::scoped_lock lock(mutex_);
     if (!error_) error_ = std::current_exception();
     meetings_.give_up();
-    for (Member* member : running_) member->comm->abort(member->communicator);
+    for (BenchRank* bench : running_) bench->abort();
   }
 
+  const Recipe& recipe_;
   const std::vector<SearchPlace>& places_;
-  const std::string& plugin_;
-  std::vector<int> members_;
-  std::int64_t largest_;
+  const std::int64_t largest_;
   Meetings meetings_;
-  std::vector<std::vector<double>> seconds_;  // by rank, then in the order of measuring
+  std::vector<std::vector<double>> seconds_;  // by rank, as they measure them
   std::mutex mutex_;
-  std::set<Member*> running_;
+  std::set<BenchRank*> running_;
   std::exception_ptr error_;
 };
 
+std::vector<double> numbers_of(const std::string& answer) {
+  std::vector<double> numbers;
+  for (const JsonValue& number : parse_json(answer, "a rank's seconds").as_array())
+    numbers.push_back(number.as_double());
+  return numbers;
+}
+
+// The slowest member's time counts; of the batches, the lower quartile: what else runs only ever adds.
+CostTable table_of(const std::vector<std::vector<double>>& seconds, const std::string& device,
+                   std::int64_t largest) {
+  CostTable table;
+  table.machine = this_machine();
+  std::size_t at = 0;
+  for (const CommKind kind : measured) {
+    const std::int64_t members = kind == CommKind::send ? 2 : static_cast<std::int64_t>(seconds.size());
+    ExchangeCurve& curve = table.exchanges[{kind, members, device}];
+    each_size(largest, [&](std::int64_t bytes) {
+      double times[batches] = {};
+      for (double& time : times) {
+        for (const std::vector<double>& own : seconds) time = std::max(time, own.at(at));
+        ++at;
+      }
+      std::nth_element(times, times + batches / 4, times + batches);
+      curve.points.push_back({bytes, times[batches / 4]});
+    });
+  }
+  return table;
+}
+
 }  // namespace
 
-CostTable bench_comm(const std::vector<SearchPlace>& places, const std::string& plugin, std::int64_t ranks,
-                     std::int64_t largest) {
-  PRUN_CHECK(ranks >= 2, "an exchange of ", ranks, " ranks");
-  return CommBench(places, plugin, ranks, largest).run();
+Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins) {
+  constexpr const char* text = R"(
+[run]
+name = "exchanges"
+steps = 1
+[model]
+plugin = "gpt"
+layers = 1
+hidden = 8
+heads = 1
+seq = 8
+vocab = 8
+[data]
+plugin = "text"
+path = "none"
+[batch]
+micro = 1
+[optimizer]
+plugin = "sgd"
+lr = 0.1
+[device]
+plugin = "cpu"
+[comm]
+default = "ucx"
+[[strategy]]
+plugin = "data"
+)";
+  const std::string count = std::to_string(ranks);
+  const std::vector<std::string> sets = {"mesh.dp=" + count, "batch.global=" + count};
+  return Recipe::parse(text, "a recipe of nothing but ranks", sets, plugins.catalog());
+}
+
+CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::vector<std::string>& command, std::int64_t largest) {
+  PRUN_CHECK(mesh_of(recipe).world() >= 2, "an exchange of ", mesh_of(recipe).world(), " ranks");
+  PluginHost plugins(places);
+  const DeviceInfo info = info_of(*device_of(recipe, plugins));
+  const std::string memory(info.host_memory ? host_exchanges : info.name.view());
+  if (command.empty() || !ranks_are_processes(recipe, plugins))
+    return table_of(ThreadRanks(recipe, places, largest).run(), memory, largest);
+  PRUN_CHECK(largest == largest_exchange, "processes measure up to ", largest_exchange, " bytes");
+  std::vector<std::vector<double>> seconds;
+  for (const std::string& answer : ask_processes(recipe, plugins, command))
+    seconds.push_back(numbers_of(answer));
+  return table_of(seconds, memory, largest_exchange);
+}
+
+int answer_bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places) {
+  return answer_as_member(recipe, places, [&](const Member& member) {
+    BenchRank bench(recipe, member.plugins, member.rank, member.membership.exchange, largest_exchange);
+    JsonWriter json;
+    json.begin_array();
+    for (const double seconds : bench.measure()) json.value(seconds);
+    return json.end_array().take();
+  });
+}
+
+double bus_share(CommKind kind, std::int64_t members) {
+  const auto n = static_cast<double>(members);
+  switch (kind) {
+    case CommKind::all_reduce: return 2 * (n - 1) / n;
+    case CommKind::all_gather:
+    case CommKind::reduce_scatter:
+    case CommKind::all_to_all: return (n - 1) / n;
+    case CommKind::broadcast:
+    case CommKind::send:
+    case CommKind::recv:
+    case CommKind::barrier: return 1;
+  }
+  return 1;
 }
 
 }  // namespace prun

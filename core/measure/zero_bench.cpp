@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
+#include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
 
@@ -77,13 +77,6 @@ std::size_t number_of_zero(const Recipe& recipe) {
   const auto found = std::find_if(strategies.begin(), strategies.end(),
                                   [](const RecipeSection& section) { return section.plugin() == "zero"; });
   return static_cast<std::size_t>(found - strategies.begin());
-}
-
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, pattern, values...);
-  return text;
 }
 
 }  // namespace

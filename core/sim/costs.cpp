@@ -155,6 +155,11 @@ void CostTable::merge(const CostTable& newer) {
   if (!newer.exact_exchanges.empty()) exact_exchanges = newer.exact_exchanges;
 }
 
+bool CostTable::has_exchanges_of(std::string_view device) const {
+  return std::any_of(exchanges.begin(), exchanges.end(),
+                     [&](const auto& entry) { return entry.first.device == device; });
+}
+
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   const OpShape shape = program.local_shape(op);
@@ -194,11 +199,12 @@ double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t membe
   if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
   exchanges_alone_ = true;
   const auto [kind, among, bytes] = std::tuple(exact.kind, exact.members, exact.bytes);
-  const auto curve = table_.exchanges.find({kind, among});
+  const std::string device = table_.has_exchanges_of(devices_.front()) ? devices_.front() : host_exchanges;
+  const auto curve = table_.exchanges.find({kind, among, device});
   if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
   const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;
   for (const auto& entry : table_.exchanges)
-    if (entry.first.kind == kind &&
+    if (entry.first.kind == kind && entry.first.device == device &&
         (!nearest || std::abs(entry.first.members - members) < std::abs(nearest->first.members - members)))
       nearest = &entry;
   if (!nearest)

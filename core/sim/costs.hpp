@@ -42,9 +42,13 @@ DType element_type(const OpShape& shape);
 // "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])"
 std::string shape_key(std::string_view op, const OpShape& shape);
 
+// Whose exchanges are those from and to any device's memory that is the host's.
+inline constexpr const char* host_exchanges = "host memory";
+
 struct ExchangeKey {
   CommKind kind = CommKind::barrier;
   std::int64_t members = 2;
+  std::string device = host_exchanges;
 
   friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
 };
@@ -97,6 +101,8 @@ struct CostTable {
 
   // Whatever `newer` has replaces the same here; its exact exchanges replace all.
   void merge(const CostTable& newer);
+  // Whether exchanges from and to that device's own memory were measured; else the host's stand for them.
+  bool has_exchanges_of(std::string_view device) const;
 };
 
 // Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for

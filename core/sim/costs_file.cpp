@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t version = 2;
+constexpr std::int64_t version = 3;
 constexpr JsonLimits limits{std::size_t{64} << 20, 2'000'000, 8};
 constexpr double longest = 1e9;  // seconds: a slip of the pen, not a measurement
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::i32,
@@ -95,7 +95,7 @@ class TableReader {
       insert(f, table_.exact, ExactKey{f.text("device"), f.text("shape")}, f.seconds("seconds"));
     });
     each("exchanges", [&](Fields& f) {
-      insert(f, table_.exchanges, ExchangeKey{kind(f), f.count("members", 2)}, curve(f));
+      insert(f, table_.exchanges, ExchangeKey{kind(f), f.count("members", 2), f.text("device")}, curve(f));
     });
     each("exact_exchanges", [&](Fields& f) {
       ExactExchange exchange{f.text("device"), f.text("queue"), kind(f), f.count("members", 2),
@@ -215,7 +215,7 @@ std::string to_json(const CostTable& table) {
   json.end_array().name("exchanges").begin_array();
   for (const auto& [key, curve] : table.exchanges) {
     json.begin_object().member("kind", name_of(key.kind)).member("members", key.members);
-    json.name("points").begin_array();
+    json.member("device", key.device).name("points").begin_array();
     for (const ExchangePoint& point : curve.points)
       json.begin_array().value(point.bytes).value(point.seconds).end_array();
     json.end_array().end_object();

@@ -1,7 +1,9 @@
 #include "sim/trace.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
+#include <sstream>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -54,6 +56,42 @@ RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span
          waits ? "wait for " + trace.queues[static_cast<std::size_t>(event.waits_for)]
                : names[static_cast<std::size_t>(event.queue)][static_cast<std::size_t>(event.position)],
          event.step, event.begin, event.end});
+  }
+  return trace;
+}
+
+// The shortest digits that read back as the same number.
+std::string to_text(const RankTrace& trace) {
+  std::string text = std::to_string(trace.rank) + " " + std::to_string(trace.queues.size()) + "\n";
+  for (const std::string& queue : trace.queues) text += queue + "\n";
+  const auto add = [&](auto number) {
+    char digits[32];
+    text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr).append(" ");
+  };
+  for (const TraceRow& row : trace.rows) {
+    add(row.queue);
+    add(static_cast<int>(row.waits));
+    add(row.step);
+    add(row.begin);
+    add(row.end);
+    text.append(row.name).append("\n");
+  }
+  return text;
+}
+
+RankTrace read_trace(const std::string& text) {
+  std::istringstream in(text);
+  RankTrace trace;
+  std::size_t queues = 0;
+  in >> trace.rank >> queues;
+  in.ignore();
+  trace.queues.resize(queues);
+  for (std::string& queue : trace.queues) std::getline(in, queue);
+  PRUN_CHECK(in, "a rank's trace");
+  for (TraceRow row; in >> row.queue >> row.waits >> row.step >> row.begin >> row.end;) {
+    in.ignore();
+    std::getline(in, row.name);
+    trace.rows.push_back(row);
   }
   return trace;
 }

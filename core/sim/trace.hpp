@@ -28,6 +28,10 @@ struct RankTrace {
 
 RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events);
 
+// As one rank hands it to another process; read_trace() takes that back.
+std::string to_text(const RankTrace& trace);
+RankTrace read_trace(const std::string& text);
+
 // Times start at 0 with the earliest event.
 std::string trace_json(std::span<const RankTrace> ranks);
 

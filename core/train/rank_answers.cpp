@@ -105,13 +105,17 @@ std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins
   return answers;
 }
 
-std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                                   const MakeQuestion& question, const std::vector<std::string>& command) {
-  PluginHost plugins(places);
+bool ranks_are_processes(const Recipe& recipe, PluginHost& plugins) {
   DeviceInfo device;
   const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
   raise(made->info(&device));
-  if (!command.empty() && device.one_process_each && mesh_of(recipe).world() > 1)
+  return device.one_process_each && mesh_of(recipe).world() > 1;
+}
+
+std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   const MakeQuestion& question, const std::vector<std::string>& command) {
+  PluginHost plugins(places);
+  if (!command.empty() && ranks_are_processes(recipe, plugins))
     return ask_processes(recipe, plugins, command);
   return threads(recipe, places, question({}));
 }
@@ -120,7 +124,8 @@ bool is_asked() { return std::getenv(folder_variable) != nullptr; }
 
 std::optional<Identity> asked_rank() { return is_asked() ? identity_from_environment() : std::nullopt; }
 
-int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& make) {
+int answer_as_member(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::function<std::string(const Member& member)>& body) {
   const std::unique_ptr<Session> session = Session::join();
   if (!session)
     throw_error(ErrorCode::bad_input, folder_variable, " is set, and this process is no rank; unset it");
@@ -130,20 +135,28 @@ int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const M
     const LocalPlace place{identity.local_rank, identity.local_world};
     PluginHost plugins(places);
     plugins.set_local(place);
-    const Question question = make(place);
-    const Assembly assembly(recipe, plugins, identity.rank);
-    if (question.probes && identity.rank == 0) assembly.check_steps_end(true);
-    return with_membership(*session, recipe, [&](Membership membership) {
-      membership.probes = [flight = membership.probes, &question](const Assembly& of, Communicators* with) {
-        std::vector<Probe*> probes = flight(of, with);
-        const std::vector<Probe*> own = question.probes ? question.probes(of, with) : std::vector<Probe*>{};
-        probes.insert(probes.end(), own.begin(), own.end());
-        return probes;
-      };
-      Trainer trainer(assembly, plugins, membership);
-      write(answer_of(std::getenv(folder_variable), identity.rank), question.body(trainer));
+    return with_membership(*session, recipe, [&](const Membership& membership) {
+      write(answer_of(std::getenv(folder_variable), identity.rank),
+            body({plugins, membership, identity.rank, place}));
       return 0;
     });
+  });
+}
+
+int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& make) {
+  return answer_as_member(recipe, places, [&](const Member& member) {
+    const Question question = make(member.place);
+    const Assembly assembly(recipe, member.plugins, member.rank);
+    if (question.probes && member.rank == 0) assembly.check_steps_end(true);
+    Membership membership = member.membership;
+    membership.probes = [&](const Assembly& of, Communicators* with) {
+      std::vector<Probe*> probes = member.membership.probes(of, with);
+      const std::vector<Probe*> own = question.probes ? question.probes(of, with) : std::vector<Probe*>{};
+      probes.insert(probes.end(), own.begin(), own.end());
+      return probes;
+    };
+    Trainer trainer(assembly, member.plugins, membership);
+    return question.body(trainer);
   });
 }
 

@@ -28,6 +28,8 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
                                    const MakeQuestion& question,
                                    const std::vector<std::string>& command = {});
 
+// Whether it takes processes, where it knows the command.
+bool ranks_are_processes(const Recipe& recipe, PluginHost& plugins);
 // The same of processes, whatever the device would allow: as the recipe is trained.
 std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
                                        const std::vector<std::string>& command);
@@ -36,5 +38,15 @@ std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins
 bool is_asked();
 std::optional<Identity> asked_rank();
 int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& question);
+
+// The same for a question that takes no training: what a process has that is one of the ranks.
+struct Member {
+  PluginHost& plugins;
+  const Membership& membership;
+  int rank = 0;
+  LocalPlace place;
+};
+int answer_as_member(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::function<std::string(const Member& member)>& body);
 
 }  // namespace prun

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "base/json.hpp"
 #include "binary.hpp"
 #include "sim/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
@@ -74,6 +75,42 @@ TEST(RankProcesses, KernelsAndExchangesOfALayoutAreTimed) {
   for (const auto& [exchange, time] : table.exact_exchanges) {
     EXPECT_EQ(exchange.device, "cpu-async");
     EXPECT_GT(time.seconds + time.lateness, 0) << exchange.queue;
+  }
+}
+
+TEST(RankProcesses, ExchangesOfARecipeAreTimed) {
+  const fs::path costs = temporary_folder() / "exchanges.json";
+  const Result result =
+      prun_with_test_plugins({"bench", "comm", recipe_on_async("exchanges", true), "--out", costs.string()});
+  ASSERT_EQ(result.code, 0) << result.out;
+  EXPECT_EQ(result.out.find("exchanges of cpu-async\nall_reduce       among 2: "), 0u) << result.out;
+  const CostTable table = read_costs(costs).value();
+  EXPECT_EQ(table.exchanges.size(), 6u);
+  EXPECT_TRUE(table.has_exchanges_of("cpu-async"));
+}
+
+TEST(RankProcesses, ATraceHasTheQueuesOfAllRanks) {
+  std::string queues;
+  for (const bool alone : {false, true}) {
+    const fs::path file = temporary_folder() / "processes.trace.json";
+    const Result result = prun_with_test_plugins(
+        {"trace", recipe_on_async("traced", alone), "--steps", "2", "--out", file.string()});
+    ASSERT_EQ(result.code, 0) << result.out;
+    EXPECT_NE(result.out.find("rank 1: "), std::string::npos) << result.out;
+    EXPECT_EQ(result.out.find("ranks are threads of this process") == std::string::npos, alone) << result.out;
+    const JsonValue trace = parse_json(read_file(file), "trace");
+    std::string seen;
+    std::size_t calls = 0;
+    for (const JsonValue& event : trace.at("traceEvents").as_array())
+      if (event.at("ph").as_string() == "M")
+        seen += std::to_string(event.at("pid").as_int64()) + event.at("args").at("name").as_string() + "\n";
+      else
+        calls += event.at("cat").as_string() == "call";
+    EXPECT_GT(calls, 20u);
+    if (alone)
+      EXPECT_EQ(seen, queues);
+    else
+      queues = seen;
   }
 }
 

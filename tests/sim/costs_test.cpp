@@ -111,8 +111,8 @@ TEST(CostFile, SaysInOneSentenceWhatIsWrong) {
     const char *from, *to, *says;
   };
   for (const Case& c :
-       {Case{"\"prun_costs\":2", "\"prun_costs\":1", "is of version 1, this prun writes version 2"},
-        Case{"\"prun_costs\":2", "\"costs\":2", "has no 'prun_costs'"},
+       {Case{"\"prun_costs\":3", "\"prun_costs\":1", "is of version 1, this prun writes version 3"},
+        Case{"\"prun_costs\":3", "\"costs\":3", "has no 'prun_costs'"},
         Case{"\"cores\":4", "\"cores\":0", "machine 'cores' must be a whole number from 1 on"},
         Case{"\"cores\":4", "\"cores\":4,\"more\":1", "machine has 'more', which means nothing here"},
         Case{"\"call\":1e-07", "\"call\":-1e-07", "overheads[0] 'call' must be a number from 0"},
@@ -135,6 +135,18 @@ TEST(CostFile, SaysInOneSentenceWhatIsWrong) {
   EXPECT_NE(problem("").find("costs.json"), std::string::npos);
   EXPECT_NE(problem("[]").find("must be an object"), std::string::npos);
   EXPECT_NE(problem(std::string(100, '[')).find("costs.json"), std::string::npos);
+}
+
+TEST(Prices, ExchangesOfADevicesOwnMemoryComeBeforeTheHosts) {
+  CostTable table;
+  table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1.0}}};
+  PlannedExchange exchange;
+  exchange.kind = CommKind::all_reduce;
+  exchange.count = 1;
+  EXPECT_EQ(TablePrices(table, {device}).exchange(exchange, 2, "dp"), 1.0);
+  table.exchanges[{CommKind::all_reduce, 2, device}] = {{{1024, 0.25}}};
+  EXPECT_EQ(TablePrices(table, {device}).exchange(exchange, 2, "dp"), 0.25);
+  EXPECT_EQ(TablePrices(table, {"another"}).exchange(exchange, 2, "dp"), 1.0);
 }
 
 // Any cut and any flipped letter: a table or a sentence, never anything else.

@@ -234,13 +234,46 @@ TEST(Bench, OverheadsAreSmallAndReal) {
 }
 
 TEST(Bench, ExchangesAreTimedForEveryKindAndSize) {
-  const CostTable table = bench_comm(plugins().places(), "ucx", 3, 1 << 14);
+  const CostTable table = bench_comm(recipe_of_ranks(3, plugins()), plugins().places(), {}, 1 << 14);
   EXPECT_EQ(table.exchanges.size(), 6u);
   for (const auto& [key, curve] : table.exchanges) {
     EXPECT_EQ(key.members, key.kind == CommKind::send ? 2 : 3);
     EXPECT_EQ(curve.points.size(), 3u);
+    EXPECT_EQ(key.device, host_exchanges);
     for (const ExchangePoint& point : curve.points) EXPECT_GT(point.seconds, 0);
   }
+}
+
+// On the device's queue, which some plugins split their communicators for, or through pinned memory.
+TEST(Bench, ExchangesOfADevicesOwnMemoryAreTimedThere) {
+  for (const std::vector<std::string>& sets : {std::vector<std::string>{"comm.default=meet-async"},
+                                               {"comm.default=meet-async", "comm.meet-async.split=true"},
+                                               {"comm.default=ucx"}}) {
+    std::vector<std::string> all = {"device.plugin=cpu-async", "batch.micro=1"};
+    all.insert(all.end(), sets.begin(), sets.end());
+    const CostTable table = bench_comm(tiny_recipe(all, data_parallel(4)), plugins().places(), {}, 1 << 14);
+    EXPECT_EQ(table.exchanges.size(), 6u);
+    for (const auto& [key, curve] : table.exchanges) {
+      EXPECT_EQ(key.device, "cpu-async") << sets.front();
+      EXPECT_EQ(curve.points.size(), 3u);
+      for (const ExchangePoint& point : curve.points) EXPECT_GT(point.seconds, 0) << name_of(key.kind);
+    }
+  }
+}
+
+TEST(Bench, BusBandwidthCountsAsNcclTestsDoes) {
+  EXPECT_DOUBLE_EQ(bus_share(CommKind::all_reduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_share(CommKind::all_gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_share(CommKind::reduce_scatter, 2), 0.5);
+  EXPECT_DOUBLE_EQ(bus_share(CommKind::send, 2), 1);
+}
+
+TEST(Trace, ATextOfOneIsTheSameTrace) {
+  const RankTrace trace{3, {"compute", "dp reduce"}, {{1, true, "wait for compute", 7, 0.1, 1e5 + 1e-9}, {}}};
+  const RankTrace back = read_trace(to_text(trace));
+  EXPECT_EQ(trace_json({&back, 1}), trace_json({&trace, 1}));
+  EXPECT_EQ(back.rows.size(), 2u);
+  EXPECT_EQ(back.rows[0].end, trace.rows[0].end);
 }
 
 }  // namespace

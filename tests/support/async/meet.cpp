@@ -53,8 +53,8 @@ class Exchange {
       case CommKind::send:
       case CommKind::recv: return pass_on();
       case CommKind::barrier: return compare();
-      case CommKind::broadcast:
-      case CommKind::all_to_all: throw_error(ErrorCode::unsupported, "meet: ", name_of(op_.kind));
+      case CommKind::broadcast: return spread();
+      case CommKind::all_to_all: return swap();
     }
   }
 
@@ -81,6 +81,17 @@ class Exchange {
     std::vector<std::byte> all;
     for (const Part& part : parts_) all.insert(all.end(), part.in, part.in + bytes(op_.count));
     for (const Part& part : parts_) std::memcpy(part.out, all.data(), all.size());
+  }
+  void spread() {
+    const Part& root = parts_[static_cast<std::size_t>(op_.peer)];
+    for (const Part& part : parts_)
+      if (&part != &root) std::memcpy(part.out, root.out, bytes(op_.count));
+  }
+  void swap() {
+    const std::size_t block = bytes(op_.count);
+    for (std::size_t to = 0; to < parts_.size(); ++to)
+      for (std::size_t from = 0; from < parts_.size(); ++from)
+        std::memcpy(parts_[to].out + from * block, parts_[from].in + to * block, block);
   }
   // Members that do what takes all of them say the same number.
   void compare() const {

@@ -1,0 +1,17 @@
+// printf into a text.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace prun {
+
+// Of at most 255 letters.
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, pattern, values...);
+  return text;
+}
+
+}  // namespace prun
