@@ -2,6 +2,7 @@
 // last place, and what is rounded to bf16 with far more than bf16's precision.
 #pragma once
 
+#include "cuda/approximate.cuh"
 #include "cuda/device.cuh"
 
 namespace prun::cuda {
@@ -13,17 +14,11 @@ __device__ __forceinline__ Compute<T> exp_of(Compute<T> x) {
   } else if constexpr (std::is_same_v<T, float>) {
     return expf(x);
   } else {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
+    return exp2_approximately(x * 1.44269504f);
   }
 }
 
-__device__ __forceinline__ float inverse(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));  // within one unit in the last place
-  return y;
-}
+__device__ __forceinline__ float inverse(float x) { return inverse_approximately(x); }
 __device__ __forceinline__ double inverse(double x) { return 1.0 / x; }
 
 // 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.

@@ -26,6 +26,8 @@ std::vector<Case> cases() {
     const auto draw = [&](unsigned most) { return static_cast<std::int64_t>(1 + generator() % most); };
     all.push_back({{draw(3), draw(150), draw(3), draw(4), i % 2 ? draw(160) : 8 * draw(16), i < 2}});
   }
+  const auto takes_long = [](const Case& c) { return c.shape.query_rows() * c.shape.seq > 30'000; };
+  if (on_host) std::erase_if(all, takes_long);
   return all;
 }
 
@@ -73,7 +75,7 @@ TEST_F(Attention, BackwardAsOnTheCpu) {
 
 // Neither the layout nor a second run changes a bit.
 TEST_F(Attention, TheSameBitsEveryTime) {
-  const AttentionReference<bf16> reference = by_cpu<bf16>({2, 200, 2, 3, 64, true});
+  const AttentionReference<bf16> reference = by_cpu<bf16>({2, on_host ? 100 : 200, 2, 3, 64, true});
   std::vector<Value> first;
   for (bool packed : {false, true, true}) {
     AttentionOnDevice<bf16> device(reference, packed);

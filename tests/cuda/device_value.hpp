@@ -1,5 +1,6 @@
 // Values on the device, beside those of tests/support, and the CPU's kernels as the reference. A test that
-// finds no GPU is skipped and says so.
+// finds no GPU is skipped and says so. Most tests are built twice, for a GPU and for the host in its place
+// (tests/simt).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,6 +12,13 @@
 #include "tests/support/kernel_harness.hpp"
 
 namespace prun::test {
+
+// Whether the host stands in for a GPU: it takes its time, so what is drawn is smaller there.
+#ifdef PRUN_SIMT
+inline constexpr bool on_host = true;
+#else
+inline constexpr bool on_host = false;
+#endif
 
 // The CPU's kernels in the best build this machine can run.
 const InstructionSet& cpu_kernels();
@@ -164,8 +172,8 @@ inline std::vector<RowShape> row_shapes() {
                                   {300, 96}, {9, 768}, {4, 4096}, {2, 10001}};
   std::mt19937 generator(11);
   for (int i = 0; i < 4; ++i) {
-    const std::int64_t rows = 1 + generator() % 400, width = 1 + generator() % 700;
-    shapes.push_back({rows, i % 2 ? width : width * 8});
+    const std::int64_t rows = 1 + generator() % (on_host ? 40 : 400), width = 1 + generator() % 700;
+    shapes.push_back({rows, i % 2 ? width : on_host ? width / 8 * 8 + 8 : width * 8});
   }
   return shapes;
 }

@@ -1,0 +1,17 @@
+// In place of kernels/cuda/async.cuh, whose instructions are a GPU's. A copy happens when it is waited for,
+// and not before.
+#pragma once
+
+#include "tests/simt/machine.hpp"
+
+namespace prun::cuda {
+
+inline void copy_async(void* shared, const void* global) { simt::start_copy(shared, global); }
+inline void commit_copies() { simt::end_copy_group(); }
+
+template <int pending>
+void wait_copies() {
+  simt::finish_copies(pending);
+}
+
+}  // namespace prun::cuda
