@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "assemble/lasting.hpp"
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
 #include "plan/ranks.hpp"
@@ -121,8 +122,14 @@ void Assembly::lower() {
 // Of each stage, and everywhere the same: ranks must agree on what fits.
 void Assembly::state_process_needs() {
   const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
-  for (const int rank : ranks)
-    process_needs_.push_back(process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank}));
+  for (const int rank : ranks) {
+    ProcessNeed need = process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank});
+    // The copy that is written beside training; ranks of a stage share out what it is made of.
+    if (recipe_.integer("run.save_every") > 0)
+      need.bytes += lasting_bytes(*program_, plan_of(rank).instances) *
+                    static_cast<std::int64_t>(ranks.size()) / mesh().world();
+    process_needs_.push_back(need);
+  }
 }
 
 // What the recipe says is the plan's alone. Where it says nothing, the plan shares with the process.

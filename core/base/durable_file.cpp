@@ -191,6 +191,14 @@ void DurableFile::write(std::span<const std::byte> bytes) {
   failed_ = false;
 }
 
+void DurableFile::reserve(std::int64_t bytes) {
+  PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
+  while (bytes > 0 && ::fallocate(fd_.get(), 0, 0, bytes) != 0) {
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
+    if (errno != EINTR) throw_storage_error(detail::concat("reserve ", bytes, " bytes in"), target_, errno);
+  }
+}
+
 void DurableFile::overwrite(std::uint64_t offset, std::string_view text) {
   PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
   failed_ = true;

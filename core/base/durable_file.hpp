@@ -66,6 +66,8 @@ class DurableFile {
   // Goes to the system at once: write large pieces. After an error the file cannot be committed any more.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  // Makes the file so long, with room on the disk for it, where its file system can.
+  void reserve(std::int64_t bytes);
   // Puts other text in the place of what was written from byte `offset` on.
   void overwrite(std::uint64_t offset, std::string_view text);
 

@@ -27,6 +27,7 @@
 
 #include "base/crc32c.hpp"
 #include "base/json.hpp"
+#include "base/slice.hpp"
 
 namespace prun {
 namespace {
@@ -69,15 +70,6 @@ std::string printable(std::string_view text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return text.size() > longest ? out + "..." : out;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  constexpr std::size_t longest = 16;
-  std::ostringstream out;
-  out << '[';
-  for (std::size_t i = 0; i < std::min(shape.size(), longest); ++i) out << (i > 0 ? "," : "") << shape[i];
-  out << (shape.size() > longest ? ",...]" : "]");
-  return out.str();
 }
 
 // Bits of a tensor; nothing when the number does not fit. As in the reference, the product overflows in the
@@ -352,14 +344,17 @@ std::string SafetensorsFile::check_header() const {
   return counted;
 }
 
-void SafetensorsFile::check(const SafetensorsEntry& entry) const {
+void SafetensorsFile::check(const SafetensorsEntry& entry, std::uint64_t first_byte,
+                            std::uint64_t end_byte) const {
   PRUN_CHECK(has_checksums(), path_.string(), " has no checksums");
   const std::string& sums = index_.metadata().find(data_key)->second;
   const std::size_t first = first_chunk_[static_cast<std::size_t>(&entry - entries().data())];
-  for (std::uint64_t begin = entry.begin, chunk = first; begin < entry.end; begin += chunk_bytes, ++chunk) {
+  const std::uint64_t chunks = chunks_of(std::min(end_byte, entry.end - entry.begin));
+  for (std::uint64_t chunk = first_byte / chunk_bytes; chunk < chunks; ++chunk) {
+    const std::uint64_t begin = entry.begin + chunk * chunk_bytes;
     const std::uint64_t end = std::min(begin + chunk_bytes, entry.end);
     const std::string counted = crc32c_text(crc32c(file().subspan(begin, end - begin)));
-    if (sums.compare(chunk * checksum_digits, checksum_digits, counted) != 0)
+    if (sums.compare((first + chunk) * checksum_digits, checksum_digits, counted) != 0)
       throw_error(ErrorCode::bad_input, path_.string(), ": tensor '", printable(entry.name), "': bytes ",
                   begin, " to ", end - 1, " of the file are not those that were written; it is damaged");
   }

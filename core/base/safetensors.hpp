@@ -106,8 +106,9 @@ class SafetensorsFile {
   bool has_checksums() const { return !checksums_.empty(); }
   // Of the header, and so of all it says, the data's checksums included.
   const std::string& header_checksum() const { return checksums_; }
-  // Compares the checksums of a tensor: bad_input where it is not as it was written.
-  void check(const SafetensorsEntry& entry) const;
+  // Compares the checksums of a tensor, or of what covers its bytes [first, end): bad_input where it is not
+  // as it was written.
+  void check(const SafetensorsEntry& entry, std::uint64_t first = 0, std::uint64_t end = UINT64_MAX) const;
   // May start at any address: copy out before use as a wider type.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   std::span<const std::byte> bytes(std::string_view name) const { return bytes(entry(name)); }

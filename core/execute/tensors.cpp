@@ -9,16 +9,10 @@ namespace prun {
 namespace {
 
 // The own part of a bucket's flat range, cut to one member.
-Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t coordinate, Id own) {
-  const auto member = static_cast<std::size_t>(
-      std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) - bucket.parameters.begin());
-  const std::int64_t parts = program.mesh().extent(bucket.axis);
-  const std::int64_t size = bucket.elements / parts, first = coordinate * size,
-                     offset = bucket.offsets[member];
-  const std::int64_t begin = std::max(first, offset),
-                     end = std::min(first + size, offset + program.local_elements(parameter));
-  if (begin >= end) return {};
-  return {own, program.value(own).dtype, begin - first, begin - offset, end - begin};
+Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank, Id own) {
+  const BucketCut part = cut_of(program, bucket, parameter, rank);
+  if (part.count == 0) return {};
+  return {own, program.value(own).dtype, part.at, part.first, part.count};
 }
 
 // Elements [first, first + count) of the rank's part of a parameter, from element `at` of an operand on.
@@ -53,28 +47,7 @@ Id copied_for_update(const Program& program, Id id) {
 }  // namespace
 
 std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank) {
-  const std::vector<Dim>& whole = program.value(id).dims;
-  const std::vector<Dim> part = program.local_dims(id);
-  const std::vector<std::int64_t> starts = program.starts(id, rank);
-  // Everything from the last split dimension on is consecutive.
-  std::size_t inner = 0;
-  for (std::size_t d = 0; d < whole.size(); ++d)
-    if (part[d].extent != whole[d].extent) inner = d;
-  std::int64_t run = 1, rows = 1;
-  for (std::size_t d = inner; d < whole.size(); ++d) run *= part[d].extent;
-  for (std::size_t d = 0; d < inner; ++d) rows *= part[d].extent;
-  std::vector<Stretch> list;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    std::int64_t index = row, at = 0, stride = 1;
-    for (std::size_t d = whole.size(); d-- > 0;) {
-      const std::int64_t within = d >= inner ? 0 : index % part[d].extent;
-      if (d < inner) index /= part[d].extent;
-      at += (starts[d] + within) * stride;
-      stride *= whole[d].extent;
-    }
-    list.push_back({row * run, at, run});
-  }
-  return list;
+  return stretches(slice_of(program, id, rank));
 }
 
 Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
@@ -87,12 +60,11 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
                   : kept == Kept::gradient ? parameter.gradient
                                            : parameter.master);
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
-  const std::int64_t coordinate = program.mesh().coordinate(rank, bucket.axis);
   if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;
-  return value == none ? Held{} : cut(program, bucket, id, coordinate, value);
+  return value == none ? Held{} : cut(program, bucket, id, rank, value);
 }
 
 std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank, Id id,
@@ -108,9 +80,8 @@ std::optional<std::vector<TensorElements>> updated_elements(const Program& progr
   if (value.bucket < 0) return std::nullopt;
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(value.bucket)];
   if (bucket.own_parameters != id) return std::nullopt;
-  const std::int64_t coordinate = program.mesh().coordinate(rank, bucket.axis);
   for (const Id parameter : bucket.parameters)
-    list_elements(program, rank, cut(program, bucket, parameter, coordinate, id), parameter, layer, list);
+    list_elements(program, rank, cut(program, bucket, parameter, rank, id), parameter, layer, list);
   return list;
 }
 

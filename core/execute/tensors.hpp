@@ -4,15 +4,12 @@
 #include <optional>
 #include <vector>
 
-#include "assemble/assembly.hpp"
+#include "assemble/lasting.hpp"
 #include "execute/plan_memory.hpp"
 
 namespace prun {
 
-// Consecutive elements, both in the rank's part of a value and in the whole value.
-struct Stretch {
-  std::int64_t part = 0, whole = 0, count = 0;
-};
+// Of the rank's part of a value.
 std::vector<Stretch> stretches(const Program& program, Id value, std::int64_t rank);
 
 // Elements [first, first + count) of the rank's part of a parameter, which are elements [at, at + count) of a

@@ -28,11 +28,13 @@ constexpr std::array<Declaration, 16> declarations = {{
       out          | string |          |  | Folder for logs and checkpoints; empty means runs/<name>
       save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
+      keep_every   | int    | 0        | 0.. | Also keep those whose step is a multiple of it; 0 keeps no others
       on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
       hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
       measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
+      changed      | strings | []      |  | Keys that say which samples there are (data.*, model.seq, run.seed) and may differ from the resumed run's
       fresh        | bool   | false    |  | Move a run that the folder holds aside, to its name with a number, unless it is resumed
     )"},
     {"model", Form::table, "model", "", "What is trained.", R"(

@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-using Facts = std::vector<std::pair<std::string, std::string>>;
+using Facts = Settings;
 
 // One thing that the ranks must have alike.
 struct Topic {
@@ -20,19 +20,9 @@ struct Topic {
   std::string place = {};  // where this rank has it from: said, not compared
 };
 
-bool belongs_to_a_place(const RecipeSection& section, const std::string& key) {
-  const std::string& name = section.name();
-  if (name == "run")
-    return key == "name" || key == "out" || key == "keep" || key == "fresh" || key == "hang_limit";
-  return name == "device" || name == "observer" || name == "plugins";
-}
-
-Facts settings_of(const Recipe& recipe) {
-  Facts facts;
-  for (const RecipeSection& section : recipe.all_sections())
-    for (const auto& entry : section.entries())
-      if (entry.value && !belongs_to_a_place(section, entry.key))
-        facts.emplace_back(entry.path, recipe::to_toml(*entry.value));
+Facts compared_settings(const Recipe& recipe) {
+  Facts facts = settings_of(recipe);
+  std::erase_if(facts, [](const auto& fact) { return belongs_to_a_place(fact.first); });
   return facts;
 }
 
@@ -73,14 +63,13 @@ Topic devices_topic(const Recipe& recipe) {
 }
 
 Facts facts_of(const LoadedCheckpoint& loaded) {
-  const CheckpointHead& head = loaded.head;
-  Facts facts{{"run", head.run.id},
-              {"step", std::to_string(head.progress.step)},
-              {"updates", std::to_string(head.progress.updates)},
-              {"samples", std::to_string(head.progress.samples)},
-              {"number of the save", std::to_string(head.save)}};
-  if (!loaded.digest.empty()) facts.emplace_back("checksum", loaded.digest);
-  return facts;
+  const Manifest& manifest = loaded.manifest;
+  return {{"run", manifest.run.id},
+          {"step", std::to_string(manifest.progress.step)},
+          {"updates", std::to_string(manifest.progress.updates)},
+          {"samples", std::to_string(manifest.progress.samples)},
+          {"number of the save", std::to_string(manifest.save)},
+          {"checksum", manifest_checksum(manifest)}};
 }
 
 // Samples all over the data, the first and the last among them.
@@ -190,7 +179,7 @@ void check_units(const Assembly& assembly, const Exchange& exchange) {
 }  // namespace
 
 void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange) {
-  Topic plans{"have different plans", settings_of(assembly.recipe()),
+  Topic plans{"have different plans", compared_settings(assembly.recipe()),
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
@@ -205,7 +194,7 @@ void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoin
   Topic loaded{"go on from different checkpoints", {}, "give all ranks the files of one checkpoint"};
   if (start.loaded) {
     loaded.facts = facts_of(*start.loaded);
-    loaded.place = start.loaded->file.string();
+    loaded.place = start.loaded->folder.string();
   }
   const Topic data{"read different data", facts_of(start), "give all ranks the same data"};
   compare("start", mesh.ranks(), {builds_topic(plugins), loaded, data}, exchange);

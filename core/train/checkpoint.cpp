@@ -1,351 +1,256 @@
 #include "train/checkpoint.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
-#include "base/durable_file.hpp"
-#include "base/sha256.hpp"
+#include "assemble/lasting.hpp"
+#include "base/text.hpp"
+#include "base/thread.hpp"
+#include "plan/plan.hpp"
 #include "prun/split_master.hpp"
+#include "train/checkpoint_files.hpp"
+#include "train/settings.hpp"
+#include "train/weights.hpp"
 
 namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Item {
-  SafetensorsSpec spec;
-  Id value;
-  std::int32_t instance;
-  // Of the low halves of master copies: the value in bf16 that is the rounding. The file has whole floats.
-  Id rounded = none;
-};
+// ------------------------------------------------------------------- whether it fits the recipe
 
-// What outlives a step on this rank: parameters, or its parts of them, and optimizer state.
-bool lasts(const Program& program, Id id) {
-  const Value& value = program.value(id);
-  const Bucket* bucket =
-      value.bucket < 0 ? nullptr : &program.buckets()[static_cast<std::size_t>(value.bucket)];
-  if (value.role == Role::state) return !bucket || id != bucket->own_gradients;
-  return value.role == Role::parameter && (!bucket || !bucket->kept.parameters);
+// What says which samples there are and in which order, so that a number of samples means something.
+bool counts_samples(const std::string& key) {
+  return key == "run.seed" || key == "model.seq" || key.starts_with("data.");
 }
 
-// What the low halves of master copies complete.
-Id rounded_of(const Program& program, Id low) {
-  const Value& value = program.value(low);
-  if (value.bucket >= 0) return program.buckets()[static_cast<std::size_t>(value.bucket)].own_parameters;
-  for (Id id : program.segment(value.segment).values)
-    if (program.value(id).master == low) return id;
-  throw_error(ErrorCode::internal, "'", value.name, "' is no parameter's master copy");
+// They would be trained on twice, or never, and nobody would see it.
+void check_samples(const Manifest& manifest, const fs::path& folder, const Recipe& recipe) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  for (const Change& change : changes(manifest.recipe, settings_of(recipe)))
+    if (counts_samples(change.key) && std::find(allowed.begin(), allowed.end(), change.key) == allowed.end())
+      throw_error(ErrorCode::bad_input, change.key, " is ", change.now, ", ", folder.string(),
+                  " was saved with ", change.before, ": the ", manifest.progress.samples,
+                  " samples trained on so far would be counted among others; if that is meant, say so by "
+                  "--set run.changed=",
+                  change.key);
 }
 
-std::vector<Item> items(const Assembly& assembly) {
-  const Program& program = assembly.program();
-  std::vector<Item> list;
-  for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
-    if (assembly.plan().instances[i].receive_stub) continue;
-    for (Id id : program.segment(assembly.plan().instances[i].segment).values) {
-      const auto instance = static_cast<std::int32_t>(i);
-      if (!lasts(program, id)) continue;
-      SafetensorsSpec spec{assembly.full_name(id, instance), program.value(id).dtype, {}};
-      for (const Dim& dim : program.local_dims(id)) spec.shape.push_back(dim.extent);
-      const bool half = spec.type == DType::u16;
-      if (half) spec.type = DType::f32;
-      list.push_back({std::move(spec), id, instance, half ? rounded_of(program, id) : none});
-    }
-  }
-  return list;
-}
-
-// Whether every rank holds the same.
-bool all_alike(const Program& program) {
-  if (program.pipeline()) return false;
-  for (Id id = 0; id < program.value_count(); ++id)
-    for (std::size_t axis = 0; axis < program.mesh().size(); ++axis)
-      if (lasts(program, id) && program.value(id).on(axis).is_sharded()) return false;
-  return true;
-}
-
-// "dp=2 tp=2 state in parts over dp": what must be the same for ranks to go on from their own files.
-std::string layout_text(const Program& program) {
-  if (all_alike(program)) return "alike";
-  std::string text;
-  for (const Axis& axis : program.mesh().axes()) text += axis.name + "=" + std::to_string(axis.extent) + " ";
-  if (const auto& pipeline = program.pipeline())
-    text += pipeline->schedule + " in " + std::to_string(pipeline->chunks) + " chunks over " +
-            program.mesh().axes()[pipeline->axis].name + " ";
-  for (const Program::Parts& parts : program.parts())
-    text += (parts.kept.parameters ? "state and parameters in parts over " : "state in parts over ") +
-            program.mesh().axes()[parts.axis].name;
-  return text;
-}
-
-// "0+4/8,0+16/16": where the rank's part of each dimension begins, its extent and that of the whole.
-std::string part_text(const Program& program, Id id, std::int64_t rank) {
-  const std::vector<Dim>& whole = program.value(id).dims;
-  const std::vector<Dim> part = program.local_dims(id);
-  const std::vector<std::int64_t> starts = program.starts(id, rank);
-  std::string text;
-  for (std::size_t d = 0; d < whole.size(); ++d)
-    text += detail::concat(d > 0 ? "," : "", starts[d], "+", part[d].extent, "/", whole[d].extent);
-  return text;
-}
-
-// Parts of the same shape may be other parts of the whole, or packed in another order.
-std::string parts_digest(const Assembly& assembly, const std::vector<Item>& list) {
-  const Program& program = assembly.program();
-  std::string text;
-  for (const Item& item : list) {
-    text += item.spec.name + " " + part_text(program, item.value, assembly.rank()) + "\n";
-    const std::int32_t number = program.value(item.value).bucket;
-    if (number < 0 || program.value(item.value).role == Role::parameter) continue;
-    const Bucket& bucket = program.buckets()[static_cast<std::size_t>(number)];
-    for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
-      text += detail::concat(" ", program.value(bucket.parameters[i]).name, " ",
-                             part_text(program, bucket.parameters[i], assembly.rank()), " at ",
-                             bucket.offsets[i], "\n");
-  }
-  return sha256_hex(text);
-}
-
-std::string mesh_text(const Mesh& mesh) {
-  std::string text;
-  for (const Axis& axis : mesh.axes())
-    text += (text.empty() ? "" : " ") + axis.name + "=" + std::to_string(axis.extent);
-  return text;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::int64_t extent : shape) text += (text.size() > 1 ? "," : "") + std::to_string(extent);
-  return text + "]";
-}
-
-// Whether a tensor of the file is what the recipe makes of it.
-void check_item(const SafetensorsFile& file, const Item& item) {
-  const SafetensorsEntry* entry = file.index().find(item.spec.name);
-  if (!entry)
-    throw_error(ErrorCode::bad_input, file.path().string(), " has no tensor '", item.spec.name,
+void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted) {
+  const auto found = files.tensors().find(wanted.name);
+  if (found == files.tensors().end())
+    throw_error(ErrorCode::bad_input, files.folder().string(), " has no tensor '", wanted.name,
                 "'; the recipe's model, optimizer or precision differs from the saved run's");
-  if (to_dtype(entry->type) != item.spec.type || entry->shape != item.spec.shape)
-    throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name, "' is ",
-                name_of(entry->type), shape_text(entry->shape), ", the recipe makes it ",
-                name_of(to_safetensors_type(item.spec.type)), shape_text(item.spec.shape));
+  const CheckpointFiles::Tensor& had = found->second;
+  if (had.type != wanted.type || had.shape != wanted.shape)
+    throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
+                name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
+                name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape));
 }
+
+void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
+  check_belongs(files.folder(), files.manifest());
+  const std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
+  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor);
+  if (wanted.size() != files.tensors().size())
+    throw_error(ErrorCode::bad_input, files.folder().string(), " holds ", files.tensors().size(),
+                " tensors, the recipe needs ", wanted.size(),
+                "; the recipe's model, optimizer or precision differs from the saved run's");
+  check_samples(files.manifest(), files.folder(), assembly.recipe());
+}
+
+// ------------------------------------------------------------------- reading
 
 template <class T>
-void check_finite(const SafetensorsFile& file, const Item& item, std::span<const std::byte> bytes) {
+void check_finite(const CheckpointFiles& files, const HeldSlice& held, std::span<const std::byte> bytes) {
   for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
     T number;
     std::memcpy(&number, bytes.data() + i * sizeof(T), sizeof(T));
     if (!std::isfinite(static_cast<double>(number)))
-      throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name, "' holds ",
-                  static_cast<double>(number), " at element ", i,
+      throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", held.tensor, "' holds ",
+                  static_cast<double>(number), " at element ",
+                  whole_index(held.slice, static_cast<std::int64_t>(i)),
                   ", and did when it was saved; go on from an earlier checkpoint");
   }
 }
 
-using Halves = std::vector<std::uint16_t>;
-
-Halves read_halves(const PlanMemory& memory, Id value, std::int32_t instance, std::size_t count) {
-  Halves halves(count);
-  memory.read(value, instance, 0, std::as_writable_bytes(std::span(halves)));
-  return halves;
-}
-
-std::vector<std::byte> join(const Item& item, const PlanMemory& memory, std::size_t bytes) {
-  std::vector<std::byte> joined(bytes);
-  const std::size_t count = bytes / sizeof(float);
-  const Halves rounded = read_halves(memory, item.rounded, item.instance, count),
-               low = read_halves(memory, item.value, item.instance, count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const float number = joined_halves(rounded[i], low[i]);
-    std::memcpy(joined.data() + i * sizeof number, &number, sizeof number);
-  }
-  return joined;
-}
-
 // The other half has been read.
-void split(const SafetensorsFile& file, const Item& item, const PlanMemory& memory,
+void split(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory& memory,
            std::span<const std::byte> bytes) {
-  const std::size_t count = bytes.size() / sizeof(float);
-  const Halves rounded = read_halves(memory, item.rounded, item.instance, count);
-  Halves low(count);
-  for (std::size_t i = 0; i < count; ++i) {
+  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(held.slice.count)), low(rounded.size());
+  const std::int64_t offset = held.at * size_of(DType::u16);
+  memory.read(held.rounded, held.instance, offset, std::as_writable_bytes(std::span(rounded)));
+  for (std::size_t i = 0; i < low.size(); ++i) {
     float number;
     std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
     low[i] = low_half(number);
     if (rounded[i] != rounded_half(number))
-      throw_error(ErrorCode::bad_input, file.path().string(), ": tensor '", item.spec.name,
-                  "' does not round to its parameters at element ", i,
+      throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", held.tensor,
+                  "' does not round to its parameters at element ",
+                  whole_index(held.slice, static_cast<std::int64_t>(i)),
                   ", as it must for precision.master = \"split\"; take one step with \"fp32\" before");
   }
-  memory.write(item.value, item.instance, 0, std::as_bytes(std::span(low)));
+  memory.write(held.value, held.instance, offset, std::as_bytes(std::span(low)));
 }
 
-void read_item(const SafetensorsFile& file, const Item& item, const PlanMemory& memory) {
-  const SafetensorsEntry& entry = file.entry(item.spec.name);
-  file.check(entry);
-  const std::span<const std::byte> bytes = file.bytes(entry);
-  if (item.spec.type == DType::f64) check_finite<double>(file, item, bytes);
-  if (item.spec.type == DType::f32) check_finite<float>(file, item, bytes);
-  if (item.spec.type == DType::bf16) check_finite<bf16>(file, item, bytes);
-  if (item.rounded != none)
-    split(file, item, memory, bytes);
+void read_slice(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory& memory) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(held.bytes()));
+  files.read(held, bytes);
+  if (held.type == DType::f64) check_finite<double>(files, held, bytes);
+  if (held.type == DType::f32) check_finite<float>(files, held, bytes);
+  if (held.type == DType::bf16) check_finite<bf16>(files, held, bytes);
+  if (held.rounded != none)
+    split(files, held, memory, bytes);
   else
-    memory.write(item.value, item.instance, 0, bytes);
+    memory.write(held.value, held.instance, held.at * size_of(held.type), bytes);
 }
 
-void write_file(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-                const SavePlace& place, const fs::path& folder) {
-  const std::vector<Item> list = items(assembly);
-  std::vector<SafetensorsSpec> specs;
-  for (const Item& item : list) specs.push_back(item.spec);
-  SafetensorsMetadata metadata = to_metadata({place.run, place.save, progress, assembly.rank(),
-                                              layout_text(assembly.program()), parts_digest(assembly, list)});
-  metadata.emplace("prun.mesh", mesh_text(assembly.mesh()));
-  metadata.emplace("prun.recipe", assembly.recipe().resolved_toml());
-  SafetensorsWriter writer(folder / rank_file_name(assembly.rank()), specs, std::move(metadata),
-                           Checksums::written);
-  std::vector<std::byte> bytes;
-  for (const SafetensorsSpec& spec : writer.order()) {
-    const auto item =
-        std::find_if(list.begin(), list.end(), [&](const Item& i) { return i.spec.name == spec.name; });
-    bytes.resize(
-        static_cast<std::size_t>(assembly.program().local_elements(item->value) * size_of(spec.type)));
-    if (item->rounded != none)
-      bytes = join(*item, memory, bytes.size());
-    else
-      memory.read(item->value, item->instance, 0, bytes);
-    writer.write(spec.name, bytes);
-  }
-  writer.finish();
-}
-
-// What the first rank tells the others: as whom they save, and where.
-std::string order_text(const SavePlace& place, const fs::path& staging) {
-  return detail::concat(place.save, "\n", place.run.id, "\n", place.run.parent, "\n", staging.string());
-}
-
-struct SaveOrder {
-  SavePlace place;
-  fs::path staging;
-};
-
-SaveOrder read_order(std::string_view text) {
-  const auto line = [&] {
-    const std::string first(text.substr(0, text.find('\n')));
-    text.remove_prefix(std::min(text.size(), first.size() + 1));
-    return first;
+// By several threads; of what goes wrong, the first that one of them found is thrown.
+void read_slices(const CheckpointFiles& files, std::span<const HeldSlice> list, const PlanMemory& memory,
+                 std::size_t threads) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::optional<Error> trouble;
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < list.size();) {
+      try {
+        read_slice(files, list[i], memory);
+      } catch (const Error& error) {
+        const std::scoped_lock lock(mutex);
+        if (!trouble) trouble = error;
+        next = list.size();
+      }
+    }
   };
-  SaveOrder order;
-  order.place.save = std::stoll(line());
-  order.place.run.id = line();
-  order.place.run.parent = line();
-  order.staging = text;
-  return order;
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 1; t < std::min(threads, list.size()); ++t)
+      workers.push_back(start_thread<std::jthread>("reading a checkpoint", work));
+    work();
+  }
+  if (trouble) throw *trouble;
 }
 
-// The first rank's part: the folder, of which the others are told, and its end.
-void save_first(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-                const SavePlace& place, const Announce& others) {
-  check_place(place.run_folder, place.run, progress.step);
-  clear_dead_saves(place.run_folder);
-  DurableFolder folder(checkpoint_path(place.run_folder, progress.step), Existing::replace);
-  if (others) others("save", order_text(place, folder.staging()));
-  write_file(assembly, memory, progress, place, folder.staging());
-  if (others) others("saved", "");
-  folder.commit_as_latest();
-  if (place.keep > 0) remove_old_checkpoints(place.run_folder, place.run, place.keep);
+void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {
+  std::vector<HeldSlice> list = held_slices(assembly, assembly.rank());
+  std::erase_if(list, [](const HeldSlice& held) { return held.slice.count == 0; });
+  const auto halves = std::stable_partition(list.begin(), list.end(),
+                                            [](const HeldSlice& held) { return held.rounded == none; });
+  const auto whole = static_cast<std::size_t>(halves - list.begin());
+  const std::size_t threads = host_threads(assembly.device_info(), assembly.mesh().world());
+  read_slices(files, std::span(list).first(whole), memory, threads);
+  read_slices(files, std::span(list).subspan(whole), memory, threads);
 }
 
-void save_part(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-               const Announce& others) {
-  const SaveOrder order = read_order(others("save", "").front());
-  write_file(assembly, memory, progress, order.place, order.staging);
-  others("saved", "");
+// Calls body(); what it says of a file that cannot be trusted, or nothing. A disk that fails is no such file.
+template <class Body>
+std::string damage_in(Body&& body) {
+  try {
+    body();
+    return {};
+  } catch (const Error& error) {
+    if (exit_code(error.code()) != exit_code(ErrorCode::bad_input)) throw;
+    return error.what();
+  }
 }
 
-// The file is that rank's, and the recipe makes of it what the saved one did.
-void check_layout(const Assembly& assembly, const SafetensorsFile& file, const CheckpointHead& head,
-                  std::int64_t rank) {
-  const std::string layout = layout_text(assembly.program());
-  if (head.layout != layout)
-    throw_error(ErrorCode::bad_input, file.path().string(), " was saved by the layout '", head.layout,
-                "', the recipe makes it '", layout,
-                "'; go on with the mesh and strategies it was saved with");
-  if (head.rank != rank)
-    throw_error(ErrorCode::bad_input, file.path().string(), " is the file of rank ", head.rank,
-                ", not of rank ", rank, "; bring the files of the checkpoint back to where they were");
+// What the first rank that found something has found.
+std::string damage_anywhere(const std::string& mine, const Announce& others) {
+  if (!others) return mine;
+  for (const std::string& said : others("checkpoint", mine))
+    if (!said.empty()) return said;
+  return {};
 }
 
-void check_items(const Assembly& assembly, const SafetensorsFile& file, const CheckpointHead& head) {
-  const std::vector<Item> list = items(assembly);
-  if (list.size() != file.entries().size())
-    throw_error(ErrorCode::bad_input, file.path().string(), " holds ", file.entries().size(),
-                " tensors, the recipe needs ", list.size(),
-                "; the recipe's model, optimizer or precision differs from the saved run's");
-  for (const Item& item : list) check_item(file, item);
-  if (head.parts != parts_digest(assembly, list))
-    throw_error(
-        ErrorCode::bad_input, file.path().string(),
-        " holds other parts of the tensors than the recipe's layout gives to this rank; go on with the "
-        "mesh and strategies it was saved with");
-}
-
-// Whose file a rank goes on from.
-std::int64_t file_of(const Assembly& assembly) { return all_alike(assembly.program()) ? 0 : assembly.rank(); }
-
-SafetensorsFile open_file(const fs::path& where, std::int64_t rank) {
-  const fs::path path = find_checkpoint(where) / rank_file_name(rank);
+fs::path real_parent(const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored))
-    throw_error(ErrorCode::not_found, path.string(), " is not there: the checkpoint is not whole");
-  return SafetensorsFile(path);
+  return fs::canonical(folder, ignored).parent_path();
 }
 
-LoadedCheckpoint checked(const Assembly& assembly, const SafetensorsFile& file) {
-  std::error_code ignored;
-  const fs::path run_folder = fs::canonical(file.path().parent_path(), ignored).parent_path();
-  LoadedCheckpoint loaded{read_head(file), file.path(), run_folder, {}};
-  check_belongs(file, loaded.head);
-  check_layout(assembly, file, loaded.head, file_of(assembly));
-  check_items(assembly, file, loaded.head);
-  if (all_alike(assembly.program())) loaded.digest = file.header_checksum();
-  return loaded;
+// "optimizer.lr from 0.001 to 0.0005, ..."
+std::string to_text(const std::vector<Change>& list) {
+  constexpr std::size_t most = 12;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(list.size(), most); ++i)
+    text += detail::concat(i > 0 ? ", " : "", list[i].key, " from ", list[i].before, " to ", list[i].now);
+  if (list.size() > most) text += detail::concat(" and ", list.size() - most, " more");
+  return text;
+}
+
+bool is_layout(const std::string& key) {
+  for (const char* start : {"mesh.", "strategy.", "comm.", "schedule.", "batch.micro"})
+    if (key.starts_with(start)) return true;
+  return false;
+}
+
+// What changes nothing of what is computed.
+bool is_told(const std::string& key) {
+  return !belongs_to_a_place(key) && (!key.starts_with("run.") || key == "run.steps" || key == "run.seed");
+}
+
+std::vector<std::string> arithmetic_of(const Assembly& assembly) {
+  std::vector<std::string> texts;
+  for (const DeviceInfo& device : assembly.device_infos()) texts.emplace_back(device.arithmetic.view());
+  return texts;
 }
 
 }  // namespace
 
-fs::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory, const Progress& progress,
-                         const SavePlace& place, const Announce& announce) {
-  const Announce others = all_alike(assembly.program()) ? Announce{} : announce;
-  if (assembly.rank() == 0)
-    save_first(assembly, memory, progress, place, others);
-  else if (others)
-    save_part(assembly, memory, progress, others);
-  return checkpoint_path(place.run_folder, progress.step);
-}
-
 void check_checkpoint(const Assembly& assembly, const fs::path& where) {
-  const std::int64_t files = all_alike(assembly.program()) ? 1 : assembly.mesh().world();
-  for (std::int64_t rank = 0; rank < files; ++rank) {
-    const SafetensorsFile file = open_file(where, rank);
-    const CheckpointHead head = read_head(file);
-    check_belongs(file, head);
-    check_layout(assembly, file, head, rank);
-    // What others need of theirs, their own plans tell.
-    if (rank == assembly.rank() || files == 1) check_items(assembly, file, head);
+  std::string first;
+  for (const fs::path& folder : checkpoints_from(where)) {
+    std::optional<CheckpointFiles> files;
+    const std::string damage = damage_in([&] { files.emplace(folder); });
+    if (files) return check_fits(assembly, *files);
+    if (first.empty()) first = damage;
   }
+  throw_error(ErrorCode::bad_input, first);
 }
 
-LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where) {
-  const SafetensorsFile file = open_file(where, file_of(assembly));
-  LoadedCheckpoint loaded = checked(assembly, file);
-  std::vector<Item> list = items(assembly);
-  std::stable_partition(list.begin(), list.end(), [](const Item& item) { return item.rounded == none; });
-  for (const Item& item : list) read_item(file, item, memory);
-  return loaded;
+LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
+                                 const Announce& others) {
+  LoadedCheckpoint loaded;
+  for (const fs::path& folder : checkpoints_from(where)) {
+    std::optional<CheckpointFiles> files;
+    std::string damage = damage_in([&] { files.emplace(folder); });
+    if (files) {
+      check_fits(assembly, *files);
+      damage = damage_in([&] { read_all(assembly, *files, memory); });
+    }
+    damage = damage_anywhere(damage, others);
+    if (damage.empty()) {
+      loaded.manifest = files->manifest();
+      loaded.folder = folder;
+      loaded.run_folder = real_parent(folder);
+      return loaded;
+    }
+    loaded.damaged.push_back({folder, damage});
+  }
+  throw_error(ErrorCode::bad_input, loaded.damaged.front().why);
+}
+
+std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded) {
+  const Manifest& manifest = loaded.manifest;
+  const Progress& progress = manifest.progress;
+  std::vector<std::string> notes = {detail::concat(
+      "goes on from ", loaded.folder.string(), ": tensors, step ", progress.step, ", ", progress.updates,
+      " updates and ", progress.samples, " samples are its own, all else is the recipe's")};
+  std::vector<Change> changed = changes(manifest.recipe, settings_of(assembly.recipe())), layout;
+  std::erase_if(changed, [](const Change& change) { return !is_told(change.key); });
+  std::copy_if(changed.begin(), changed.end(), std::back_inserter(layout),
+               [](const Change& change) { return is_layout(change.key); });
+  std::erase_if(changed, [](const Change& change) { return is_layout(change.key); });
+  if (!changed.empty()) notes.push_back("changed since it was saved: " + to_text(changed));
+  if (!layout.empty())
+    notes.push_back("laid out otherwise, so that sums have another order: " + to_text(layout));
+  if (const std::vector<std::string> now = arithmetic_of(assembly); now != manifest.arithmetic)
+    notes.push_back("computes other bits than the device that saved it: " + join(manifest.arithmetic, ", ") +
+                    " was, " + join(now, ", ") + " is");
+  return notes;
 }
 
 }  // namespace prun

@@ -1,11 +1,10 @@
 // Checkpoints: a folder a step, complete or absent.
 //   runs/NAME/run.id                                   whose they are
-//   runs/NAME/step-00000100/rank-00000.safetensors
+//   runs/NAME/step-00000100/manifest.json              see train/manifest.hpp
+//   runs/NAME/step-00000100/rank-00000.safetensors     see train/checkpoint_files.hpp
 //   runs/NAME/latest                                   names the one saved last
-// Where every rank holds the same, the first one's file is all there is, and any number of ranks can go on
-// from it. Where ranks hold parts, each writes a file, and the same mesh and strategies go on from them.
-// Every byte of a file is covered by checksums (see base/safetensors.hpp), which are compared when it is
-// read.
+// Files hold parts of whole tensors, whose names and shapes are the same in every layout. So any mesh, with
+// any strategies, on any device goes on from any other's: each rank reads the elements that it holds.
 #pragma once
 
 #include <filesystem>
@@ -20,35 +19,29 @@ namespace prun {
 // What a rank tells all others; each gets what each has said, in the order of ranks. Empty: one rank alone.
 using Announce = std::function<std::vector<std::string>(std::string_view channel, std::string_view mine)>;
 
-// Where a run saves and as whom. The first rank knows; the others are told.
-struct SavePlace {
-  std::filesystem::path run_folder;
-  RunIdentity run;
-  std::int64_t save = 0;  // the number of this save within the run
-  std::int64_t keep = 0;  // this many of the run's checkpoints, those saved last; 0: all
-};
-
-// Returns the folder written; all ranks call it. A checkpoint that the run saved at this step before is
-// replaced; where something else stands, it is refused.
-std::filesystem::path save_checkpoint(const Assembly& assembly, const PlanMemory& memory,
-                                      const Progress& progress, const SavePlace& place,
-                                      const Announce& announce);
-
 struct LoadedCheckpoint {
-  CheckpointHead head;
-  std::filesystem::path file;        // this rank's
+  struct Damaged {
+    std::filesystem::path folder;
+    std::string why;
+  };
+
+  Manifest manifest;
+  std::filesystem::path folder;
   std::filesystem::path run_folder;  // where the checkpoint lies, without links
-  std::string digest;                // of all that is in the file, where all ranks have the same one
+  std::vector<Damaged> damaged;      // those that came first and cannot be trusted
 };
 
-// The file that this rank goes on from, every tensor read; `where` is a checkpoint or a run folder (then its
-// latest). An Error says what cannot be trusted or does not fit the plan, and nothing has been changed then
-// but memory.
+// The checkpoint that this rank goes on from, its part of every tensor read; all ranks call it. `where` is a
+// checkpoint, or a run folder: then its latest or, where that is damaged for any rank, the one before it. An
+// Error says what cannot be trusted or does not fit the recipe, and nothing has been changed then but memory.
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory,
-                                 const std::filesystem::path& where);
+                                 const std::filesystem::path& where, const Announce& others);
 
 // Throws what load_checkpoint would throw on some rank, as far as headers tell: for all ranks, before they
 // start.
 void check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
+
+// What a run that goes on takes from the checkpoint, and what has changed since it was saved: a line each.
+std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded);
 
 }  // namespace prun

@@ -12,7 +12,6 @@ namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* format_version = "2";
 constexpr std::string_view name_start = "step-";
 
 std::optional<std::int64_t> to_count(std::string_view text) {
@@ -20,32 +19,6 @@ std::optional<std::int64_t> to_count(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
   return number;
-}
-
-const std::string& text_of(const SafetensorsFile& file, std::string_view key) {
-  const auto found = file.index().metadata().find(key);
-  if (found == file.index().metadata().end())
-    throw_error(ErrorCode::bad_input, file.path().string(), ": metadata '", key,
-                "' is missing; this is no checkpoint of prun");
-  return found->second;
-}
-
-std::int64_t count_of(const SafetensorsFile& file, std::string_view key) {
-  const std::optional<std::int64_t> number = to_count(text_of(file, key));
-  if (!number)
-    throw_error(ErrorCode::bad_input, file.path().string(), ": metadata '", key,
-                "' is no count; this is no checkpoint of prun");
-  return *number;
-}
-
-void check_format(const SafetensorsFile& file) {
-  const std::string& format = text_of(file, "prun.format");
-  if (format != format_version)
-    throw_error(ErrorCode::bad_input, file.path().string(), " is a checkpoint of format ", in_quotes(format),
-                ", this prun reads format '", format_version, "'; go on with the prun that saved it");
-  if (!file.has_checksums())
-    throw_error(ErrorCode::bad_input, file.path().string(),
-                " has no checksums, so nobody knows whether it is whole; go on from another checkpoint");
 }
 
 std::string folder_name(std::int64_t step) {
@@ -81,68 +54,34 @@ std::optional<std::int64_t> own_save(const Place& place, const RunIdentity& run)
   std::error_code ignored;
   if (!fs::is_directory(fs::symlink_status(place.path, ignored))) return std::nullopt;
   try {
-    const CheckpointHead head = read_head(SafetensorsFile(place.path / rank_file_name(0)));
-    if (head.run.id != run.id || head.progress.step != place.step) return std::nullopt;
-    return head.save;
+    const Manifest manifest = read_manifest(place.path);
+    if (manifest.run.id != run.id || manifest.progress.step != place.step) return std::nullopt;
+    return manifest.save;
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
-struct OwnCheckpoint {
-  fs::path path;
-  std::int64_t save = 0;
-};
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(folder / manifest_name, ignored));
+}
 
-// The last one saved first.
-std::vector<OwnCheckpoint> own_checkpoints(const fs::path& run_folder, const RunIdentity& run) {
-  std::vector<OwnCheckpoint> own;
-  for (const Place& place : places_in(run_folder))
-    if (const auto save = own_save(place, run)) own.push_back({place.path, *save});
-  std::sort(own.begin(), own.end(),
-            [](const OwnCheckpoint& a, const OwnCheckpoint& b) { return a.save > b.save; });
-  return own;
+// Whose it is cannot be said then.
+bool has_damaged_manifest(const fs::path& folder) {
+  if (!is_checkpoint(folder)) return false;
+  try {
+    read_manifest(folder);
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 }  // namespace
 
-SafetensorsMetadata to_metadata(const CheckpointHead& head) {
-  return {{"prun.format", format_version},
-          {"prun.run", head.run.id},
-          {"prun.parent", head.run.parent},
-          {"prun.save", std::to_string(head.save)},
-          {"prun.step", std::to_string(head.progress.step)},
-          {"prun.updates", std::to_string(head.progress.updates)},
-          {"prun.samples", std::to_string(head.progress.samples)},
-          {"prun.rank", std::to_string(head.rank)},
-          {"prun.layout", head.layout},
-          {"prun.parts", head.parts}};
-}
-
-CheckpointHead read_head(const SafetensorsFile& file) {
-  check_format(file);
-  CheckpointHead head;
-  head.run = {text_of(file, "prun.run"), text_of(file, "prun.parent")};
-  if (!is_run_id(head.run.id))
-    throw_error(ErrorCode::bad_input, file.path().string(), ": metadata 'prun.run' is ",
-                in_quotes(head.run.id), ", not the name of a run; this is no checkpoint of prun");
-  head.save = count_of(file, "prun.save");
-  head.progress = {count_of(file, "prun.step"), count_of(file, "prun.updates"),
-                   count_of(file, "prun.samples")};
-  head.rank = count_of(file, "prun.rank");
-  head.layout = text_of(file, "prun.layout");
-  head.parts = text_of(file, "prun.parts");
-  return head;
-}
-
 fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
   return run_folder / folder_name(step);
-}
-
-std::string rank_file_name(std::int64_t rank) {
-  char name[40];
-  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
-  return name;
 }
 
 fs::path find_checkpoint(const fs::path& where) {
@@ -155,23 +94,37 @@ fs::path find_checkpoint(const fs::path& where) {
   if (type != fs::file_type::directory)
     throw_error(ErrorCode::bad_input, where.string(),
                 " is not a folder; run.resume takes the folder of a checkpoint or of a run");
-  if (fs::exists(fs::symlink_status(where / rank_file_name(0), error))) return where;
+  if (is_checkpoint(where)) return where;
   if (const auto latest = read_latest(where)) return *latest;
-  throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ",
-              rank_file_name(0), " nor `latest` in it");
+  throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ", manifest_name,
+              " nor `latest` in it");
 }
 
-void check_belongs(const SafetensorsFile& file, const CheckpointHead& head) {
+std::vector<fs::path> checkpoints_from(const fs::path& where) {
+  std::vector<fs::path> list = {find_checkpoint(where)};
+  if (is_checkpoint(where)) return list;
+  const auto add = [&](const fs::path& path) {
+    if (path != list.front()) list.push_back(path);
+  };
+  for (const Place& place : places_in(where))
+    if (has_damaged_manifest(place.path)) add(place.path);
+  if (const std::optional<RunIdentity> owner = owner_of(where))
+    for (const OwnCheckpoint& own : own_checkpoints(where, *owner)) add(own.path);
+  return list;
+}
+
+void check_belongs(const fs::path& checkpoint, const Manifest& manifest) {
   std::error_code ignored;
-  const fs::path folder = fs::canonical(file.path().parent_path(), ignored);
+  const fs::path folder = fs::canonical(checkpoint, ignored);
   const std::optional<std::int64_t> step = step_of(folder.filename().string());
   if (!step) return;  // the user's own name for it
-  if (*step != head.progress.step)
-    throw_error(ErrorCode::bad_input, file.path().string(), " is a file of step ", head.progress.step,
-                " in a folder of step ", *step, "; bring it back to where it was");
+  if (*step != manifest.progress.step)
+    throw_error(ErrorCode::bad_input, checkpoint.string(), " is a folder of step ", *step,
+                " and holds a checkpoint of step ", manifest.progress.step,
+                "; bring it back to where it was");
   const std::optional<RunIdentity> owner = owner_of(folder.parent_path());
-  if (owner && owner->id != head.run.id)
-    throw_error(ErrorCode::bad_input, file.path().string(), " is a file of run ", head.run.id,
+  if (owner && owner->id != manifest.run.id)
+    throw_error(ErrorCode::bad_input, checkpoint.string(), " is a checkpoint of run ", manifest.run.id,
                 " in the folder of run ", owner->id, "; bring it back to where it was");
 }
 
@@ -188,16 +141,44 @@ void check_places_from(const fs::path& run_folder, const RunIdentity& run, std::
     if (place.step >= step) check_place(run_folder, run, place.step);
 }
 
+std::vector<OwnCheckpoint> own_checkpoints(const fs::path& run_folder, const RunIdentity& run) {
+  std::vector<OwnCheckpoint> own;
+  for (const Place& place : places_in(run_folder))
+    if (const auto save = own_save(place, run)) own.push_back({place.path, *save, place.step});
+  std::sort(own.begin(), own.end(),
+            [](const OwnCheckpoint& a, const OwnCheckpoint& b) { return a.save > b.save; });
+  return own;
+}
+
 std::int64_t last_save(const fs::path& run_folder, const RunIdentity& run) {
   const std::vector<OwnCheckpoint> own = own_checkpoints(run_folder, run);
   return own.empty() ? 0 : own.front().save;
 }
 
-void remove_old_checkpoints(const fs::path& run_folder, const RunIdentity& run, std::int64_t keep) {
+void set_aside(const fs::path& damaged, const fs::path& used) {
+  set_latest(damaged.parent_path(), used.filename().string());
+  std::error_code error;
+  fs::path aside = damaged;
+  for (int number = 1; fs::exists(fs::symlink_status(aside, error)); ++number) {
+    aside = damaged;
+    aside += number == 1 ? ".damaged" : detail::concat(".damaged.", number);
+  }
+  fs::rename(damaged, aside, error);
+  if (error) throw_storage_error("rename", damaged, error.value());
+  sync_folder(damaged.parent_path());
+}
+
+std::vector<fs::path> remove_old_checkpoints(const fs::path& run_folder, const RunIdentity& run, Keep keep) {
+  std::vector<fs::path> removed;
+  if (keep.last == 0) return removed;
   const std::optional<fs::path> latest = read_latest(run_folder);
   const std::vector<OwnCheckpoint> own = own_checkpoints(run_folder, run);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < own.size(); ++i)
-    if (own[i].path != latest) remove_folder(own[i].path);
+  for (std::size_t i = static_cast<std::size_t>(keep.last); i < own.size(); ++i) {
+    if (own[i].path == latest || (keep.every > 0 && own[i].step % keep.every == 0)) continue;
+    remove_folder(own[i].path);
+    removed.push_back(own[i].path);
+  }
+  return removed;
 }
 
 }  // namespace prun

@@ -37,7 +37,8 @@ class Run {
       if (stop) return stopped();
       if (saves_after(trainer_.progress().step)) save();
     }
-    if (save_every_ > 0 && saved_ != trainer_.progress().step) save();
+    if (save_every_ > 0 && begun_ != trainer_.progress().step) save();
+    finish_save();
     observers_.finish(trainer_.memory_of_ranks());
     return 0;
   }
@@ -47,7 +48,11 @@ class Run {
 
   void announce() {
     begin_ = Clock::now();
-    if (assembly_.rank() != 0) return;
+    if (assembly_.rank() == 0) announce_run();
+    if (save_every_ > 0) in_folder([&] { trainer_.try_save(); });
+  }
+
+  void announce_run() {
     trainer_.claim_folder();
     folder_.emplace(trainer_.folder());
     replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
@@ -69,6 +74,8 @@ class Run {
     info.plan_bytes = assembly_.plan().layout.memory.total();
     observers_.start(info);
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
+    for (const std::string& said : trainer_.resume_warnings()) observers_.event(EventKind::warning, said);
+    for (const std::string& said : trainer_.resume_notes()) observers_.event(EventKind::note, said);
   }
 
   bool saves_after(std::int64_t step) const { return save_every_ > 0 && step % save_every_ == 0; }
@@ -110,6 +117,7 @@ class Run {
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
     info.exposed_seconds = result.exposed_communication.value_or(-1);
     observers_.step(info);
+    in_folder([&] { tell_saved(); });
     if (!result.kept) non_finite(result);
     return result.stop || (alone() && stop_.received() != 0);
   }
@@ -126,17 +134,34 @@ class Run {
       return;
     }
     observers_.event(EventKind::failed, what);
+    finish_save();
     throw_error(
         ErrorCode::diverged, what,
         "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
-  // Without its folder a save goes nowhere, or into another one of that name.
   void save() {
+    if (folder_) folder_->check();
+    in_folder([&] { trainer_.begin_save(); });
+    begun_ = trainer_.progress().step;
+  }
+
+  void finish_save() {
+    in_folder([&] {
+      trainer_.finish_save();
+      tell_saved();
+    });
+  }
+
+  void tell_saved() {
+    if (const auto path = trainer_.saved()) observers_.event(EventKind::saved, "saved " + path->string());
+  }
+
+  // Without its folder a save goes nowhere, or into another one of that name.
+  template <class Body>
+  void in_folder(Body&& body) {
     try {
-      if (folder_) folder_->check();
-      observers_.event(EventKind::saved, "saved " + trainer_.save().string());
-      saved_ = trainer_.progress().step;
+      body();
     } catch (const Error&) {
       if (folder_) folder_->check();
       throw;
@@ -145,6 +170,7 @@ class Run {
 
   int stopped() {
     save();
+    finish_save();
     observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
                                                         "; go on with: ", resume_command_,
                                                         " --set run.resume=", trainer_.folder().string()));
@@ -161,7 +187,7 @@ class Run {
   PluginHost& plugins_;
   std::string resume_command_;
   const std::int64_t steps_, save_every_;
-  std::int64_t saved_ = -1;              // the step of the last checkpoint
+  std::int64_t begun_ = -1;              // the step of the last save
   std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts
 };

@@ -4,6 +4,7 @@
 #include "base/random.hpp"
 #include "program/passes.hpp"
 #include "train/agreement.hpp"
+#include "train/plugin_record.hpp"
 #include "train/run_folder.hpp"
 
 namespace prun {
@@ -81,6 +82,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
   if (communicators_)
     check_start(assembly.mesh(), plugins, {loaded_, *data_, data_info_, assembly.batch().seq},
                 membership_.exchange);
+  plugins_ = plugin_record(plugins);
   read_ahead();
 }
 
@@ -107,8 +109,8 @@ void Trainer::read_data(DataSource source) {
 void Trainer::restore() {
   const std::string& resume = assembly_.recipe().text("run.resume");
   if (resume.empty()) return initialize(assembly_, memory());
-  loaded_ = load_checkpoint(assembly_, memory(), resume);
-  progress_ = loaded_->head.progress;
+  loaded_ = load_checkpoint(assembly_, memory(), resume, announce());
+  progress_ = loaded_->manifest.progress;
 }
 
 // The next step's batch, as soon as the step two before it has left it its side.
@@ -204,24 +206,61 @@ void Trainer::claim_folder() {
   make_folder(folder_);
   if (!run_.id.empty()) return keep_claim(folder_, run_);
   std::optional<Origin> origin;
-  if (loaded_) origin = {loaded_->run_folder, loaded_->head.run, loaded_->head.progress.step};
+  if (loaded_) origin = {loaded_->run_folder, loaded_->manifest.run, loaded_->manifest.progress.step};
   const RunIdentity run = prun::claim_folder(folder_, origin);
   clear_dead_saves(folder_);
+  move_damaged();
   check_places_from(folder_, run, progress_.step);
   saves_ = last_save(folder_, run);
   run_ = run;
 }
 
-std::filesystem::path Trainer::save() {
+// Those of this folder, so that what comes next can be saved in their place.
+void Trainer::move_damaged() {
+  if (!loaded_) return;
+  for (const LoadedCheckpoint::Damaged& damaged : loaded_->damaged)
+    if (std::error_code ignored; std::filesystem::equivalent(damaged.folder.parent_path(), folder_, ignored))
+      set_aside(damaged.folder, loaded_->folder);
+}
+
+Announce Trainer::announce() const {
+  if (!membership_.exchange) return {};
+  return [this](std::string_view channel, std::string_view mine) {
+    return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
+  };
+}
+
+CheckpointSaver& Trainer::saver() {
+  if (!saver_) saver_.emplace(assembly_, memory(), plugins_, announce());
+  return *saver_;
+}
+
+std::vector<std::string> Trainer::resume_notes() const {
+  return loaded_ ? prun::resume_notes(assembly_, *loaded_) : std::vector<std::string>{};
+}
+
+std::vector<std::string> Trainer::resume_warnings() const {
+  std::vector<std::string> warnings;
+  if (loaded_)
+    for (const LoadedCheckpoint::Damaged& damaged : loaded_->damaged)
+      warnings.push_back(detail::concat("the checkpoint ", damaged.folder.string(), " cannot be used (",
+                                        damaged.why, "); going on from the one before it, ",
+                                        loaded_->folder.string()));
+  return warnings;
+}
+
+void Trainer::begin_save() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be saved");
   claim_folder();
-  Announce announce;
-  if (membership_.exchange)
-    announce = [this](std::string_view channel, std::string_view mine) {
-      return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
-    };
-  const SavePlace place{folder_, run_, ++saves_, assembly_.recipe().integer("run.keep")};
-  return save_checkpoint(assembly_, memory(), progress_, place, announce);
+  const Recipe& recipe = assembly_.recipe();
+  const Keep keep{recipe.integer("run.keep"), recipe.integer("run.keep_every")};
+  saver().begin({folder_, run_, ++saves_, keep}, progress_);
+}
+
+std::filesystem::path Trainer::save() {
+  begin_save();
+  finish_save();
+  return checkpoint_path(folder_, progress_.step);
 }
 
 }  // namespace prun

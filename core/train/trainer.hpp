@@ -13,7 +13,7 @@
 #include "execute/executor.hpp"
 #include "program/step.hpp"
 #include "train/batches.hpp"
-#include "train/checkpoint.hpp"
+#include "train/checkpoint_saver.hpp"
 #include "train/learning_rate.hpp"
 #include "train/rank_memory.hpp"
 #include "train/weights.hpp"
@@ -89,7 +89,17 @@ class Trainer {
   // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
   // written there.
   void claim_folder();
-  // The newest checkpoint, while no step runs. Every rank calls it.
+  // What is to be told of the checkpoint that the run goes on from, if it does; each damaged one by itself.
+  std::vector<std::string> resume_notes() const;
+  std::vector<std::string> resume_warnings() const;
+  // Every rank calls these. The first lets a checkpoint be written beside the steps to come, while none runs;
+  // the second waits until it is in place. The third is to find before the first step what would stop them.
+  void begin_save();
+  void finish_save() { saver().finish(); }
+  void try_save() { saver().try_out(folder_); }
+  // What came to be in place since it was asked last, on the first rank. Throws what went wrong.
+  std::optional<std::filesystem::path> saved() { return saver_ ? saver_->saved() : std::nullopt; }
+  // A checkpoint, in place.
   std::filesystem::path save();
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
@@ -99,6 +109,9 @@ class Trainer {
  private:
   void read_data(DataSource source);
   void restore();
+  Announce announce() const;
+  CheckpointSaver& saver();
+  void move_damaged();
   void read_ahead();
   void stage(bool stop);
   void write_scalar(Id id, double value) const;
@@ -121,8 +134,10 @@ class Trainer {
   DataInfo data_info_;
   std::unique_ptr<BatchReader> reader_;
   std::optional<LoadedCheckpoint> loaded_;
-  RunIdentity run_;         // the first rank's, once it has claimed the folder
-  std::int64_t saves_ = 0;  // of the run so far, likewise
+  RunIdentity run_;                       // the first rank's, once it has claimed the folder
+  std::int64_t saves_ = 0;                // of the run so far, likewise
+  std::string plugins_;                   // plugin_record(), for whom it saves
+  std::optional<CheckpointSaver> saver_;  // once it is needed
   Progress progress_;
   // Steps of this process, which alternate the staging sides; `read_`: whose batch is there or on its way.
   std::int64_t read_ = 0, started_ = 0, finished_ = 0;

@@ -7,6 +7,7 @@
 
 #include "base/random.hpp"
 #include "base/thread.hpp"
+#include "execute/pinned.hpp"
 #include "execute/tensors.hpp"
 #include "prun/split_master.hpp"
 
@@ -46,24 +47,6 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   return list;
 }
 
-// Memory of the host that a device copies from at full speed.
-class Pinned {
- public:
-  Pinned(DeviceInterface& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
-    raise(device.allocate(Space::pinned, bytes, &memory_));
-  }
-  ~Pinned() { device_.release(Space::pinned, memory_, bytes_); }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-
-  void* data() const { return memory_; }
-
- private:
-  DeviceInterface& device_;
-  const std::int64_t bytes_;
-  void* memory_ = nullptr;
-};
-
 template <class T, class Convert>
 void convert(std::span<const float> numbers, void* to, const Convert& converted) {
   auto* const data = static_cast<T*>(to);
@@ -78,7 +61,8 @@ class Filler {
       : numbers_(device, elements * size_of(DType::f32)), converted_(device, converted_bytes) {}
 
   void fill(const Filling& f, std::uint64_t seed, const PlanMemory& memory) {
-    const std::span<float> numbers(static_cast<float*>(numbers_.data()), static_cast<std::size_t>(f.count));
+    const std::span<float> numbers(reinterpret_cast<float*>(numbers_.data()),
+                                   static_cast<std::size_t>(f.count));
     if (f.init.kind == Init::Kind::normal)
       RandomStream(seed, f.stream)
           .fill_normal(numbers, static_cast<std::uint64_t>(f.whole), 0.0, f.init.value);
@@ -105,15 +89,14 @@ class Filler {
   Pinned numbers_, converted_;
 };
 
-// Those of this rank: where the device does not compute on the host's cores, all of them are idle, and the
-// ranks of the host share them.
-std::size_t threads_for(const DeviceInfo& device, int world) {
-  if (device.host_memory) return static_cast<std::size_t>(std::max(1, device.threads));
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return static_cast<std::size_t>(std::max(1, cores / std::clamp(world, 1, std::max(1, device.units))));
-}
-
 }  // namespace
+
+std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
+  if (device.host_memory) return static_cast<std::size_t>(std::max(1, device.threads));
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const std::int64_t ranks = std::clamp<std::int64_t>(world, 1, std::max(1, device.units));
+  return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
+}
 
 void initialize(const Assembly& assembly, const PlanMemory& memory) {
   // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start.
@@ -127,7 +110,7 @@ void initialize(const Assembly& assembly, const PlanMemory& memory) {
       if (run.type != DType::f32) converted_bytes = std::max(converted_bytes, run.count * size_of(run.type));
   }
   const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
-  const std::size_t threads = threads_for(info, assembly.mesh().world());
+  const std::size_t threads = host_threads(info, assembly.mesh().world());
   std::deque<Filler> fillers;
   for (std::size_t t = 0; t < threads; ++t)
     fillers.emplace_back(*assembly.devices().front(), elements, converted_bytes);

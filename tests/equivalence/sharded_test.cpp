@@ -204,19 +204,5 @@ TEST(Sharding, ABatchThatIsSplitBehindSomethingElseIsRefused) {
   }
 }
 
-TEST(Checkpoint, APartOfAnotherLayoutIsRefused) {
-  const std::string out = "run.out=" + (temporary_folder() / "other-layout").string();
-  losses(recipe_of(dp2_zero1, {out}, false), 1, true);
-  try {
-    losses(recipe_of(dp2_zero3, {out, "run.resume=" + (temporary_folder() / "other-layout").string()}, false),
-           1, false);
-    FAIL() << "nothing was raised";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("was saved by the layout 'dp=2 state in parts over dp'"),
-              std::string::npos)
-        << error.what();
-  }
-}
-
 }  // namespace
 }  // namespace prun::test

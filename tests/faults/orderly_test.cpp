@@ -28,7 +28,7 @@ const std::string& another_width() {
 
 std::vector<Mistake> mistakes() {
   return {{"data", {"data.path=/nowhere/at/all"}, "/nowhere/at/all"},
-          {"width", {"run.resume=" + another_width()}, "rank-00000.safetensors"},
+          {"width", {"run.resume=" + another_width()}, "the recipe makes it "},
           {"vocab", {"model.vocab=10"}, "outside of model.vocab = 10"}};
 }
 

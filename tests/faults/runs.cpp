@@ -159,18 +159,7 @@ int free_port() {
 Tensors saved_tensors(const std::string& out) {
   const std::optional<fs::path> latest = read_latest(out);
   if (!latest) throw_error(ErrorCode::not_found, "no checkpoint in ", out);
-  Tensors tensors;
-  for (const auto& entry : fs::directory_iterator(*latest)) {
-    const SafetensorsFile file(entry.path());
-    const std::string name = entry.path().filename(),
-                      prefix = name == "rank-00000.safetensors" ? "" : name + " ";
-    for (const SafetensorsEntry& tensor : file.entries()) {
-      file.check(tensor);
-      const std::span<const std::byte> bytes = file.bytes(tensor);
-      tensors[prefix + tensor.name].assign(bytes.begin(), bytes.end());
-    }
-  }
-  return tensors;
+  return saved_in(*latest);
 }
 
 double largest_difference(const Tensors& a, const Tensors& b) {

@@ -14,6 +14,7 @@
 
 #include "launch/leftovers.hpp"
 #include "launch/process.hpp"
+#include "support/saved.hpp"
 
 namespace prun::test {
 
@@ -68,9 +69,7 @@ inline constexpr const char* test_token = "a token of this test that is long eno
 // A port of 127.0.0.1 that was free a moment ago, and at which torchrun's ranks find MASTER_PORT for it.
 int free_port();
 
-// Every tensor of the newest checkpoint in the folder of a run, all ranks' parts of them; what is damaged is
-// an error.
-using Tensors = std::map<std::string, std::vector<std::byte>>;
+// Every tensor of the newest checkpoint in the folder of a run; what is damaged is an error.
 Tensors saved_tensors(const std::string& out);
 // How far two checkpoints in fp64 differ at most; infinite when they do not hold the same tensors.
 double largest_difference(const Tensors& a, const Tensors& b);

@@ -12,6 +12,7 @@
 #include "base/crc32c.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
+#include "train/checkpoint_files.hpp"
 
 namespace prun::test {
 namespace {
@@ -43,7 +44,7 @@ class Checkpoint : public testing::Test {
   fs::path at(const std::string& name) const { return out_ / name; }
   fs::path file(const std::string& step) const { return out_ / step / "rank-00000.safetensors"; }
   std::string resume(const std::string& name = "") const { return "run.resume=" + at(name).string(); }
-  CheckpointHead head(const std::string& step) const { return read_head(SafetensorsFile(file(step))); }
+  Manifest head(const std::string& step) const { return read_manifest(at(step)); }
 
   // Names in the run folder that begin like a checkpoint's or a hidden one's, sorted.
   Names names() const {
@@ -163,12 +164,12 @@ TEST_F(Checkpoint, ARunThatGoesOnElsewhereIsAnotherOne) {
   EXPECT_EQ(owner_of(out_)->id, parent);
   const fs::path elsewhere = folder_ / "elsewhere";
   Training(elsewhere, {resume()}).save_after(1);
-  const CheckpointHead child = read_head(SafetensorsFile(elsewhere / "step-00000003/rank-00000.safetensors"));
+  const Manifest child = read_manifest(elsewhere / "step-00000003");
   EXPECT_NE(child.run.id, parent);
   EXPECT_EQ(child.run.parent, parent + " at step 2");
   EXPECT_EQ(owner_of(elsewhere)->parent, parent + " at step 2");
   Training(elsewhere, {"run.resume=" + elsewhere.string()}).save_after(1);
-  const CheckpointHead later = read_head(SafetensorsFile(elsewhere / "step-00000004/rank-00000.safetensors"));
+  const Manifest later = read_manifest(elsewhere / "step-00000004");
   EXPECT_EQ(later.run.id, child.run.id);
   EXPECT_EQ(later.run.parent, child.run.parent);
 }
@@ -187,19 +188,20 @@ TEST_F(Checkpoint, AFolderThatLostItsIdentityGetsItBack) {
   expect_error("run.id', which says whose folder it is, is damaged", [&] { anew.trainer.claim_folder(); });
 }
 
-TEST_F(Checkpoint, AFileOfAnotherStepOrRunIsRefused) {
+TEST_F(Checkpoint, OneOfAnotherStepOrRunIsRefused) {
   Training run(out_), other(folder_ / "other");
   run.save_after(1);
   run.save_after(1);
   other.save_after(2);
-  const auto put = [&](const fs::path& path) {
-    fs::copy_file(path, file("step-00000002"), fs::copy_options::overwrite_existing);
+  const auto put = [&](const fs::path& checkpoint) {
+    fs::remove_all(at("step-00000002"));
+    fs::copy(checkpoint, at("step-00000002"));
   };
-  put(file("step-00000001"));
-  expect_error(file("step-00000002").string() + " is a file of step 1 in a folder of step 2",
+  put(at("step-00000001"));
+  expect_error(at("step-00000002").string() + " is a folder of step 2 and holds a checkpoint of step 1",
                [&] { check_checkpoint(run.assembly, out_); });
-  put(folder_ / "other/step-00000002/rank-00000.safetensors");
-  expect_error(file("step-00000002").string() + " is a file of run ",
+  put(folder_ / "other/step-00000002");
+  expect_error(at("step-00000002").string() + " is a checkpoint of run ",
                [&] { check_checkpoint(run.assembly, out_); });
   fs::rename(at("step-00000002"), at("step-best"));
   EXPECT_NO_THROW(check_checkpoint(run.assembly, at("step-best")));
@@ -232,6 +234,12 @@ TEST_F(Checkpoint, KeepRemovesTheRunsOwnThatWereSavedFirst) {
   EXPECT_EQ(names(), expected);
 }
 
+TEST_F(Checkpoint, KeepEveryLetsSomeStay) {
+  Training run(out_, {"run.keep=1", "run.keep_every=4"});
+  for (int i = 0; i < 5; ++i) run.save_after(2);
+  EXPECT_EQ(names(), (Names{"step-00000004", "step-00000008", "step-00000010"}));
+}
+
 // ---------------------------------------------------------------- files that were changed by hand
 
 struct Edit {
@@ -239,6 +247,8 @@ struct Edit {
   std::function<void(std::map<std::string, std::pair<SafetensorsSpec, std::string>>&)> tensors = [](auto&) {};
   Checksums checksums = Checksums::written;
 };
+
+void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
 // Writes a file anew, so that its checksums are right.
 void rewrite(const fs::path& path, const Edit& edit) {
@@ -262,68 +272,116 @@ void rewrite(const fs::path& path, const Edit& edit) {
   for (const SafetensorsSpec& spec : writer.order())
     writer.write(spec.name, std::as_bytes(std::span(tensors.at(spec.name).second)));
   writer.finish();
+  Manifest manifest = read_manifest(path.parent_path());
+  manifest.files[0] = file_record(path);
+  put(path.parent_path() / manifest_name, to_text(manifest));
+}
+
+// With another text in the place of one in the manifest, whose checksum is right.
+void edit_manifest(const fs::path& checkpoint, const std::string& old, const std::string& text) {
+  std::string manifest = read_file((checkpoint / manifest_name).string());
+  ASSERT_NE(manifest.find(old), std::string::npos) << old;
+  manifest.replace(manifest.find(old), old.size(), text);
+  const std::size_t digits =
+      manifest.size() - 11;  // before: eight digits, a quote, a brace, the end of the line
+  manifest.replace(digits, 8, crc32c_text(crc32c(std::as_bytes(std::span(manifest).first(digits)))));
+  put(checkpoint / manifest_name, manifest);
 }
 
 TEST_F(Checkpoint, StepsMayHaveNineDigits) {
   Training(out_).save_after(1);
   fs::rename(at("step-00000001"), at("step-99999998"));
-  rewrite(file("step-99999998"), {[](SafetensorsMetadata& metadata) { metadata["prun.step"] = "99999998"; }});
+  edit_manifest(at("step-99999998"), "\"step\":1,", "\"step\":99999998,");
   Training late(out_, {"run.keep=2", resume("step-99999998")});
   for (int i = 0; i < 3; ++i) late.save_after(1);
   EXPECT_EQ(names(), (Names{"step-100000000", "step-100000001"}));
   EXPECT_EQ(read_latest(out_), at("step-100000001"));
 }
 
-TEST_F(Checkpoint, EveryRefusalOfMetadataIsASentence) {
+TEST_F(Checkpoint, EveryRefusalOfAManifestIsASentence) {
   Training run(out_);
   run.save_after(1);
-  const std::string good = read_file(file("step-00000001"));
-  const auto refused = [&](const std::string& part, const char* key, const char* value) {
-    rewrite(file("step-00000001"), {[&](SafetensorsMetadata& metadata) {
-              metadata.erase(key);
-              if (value) metadata.emplace(key, value);
-            }});
-    expect_error(file("step-00000001").string(), [&] { check_checkpoint(run.assembly, out_); });
-    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.memory(), out_); });
-    folder_.write("run/step-00000001/rank-00000.safetensors", good);
+  const fs::path checkpoint = at("step-00000001"), manifest = checkpoint / manifest_name;
+  const std::string good = read_file(manifest.string()), id = head("step-00000001").run.id;
+  const auto refused = [&](const std::string& part, const std::string& old, const std::string& text) {
+    edit_manifest(checkpoint, old, text);
+    expect_error(manifest.string(), [&] { check_checkpoint(run.assembly, out_); });
+    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.memory(), out_, {}); });
+    put(manifest, good);
   };
-  refused("is a checkpoint of format '1', this prun reads format '2'", "prun.format", "1");
-  refused("is a checkpoint of format '3', this prun reads format '2'", "prun.format", "3");
-  refused("metadata 'prun.format' is missing", "prun.format", nullptr);
-  refused("metadata 'prun.run' is '../..', not the name of a run", "prun.run", "../..");
-  for (const char* key : {"prun.run", "prun.parent", "prun.save", "prun.step", "prun.updates", "prun.samples",
-                          "prun.rank", "prun.layout", "prun.parts"})
-    refused(std::string("metadata '") + key + "' is missing", key, nullptr);
-  for (const char* key : {"prun.save", "prun.step", "prun.updates", "prun.samples", "prun.rank"})
-    for (const char* value : {"", "-1", "1x", "99999999999999999999"})
-      refused(std::string("metadata '") + key + "' is no count", key, value);
-  refused("was saved by the layout 'dp=2 state in parts over dp', the recipe makes it 'alike'", "prun.layout",
-          "dp=2 state in parts over dp");
-  refused("is the file of rank 1, not of rank 0", "prun.rank", "1");
-  refused("holds other parts of the tensors", "prun.parts", "0");
+  for (const char* format : {"2", "4"})
+    refused(std::string("it is of format ") + format + ", this prun reads format 3", "\"format\":3",
+            std::string("\"format\":") + format);
+  refused("'run' is '../..', not the name of a run", id, "../..");
+  for (const char* key : {"format", "run", "parent", "save", "step", "updates", "samples", "mesh",
+                          "arithmetic", "recipe", "plugins", "files"})
+    refused("is no manifest that this prun can read: ", std::string("\"") + key + "\":", "\"another\":");
+  for (const char* key : {"save", "step", "updates"})
+    for (const char* value : {"-1", "\"1\"", "1.5", "99999999999999999999"})
+      refused("is no manifest that this prun can read: ", std::string("\"") + key + "\":1",
+              std::string("\"") + key + "\":" + value);
+  refused("file 0 is called '../rank-00000.safetensors'", "\"name\":\"rank", "\"name\":\"../rank");
+  EXPECT_NO_THROW(check_checkpoint(run.assembly, out_));
+}
+
+TEST_F(Checkpoint, ASliceThatCannotBeIsRefused) {
+  Training run(out_);
+  run.save_after(1);
+  const std::string good = read_file(file("step-00000001").string()),
+                    manifest = read_file((at("step-00000001") / manifest_name).string());
+  std::string tensor, shape;
+  const SafetensorsFile saved(file("step-00000001"));
+  for (const SafetensorsEntry& entry : saved.entries())
+    if (entry.shape.size() == 2 && tensor.empty()) {
+      tensor = entry.name;
+      shape = shape_text(entry.shape);
+    }
+  const auto refused = [&](const std::string& part, const std::string& described) {
+    rewrite(file("step-00000001"), {.metadata = [&](SafetensorsMetadata& metadata) {
+              metadata["prun.slices"] = described.empty() ? "{}" : "{\"" + tensor + "\":{" + described + "}}";
+              if (described == "none") metadata.erase("prun.slices");
+            }});
+    expect_error(part, [&] { check_checkpoint(run.assembly, out_); });
+    put(file("step-00000001"), good);
+    put(at("step-00000001") / manifest_name, manifest);
+  };
+  const std::string impossible = "tensor '" + tensor + "' is no possible part of the whole that it names";
+  refused("metadata 'prun.slices' is missing", "none");
+  refused(impossible, "\"whole\":[1,1],\"start\":[0,0]");
+  refused(impossible, "\"whole\":[1000],\"start\":[0]");
+  refused(impossible, "\"whole\":[9000,9000],\"start\":[8999,0]");
+  refused(impossible, "\"whole\":[9000,9000],\"start\":[-1,0]");
+  refused(impossible, "\"whole\":[4611686018427387904,4611686018427387904],\"start\":[0,0]");
+  refused(impossible, "\"whole\":" + shape + ",\"start\":[0,0],\"extent\":" + shape + ",\"first\":1");
+  refused("; the checkpoint is not whole", "\"whole\":[9000,9000],\"start\":[0,0]");
+  refused("prun.slices: ", "\"whole\"");
   EXPECT_NO_THROW(check_checkpoint(run.assembly, out_));
 }
 
 TEST_F(Checkpoint, EveryRefusalOfTensorsIsASentence) {
   Training run(out_);
   run.save_after(1);
-  const std::string good = read_file(file("step-00000001"));
+  const std::string good = read_file(file("step-00000001")),
+                    manifest = read_file((at("step-00000001") / manifest_name).string());
   const auto refused = [&](const std::string& part, const Edit& edit) {
     rewrite(file("step-00000001"), edit);
-    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.memory(), out_); });
-    folder_.write("run/step-00000001/rank-00000.safetensors", good);
+    expect_error(part, [&] { load_checkpoint(run.assembly, run.trainer.memory(), out_, {}); });
+    put(file("step-00000001"), good);
+    put(at("step-00000001") / manifest_name, manifest);
   };
   std::string tensor;
   const SafetensorsFile saved(file("step-00000001"));
   for (const SafetensorsEntry& entry : saved.entries())
     if (entry.shape.size() == 2 && tensor.empty()) tensor = entry.name;
   ASSERT_FALSE(tensor.empty());
-  refused("has no checksums", {.checksums = Checksums::absent});
-  refused("the recipe needs", {.tensors = [&](auto& tensors) { tensors.erase(tensor); }});
-  refused("has no tensor '" + tensor + "'", {.tensors = [&](auto& tensors) {
-            auto moved = tensors.extract(tensor);
-            moved.key() = moved.mapped().first.name = "another";
-            tensors.insert(std::move(moved));
+  refused("is not the file that the manifest names",
+          {.metadata = [](SafetensorsMetadata& metadata) { metadata["another"] = "text"; },
+           .checksums = Checksums::absent});
+  refused("has no tensor '" + tensor + "'", {.tensors = [&](auto& tensors) { tensors.erase(tensor); }});
+  refused("the recipe needs", {.tensors = [&](auto& tensors) {
+            auto another = tensors.at(tensor);
+            another.first.name = "another";
+            tensors.emplace("another", std::move(another));
           }});
   refused("tensor '" + tensor + "' is F32[", {.tensors = [&](auto& tensors) {
             auto& shape = tensors.at(tensor).first.shape;
@@ -340,7 +398,7 @@ TEST_F(Checkpoint, EveryRefusalOfTensorsIsASentence) {
             const float number = NAN;
             std::memcpy(tensors.at(tensor).second.data() + 20, &number, 4);
           }});
-  EXPECT_EQ(load_checkpoint(run.assembly, run.trainer.memory(), out_).head.progress.step, 1);
+  EXPECT_EQ(load_checkpoint(run.assembly, run.trainer.memory(), out_, {}).manifest.progress.step, 1);
 }
 
 TEST_F(Checkpoint, WhatIsNoCheckpointIsRefusedAtOnce) {
@@ -354,8 +412,11 @@ TEST_F(Checkpoint, WhatIsNoCheckpointIsRefusedAtOnce) {
   refused("is not there; run.resume takes", file("step-00000001") / "more");
   fs::create_directory(at("empty"));
   refused("holds no checkpoint: there is neither", at("empty"));
-  fs::remove(file("step-00000001"));
+  fs::rename(at("step-00000001") / manifest_name, at("manifest"));
   refused("holds no checkpoint: there is neither", at("step-00000001"));
+  refused("step-00000001/manifest.json is not there: the checkpoint is not whole", out_);
+  fs::rename(at("manifest"), at("step-00000001") / manifest_name);
+  fs::remove(file("step-00000001"));
   refused("step-00000001/rank-00000.safetensors is not there: the checkpoint is not whole", out_);
   ASSERT_EQ(::mkfifo(file("step-00000001").c_str(), 0600), 0);
   refused("it is not a file", out_);
@@ -382,23 +443,24 @@ TEST_F(Checkpoint, EveryDamagedByteIsFound) {
   const Origin origin{out_, head("step-00000002").run, 2};
   const std::uint64_t header = SafetensorsFile(file("step-00000002")).entries().front().begin;
   std::mt19937 random(31);
-  const int trials = std::getenv("PRUN_LONG") ? 3000 : 300;
+  const int trials = std::getenv("PRUN_LONG") ? 10000 : 300;
   for (int trial = 0; trial < trials; ++trial) {
     const fs::path path = trial % 10 == 0   ? at("latest")
                           : trial % 10 == 1 ? at("run.id")
+                          : trial % 10 < 4  ? at("step-00000002") / manifest_name
                                             : file("step-00000002");
     const std::string good = read_file(path.string());
     const std::size_t at =
-        random() % (trial % 10 < 5 ? std::min<std::size_t>(good.size(), header) : good.size());
+        random() % (trial % 10 < 6 ? std::min<std::size_t>(good.size(), header) : good.size());
     flip(path, at, random);
     const std::string message = error_of([&] {
-      load_checkpoint(run.assembly, run.trainer.memory(), out_);
+      load_checkpoint(run.assembly, run.trainer.memory(), out_, {});
       claim_folder(out_, origin);
     });
     EXPECT_NE(message, "no error") << path << " byte " << at;
     std::ofstream(path, std::ios::binary) << good;
   }
-  load_checkpoint(run.assembly, run.trainer.memory(), out_);
+  load_checkpoint(run.assembly, run.trainer.memory(), out_, {});
   EXPECT_EQ(claim_folder(out_, origin).id, origin.run.id);
 }
 
@@ -415,6 +477,72 @@ TEST_F(Checkpoint, ADamagedTensorIsNamed) {
   flip(file("step-00000002"), begin + 1, random);
   expect_error("tensor '" + name + "': bytes " + std::to_string(begin) + " to ",
                [&] { Training damaged(out_, {resume()}); });
+}
+
+// As a whole: no good load is taken for a damaged one.
+TEST_F(Checkpoint, WhatIsWholeIsAlwaysFoundWhole) {
+  Training run(out_);
+  run.save_after(2);
+  for (int trial = 0; trial < (std::getenv("PRUN_LONG") ? 1000 : 30); ++trial)
+    ASSERT_NO_THROW(load_checkpoint(run.assembly, run.trainer.memory(), out_, {}));
+}
+
+TEST_F(Checkpoint, TheOneBeforeADamagedOneIsUsedAndSaid) {
+  std::vector<double> expected;
+  {
+    Training run(out_);
+    run.save_after(2);
+    run.save_after(1);
+    run.save_after(1);
+    expected = parameters_of(run.trainer);
+  }
+  std::mt19937 random(7);
+  flip(file("step-00000004"), fs::file_size(file("step-00000004")) - 10, random);
+  flip(at("step-00000003") / manifest_name, 100, random);
+  check_checkpoint(Training(out_).assembly, out_);
+  expect_error("step-00000004/rank-00000.safetensors: tensor '",
+               [&] { Training named(out_, {resume("step-00000004")}); });
+  Training back(out_, {resume()});
+  EXPECT_EQ(back.trainer.progress().step, 2);
+  const std::vector<std::string> said = back.trainer.resume_warnings();
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_NE(said[0].find("step-00000004 cannot be used ("), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find(": tensor '"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("step-00000003 cannot be used ("), std::string::npos) << said[1];
+  EXPECT_NE(said[1].find("; going on from the one before it, " + at("step-00000002").string()),
+            std::string::npos);
+  back.trainer.claim_folder();
+  EXPECT_EQ(names(), (Names{"step-00000002", "step-00000003.damaged", "step-00000004.damaged"}));
+  EXPECT_EQ(read_latest(out_), at("step-00000002"));
+  back.save_after(2);
+  EXPECT_EQ(parameters_of(back.trainer), expected);
+}
+
+// ---------------------------------------------------------------- recipes that have changed
+
+TEST_F(Checkpoint, WhatChangesTheSamplesMustBeAskedFor) {
+  Training(out_).save_after(2);
+  for (const std::string set : {"run.seed=9", "data.shuffle=false"}) {
+    const std::string key = set.substr(0, set.find('='));
+    expect_error(key + " is ", [&] { Training other(out_, {resume(), set}); });
+    expect_error("say so by --set run.changed=" + key, [&] { Training other(out_, {resume(), set}); });
+  }
+  Training asked(out_, {resume(), "run.seed=9", "data.shuffle=false", "run.changed=run.seed,data.shuffle"});
+  EXPECT_EQ(asked.trainer.progress().step, 2);
+}
+
+TEST_F(Checkpoint, WhatHasChangedIsTold) {
+  Training(out_).save_after(2);
+  EXPECT_EQ(Training(out_, {resume()}).trainer.resume_notes().size(), 1u);
+  const Training other(out_, {resume(), "optimizer.lr=1e-4", "batch.micro=1", "run.steps=999", "run.keep=7"});
+  const std::vector<std::string> notes = other.trainer.resume_notes();
+  ASSERT_EQ(notes.size(), 3u);
+  EXPECT_NE(notes[0].find("step 2, 2 updates and 8 samples are its own"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[1].find("optimizer.lr from "), std::string::npos) << notes[1];
+  EXPECT_NE(notes[1].find("run.steps from "), std::string::npos) << notes[1];
+  EXPECT_EQ(notes[1].find("run.keep"), std::string::npos) << notes[1];
+  EXPECT_NE(notes[2].find("batch.micro from "), std::string::npos) << notes[2];
+  EXPECT_TRUE(Training(folder_ / "new").trainer.resume_notes().empty());
 }
 
 }  // namespace

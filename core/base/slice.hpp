@@ -1,0 +1,50 @@
+// Which elements of a whole tensor lie somewhere: a box of it, or a range of a box's elements, row by row.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "prun/types.hpp"
+
+namespace prun {
+
+using Extents = std::vector<std::int64_t>;
+
+std::int64_t elements_of(const Extents& shape);
+// "[8,16]", cut where it has too many.
+std::string shape_text(const Extents& shape);
+
+struct Slice {
+  Extents whole, start, extent;       // by dimension: of the tensor; where the box begins in it; of the box
+  std::int64_t first = 0, count = 0;  // which of the box's elements
+
+  bool is_box() const { return first == 0 && count == elements_of(extent); }
+  bool is_whole() const { return is_box() && extent == whole; }
+  friend auto operator<=>(const Slice&, const Slice&) = default;
+};
+
+Slice whole_slice(const Extents& shape);
+
+// Of a tensor that has a name.
+struct TensorSlice {
+  std::string tensor;  // "block.3.qkv.weight", "block.3.qkv.weight.m"
+  DType type = DType::f32;
+  Slice slice;
+
+  std::int64_t bytes() const { return slice.count * size_of(type); }
+};
+
+// Consecutive elements, both in a part and in the whole.
+struct Stretch {
+  std::int64_t part = 0, whole = 0, count = 0;
+};
+
+// Of a slice, in order; `part` counts the slice's elements.
+std::vector<Stretch> stretches(const Slice& slice);
+
+// Where an element of a slice is in the whole tensor.
+std::int64_t whole_index(const Slice& slice, std::int64_t element);
+
+}  // namespace prun

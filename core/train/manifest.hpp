@@ -1,0 +1,51 @@
+// manifest.json of a checkpoint: what was saved of which run, and which files belong together. Each file's
+// checksums lie in its own header (see base/safetensors.hpp); the manifest has the checksum of each header,
+// and one of itself, so that every byte of all files is covered.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/run_identity.hpp"
+#include "train/settings.hpp"
+
+namespace prun {
+
+// What a run needs besides tensors to go on as if it had never stopped.
+struct Progress {
+  std::int64_t step = 0;     // steps done
+  std::int64_t updates = 0;  // of which the optimizer took
+  std::int64_t samples = 0;  // trained on so far
+};
+
+struct Manifest {
+  struct File {
+    std::uint64_t bytes = 0;
+    std::string checksum;  // of its header
+  };
+
+  RunIdentity run;
+  std::int64_t save = 0;  // counts the saves of the run: going back to a step and on again gives a step twice
+  Progress progress;
+  std::string mesh;                     // "dp=2 tp=2"; empty: one rank
+  std::vector<std::string> arithmetic;  // what each device's bits depend on, as it says it
+  Settings recipe;
+  std::string plugins;      // plugin_record()
+  std::vector<File> files;  // named by their number
+};
+
+inline constexpr const char* manifest_name = "manifest.json";
+
+// "rank-00000.safetensors"
+std::string rank_file_name(std::size_t number);
+
+// One line, sealed.
+std::string to_text(const Manifest& manifest);
+
+// Throws bad_input for anything but a manifest as it was written.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+// The checksum of one.
+std::string manifest_checksum(const Manifest& manifest);
+
+}  // namespace prun

@@ -1,0 +1,26 @@
+// A recipe as keys and values, to be compared with another one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "recipe/recipe.hpp"
+
+namespace prun {
+
+// Keys and their values as TOML, defaults included.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+Settings settings_of(const Recipe& recipe);
+
+// What belongs to a place and changes no bits: where a run writes, what shows it, on what it runs.
+bool belongs_to_a_place(std::string_view key);
+
+struct Change {
+  std::string key, before, now;  // "nothing" where there is no value
+};
+// In the order of the keys.
+std::vector<Change> changes(const Settings& before, const Settings& now);
+
+}  // namespace prun

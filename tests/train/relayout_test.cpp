@@ -1,0 +1,168 @@
+// A checkpoint goes on in any layout from any other: the same bytes of every tensor, the same samples, and
+// losses that differ by the order of sums alone.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+#include "support/saved.hpp"
+#include "support/temp_folder.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+constexpr const char* data = "[[strategy]]\nplugin = 'data'\naxis = 'dp'\n";
+constexpr const char* tensor = "[[strategy]]\nplugin = 'tensor'\naxis = 'tp'\n";
+constexpr const char* sequence = "[[strategy]]\nplugin = 'tensor'\naxis = 'tp'\nsequence = true\n";
+
+std::string mesh(const std::string& axes) { return "[mesh]\n" + axes; }
+std::string zero(int stage) {
+  return "[[strategy]]\nplugin = 'zero'\naxis = 'dp'\nstage = " + std::to_string(stage) + "\n";
+}
+std::string pipeline(const char* schedule) {
+  return std::string("[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\nschedule = '") + schedule + "'\n";
+}
+
+std::vector<Layout> all_layouts() {
+  return {{"one", "", {}},
+          {"dp4", mesh("dp = 4\n") + data, {}},
+          {"tp2", mesh("tp = 2\n") + tensor, {}},
+          {"tp4_sequence", mesh("tp = 4\n") + sequence, {}},
+          {"pp2", mesh("pp = 2\n") + pipeline("1f1b"), {}},
+          {"zb_v", mesh("pp = 2\n") + pipeline("zb-v") + "chunks = 2\n", {}},
+          {"zero1", mesh("dp = 2\n") + data + zero(1), {}},
+          {"zero2_4", mesh("dp = 4\n") + data + zero(2), {}},
+          {"zero3", mesh("dp = 2\n") + data + zero(3), {}},
+          {"zero1_tp", mesh("dp = 2\ntp = 2\n") + data + tensor + zero(1), {}},
+          {"zero3_tp", mesh("tp = 2\ndp = 2\n") + data + tensor + zero(3), {}},
+          {"pp_dp", mesh("pp = 2\ndp = 2\n") + data + pipeline("1f1b"), {}},
+          {"pp_zero1", mesh("dp = 2\npp = 2\n") + data + pipeline("1f1b") + zero(1), {}},
+          {"pp_tp", mesh("pp = 2\ntp = 2\n") + tensor + pipeline("1f1b"), {}},
+          {"recompute", "[[strategy]]\nplugin = 'recompute'\n", {}}};
+}
+
+using Sets = std::vector<std::string>;
+const Sets in_fp64 = {"precision.compute=fp64", "precision.state=fp64"};
+const Sets gpt = with(in_fp64, {"model.dropout=0.1"});
+
+Recipe recipe_of(const Layout& layout, const std::string& out, const Sets& more) {
+  Sets sets = {"model.layers=4",    "model.hidden=16", "model.heads=4",  "model.ffn=32",
+               "model.vocab=128",   "batch.micro=1",   "batch.global=8", "device.threads=1",
+               "comm.default=meet", "run.out=" + out};
+  sets.insert(sets.end(), more.begin(), more.end());
+  return tiny_recipe(with(std::move(sets), layout.sets), layout.text);
+}
+
+// Losses; saves at the end.
+std::vector<double> train(const Recipe& recipe, int steps) {
+  std::vector<double> losses;
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    const std::vector<double> own = train_steps(trainer, steps);
+    trainer.save();
+    if (trainer.assembly().rank() == 0) losses = own;
+  });
+  return losses;
+}
+
+class Relayout : public testing::Test {
+ protected:
+  std::string out(const std::string& name) const { return folder_ / name; }
+
+  // Three steps, then five more in the same layout.
+  void train_through(const Layout& layout, const Sets& sets) {
+    train(recipe_of(layout, out(layout.name), sets), 3);
+    on_[layout.name] = train(
+        recipe_of(layout, out(layout.name), with(sets, {"run.resume=" + out(layout.name)})), next_steps);
+  }
+
+  // What was saved by one goes on as another: it saves the same at once, and then trains on.
+  void expect_goes_on(const Layout& from, const Layout& to, const Sets& sets) {
+    const std::string saved = out(from.name) + "/step-00000003",
+                      name = out(std::string(from.name) + "-" + to.name);
+    const Recipe recipe = recipe_of(to, name, with(sets, {"run.resume=" + saved}));
+    train(recipe, 0);
+    EXPECT_TRUE(saved_in(name + "/step-00000003") == saved_in(saved)) << from.name << " to " << to.name;
+    std::filesystem::remove_all(name);
+    if (on_.contains(from.name)) expect_losses(train(recipe, next_steps), on_[from.name], from, to);
+    std::filesystem::remove_all(name);
+  }
+
+  static void expect_losses(const std::vector<double>& losses, const std::vector<double>& through,
+                            const Layout& from, const Layout& to) {
+    ASSERT_EQ(losses.size(), through.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], through[i], 1e-6 * std::abs(through[i]))
+          << from.name << " to " << to.name << ", " << i + 1 << " steps on";
+  }
+
+  static constexpr int next_steps = 5;
+  const TempFolder folder_;
+  std::map<std::string, std::vector<double>> on_;
+};
+
+TEST_F(Relayout, EachLayoutGoesOnAsTheNextAndAsOneRank) {
+  const std::vector<Layout> layouts = all_layouts();
+  for (const Layout& layout : layouts) train_through(layout, gpt);
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    expect_goes_on(layouts[i], layouts[(i + 1) % layouts.size()], gpt);
+    expect_goes_on(layouts[i % 2 == 0 ? i : 0], layouts[i % 2 == 0 ? 0 : i], gpt);
+  }
+}
+
+TEST_F(Relayout, RandomPairs) {
+  if (!std::getenv("PRUN_LONG")) GTEST_SKIP() << "a hundred pairs; set PRUN_LONG";
+  const std::vector<Layout> layouts = all_layouts();
+  for (const Layout& layout : layouts) train_through(layout, gpt);
+  std::mt19937 random(17);
+  for (int pair = 0; pair < 100; ++pair)
+    expect_goes_on(layouts[random() % layouts.size()], layouts[random() % layouts.size()], gpt);
+}
+
+// Master copies whole and split, and moments in bf16, lie in checkpoints alike.
+TEST_F(Relayout, WhateverTheFormats) {
+  const std::vector<Layout> layouts = all_layouts();
+  for (const Sets& sets : {Sets{"precision.compute=bf16", "precision.master=split", "precision.moments=bf16"},
+                           Sets{"precision.compute=bf16"}})
+    for (std::size_t i = 0; i < layouts.size(); i += 2) {
+      train(recipe_of(layouts[i], out(layouts[i].name), sets), 3);
+      expect_goes_on(layouts[i], layouts[(i + 5) % layouts.size()], sets);
+      std::filesystem::remove_all(out(layouts[i].name));
+    }
+}
+
+// Untied, with query groups, and with parameters that are not trained.
+TEST_F(Relayout, OtherModels) {
+  const std::vector<Layout> layouts = all_layouts();
+  const Sets llama = with(in_fp64, {"model.plugin=llama", "model.kv_heads=4", "model.tied=false"});
+  for (std::size_t i = 0; i < layouts.size(); i += 3) {
+    Layout from = layouts[i], to = layouts[(i + 4) % layouts.size()];
+    for (Layout* layout : {&from, &to})
+      layout->text += "[[optimizer.group]]\nmatch = 'block*norm*'\nfrozen = true\n";
+    train(recipe_of(from, out(from.name), llama), 3);
+    expect_goes_on(from, to, llama);
+  }
+}
+
+// Each element is saved once, and by all ranks together.
+TEST_F(Relayout, RanksThatHoldTheSameShareTheWork) {
+  Layout layout{"dp4", mesh("dp = 4\n") + data, {}};
+  const Sets large = {"model.hidden=128", "model.ffn=512", "model.vocab=1024"};
+  train(recipe_of(layout, out("dp4"), large), 1);
+  std::uintmax_t all = 0, most = 0;
+  const Manifest manifest = read_manifest(out("dp4") + "/step-00000001");
+  ASSERT_EQ(manifest.files.size(), 4u);
+  for (const Manifest::File& file : manifest.files) {
+    all += file.bytes;
+    most = std::max<std::uintmax_t>(most, file.bytes);
+  }
+  std::uintmax_t whole = 0;
+  for (const auto& [name, bytes] : saved_in(out("dp4") + "/step-00000001")) whole += bytes.size();
+  EXPECT_LT(all, whole + whole / 10);
+  EXPECT_LT(most, whole / 4 + whole / 10);
+}
+
+}  // namespace
+}  // namespace prun::test
