@@ -343,6 +343,8 @@ TEST(Cli, FullDiskEndsTheRunWithItsName) {
   setrlimit(RLIMIT_FSIZE, &old);
   EXPECT_EQ(result.code, 13) << result.out;
   EXPECT_FALSE(fs::exists(fs::path(out) / "latest")) << "a half-written checkpoint was announced";
+  EXPECT_EQ(result.out.find("step 1/"), std::string::npos) << "it was found after a step: " << result.out;
+  EXPECT_NE(result.out.find("cannot reserve"), std::string::npos) << result.out;
 }
 
 TEST(Cli, WhatIsPrintedOntoAFullDiskIsMissed) {

@@ -89,6 +89,24 @@ TEST(Memory, OneRankHasItsPlanAndOneConstant) {
   }
 }
 
+// What is written beside training is copied first.
+TEST(Memory, ARunThatSavesHasItsCopyBesides) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  for (const std::string& layout : {std::string(), data_parallel(2)}) {
+    const Recipe recipe =
+        tiny_recipe({"run.steps=3", "run.save_every=1", "model.layers=6", "model.hidden=384",
+                     "batch.global=8", "model.seq=64", "comm.default=ucx"},
+                    layout);
+    const std::vector<RankMemory> ranks = train(recipe.resolved_toml());
+    const std::int64_t without = Assembly(recipe.with("run.save_every", "0"), plugins()).process_bytes();
+    for (const RankMemory& rank : ranks) {
+      EXPECT_GT(rank.process_bytes,
+                without + (std::int64_t{50} << 20) / static_cast<std::int64_t>(ranks.size()));
+      EXPECT_LT(std::abs(deviation(rank)), tolerance) << to_text(rank);
+    }
+  }
+}
+
 // Nothing if it is refused because it does not fit.
 std::optional<std::int64_t> plan_bytes(std::int64_t vocab) {
   try {
