@@ -22,6 +22,7 @@ class Observers {
   }
   void start(const RunInfo& info) {
     for (auto& observer : list_) raise(observer->start(info));
+    pass_on_lines();
   }
   void step(const StepInfo& info) {
     pass_on_lines();

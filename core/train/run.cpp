@@ -20,8 +20,8 @@ class Run {
   Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command, Membership membership)
       : assembly_(assembly),
         recipe_(assembly.recipe()),
-        trainer_(assembly, plugins, std::move(membership)),
         observers_(recipe_, plugins, assembly.rank()),
+        trainer_(assembly, plugins, std::move(membership)),
         plugins_(plugins),
         resume_command_(resume_command),
         steps_(recipe_.integer("run.steps")),
@@ -182,8 +182,8 @@ class Run {
   const Assembly& assembly_;
   const Recipe& recipe_;
   StopSignal stop_;
+  Observers observers_;  // they hear what plugins say while the trainer is made
   Trainer trainer_;
-  Observers observers_;
   PluginHost& plugins_;
   std::string resume_command_;
   const std::int64_t steps_, save_every_;

@@ -1,9 +1,11 @@
 // The device cuda trains as the device cpu does. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
+#include "plugin/plugin_lines.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
@@ -119,6 +121,16 @@ TEST_P(GpuCase, FormatsOfStateAreThoseOfTheCpu) {
     EXPECT_LE(largest_difference(on("cuda", chancy).losses, on("cpu", chancy).losses), bf16_rounding)
         << state;
   }
+}
+
+TEST_F(Gpu, HowMuchRunsAsGraphsIsSaidOnceAllIsBound) {
+  PluginLines lines;
+  train("device.plugin=cuda precision.compute=bf16", "", 1);
+  const std::vector<std::string> said = lines.take();
+  const auto graphs = [](const std::string& line) {
+    return line.find(" run as CUDA graphs") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(said.begin(), said.end(), graphs), 1);
 }
 
 TEST_F(Gpu, ACheckpointGoesFromDeviceToDevice) {

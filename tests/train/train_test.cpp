@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include "base/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/run.hpp"
 
 namespace prun::test {
 namespace {
@@ -181,6 +183,18 @@ TEST(Train, NonFiniteUpdateIsMaskedAndNamed) {
   const std::vector<double> after = parameters_of(trainer);
   for (std::size_t i = 0; i < before.size(); ++i)
     ASSERT_TRUE(before[i] == after[i] || (std::isnan(before[i]) && std::isnan(after[i])));
+}
+
+// Nobody has started the observers then.
+TEST(Run, WhatADeviceSaysOnceAllIsBoundIsInTheLog) {
+  const fs::path out = temporary_folder() / "says";
+  const Assembly assembly(
+      tiny_recipe({"device.plugin=cpu-async", "device.tells=true", "run.steps=2", "run.out=" + out.string()}),
+      plugins());
+  EXPECT_EQ(train(assembly, plugins(), "", {}), 0);
+  std::ostringstream log;
+  log << std::ifstream(out / "log.jsonl").rdbuf();
+  EXPECT_NE(log.str().find(" pieces of work are bound"), std::string::npos) << log.str();
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ inline const PluginDescriptor* attach(const HostApi* api, const PluginDescriptor
 
 }  // namespace detail
 
-// A line for whoever runs prun, under the plugin's name: the run's observers get it after the step, stderr
-// where there is no run. From any thread; it allocates and locks.
+// A line for whoever runs prun, under the plugin's name: the run's observers get it at its start or after the
+// step, stderr where there is no run. From any thread; it allocates and locks.
 template <class... Parts>
 void log_line(const Parts&... parts) {
   if (const HostApi* const host = detail::host.load())

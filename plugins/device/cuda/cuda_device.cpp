@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "attention_fusion.hpp"
@@ -160,7 +161,10 @@ class CudaDevice final : public Device {
     PRUN_CHECK(std::erase_if(queues_, same) == 1, "a queue that this device does not have");
   }
   void make_current() override { use(); }
-  void attach(Queue) override { use(); }
+  void attach(Queue) override {
+    use();
+    say_graphs();
+  }
 
   BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
     use();
@@ -168,7 +172,11 @@ class CudaDevice final : public Device {
     for (Launches left(launches, static_cast<std::size_t>(count)); !left.empty();)
       left = left.subspan(bind_first(of(queue), left, works));
     check(cudaStreamSynchronize(of(queue).stream()), "trying work");
-    return &of(queue).add(std::move(works));
+    Piece& piece = of(queue).add(std::move(works));
+    ++bound_;
+    as_graphs_ +=
+        std::any_of(piece.begin(), piece.end(), [](const Stretch& s) { return s.graph != nullptr; });
+    return &piece;
   }
   void run(Queue queue, BoundWork work) override { of(queue).run(*static_cast<const Piece*>(work)); }
 
@@ -285,6 +293,15 @@ class CudaDevice final : public Device {
     if (bytes > 0) check(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault), "copying");
   }
 
+  // How much was chosen to run as a graph: said by the first rank of the host, once all is bound.
+  void say_graphs() {
+    const std::scoped_lock lock(mutex_);
+    const std::int64_t bound = std::exchange(bound_, 0), as_graphs = std::exchange(as_graphs_, 0);
+    if (bound > 0 && local_rank_ == 0)
+      log_line("of ", bound, " pieces of work that were bound, ", as_graphs,
+               " run as CUDA graphs, in whole or in part");
+  }
+
   // Makes one piece of work of these launches, from the first on. Returns of how many.
   std::size_t bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
     for (const Fusion& fusion : fusions_)
@@ -345,6 +362,7 @@ class CudaDevice final : public Device {
   std::deque<PinnedRange> stamp_pages_;
   std::vector<std::uint64_t*> free_stamps_;
   std::uint64_t clock_start_ = 0;
+  std::int64_t bound_ = 0, as_graphs_ = 0;  // since it was said
   std::vector<std::unique_ptr<CudaQueue>> queues_;
 };
 

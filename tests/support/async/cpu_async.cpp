@@ -28,6 +28,7 @@ class CpuAsync final : public Device {
         fail_queue_(options.text("fail_queue")),
         silent_(options.flag("silent")),
         alone_(options.flag("alone")),
+        tells_(options.flag("tells")),
         memory_bytes_(options.integer("memory_kib") * 1024),
         refuses_(options.text("refuses")),
         unit_(options.text("unit")),
@@ -95,7 +96,9 @@ class CpuAsync final : public Device {
   void destroy_queue(Queue queue) override {
     std::erase_if(queues_, [queue](const auto& owned) { return owned.get() == queue; });
   }
-  void attach(Queue) override {}
+  void attach(Queue) override {
+    if (tells_) log_line(works_.size(), " pieces of work are bound");
+  }
   void* stream(Queue queue) override { return static_cast<Stream*>(&of(queue)); }
 
   // Work has copies of the launches, with addresses that the kernels can use. Whatever lies there is spoilt.
@@ -179,7 +182,7 @@ class CpuAsync final : public Device {
 
   Behaviour behaviour_;
   std::string fail_queue_;
-  bool silent_, alone_;
+  bool silent_, alone_, tells_;
   std::int64_t memory_bytes_;
   std::string refuses_;
   std::string unit_;
@@ -213,6 +216,7 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's 
             " | | A queue that fails\n"
             "silent | bool | false | | Does not say how deep its queues are\n"
             "alone | bool | false | | Its ranks must be processes\n"
+            "tells | bool | false | | Says how much was bound for it when a queue is fed first\n"
             "refuses | string | "
             " | | A function that it must not be given to lower\n"
             "memory_kib | int | 0 | 0.. | KiB of memory that it has; 0: as much as the host\n"
