@@ -127,4 +127,20 @@ auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Ch
   return {};
 }
 
+// ---------------------------------------------------------------- binding by type
+
+// DeviceOp::bind of ops that do not merge: bind<T>(args, libraries, stream) for the type of operand 0 or,
+// where some operands are sums, bind<T, S>.
+template <auto bind, int... sums>
+Work bind_typed(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  if constexpr (sizeof...(sums) == 0)
+    return by_value(args.operands[0].dtype,
+                    [&]<class T>() -> Work { return bind.template operator()<T>(args, libraries, stream); });
+  else
+    return by_sum(types_of(args), 0, {sums...}, [&]<class T, class S>() -> Work {
+      return bind.template operator()<T, S>(args, libraries, stream);
+    });
+}
+
 }  // namespace prun::cuda

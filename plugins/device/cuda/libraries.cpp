@@ -60,22 +60,29 @@ void Libraries::settle(GemmPlan& plan, const GemmOperands& operands, Stream stre
     gemm().tune(plan, operands, stream);
 }
 
-Work Libraries::faster(const Product& product, const Work& together, const Work& apart, Stream stream) {
-  if (!settings_.tune) return together;
+Work Libraries::faster(const Product& product, const std::function<Work()>& together,
+                       const std::function<Work()>& apart, Stream stream) {
+  if (!settings_.tune) return together();
+  const std::string key = gemm().identity() + ", " + text_of(product) + ", together or apart";
+  const std::string known = tuned_ ? tuned_->find(key) : "";
+  if (known == "together") return together();
+  if (known == "apart") return apart();
+  // Made before it is this rank's turn to tune: each may be tuned itself.
+  const Work one = together(), several = apart();
   bool in_one = true;
   const auto choose = [&](const std::string& word) {
     in_one = word == "together";
     return in_one || word == "apart";
   };
   const auto time = [&]() -> std::string {
-    in_one = seconds_of(together, stream) <= seconds_of(apart, stream);
+    in_one = seconds_of(one, stream) <= seconds_of(several, stream);
     return in_one ? "together" : "apart";
   };
   if (tuned_)
-    tuned_->settle(gemm().identity() + ", " + text_of(product) + ", together or apart", choose, time);
+    tuned_->settle(key, choose, time);
   else
     time();
-  return in_one ? together : apart;
+  return in_one ? one : several;
 }
 
 CudnnAttention* Libraries::cudnn() {

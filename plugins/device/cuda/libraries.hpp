@@ -31,8 +31,9 @@ class Libraries {
   void settle(GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
   // The faster of two that compute the same, perhaps with other bits: so the choice is kept as algorithms
-  // are, by that product. Both have run. Without tuning it is `together`.
-  Work faster(const Product& product, const Work& together, const Work& apart, Stream stream);
+  // are, by that product, and where it is known the other one is not made. Without tuning it is `together`.
+  Work faster(const Product& product, const std::function<Work()>& together,
+              const std::function<Work()>& apart, Stream stream);
 
   // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
   CudnnAttention* cudnn();

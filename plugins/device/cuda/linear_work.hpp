@@ -24,17 +24,17 @@ inline Work product_work(const Product& product, const GemmOperands& operands, L
   return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
 }
 
-// A product with an epilogue where the library has it and that is faster than what does the same apart.
-inline Work together_or_apart(const Product& product, const GemmOperands& operands, const Work& apart,
-                              Libraries& libraries, Stream stream) {
-  Work together;
+// A product with an epilogue where the library has it and that is faster than what does the same apart, which
+// is made where it is needed.
+inline Work together_or_apart(const Product& product, const GemmOperands& operands,
+                              const std::function<Work()>& apart, Libraries& libraries, Stream stream) {
   try {
-    together = product_work(product, operands, libraries, stream);
+    const auto together = [&] { return product_work(product, operands, libraries, stream); };
+    return libraries.faster(product, together, apart, stream);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
-    return apart;
+    return apart();
   }
-  return libraries.faster(product, together, apart, stream);
 }
 
 }  // namespace prun::cuda

@@ -105,10 +105,11 @@ Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
   Product product = linear_product<bf16>(shape);
   GemmOperands operands = linear_operands<bf16>(x, weight, bias, nullptr, before, linear.workspace);
   const std::int64_t n = gelu.operands[1].elements();
-  const Work apart = [alone = product_work(product, operands, libraries, stream), before, after,
-                      n](Stream on) {
-    alone(on);
-    cuda::gelu(before, after, n, on);
+  const auto apart = [&, product, operands]() -> Work {
+    return [alone = product_work(product, operands, libraries, stream), before, after, n](Stream on) {
+      alone(on);
+      cuda::gelu(before, after, n, on);
+    };
   };
   product.epilogue = Epilogue::bias_gelu;
   operands.d = after;
@@ -136,10 +137,12 @@ Work bind_linear_gradients_of(const KernelArgs& weight, const KernelArgs& bias, 
   shape.alignment = alignment_of({x, dy, dweight, dbias});
   Product product = linear_weight_grad_product<bf16, S>(shape);
   GemmOperands operands = linear_weight_grad_operands(x, dy, dweight, true, weight.workspace);
-  const Work apart = [alone = product_work(product, operands, libraries, stream), dy, dbias, shape,
-                      workspace = bias.workspace](Stream on) {
-    alone(on);
-    bias_grad<bf16, S>(dy, {dbias, true}, shape.rows, shape.out, workspace, on);
+  const auto apart = [&, product, operands]() -> Work {
+    return [alone = product_work(product, operands, libraries, stream), dy, dbias, shape,
+            workspace = bias.workspace](Stream on) {
+      alone(on);
+      bias_grad<bf16, S>(dy, {dbias, true}, shape.rows, shape.out, workspace, on);
+    };
   };
   product.epilogue = Epilogue::bias_grad;
   operands.aux = dbias;

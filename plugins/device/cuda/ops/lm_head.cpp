@@ -39,26 +39,25 @@ std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadGradi
   return rows;
 }
 
-template <class T, class S>
-Work bind_lm_head_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+constexpr auto bind_lm_head = []<class T, class S>(const KernelArgs& args, Libraries& libraries,
+                                                   Stream stream) -> Work {
   const HeadGradients<T, S> gradients{data<const double>(args, 3), data<S>(args, 5), args.begins(5),
                                       data<T>(args, 6)};
   const auto rows = rows_of(args, &gradients, libraries, stream);
   return [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4),
           workspace = args.workspace](Stream on) { rows->lm_head(input, gradients, loss, workspace, on); };
-}
+};
 
-template <class T>
-Work bind_scan_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+constexpr auto bind_scan = []<class T>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
   const auto rows = rows_of<T, Compute<T>>(args, nullptr, libraries, stream);
   const VocabPart part{args.operands[1].start[0], args.attrs[0].i};
   return [rows, input = input_of<T>(args), part, largest = data<Compute<T>>(args, 3),
           sum = data<Compute<T>>(args, 4), wanted = data<Compute<T>>(args, 5), workspace = args.workspace](
              Stream on) { rows->lm_head_scan(input, part, largest, sum, wanted, workspace, on); };
-}
+};
 
-template <class T, class S>
-Work bind_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
+constexpr auto bind_grad = []<class T, class S>(const KernelArgs& args, Libraries& libraries,
+                                                Stream stream) -> Work {
   const HeadGradients<T, S> gradients{data<const double>(args, 4), data<S>(args, 5), args.begins(5),
                                       data<T>(args, 6)};
   const auto rows = rows_of(args, &gradients, libraries, stream);
@@ -66,25 +65,7 @@ Work bind_grad_of(const KernelArgs& args, Libraries& libraries, Stream stream) {
           lse = data<const Compute<T>>(args, 3), gradients, workspace = args.workspace](Stream on) {
     rows->lm_head_grad(input, first, lse, gradients, workspace, on);
   };
-}
-
-Work bind_lm_head(Launches launches, Libraries& libraries, Stream stream) {
-  const KernelArgs& args = launches.front().args;
-  return by_sum(types_of(args), 0, {5},
-                [&]<class T, class S>() -> Work { return bind_lm_head_of<T, S>(args, libraries, stream); });
-}
-
-Work bind_scan(Launches launches, Libraries& libraries, Stream stream) {
-  const KernelArgs& args = launches.front().args;
-  return by_value(args.operands[0].dtype,
-                  [&]<class T>() -> Work { return bind_scan_of<T>(args, libraries, stream); });
-}
-
-Work bind_grad(Launches launches, Libraries& libraries, Stream stream) {
-  const KernelArgs& args = launches.front().args;
-  return by_sum(types_of(args), 0, {5},
-                [&]<class T, class S>() -> Work { return bind_grad_of<T, S>(args, libraries, stream); });
-}
+};
 
 template <class C>
 void rescale(const KernelArgs& args, const KernelContext& context) {
@@ -152,11 +133,11 @@ Kernel select_loss(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> lm_head_ops() {
-  return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_lm_head},
-          {{"lm_head_scan", select_scan, workspace<false>}, bind_scan},
+  return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_typed<bind_lm_head, 5>},
+          {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan>},
           {{"lm_head_rescale", select_rescale}},
           {{"lm_head_loss", select_loss, loss_workspace}},
-          {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_grad}};
+          {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_typed<bind_grad, 5>}};
 }
 
 }  // namespace prun::cuda
