@@ -190,7 +190,7 @@ void Assembly::check_steps_end(bool stamps) const {
     limits.asynchronous = device.asynchronous;
     limits.depth = device.queue_depth;
     if (axis == no_axis) return limits;
-    limits.pool = comm_of_axis(recipe_, mesh().name(axis));
+    limits.pool = comm_of_axis(recipe_, plugins_, mesh().name(axis));
     CommInfo info;
     raise(make_comm(recipe_, device_info(), plugins_, limits.pool)->info(&info));
     limits.asynchronous &= info.enqueues;

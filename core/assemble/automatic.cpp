@@ -26,11 +26,11 @@ std::string foreign_option(const Recipe& recipe, const PluginNote& device) {
 }
 
 // Of all axes along which there is somebody to talk to, once each.
-std::set<std::string> comms_of(const Recipe& recipe) {
+std::set<std::string> comms_of(const Recipe& recipe, PluginHost& plugins) {
   const Mesh mesh = mesh_of(recipe);
   std::set<std::string> names;
   for (const Axis& axis : mesh.axes())
-    if (axis.extent > 1) names.insert(comm_of_axis(recipe, axis.name));
+    if (axis.extent > 1) names.insert(comm_of_axis(recipe, plugins, axis.name));
   return names;
 }
 
@@ -46,7 +46,7 @@ void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& de
   if (info.unit.size == 0) throw_error(ErrorCode::unsupported, info.name.view());
   if (local.alike && info.units > 0 && local.ranks > info.units)
     throw_error(ErrorCode::unsupported, info.units, " here for ", local.ranks, " ranks");
-  for (const std::string& comm : comms_of(recipe)) make_comm(recipe, info, plugins, comm);
+  for (const std::string& comm : comms_of(recipe, plugins)) make_comm(recipe, info, plugins, comm);
 }
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
@@ -64,30 +64,40 @@ std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::s
   }
 }
 
-std::string said_of(const Recipe& recipe, std::string_view device) {
+std::string said_of(const Recipe& recipe, PluginHost& plugins, const std::string& device) {
   std::string text = detail::concat("device ", device);
-  for (const std::string& comm : comms_of(recipe)) text += " and comm " + comm;
+  for (const std::string& comm : comms_of(recipe, plugins)) text += " and comm " + comm;
   return text;
 }
 
 }  // namespace
 
-std::string_view comm_of_device(std::string_view device) { return device == "cuda" ? "nccl" : "ucx"; }
+std::string comm_of_device(PluginHost& plugins, const std::string& device) {
+  const std::string_view own = trait_of(plugins.note("device", device), "comm");
+  if (!own.empty()) return std::string(own);
+  const std::vector<std::string> devices = plugins.automatic_devices();
+  if (devices.empty())
+    throw_error(ErrorCode::bad_input, "comm: no device plugin says which comm plugin goes with device '",
+                device, "'; name one in [comm], default = \"…\"");
+  return std::string(trait_of(plugins.note("device", devices.back()), "comm"));
+}
 
 DeviceChoice choose_device(const Recipe& recipe, PluginHost& plugins, LocalPlace local) {
   if (recipe.section("device").plugin() != automatic) return {recipe, ""};
   plugins.set_local(local);
   std::string against;
-  for (const std::string_view device : automatic_devices) {
-    const bool last = device == automatic_devices.back();
-    const std::string problem = last ? "" : problem_with(recipe, plugins, std::string(device), local);
+  const std::vector<std::string> devices = plugins.automatic_devices();
+  for (const std::string& device : devices) {
+    const bool last = device == devices.back();
+    const std::string problem = last ? "" : problem_with(recipe, plugins, device, local);
     if (problem.empty()) {
       const Recipe chosen = named(recipe, device);
-      return {chosen, said_of(chosen, device) + against};
+      return {chosen, said_of(chosen, plugins, device) + against};
     }
     against += detail::concat("; device ", device, ": ", problem);
   }
-  throw_error(ErrorCode::internal, "no device is left");
+  throw_error(ErrorCode::bad_input,
+              "device.plugin: `auto` finds no device plugin that it may stand for; see prun plugins list");
 }
 
 }  // namespace prun

@@ -11,10 +11,10 @@ std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
   return static_cast<std::int32_t>(found - members.begin());
 }
 
-std::string comm_of_axis(const Recipe& recipe, const std::string& axis) {
+std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis) {
   const RecipeSection section = recipe.section("comm");
   const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  return name == automatic ? std::string(comm_of_device(recipe.section("device").plugin())) : name;
+  return name == automatic ? comm_of_device(plugins, recipe.section("device").plugin()) : name;
 }
 
 bool is_staged(const DeviceInfo& device, const CommInfo& comm) {

@@ -17,7 +17,7 @@ namespace prun {
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 
 // The comm plugin that carries an axis' traffic, by name.
-std::string comm_of_axis(const Recipe& recipe, const std::string& axis);
+std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis);
 
 // Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.
 bool is_staged(const DeviceInfo& device, const CommInfo& comm);
@@ -49,7 +49,7 @@ void each_comm(const RankTraffic& of, Body&& body) {
   std::map<std::string, std::shared_ptr<CommInterface>> by_name;
   for (std::size_t q = 0; q < of.plan.queues.size(); ++q) {
     if (!of.plan.queues[q].communicates()) continue;
-    const std::string name = comm_of_axis(of.recipe, of.mesh.name(of.plan.queues[q].axis));
+    const std::string name = comm_of_axis(of.recipe, of.plugins, of.mesh.name(of.plan.queues[q].axis));
     std::shared_ptr<CommInterface>& comm = by_name[name];
     if (!comm) comm = make_comm(of.recipe, of.device, of.plugins, name);
     body(q, *comm, planned_needs(of.mesh, of.plan, of.rank, *comm, q));

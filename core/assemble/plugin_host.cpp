@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "assemble/automatic.hpp"
+#include "plugin/traits.hpp"
 #include "recipe/loader.hpp"
 
 namespace prun {
@@ -29,9 +30,7 @@ Schema PluginHost::schema_of(std::string_view kind, std::string_view name) {
 Schema PluginHost::automatic_schema(std::string_view kind) {
   std::vector<recipe::Option> all;
   if (kind == "comm") return Schema(all);
-  const std::vector<std::string> there = plugin_names(places_, kind);
-  for (const std::string_view name : automatic_devices) {
-    if (std::find(there.begin(), there.end(), name) == there.end()) continue;
+  for (const std::string& name : automatic_devices()) {
     const Schema schema = schema_of(kind, name);
     for (const recipe::Option& option : schema.options())
       if (std::none_of(all.begin(), all.end(), [&](const recipe::Option& known) {
@@ -40,6 +39,19 @@ Schema PluginHost::automatic_schema(std::string_view kind) {
         all.push_back(option);
   }
   return Schema(all);
+}
+
+std::vector<std::string> PluginHost::automatic_devices() {
+  std::vector<std::string> devices, without_driver;
+  for (const std::string& name : plugin_names(places_, "device")) try {
+      const PluginNote& known = note("device", name);
+      if (trait_of(known, "comm").empty()) continue;
+      (trait_of(known, "driver").empty() ? without_driver : devices).push_back(name);
+    } catch (const Error&) {
+      continue;
+    }
+  devices.insert(devices.end(), without_driver.begin(), without_driver.end());
+  return devices;
 }
 
 const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view name) {

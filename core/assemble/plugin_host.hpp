@@ -28,6 +28,9 @@ class PluginHost {
   // The plugin a recipe means; an Error says why there is none.
   const PluginCandidate& find(std::string_view kind, std::string_view name);
   const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
+  // Devices that say which comm plugin goes with them, which is what `auto` may stand for: those with a
+  // driver of their own, by name, and then those that need none. A plugin that is refused is none of them.
+  std::vector<std::string> automatic_devices();
   const std::vector<SearchPlace>& places() const { return places_; }
   // What plugins created from now on are told of it.
   void set_local(LocalPlace local) { local_ = local; }

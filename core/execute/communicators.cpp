@@ -109,7 +109,7 @@ void Communicators::destroy() {
 
 // Made at its first use, which comes at the same name everywhere.
 Communicators::Plugin& Communicators::plugin_of(const std::string& axis) {
-  const std::string name = comm_of_axis(assembly_.recipe(), axis);
+  const std::string name = comm_of_axis(assembly_.recipe(), host_, axis);
   Plugin& plugin = plugins_[name];
   if (plugin.comm) return plugin;
   plugin.comm = make_comm(assembly_.recipe(), assembly_.device_info(), host_, name);

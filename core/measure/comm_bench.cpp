@@ -120,7 +120,8 @@ class BenchRank {
         members_(mesh_of(recipe).ranks()),
         device_(device_of(recipe, plugins)),
         device_info_(info_of(*device_)),
-        comm_(make_comm(recipe, device_info_, plugins, comm_of_axis(recipe, mesh_of(recipe).name(0)))),
+        comm_(
+            make_comm(recipe, device_info_, plugins, comm_of_axis(recipe, plugins, mesh_of(recipe).name(0)))),
         info_(info_of(*comm_)),
         memory_(*device_, Space::device, 2 * largest),
         counter_memory_(*device_, Space::pinned, sizeof(Counter)),

@@ -26,6 +26,12 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Library of the system that it needs; without it, `auto` does not stand for this device"},
+    {"device",
+     "comm",
+     TraitForm::name,
+     {},
+     false,
+     "Comm plugin that goes with it; without it, `auto` does not stand for this device"},
     {"schedule", "backward", TraitForm::choice, whole_split, true,
      "Whether it says backward, or backward_input and backward_weight"},
 };
@@ -58,6 +64,10 @@ bool is_pattern(std::string_view text) {
   return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
 }
 
+bool is_name(std::string_view text) {
+  return is_pattern(text) && text.find_first_of("*?") == std::string_view::npos;
+}
+
 bool is_library(std::string_view text) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_+.";
   return text.find(".so") != std::string_view::npos &&
@@ -70,6 +80,7 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
     return is_value(rule, value) ? "" : stated + "; it may be one of " + values_text(rule);
   if (rule.form == TraitForm::library)
     return is_library(value) ? "" : stated + "; it must be the name of a shared library, such as libm.so.6";
+  if (rule.form == TraitForm::name) return is_name(value) ? "" : stated + "; it must be the name of a plugin";
   for (const std::string_view item : split(value, ',')) {
     if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
       return stated + "; it may list " + values_text(rule);

@@ -20,6 +20,7 @@ enum class TraitForm : std::uint8_t {
   patterns,  // names of plugins of the same kind, with commas between; * and ? stand for what they do in a
              // shell
   library,   // a shared library, as the system looks for it
+  name,      // of a plugin
 };
 
 struct TraitRule {

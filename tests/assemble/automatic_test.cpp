@@ -100,6 +100,16 @@ TEST(Auto, WithoutItsDriverADeviceIsNotLookedAt) {
   EXPECT_EQ(machine.choose(1, {0, 1}).said, "device cpu; device cuda: there is no libprun-nowhere.so.1 here");
 }
 
+// It says which comm plugin goes with it: the core knows no device by its name.
+TEST(Auto, TakesAThirdPartysDeviceToo) {
+  Machine machine("third-party");
+  EXPECT_EQ(machine.choose(2, {0, 2}).said, "device abacus and comm meet-async");
+  EXPECT_EQ(
+      comm_of_axis(tiny_recipe({"device.plugin=abacus"}, "", machine.plugins()), machine.plugins(), "dp"),
+      "meet-async");
+  EXPECT_EQ(comm_of_axis(tiny_recipe({"device.plugin=cpu-async"}), plugins(), "dp"), "ucx") << "it says none";
+}
+
 // The option of one of them decides, where only that one has it.
 TEST(Auto, AnOptionOfTheDeviceStays) {
   Machine machine("auto");
@@ -118,8 +128,8 @@ TEST(Auto, CommFollowsTheDeviceUnlessTheRecipeNamesIt) {
   Machine machine("auto");
   const DeviceChoice choice = machine.choose(2, {0, 2}, {"comm.dp=ucx"});
   EXPECT_EQ(choice.said, "device cuda and comm ucx");
-  EXPECT_EQ(comm_of_axis(choice.recipe, "tp"), "nccl");
-  EXPECT_EQ(comm_of_axis(tiny_recipe({"comm.tp=auto"}), "tp"), "ucx");
+  EXPECT_EQ(comm_of_axis(choice.recipe, machine.plugins(), "tp"), "nccl");
+  EXPECT_EQ(comm_of_axis(tiny_recipe({"comm.tp=auto"}), plugins(), "tp"), "ucx");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ TEST(Traits, AreAcceptedWhereTheyMeanSomething) {
   EXPECT_EQ(problem_of("optimizer", {{"elementwise", "no"}}), "");
   EXPECT_EQ(problem_of("optimizer", {}), "");
   EXPECT_EQ(problem_of("schedule", {{"backward", "split"}}), "");
+  EXPECT_EQ(problem_of("device", {{"driver", "libcuda.so.1"}, {"comm", "nccl"}}), "");
   EXPECT_EQ(problem_of("model", {}), "");
 }
 
@@ -44,6 +45,8 @@ TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
             "its trait splits is 'batch,heads'; it may list batch");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"conflicts", "a,,b"}}),
             "its trait conflicts is 'a,,b'; it may list names of strategy plugins, * and ? in them");
+  EXPECT_EQ(problem_of("device", {{"comm", "nccl*"}}),
+            "its trait comm is 'nccl*'; it must be the name of a plugin");
   EXPECT_EQ(problem_of("optimizer", {{"elementwise", "true"}}),
             "its trait elementwise is 'true'; it may be one of yes, no");
 }

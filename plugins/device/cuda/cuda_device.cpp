@@ -370,7 +370,8 @@ class CudaDevice final : public Device {
 }  // namespace prun::cuda
 
 PRUN_PLUGIN(
-    device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine", "driver=libcuda.so.1",
+    device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine",
+    "driver=libcuda.so.1; comm=nccl",
     "ordinal | int | none | 0..1023 | Which GPU, as the driver counts those that are visible; empty: each "
     "rank "
     "the one of its number on the host\n"

@@ -199,8 +199,10 @@ class CpuAsync final : public Device {
 }  // namespace
 }  // namespace prun::async
 
-// Under the name of the device that `auto` prefers, for tests of what it stands for.
-#ifndef PRUN_ASYNC_NAME
+// Under the name of a device that `auto` may stand for, where that is tested.
+#ifdef PRUN_ASYNC_NAME
+#define PRUN_ASYNC_TRAITS "driver=" PRUN_ASYNC_DRIVER "; comm=" PRUN_ASYNC_COMM
+#else
 #define PRUN_ASYNC_NAME "cpu-async"
 #define PRUN_ASYNC_TRAITS ""
 #define PRUN_ASYNC_UNITS "0"
