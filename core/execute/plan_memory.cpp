@@ -71,6 +71,12 @@ void PlanMemory::write(Id value, std::int32_t instance, std::int64_t first,
     raise(range.device.upload(range.at(offset), from.data(), static_cast<std::int64_t>(from.size())));
 }
 
+PlanMemory::Lasting PlanMemory::lasting_at(Id value, std::int32_t instance) const {
+  const std::int64_t offset = lasting(value, instance);
+  const Range& range = range_of(offset);
+  return {range.at(offset), range.number()};
+}
+
 std::byte* PlanMemory::staged(Id id, std::int64_t step, std::int64_t microbatch) const {
   PRUN_CHECK(program_.value(id).role == Role::staging, "value '", program_.value(id).name, "' is not staged");
   Call call;

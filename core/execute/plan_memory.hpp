@@ -38,6 +38,12 @@ class PlanMemory {
   // Bytes of a value of one instance that outlives the step (parameter, gradient, state), from `first` on.
   void read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const;
   void write(Id value, std::int32_t instance, std::int64_t first, std::span<const std::byte> from) const;
+  // Where such a value lies, for kernels of the device of that number.
+  struct Lasting {
+    std::byte* data = nullptr;
+    std::int32_t device = 0;
+  };
+  Lasting lasting_at(Id value, std::int32_t instance) const;
   // A staged value of a step's side, in memory of the host: inputs by microbatch, scalars with microbatch 0.
   std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch) const;
 
@@ -51,6 +57,7 @@ class PlanMemory {
     Range& operator=(const Range&) = delete;
 
     std::byte* at(std::int64_t offset) const { return base_ + (offset - planned_.begin); }
+    std::int32_t number() const { return planned_.place.device; }
     bool is_the_hosts() const { return planned_.place.space != Space::device; }
 
     DeviceInterface& device;

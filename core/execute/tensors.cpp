@@ -67,6 +67,18 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
   return value == none ? Held{} : cut(program, bucket, id, rank, value);
 }
 
+std::vector<Held> held_states(const Program& program, std::int64_t rank, Id id) {
+  const Value& parameter = program.value(id);
+  std::vector<Held> list;
+  for (const Id state : parameter.states)
+    list.push_back({state, program.value(state).dtype, 0, 0, program.local_elements(id)});
+  if (parameter.bucket < 0) return list;
+  const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
+  for (const Id state : bucket.states)
+    list.push_back(cut(program, bucket, id, program.mesh().coordinate(rank, bucket.axis), state));
+  return list;
+}
+
 std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank, Id id,
                                                             std::int64_t layer) {
   std::vector<TensorElements> list;

@@ -26,6 +26,9 @@ enum class Kept : std::uint8_t { parameter, gradient, master };
 // its master copy (count 0: there is none).
 Held held(const Program& program, std::int64_t rank, Id parameter, Kept kept);
 
+// And of its optimizer state, in the order of the optimizer.
+std::vector<Held> held_states(const Program& program, std::int64_t rank, Id parameter);
+
 // What a kernel is told of the value that it updates, or a copy of; nothing where that is neither a parameter
 // nor a part of some that are packed.
 std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank,

@@ -71,6 +71,7 @@ class Comparison {
     trainer.run(static_cast<std::int64_t>(reference_.steps.size()) - 1,
                 [&](const StepResult& result) { compare_step(result, s++); });
     compare_tensors(trainer, false);
+    trainer.compare_replicas();
     return differences_;
   }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <new>
 #include <optional>
 #include <set>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "base/json.hpp"
 #include "execute/communicators.hpp"
 #include "execute/meetings.hpp"
+#include "execute/side_queue.hpp"
 #include "execute/staging.hpp"
 #include "train/rank_answers.hpp"
 
@@ -35,27 +35,6 @@ void each_size(std::int64_t largest, Body&& body) {
   for (std::int64_t bytes = smallest; bytes <= largest; bytes *= 4) body(bytes);
 }
 
-// Memory of a device, as long as this lives.
-class DeviceMemory {
- public:
-  DeviceMemory(DeviceInterface& device, Space space, std::int64_t bytes)
-      : device_(device), space_(space), bytes_(bytes) {
-    raise(device_.allocate(space_, bytes_, &memory_));
-  }
-  ~DeviceMemory() { device_.release(space_, memory_, bytes_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
-  std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(bytes_)}; }
-
- private:
-  DeviceInterface& device_;
-  Space space_;
-  std::int64_t bytes_;
-  void* memory_ = nullptr;
-};
-
 std::shared_ptr<DeviceInterface> device_of(const Recipe& recipe, PluginHost& plugins) {
   return plugins.create<DeviceInterface>("device", recipe.section("device"));
 }
@@ -71,27 +50,6 @@ CommInfo info_of(CommInterface& comm) {
   raise(comm.info(&info));
   return info;
 }
-
-// A queue of a device, fed by the thread that makes it.
-class OwnedQueue {
- public:
-  explicit OwnedQueue(DeviceInterface& device) : device_(device) {
-    raise(device_.create_queue("bench", false, &handle_));
-    raise(device_.attach(handle_));
-    if (info_of(device).asynchronous) raise(device_.stream(handle_, &stream_));
-  }
-  ~OwnedQueue() { device_.destroy_queue(handle_); }
-  OwnedQueue(const OwnedQueue&) = delete;
-  OwnedQueue& operator=(const OwnedQueue&) = delete;
-
-  Queue handle() const { return handle_; }
-  void* stream() const { return stream_; }
-
- private:
-  DeviceInterface& device_;
-  Queue handle_ = nullptr;
-  void* stream_ = nullptr;
-};
 
 class OwnedCommunicator {
  public:
@@ -124,9 +82,7 @@ class BenchRank {
             make_comm(recipe, device_info_, plugins, comm_of_axis(recipe, plugins, mesh_of(recipe).name(0)))),
         info_(info_of(*comm_)),
         memory_(*device_, Space::device, 2 * largest),
-        counter_memory_(*device_, Space::pinned, sizeof(Counter)),
-        counter_(*new (counter_memory_.data()) Counter(0)),
-        queue_(*device_),
+        queue_(*device_, "bench"),
         world_(*comm_, info_.splits ? communicator({"bench", members_, rank_}, exchange) : nullptr),
         all_{{*comm_, communicator({"bench all", members_, rank_, world_.handle()}, exchange)},
              members_.size(),
@@ -135,6 +91,7 @@ class BenchRank {
 
   // Collective. Seconds of one exchange, by kind, size and batch.
   std::vector<double> measure() {
+    queue_.attach();
     std::vector<CommOp> among_all = {meeting()}, between_two;
     for (const CommKind kind : measured)
       each_size(largest_, [&](std::int64_t bytes) {
@@ -219,7 +176,7 @@ class BenchRank {
         raise(comm_->start(line.communicator.handle(), &op, 1, queue_.stream()));
       else
         exchange(line, op);
-    if (info_.enqueues) await_queue(line);
+    if (info_.enqueues) queue_.await([&] { raise(comm_->check(line.communicator.handle())); });
   }
 
   void exchange(const Line& line, const CommOp& op) {
@@ -230,15 +187,6 @@ class BenchRank {
     if (line.staging) raise(line.staging->take(op));
   }
 
-  void await_queue(const Line& line) {
-    raise(device_->write_counter(queue_.handle(), &counter_, ++reached_));
-    while (counter_.load() < reached_) {
-      raise(device_->check(queue_.handle()));
-      raise(comm_->check(line.communicator.handle()));
-      std::this_thread::yield();
-    }
-  }
-
   const std::int64_t largest_;
   const int rank_;
   const std::vector<int> members_;
@@ -246,11 +194,8 @@ class BenchRank {
   const DeviceInfo device_info_;
   const std::shared_ptr<CommInterface> comm_;
   const CommInfo info_;
-  DeviceMemory memory_;  // what goes in, and behind it what comes out
-  DeviceMemory counter_memory_;
-  Counter& counter_;  // how far the queue is
-  std::uint64_t reached_ = 0;
-  OwnedQueue queue_;
+  SideMemory memory_;  // what goes in, and behind it what comes out
+  SideQueue queue_;
   OwnedCommunicator world_;  // where the plugin splits
   Line all_, pair_;
   AttachedMemory attached_;

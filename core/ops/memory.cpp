@@ -1,4 +1,5 @@
-// zero and copy: clearing an accumulator, and moving bytes between a staging buffer and the device.
+// zero and copy: clearing an accumulator, and moving bytes between a staging buffer and the device. checksum:
+// whether two ranks have the same bytes.
 #include <vector>
 
 #include "prun/op.hpp"
@@ -26,8 +27,20 @@ struct Copy {
   }
 };
 
+struct Checksum {
+  static constexpr const char* kind = "checksum";
+  static constexpr const char* help =
+      "sums add up, modulo 2^64, to a number that any changed element of x changes";
+  static constexpr OperandDef operands[] = {{"x"}, {"sums", Access::write}};
+  static void rule(OpShape& s) {
+    const Dim several{"sums", 128};
+    s.output(1, DType::i64, &several, 1);
+    s.whole(0, 0, s.operand[0].rank);
+  }
+};
+
 }  // namespace
 
-std::vector<OpDef> memory_ops() { return {op_def<Zero>(), op_def<Copy>()}; }
+std::vector<OpDef> memory_ops() { return {op_def<Zero>(), op_def<Copy>(), op_def<Checksum>()}; }
 
 }  // namespace prun

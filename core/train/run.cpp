@@ -25,7 +25,8 @@ class Run {
         plugins_(plugins),
         resume_command_(resume_command),
         steps_(recipe_.integer("run.steps")),
-        save_every_(recipe_.integer("run.save_every")) {}
+        save_every_(recipe_.integer("run.save_every")),
+        compare_every_(recipe_.integer("run.compare_every")) {}
 
   int go() {
     announce();
@@ -35,6 +36,7 @@ class Run {
       // Steps that run already are finished, here as on the other ranks.
       while (stop && trainer_.running() > 0) finish_step();
       if (stop) return stopped();
+      if (compares_after(trainer_.progress().step)) compare();
       if (saves_after(trainer_.progress().step)) save();
     }
     if (save_every_ > 0 && begun_ != trainer_.progress().step) save();
@@ -79,6 +81,9 @@ class Run {
   }
 
   bool saves_after(std::int64_t step) const { return save_every_ > 0 && step % save_every_ == 0; }
+  bool compares_after(std::int64_t step) const {
+    return !alone() && compare_every_ > 0 && step % compare_every_ == 0;
+  }
   bool alone() const { return assembly_.mesh().world() == 1; }
 
   // The next step, and the one behind it as well where nothing is to happen between the two: so no queue
@@ -89,7 +94,8 @@ class Run {
       trainer_.start(stop_.received() != 0);
     }
     const std::int64_t runs = trainer_.progress().step + 1;
-    if (runs < steps_ && !saves_after(runs) && !(alone() && stop_.received() != 0)) start_behind();
+    if (runs < steps_ && !saves_after(runs) && !compares_after(runs) && !(alone() && stop_.received() != 0))
+      start_behind();
   }
 
   // Without its data, say, a step cannot be started; the one before it is done all the same.
@@ -140,7 +146,19 @@ class Run {
         "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
+  void compare() {
+    if (compared_ == trainer_.progress().step) return;
+    try {
+      trainer_.compare_replicas();
+      compared_ = trainer_.progress().step;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::diverged) observers_.event(EventKind::failed, error.what());
+      throw;
+    }
+  }
+
   void save() {
+    compare();
     if (folder_) folder_->check();
     in_folder([&] { trainer_.begin_save(); });
     begun_ = trainer_.progress().step;
@@ -186,7 +204,8 @@ class Run {
   Trainer trainer_;
   PluginHost& plugins_;
   std::string resume_command_;
-  const std::int64_t steps_, save_every_;
+  const std::int64_t steps_, save_every_, compare_every_;
+  std::int64_t compared_ = -1;           // the step that ranks were compared after last
   std::int64_t begun_ = -1;              // the step of the last save
   std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts

@@ -77,6 +77,8 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       staged_(staged_values(assembly.program())),
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())) {
+  if (communicators_ && assembly.recipe().integer("run.compare_every") > 0)
+    replicas_.emplace(assembly, memory());
   read_data(open_data(assembly, plugins));
   restore();
   if (communicators_)
@@ -247,6 +249,11 @@ std::vector<std::string> Trainer::resume_warnings() const {
                                         damaged.why, "); going on from the one before it, ",
                                         loaded_->folder.string()));
   return warnings;
+}
+
+void Trainer::compare_replicas() {
+  PRUN_CHECK(running() == 0, running(), " steps still change what is to be compared");
+  if (replicas_) replicas_->compare(progress_.step, membership_.exchange);
 }
 
 void Trainer::begin_save() {

@@ -16,6 +16,7 @@
 #include "train/checkpoint_saver.hpp"
 #include "train/learning_rate.hpp"
 #include "train/rank_memory.hpp"
+#include "train/replicas.hpp"
 #include "train/weights.hpp"
 
 namespace prun {
@@ -101,6 +102,9 @@ class Trainer {
   std::optional<std::filesystem::path> saved() { return saver_ ? saver_->saved() : std::nullopt; }
   // A checkpoint, in place.
   std::filesystem::path save();
+  // Whether ranks that hold the same still do, where the recipe wants to know; diverged, where they do not.
+  // While no step runs. Every rank calls it.
+  void compare_replicas();
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);
@@ -127,6 +131,7 @@ class Trainer {
   CommunicatorLease lease_;
   Echo echo_;  // where there are none
   Executor executor_;
+  std::optional<Replicas> replicas_;
   StagedValues staged_;
   LearningRate rate_;
   std::filesystem::path folder_;

@@ -1,7 +1,8 @@
-// zero and copy: bytes of any type. On a queue that only copies there may be no workers.
+// zero, copy and checksum: bytes of any type. On a queue that only copies there may be no workers.
 #include <cstring>
 #include <vector>
 
+#include "checksum.hpp"
 #include "cpu/isa.hpp"
 #include "prun/op.hpp"
 
@@ -34,6 +35,37 @@ void copy(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// Each sum is that of a stretch of elements.
+template <class Bits>
+void checksum(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &sums = args.operands[1];
+  const std::int64_t count = x.elements(), parts = sums.elements();
+  const auto sum_parts = [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t part = first; part < last; ++part) {
+      std::uint64_t sum = 0;
+      for (std::int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
+        Bits bits;
+        std::memcpy(&bits, x.as<const char>() + i * static_cast<std::int64_t>(sizeof bits), sizeof bits);
+        sum += checksum_term(bits, i);
+      }
+      sums.as<std::uint64_t>()[part] = sum;
+    }
+  };
+  if (context.workers)
+    parallel_ranges(*context.workers, parts, 1, sum_parts);
+  else
+    sum_parts(0, parts);
+}
+
+Kernel select_checksum(const OpShape& s) {
+  switch (size_of(s.operand[0].dtype)) {
+    case 8: return checksum<std::uint64_t>;
+    case 4: return checksum<std::uint32_t>;
+    case 2: return checksum<std::uint16_t>;
+    default: return checksum<std::uint8_t>;
+  }
+}
+
 Kernel select_zero(const OpShape&) { return zero; }
 
 Kernel select_copy(const OpShape& s) {
@@ -44,6 +76,8 @@ Kernel select_copy(const OpShape& s) {
 }  // namespace
 
 std::vector<KernelDef> memory_kernels();
-std::vector<KernelDef> memory_kernels() { return {{"zero", select_zero}, {"copy", select_copy}}; }
+std::vector<KernelDef> memory_kernels() {
+  return {{"zero", select_zero}, {"copy", select_copy}, {"checksum", select_checksum}};
+}
 
 }  // namespace prun::cpu::PRUN_ISA

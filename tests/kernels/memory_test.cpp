@@ -1,4 +1,6 @@
-// zero and copy: bytes of every type, with and without workers.
+// zero, copy and checksum: bytes of every type, with and without workers.
+#include "checksum.hpp"
+
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(memory_kernels)
@@ -36,6 +38,51 @@ TEST(Zero, ClearsAnyType) {
       for (std::int64_t n : lengths(type))
         EXPECT_EQ(run(set, {"zero", {pattern(type, n)}})[0].bytes(), Value(type, {n}).bytes())
             << name_of(type);
+}
+
+std::uint64_t total(const Value& sums) {
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    std::uint64_t sum;
+    std::memcpy(&sum, sums.bytes().data() + 8 * i, sizeof sum);
+    total += sum;
+  }
+  return total;
+}
+
+TEST(Checksum, IsTheSumOfItsElementsTermsHoweverTheyAreSharedOut) {
+  for (const InstructionSet& set : all_kernels())
+    for (const std::int64_t n : {1, 3, 1001}) {
+      const Value x = pattern(DType::f32, n);
+      std::uint64_t want = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        std::uint32_t bits;
+        std::memcpy(&bits, x.bytes().data() + 4 * i, sizeof bits);
+        want += checksum_term(bits, i);
+      }
+      for (const std::int64_t parts : {1, 7, 128})
+        EXPECT_EQ(total(run(set, {"checksum", {x, Value(DType::i64, {parts})}})[1]), want)
+            << n << " " << parts;
+    }
+}
+
+TEST(Checksum, AnyBitAndAnyPlaceCounts) {
+  const InstructionSet set = all_kernels().back();
+  for (DType type : types) {
+    const auto sum_of = [&](const Value& x) {
+      return total(run(set, {"checksum", {x, Value(DType::i64, {128})}})[1]);
+    };
+    Value x = pattern(type, 9);
+    const std::uint64_t whole = sum_of(x);
+    auto* bytes = x.tensor().as<unsigned char>();
+    for (std::size_t bit = 0; bit < 8 * x.bytes().size(); ++bit) {
+      bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+      EXPECT_NE(sum_of(x), whole) << name_of(type) << " bit " << bit;
+      bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+    }
+    std::swap_ranges(bytes, bytes + size_of(type), bytes + size_of(type));
+    EXPECT_NE(sum_of(x), whole) << name_of(type);
+  }
 }
 
 TEST(Memory, NeedsNoWorkers) {

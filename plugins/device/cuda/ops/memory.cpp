@@ -1,4 +1,4 @@
-// zero and copy: bytes of any type, to and from pinned memory as well.
+// zero, copy and checksum: bytes of any type, to and from pinned memory as well.
 #include "cuda/memory.hpp"
 
 #include "device_op.hpp"
@@ -16,14 +16,24 @@ void copy(const KernelArgs& args, const KernelContext& context) {
   cuda::copy(args.operands[0].data, args.operands[1].data, bytes_of(args.operands[0]), stream_of(context));
 }
 
+void checksum(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &sums = args.operands[1];
+  cuda::checksum(x.data, x.elements(), size_of(x.dtype), sums.as<std::uint64_t>(), sums.elements(),
+                 stream_of(context));
+}
+
 Kernel select_zero(const OpShape&) { return zero; }
 
 Kernel select_copy(const OpShape& s) {
   return s.operand[0].bytes() == s.operand[1].bytes() && same_type(s, {0, 1}) ? copy : nullptr;
 }
 
+Kernel select_checksum(const OpShape&) { return checksum; }
+
 }  // namespace
 
-std::vector<DeviceOp> memory_ops() { return {{{"zero", select_zero}}, {{"copy", select_copy}}}; }
+std::vector<DeviceOp> memory_ops() {
+  return {{{"zero", select_zero}}, {{"copy", select_copy}}, {{"checksum", select_checksum}}};
+}
 
 }  // namespace prun::cuda

@@ -1,0 +1,142 @@
+#include "execute/device_checksums.hpp"
+
+#include <array>
+#include <deque>
+#include <exception>
+#include <map>
+#include <optional>
+
+#include "base/thread.hpp"
+#include "execute/side_queue.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::string_view op_kind = "checksum";
+
+// As the op sees them: what is summed, and the sums.
+OpShape shape_of(const OpDef& def, DType type, std::int64_t count) {
+  OpShape shape;
+  shape.count = 2;
+  const Dim all{"elements", count};
+  shape.output(0, type, &all, 1);
+  raise(def.rule(&shape));
+  return shape;
+}
+
+Tensor tensor_of(const OperandShape& shape, void* data) {
+  Tensor tensor;
+  tensor.data = data;
+  tensor.dtype = shape.dtype;
+  tensor.rank = 1;
+  tensor.dim[0] = shape.dims[0].extent;
+  return tensor;
+}
+
+}  // namespace
+
+class DeviceChecksums::OfDevice {
+ public:
+  OfDevice(DeviceInterface& device, const OpDef& def) : device_(device), def_(def), queue_(device, op_kind) {}
+
+  void add(std::size_t number, DType type, std::int64_t count, std::byte* data) {
+    const OpShape shape = shape_of(def_, type, count);
+    const KernelDef* const kernel = device_.kernel(op_kind);
+    launches_.push_back({kernel ? kernel->select(shape) : nullptr, {}, op_kind});
+    if (!launches_.back().kernel) refuse();
+    numbers_.push_back(number);
+    operands_.push_back({tensor_of(shape.operand[0], data), tensor_of(shape.operand[1], nullptr)});
+    sums_each_ = shape.operand[1].elements();
+  }
+
+  // Whether the device may have tried the work.
+  bool bind() {
+    const auto each = static_cast<std::size_t>(sums_each_);
+    sums_.emplace(device_, Space::pinned,
+                  static_cast<std::int64_t>(launches_.size() * each * sizeof(std::uint64_t)));
+    for (std::size_t i = 0; i < launches_.size(); ++i) {
+      operands_[i][1].data = sum(i * each);
+      launches_[i].args.operands = operands_[i].data();
+      launches_[i].args.operand_count = 2;
+    }
+    raise(
+        device_.bind(queue_.handle(), launches_.data(), static_cast<std::int64_t>(launches_.size()), &work_));
+    return queue_.asynchronous();
+  }
+
+  // On a thread of its own: devices give those that feed their queues names and places.
+  void run() {
+    std::exception_ptr failed;
+    start_thread("checksums", [&] {
+      try {
+        queue_.attach();
+        raise(device_.run(queue_.handle(), work_));
+        queue_.await();
+      } catch (...) {
+        failed = std::current_exception();
+      }
+    }).join();
+    if (failed) std::rethrow_exception(failed);
+  }
+
+  void read(std::vector<std::uint64_t>& all) const {
+    const auto each = static_cast<std::size_t>(sums_each_);
+    for (std::size_t i = 0; i < numbers_.size(); ++i)
+      for (std::size_t s = 0; s < each; ++s) all[numbers_[i]] += *sum(i * each + s);
+  }
+
+ private:
+  std::uint64_t* sum(std::size_t i) const { return reinterpret_cast<std::uint64_t*>(sums_->data()) + i; }
+
+  [[noreturn]] void refuse() const {
+    DeviceInfo info;
+    raise(device_.info(&info));
+    throw_error(ErrorCode::unsupported, "device '", info.name.view(), "' has no kernel '", op_kind,
+                "', by which ranks compare what they hold alike; run.compare_every = 0 leaves that out");
+  }
+
+  DeviceInterface& device_;
+  const OpDef& def_;
+  std::vector<std::size_t> numbers_;  // of the parts
+  std::deque<std::array<Tensor, 2>> operands_;
+  std::vector<Launch> launches_;
+  std::int64_t sums_each_ = 0;
+  std::optional<SideMemory> sums_;
+  SideQueue queue_;
+  BoundWork work_ = nullptr;
+};
+
+DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
+                                 const std::vector<LastingPart>& parts)
+    : parts_(parts.size()) {
+  const OpDef& def = program.registry().find(op_kind);
+  std::map<std::int32_t, OfDevice*> by_number;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const LastingPart& part = parts[i];
+    const DType type = program.value(part.value).dtype;
+    const PlanMemory::Lasting home = memory.lasting_at(part.value, part.instance);
+    OfDevice*& of = by_number[home.device];
+    if (!of)
+      of = devices_
+               .emplace_back(
+                   std::make_unique<OfDevice>(*devices.at(static_cast<std::size_t>(home.device)), def))
+               .get();
+    of->add(i, type, part.count, home.data + part.first * size_of(type));
+  }
+  bool tried = false;
+  for (const auto& of : devices_) tried |= of->bind();
+  if (tried) memory.clear();  // that may have spoilt it
+}
+
+DeviceChecksums::~DeviceChecksums() = default;
+
+std::vector<std::uint64_t> DeviceChecksums::take() {
+  std::vector<std::uint64_t> sums(parts_, 0);
+  for (const auto& of : devices_) {
+    of->run();
+    of->read(sums);
+  }
+  return sums;
+}
+
+}  // namespace prun

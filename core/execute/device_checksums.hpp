@@ -1,0 +1,36 @@
+// DeviceChecksums of what lasts, taken where it lies, by the op `checksum` of the device that has it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+
+namespace prun {
+
+// Elements [first, first + count) of a value of one instance that outlives the step.
+struct LastingPart {
+  Id value = none;
+  std::int32_t instance = 0;
+  std::int64_t first = 0, count = 0;
+};
+
+class DeviceChecksums {
+ public:
+  // Before anything that lasts is written. All of them must outlive it.
+  DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
+                  const std::vector<LastingPart>& parts);
+  ~DeviceChecksums();
+  DeviceChecksums(const DeviceChecksums&) = delete;
+  DeviceChecksums& operator=(const DeviceChecksums&) = delete;
+
+  // By part. While no step runs.
+  std::vector<std::uint64_t> take();
+
+ private:
+  class OfDevice;
+  std::vector<std::unique_ptr<OfDevice>> devices_;
+  std::size_t parts_;
+};
+
+}  // namespace prun

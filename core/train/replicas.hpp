@@ -1,0 +1,43 @@
+// What several ranks hold alike must stay alike. A processor, a memory or a link that gives a wrong number
+// once makes one of them train something else from then on, which no loss shows.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "execute/communicators.hpp"
+#include "execute/device_checksums.hpp"
+#include "execute/tensors.hpp"
+
+namespace prun {
+
+class Replicas {
+ public:
+  // Before anything that lasts is written.
+  Replicas(const Assembly& assembly, const PlanMemory& memory);
+
+  // Collective over all ranks, while no step runs. Throws diverged on every rank: the step, the first tensor
+  // that is not the same, and the ranks.
+  void compare(std::int64_t step, const Exchange& exchange);
+
+ private:
+  // What this rank and those of the same `group` hold, and how it is called.
+  struct Copy {
+    std::string group, name;
+    LastingPart part;
+  };
+
+  void list_copies();
+  void add(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix);
+  std::string group_of(Id parameter, const Held& held) const;
+  std::string name_of(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix) const;
+  std::map<std::string, std::string> checksums();
+
+  const Assembly& assembly_;
+  std::vector<Copy> copies_;
+  std::optional<DeviceChecksums> checksums_;
+};
+
+}  // namespace prun

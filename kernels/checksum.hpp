@@ -1,0 +1,16 @@
+// What an element adds to a checksum, for kernels/cpu and kernels/cuda alike. Integers, so that the order of
+// additions changes nothing; no two contents of an element add the same, so that one which changes is found
+// for certain.
+#pragma once
+
+#include <cstdint>
+
+namespace prun {
+
+__attribute__((always_inline)) constexpr std::uint64_t checksum_term(std::uint64_t bits, std::int64_t index) {
+  std::uint64_t x = bits + static_cast<std::uint64_t>(index) * 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+  return x ^ (x >> 32);
+}
+
+}  // namespace prun
