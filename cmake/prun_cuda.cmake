@@ -1,6 +1,6 @@
 # kernels/cuda as the static library prun_cuda_kernels, where nvcc and cuBLASLt's header are found. The build is whole
 # without it.
-find_program(PRUN_NVCC nvcc HINTS /usr/local/cuda/bin)
+find_program(PRUN_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 get_filename_component(cuda_bin "${PRUN_NVCC}" DIRECTORY)
 find_path(PRUN_CUBLASLT cublasLt.h HINTS ${cuda_bin}/../include DOC "Folder of cuBLASLt's header")
 set(PRUN_CUDA_ARCHITECTURES 90a CACHE STRING "What the CUDA kernels are built for, e.g. 80;90a")
