@@ -30,6 +30,13 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                between its ranks; both: --out FILE
   prun bench zero RECIPE       train it with stages 0 to 3 of the strategy zero in turn and show what each costs and
                                saves (--steps N; --stage N: that one alone; --json; --out FILE.json or FILE.csv)
+  prun ckpt ls RUN             the checkpoints in the folder of a run
+  prun ckpt show CKPT          what one is of: run, progress, plugins, tensors (--recipe: the recipe)
+  prun ckpt verify CKPT        compare every byte of one, or of all in a run's folder, with its checksums
+  prun ckpt diff CKPT CKPT     what differs: progress, recipe, tensors
+  prun ckpt reshard CKPT DIR   the same as so many files of whole tensors (--files N); none is needed to go on
+                               in another layout
+  prun ckpt prune RUN          remove the oldest (--keep N; --keep-every N)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it
@@ -42,9 +49,9 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
 
 Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end a run after its step: it saves and prints the command that resumes.
 
-Exit codes: 0 done, 1 a defect of prun or, for verify, a difference, 2 bad input or too low a limit of the system,
-10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 128 + the signal's number when stopped by
-one and saved (130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, 152 SIGXCPU).
+Exit codes: 0 done, 1 a defect of prun or, for verify and ckpt diff, a difference, 2 bad input or too low a limit of the
+system, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 128 + the signal's number when
+stopped by one and saved (130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, 152 SIGXCPU).
 )";
 
 int dispatch(const prun::Arguments& arguments) {
@@ -55,6 +62,7 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "verify") return prun::verify_command(arguments);
   if (verb == "trace") return prun::trace_command(arguments);
   if (verb == "bench") return prun::bench_command(arguments);
+  if (verb == "ckpt") return prun::ckpt_command(arguments);
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);

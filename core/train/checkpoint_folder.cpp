@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <optional>
 
 #include "base/durable_file.hpp"
@@ -110,6 +111,23 @@ std::vector<fs::path> checkpoints_from(const fs::path& where) {
     if (has_damaged_manifest(place.path)) add(place.path);
   if (const std::optional<RunIdentity> owner = owner_of(where))
     for (const OwnCheckpoint& own : own_checkpoints(where, *owner)) add(own.path);
+  return list;
+}
+
+std::vector<fs::path> checkpoints_in(const fs::path& where) {
+  if (is_checkpoint(where)) return {where};
+  std::vector<std::pair<std::int64_t, fs::path>> found;  // damaged ones come first
+  for (const Place& place : places_in(where)) {
+    if (!is_checkpoint(place.path)) continue;
+    const bool damaged = has_damaged_manifest(place.path);
+    found.emplace_back(damaged ? INT64_MAX : read_manifest(place.path).save, place.path);
+  }
+  if (found.empty())
+    throw_error(ErrorCode::not_found, where.string(),
+                " holds no checkpoint; name one, or the folder of a run");
+  std::sort(found.begin(), found.end(), std::greater<>());
+  std::vector<fs::path> list;
+  for (auto& [save, path] : found) list.push_back(std::move(path));
   return list;
 }
 

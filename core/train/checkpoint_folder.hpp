@@ -18,6 +18,10 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& where);
 // whose manifest is damaged, so that they are noticed, and what the run saved before.
 std::vector<std::filesystem::path> checkpoints_from(const std::filesystem::path& where);
 
+// All that lie in the folder of a run, damaged ones included, those saved last first; or the one that is
+// named.
+std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& where);
+
 // Throws bad_input where the folders that a checkpoint lies in are those of another step or run.
 void check_belongs(const std::filesystem::path& checkpoint, const Manifest& manifest);
 

@@ -1,0 +1,244 @@
+#include "inspect/checkpoints.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "base/durable_file.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "train/checkpoint_files.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+using Tensor = CheckpointFiles::Tensor;
+
+TensorSlice all_of(const std::string& name, const Tensor& tensor) {
+  return {name, tensor.type, whole_slice(tensor.shape)};
+}
+
+std::vector<std::byte> bytes_of(const CheckpointFiles& files, const TensorSlice& slice) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(slice.bytes()));
+  files.read(slice, bytes);
+  return bytes;
+}
+
+std::string type_text(const Tensor& tensor) {
+  return std::string(name_of(to_safetensors_type(tensor.type))) + shape_text(tensor.shape);
+}
+
+std::uint64_t bytes_of(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const Manifest::File& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+std::string line_of(const fs::path& folder, const std::optional<fs::path>& latest) {
+  const std::string name = folder.filename().string();
+  char text[256];
+  try {
+    const Manifest manifest = read_manifest(folder);
+    std::snprintf(
+        text, sizeof text, "%-16s save %-5lld %-11s %3zu file%s  %s%s", name.c_str(),
+        static_cast<long long>(manifest.save), size_text(static_cast<double>(bytes_of(manifest))).c_str(),
+        manifest.files.size(), manifest.files.size() == 1 ? " " : "s",
+        manifest.mesh.empty() ? "one rank" : manifest.mesh.c_str(), folder == latest ? "  latest" : "");
+    return std::string(text) + "\n";
+  } catch (const Error& error) {
+    return name + " cannot be used: " + error.what() + "\n";
+  }
+}
+
+std::string describe_plugins(const Manifest& manifest) {
+  std::string text;
+  const JsonValue plugins = parse_json(manifest.plugins, "plugins");
+  for (const JsonValue& plugin : plugins.as_array())
+    text +=
+        detail::concat("plugin      ", plugin.at("kind").as_string(), " ", plugin.at("name").as_string(), " ",
+                       plugin.at("version").as_string(), ", sha256 ", plugin.at("sha256").as_string(), "\n");
+  return text;
+}
+
+std::string describe_tensors(const CheckpointFiles& files) {
+  std::string text;
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : files.tensors()) {
+    bytes += all_of(name, tensor).bytes();
+    text += detail::concat("  ", name, " ", type_text(tensor));
+    if (tensor.pieces.size() > 1) text += detail::concat(" in ", tensor.pieces.size(), " parts");
+    text += "\n";
+  }
+  return detail::concat("tensors     ", files.tensors().size(), ", ", size_text(static_cast<double>(bytes)),
+                        "\n", text);
+}
+
+CheckpointVerdict verify_checkpoint(const fs::path& folder) {
+  CheckpointVerdict verdict{folder, 0, 0, {}};
+  try {
+    const CheckpointFiles files(folder);
+    for (const auto& [name, tensor] : files.tensors()) {
+      const TensorSlice slice = all_of(name, tensor);
+      ++verdict.tensors;
+      verdict.bytes += slice.bytes();
+      try {
+        bytes_of(files, slice);
+      } catch (const Error& error) {
+        verdict.troubles.emplace_back(error.what());
+      }
+    }
+  } catch (const Error& error) {
+    verdict.troubles.emplace_back(error.what());
+  }
+  return verdict;
+}
+
+// ------------------------------------------------------------------- differences
+
+// Numbers that differ, and by how much at most; NaN differs from all but itself.
+struct Distance {
+  std::int64_t elements = 0;
+  double largest = 0;
+};
+
+template <class T>
+Distance distance(std::span<const std::byte> a, std::span<const std::byte> b) {
+  Distance all;
+  for (std::size_t at = 0; at < a.size(); at += sizeof(T)) {
+    if (std::memcmp(a.data() + at, b.data() + at, sizeof(T)) == 0) continue;
+    T x, y;
+    std::memcpy(&x, a.data() + at, sizeof(T));
+    std::memcpy(&y, b.data() + at, sizeof(T));
+    ++all.elements;
+    all.largest = std::max(all.largest, std::abs(static_cast<double>(x) - static_cast<double>(y)));
+  }
+  return all;
+}
+
+Distance distance(DType type, std::span<const std::byte> a, std::span<const std::byte> b) {
+  switch (type) {
+    case DType::f64: return distance<double>(a, b);
+    case DType::f32: return distance<float>(a, b);
+    case DType::bf16: return distance<bf16>(a, b);
+    case DType::i32: return distance<std::int32_t>(a, b);
+    case DType::u16: return distance<std::uint16_t>(a, b);
+    default: return distance<std::int64_t>(a, b);
+  }
+}
+
+std::string tensor_difference(const CheckpointFiles& before, const CheckpointFiles& after,
+                              const std::string& name) {
+  const auto a = before.tensors().find(name), b = after.tensors().find(name);
+  if (a == before.tensors().end()) return name + ": only in the second\n";
+  if (b == after.tensors().end()) return name + ": only in the first\n";
+  if (type_text(a->second) != type_text(b->second))
+    return name + ": " + type_text(a->second) + " and " + type_text(b->second) + "\n";
+  const TensorSlice slice = all_of(name, a->second);
+  const Distance apart = distance(slice.type, bytes_of(before, slice), bytes_of(after, slice));
+  if (apart.elements == 0) return {};
+  return detail::concat(name, ": ", apart.elements, " of ", slice.slice.count,
+                        " elements differ, by at most ", apart.largest, "\n");
+}
+
+std::string manifest_difference(const Manifest& a, const Manifest& b) {
+  std::string text;
+  const auto compare = [&](const char* name, const auto& before, const auto& after) {
+    if (before != after) text += detail::concat(name, ": ", before, " and ", after, "\n");
+  };
+  compare("run", a.run.id, b.run.id);
+  compare("step", a.progress.step, b.progress.step);
+  compare("updates", a.progress.updates, b.progress.updates);
+  compare("samples", a.progress.samples, b.progress.samples);
+  compare("mesh", a.mesh, b.mesh);
+  compare("arithmetic", join(a.arithmetic, ", "), join(b.arithmetic, ", "));
+  if (a.plugins != b.plugins) text += "plugins: other ones, or other builds of them; see prun ckpt show\n";
+  for (const Change& change : changes(a.recipe, b.recipe))
+    text += change.key + ": " + change.before + " and " + change.now + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string list_checkpoints(const fs::path& run_folder) {
+  const std::optional<fs::path> latest = read_latest(run_folder);
+  std::string text;
+  for (const fs::path& folder : checkpoints_in(run_folder)) text += line_of(folder, latest);
+  return text;
+}
+
+std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
+  const fs::path folder = find_checkpoint(checkpoint);
+  if (recipe) {
+    std::string text;
+    for (const auto& [key, value] : read_manifest(folder).recipe) text += key + " = " + value + "\n";
+    return text;
+  }
+  const CheckpointFiles files(folder);
+  const Manifest& manifest = files.manifest();
+  std::string text =
+      detail::concat("checkpoint  ", folder.string(), "\nrun         ", manifest.run.id,
+                     manifest.run.parent.empty() ? "" : ", from " + manifest.run.parent, "\nsave        ",
+                     manifest.save, "\nprogress    step ", manifest.progress.step, ", ",
+                     manifest.progress.updates, " updates, ", manifest.progress.samples,
+                     " samples\nranks       ", manifest.mesh.empty() ? "one" : manifest.mesh, "\n");
+  for (const std::string& arithmetic : manifest.arithmetic)
+    if (!arithmetic.empty()) text += "arithmetic  " + arithmetic + "\n";
+  text += detail::concat("files       ", manifest.files.size(), ", ",
+                         size_text(static_cast<double>(bytes_of(manifest))), "\n");
+  return text + describe_plugins(manifest) + describe_tensors(files);
+}
+
+std::vector<CheckpointVerdict> verify_checkpoints(const fs::path& where) {
+  std::vector<CheckpointVerdict> verdicts;
+  for (const fs::path& folder : checkpoints_in(where)) verdicts.push_back(verify_checkpoint(folder));
+  return verdicts;
+}
+
+CheckpointDifference compare_checkpoints(const fs::path& before, const fs::path& after) {
+  const CheckpointFiles a(find_checkpoint(before)), b(find_checkpoint(after));
+  std::vector<std::string> names;
+  for (const auto* files : {&a, &b})
+    for (const auto& [name, tensor] : files->tensors()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string tensors;
+  for (const std::string& name : names) tensors += tensor_difference(a, b, name);
+  return {manifest_difference(a.manifest(), b.manifest()) + tensors, !tensors.empty()};
+}
+
+void reshard_checkpoint(const fs::path& from, const fs::path& to, std::int64_t files) {
+  const CheckpointFiles source(find_checkpoint(from));
+  std::vector<std::vector<TensorSlice>> parts(static_cast<std::size_t>(files));
+  std::vector<std::int64_t> loads(parts.size(), 0);
+  for (const auto& [name, tensor] : source.tensors()) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    const TensorSlice slice = all_of(name, tensor);
+    parts[static_cast<std::size_t>(least - loads.begin())].push_back(slice);
+    *least += slice.bytes();
+  }
+  DurableFolder folder(to);
+  Manifest manifest = source.manifest();
+  manifest.files.clear();
+  for (const std::vector<TensorSlice>& slices : parts) {
+    const fs::path file = folder.staging() / rank_file_name(manifest.files.size());
+    std::vector<std::byte> bytes;
+    write_slices(file, slices, [&](std::size_t number) {
+      bytes = bytes_of(source, slices[number]);
+      return std::span<const std::byte>(bytes);
+    });
+    manifest.files.push_back(file_record(file));
+  }
+  replace_text_file(folder.staging() / manifest_name, to_text(manifest));
+  folder.commit();
+}
+
+std::vector<fs::path> prune_checkpoints(const fs::path& run_folder, Keep keep) {
+  const std::optional<RunIdentity> owner = owner_of(run_folder);
+  if (!owner)
+    throw_error(ErrorCode::bad_input, run_folder.string(), " is not the folder of a run: it has no run.id");
+  return remove_old_checkpoints(run_folder, *owner, keep);
+}
+
+}  // namespace prun

@@ -1,0 +1,113 @@
+// prun ckpt: what it says of checkpoints, and does with them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "binary.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/saved.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Ckpt : public testing::Test {
+ protected:
+  Ckpt() {
+    const std::string file = folder_.write(
+        "ckpt.toml", tiny_recipe({"run.steps=6", "run.save_every=2", "run.out=" + out_, "batch.micro=2"},
+                                 data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 2\n")
+                         .resolved_toml());
+    const Result run = prun({file});
+    EXPECT_EQ(run.code, 0) << run.out;
+  }
+
+  Result ckpt(std::vector<std::string> words) const {
+    words.insert(words.begin(), "ckpt");
+    return prun(words);
+  }
+  void expect(const Result& result, int code, const std::string& part) const {
+    EXPECT_EQ(result.code, code) << result.out;
+    EXPECT_NE(result.out.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << result.out;
+  }
+  std::string step(int number) const { return out_ + "/step-0000000" + std::to_string(number); }
+  void damage(const std::string& file) const {
+    std::string bytes = read_file(file);
+    bytes[bytes.size() - 100] ^= 1;
+    std::ofstream(file, std::ios::binary) << bytes;
+  }
+
+  const TempFolder folder_;
+  const std::string out_ = folder_ / "run";
+};
+
+TEST_F(Ckpt, LsNamesAllAndTheLatest) {
+  const std::string list = ckpt({"ls", out_}).out;
+  EXPECT_LT(list.find("step-00000006"), list.find("step-00000004"));
+  EXPECT_LT(list.find("step-00000004"), list.find("step-00000002"));
+  EXPECT_NE(list.find("2 files  dp=2  latest\n"), std::string::npos) << list;
+  damage(step(4) + "/manifest.json");
+  expect(ckpt({"ls", out_}), 0, "step-00000004 cannot be used: ");
+  expect(ckpt({"ls", folder_.path()}), 2, "holds no checkpoint");
+}
+
+TEST_F(Ckpt, ShowSaysWhatItIsOf) {
+  const Result shown = ckpt({"show", out_});
+  expect(shown, 0, "progress    step 6, 6 updates, 24 samples\nranks       dp=2\n");
+  expect(shown, 0, "plugin      optimizer adamw ");
+  expect(shown, 0, "  block.0.qkv.weight.m F32[");
+  expect(ckpt({"show", step(2), "--recipe"}), 0, "run.save_every = 2\n");
+}
+
+TEST_F(Ckpt, VerifyFindsEachDamagedTensorOfEach) {
+  expect(ckpt({"verify", out_}), 0, "step-00000006: good, ");
+  damage(step(4) + "/rank-00001.safetensors");
+  damage(step(2) + "/manifest.json");
+  const Result found = ckpt({"verify", out_});
+  expect(found, 2, "step-00000004/rank-00001.safetensors: tensor '");
+  expect(found, 2, "step-00000002/manifest.json does not have the checksum");
+  expect(found, 2, "step-00000006: good, ");
+  expect(ckpt({"verify", step(6)}), 0, "1 checkpoints read");
+}
+
+TEST_F(Ckpt, DiffTellsHowFarTensorsAreApart) {
+  const Result apart = ckpt({"diff", step(4), step(6)});
+  expect(apart, 1, "step: 4 and 6\n");
+  expect(apart, 1, "block.0.qkv.weight: ");
+  expect(apart, 1, " elements differ, by at most ");
+  expect(ckpt({"diff", step(6), out_}), 0, "all tensors are the same\n");
+}
+
+TEST_F(Ckpt, ReshardWritesTheSameAsOtherFiles) {
+  for (const int files : {1, 3}) {
+    const std::string to = folder_ / ("to-" + std::to_string(files));
+    expect(ckpt({"reshard", step(6), to, "--files", std::to_string(files)}), 0, "wrote ");
+    EXPECT_EQ(read_manifest(to).files.size(), static_cast<std::size_t>(files));
+    EXPECT_TRUE(saved_in(to) == saved_in(step(6)));
+    expect(ckpt({"diff", step(6), to}), 0, "all tensors are the same\n");
+    expect(ckpt({"reshard", step(6), to}), 13, "remove what is there or choose another name");
+  }
+  // Its tensors are whole, for any reader of such files.
+  const SafetensorsFile file(folder_ / "to-1/rank-00000.safetensors");
+  EXPECT_EQ(file.entries().size(), saved_in(step(6)).size());
+}
+
+TEST_F(Ckpt, PruneKeepsWhatItIsTold) {
+  expect(ckpt({"prune", out_}), 2, "needs --keep N");
+  expect(ckpt({"prune", out_, "--keep", "1", "--keep-every", "4"}), 0, "removed " + step(2) + "\n");
+  EXPECT_TRUE(fs::exists(step(4)));
+  expect(ckpt({"prune", out_, "--keep", "1"}), 0, "removed " + step(4) + "\n");
+  EXPECT_TRUE(fs::exists(step(6)));
+  expect(ckpt({"prune", folder_.path(), "--keep", "1"}), 2, "is not the folder of a run");
+}
+
+TEST_F(Ckpt, WrongUseIsToldTheUsage) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{}, {"ls"}, {"show", "a", "b"}, {"merge", "a"}})
+    expect(ckpt(words), 2, "usage: prun ckpt ls RUN | show CKPT");
+}
+
+}  // namespace
+}  // namespace prun::test
