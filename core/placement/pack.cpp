@@ -22,8 +22,11 @@ class Packer {
     Array<Text> texts;
     raise(optimizer_.states(&texts));
     for (const Text& text : texts) state_names_.emplace_back(text.view());
-    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
+    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
+      const std::size_t first = program_.buckets().size();
       for (const auto& [key, members] : groups_of(segment)) pack(segment, members, std::get<Id>(key));
+      add_exchanges(first);
+    }
     sum_over_parts(FunctionKind::finish, norms_);
     sum_over_parts(FunctionKind::report, counts_);
   }
@@ -244,14 +247,10 @@ class Packer {
 
   void add_ops(const Bucket& bucket, Id norm, const Update& update) {
     add_zeros(bucket);
-    add_reduce(bucket);
     if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
     redirect_diagnosis(bucket);
     add_update(bucket);
     carry_edits(program_, bucket.parameters.front(), update, update_of(program_, bucket));
-    if (!kept_.parameters)
-      add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
-          along());
   }
 
   // What looked through a gradient looks through its stretch of the own part.
@@ -280,26 +279,44 @@ class Packer {
     add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
   }
 
-  // The ranks' gradients summed, each rank its part, in the type that travels. Where parts are kept,
+  // Those of a segment's buckets side by side, with nothing computed between them, so that they travel at the
+  // same time. Gradients are summed, each rank its part, in the type that travels; where parts are kept,
   // microbatches add up in the part.
-  void add_reduce(const Bucket& bucket) {
+  void add_exchanges(std::size_t first) {
+    std::vector<Bucket> trained(program_.buckets().begin() + static_cast<std::ptrdiff_t>(first),
+                                program_.buckets().end());
+    std::erase_if(trained, [](const Bucket& bucket) { return bucket.all_gradients == none; });
+    const DType kept = program_.precision().gradient, travels = program_.precision().reduce;
+    std::vector<Id> blocks, sums;
+    for (const Bucket& bucket : trained)
+      blocks.push_back(travels == kept ? bucket.all_gradients
+                                       : cast(bucket, bucket.all_gradients, kept, travels));
+    for (std::size_t b = 0; b < trained.size(); ++b) sums.push_back(scatter(trained[b], blocks[b]));
+    for (std::size_t b = 0; b < trained.size(); ++b) {
+      if (kept_.gradients)
+        add(trained[b], FunctionKind::reduce, "accumulate", {sums[b], trained[b].own_gradients});
+      else if (travels != kept)
+        add(trained[b], FunctionKind::reduce, "cast", {sums[b], trained[b].own_gradients},
+            cast_attrs(travels, kept));
+    }
+    for (const Bucket& bucket : trained)
+      if (!kept_.parameters)
+        add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
+            along());
+  }
+
+  // The rank's part of the sum: where it is kept, or a value of its own that is taken there.
+  Id scatter(const Bucket& bucket, Id blocks) {
     const Precision& precision = program_.precision();
-    Id blocks = bucket.all_gradients;
-    const DType kept = precision.gradient, travels = precision.reduce;
-    if (travels != kept) blocks = cast(bucket, blocks, kept, travels);
-    if (travels == kept && !kept_.gradients) {
+    if (precision.reduce == precision.gradient && !kept_.gradients) {
       add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, bucket.own_gradients}, along());
-      return;
+      return bucket.own_gradients;
     }
     const Id part = program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input,
                                              "reduce_scatter", std::span(&blocks, 1), along(), none)[0];
     program_.value(part).placement.resize(program_.mesh().size());
     program_.value(part).placement[axis_] = AxisPlacement::sharded("packed");
-    if (kept_.gradients) {
-      add(bucket, FunctionKind::reduce, "accumulate", {part, bucket.own_gradients});
-    } else {
-      add(bucket, FunctionKind::reduce, "cast", {part, bucket.own_gradients}, cast_attrs(travels, kept));
-    }
+    return part;
   }
 
   Id cast(const Bucket& bucket, Id id, DType from, DType to) {

@@ -26,9 +26,9 @@ class Packing : public testing::Test {
     program->split("batch", "dp");
   }
 
-  void pack() {
+  void pack(KeptInParts kept = {}) {
     place_on_mesh(*program);
-    pack_state(*program, *optimizer, 0, {});
+    pack_state(*program, *optimizer, 0, kept);
     verify(*program);
   }
 
@@ -40,6 +40,12 @@ class Packing : public testing::Test {
       return error.what();
     }
     return "";
+  }
+
+  std::string kinds(FunctionKind function) const {
+    std::string list;
+    for (Id op : block.operations(function)) list += std::string(program->op(op).kind()) + ";";
+    return list;
   }
 
   // The first op of a function of the block, and the gradient that it works on.
@@ -61,6 +67,17 @@ class Packing : public testing::Test {
 TEST_F(Packing, ParametersThatAreUpdatedAlikeShareABucket) {
   pack();
   EXPECT_EQ(blocks_buckets(), 2u);  // with weight decay and without
+}
+
+TEST_F(Packing, UpdatesOfASegmentComeBeforeAllItsGathers) {
+  pack();
+  EXPECT_EQ(kinds(FunctionKind::update), "adamw;adamw;all_gather;all_gather;");
+  EXPECT_EQ(kinds(FunctionKind::reduce), "reduce_scatter;reduce_scatter;");
+}
+
+TEST_F(Packing, PartsAddUpBehindAllSumsOfASegment) {
+  pack({.gradients = true});
+  EXPECT_EQ(kinds(FunctionKind::reduce), "reduce_scatter;reduce_scatter;accumulate;accumulate;");
 }
 
 TEST_F(Packing, AnEditedAttributeIsTheBucketsToo) {
