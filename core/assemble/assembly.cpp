@@ -220,6 +220,7 @@ Lowering Assembly::lowering() const {
   Lowering lowering;
   for (std::size_t number = 0; number < devices_.size(); ++number)
     lowering.devices.push_back(plan_device(number));
+  lowering.bundle = recipe_.section("run").bytes("bundle");
   if (recipe_.flag("run.poison")) lowering.fence = fence_bytes;
   return lowering;
 }

@@ -193,6 +193,8 @@ class Replay {
         write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
     }
     called_.insert({call.function, call.piece});
+    for (const InstancePiece& of : plan_.functions[static_cast<std::size_t>(call.function)].joins)
+      called_.insert({of.function, of.piece});
   }
 
   // From another rank, or to it. That both mean the same is for plan/ranks.
@@ -529,9 +531,22 @@ class Replay {
         if (step.op != none) kept.insert(step.op);
         kept.insert(step.also.begin(), step.also.end());
       }
+      if (!function.joins.empty()) check_joined(function);
       for (Id op : program_.segment(function.segment).ops(function.kind))
-        if (kept.count(op) == 0 && !may_be_left_out(program_.op(op)))
+        if (function.joins.empty() && kept.count(op) == 0 && !may_be_left_out(program_.op(op)))
           fail("function ", name_of(function.kind), " has lost ops");
+    }
+  }
+
+  // It has the ops of all that it joins.
+  void check_joined(const PlannedFunction& joint) const {
+    std::size_t at = 0;
+    for (const InstancePiece& of : joint.joins) {
+      const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(of.function)];
+      const Piece& piece = function.pieces[static_cast<std::size_t>(of.piece)];
+      for (std::int32_t s = piece.first; s < piece.last; ++s, ++at)
+        if (at == joint.steps.size() || joint.steps[at].op != function.steps[static_cast<std::size_t>(s)].op)
+          fail("function ", name_of(joint.kind), " has lost ops of those that it joins");
     }
   }
 

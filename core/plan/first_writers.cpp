@@ -107,6 +107,11 @@ class FirstWriters {
       if (!empty) functions.push_back(std::move(plan_.functions[f]));
     }
     plan_.functions = std::move(functions);
+    for (PlannedFunction& function : plan_.functions)
+      for (InstancePiece& of : function.joins) {
+        of.piece = pieces[static_cast<std::size_t>(of.function)][static_cast<std::size_t>(of.piece)];
+        of.function = kept[static_cast<std::size_t>(of.function)];
+      }
     for (Call& call : plan_.calls) {
       call.piece = pieces[static_cast<std::size_t>(call.function)][static_cast<std::size_t>(call.piece)];
       call.function = kept[static_cast<std::size_t>(call.function)];

@@ -26,7 +26,7 @@ class FunctionPlanner {
   }
 
   PlannedFunction run() {
-    for (Id op : program_.segment(function_.segment).ops(function_.kind)) add_step(op);
+    for (Id op : ordered_ops()) add_step(op);
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
     for (std::vector<Lifetime>& list : lifetimes_)
@@ -41,6 +41,36 @@ class FunctionPlanner {
   }
 
  private:
+  // What frames a step exchanges all it can at once, behind all that it can compute before: each way between
+  // queues takes time. The order of the others is the program's.
+  std::vector<Id> ordered_ops() const {
+    std::vector<Id> left = program_.segment(function_.segment).ops(function_.kind), ordered;
+    if (function_.segment != program_.step_segment()) return left;
+    for (bool exchanges = false; !left.empty(); exchanges = !exchanges)
+      for (std::size_t i = 0; i < left.size();) {
+        const bool waits = std::any_of(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(i),
+                                       [&](Id before) { return depends(left[i], before); });
+        if (waits || (program_.op(left[i]).exchange() != nullptr) != exchanges) {
+          ++i;
+          continue;
+        }
+        ordered.push_back(left[i]);
+        left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    return ordered;
+  }
+
+  // Whether one op must come after another, by the values that they touch.
+  bool depends(Id later, Id earlier) const {
+    const Op &a = program_.op(later), &b = program_.op(earlier);
+    for (std::size_t i = 0; i < a.operands.size(); ++i)
+      for (std::size_t j = 0; j < b.operands.size(); ++j)
+        if (a.operands[i] != none && a.operands[i] == b.operands[j] &&
+            (a.access(i) != Access::read || b.access(j) != Access::read))
+          return true;
+    return false;
+  }
+
   void add_step(Id id) {
     const Op& op = program_.op(id);
     PlannedStep step;

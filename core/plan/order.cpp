@@ -1,6 +1,8 @@
 #include "plan/order.hpp"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "plan/slots.hpp"
 
@@ -9,31 +11,33 @@ namespace {
 
 class Order {
  public:
-  Order(const Work& work, const GatheredUses& uses, const Turns& gathered, Plan& plan)
+  Order(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan)
       : work_(work),
+        bundles_(bundles),
         plan_(plan),
         slots_(plan, work),
         gradients_(plan, work),
         gathered_(gathered),
-        uses_parameters_(plan, {Region::gathered}),
-        uses_(uses) {}
+        uses_parameters_(plan, {Region::gathered}) {
+    each_instance([&](std::int32_t i) { summed_.push_back(i); });
+  }
 
   void run() {
     load_until(0);
-    add(FunctionKind::begin, step_instance, -1);
+    begin();
     all_instances(FunctionKind::zero);
     for (const ScheduleCall& call : work_.calls) {
       load_until(call.microbatch + 1);
       held_ = slots_.of(call);
       run_pass(call);
-      finish_reduce();
       slots_.done(call);
     }
+    finish_begin();
     sum_tied();
-    all_instances(FunctionKind::norm);
+    measure();
     add(FunctionKind::finish, step_instance, -1);
     all_instances(FunctionKind::diagnose);
-    all_instances(FunctionKind::update);
+    for (const Bundle& bundle : bundles_.updated) update(bundle);
     add(FunctionKind::report, step_instance, -1);
   }
 
@@ -56,9 +60,12 @@ class Order {
   }
 
   void add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch) {
-    if (function < 0) return;
-    for (std::int32_t piece = 0; piece < pieces(function); ++piece)
-      add_piece(function, piece, instance, microbatch);
+    if (function >= 0) add_pieces(function, 0, pieces(function), instance, microbatch);
+  }
+
+  void add_pieces(std::int32_t function, std::int32_t first, std::int32_t last, std::int32_t instance,
+                  std::int32_t microbatch = -1) {
+    for (std::int32_t piece = first; piece < last; ++piece) add_piece(function, piece, instance, microbatch);
   }
 
   void add_piece(std::int32_t function, std::int32_t piece, std::int32_t instance, std::int32_t microbatch) {
@@ -96,6 +103,43 @@ class Order {
       add(FunctionKind::load, step_instance, loaded_);
   }
 
+  // ------------------------------------------------------------- the beginning
+
+  // What comes behind its exchange is put off until a pass touches the same values: none waits for it before.
+  void begin() {
+    const std::int32_t function = plan_.find(FunctionKind::begin, step_instance);
+    if (function < 0) return;
+    const std::int32_t behind = exchanges_of(plan_, function).last;
+    add_pieces(function, 0, behind, step_instance);
+    for (std::int32_t piece = behind; piece < pieces(function); ++piece) {
+      put_off_.push_back({function, piece, step_instance});
+      for_values(put_off_.back(), [&](Id value) { put_off_values_.insert(value); });
+    }
+  }
+
+  void finish_begin() {
+    for (const InstancePiece& of : std::exchange(put_off_, {}))
+      add_piece(of.function, of.piece, of.instance, -1);
+  }
+
+  bool needs_begin(const PassCall& call) const {
+    bool needs = false;
+    for (std::int32_t piece = 0; !put_off_.empty() && piece < pieces(call.function); ++piece)
+      for_values({call.function, piece, call.instance},
+                 [&](Id value) { needs |= put_off_values_.count(value) != 0; });
+    return needs;
+  }
+
+  template <class Body>
+  void for_values(const InstancePiece& of, Body&& body) const {
+    Call call;
+    call.function = of.function;
+    call.piece = of.piece;
+    for (const PlannedStep& step : plan_.steps(call))
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.value != none) body(operand.value);
+  }
+
   // ------------------------------------------------------------- passes
 
   void run_pass(const ScheduleCall& call) {
@@ -105,9 +149,10 @@ class Order {
     if (!forward && !weights) add_function(chunk.receive_gradient, chunk.last - 1, call.microbatch);
     for (const PassCall& next : functions_of(plan_, call)) {
       gather_for(next);
+      if (needs_begin(next)) finish_begin();
       for (const std::int32_t i : gradients_.begun_by(next)) add(FunctionKind::clear, i, -1);
       add_function(next.function, next.instance, call.microbatch);
-      for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) reduce(i);
+      for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) complete(i);
     }
     if (forward) add_function(chunk.send, chunk.last - 1, call.microbatch);
     if (!forward && !weights) add_function(chunk.send_gradient, chunk.stub, call.microbatch);
@@ -119,76 +164,130 @@ class Order {
   void sum_tied() {
     all_instances(FunctionKind::tie);
     each_instance([&](std::int32_t i) {
-      if (plan_.find(FunctionKind::tie, i) >= 0) reduce(i);
+      if (plan_.find(FunctionKind::tie, i) >= 0) complete(i);
     });
-    finish_reduce();
   }
 
-  // What follows the exchange on the compute queue would hold the next backward up: it comes one instance
-  // later.
-  void reduce(std::int32_t instance) {
-    finish_reduce();
+  // What follows the exchange on the compute queue would hold up what comes next: it is put off until the
+  // next instance is complete.
+  void complete(std::int32_t instance) {
+    std::erase(summed_, instance);
+    summed_.push_back(instance);
     const std::int32_t function = plan_.find(FunctionKind::reduce, instance);
     if (function < 0) return;
-    std::int32_t piece = 0, exchanges = 0;
-    for (; piece < pieces(function) && (exchanges == 0 || !on_compute(function, piece)); ++piece) {
-      exchanges += !on_compute(function, piece);
-      add_piece(function, piece, instance, -1);
+    finish_reduce();
+    add_pieces(function, 0, exchanges_of(plan_, function).first, instance);
+    const Bundle& bundle = bundles_.reduced[reduced_];
+    if (instance != bundle.back()) return;
+    add_exchanges(FunctionKind::reduce, bundle);
+    pending_ = bundle;
+    ++reduced_;
+  }
+
+  void finish_reduce() { add_rest(FunctionKind::reduce, std::exchange(pending_, {})); }
+
+  // Those that were summed first come first: they do not wait for the last.
+  void measure() {
+    for (const std::int32_t i : summed_) {
+      if (!pending_.empty() && i == pending_.front()) finish_reduce();
+      add(FunctionKind::norm, i, -1);
     }
-    if (piece < pieces(function)) pending_ = {function, piece, instance};
   }
 
-  void finish_reduce() {
-    if (pending_.function < 0) return;
-    for (std::int32_t piece = pending_.piece; piece < pieces(pending_.function); ++piece)
-      add_piece(pending_.function, piece, pending_.instance, -1);
-    pending_ = {};
+  void update(const Bundle& bundle) {
+    for (const std::int32_t i : bundle) {
+      const std::int32_t function = plan_.find(FunctionKind::update, i);
+      add_pieces(function, 0, exchanges_of(plan_, function).first, i);
+    }
+    add_exchanges(FunctionKind::update, bundle);
+    add_rest(FunctionKind::update, bundle);
   }
 
-  bool on_compute(std::int32_t function, std::int32_t piece) const {
-    return planned(function).pieces[static_cast<std::size_t>(piece)].queue == compute_queue;
+  // ------------------------------------------------------------- bundles
+
+  // Each queue's at once, in an order that is right for every instance.
+  void add_exchanges(FunctionKind kind, const Bundle& bundle) {
+    std::vector<std::vector<InstancePiece>> left;  // by instance, the next one last
+    for (const std::int32_t i : bundle) {
+      const std::int32_t function = plan_.find(kind, i);
+      const Exchanges exchanges = exchanges_of(plan_, function);
+      left.emplace_back();
+      for (std::int32_t piece = exchanges.last; piece-- > exchanges.first;)
+        left.back().push_back({function, piece, i});
+    }
+    for (;;) {
+      std::erase_if(left, [](const std::vector<InstancePiece>& pieces) { return pieces.empty(); });
+      if (left.empty()) return;
+      const std::int32_t queue = queue_of(left.front().back());
+      std::vector<InstancePiece> at_once;
+      for (std::vector<InstancePiece>& pieces : left)
+        if (queue_of(pieces.back()) == queue) {
+          at_once.push_back(pieces.back());
+          pieces.pop_back();
+        }
+      const InstancePiece& first = at_once.front();
+      if (at_once.size() == 1)
+        add_piece(first.function, first.piece, first.instance, -1);
+      else
+        add_piece(joint_function(plan_, at_once), 0, first.instance, -1);
+    }
+  }
+
+  void add_rest(FunctionKind kind, const Bundle& bundle) {
+    for (const std::int32_t i : bundle) {
+      const std::int32_t function = plan_.find(kind, i);
+      add_pieces(function, exchanges_of(plan_, function).last, pieces(function), i);
+    }
+  }
+
+  std::int32_t queue_of(const InstancePiece& of) const {
+    return planned(of.function).pieces[static_cast<std::size_t>(of.piece)].queue;
   }
 
   // ------------------------------------------------------------- parameters kept in parts
 
-  // What this call uses, and ahead of it what the next one does.
+  // What this call uses, and ahead of it what the next use does.
   void gather_for(const PassCall& call) {
-    const std::vector<std::int32_t> needed = uses_parameters_.by(call);
-    if (needed.empty()) return;
-    for (const std::int32_t i : needed) gather(i);
-    if (++used_ < uses_.size())
-      for (const std::int32_t i : uses_[used_]) gather(i);
+    if (uses_parameters_.by(call).empty()) return;
+    if (calls_ == 0) {
+      gather(bundles_.uses[used_].instances);
+      if (used_ + 1 < bundles_.uses.size()) gather(bundles_.uses[used_ + 1].instances);
+    }
+    if (++calls_ < bundles_.uses[used_].calls) return;
+    ++used_;
+    calls_ = 0;
   }
 
-  void gather(std::int32_t instance) {
-    if (!holds_.insert(instance).second) return;
-    add(FunctionKind::gather, instance, -1);
-    std::erase_if(
-        holds_, [&](std::int32_t other) { return other != instance && gathered_.overlap(other, instance); });
+  void gather(Bundle bundle) {
+    std::erase_if(bundle, [&](std::int32_t i) { return !holds_.insert(i).second; });
+    add_exchanges(FunctionKind::gather, bundle);
+    for (const std::int32_t i : bundle)
+      std::erase_if(holds_, [&](std::int32_t other) { return other != i && gathered_.overlap(other, i); });
   }
-
-  struct Pending {
-    std::int32_t function = -1, piece = 0, instance = 0;
-  };
 
   const Work& work_;
+  const Bundles& bundles_;
   Plan& plan_;
   Slots slots_;
   Slots::Held held_;  // by the pass at hand
   std::int32_t loaded_ = 0;
   Contributions gradients_;
-  Pending pending_;  // the rest of a reduction
+  std::vector<std::int32_t> summed_;    // all instances; later ones are further behind
+  std::vector<InstancePiece> put_off_;  // of the function `begin`
+  std::set<Id> put_off_values_;
+  std::size_t reduced_ = 0;  // bundles
+  Bundle pending_;           // the rest of its reduction
   const Turns& gathered_;
   const Touched uses_parameters_;
-  const GatheredUses& uses_;
-  std::size_t used_ = 0;
+  std::size_t used_ = 0;          // uses before the one at hand
+  std::int64_t calls_ = 0;        // of the use at hand
   std::set<std::int32_t> holds_;  // instances whose parameters are gathered
 };
 
 }  // namespace
 
-void order_calls(const Work& work, const GatheredUses& uses, const Turns& gathered, Plan& plan) {
-  Order(work, uses, gathered, plan).run();
+void order_calls(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan) {
+  Order(work, bundles, gathered, plan).run();
 }
 
 }  // namespace prun

@@ -170,19 +170,31 @@ class Planner {
     if (work_.tied_to >= 0) add_queue(axis_name() + ".tie", work_.tied_to);
     for (Id segment = 0; segment < program_.segment_count(); ++segment) plan_functions(segment);
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) plan_transfers(chunk);
-    const GatheredUses uses = gathered_uses(plan_, work_);
-    const Turns gathered = take_gathered_turns(uses, bytes_of(Region::gathered));
-    const Turns unreduced = take_unreduced_turns(plan_, work_, bytes_of(Region::unreduced));
-    order_calls(work_, uses, gathered, plan_);
-    choose_first_writers(program_, plan_);
-    place_regions(program_, work_, sizes_, gathered, unreduced, plan_);
-    mark_dead_slots();
     mark_dead_sums();
+    const Bundles bundles = choose_bundles();
+    const Turns gathered = take_gathered_turns(bundles.uses, bytes_of(Region::gathered)),
+                unreduced = take_unreduced_turns(plan_, work_, bundles.reduced, bytes_of(Region::unreduced));
+    order_calls(work_, bundles, gathered, plan_);
+    choose_first_writers(program_, plan_);
+    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced}, plan_);
+    mark_dead_slots();
     derive_waits(program_, plan_);
     return std::move(plan_);
   }
 
  private:
+  Bundles choose_bundles() const {
+    const auto bundling = [&](FunctionKind kind) { return Bundling(plan_, kind, lowering_.bundle); };
+    std::vector<std::int32_t> updated;
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+      if (const auto at = static_cast<std::int32_t>(i);
+          !plan_.instances[i].receive_stub && plan_.find(FunctionKind::update, at) >= 0)
+        updated.push_back(at);
+    return {gathered_uses(plan_, work_, bundling(FunctionKind::gather)),
+            reduced_together(plan_, work_, bundling(FunctionKind::reduce)),
+            bundling(FunctionKind::update).of(updated)};
+  }
+
   std::vector<std::int64_t> bytes_of(Region region) const {
     return bytes_by_instance(plan_, sizes_, region, 0);
   }

@@ -105,6 +105,13 @@ struct Piece {
   std::int32_t queue = 0;
 };
 
+// A function's piece, for one instance.
+struct InstancePiece {
+  std::int32_t function = 0, piece = 0, instance = 0;
+
+  friend bool operator==(const InstancePiece&, const InstancePiece&) = default;
+};
+
 struct PlannedFunction {
   Id segment = none;
   FunctionKind kind = FunctionKind::forward;
@@ -114,6 +121,9 @@ struct PlannedFunction {
   OpCost cost;
   bool uses_batch = false;   // addresses depend on the staging side
   bool uses_inputs = false;  // addresses depend on the microbatch's input slot
+  // Of one that the planner made: what it does at once, for several instances. Segment and instance of its
+  // calls are the first one's.
+  std::vector<InstancePiece> joins;
 };
 
 // One repetition of a segment.
@@ -275,6 +285,8 @@ struct PlanDevice {
 
 struct Lowering {
   std::vector<PlanDevice> devices;  // the first is the recipe's
+  // Bytes up to which instances exchange together, 0: each does alone; nothing: see plan/bundles.hpp.
+  std::optional<std::int64_t> bundle;
   // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
   // alignment.
   std::int64_t fence = 0;

@@ -11,17 +11,17 @@ class Regions {
       : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
 
   // What lasts lies first and in this order: nothing before it may differ where other programs use it.
-  void place(const Turns& gathered, const Turns& unreduced) {
+  void place(const InTurn& in_turn) {
     for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
       here().begin = end_ = (end_ + range_alignment - 1) / range_alignment * range_alignment;
       for (Region region : {Region::parameter, Region::state, Region::gradient}) place_per_instance(region);
       for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
       if (range_ == 0) {
         place_boundary_gradients();
-        place_turns(Region::gathered, gathered);
-        place_turns(Region::unreduced, unreduced);
+        place_turns(Region::gathered, in_turn.gathered);
+        place_turns(Region::unreduced, in_turn.unreduced);
       }
-      place_buckets();
+      place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, bucket_bytes()));
       place_step();
     }
   }
@@ -100,18 +100,29 @@ class Regions {
                                                 bytes[i]};
   }
 
-  // The most that a reduction, or any other function, has at once of what nobody reads after it.
-  std::int64_t most_scratch(bool reduces) const {
+  // What a function has at once of what nobody reads after it.
+  std::int64_t scratch_of(const PlannedFunction& function) const {
+    const auto range = static_cast<std::size_t>(range_);
+    return range < function.scratch_bytes.size() ? function.scratch_bytes[range] : 0;
+  }
+
+  std::int64_t most_scratch() const {
     std::int64_t most = 0;
     for (const PlannedFunction& function : plan_.functions)
-      if (const auto range = static_cast<std::size_t>(range_);
-          (function.kind == FunctionKind::reduce) == reduces && range < function.scratch_bytes.size())
-        most = std::max(most, function.scratch_bytes[range]);
+      if (function.kind != FunctionKind::reduce) most = std::max(most, scratch_of(function));
     return most;
   }
 
-  // While the gradients of one instance travel, those of the next are packed.
-  void place_buckets() { place_alternately(Region::bucket, most_scratch(true)); }
+  // Of each instance, what its reduction has, beside which others run.
+  std::vector<std::int64_t> bucket_bytes() const {
+    std::vector<std::int64_t> bytes;
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
+      const std::int32_t function = plan_.find(FunctionKind::reduce, static_cast<std::int32_t>(i));
+      const bool here = function >= 0 && !plan_.instances[i].receive_stub;
+      bytes.push_back(here ? scratch_of(plan_.functions[static_cast<std::size_t>(function)]) : 0);
+    }
+    return bytes;
+  }
 
   // What belongs to no instance of the chain.
   void place_step() {
@@ -121,7 +132,7 @@ class Regions {
     here().runtime = take(Region::runtime, bytes(Region::runtime));
     if (range_ == 0)
       layout.input = {take(Region::input, plan_.input_slots * bytes(Region::input)), bytes(Region::input)};
-    here().scratch = take(Region::scratch, most_scratch(false));
+    here().scratch = take(Region::scratch, most_scratch());
     if (range_ != 1) return;
     layout.batch_side = plan_.microbatches * bytes(Region::batch);
     layout.batch = {take(Region::batch, 2 * layout.batch_side), bytes(Region::batch)};
@@ -168,8 +179,8 @@ std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const Re
 }
 
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const Turns& gathered, const Turns& unreduced, Plan& plan) {
-  Regions(program, work, sizes, plan).place(gathered, unreduced);
+                   const InTurn& in_turn, Plan& plan) {
+  Regions(program, work, sizes, plan).place(in_turn);
 }
 
 }  // namespace prun

@@ -22,8 +22,13 @@ std::int32_t range_of(Layout& layout, MemoryPlace place);
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
                                             Region region, std::int32_t range);
 
+// What instances have in turn.
+struct InTurn {
+  const Turns &gathered, &unreduced;
+  const std::vector<Bundle>& reduced;
+};
 // Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const Turns& gathered, const Turns& unreduced, Plan& plan);
+                   const InTurn& in_turn, Plan& plan);
 
 }  // namespace prun

@@ -91,14 +91,46 @@ std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std:
 
 // ---------------------------------------------------------------- turns
 
-GatheredUses gathered_uses(const Plan& plan, const Work& work) {
+GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling) {
   const Touched touched(plan, {Region::gathered});
   GatheredUses uses;
   for (const ScheduleCall& pass : work.calls)
-    for (const PassCall& call : functions_of(plan, pass))
-      if (std::vector<std::int32_t> instances = touched.by(call); !instances.empty())
-        uses.push_back(std::move(instances));
+    for (const PassCall& call : functions_of(plan, pass)) {
+      const std::vector<std::int32_t> instances = touched.by(call);
+      if (instances.empty()) continue;
+      Bundle both = uses.empty() ? Bundle{} : uses.back().instances;
+      const std::size_t before = both.size();
+      for (const std::int32_t i : instances)
+        if (std::find(both.begin(), both.end(), i) == both.end()) both.push_back(i);
+      if (uses.empty() || (both.size() > before && !bundling.takes(both)))
+        uses.push_back({instances, 1});
+      else
+        uses.back() = {std::move(both), uses.back().calls + 1};
+    }
   return uses;
+}
+
+std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling) {
+  Contributions contributions(plan, work);
+  std::vector<Bundle> reduced;
+  const auto reduces = [&](std::int32_t i) { return plan.find(FunctionKind::reduce, i) >= 0; };
+  const auto add = [&](const std::vector<std::int32_t>& complete) {
+    for (Bundle& bundle : bundling.of(complete)) reduced.push_back(std::move(bundle));
+  };
+  for (const ScheduleCall& pass : work.calls) {
+    std::vector<std::int32_t> complete;
+    for (const PassCall& call : functions_of(plan, pass))
+      for (const std::int32_t i : contributions.completed_by(call, pass.microbatch))
+        if (reduces(i)) complete.push_back(i);
+    add(complete);
+  }
+  std::vector<std::int32_t> tied;
+  for (std::size_t i = 0; i < plan.instances.size(); ++i)
+    if (const auto at = static_cast<std::int32_t>(i);
+        !plan.instances[i].receive_stub && plan.find(FunctionKind::tie, at) >= 0 && reduces(at))
+      tied.push_back(at);
+  add(tied);
+  return reduced;
 }
 
 bool Turns::overlap(std::int32_t a, std::int32_t b) const {
@@ -113,6 +145,10 @@ class Together {
  public:
   void add(std::int32_t a, std::int32_t b) {
     if (a != b) pairs_.insert(std::minmax(a, b));
+  }
+  void add(const Bundle& some, const Bundle& others) {
+    for (const std::int32_t a : some)
+      for (const std::int32_t b : others) add(a, b);
   }
   Conflicts of(std::size_t instances) const {
     Conflicts conflicts(instances);
@@ -133,28 +169,41 @@ Turns turns_of(std::vector<std::int64_t> bytes, const Together& together) {
 
 Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes) {
   Together together;
-  for (std::size_t use = 0; use < uses.size(); ++use)
-    for (const std::int32_t now : uses[use])
-      for (std::size_t other = use; other < std::min(use + 2, uses.size()); ++other)
-        for (const std::int32_t then : uses[other]) together.add(now, then);
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    together.add(uses[use].instances, uses[use].instances);
+    if (use > 0) together.add(uses[use - 1].instances, uses[use].instances);
+  }
   return turns_of(std::move(bytes), together);
 }
 
-Turns take_unreduced_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes) {
+Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
+                           std::vector<std::int64_t> bytes) {
   Contributions contributions(plan, work);
   Together together;
-  std::set<std::int32_t> open;
-  std::int32_t completed = -1;  // the last one
+  Bundle open, travelling;
+  auto next = reduced.begin();
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass)) {
       for (const std::int32_t begun : contributions.begun_by(call)) {
-        for (const std::int32_t other : open) together.add(begun, other);
-        if (completed >= 0) together.add(begun, completed);
-        open.insert(begun);
+        open.push_back(begun);
+        together.add({begun}, open);
+        together.add({begun}, travelling);
       }
-      for (const std::int32_t complete : contributions.completed_by(call, pass.microbatch))
-        if (open.erase(complete) > 0) completed = complete;
+      for (const std::int32_t complete : contributions.completed_by(call, pass.microbatch)) {
+        if (next == reduced.end() || next->back() != complete) continue;
+        travelling = *next++;
+        for (const std::int32_t i : travelling) std::erase(open, i);
+      }
     }
+  return turns_of(std::move(bytes), together);
+}
+
+Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes) {
+  Together together;
+  for (std::size_t b = 0; b < reduced.size(); ++b) {
+    together.add(reduced[b], reduced[b]);
+    if (b > 0) together.add(reduced[b - 1], reduced[b]);
+  }
   return turns_of(std::move(bytes), together);
 }
 

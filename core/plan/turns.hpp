@@ -6,8 +6,8 @@
 #include <initializer_list>
 #include <map>
 
+#include "plan/bundles.hpp"
 #include "plan/offsets.hpp"
-#include "plan/plan.hpp"
 
 namespace prun {
 
@@ -55,9 +55,17 @@ class Contributions {
   std::vector<Progress> progress_;  // by instance
 };
 
-// Instances whose gathered parameters are used, use by use.
-using GatheredUses = std::vector<std::vector<std::int32_t>>;
-GatheredUses gathered_uses(const Plan& plan, const Work& work);
+// Consecutive calls for which parameters are gathered together.
+struct GatheredUse {
+  Bundle instances;
+  std::int64_t calls = 0;
+};
+using GatheredUses = std::vector<GatheredUse>;
+GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling);
+
+// Instances whose gradients are summed over the ranks together, in the order in which they are complete:
+// within a pass, and last what is tied.
+std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling);
 
 // Where each instance's part of a region lies.
 struct Turns {
@@ -66,9 +74,12 @@ struct Turns {
 
   bool overlap(std::int32_t a, std::int32_t b) const;
 };
-// While one's gathered parameters are used, those of the next use can be gathered.
+// While gathered parameters are used, those of the next use can be gathered.
 Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes);
-// While one's gradients are summed, the next can contribute.
-Turns take_unreduced_turns(const Plan& plan, const Work& work, std::vector<std::int64_t> bytes);
+// While the gradients of a bundle are summed, the next can contribute.
+Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
+                           std::vector<std::int64_t> bytes);
+// While those of a bundle travel in another type, the next ones are converted.
+Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
 
 }  // namespace prun

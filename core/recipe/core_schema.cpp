@@ -33,6 +33,7 @@ constexpr std::array<Declaration, 16> declarations = {{
       hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
       measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
+      bundle       | size   |          |  | Bytes up to which layers exchange gradients or parameters together, 0B: each alone; empty: 32MiB, or a quarter of all if that is less
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
       changed      | strings | []      |  | Keys that say which samples there are (data.*, model.seq, run.seed) and may differ from the resumed run's

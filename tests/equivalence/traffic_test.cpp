@@ -47,7 +47,8 @@ Recipe recipe_of(const Sizes& s, const std::string& more) {
                                    set("batch.global", s.batch * s.microbatches * s.dp),
                                    std::string("model.tied=") + (s.tied ? "true" : "false"),
                                    "device.threads=1",
-                                   "device.pin=false"};
+                                   "device.pin=false",
+                                   "run.bundle=0B"};  // what is kept in a bundle is not gathered again
   if (s.llama) sets.insert(sets.end(), {"model.plugin=llama", set("model.kv_heads", s.kv_heads)});
   return tiny_recipe(sets, strategies(s) + more);
 }

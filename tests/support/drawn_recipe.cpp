@@ -23,7 +23,7 @@ constexpr const char* permitted[] = {
 
 class Drawing {
  public:
-  Drawing(unsigned seed, Scale scale) : random_(seed), large_(scale == Scale::large) {
+  Drawing(unsigned seed, Scale scale) : seed_(seed), random_(seed), large_(scale == Scale::large) {
     kept_ = large_ && pick({0, 0, 1}) == 1;
   }
 
@@ -89,11 +89,18 @@ class Drawing {
          << "\nmicro = " << micro << "\npad = true\n";
   }
 
+  // How much travels together, whatever else is drawn.
+  std::string bundle() const {
+    constexpr const char* bundles[] = {"", "\nbundle = '0B'", "\nbundle = '4KiB'", "\nbundle = '1GiB'"};
+    return large_ ? "" : bundles[seed_ % 4];
+  }
+
   void rest() {
     const std::string compute = large_ ? "fp32" : pick<std::string>({"fp64", "fp64", "fp32", "bf16"});
     out_ << "[precision]\ncompute = '" << compute << "'\nstate = '" << (compute == "fp64" ? "fp64" : "fp32")
          << "'\n[run]\nname = 'drawn'\nsteps = " << (large_ ? 2 : 5) << "\nseed = " << pick({1, 2, 3})
-         << "\npoison = " << word(!large_ && flip()) << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
+         << "\npoison = " << word(!large_ && flip()) << bundle()
+         << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
          << "[device]\nplugin = 'cpu'\nthreads = 1\npin = false\n[optimizer]\nplugin = '"
          << (flip() ? "adamw" : "sgd") << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
     if (flip()) out_ << "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n";
@@ -158,6 +165,7 @@ class Drawing {
   int times(int factor) const { return large_ ? factor : 1; }
   static const char* word(bool value) { return value ? "true" : "false"; }
 
+  const unsigned seed_;
   std::mt19937 random_;
   bool large_;
   bool kept_ = false;  // what forward keeps for backward makes it large, not the weights
