@@ -111,6 +111,18 @@ TEST(Machine, FindsACopyThatNobodyWaitedFor) {
                {line_of("to[at] = held[at]"), "nobody in its block has written"});
 }
 
+// Beside every value of a test lies poison.
+TEST(Machine, FindsMemoryThatNobodyHasWritten) {
+  OnDevice never(DType::f64, {}), nor_this(DType::f64, {}), from(Value(DType::f64, {63})),
+      to(DType::f64, {64});
+  expect_names(failure_of([&] { simt_test::add_ones(false, never.as<double>(), nullptr); }),
+               {line_of("*sum += 1.0"), "reads memory that nobody has written"});
+  expect_names(failure_of([&] { simt_test::add_ones(true, nor_this.as<double>(), nullptr); }),
+               {line_of("atomicAdd"), "reads memory that nobody has written"});
+  expect_names(failure_of([&] { simt_test::copy(true, from.as<double>(), to.as<double>(), nullptr); }),
+               {line_of("wait_copies"), "thread 31 reads memory that nobody has written"});
+}
+
 TEST(Machine, RefusesBlocksThatAreTooLarge) {
   OnDevice numbers(Value(DType::f64, {1}));
   expect_names(failure_of([&] { simt_test::turn_around(Turn::right, numbers.as<double>(), 0, nullptr); }),

@@ -72,6 +72,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   if (at + length > prun::simt::Watch::memory_bytes) return cudaErrorMemoryAllocation;
   pieces()[at] = length;
   *memory = prun::simt::watch().memory() + at;
+  prun::simt::watch().set_written(*memory, length, false);
   return cudaSuccess;
 }
 
@@ -81,8 +82,10 @@ cudaError_t cudaFree(void* memory) {
   return pieces().erase(at) == 1 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+// Memory full of ones is poisoned: it counts as never written.
 cudaError_t cudaMemset(void* to, int byte, std::size_t bytes) {
   std::memset(to, byte, bytes);
+  prun::simt::watch().set_written(to, bytes, byte != 0xff);
   return cudaSuccess;
 }
 
@@ -91,7 +94,9 @@ cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t)
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  if (bytes == 0) return cudaSuccess;
+  std::memcpy(to, from, bytes);
+  prun::simt::watch().set_written(to, bytes, true);
   return cudaSuccess;
 }
 

@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include "prun/error.hpp"
@@ -72,13 +74,20 @@ Watch& watch() { return the_watch; }
 Watch::Watch()
     : memory_(reserve<char>(memory_bytes)),
       cells_(reserve<Cell>(memory_bytes)),
+      holds_(reserve<bool>(memory_bytes)),
       shared_cells_(reserve<Cell>(variables_bytes())),
       program_base_(program_base()) {}
 
 Watch::~Watch() {
   munmap(memory_, memory_bytes);
   munmap(cells_, memory_bytes * sizeof(Cell));
+  munmap(holds_, memory_bytes);
   munmap(shared_cells_, variables_bytes() * sizeof(Cell));
+}
+
+void Watch::set_written(void* at, std::size_t bytes, bool written) {
+  const auto begin = static_cast<std::size_t>(static_cast<char*>(at) - memory_);
+  if (begin < memory_bytes) std::memset(holds_ + begin, written, bytes);
 }
 
 void Watch::begin_launch() {
@@ -131,7 +140,13 @@ inline void Watch::use(const void* address, std::size_t bytes, const void* site)
   const auto in_memory = static_cast<std::size_t>(at - memory_),
              in_variables = static_cast<std::size_t>(at - &__data_start);
   const auto from_base = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(site) - program_base_);
-  if (in_memory < memory_bytes) return use_cells<how, false>(cells_ + in_memory, bytes, from_base);
+  if (in_memory < memory_bytes) {
+    bool* const holds = holds_ + in_memory;
+    if (how != Use::write && std::find(holds, holds + bytes, false) != holds + bytes)
+      return say(Fault::unwritten, false, cells_[in_memory], from_base);
+    if (how == Use::write) std::memset(holds, true, bytes);
+    return use_cells<how, false>(cells_ + in_memory, bytes, from_base);
+  }
   if (in_variables >= variables_bytes()) return;  // a thread's own
   const auto in_dynamic = static_cast<std::size_t>(at - reinterpret_cast<const char*>(dynamic_shared));
   if (in_dynamic < most_shared && in_dynamic + bytes > shared_bytes_)
@@ -147,7 +162,9 @@ void Watch::say(Fault fault, bool shared, const Cell& cell, std::uint32_t site) 
   found_ = lines_of(site) + ": " + me;
   switch (fault) {
     case Fault::outside: found_ += " is beyond the shared memory of its block"; break;
-    case Fault::unwritten: found_ += " reads shared memory that nobody in its block has written"; break;
+    case Fault::unwritten:
+      found_ += " reads " + what + " that nobody" + (shared ? " in its block" : "") + " has written";
+      break;
     case Fault::overtaken:
       found_ +=
           " reads " + what + " that " + who + " writes without a barrier between, " + lines_of(cell.site);

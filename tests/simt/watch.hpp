@@ -1,8 +1,9 @@
-// Watches what the threads of a launch read and write of device and shared memory. The kernels are
-// compiled with the calls of ThreadSanitizer at every access, which end here and not in its runtime: it would
-// take threads that run one after the other for ordered. Two uses of a byte by two threads, one of them a
-// write that is not atomic, need a barrier between them, and no barrier is between two blocks; shared memory
-// is written before a block reads it, and what lies beyond what the launch asked for is nobody's.
+// Watches what the threads of a launch read and write of device and shared memory. The kernels are compiled
+// with the calls of ThreadSanitizer at every access, which end here and not in its runtime: it would take
+// threads that run one after the other for ordered. Two uses of a byte by two threads, one of them a write
+// that is not atomic, need a barrier between them, and no barrier is between two blocks; what is read was
+// written before, shared memory by the same block; and what lies beyond what the launch asked for is
+// nobody's.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,8 @@ class Watch {
   // Device memory: it lies in one stretch.
   char* memory() const { return memory_; }
   static constexpr std::size_t memory_bytes = std::size_t{1} << 30;
+  // Whether these bytes of it hold something, by the host's doing. What a kernel writes does as well.
+  void set_written(void* at, std::size_t bytes, bool written);
 
   void begin_launch();
   void begin_block(std::size_t shared_bytes);
@@ -58,6 +61,7 @@ class Watch {
 
   char* memory_;
   Cell* cells_;         // of device memory
+  bool* holds_;         // by byte of device memory: something was written there
   Cell* shared_cells_;  // of the program's variables
   std::size_t shared_bytes_ = 0;
   std::uint32_t now_ = 1, launch_ = 0, block_ = 0;

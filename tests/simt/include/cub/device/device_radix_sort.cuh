@@ -25,8 +25,12 @@ struct DeviceRadixSort {
     std::vector<int> order(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) order[static_cast<std::size_t>(i)] = i;
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return compared(a) < compared(b); });
-    for (const int from : order) *sorted_keys++ = keys[from], *sorted_values++ = values[from];
-    return cudaSuccess;
+    std::vector<Key> keys_in_order;
+    std::vector<Value> values_in_order;
+    for (const int from : order) keys_in_order.push_back(keys[from]), values_in_order.push_back(values[from]);
+    cudaMemcpy(sorted_keys, keys_in_order.data(), order.size() * sizeof(Key), cudaMemcpyHostToDevice);
+    return cudaMemcpy(sorted_values, values_in_order.data(), order.size() * sizeof(Value),
+                      cudaMemcpyHostToDevice);
   }
 };
 
