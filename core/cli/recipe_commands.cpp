@@ -67,6 +67,24 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   return launch(options);
 }
 
+// How many ranks of the recipe each pod has.
+int ranks_of_pod(const Arguments& arguments, const std::string& file, const Identity& pod) {
+  const std::int64_t world = mesh_of(*open_recipe(arguments, file, pod).recipe).world();
+  if (world % pod.world != 0)
+    throw_error(ErrorCode::bad_input, "the mesh has ", world, " ranks, of which ", pod.world,
+                " pods cannot have as many each; change [mesh] or the replicas of the job");
+  return static_cast<int>(world / pod.world);
+}
+
+int launch_share(const Arguments& arguments, const Identity& pod, int ranks) {
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.share = ShareOfHost{pod.rank * ranks, pod.world * ranks};
+  options.arguments = arguments.all;
+  options.environment = {{"PRUN_MASTER_PORT", std::to_string(pod.master_port)}};
+  return launch(options);
+}
+
 // What our own launcher has done for its ranks already.
 std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
   if (identity.how == "prun" || identity.world == 1 || std::getenv(shared_folder_variable)) return nullptr;
@@ -94,6 +112,10 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
 
 int run_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun RECIPE [--set KEY=VALUE]...");
+  const std::optional<Identity> identity = identity_from_environment();
+  if (identity && identity->how == "kubernetes")
+    if (const int ranks = ranks_of_pod(arguments, file, *identity); ranks > 1)
+      return launch_share(arguments, *identity, ranks);
   if (const std::unique_ptr<Session> session = Session::join()) return run_as_rank(arguments, file, *session);
   Opened opened = open_recipe(arguments, file);
   say_choice(opened);

@@ -52,8 +52,7 @@ class DeviceChecksums::OfDevice {
   // Whether the device may have tried the work.
   bool bind() {
     const auto each = static_cast<std::size_t>(sums_each_);
-    sums_.emplace(device_, Space::pinned,
-                  static_cast<std::int64_t>(launches_.size() * each * sizeof(std::uint64_t)));
+    sums_.emplace(device_, static_cast<std::int64_t>(launches_.size() * each * sizeof(std::uint64_t)));
     for (std::size_t i = 0; i < launches_.size(); ++i) {
       operands_[i][1].data = sum(i * each);
       launches_[i].args.operands = operands_[i].data();
@@ -101,7 +100,7 @@ class DeviceChecksums::OfDevice {
   std::deque<std::array<Tensor, 2>> operands_;
   std::vector<Launch> launches_;
   std::int64_t sums_each_ = 0;
-  std::optional<SideMemory> sums_;
+  std::optional<Pinned> sums_;
   SideQueue queue_;
   BoundWork work_ = nullptr;
 };

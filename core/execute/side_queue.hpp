@@ -1,40 +1,19 @@
-// A queue and memory of a device beside those of a plan.
+// A queue of a device beside those of a plan.
 #pragma once
 
 #include <new>
-#include <span>
 #include <string_view>
 #include <thread>
 
-#include "prun/device.hpp"
+#include "execute/pinned.hpp"
 
 namespace prun {
-
-class SideMemory {
- public:
-  SideMemory(DeviceInterface& device, Space space, std::int64_t bytes)
-      : device_(device), space_(space), bytes_(bytes) {
-    raise(device_.allocate(space_, bytes_, &memory_));
-  }
-  ~SideMemory() { device_.release(space_, memory_, bytes_); }
-  SideMemory(const SideMemory&) = delete;
-  SideMemory& operator=(const SideMemory&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
-  std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(bytes_)}; }
-
- private:
-  DeviceInterface& device_;
-  Space space_;
-  std::int64_t bytes_;
-  void* memory_ = nullptr;
-};
 
 class SideQueue {
  public:
   SideQueue(DeviceInterface& device, std::string_view name)
       : device_(device),
-        counter_memory_(device, Space::pinned, sizeof(Counter)),
+        counter_memory_(device, sizeof(Counter)),
         counter_(*new (counter_memory_.data()) Counter(0)) {
     DeviceInfo info;
     raise(device_.info(&info));
@@ -71,7 +50,7 @@ class SideQueue {
  private:
   DeviceInterface& device_;
   bool asynchronous_ = false;
-  SideMemory counter_memory_;
+  Pinned counter_memory_;
   Counter& counter_;  // how far the queue has come
   std::uint64_t given_ = 0;
   Queue handle_ = nullptr;

@@ -58,9 +58,32 @@ std::optional<Identity> from_prun(const Environment& environment) {
 }
 
 // Either name alone is common for other reasons.
+bool has_rank_and_world(const Environment& environment) {
+  return environment("RANK") && environment("WORLD_SIZE");
+}
+
+bool is_pod(const Environment& environment) {
+  return has_rank_and_world(environment) && environment("MASTER_ADDR") && !environment("LOCAL_RANK") &&
+         !environment("LOCAL_WORLD_SIZE");
+}
+
 std::optional<Identity> from_torchrun(const Environment& environment) {
-  if (!environment("RANK") || !environment("WORLD_SIZE")) return {};
+  if (!has_rank_and_world(environment) || is_pod(environment)) return {};
   return read(environment, torchrun_names);
+}
+
+// WORLD_SIZE counts pods or, of newer operators, the processes that torchrun would start in them.
+std::optional<Identity> from_kubernetes(const Environment& environment) {
+  if (!is_pod(environment)) return {};
+  const bool newer = environment("PET_NNODES") && environment("PET_NODE_RANK");
+  const char* const pods = newer ? "PET_NNODES" : "WORLD_SIZE";
+  const char* const number_of_pod = newer ? "PET_NODE_RANK" : "RANK";
+  Identity who;
+  who.how = "kubernetes";
+  who.world = needed(environment, pods, 1, world_limit, number_of_pod);
+  if (who.world == 1) return {};
+  who.rank = needed(environment, number_of_pod, 0, who.world - 1, pods);
+  return who;
 }
 
 std::optional<Identity> from_mpirun(const Environment& environment) {
@@ -143,8 +166,11 @@ std::vector<Identity> read_all(const Environment& environment) {
     const char* how;
     std::optional<Identity> (*read)(const Environment&);
   };
-  constexpr Reader readers[] = {
-      {"prun", from_prun}, {"torchrun", from_torchrun}, {"srun", from_srun}, {"mpirun", from_mpirun}};
+  constexpr Reader readers[] = {{"prun", from_prun},
+                                {"torchrun", from_torchrun},
+                                {"srun", from_srun},
+                                {"mpirun", from_mpirun},
+                                {"kubernetes", from_kubernetes}};
   const std::optional<std::string> wanted = environment("PRUN_LAUNCHER");
   std::vector<Identity> found;
   bool known = !wanted;
@@ -155,7 +181,7 @@ std::vector<Identity> read_all(const Environment& environment) {
   }
   if (!known)
     throw_error(ErrorCode::bad_input, "environment variable PRUN_LAUNCHER: ", in_quotes(*wanted),
-                " is none of prun, torchrun, srun and mpirun");
+                " is none of prun, torchrun, srun, mpirun and kubernetes");
   if (wanted && found.empty())
     throw_error(ErrorCode::bad_input, "PRUN_LAUNCHER says ", *wanted,
                 ", but the variables that it gives its ranks are not set");

@@ -1,5 +1,5 @@
-// Which rank of which run this process is. Ranks may be started by prun itself, torchrun, Slurm's srun or
-// Open MPI's mpirun; each tells it in variables of its own.
+// Which rank of which run this process is. Ranks may be started by prun itself, torchrun, Slurm's srun, Open
+// MPI's mpirun or Kubernetes; each tells it in variables of its own.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct Identity {
   int world = 1;
   int local_rank = 0;  // among the ranks of this host
   int local_world = 1;
-  std::string how;  // "prun", "torchrun", "srun" or "mpirun"
+  std::string how;  // "prun", "torchrun", "srun", "mpirun" or "kubernetes"
 
   // Where rank 0 listens. Not used by ranks that prun started: they have a socket each.
   std::string master_host;
@@ -37,6 +37,11 @@ std::string rank_title(int rank, int world);
 // Host and port of rank 0: PRUN_MASTER and PRUN_MASTER_PORT; else MASTER_ADDR and MASTER_PORT; else 127.0.0.1
 // when all ranks are on one host, or the first host of a Slurm step, and a port made from the job's name.
 // torchrun's own store holds MASTER_PORT, so under torchrun MASTER_PORT + 17 is taken.
+//
+// A pod of a PyTorchJob knows its number among the pods, but of no rank within: RANK and WORLD_SIZE, or
+// PET_NODE_RANK and PET_NNODES where they are set as well, with MASTER_ADDR and without LOCAL_RANK. It is
+// taken for one rank; where the recipe has more, each pod starts its share (launch()). One pod alone is no
+// launch.
 std::optional<Identity> identity_from_environment(const Environment& environment = process_environment());
 
 }  // namespace prun

@@ -138,6 +138,9 @@ class Launch {
   void start_all();
   void start(int rank, const std::optional<cpu_set_t>& cores);
   std::vector<std::string> environment_of(int rank, int socket, int record) const;
+  // In the run, of one that is counted among this host's.
+  int number(int rank) const { return options_.share ? options_.share->first + rank : rank; }
+  int world() const { return options_.share ? options_.share->world : options_.ranks; }
 
   void wait();
   void take_signals();
@@ -189,10 +192,15 @@ std::vector<std::string> Launch::environment_of(int rank, int socket, int record
   for (const char* name : foreign_variables) variables.erase(name);
   if (!shared_.path().empty()) variables.try_emplace(shared_folder_variable, shared_.path());
   for (const auto& [name, value] : options_.environment) variables[name] = value;
-  variables["PRUN_RANK"] = variables["PRUN_LOCAL_RANK"] = std::to_string(rank);
-  variables["PRUN_WORLD"] = variables["PRUN_LOCAL_WORLD"] = std::to_string(options_.ranks);
-  variables["PRUN_RENDEZVOUS"] = "fd:" + std::to_string(socket);
-  variables["PRUN_FLIGHT_FD"] = std::to_string(record);
+  const std::string own = options_.share ? "" : "PRUN_";
+  variables[own + "RANK"] = std::to_string(number(rank));
+  variables[own + "LOCAL_RANK"] = std::to_string(rank);
+  variables[own + (options_.share ? "WORLD_SIZE" : "WORLD")] = std::to_string(world());
+  variables[own + (options_.share ? "LOCAL_WORLD_SIZE" : "LOCAL_WORLD")] = std::to_string(options_.ranks);
+  if (!options_.share) {
+    variables["PRUN_RENDEZVOUS"] = "fd:" + std::to_string(socket);
+    variables["PRUN_FLIGHT_FD"] = std::to_string(record);
+  }
   std::vector<std::string> out;
   for (const auto& [name, value] : variables) out.push_back(name + "=" + value);
   return out;
@@ -205,14 +213,14 @@ void Launch::start(int rank, const std::optional<cpu_set_t>& cores) {
   RankStart start;
   start.program = options_.program;
   start.arguments = options_.arguments;
-  start.arguments.front() = rank_title(rank, options_.ranks);
+  start.arguments.front() = rank_title(number(rank), world());
   start.environment = environment_of(rank, theirs.get(), record.get());
-  start.inherited = {theirs.get(), record.get()};
+  if (!options_.share) start.inherited = {theirs.get(), record.get()};
   start.cores = cores;
   start.signal_mask = signals_.mask_before();
   RankProcess process = start_rank(start);
   ranks_.push_back({std::move(process), std::move(view), {}});
-  server_.adopt(rank, std::move(mine));
+  if (!options_.share) server_.adopt(rank, std::move(mine));
 }
 
 void Launch::start_all() {
@@ -403,8 +411,10 @@ const Failure* Launch::first() const {
 void Launch::tell(const Failure& failure) {
   const auto& process = ranks_[static_cast<std::size_t>(failure.rank)].process;
   const std::string what = failure.what.empty() ? "failed" : failure.what;
-  options_.say(detail::concat("prun: rank ", failure.rank, " (pid ", process.pid, ") ", what, "; ",
-                              it_was(failure.doing)));
+  const std::string ended =
+      detail::concat("prun: rank ", number(failure.rank), " (pid ", process.pid, ") ", what);
+  if (options_.share) return options_.say(ended);  // ranks of several hosts have said the rest themselves
+  options_.say(ended + "; " + it_was(failure.doing));
   if (!failure.said.empty()) options_.say(detail::concat("prun: rank ", failure.rank, ": ", failure.said));
   std::vector<std::pair<std::string, std::vector<int>>> others;
   for (std::size_t i = 0; i < when_it_failed_.size(); ++i) {
@@ -422,7 +432,7 @@ void Launch::tell(const Failure& failure) {
 int Launch::conclude() {
   for (std::size_t i = 0; i < ranks_.size(); ++i)
     if (!ranks_[i].status)
-      options_.say(detail::concat("prun: rank ", i, " (pid ", ranks_[i].process.pid,
+      options_.say(detail::concat("prun: rank ", number(static_cast<int>(i)), " (pid ", ranks_[i].process.pid,
                                   ") does not die; the system holds it, see /proc/", ranks_[i].process.pid,
                                   "/stack"));
   if (killed_by_user_) return 128 + SIGINT;

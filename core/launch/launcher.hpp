@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,8 +13,16 @@
 
 namespace prun {
 
+// This host's ranks of a run that spans several: they meet where the environment says rank 0 listens, and
+// tell themselves what goes wrong.
+struct ShareOfHost {
+  int first = 0;  // rank
+  int world = 0;
+};
+
 struct LaunchOptions {
   int ranks = 1;
+  std::optional<ShareOfHost> share;  // nothing: all ranks are here
   std::string program = "/proc/self/exe";
   std::vector<std::string> arguments;  // with a name as the first; each rank is given its own
   std::vector<std::pair<std::string, std::string>> environment;    // added for every rank

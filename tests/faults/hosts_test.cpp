@@ -56,7 +56,7 @@ Tensors saved_by_one_rank() {
 // Of the lines "step 7/30 | loss ... | 3.83 ms | eta 0s".
 double median_step_ms(const std::string& text) {
   std::vector<double> times;
-  for (std::size_t at = 0; (at = text.find(" ms | eta", at)) != std::string::npos; ++at)
+  for (std::size_t at = 0; (at = text.find(" ms | ", at)) != std::string::npos; ++at)
     times.push_back(std::atof(text.c_str() + text.rfind(' ', at - 1)));
   if (times.empty()) return 0;
   std::sort(times.begin(), times.end());
@@ -117,6 +117,82 @@ void starts_ranks_as_it_is(const std::string& launcher) {
 
 TEST(Hosts, SlurmStartsRanksAsItIs) { starts_ranks_as_it_is("slurm"); }
 TEST(Hosts, OpenMpiStartsRanksAsItIs) { starts_ranks_as_it_is("mpirun"); }
+TEST(Hosts, TorchrunStartsRanksAsItIs) { starts_ranks_as_it_is("torchrun"); }
+
+// Where those tools are not, the commands at least stand in the document as the scripts take them.
+TEST(Hosts, TheDocumentHasACommandForEachLauncher) {
+  for (const char* tool : {"srun", "mpirun", "torchrun"}) {
+    const Outcome outcome = run_script(detail::concat("documented ", tool, " THE-PROGRAM THE-RECIPE"));
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_EQ(outcome.text.rfind(tool, 0), 0u) << outcome.text;
+    EXPECT_TRUE(contains(outcome.text, " THE-PROGRAM THE-RECIPE\n")) << outcome.text;
+  }
+}
+
+// What Kubeflow's training operator sets in the pods of a PyTorchJob; newer ones set more.
+Variables pod_variables(int pod, int pods, int port, bool newer) {
+  Variables variables = {{"MASTER_ADDR", "127.0.0.1"},
+                         {"MASTER_PORT", std::to_string(port)},
+                         {"PYTHONUNBUFFERED", "1"},
+                         {"RANK", std::to_string(pod)},
+                         {"WORLD_SIZE", std::to_string(newer ? pods * 8 : pods)},
+                         {"PRUN_TOKEN", test_token}};
+  if (newer) {
+    variables.emplace_back("PET_NNODES", std::to_string(pods));
+    variables.emplace_back("PET_NODE_RANK", std::to_string(pod));
+    variables.emplace_back("PET_NPROC_PER_NODE", "8");
+  }
+  return variables;
+}
+
+TEST(Hosts, APodIsARank) {
+  const std::string recipe = two_ranks("pods");
+  const int port = free_port();
+  PrunRun first({recipe}, pod_variables(0, 2, port, false)),
+      second({recipe}, pod_variables(1, 2, port, false));
+  EXPECT_EQ(first.process().end(60), 0) << first.output();
+  EXPECT_EQ(second.process().end(60), 0) << second.output();
+  expect_equal_to_one_rank("pods");
+}
+
+TEST(Hosts, APodStartsItsShareOfTheRanks) {
+  const std::vector<std::string> sets = {"run.steps=5", "run.save_every=5"};
+  PrunRun alone({recipe_file("here", 4, sets)});
+  EXPECT_EQ(alone.process().end(60), 0) << alone.output();
+  for (const bool newer : {false, true}) {
+    const std::string name = newer ? "shares-newer" : "shares", recipe = recipe_file(name, 4, sets);
+    const int port = free_port();
+    PrunRun first({recipe}, pod_variables(0, 2, port, newer)),
+        second({recipe}, pod_variables(1, 2, port, newer));
+    EXPECT_EQ(first.process().end(60), 0) << first.output();
+    EXPECT_EQ(second.process().end(60), 0) << second.output();
+    EXPECT_EQ(count_of(first.output() + second.output(), "step 5/5 "), 1) << first.output();
+    EXPECT_EQ(largest_difference(saved_tensors(out_folder(name)), saved_tensors(out_folder("here"))), 0);
+    EXPECT_TRUE(first.seconds_until_gone(5) && second.seconds_until_gone(5));
+  }
+}
+
+TEST(Hosts, APodWhoseRankDiesEndsAndSoDoTheOthers) {
+  const std::string recipe = recipe_file("dies", 4, {"run.steps=1000000"});
+  const int port = free_port();
+  PrunRun first({recipe}, pod_variables(0, 2, port, false)),
+      second({recipe}, pod_variables(1, 2, port, false));
+  ASSERT_TRUE(first.process().says("step 2/")) << first.output();
+  const pid_t victim = second.process_with("RANK=3");
+  ASSERT_GT(victim, 0);
+  ::kill(victim, SIGKILL);
+  EXPECT_EQ(second.process().end(30), 10) << second.output();
+  EXPECT_TRUE(contains(second.output(), " was killed by signal 9 (SIGKILL)")) << second.output();
+  EXPECT_EQ(first.process().end(30), 12) << first.output();
+  EXPECT_TRUE(first.seconds_until_gone(5) && second.seconds_until_gone(5));
+}
+
+TEST(Hosts, PodsThatCannotHaveAsManyRanksEachAreRefused) {
+  PrunRun run({recipe_file("three", 3)}, pod_variables(0, 2, free_port(), false));
+  EXPECT_EQ(run.process().end(), 2);
+  EXPECT_TRUE(contains(run.output(), "the mesh has 3 ranks, of which 2 pods cannot have as many each"))
+      << run.output();
+}
 
 TEST(Hosts, TorchrunsVariablesByHandDoTheSame) {
   const std::string recipe = two_ranks("by-hand");

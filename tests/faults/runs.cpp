@@ -92,8 +92,7 @@ PrunRun::PrunRun(const std::vector<std::string>& words, Variables variables)
 
 std::set<pid_t> PrunRun::alive() const { return processes_with(std::string(tag_name) + "=" + tag_); }
 
-pid_t PrunRun::rank(int number) const {
-  const std::string setting = "PRUN_RANK=" + std::to_string(number);
+pid_t PrunRun::process_with(const std::string& setting) const {
   for (const auto start = Clock::now(); seconds_since(start) < 20; ::usleep(500))
     for (const pid_t pid : alive())
       if (has_setting(pid, setting)) return pid;

@@ -51,8 +51,9 @@ class PrunRun {
   const std::string& output() { return process_.output(); }
   // All processes that live, the launcher among them.
   std::set<pid_t> alive() const;
-  // Waits for a rank that prun starts.
-  pid_t rank(int number) const;
+  // Waits for a rank that prun starts, or for whoever has a variable: "RANK=3".
+  pid_t rank(int number) const { return process_with("PRUN_RANK=" + std::to_string(number)); }
+  pid_t process_with(const std::string& setting) const;
   // Until all of them are gone: the seconds it took. Nothing when some live on after the limit.
   std::optional<double> seconds_until_gone(double limit) const;
 

@@ -115,6 +115,25 @@ TEST(Identity, ReadsMpirun) {
             std::string::npos);
 }
 
+TEST(Identity, ReadsThePodsOfAPyTorchJob) {
+  const Variables pod = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}};
+  const auto who = identify(pod);
+  ASSERT_TRUE(who);
+  EXPECT_EQ(who->rank, 1);
+  EXPECT_EQ(who->world, 2);
+  EXPECT_EQ(who->local_rank, 0);
+  EXPECT_EQ(who->local_world, 1);
+  EXPECT_EQ(who->how, "kubernetes");
+  EXPECT_EQ(who->master_host, "job-master-0");
+  EXPECT_EQ(who->master_port, 23456);
+  const auto newer = identify(with(pod, {{"WORLD_SIZE", "16"}, {"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}}));
+  EXPECT_EQ(newer->world, 2);
+  EXPECT_FALSE(identify(with(pod, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})));
+  EXPECT_NE(refusal(with(pod, {{"RANK", "2"}})).find("RANK"), std::string::npos);
+  EXPECT_EQ(identify(with(with(pod, torchrun), {{"PET_NNODES", "4"}}))->how, "torchrun");
+}
+
 TEST(Identity, TwoThatDisagreeAreBothNamed) {
   const Variables both = with(torchrun, mpirun);
   const std::string message = refusal(both);

@@ -18,6 +18,7 @@
 #include "gpu_memory.hpp"
 #include "gradient_fusion.hpp"
 #include "libraries.hpp"
+#include "numa.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
 
@@ -107,6 +108,7 @@ class CudaDevice final : public Device {
       device_ranges_[at] = std::move(range);
       return at;
     }
+    stay_near();
     auto range = std::make_unique<PinnedRange>(bytes);
     void* at = range->data();
     pinned_ranges_[at] = std::move(range);
@@ -272,6 +274,13 @@ class CudaDevice final : public Device {
       for (const int shift : {4, 0})
         text += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15];
     return text;
+  }
+
+  // Host memory of this process is that of one GPU.
+  void stay_near() const {
+    char address[32] = {};
+    if (cudaDeviceGetPCIBusId(address, sizeof address, ordinal_) == cudaSuccess)
+      prefer_numa_node(numa_node_of(address));
   }
 
   // Makes the GPU the calling thread's.

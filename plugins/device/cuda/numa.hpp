@@ -1,0 +1,17 @@
+// Host memory beside a GPU: on machines with several NUMA nodes, copies from and to another node's memory
+// share the link between processors with everybody else.
+#pragma once
+
+#include <string>
+
+namespace prun::cuda {
+
+// The node that a PCI device is at, by its address ("0000:1B:00.0"); -1: the system does not say, or has one
+// alone. `devices`: where the system lists them.
+int numa_node_of(std::string address, const std::string& devices = "/sys/bus/pci/devices");
+
+// Pages that this thread, and those it starts, touch first from now on lie on that node while it has room.
+// False where the system does not allow it: then they lie as before.
+bool prefer_numa_node(int node);
+
+}  // namespace prun::cuda
