@@ -166,6 +166,71 @@ class Cloning {
   std::map<Id, Id> clones_;
 };
 
+// What a function computes both again and for itself, such as the gathered input of a layer, it computes
+// once: the first time, for all.
+class Merging {
+ public:
+  Merging(Program& program, Id segment, FunctionKind function)
+      : program_(program), segment_(segment), function_(function) {}
+
+  void run() {
+    const std::vector<Id> ops = program_.segment(segment_).ops(function_);
+    std::vector<Id> first;
+    for (Id id : ops) {
+      const auto same = std::find_if(first.begin(), first.end(), [&](Id other) { return alike(other, id); });
+      if (same == first.end())
+        first.push_back(id);
+      else
+        take(*same, id);
+    }
+  }
+
+ private:
+  bool alike(Id first, Id second) const {
+    const Op &a = program_.op(first), &b = program_.op(second);
+    if (a.def != b.def || !(a.again || b.again) || a.def->effect == Effect::update) return false;
+    for (std::size_t i = 0; i < a.attrs.size(); ++i)
+      if (program_.attr(first, a.def->attrs[i].name) != program_.attr(second, a.def->attrs[i].name))
+        return false;
+    for (std::size_t i = 0; i < a.operands.size(); ++i) {
+      const bool reads = a.access(i) == Access::read;
+      if (reads ? a.operands[i] != b.operands[i] : !may_be_one(a.operands[i], b.operands[i])) return false;
+      if (reads && changing_.count(a.operands[i]) != 0) return false;
+    }
+    return true;
+  }
+
+  bool may_be_one(Id a, Id b) const {
+    if (a == none || b == none) return a == b;
+    const auto own = [&](Id id) {
+      return program_.value(id).role == Role::activation && changing_.count(id) == 0 &&
+             id != program_.segment(segment_).outgoing_gradient;
+    };
+    return own(a) && own(b);
+  }
+
+  void take(Id first, Id second) {
+    const Op gone = program_.op(second);
+    program_.erase_op(second);
+    for (std::size_t i = 0; i < gone.operands.size(); ++i)
+      if (gone.operands[i] != none && gone.access(i) == Access::write)
+        replace(gone.operands[i], program_.op(first).operands[i]);
+  }
+
+  void replace(Id gone, Id kept) {
+    for (FunctionKind kind : after_forward)
+      for (Id op : program_.segment(segment_).ops(kind))
+        for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+          if (program_.op(op).operands[i] == gone) program_.replace_operand(op, i, kept);
+    program_.forget_value(gone);
+  }
+
+  Program& program_;
+  Id segment_;
+  FunctionKind function_;
+  const std::set<Id> changing_ = changing_values(program_);
+};
+
 void check_choice(const Program& program, Id segment, const RecomputeChoice& choice) {
   if (segment == program.step_segment() ||
       program.segment(program.step_segment()).ops(FunctionKind::report).empty())
@@ -235,7 +300,10 @@ void each_again(const Program& program, Body&& body) {
 void recompute(Program& program, Id segment, const RecomputeChoice& choice) {
   check_choice(program, segment, choice);
   const Selection selection(program, segment, choice);
-  for (FunctionKind kind : after_forward) Cloning(program, segment, kind, selection).run();
+  for (FunctionKind kind : after_forward) {
+    Cloning(program, segment, kind, selection).run();
+    Merging(program, segment, kind).run();
+  }
 }
 
 RecomputeEstimate estimate_recompute(const Program& program, Id segment, const RecomputeChoice& choice) {
