@@ -196,6 +196,10 @@ std::vector<LastingTensor> lasting_tensors(const Program& program, const std::ve
   return list;
 }
 
+bool saves(const Recipe& recipe) {
+  return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
+}
+
 std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances) {
   std::int64_t bytes = 0;
   for (const LastingTensor& tensor : lasting_tensors(program, instances))

@@ -45,6 +45,9 @@ struct LastingTensor {
 // Those of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);
 
+// Whether a run of the recipe saves of its own accord.
+bool saves(const Recipe& recipe);
+
 // What they take in a checkpoint.
 std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances);
 

@@ -12,6 +12,7 @@
 #include "recipe/explain.hpp"
 #include "train/preflight.hpp"
 #include "train/rank.hpp"
+#include "train/restarts.hpp"
 #include "train/run.hpp"
 #include "train/run_folder.hpp"
 
@@ -64,7 +65,7 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
   const LaunchOptions options =
       ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
-  return launch(options);
+  return launch_again(options, run_folder(*opened.recipe), opened.recipe->integer("run.restarts"));
 }
 
 // How many ranks of the recipe each pod has.
@@ -123,7 +124,8 @@ int run_command(const Arguments& arguments) {
   if (world > flight_ranks)
     throw_error(ErrorCode::unsupported, "the mesh has ", world, " ranks, prun starts at most ", flight_ranks,
                 " on one host; start them with srun, mpirun or torchrun");
-  if (world > 1) return launch_ranks(arguments, opened, static_cast<int>(world));
+  if (world > 1 || opened.recipe->integer("run.restarts") > 0)
+    return launch_ranks(arguments, opened, static_cast<int>(world));
   const Assembly assembly(*opened.recipe, *opened.plugins);
   preflight(assembly, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);

@@ -27,6 +27,7 @@ constexpr std::array<Declaration, 16> declarations = {{
       seed         | int    | 1        | 0.. | Seed of everything random
       out          | string |          |  | Folder for logs and checkpoints; empty means runs/<name>
       save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
+      save_minutes | float  | 0        | 0.. | Minutes between two checkpoints, beside save_every; 0 asks for none
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       keep_every   | int    | 0        | 0.. | Also keep those whose step is a multiple of it; 0 keeps no others
       on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
@@ -34,6 +35,7 @@ constexpr std::array<Declaration, 16> declarations = {{
       measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
       bundle       | size   |          |  | Bytes up to which layers exchange gradients or parameters together, 0B: each alone; empty: 32MiB, or a quarter of all if that is less
+      restarts     | int    | 0        | 0..1000 | Times in a row that prun starts the ranks again, from the last checkpoint, after one was lost; counts anew with each checkpoint
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
       changed      | strings | []      |  | Keys that say which samples there are (data.*, model.seq, run.seed) and may differ from the resumed run's

@@ -152,7 +152,10 @@ void write_slices(const fs::path& file, const std::vector<TensorSlice>& slices, 
 }
 
 Manifest::File file_record(const fs::path& file) {
-  return {fs::file_size(file), SafetensorsFile(file).header_checksum()};
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(file, error);
+  if (error) throw_storage_error("look at", file, error.value());
+  return {bytes, SafetensorsFile(file).header_checksum()};
 }
 
 CheckpointFiles::CheckpointFiles(fs::path folder)

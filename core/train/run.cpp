@@ -26,20 +26,21 @@ class Run {
         resume_command_(resume_command),
         steps_(recipe_.integer("run.steps")),
         save_every_(recipe_.integer("run.save_every")),
-        compare_every_(recipe_.integer("run.compare_every")) {}
+        compare_every_(recipe_.integer("run.compare_every")),
+        save_minutes_(recipe_.number("run.save_minutes")) {}
 
   int go() {
     announce();
     while (trainer_.progress().step < steps_) {
       start_steps();
-      bool stop = finish_step();
+      Wishes wishes = finish_step();
       // Steps that run already are finished, here as on the other ranks.
-      while (stop && trainer_.running() > 0) finish_step();
-      if (stop) return stopped();
+      while ((wishes.stop || wishes.save) && trainer_.running() > 0) wishes.stop |= finish_step().stop;
+      if (wishes.stop) return stopped();
       if (compares_after(trainer_.progress().step)) compare();
-      if (saves_after(trainer_.progress().step)) save();
+      if (wishes.save || saves_after(trainer_.progress().step)) save();
     }
-    if (save_every_ > 0 && begun_ != trainer_.progress().step) save();
+    if (saves(recipe_) && begun_ != trainer_.progress().step) save();
     finish_save();
     observers_.finish(trainer_.memory_of_ranks());
     return 0;
@@ -49,9 +50,9 @@ class Run {
   using Clock = std::chrono::steady_clock;
 
   void announce() {
-    begin_ = Clock::now();
+    begin_ = saved_at_ = Clock::now();
     if (assembly_.rank() == 0) announce_run();
-    if (save_every_ > 0) in_folder([&] { trainer_.try_save(); });
+    if (saves(recipe_)) in_folder([&] { trainer_.try_save(); });
   }
 
   void announce_run() {
@@ -81,6 +82,11 @@ class Run {
   }
 
   bool saves_after(std::int64_t step) const { return save_every_ > 0 && step % save_every_ == 0; }
+  // The first rank's clock tells the time for all.
+  bool is_time_to_save() const {
+    return save_minutes_ > 0 && assembly_.rank() == 0 &&
+           Clock::now() - saved_at_ >= std::chrono::duration<double, std::ratio<60>>(save_minutes_);
+  }
   bool compares_after(std::int64_t step) const {
     return !alone() && compare_every_ > 0 && step % compare_every_ == 0;
   }
@@ -91,7 +97,7 @@ class Run {
   void start_steps() {
     if (trainer_.running() == 0) {
       last_ = Clock::now();
-      trainer_.start(stop_.received() != 0);
+      trainer_.start(stop_.received() != 0, is_time_to_save());
     }
     const std::int64_t runs = trainer_.progress().step + 1;
     if (runs < steps_ && !saves_after(runs) && !compares_after(runs) && !(alone() && stop_.received() != 0))
@@ -101,15 +107,20 @@ class Run {
   // Without its data, say, a step cannot be started; the one before it is done all the same.
   void start_behind() {
     try {
-      trainer_.start(stop_.received() != 0);
+      trainer_.start(stop_.received() != 0, is_time_to_save());
     } catch (const Error&) {
       finish_step();
       throw;
     }
   }
 
-  // Whether the run is to stop here. Alone, a rank stops at once; many agree in the step they do together.
-  bool finish_step() {
+  struct Wishes {
+    bool stop = false, save = false;
+  };
+
+  // Whether the run is to stop or to save here. Alone, a rank stops at once; many agree in the step they do
+  // together.
+  Wishes finish_step() {
     const StepResult result = trainer_.finish();
     const Clock::time_point now = Clock::now();
     StepInfo info;
@@ -125,7 +136,7 @@ class Run {
     observers_.step(info);
     in_folder([&] { tell_saved(); });
     if (!result.kept) non_finite(result);
-    return result.stop || (alone() && stop_.received() != 0);
+    return {result.stop || (alone() && stop_.received() != 0), result.save};
   }
 
   // The update was masked: parameters and optimizer state are those of the step before, and where that stops
@@ -162,6 +173,7 @@ class Run {
     if (folder_) folder_->check();
     in_folder([&] { trainer_.begin_save(); });
     begun_ = trainer_.progress().step;
+    saved_at_ = Clock::now();
   }
 
   void finish_save() {
@@ -205,10 +217,12 @@ class Run {
   PluginHost& plugins_;
   std::string resume_command_;
   const std::int64_t steps_, save_every_, compare_every_;
+  const double save_minutes_;
   std::int64_t compared_ = -1;           // the step that ranks were compared after last
   std::int64_t begun_ = -1;              // the step of the last save
   std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts
+  Clock::time_point saved_at_;
 };
 
 }  // namespace

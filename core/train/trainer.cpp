@@ -1,5 +1,7 @@
 #include "train/trainer.hpp"
 
+#include <cmath>
+
 #include "base/durable_file.hpp"
 #include "base/random.hpp"
 #include "program/passes.hpp"
@@ -9,6 +11,9 @@
 
 namespace prun {
 namespace {
+
+// Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
+constexpr double wish_to_save = 0.5;
 
 bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
 
@@ -138,10 +143,10 @@ void Trainer::write_outcome(const StagedOutcome& outcome, double kept, double ma
 
 // Of a step that runs nobody knows yet whether it is kept: where one does, there is one update more in the
 // one case, and in the other, where that stops the run, none any more.
-void Trainer::stage(bool stop) {
+void Trainer::stage(double wishes) {
   const std::int64_t unknown = running(), next = progress_.updates + 1;
   write_scalar(staged_.counted, static_cast<double>(reader_->finish()));
-  write_scalar(staged_.stop, stop);
+  write_scalar(staged_.stop, wishes);
   write_outcome(staged_.lr, rate_.at(next + unknown), rate_.at(next));
   write_outcome(staged_.step, static_cast<double>(next + unknown), static_cast<double>(next));
   write_outcome(staged_.halt, 0, unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop");
@@ -156,9 +161,10 @@ void Trainer::say_step() const {
   if (membership_.before_step) membership_.before_step(progress_.step + 1);
 }
 
-void Trainer::start(bool stop) {
+void Trainer::start(bool stop, bool save) {
+  PRUN_CHECK(!save || assembly_.rank() == 0, "rank ", assembly_.rank(), " wishes to save");
   if (running() == 0) say_step();
-  stage(stop);
+  stage((stop ? 1 : 0) + (save ? wish_to_save : 0));
   executor_.start_step();
   ++started_;
   read_ahead();
@@ -192,7 +198,9 @@ StepResult Trainer::read_results() const {
   result.grad_norm = read_scalar(staged_.grad_norm);
   result.kept = read_scalar(staged_.keep) != 0;
   if (!result.kept) result.non_finite = first_non_finite();
-  result.stop = read_scalar(staged_.any_stop) != 0;
+  const double wishes = read_scalar(staged_.any_stop);
+  result.stop = wishes >= 1;
+  result.save = wishes != std::floor(wishes);
   return result;
 }
 

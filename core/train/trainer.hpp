@@ -27,7 +27,8 @@ struct StepResult {
   double lr = 0;
   bool kept = true;
   std::int64_t targets = 0;  // of all ranks
-  bool stop = false;         // some rank was asked to stop: all ranks learn it in the same step
+  // Some rank was asked to stop, the first one to save: all ranks learn it in the same step.
+  bool stop = false, save = false;
   std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
   std::string non_finite;  // where not kept: the first tensor of the model whose gradient is not finite
 };
@@ -65,10 +66,10 @@ class Trainer {
   Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership = {});
 
   // Lets the next step run, whose batch has been read meanwhile; every rank in the same order of calls.
-  // `stop`: this rank was asked to. It may be started while the one before it still runs, whose outcome it
-  // heeds: it goes on from the updates there have been then, and where that is to stop the run, changes
-  // nothing.
-  void start(bool stop = false);
+  // `stop`, `save`: this rank was asked to; only the first may be asked to save. It may be started while the
+  // one before it still runs, whose outcome it heeds: it goes on from the updates there have been then, and
+  // where that is to stop the run, changes nothing.
+  void start(bool stop = false, bool save = false);
   // The earliest step that runs, once it is done.
   StepResult finish();
   // Steps that are started and not finished: two at most.
@@ -117,7 +118,7 @@ class Trainer {
   CheckpointSaver& saver();
   void move_damaged();
   void read_ahead();
-  void stage(bool stop);
+  void stage(double wishes);
   void write_scalar(Id id, double value) const;
   void write_outcome(const StagedOutcome& outcome, double kept, double masked) const;
   double read_scalar(Id id) const;

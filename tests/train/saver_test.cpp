@@ -6,6 +6,7 @@
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
 #include "train/local_ranks.hpp"
+#include "train/run.hpp"
 
 namespace prun::test {
 namespace {
@@ -78,6 +79,28 @@ TEST_P(Saver, WhatARunThatFailsWasSavingIsGivenUp) {
   EXPECT_FALSE(saved_in(folder_ / "run/" + latest).empty());
   for (const auto& entry : fs::directory_iterator(folder_ / "run"))
     EXPECT_FALSE(is_temporary_name(entry.path().filename().string())) << entry.path();
+}
+
+// Some time, and only where the first rank wishes it: all ranks save after the same step.
+TEST_P(Saver, TheFirstRankWishesToSaveAndAllLearnIt) {
+  for (const std::string& layout : {std::string(), zero_})
+    run_local_ranks(recipe("run", layout), plugins().places(), [&](Trainer& trainer) {
+      const bool first = trainer.assembly().rank() == 0;
+      for (int step = 0; step < 4; ++step) {
+        trainer.start(step >= 2, first && step % 2 == 1);
+        const StepResult result = trainer.finish();
+        EXPECT_EQ(result.save, step % 2 == 1) << step;
+        EXPECT_EQ(result.stop, step >= 2) << step;
+      }
+    });
+}
+
+TEST_P(Saver, ARunSavesByTheClock) {
+  const Recipe timed = recipe("timed", "", {"run.steps=40", "run.save_minutes=1e-9", "run.keep=3"});
+  const Assembly assembly(timed, plugins());
+  EXPECT_EQ(train(assembly, plugins(), ""), 0);
+  EXPECT_EQ(read_latest(folder_ / "timed")->filename(), "step-00000040");
+  EXPECT_GT(read_manifest(*read_latest(folder_ / "timed")).save, 10);
 }
 
 TEST_P(Saver, ATrialLeavesNothing) {

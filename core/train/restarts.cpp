@@ -1,0 +1,72 @@
+#include "train/restarts.hpp"
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <optional>
+
+#include "base/durable_file.hpp"
+#include "train/checkpoint_folder.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What another attempt may get past; a recipe that is refused, a full disk or a loss that diverges stay as
+// they are.
+bool is_lost(int code) {
+  for (const ErrorCode lost : {ErrorCode::rank_died, ErrorCode::hang, ErrorCode::comm_failed})
+    if (code == exit_code(lost)) return true;
+  return false;
+}
+
+// The number of the save that a run would go on from; 0: there is none.
+std::int64_t last_save(const fs::path& run_folder) {
+  try {
+    const std::optional<fs::path> latest = read_latest(run_folder);
+    return latest ? read_manifest(*latest).save : 0;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+std::string time_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+}  // namespace
+
+int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t restarts) {
+  const auto say = [&](std::string_view line) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    std::ofstream(run_folder / "failures.log", std::ios::app) << time_text() << " " << line << "\n";
+  };
+  if (restarts > 0) options.say = say;
+  const std::vector<std::string> words = options.arguments;
+  std::int64_t in_a_row = 0;
+  for (std::int64_t save = last_save(run_folder);;) {
+    const int code = launch(options);
+    if (!is_lost(code) || restarts == 0) return code;
+    const std::int64_t now = last_save(run_folder);
+    in_a_row = now > save ? 1 : in_a_row + 1;
+    save = now;
+    if (in_a_row > restarts) {
+      say(detail::concat("prun: no checkpoint came to be in ", in_a_row,
+                         " attempts; giving up after run.restarts = ", restarts));
+      return code;
+    }
+    options.arguments = words;
+    if (save > 0)
+      options.arguments.insert(options.arguments.end(), {"--set", "run.resume=" + run_folder.string()});
+    say(detail::concat("prun: starting the ranks again (", in_a_row, " of ", restarts, " in a row), from ",
+                       save > 0 ? read_latest(run_folder)->string() : "the beginning"));
+  }
+}
+
+}  // namespace prun
