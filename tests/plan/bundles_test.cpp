@@ -129,20 +129,31 @@ TEST(Order, ReportsWithOneExchange) {
   EXPECT_EQ(Layout("0B", 1).calls("report"), "step; step; step");
 }
 
-TEST(Bundles, LoseNoOp) {
+// The verdict on a plan whose joint function has been tampered with.
+template <class Tamper>
+std::string verdict(Tamper&& tamper) {
   const Layout layout("1GiB");
   Plan plan = layout.plan();
   PlannedFunction& joint = plan.functions.back();
-  ASSERT_EQ(joint.joins.size(), 6u);
-  joint.steps.pop_back();
-  --joint.pieces.front().last;
-  std::string verdict;
+  EXPECT_EQ(joint.joins.size(), 6u);
+  tamper(joint);
   try {
     check_plan(layout.program(), plan);
   } catch (const Error& error) {
-    verdict = error.what();
+    return error.what();
   }
-  EXPECT_NE(verdict.find("before it is summed over the ranks"), std::string::npos) << verdict;
+  return "";
+}
+
+TEST(Bundles, LoseNoOp) {
+  const std::string lost = verdict([](PlannedFunction& joint) {
+    joint.steps.pop_back();
+    --joint.pieces.front().last;
+  });
+  EXPECT_NE(lost.find("before it is summed over the ranks"), std::string::npos) << lost;
+  const std::string never_had =
+      verdict([](PlannedFunction& joint) { joint.joins.push_back(joint.joins.front()); });
+  EXPECT_NE(never_had.find("has lost ops of those that it joins"), std::string::npos) << never_had;
 }
 
 }  // namespace
