@@ -79,6 +79,14 @@ std::size_t number_of_zero(const Recipe& recipe) {
   return static_cast<std::size_t>(found - strategies.begin());
 }
 
+// Without the lines that point into the recipe.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const std::string_view part : split(text, '\n'))
+    if (!part.empty() && part[0] != ' ') (line += line.empty() ? "" : " ") += part;
+  return line;
+}
+
 }  // namespace
 
 Recipe at_zero_stage(const Recipe& recipe, std::int64_t stage) {
@@ -88,6 +96,7 @@ Recipe at_zero_stage(const Recipe& recipe, std::int64_t stage) {
       stage == 3 && recipe.find(key + "reduce") ? recipe.text(key + "reduce") : "microbatch";
   return recipe.with("run.resume", "")
       .with("run.measure_comm", measured_every)
+      .with("run.compare_every", "0")
       .with(key + "plugin", "zero")
       .with(key + "reduce", reduce)
       .with(key + "stage", std::to_string(stage));
@@ -119,8 +128,8 @@ std::string zero_header() {
 
 std::string zero_line(const StageResult& result, const StageResult& first) {
   if (!result.cost)
-    return format("%-6lld refused: ", static_cast<long long>(result.stage)) +
-           result.refused.substr(0, result.refused.find('\n')) + "\n";
+    return format("%-6lld refused: ", static_cast<long long>(result.stage)) + in_one_line(result.refused) +
+           "\n";
   const StageCost& cost = *result.cost;
   const bool comparable = first.stage == 0 && first.cost;
   const std::string exposed = cost.exposed_seconds ? format("%.3f ms %5.1f%%", *cost.exposed_seconds * 1e3,
