@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "prun/error.hpp"
@@ -71,7 +72,13 @@ bool Outlet::may_stand_still(int descriptor) {
 Outlet::Outlet(int descriptor, std::string name) : shared_(std::make_shared<Shared>()) {
   shared_->descriptor = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   shared_->name = std::move(name);
-  if (may_stand_still(descriptor)) thread_ = std::thread([shared = shared_] { write_all(*shared); });
+  if (may_stand_still(descriptor)) try {
+      thread_ = std::thread([shared = shared_] { write_all(*shared); });
+    } catch (const std::system_error& error) {
+      throw_error(ErrorCode::unsupported, "cannot start the thread that writes to ", shared_->name, ": ",
+                  error.code().message(),
+                  "; raise the limit on processes and threads (ulimit -u, or pids.max of the container)");
+    }
 }
 
 Outlet::~Outlet() {
