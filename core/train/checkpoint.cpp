@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "assemble/lasting.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
 #include "plan/plan.hpp"
@@ -192,6 +193,19 @@ bool is_told(const std::string& key) {
   return !belongs_to_a_place(key) && (!key.starts_with("run.") || key == "run.steps" || key == "run.seed");
 }
 
+// "adamw" of those that both runs have, in another build.
+std::vector<std::string> rebuilt(const std::string& before, const std::string& now) {
+  const JsonValue then = parse_json(before, "plugins"), today = parse_json(now, "plugins");
+  std::vector<std::string> names;
+  for (const JsonValue& a : then.as_array())
+    for (const JsonValue& b : today.as_array())
+      if (a.at("kind").as_string() == b.at("kind").as_string() &&
+          a.at("name").as_string() == b.at("name").as_string() && a.at("kind").as_string() != "observer" &&
+          a.at("sha256").as_string() != b.at("sha256").as_string())
+        names.push_back(a.at("kind").as_string() + " " + a.at("name").as_string());
+  return names;
+}
+
 std::vector<std::string> arithmetic_of(const Assembly& assembly) {
   std::vector<std::string> texts;
   for (const DeviceInfo& device : assembly.device_infos()) texts.emplace_back(device.arithmetic.view());
@@ -233,7 +247,8 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
   throw_error(ErrorCode::bad_input, loaded.damaged.front().why);
 }
 
-std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded) {
+std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,
+                                      const std::string& plugins) {
   const Manifest& manifest = loaded.manifest;
   const Progress& progress = manifest.progress;
   std::vector<std::string> notes = {detail::concat(
@@ -247,6 +262,8 @@ std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedChec
   if (!changed.empty()) notes.push_back("changed since it was saved: " + to_text(changed));
   if (!layout.empty())
     notes.push_back("laid out otherwise, so that sums have another order: " + to_text(layout));
+  if (const std::vector<std::string> names = rebuilt(manifest.plugins, plugins); !names.empty())
+    notes.push_back("other builds of plugins than saved it: " + join(names, ", "));
   if (const std::vector<std::string> now = arithmetic_of(assembly); now != manifest.arithmetic)
     notes.push_back("computes other bits than the device that saved it: " + join(manifest.arithmetic, ", ") +
                     " was, " + join(now, ", ") + " is");

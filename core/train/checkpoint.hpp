@@ -42,6 +42,8 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
 void check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
 
 // What a run that goes on takes from the checkpoint, and what has changed since it was saved: a line each.
-std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded);
+// `plugins` as plugin_record() has them.
+std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,
+                                      const std::string& plugins);
 
 }  // namespace prun

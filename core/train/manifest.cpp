@@ -105,18 +105,21 @@ std::string to_text(const Manifest& manifest) {
   return seal(std::move(text));
 }
 
+Manifest parse_manifest(std::string_view text, std::string_view source) {
+  try {
+    return manifest_of(parse_json(text, "text"));
+  } catch (const Error& error) {
+    throw_error(ErrorCode::bad_input, source, " is no manifest that this prun can read: ", error.what());
+  }
+}
+
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / manifest_name;
   const std::string text = text_of(path);
   if (!is_sealed(text))
     throw_error(ErrorCode::bad_input, path.string(),
                 " does not have the checksum it was written with; the file is damaged");
-  try {
-    return manifest_of(parse_json(text, "text"));
-  } catch (const Error& error) {
-    throw_error(ErrorCode::bad_input, path.string(),
-                " is no manifest that this prun can read: ", error.what());
-  }
+  return parse_manifest(text, path.string());
 }
 
 std::string manifest_checksum(const Manifest& manifest) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/run_identity.hpp"
@@ -43,6 +44,8 @@ std::string rank_file_name(std::size_t number);
 // One line, sealed.
 std::string to_text(const Manifest& manifest);
 
+// Throws bad_input for anything but a text that to_text() may give, its checksum aside. `source` names it.
+Manifest parse_manifest(std::string_view text, std::string_view source);
 // Throws bad_input for anything but a manifest as it was written.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 // The checksum of one.

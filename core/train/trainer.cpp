@@ -246,7 +246,7 @@ CheckpointSaver& Trainer::saver() {
 }
 
 std::vector<std::string> Trainer::resume_notes() const {
-  return loaded_ ? prun::resume_notes(assembly_, *loaded_) : std::vector<std::string>{};
+  return loaded_ ? prun::resume_notes(assembly_, *loaded_, plugins_) : std::vector<std::string>{};
 }
 
 std::vector<std::string> Trainer::resume_warnings() const {

@@ -88,6 +88,24 @@ TEST_F(Parts, AreAllNeededAndWhole) {
   expect_part(refusal(recipe_, folder_ / "run"), path + " is not there: the checkpoint is not whole");
 }
 
+// One rank finds it; all go on from the one before.
+TEST_F(Parts, OneThatARankFindsDamagedIsUsedByNone) {
+  save(recipe_, 2);
+  const std::string path = file("run/step-00000002", 1);
+  std::string bad = read_file(path);
+  bad[bad.size() - 1000] ^= 1;
+  folder_.write("run/step-00000002/rank-00001.safetensors", bad);
+  run_local_ranks(recipe_.with("run.resume", folder_ / "run"), plugins().places(), [&](Trainer& trainer) {
+    EXPECT_EQ(trainer.progress().step, 1);
+    ASSERT_EQ(trainer.resume_warnings().size(), 1u);
+    expect_part(trainer.resume_warnings()[0], path + ": tensor '");
+    trainer.step();
+    trainer.save();
+  });
+  EXPECT_EQ(refusal(recipe_, folder_ / "run"), "no error");
+  expect_part(refusal(recipe_, folder_ / "run/step-00000002.damaged"), "rank-00001.safetensors: tensor '");
+}
+
 // Both meshes are a = 2, b = 2, and all parts have the same shapes.
 TEST_F(Parts, OfOtherTensorsAreNotConfused) {
   const auto layout = [](const std::string& data, const std::string& tensor) {

@@ -543,6 +543,15 @@ TEST_F(Checkpoint, WhatHasChangedIsTold) {
   EXPECT_EQ(notes[1].find("run.keep"), std::string::npos) << notes[1];
   EXPECT_NE(notes[2].find("batch.micro from "), std::string::npos) << notes[2];
   EXPECT_TRUE(Training(folder_ / "new").trainer.resume_notes().empty());
+  const std::string manifest = read_file((at("step-00000002") / manifest_name).string());
+  const std::string before = "\"sha256\":\"";
+  const std::size_t digest = manifest.find(before, manifest.find("\"name\":\"adamw\"")) + before.size();
+  edit_manifest(at("step-00000002"), manifest.substr(digest, 64), std::string(64, '0'));
+  edit_manifest(at("step-00000002"), "isa = ", "isa was ");
+  const std::vector<std::string> others = Training(out_, {resume()}).trainer.resume_notes();
+  ASSERT_EQ(others.size(), 3u);
+  EXPECT_EQ(others[1], "other builds of plugins than saved it: optimizer adamw");
+  EXPECT_NE(others[2].find("computes other bits than the device that saved it: isa was "), std::string::npos);
 }
 
 }  // namespace
