@@ -170,9 +170,9 @@ bool CheckpointSaver::wait_for_files(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds pause{2};
   for (int rank = 1; rank < assembly_.mesh().world(); ++rank) {
     const fs::path file = staging_ / rank_file_name(static_cast<std::size_t>(rank));
-    std::unique_lock lock(mutex_);
     std::error_code ignored;
     while (!fs::exists(file, ignored)) {
+      std::unique_lock lock(mutex_);
       changed_.wait_for(lock, stop, pause, [] { return false; });
       if (stop.stop_requested()) return false;
     }
