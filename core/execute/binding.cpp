@@ -3,6 +3,16 @@
 #include "execute/tensors.hpp"
 
 namespace prun {
+namespace {
+
+std::uint32_t changed_operands(const Op& op) {
+  std::uint32_t changed = 0;
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (op.access(i) != Access::read) changed |= 1u << i;
+  return changed;
+}
+
+}  // namespace
 
 Binding::Key Binding::key_of(const Call& call, int side) const {
   const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
@@ -66,8 +76,10 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32
   launch.args.first = first;
   launch.args.operand_count = static_cast<std::int32_t>(operands.size());
   launch.args.attrs = program_.op(step.op).attrs.data();
+  launch.args.changes = changed_operands(program_.op(step.op));
   launch.args.workspace =
       step.workspace.bytes ? memory_.at(plan_.resolve(call, step.workspace, side)) : nullptr;
+  launch.args.workspace_bytes = step.workspace.bytes;
   launch.args.layer = plan_.instances[static_cast<std::size_t>(call.instance)].layer;
   tell_updates(launch.args, program_.op(step.op));
   return launch;

@@ -72,6 +72,7 @@ Status Echo::destroy(Communicator) noexcept { return {}; }
 Status Echo::attach_memory(Communicator, void*, std::int64_t) noexcept { return {}; }
 Status Echo::detach_memory(Communicator) noexcept { return {}; }
 Status Echo::connect(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
+Status Echo::prepare(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
 Status Echo::finish(Communicator) noexcept { return {}; }
 Status Echo::abort(Communicator) noexcept { return {}; }
 Status Echo::counters(Communicator, CommCounters* counters) noexcept {

@@ -23,6 +23,8 @@ class Echo final : public CommInterface {
   Status detach_memory(Communicator communicator) noexcept override;
   Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
                  void* stream) noexcept override;
+  Status prepare(Communicator communicator, const CommOp* ops, std::int64_t count,
+                 void* stream) noexcept override;
   Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                void* stream) noexcept override;
   Status finish(Communicator communicator) noexcept override;

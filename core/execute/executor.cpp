@@ -194,7 +194,17 @@ void Executor::attach_memory() {
       attach_staging(queue, std::move(ops));
     else
       attached_.attach(queue.comm, memory_.of_device(), ops, queue.stream);
+    if (queue.asynchronous) prepare_exchanges(queue);
   }
+}
+
+void Executor::prepare_exchanges(QueueRun& queue) {
+  for (const BoundCall& bound : queue.calls)
+    for (const BoundSide& side : bound.sides)
+      for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
+        raise(queue.comm.comm->prepare(queue.comm.communicator, ops.data(),
+                                       static_cast<std::int64_t>(ops.size()), queue.stream));
+      });
 }
 
 void Executor::attach_staging(QueueRun& queue, std::vector<CommOp> ops) {
@@ -400,16 +410,13 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
     then([&] { return queue.device.run(queue.handle, work); });
     note();
   }
-  const std::vector<CommOp>& exchanges = side.piece->exchanges;
-  const std::size_t parts = parts_of(*side.piece);
-  for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t count = exchanges.size() / parts;
+  for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
     then([&] {
-      return queue.comm.comm->start(queue.comm.communicator, &exchanges[part * count],
-                                    static_cast<std::int64_t>(count), queue.stream);
+      return queue.comm.comm->start(queue.comm.communicator, ops.data(),
+                                    static_cast<std::int64_t>(ops.size()), queue.stream);
     });
     note();
-  }
+  });
   if (side.event) then([&] { return queue.device.record(queue.handle, side.event); });
   if (bound.signals)
     then([&] {

@@ -155,6 +155,7 @@ class Executor {
   void bind_waits();
   void bind_stamps();
   void attach_memory();
+  void prepare_exchanges(QueueRun& queue);
   void attach_staging(QueueRun& queue, std::vector<CommOp> ops);
   void start_threads();
 
@@ -180,6 +181,14 @@ class Executor {
   void set_clocks();
   double clock_of(QueueRun& queue);
   std::size_t parts_of(const BoundPiece& piece) const;
+  // each(span of operations) for those that an asynchronous queue starts together.
+  template <class Each>
+  void for_exchanges(const BoundPiece& piece, Each each) const {
+    const std::size_t parts = parts_of(piece);
+    for (std::size_t part = 0; part < parts; ++part)
+      each(std::span(piece.exchanges)
+               .subspan(part * (piece.exchanges.size() / parts), piece.exchanges.size() / parts));
+  }
   void tell_step(std::int64_t step);
   void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
   void tell_progress();

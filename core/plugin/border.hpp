@@ -153,6 +153,7 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
     return call("in bind()", &I::bind, queue, launches, count, work);
   }
   Status run(Queue queue, BoundWork work) noexcept override { return call("in run()", &I::run, queue, work); }
+  Status chosen(std::string* words) noexcept override { return call("in chosen()", &I::chosen, words); }
   Status stream(Queue queue, void** stream) noexcept override {
     return call("in stream()", &I::stream, queue, stream);
   }
@@ -244,6 +245,10 @@ class Border<CommInterface> final : public CommInterface, private BorderCalls<Co
   Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
                  void* stream) noexcept override {
     return call("in connect()", &I::connect, communicator, ops, count, stream);
+  }
+  Status prepare(Communicator communicator, const CommOp* ops, std::int64_t count,
+                 void* stream) noexcept override {
+    return call("in prepare()", &I::prepare, communicator, ops, count, stream);
   }
   Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                void* stream) noexcept override {

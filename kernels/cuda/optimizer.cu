@@ -145,36 +145,70 @@ __device__ __forceinline__ Pack<T, N> pack_halves(Half half) {
   return p;
 }
 
-// The words by which elements from i on are rounded, those of `from` and after it in their stream.
-template <int N>
-__device__ __forceinline__ Lanes<std::uint32_t, N> draw(double seed, std::uint64_t stream,
-                                                        const TensorElements& numbers, std::int64_t i,
-                                                        std::uint64_t from) {
-  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-  const auto key = static_cast<std::uint64_t>(seed);
-  const auto block = [&](std::uint64_t number) {
-    return philox({{low(number), high(number), low(stream), high(stream)}}, {low(key), high(key)});
-  };
-  Lanes<std::uint32_t, N> words;
-  const auto first = static_cast<std::uint64_t>(numbers.number(i)) + from;
-  if constexpr (N == 4) {
-    if (first % 4 == 0 && static_cast<std::uint64_t>(numbers.number(i + 3)) + from == first + 3) {
-      const PhiloxBlock four = block(first / 4);
+// The randomness of a tensor's elements at a step. Worked out once: memory that kernels write to could have
+// changed what it is made of.
+struct Chances {
+  PhiloxKey key;
+  std::uint64_t stream;
+  __device__ __forceinline__ Chances(std::uint64_t name, const double* seed, const double* step)
+      : key{low(static_cast<std::uint64_t>(*seed)), high(static_cast<std::uint64_t>(*seed))},
+        stream(stream_of(name, *step)) {}
+
+  // Words 4 * quarter to 4 * quarter + 3 of the stream.
+  __device__ __forceinline__ PhiloxBlock block(std::uint64_t quarter) const {
+    return philox({{low(quarter), high(quarter), low(stream), high(stream)}}, key);
+  }
+
+ private:
+  static __device__ __forceinline__ std::uint32_t low(std::uint64_t x) {
+    return static_cast<std::uint32_t>(x);
+  }
+  static __device__ __forceinline__ std::uint32_t high(std::uint64_t x) {
+    return static_cast<std::uint32_t>(x >> 32);
+  }
+};
+
+// The words by which N elements are rounded: those of their numbers, and those `weight_words` after them.
+template <class Types, int N>
+struct Rounding {
+  Lanes<std::uint32_t, N> states, weights;
+
+  __device__ __forceinline__ Rounding(const Chances& chances, const TensorElements& numbers, std::int64_t i) {
+    static_assert(weight_words % 4 == 0);
+    const auto first = static_cast<std::uint64_t>(numbers.number(i));
+    if (N == 4 && first % 4 == 0 && static_cast<std::uint64_t>(numbers.number(i + N - 1)) == first + N - 1) {
+      fill(chances, first / 4, [&](Lanes<std::uint32_t, N>& words, const PhiloxBlock& four) {
 #pragma unroll
-      for (int l = 0; l < 4; ++l) words[l] = four.word[l];
-      return words;
+        for (int l = 0; l < N; ++l) words[l] = four.word[l];
+      });
+    } else {
+#pragma unroll
+      for (int l = 0; l < N; ++l) {
+        const auto number = static_cast<std::uint64_t>(numbers.number(i + l));
+        fill(chances, number / 4, [&](Lanes<std::uint32_t, N>& words, const PhiloxBlock& four) {
+          const bool odd = number % 2 != 0;
+          words[l] =
+              number % 4 < 2 ? (odd ? four.word[1] : four.word[0]) : (odd ? four.word[3] : four.word[2]);
+        });
+      }
     }
   }
-#pragma unroll
-  for (int l = 0; l < N; ++l) {
-    const std::uint64_t number = static_cast<std::uint64_t>(numbers.number(i + l)) + from;
-    const PhiloxBlock four = block(number / 4);
-    const bool odd = number % 2 != 0;
-    words[l] = number % 4 < 2 ? (odd ? four.word[1] : four.word[0]) : (odd ? four.word[3] : four.word[2]);
+
+ private:
+  template <class Take>
+  __device__ __forceinline__ void fill(const Chances& chances, std::uint64_t quarter, const Take& take) {
+    if constexpr (Types::chancy_states) take(states, chances.block(quarter));
+    if constexpr (Types::chancy_weights) take(weights, chances.block(quarter + weight_words / 4));
   }
-  return words;
-}
+};
+struct Nothing {
+  template <class... Any>
+  __device__ __forceinline__ explicit Nothing(const Any&...) {}
+};
+template <class Types>
+inline constexpr bool chancy = Types::chancy_states || Types::chancy_weights;
+template <class Types>
+using ChancesOf = std::conditional_t<chancy<Types>, Chances, Nothing>;
 
 // What lies in memory of N elements of a tensor from i on, read and written as its types say.
 template <class Types, int N, class Tensor>
@@ -182,17 +216,10 @@ struct Elements {
   using C = typename Types::C;
   const Tensor& t;
   std::int64_t i;
-  Lanes<std::uint32_t, N> words, more;
+  std::conditional_t<chancy<Types>, Rounding<Types, N>, Nothing> words;
 
-  __device__ __forceinline__ Elements(const Tensor& tensor, std::int64_t at, const double* seed,
-                                      const double* step)
-      : t(tensor), i(at) {
-    if constexpr (Types::chancy_states || Types::chancy_weights) {
-      const std::uint64_t stream = stream_of(t.numbers.name, *step);
-      if constexpr (Types::chancy_states) words = draw<N>(*seed, stream, t.numbers, i, 0);
-      if constexpr (Types::chancy_weights) more = draw<N>(*seed, stream, t.numbers, i, weight_words);
-    }
-  }
+  __device__ __forceinline__ Elements(const Tensor& tensor, std::int64_t at, const ChancesOf<Types>& chances)
+      : t(tensor), i(at), words(chances, t.numbers, at) {}
 
   __device__ __forceinline__ Lanes<C, N> weights() const {
     if constexpr (Types::split) {
@@ -216,7 +243,7 @@ struct Elements {
     else if constexpr (Types::has_master)
       store_lanes(t.master + i, canonical(all));
     if constexpr (Types::chancy_weights)
-      store_chancy(t.parameter + i, all, [&](int l) { return more[l] & 0xffffu; });
+      store_chancy(t.parameter + i, all, [&](int l) { return words.weights[l] & 0xffffu; });
     else if constexpr (std::is_same_v<T, bf16>)
       store_pack(t.parameter + i,
                  pack_halves<T, N>([&](int l) { return rounded_half(static_cast<float>(all[l])); }));
@@ -228,7 +255,8 @@ struct Elements {
   __device__ __forceinline__ void store_states(typename Types::State* states, const Lanes<C, N>& all,
                                                bool upper) const {
     if constexpr (Types::chancy_states)
-      store_chancy(states + i, all, [&](int l) { return upper ? words[l] >> 16 : words[l] & 0xffffu; });
+      store_chancy(states + i, all,
+                   [&](int l) { return upper ? words.states[l] >> 16 : words.states[l] & 0xffffu; });
     else
       store_lanes(states + i, all);
   }
@@ -261,8 +289,9 @@ __global__ __launch_bounds__(update_threads, update_blocks) void adamw_kernel(
     const Piece<AdamTensor<Types>> piece = piece_of(table, p);
     const AdamTensor<Types>& t = piece.tensor;
     step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay, bias);
+    const ChancesOf<Types> chances(t.numbers.name, settings.seed, settings.step);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
-      const Elements<Types, N, AdamTensor<Types>> here(t, i, settings.seed, settings.step);
+      const Elements<Types, N, AdamTensor<Types>> here(t, i, chances);
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
       Lanes<C, N> m = load_lanes<N>(t.m + i), v = load_lanes<N>(t.v + i), weight = here.weights();
 #pragma unroll
@@ -284,8 +313,9 @@ __global__ __launch_bounds__(update_threads, update_blocks) void sgd_kernel(
     const Piece<SgdTensor<Types>> piece = piece_of(table, p);
     const SgdTensor<Types>& t = piece.tensor;
     step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay);
+    const ChancesOf<Types> chances(t.numbers.name, settings.seed, settings.step);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
-      const Elements<Types, N, SgdTensor<Types>> here(t, i, settings.seed, settings.step);
+      const Elements<Types, N, SgdTensor<Types>> here(t, i, chances);
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
       Lanes<C, N> weight = here.weights();
       if (t.buffer) {

@@ -104,6 +104,9 @@ class Comm {
   // connections, plans and buffers that they need: no operation makes one later. What a plugin that
   // enqueues finds in their memory it may spoil. `stream` as for start(). abort() ends it.
   virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
+  // Collective: one list of operations that start() will be given, again and again, at this address. For what
+  // can be made ready once. After connect(), in the order of the first step. abort() ends it.
+  virtual void prepare(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
   // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
   // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has
   // been seen. `stream`: the queue's, for devices that have one; a plugin that enqueues gets all operations
@@ -130,6 +133,8 @@ class CommInterface {
   virtual Status attach_memory(Communicator communicator, void* base, std::int64_t bytes) noexcept = 0;
   virtual Status detach_memory(Communicator communicator) noexcept = 0;
   virtual Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
+                         void* stream) noexcept = 0;
+  virtual Status prepare(Communicator communicator, const CommOp* ops, std::int64_t count,
                          void* stream) noexcept = 0;
   virtual Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                        void* stream) noexcept = 0;
@@ -165,6 +170,10 @@ class CommAdapter final : public CommInterface {
   Status connect(Communicator communicator, const CommOp* ops, std::int64_t count,
                  void* stream) noexcept override {
     return guard([&] { comm().connect(communicator, ops, count, stream); });
+  }
+  Status prepare(Communicator communicator, const CommOp* ops, std::int64_t count,
+                 void* stream) noexcept override {
+    return guard([&] { comm().prepare(communicator, ops, count, stream); });
   }
   Status start(Communicator communicator, const CommOp* ops, std::int64_t count,
                void* stream) noexcept override {

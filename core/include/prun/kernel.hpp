@@ -68,8 +68,11 @@ struct KernelArgs {
   // together, where elements that are not listed are padding; -1: it is neither.
   const TensorElements* updates = nullptr;
   std::int32_t update_count = -1;
+  std::uint32_t changes = 0;  // bit i: operand i is written or updated, rather than read alone
+  std::int64_t workspace_bytes = 0;
 
   bool begins(int i) const { return (first >> i & 1) != 0; }
+  bool changed(int i) const { return (changes >> i & 1) != 0; }
 };
 
 // What the device lends for one launch.

@@ -126,6 +126,7 @@ void GroupMember::abort() {
 }
 
 void GroupMember::abort_locked() {
+  graphs_.clear();
   if (comm_) api_.abort(comm_);
   comm_ = nullptr;
   aborted_ = true;
@@ -154,14 +155,28 @@ std::string GroupMember::enroll(void* base, std::int64_t bytes) {
 
 void GroupMember::dismiss() {
   const std::scoped_lock lock(mutex_);
+  graphs_.clear();
   if (comm_ && enrolled_) api_.dismiss(comm_, enrolled_);
   enrolled_ = nullptr;
 }
 
 // ---------------------------------------------------------------- operations
 
+void GroupMember::prepare(std::span<const CommOp> ops, cudaStream_t stream) {
+  if (ops.empty() || graphs_.contains(ops.data())) return;
+  auto graph = std::make_unique<cuda::Graph>(
+      stream, [&] { call("preparing operations", [&] { return enqueue(ops, stream); }); });
+  const std::scoped_lock lock(mutex_);
+  if (!aborted_) graphs_[ops.data()] = std::move(graph);
+}
+
 void GroupMember::start(std::span<const CommOp> ops, cudaStream_t stream) {
-  call("starting operations", [&] { return enqueue(ops, stream); });
+  call("starting operations", [&] {
+    const auto graph = graphs_.find(ops.data());
+    if (graph == graphs_.end()) return enqueue(ops, stream);
+    graph->second->run(stream);
+    return ncclSuccess;
+  });
   for (const CommOp& op : ops) {
     const Traffic traffic = traffic_of(op, rank_, size_);
     ++counters_.operations;

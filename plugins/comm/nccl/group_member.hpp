@@ -9,9 +9,11 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "api.hpp"
+#include "cuda/graph.hpp"
 #include "prun/comm.hpp"
 
 namespace prun::nccl {
@@ -36,6 +38,8 @@ class GroupMember {
   void dismiss();
   // Runs each operation once, alone and beside the others, and holds the caller until that is done.
   void connect(std::span<const CommOp> ops, cudaStream_t stream);
+  // Makes a CUDA graph of them: enqueued anew, a group costs NCCL a thread each time.
+  void prepare(std::span<const CommOp> ops, cudaStream_t stream);
   // All of them as one group.
   void start(std::span<const CommOp> ops, cudaStream_t stream);
   void abort();
@@ -68,6 +72,8 @@ class GroupMember {
   ncclComm_t comm_ = nullptr;  // none once it was aborted
   bool aborted_ = false;
   void* enrolled_ = nullptr;
+  // By where their first operation lies. NCCL waits for them to be gone before it ends a communicator.
+  std::unordered_map<const CommOp*, std::unique_ptr<cuda::Graph>> graphs_;
   CommCounters counters_;
 };
 

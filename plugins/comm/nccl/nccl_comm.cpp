@@ -41,6 +41,7 @@ class NcclComm final : public Comm {
       : blocks_{static_cast<int>(options.integer("min_ctas")), static_cast<int>(options.integer("max_ctas"))},
         multicast_(options.flag("nvls")),
         registers_(options.flag("register")),
+        graphs_(options.flag("graphs")),
         any_algorithm_(options.text("algorithm") == "any"),
         debug_(options.text("debug")),
         folders_(options.text("libraries")) {
@@ -94,6 +95,9 @@ class NcclComm final : public Comm {
   void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
     keep_order();
     of(communicator).connect(span_of(ops, count), static_cast<cudaStream_t>(stream));
+  }
+  void prepare(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
+    if (graphs_) of(communicator).prepare(span_of(ops, count), static_cast<cudaStream_t>(stream));
   }
   void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
     of(communicator).start(span_of(ops, count), static_cast<cudaStream_t>(stream));
@@ -152,7 +156,7 @@ class NcclComm final : public Comm {
   }
 
   const Blocks blocks_;
-  const bool multicast_, registers_, any_algorithm_;
+  const bool multicast_, registers_, graphs_, any_algorithm_;
   const std::string debug_, folders_;
   std::optional<std::int64_t> communicator_mib_;
   std::mutex mutex_;
@@ -171,6 +175,7 @@ PRUN_PLUGIN(
     "is set\n"
     "nvls | bool | false | | NVLink multicast, unless NCCL_NVLS_ENABLE is set\n"
     "register | bool | false | | Register the plan's memory with each communicator\n"
+    "graphs | bool | true | | Launch operations as CUDA graphs that were made before the first step\n"
     "communicator_mib | int | none | 0..1048576 | MiB of device memory that a communicator is taken to need; "
     "empty: worked out from max_ctas\n"
     "debug | choice | off | off,warn,info | What NCCL writes to stderr, unless NCCL_DEBUG is set\n"

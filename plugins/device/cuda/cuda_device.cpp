@@ -55,7 +55,7 @@ void set_environment() {
 
 // Context, kernels and libraries: a little more than was measured of any recipe (docs/benchmarks.md).
 constexpr std::int64_t process_bytes = std::int64_t{896} << 20,
-                       process_device_bytes = std::int64_t{576} << 20;
+                       process_device_bytes = std::int64_t{608} << 20;
 // Launches that a channel of the driver takes before it holds whoever launches; a little fewer.
 constexpr std::int64_t queue_depth = 1000;
 
@@ -181,6 +181,8 @@ class CudaDevice final : public Device {
     return &piece;
   }
   void run(Queue queue, BoundWork work) override { of(queue).run(*static_cast<const Piece*>(work)); }
+
+  std::string chosen() override { return forms_text(queues_); }
 
   void* stream(Queue queue) override { return of(queue).stream(); }
   QueueEvent create_event() override {
@@ -315,8 +317,11 @@ class CudaDevice final : public Device {
   std::size_t bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
     for (const Fusion& fusion : fusions_)
       if (const std::size_t count = fusion.matches(left)) try {
-          works.push_back({std::string(left[0].op.view()) + " + " + std::string(left[1].op.view()),
-                           left[0].args.layer, fusion.bind(left.first(count), libraries_, queue.stream())});
+          const auto bind = [this, &fusion, &queue](Launches some) {
+            return fusion.bind(some, libraries_, queue.stream());
+          };
+          const std::string name = std::string(left[0].op.view()) + " + " + std::string(left[1].op.view());
+          works.push_back(named_work(name, left.first(count), bind));
           return count;
         } catch (const Error& error) {
           if (error.code() != ErrorCode::unsupported) throw;
@@ -338,18 +343,44 @@ class CudaDevice final : public Device {
   }
 
   NamedWork bind_work(CudaQueue& queue, Launches launches) {
-    const Launch& first = launches.front();
-    NamedWork named{std::string(first.op.view()), first.args.layer, {}};
-    PRUN_CHECK(first.kernel, "op ", named.op);
-    if (first.kernel == runs_when_bound) {
-      const DeviceOp& op = ops_.at(named.op);
-      named.work = op.bind(launches, libraries_, queue.stream());
-      named.captures = op.captures;
-    } else
-      named.work = [kernel = first.kernel, &args = first.args](Stream stream) {
-        kernel(args, {nullptr, stream});
-      };
+    const std::string name(launches.front().op.view());
+    PRUN_CHECK(launches.front().kernel, "op ", name);
+    if (launches.front().kernel != runs_when_bound)
+      return named_work(name, launches, [](Launches one) -> Work {
+        return [kernel = one.front().kernel, args = one.front().args](Stream stream) {
+          kernel(args, {nullptr, stream});
+        };
+      });
+    const DeviceOp& op = ops_.at(name);
+    NamedWork named = named_work(name, launches, [this, &op, &queue](Launches some) {
+      return op.bind(some, libraries_, queue.stream());
+    });
+    named.captures = op.captures;
     return named;
+  }
+
+  template <class Bind>
+  NamedWork named_work(std::string name, Launches launches, Bind bind) const {
+    NamedWork named{std::move(name), launches.front().args.layer, bind(launches)};
+    named.kind = kind_of(launches);
+    named.touches = touches_of(launches, true);
+    if (!adds_to_sums(launches)) return named;
+    named.own_touches = touches_of(launches, false);
+    named.bind_to = [bind, launches](void* workspace) {
+      std::vector<Launch> moved(launches.begin(), launches.end());
+      for (Launch& launch : moved)
+        if (launch.args.workspace) launch.args.workspace = workspace;
+      return bind(moved);
+    };
+    return named;
+  }
+
+  // Rather than make what later works need; and there is workspace for it elsewhere.
+  bool adds_to_sums(Launches launches) const {
+    return std::ranges::all_of(launches, [&](const Launch& launch) {
+      return ops_.find(launch.op.view())->second.def.writes_first != 0 &&
+             launch.args.workspace_bytes <= CudaQueue::side_workspace_bytes;
+    });
   }
 
   bool chosen_;  // by the recipe

@@ -1,17 +1,38 @@
 #include "queue.hpp"
 
+#include "cuda/stopwatch.hpp"
+
 namespace prun::cuda {
+namespace {
+
+struct Priorities {
+  int least, greatest;
+};
+Priorities priorities() {
+  Priorities found{};
+  check(cudaDeviceGetStreamPriorityRange(&found.least, &found.greatest), "priorities of streams");
+  return found;
+}
+
+Stream make_stream(int priority) {
+  Stream stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "making a stream");
+  return stream;
+}
+
+}  // namespace
 
 CudaQueue::CudaQueue(std::string name, const Settings& settings)
     : name_(std::move(name)), settings_(settings) {
-  int least = 0, greatest = 0;
-  cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams");
-  cuda::check(
-      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, settings.urgent ? greatest : least),
-      "making a stream");
+  const auto [least, greatest] = priorities();
+  stream_ = make_stream(settings.urgent ? greatest : (least + greatest) / 2);
 }
 
-CudaQueue::~CudaQueue() { cudaStreamDestroy(stream_); }
+CudaQueue::~CudaQueue() {
+  cudaStreamDestroy(stream_);
+  if (side_) cudaStreamDestroy(side_);
+  cudaFree(side_workspace_);
+}
 
 Piece& CudaQueue::add(std::vector<NamedWork> works) {
   Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
@@ -19,11 +40,14 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
     if (piece.empty() || !named.captures || !piece.back().works.back().captures) piece.emplace_back();
     piece.back().works.push_back(std::move(named));
   }
-  for (Stretch& stretch : piece)
+  for (Stretch& stretch : piece) {
     if (settings_.graphs && !settings_.waits && stretch.works.size() > 1)
-      consider_graph(stretch);
+      choose_form(stretch);
     else if (!settings_.waits && stretch.works.front().captures)
       load(stretch);
+    for (NamedWork& named : stretch.works)
+      named = {std::move(named.op), named.layer, std::move(named.work), named.captures};
+  }
   return piece;
 }
 
@@ -34,25 +58,80 @@ void CudaQueue::load(Stretch& stretch) {
   const Graph loaded(stream_, [&] { run_works(stretch); });
 }
 
-// A graph saves the host's time for each launch, and a little between kernels. Where kernels take long there
-// is nothing to gain.
-void CudaQueue::consider_graph(Stretch& stretch) {
-  constexpr double long_enough = 1e-3;
-  const double apart = seconds(stretch);
-  if (apart > long_enough) return;
-  stretch.graph = std::make_unique<Graph>(stream_, [&] { run_works(stretch); });
-  if (seconds(stretch) > 0.97 * apart) stretch.graph.reset();
+// ---------------------------------------------------------------- the form of a stretch
+
+// A graph saves the host's time for each launch, and a little between kernels; with branches, small kernels
+// share the GPU. Where kernels take long there is nothing to gain.
+void CudaQueue::choose_form(Stretch& stretch) {
+  constexpr double long_enough = 1e-3, better = 0.97;
+  std::string kinds;
+  for (const NamedWork& named : stretch.works) kinds += named.kind + '\n';
+  const auto [known, unknown] = known_.try_emplace(kinds, Form::apart);
+  Form& form = known->second;
+  if (unknown) {
+    load(stretch);
+    double best = seconds(stretch);
+    for (const Form other : {Form::graph, Form::branched}) {
+      if (best > long_enough || !(stretch.graph = graph_of(stretch, other))) continue;
+      const double taken = seconds(stretch);
+      if (taken < better * best) form = other, best = taken;
+    }
+  }
+  stretch.graph = graph_of(stretch, form);
+  if (!stretch.graph) load(stretch);
+  ++forms_[form];
+}
+
+// Null for what has none.
+std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
+  if (form == Form::apart) return nullptr;
+  if (form == Form::graph) return std::make_unique<Graph>(stream_, [&] { run_works(stretch); });
+  const std::vector<Branch> branches = branches_of(stretch.works);
+  if (branches.empty()) return nullptr;
+  make_side();
+  std::vector<Work> works;
+  for (std::size_t i = 0; i < branches.size(); ++i)
+    works.push_back(branches[i].beside ? stretch.works[i].bind_to(side_workspace_) : stretch.works[i].work);
+  return std::make_unique<Graph>(stream_, [&] { run_branched(stretch, branches, works); });
+}
+
+// Events are where lines meet; of a line, what was recorded last stands for all before it.
+void CudaQueue::run_branched(Stretch& stretch, const std::vector<Branch>& branches,
+                             const std::vector<Work>& works) {
+  std::vector<Event> ends(works.size() + 1);
+  const auto meet = [](Stream waits, Stream other, Event& event) {
+    cuda::check(cudaEventRecord(event.get(), other), "meeting a branch");
+    cuda::check(cudaStreamWaitEvent(waits, event.get(), 0), "meeting a branch");
+  };
+  meet(side_, stream_, ends.back());
+  int met[2] = {-1, -1};  // by line: the last work of the other that it has waited for
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const auto [beside, after] = branches[i];
+    Stream own = beside ? side_ : stream_;
+    if (after > met[beside]) {
+      cuda::check(cudaStreamWaitEvent(own, ends[static_cast<std::size_t>(after)].get(), 0),
+                  "meeting a branch");
+      met[beside] = after;
+    }
+    run_work(stretch.works[i], works[i], own);
+    cuda::check(cudaEventRecord(ends[i].get(), own), "ending a work");
+  }
+  meet(stream_, side_, ends.back());
+}
+
+void CudaQueue::make_side() {
+  if (side_) return;
+  side_ = make_stream(priorities().least);
+  cuda::check(cudaMalloc(&side_workspace_, side_workspace_bytes), "memory for what runs beside");
 }
 
 double CudaQueue::seconds(const Stretch& stretch) {
-  constexpr int runs = 3;
+  constexpr int runs = 10;
   run(stretch);
-  cuda::check(cudaStreamSynchronize(stream_), "trying work");
-  const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < runs; ++i) run(stretch);
-  cuda::check(cudaStreamSynchronize(stream_), "trying work");
-  return std::chrono::duration<double>(Clock::now() - begin).count() / runs;
+  return Stopwatch(stream_)([&] { run(stretch); }, runs);
 }
+
+// ---------------------------------------------------------------- running
 
 void CudaQueue::run(const Piece& piece) {
   for (const Stretch& stretch : piece) run(stretch);
@@ -66,13 +145,17 @@ void CudaQueue::run(const Stretch& stretch) {
 }
 
 void CudaQueue::run_works(const Stretch& stretch) {
-  for (const NamedWork& named : stretch.works) try {
-      named.work(stream_);
-      if (settings_.waits) cuda::check(cudaStreamSynchronize(stream_), "running it");
-    } catch (const Error& error) {
-      throw_error(error.code(), "queue '", name_, "', op '", named.op, "', layer ", named.layer, ": ",
-                  error.what());
-    }
+  for (const NamedWork& named : stretch.works) run_work(named, named.work, stream_);
+}
+
+void CudaQueue::run_work(const NamedWork& named, const Work& work, Stream stream) {
+  try {
+    work(stream);
+    if (settings_.waits) cuda::check(cudaStreamSynchronize(stream), "running it");
+  } catch (const Error& error) {
+    throw_error(error.code(), "queue '", name_, "', op '", named.op, "', layer ", named.layer, ": ",
+                error.what());
+  }
 }
 
 void CudaQueue::check() {
@@ -87,6 +170,17 @@ void CudaQueue::check() {
   throw_error(ErrorCode::internal, "device cuda: work on queue '", name_,
               "' failed: ", cudaGetErrorString(status),
               "; set device.wait_after_each_op = true to learn which op it is");
+}
+
+std::string forms_text(const std::vector<std::unique_ptr<CudaQueue>>& queues) {
+  std::map<Form, int> forms;
+  for (const auto& queue : queues)
+    for (const auto& [form, count] : queue->forms()) forms[form] += count;
+  const int graphs = forms[Form::graph] + forms[Form::branched];
+  if (graphs + forms[Form::apart] == 0) return {};
+  return std::to_string(graphs) + " of " + std::to_string(graphs + forms[Form::apart]) +
+         " rows of kernels run as CUDA graphs, " + std::to_string(forms[Form::branched]) +
+         " with weight gradients beside the rest";
 }
 
 }  // namespace prun::cuda

@@ -3,23 +3,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "device_op.hpp"
+#include "branches.hpp"
+#include "cuda/gemm.hpp"
+#include "cuda/graph.hpp"
 #include "driver.hpp"
-#include "graph.hpp"
 
 namespace prun::cuda {
-
-// A launch, or some that were merged: who to name where it fails, and what to do.
-struct NamedWork {
-  std::string op;
-  std::int64_t layer = 0;
-  Work work;
-  bool captures = true;  // may be part of a graph
-};
 
 // Works that follow each other, and the same as one graph, where that is the faster.
 struct Stretch {
@@ -28,6 +22,9 @@ struct Stretch {
 };
 // The work of a call.
 using Piece = std::vector<Stretch>;
+
+// How a stretch is run.
+enum class Form { apart, graph, branched };
 
 class CudaQueue {
  public:
@@ -49,21 +46,39 @@ class CudaQueue {
   // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
   void check();
 
+  const std::string& name() const { return name_; }
+  // Of stretches of several works that were tried, how many take each form.
+  const std::map<Form, int>& forms() const { return forms_; }
+
+  static constexpr std::int64_t side_workspace_bytes = gemm_workspace;
+
  private:
   using Clock = std::chrono::steady_clock;
 
   void run(const Stretch& stretch);
   void run_works(const Stretch& stretch);
-  // Of a run, as seen by the host, when several follow each other.
+  void run_work(const NamedWork& named, const Work& work, Stream stream);
+  // The form that was found to be the fastest for works of these kinds.
+  void choose_form(Stretch& stretch);
+  std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);
+  void run_branched(Stretch& stretch, const std::vector<Branch>& branches, const std::vector<Work>& works);
+  // Of a run, when several follow each other.
   double seconds(const Stretch& stretch);
-  void consider_graph(Stretch& stretch);
   void load(Stretch& stretch);
+  // The second stream, and a workspace for what runs there.
+  void make_side();
 
   std::string name_;
   Settings settings_;
-  Stream stream_ = nullptr;
+  Stream stream_ = nullptr, side_ = nullptr;
+  void* side_workspace_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
+  std::map<std::string, Form> known_;  // by the kinds of the works
+  std::map<Form, int> forms_;
   std::atomic<Clock::rep> asked_{0};
 };
+
+// In a few words, how many stretches take which form; empty where none was tried.
+std::string forms_text(const std::vector<std::unique_ptr<CudaQueue>>& queues);
 
 }  // namespace prun::cuda

@@ -4,10 +4,23 @@
 #include <functional>
 #include <memory>
 
+#include "cuda/check.hpp"
 #include "cuda/launch.hpp"
-#include "driver.hpp"
 
 namespace prun::cuda {
+
+// A place in a stream.
+class Event {
+ public:
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 class Graph {
  public:

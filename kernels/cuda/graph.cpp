@@ -1,4 +1,4 @@
-#include "graph.hpp"
+#include "cuda/graph.hpp"
 
 namespace prun::cuda {
 namespace {

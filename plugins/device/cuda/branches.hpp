@@ -1,0 +1,48 @@
+// Which works of a call may run beside the others: those that add to sums, as weight gradients do, which
+// nobody waits for within the call. Small models leave most of a GPU idle otherwise.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+
+// Bytes that a work reads or changes.
+struct Touch {
+  const std::byte *begin, *end;
+  bool changes;
+};
+using Touches = std::vector<Touch>;
+
+// Of operands and, where asked for, workspaces.
+Touches touches_of(Launches launches, bool workspaces);
+
+// Ops, types and shapes.
+std::string kind_of(Launches launches);
+
+// A launch, or some that were merged: who to name where it fails, and what to do.
+struct NamedWork {
+  std::string op;
+  std::int64_t layer = 0;
+  Work work;
+  bool captures = true;  // may be part of a graph
+  // What follows is of use while it is bound, and let go then.
+  std::string kind = {};  // equal for works that take equally long
+  Touches touches = {};
+  // Where it may run beside others: what it touches with a workspace of its own, and how it is bound to that.
+  Touches own_touches = {};
+  std::function<Work(void* workspace)> bind_to = {};
+};
+
+// By work: its line, and the last work of the other line that it has to wait for.
+struct Branch {
+  bool beside = false;
+  int after = -1;
+};
+// Empty where none can run beside the others.
+std::vector<Branch> branches_of(std::span<const NamedWork> works);
+
+}  // namespace prun::cuda

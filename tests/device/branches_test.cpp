@@ -1,0 +1,121 @@
+// Which works of a call the device cuda runs beside the others, and what those wait for.
+#include "cuda/branches.hpp"
+
+#include <gtest/gtest.h>
+
+#include "prun/types.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// A call over one piece of memory: works read and change some of its bytes.
+class BranchesTest : public testing::Test {
+ protected:
+  struct Bytes {
+    int begin, end;
+  };
+  Touches touches(std::initializer_list<Bytes> read, std::initializer_list<Bytes> changed) {
+    Touches all;
+    for (const auto& [begin, end] : read) all.push_back({memory_ + begin, memory_ + end, false});
+    for (const auto& [begin, end] : changed) all.push_back({memory_ + begin, memory_ + end, true});
+    return all;
+  }
+  void add(std::initializer_list<Bytes> read, std::initializer_list<Bytes> changed,
+           std::initializer_list<Bytes> workspace = {}) {
+    works_.push_back({.op = "op", .work = {}, .touches = touches(read, changed)});
+    for (const Touch& more : touches({}, workspace)) works_.back().touches.push_back(more);
+  }
+  // One that adds to a sum.
+  void add_sum(std::initializer_list<Bytes> read, std::initializer_list<Bytes> changed,
+               std::initializer_list<Bytes> workspace = {}) {
+    add(read, changed, workspace);
+    works_.back().own_touches = touches(read, changed);
+    works_.back().bind_to = [](void*) { return Work(); };
+  }
+  // "main", "beside", or either and the work it waits for: "beside 0".
+  std::vector<std::string> branches() const {
+    std::vector<std::string> words;
+    for (const Branch& branch : branches_of(works_)) {
+      words.emplace_back(branch.beside ? "beside" : "main");
+      if (branch.after >= 0) words.back() += " " + std::to_string(branch.after);
+    }
+    return words;
+  }
+
+ private:
+  std::byte memory_[100];
+  std::vector<NamedWork> works_;
+};
+
+using Words = std::vector<std::string>;
+
+TEST_F(BranchesTest, AreNoneWhereNobodyAddsToSums) {
+  add({{0, 10}}, {{10, 20}});
+  add({{10, 20}}, {{20, 30}});
+  EXPECT_EQ(branches(), Words{});
+}
+
+// dy -> dx -> the next dx, and the weights' gradients of both.
+TEST_F(BranchesTest, WeightGradientsRunBesideInputGradients) {
+  add({{0, 10}}, {{10, 20}});
+  add_sum({{0, 10}}, {{80, 90}});
+  add({{10, 20}}, {{20, 30}});
+  add_sum({{10, 20}}, {{90, 100}});
+  EXPECT_EQ(branches(), (Words{"main", "beside", "main", "beside 0"}));
+}
+
+TEST_F(BranchesTest, WhatLaterWorksNeedStays) {
+  add_sum({{0, 10}}, {{80, 90}});
+  add({{80, 90}}, {{10, 20}});
+  add_sum({{10, 20}}, {{90, 100}});
+  EXPECT_EQ(branches(), (Words{"main", "main", "beside 1"}));
+}
+
+// A sum's two contributions keep their order on one line.
+TEST_F(BranchesTest, TwoThatAddToOneSumKeepTheirOrder) {
+  add_sum({{0, 10}}, {{80, 90}});
+  add({{0, 10}}, {{10, 20}});
+  add_sum({{10, 20}}, {{80, 90}});
+  EXPECT_EQ(branches(), (Words{"beside", "main", "beside 1"}));
+}
+
+TEST_F(BranchesTest, MemoryThatIsUsedAgainIsWaitedFor) {
+  add({{0, 10}}, {{10, 20}});
+  add_sum({{10, 20}}, {{80, 90}});
+  add({{0, 10}}, {{15, 25}});  // over what the sum still reads
+  EXPECT_EQ(branches(), (Words{"main", "beside 0", "main 1"}));
+}
+
+// Its own workspace lies elsewhere, but that of the others may lie where it reads.
+TEST_F(BranchesTest, WorkspacesCountWhereTheyAreUsed) {
+  add({{0, 10}}, {{10, 20}}, {{50, 60}});
+  add_sum({{0, 10}}, {{80, 90}}, {{50, 60}});
+  add({{10, 20}}, {{20, 30}}, {{5, 8}});
+  EXPECT_EQ(branches(), (Words{"main", "beside", "main 1"}));
+}
+
+TEST_F(BranchesTest, LaunchesTouchTheirOperandsAndWorkspaces) {
+  std::byte memory[64];
+  Tensor operands[3];
+  operands[0] = {.data = memory, .dtype = DType::bf16, .rank = 1, .dim = {8}};
+  operands[2] = {.data = memory + 16, .dtype = DType::f32, .rank = 2, .dim = {2, 2}};
+  Launch launch;
+  launch.args.operands = operands;
+  launch.args.operand_count = 3;
+  launch.args.changes = 1u << 2;
+  launch.args.workspace = memory + 32;
+  launch.args.workspace_bytes = 8;
+  const Touches all = touches_of({&launch, 1}, true);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].end - all[0].begin, 16);
+  EXPECT_FALSE(all[0].changes);
+  EXPECT_EQ(all[1].begin, memory + 16);
+  EXPECT_EQ(all[1].end, memory + 32);
+  EXPECT_TRUE(all[1].changes);
+  EXPECT_EQ(all[2].end - all[2].begin, 8);
+  EXPECT_TRUE(all[2].changes);
+  EXPECT_EQ(touches_of({&launch, 1}, false).size(), 2u);
+}
+
+}  // namespace
+}  // namespace prun::cuda
