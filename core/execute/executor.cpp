@@ -58,9 +58,10 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
+  bind_waits();
+  for (auto& queue : queues_) bind_works(*queue);
   attach_memory();
   if (!fed_.empty()) memory_.clear();  // trying work has spoilt it
-  bind_waits();
   bind_stamps();
   start_threads();
 }
@@ -123,12 +124,7 @@ void Executor::bind_calls() {
     QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
     BoundCall& bound = queue.calls.emplace_back();
     bound.call = &call;
-    for (int side : {0, 1}) {
-      bound.sides[side].piece = &binding_.bind(call, side);
-      bound.sides[side].works = &bind_works(queue, *bound.sides[side].piece);
-    }
-    bound.signals = call.position + 1 == plan_.queues[static_cast<std::size_t>(call.queue)].calls ||
-                    (queue.asynchronous && !live_.empty());
+    for (int side : {0, 1}) bound.sides[side].piece = &binding_.bind(call, side);
   }
   for (const Call& call : plan_.calls) {
     QueueRun& queue = *queues_[static_cast<std::size_t>(call.queue)];
@@ -136,13 +132,44 @@ void Executor::bind_calls() {
   }
 }
 
-// Calls that share a piece share its works.
-const std::vector<BoundWork>& Executor::bind_works(QueueRun& queue, const BoundPiece& piece) {
-  const auto [entry, fresh] = queue.works.try_emplace(&piece);
+// Whether a device may take the two calls, of which the second follows the first, as one: nobody waits
+// between them, and nobody asks what happens there.
+bool Executor::are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second) const {
+  const bool awaited = first.signals || first.sides[0].event || first.sides[1].event;
+  return queue.asynchronous && !queue.comm.comm && timed_.empty() && !each_kernel_ && !poison_ && !awaited &&
+         second.waits.empty();
+}
+
+// The work of calls that are one is that of the last of them.
+void Executor::bind_works(QueueRun& queue) {
+  static const std::vector<BoundWork> none_here;
+  for (auto first = queue.calls.begin(); first != queue.calls.end();) {
+    auto last = first;
+    while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1))) ++last;
+    for (int side : {0, 1}) {
+      std::vector<const BoundPiece*> pieces;
+      for (auto call = first; call <= last; ++call) {
+        pieces.push_back(call->sides[side].piece);
+        call->sides[side].works = &none_here;
+      }
+      last->sides[side].works = &bind_works(queue, pieces);
+    }
+    last->signals |= last + 1 == queue.calls.end() || (queue.asynchronous && !live_.empty());
+    first = last + 1;
+  }
+}
+
+// Calls that share pieces share their works.
+const std::vector<BoundWork>& Executor::bind_works(QueueRun& queue,
+                                                   const std::vector<const BoundPiece*>& pieces) {
+  const auto [entry, fresh] = queue.works.try_emplace(pieces);
   if (!fresh) return entry->second;
-  const std::size_t all = piece.launches.size(), together = each_kernel_ || poison_ ? 1 : all;
+  std::vector<Launch>& launches = launches_.emplace_back();
+  for (const BoundPiece* piece : pieces)
+    launches.insert(launches.end(), piece->launches.begin(), piece->launches.end());
+  const std::size_t all = launches.size(), together = each_kernel_ || poison_ ? 1 : all;
   for (std::size_t i = 0; i < all; i += together)
-    raise(queue.device.bind(queue.handle, &piece.launches[i], static_cast<std::int64_t>(together),
+    raise(queue.device.bind(queue.handle, &launches[i], static_cast<std::int64_t>(together),
                             &entry->second.emplace_back()));
   return entry->second;
 }

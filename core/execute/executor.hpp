@@ -103,7 +103,7 @@ class Executor {
     QueueComm comm;
     Staging* staging = nullptr;  // where the comm plugin needs it
     std::vector<BoundCall> calls;
-    std::map<const BoundPiece*, std::vector<BoundWork>> works;
+    std::map<std::vector<const BoundPiece*>, std::vector<BoundWork>> works;
     Ticket ticket;
     // What live probes have been told: calls that have ended, and whether the next one has begun.
     std::int64_t ended = 0;
@@ -151,7 +151,9 @@ class Executor {
   void make_queues(const std::vector<QueueComm>& comms);
   void sort_probes();
   void bind_calls();
-  const std::vector<BoundWork>& bind_works(QueueRun& queue, const BoundPiece& piece);
+  bool are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second) const;
+  void bind_works(QueueRun& queue);
+  const std::vector<BoundWork>& bind_works(QueueRun& queue, const std::vector<const BoundPiece*>& pieces);
   void bind_waits();
   void bind_stamps();
   void attach_memory();
@@ -213,6 +215,7 @@ class Executor {
   std::map<const DeviceInterface*, double> clocks_;  // of probes, where a device's is 0
   PlanMemory memory_;
   Binding binding_;
+  std::deque<std::vector<Launch>> launches_;  // of calls that became one
   std::optional<Poison> poison_;
   Counters counters_;
   std::deque<Staging> stagings_;

@@ -153,7 +153,6 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
     return call("in bind()", &I::bind, queue, launches, count, work);
   }
   Status run(Queue queue, BoundWork work) noexcept override { return call("in run()", &I::run, queue, work); }
-  Status chosen(std::string* words) noexcept override { return call("in chosen()", &I::chosen, words); }
   Status stream(Queue queue, void** stream) noexcept override {
     return call("in stream()", &I::stream, queue, stream);
   }

@@ -69,6 +69,9 @@ class Listening final : public CommInterface {
   Status connect(Communicator at, const CommOp* ops, std::int64_t count, void*) noexcept override {
     return note(at, "connect", [&] { told_.insert(told_.end(), ops, ops + count); });
   }
+  Status prepare(Communicator at, const CommOp*, std::int64_t, void*) noexcept override {
+    return note(at, "prepare", [] {});
+  }
   Status start(Communicator at, const CommOp*, std::int64_t, void*) noexcept override {
     return note(at, "start", [] {});
   }

@@ -96,8 +96,6 @@ class Device {
   // with the queue. While no step runs; of an asynchronous device, what lies in the memory may be spoilt.
   virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
   virtual void run(Queue queue, BoundWork work) = 0;
-  // In a few words for logs: what it chose as it bound work.
-  virtual std::string chosen() { return {}; }
 
   // Asynchronous devices only.
 
@@ -146,7 +144,6 @@ class DeviceInterface {
   virtual Status attach(Queue queue) noexcept = 0;
   virtual Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept = 0;
   virtual Status run(Queue queue, BoundWork work) noexcept = 0;
-  virtual Status chosen(std::string* words) noexcept = 0;
   virtual Status stream(Queue queue, void** stream) noexcept = 0;
   virtual Status create_event(QueueEvent* event) noexcept = 0;
   virtual Status destroy_event(QueueEvent event) noexcept = 0;
@@ -210,9 +207,6 @@ class DeviceAdapter final : public DeviceInterface {
   }
   Status run(Queue queue, BoundWork work) noexcept override {
     return guard([&] { device().run(queue, work); });
-  }
-  Status chosen(std::string* words) noexcept override {
-    return guard([&] { *words = device().chosen(); });
   }
   Status stream(Queue queue, void** stream) noexcept override {
     return guard([&] { *stream = device().stream(queue); });

@@ -60,7 +60,7 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 inline constexpr std::string_view interface_methods =
     "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
     "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,"
-    "destroy_queue,make_current,attach,bind,run,chosen,stream,create_event,destroy_event,record,wait,"
+    "destroy_queue,make_current,attach,bind,run,stream,create_event,destroy_event,record,wait,"
     "write_counter,wait_counter,create_stamp,"
     "destroy_stamp,stamp,read,check;op:ops,kernels;schedule:problem,stage,order,bubble;"
     "comm:info,create,destroy,attach_memory,detach_memory,connect,prepare,start,finish,abort,counters,check,"

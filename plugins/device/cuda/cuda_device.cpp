@@ -174,15 +174,9 @@ class CudaDevice final : public Device {
     for (Launches left(launches, static_cast<std::size_t>(count)); !left.empty();)
       left = left.subspan(bind_first(of(queue), left, works));
     check(cudaStreamSynchronize(of(queue).stream()), "trying work");
-    Piece& piece = of(queue).add(std::move(works));
-    ++bound_;
-    as_graphs_ +=
-        std::any_of(piece.begin(), piece.end(), [](const Stretch& s) { return s.graph != nullptr; });
-    return &piece;
+    return &of(queue).add(std::move(works));
   }
   void run(Queue queue, BoundWork work) override { of(queue).run(*static_cast<const Piece*>(work)); }
-
-  std::string chosen() override { return forms_text(queues_); }
 
   void* stream(Queue queue) override { return of(queue).stream(); }
   QueueEvent create_event() override {
@@ -304,13 +298,10 @@ class CudaDevice final : public Device {
     if (bytes > 0) check(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault), "copying");
   }
 
-  // How much was chosen to run as a graph: said by the first rank of the host, once all is bound.
+  // Said by the first rank of the host, once all is bound.
   void say_graphs() {
-    const std::scoped_lock lock(mutex_);
-    const std::int64_t bound = std::exchange(bound_, 0), as_graphs = std::exchange(as_graphs_, 0);
-    if (bound > 0 && local_rank_ == 0)
-      log_line("of ", bound, " pieces of work that were bound, ", as_graphs,
-               " run as CUDA graphs, in whole or in part");
+    const std::string forms = local_rank_ == 0 ? forms_text(queues_) : std::string();
+    if (!forms.empty() && forms != std::exchange(said_, forms)) log_line(forms);
   }
 
   // Makes one piece of work of these launches, from the first on. Returns of how many.
@@ -402,7 +393,7 @@ class CudaDevice final : public Device {
   std::deque<PinnedRange> stamp_pages_;
   std::vector<std::uint64_t*> free_stamps_;
   std::uint64_t clock_start_ = 0;
-  std::int64_t bound_ = 0, as_graphs_ = 0;  // since it was said
+  std::string said_;  // of forms
   std::vector<std::unique_ptr<CudaQueue>> queues_;
 };
 

@@ -60,19 +60,28 @@ void CudaQueue::load(Stretch& stretch) {
 
 // ---------------------------------------------------------------- the form of a stretch
 
+// Where kernels take long there is nothing to gain, and trying would hold up the start.
+bool CudaQueue::is_small(const Stretch& stretch) {
+  constexpr std::int64_t most_bytes = std::int64_t{32} << 20;
+  std::int64_t bytes = 0;
+  for (const NamedWork& named : stretch.works)
+    for (const Touch& touch : named.touches) bytes += touch.end - touch.begin;
+  return bytes / static_cast<std::int64_t>(stretch.works.size()) <= most_bytes;
+}
+
 // A graph saves the host's time for each launch, and a little between kernels; with branches, small kernels
-// share the GPU. Where kernels take long there is nothing to gain.
+// share the GPU.
 void CudaQueue::choose_form(Stretch& stretch) {
-  constexpr double long_enough = 1e-3, better = 0.97;
+  constexpr double better = 0.97;
   std::string kinds;
   for (const NamedWork& named : stretch.works) kinds += named.kind + '\n';
   const auto [known, unknown] = known_.try_emplace(kinds, Form::apart);
   Form& form = known->second;
-  if (unknown) {
+  if (unknown && is_small(stretch)) {
     load(stretch);
     double best = seconds(stretch);
     for (const Form other : {Form::graph, Form::branched}) {
-      if (best > long_enough || !(stretch.graph = graph_of(stretch, other))) continue;
+      if (!(stretch.graph = graph_of(stretch, other))) continue;
       const double taken = seconds(stretch);
       if (taken < better * best) form = other, best = taken;
     }
@@ -86,6 +95,8 @@ void CudaQueue::choose_form(Stretch& stretch) {
 std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   if (form == Form::apart) return nullptr;
   if (form == Form::graph) return std::make_unique<Graph>(stream_, [&] { run_works(stretch); });
+  constexpr std::size_t worth_it = 32;  // a launch with branches takes the host longer
+  if (stretch.works.size() < worth_it) return nullptr;
   const std::vector<Branch> branches = branches_of(stretch.works);
   if (branches.empty()) return nullptr;
   make_side();
@@ -178,9 +189,9 @@ std::string forms_text(const std::vector<std::unique_ptr<CudaQueue>>& queues) {
     for (const auto& [form, count] : queue->forms()) forms[form] += count;
   const int graphs = forms[Form::graph] + forms[Form::branched];
   if (graphs + forms[Form::apart] == 0) return {};
-  return std::to_string(graphs) + " of " + std::to_string(graphs + forms[Form::apart]) +
-         " rows of kernels run as CUDA graphs, " + std::to_string(forms[Form::branched]) +
-         " with weight gradients beside the rest";
+  return "of " + std::to_string(graphs + forms[Form::apart]) + " rows of kernels " + std::to_string(graphs) +
+         " run as CUDA graphs, " + std::to_string(forms[Form::branched]) +
+         " of these with weight gradients beside the rest";
 }
 
 }  // namespace prun::cuda

@@ -58,6 +58,7 @@ class CudaQueue {
   void run(const Stretch& stretch);
   void run_works(const Stretch& stretch);
   void run_work(const NamedWork& named, const Work& work, Stream stream);
+  static bool is_small(const Stretch& stretch);
   // The form that was found to be the fastest for works of these kinds.
   void choose_form(Stretch& stretch);
   std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);

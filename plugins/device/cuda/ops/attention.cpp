@@ -192,8 +192,8 @@ Kernel select_attention_grad(const OpShape& s) {
 
 }  // namespace
 
-// Graphs with cuDNN's kernels fail to launch after some hundred times (cuDNN 9.14, driver 580): it stays out
-// of them.
+// Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14, driver 580), as
+// long as something else is under way: it stays out of them.
 std::vector<DeviceOp> attention_ops() {
   std::vector<DeviceOp> ops = {
       {{"attention", select_attention<false>, workspace<false>}, bind_attention<false>},
