@@ -70,10 +70,11 @@ PRUN_RULE double power(double base, double exponent) {
 
 // ---------------------------------------------------------------- rounding by chance
 // A float becomes one of the two bf16 around it, by the odds of what is cut off: a random number below 2^16
-// is added to its bits. It is keyed by seed, step, name and element, as core/base/random.hpp numbers words:
-// word `element` of the stream (name, step) has in its lower half that of the first moment, in its upper half
-// that of the second, and word `element + weight_words` in its lower half that of the weight.
-inline constexpr std::uint64_t weight_words = std::uint64_t{1} << 63;
+// is added to its bits. All of an element's are made of one word, that of its number in the stream (name,
+// step), as core/base/random.hpp numbers words.
+PRUN_RULE std::uint32_t first_chance(std::uint32_t word) { return word & 0xffffu; }  // of the first moment
+PRUN_RULE std::uint32_t second_chance(std::uint32_t word) { return word >> 16; }
+PRUN_RULE std::uint32_t weight_chance(std::uint32_t word) { return word * 0x9E3779B1u >> 16; }
 
 PRUN_RULE std::uint16_t rounded_by(std::uint32_t chance, float value) {
   return static_cast<std::uint16_t>((value != value ? master_bits(value) : master_bits(value) + chance) >>
@@ -103,7 +104,7 @@ struct AdamBias {
 
 template <class C>
 struct AdamStep {
-  C clip, mix1, keep2, mix2, correction, eps;
+  C clip, mix1, keep2, mix2, growth, eps;
   C shrink, size;  // of the tensor, by its own rate and decay
 
   PRUN_RULE AdamStep(double beta1, double beta2, double epsilon, double clip_factor, const AdamBias& bias)
@@ -111,7 +112,7 @@ struct AdamStep {
         mix1(static_cast<C>(Ieee::add(1.0, -beta1))),
         keep2(static_cast<C>(beta2)),
         mix2(static_cast<C>(Ieee::add(1.0, -beta2))),
-        correction(static_cast<C>(bias.second)),
+        growth(static_cast<C>(Ieee::div(1.0, bias.second))),
         eps(static_cast<C>(epsilon)),
         shrink(0),
         size(0) {}
@@ -126,7 +127,7 @@ struct AdamStep {
     const C g = Ieee::mul(clip, gradient);
     mean = Ieee::fma(mix1, Ieee::add(g, -mean), mean);
     square = Ieee::fma(keep2, square, Ieee::mul(Ieee::mul(mix2, g), g));
-    const C scale = Ieee::add(Ieee::div(Ieee::root(square), correction), eps);
+    const C scale = Ieee::fma(Ieee::root(square), growth, eps);
     return Ieee::fma(shrink, weight, -Ieee::mul(size, Ieee::div(mean, scale)));
   }
 };

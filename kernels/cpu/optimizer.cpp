@@ -144,13 +144,13 @@ class Draws {
   std::uint64_t seed_, stream_;
 };
 
-// Those of elements [i, i + n) of a tensor's, `from` being the first word of what is drawn.
+// Those of elements [i, i + n) of a tensor's.
 void draw_elements(const Draws& draws, const TensorElements& elements, std::int64_t i, std::int64_t n,
-                   std::uint64_t from, std::uint32_t* words) {
+                   std::uint32_t* words) {
   for (std::int64_t done = 0; done < n;) {
     const std::int64_t left = elements.run - (elements.skipped + i + done) % elements.run;
     const std::int64_t together = std::min(n - done, left);
-    draws.draw(static_cast<std::uint64_t>(elements.number(i + done)) + from, together, words + done);
+    draws.draw(static_cast<std::uint64_t>(elements.number(i + done)), together, words + done);
     done += together;
   }
 }
@@ -163,22 +163,21 @@ struct ChanceKey {
       : seed(scalar(seed_operand)), step(scalar(step_operand)) {}
 };
 
-// Calls body(words of the states, words of the weights, arrays + i...) for every block_lanes elements that
+// Calls body(words, arrays + i...) for every block_lanes elements that
 // belong to a tensor, the last ones padded.
-template <class Types, class Body, class... T>
+template <class Body, class... T>
 void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body,
                    T*... arrays) {
   check_updates(args);
   for (const TensorElements& part : std::span(args.updates, static_cast<std::size_t>(args.update_count))) {
     const Draws draws(key.seed, stream_of(part.name, key.step));
     const auto all_from = [&](std::int64_t begin, std::int64_t end) {
-      std::uint32_t states[block_lanes] = {}, weights[block_lanes] = {};
+      std::uint32_t words[block_lanes] = {};
       for (std::int64_t i = begin; i < end; i += block_lanes) {
         const std::int64_t n = std::min<std::int64_t>(block_lanes, end - i);
-        if constexpr (Types::chancy_states) draw_elements(draws, part, i, n, 0, states);
-        if constexpr (Types::chancy_weights) draw_elements(draws, part, i, n, weight_words, weights);
+        draw_elements(draws, part, i, n, words);
         for_blocks(
-            n, [&](auto*... block) { body(states, weights, block...); }, (arrays + part.begin + i)...);
+            n, [&](auto*... block) { body(words, block...); }, (arrays + part.begin + i)...);
       }
     };
     parallel_ranges(workers, part.count, 64 * block_lanes, all_from);
@@ -191,11 +190,11 @@ void update_blocks(const KernelArgs& args, const KernelContext& context, int ste
                    T*... arrays) {
   if constexpr (Types::chancy_states || Types::chancy_weights) {
     const ChanceKey key(args.operands[seed], args.operands[step]);
-    chancy_blocks<Types>(args, *context.workers, key, body, arrays...);
+    chancy_blocks(args, *context.workers, key, body, arrays...);
   } else {
     constexpr std::uint32_t none[block_lanes] = {};
     parallel_blocks(
-        *context.workers, args.operands[0].elements(), [&](auto*... block) { body(none, none, block...); },
+        *context.workers, args.operands[0].elements(), [&](auto*... block) { body(none, block...); },
         arrays...);
   }
 }
@@ -229,17 +228,16 @@ void adamw(const KernelArgs& args, const KernelContext& context) {
   using State = typename Types::State;
   if (scalar(args.operands[8]) == 0) return;
   const AdamStep<C> step = adam_step<C>(args);
-  const auto body = [step](const std::uint32_t* __restrict words, const std::uint32_t* __restrict more,
-                           const Gradient* __restrict gradient, State* __restrict m, State* __restrict v,
-                           auto* __restrict... weights) {
+  const auto body = [step](const std::uint32_t* __restrict words, const Gradient* __restrict gradient,
+                           State* __restrict m, State* __restrict v, auto* __restrict... weights) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
       C mean = static_cast<C>(load(m[l])), square = static_cast<C>(load(v[l]));
       const C value =
           step.update(weight_in<C>(weights[l]...), static_cast<C>(load(gradient[l])), mean, square);
-      keep_state(mean, words[l] & 0xffffu, m[l]);
-      keep_state(square, words[l] >> 16, v[l]);
-      keep_weight(value, more[l] & 0xffffu, weights[l]...);
+      keep_state(mean, first_chance(words[l]), m[l]);
+      keep_state(square, second_chance(words[l]), v[l]);
+      keep_weight(value, weight_chance(words[l]), weights[l]...);
     }
   };
   with_weights<Types>(args, [&](auto*... weights) {
@@ -264,23 +262,22 @@ void sgd(const KernelArgs& args, const KernelContext& context) {
   using State = typename Types::State;
   if (scalar(args.operands[6]) == 0) return;
   const SgdStep<C> step = sgd_step<C>(args);
-  const auto plain = [step](const std::uint32_t* __restrict, const std::uint32_t* __restrict more,
-                            const Gradient* __restrict gradient, auto* __restrict... weights) {
+  const auto plain = [step](const std::uint32_t* __restrict words, const Gradient* __restrict gradient,
+                            auto* __restrict... weights) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
       const C value = step.update(weight_in<C>(weights[l]...), static_cast<C>(load(gradient[l])));
-      keep_weight(value, more[l] & 0xffffu, weights[l]...);
+      keep_weight(value, weight_chance(words[l]), weights[l]...);
     }
   };
-  const auto heavy = [step](const std::uint32_t* __restrict words, const std::uint32_t* __restrict more,
-                            const Gradient* __restrict gradient, State* __restrict buffer,
-                            auto* __restrict... weights) {
+  const auto heavy = [step](const std::uint32_t* __restrict words, const Gradient* __restrict gradient,
+                            State* __restrict buffer, auto* __restrict... weights) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
       C mean = static_cast<C>(load(buffer[l]));
       const C value = step.update(weight_in<C>(weights[l]...), static_cast<C>(load(gradient[l])), mean);
-      keep_state(mean, words[l] & 0xffffu, buffer[l]);
-      keep_weight(value, more[l] & 0xffffu, weights[l]...);
+      keep_state(mean, first_chance(words[l]), buffer[l]);
+      keep_weight(value, weight_chance(words[l]), weights[l]...);
     }
   };
   const Gradient* gradient = args.operands[2].as<const Gradient>();

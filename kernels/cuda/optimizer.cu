@@ -145,18 +145,44 @@ __device__ __forceinline__ Pack<T, N> pack_halves(Half half) {
   return p;
 }
 
-// The randomness of a tensor's elements at a step. Worked out once: memory that kernels write to could have
-// changed what it is made of.
+// The words by which a piece's elements are rounded. Worked out once for a piece: memory that kernels write
+// to could have changed what it is made of.
 struct Chances {
   PhiloxKey key;
   std::uint64_t stream;
-  __device__ __forceinline__ Chances(std::uint64_t name, const double* seed, const double* step)
-      : key{low(static_cast<std::uint64_t>(*seed)), high(static_cast<std::uint64_t>(*seed))},
-        stream(stream_of(name, *step)) {}
+  const TensorElements& numbers;
+  std::int64_t begin;
+  std::uint64_t first;  // number of the first element
+  bool straight;        // the others go up one by one, and the first is a multiple of 4
 
-  // Words 4 * quarter to 4 * quarter + 3 of the stream.
-  __device__ __forceinline__ PhiloxBlock block(std::uint64_t quarter) const {
-    return philox({{low(quarter), high(quarter), low(stream), high(stream)}}, key);
+  template <class Tensor>
+  __device__ __forceinline__ Chances(const Piece<Tensor>& piece, const double* seed, const double* step)
+      : key{low(static_cast<std::uint64_t>(*seed)), high(static_cast<std::uint64_t>(*seed))},
+        stream(stream_of(piece.tensor.numbers.name, *step)),
+        numbers(piece.tensor.numbers),
+        begin(piece.begin),
+        first(number(piece.begin)),
+        straight(first % 4 == 0 &&
+                 number(piece.end - 1) - first == static_cast<std::uint64_t>(piece.end - 1 - piece.begin)) {}
+
+  // Of N elements from i on; where N is 4, i is a multiple of 4.
+  template <int N>
+  __device__ __forceinline__ Lanes<std::uint32_t, N> words(std::int64_t i) const {
+    Lanes<std::uint32_t, N> words;
+    if (N == 4 && straight) {
+      const PhiloxBlock four = block((first + static_cast<std::uint64_t>(i - begin)) / 4);
+#pragma unroll
+      for (int l = 0; l < N; ++l) words[l] = four.word[l];
+    } else {
+#pragma unroll
+      for (int l = 0; l < N; ++l) {
+        const std::uint64_t at = number(i + l);
+        const PhiloxBlock four = block(at / 4);
+        const bool odd = at % 2 != 0;
+        words[l] = at % 4 < 2 ? (odd ? four.word[1] : four.word[0]) : (odd ? four.word[3] : four.word[2]);
+      }
+    }
+    return words;
   }
 
  private:
@@ -166,49 +192,19 @@ struct Chances {
   static __device__ __forceinline__ std::uint32_t high(std::uint64_t x) {
     return static_cast<std::uint32_t>(x >> 32);
   }
-};
-
-// The words by which N elements are rounded: those of their numbers, and those `weight_words` after them.
-template <class Types, int N>
-struct Rounding {
-  Lanes<std::uint32_t, N> states, weights;
-
-  __device__ __forceinline__ Rounding(const Chances& chances, const TensorElements& numbers, std::int64_t i) {
-    static_assert(weight_words % 4 == 0);
-    const auto first = static_cast<std::uint64_t>(numbers.number(i));
-    if (N == 4 && first % 4 == 0 && static_cast<std::uint64_t>(numbers.number(i + N - 1)) == first + N - 1) {
-      fill(chances, first / 4, [&](Lanes<std::uint32_t, N>& words, const PhiloxBlock& four) {
-#pragma unroll
-        for (int l = 0; l < N; ++l) words[l] = four.word[l];
-      });
-    } else {
-#pragma unroll
-      for (int l = 0; l < N; ++l) {
-        const auto number = static_cast<std::uint64_t>(numbers.number(i + l));
-        fill(chances, number / 4, [&](Lanes<std::uint32_t, N>& words, const PhiloxBlock& four) {
-          const bool odd = number % 2 != 0;
-          words[l] =
-              number % 4 < 2 ? (odd ? four.word[1] : four.word[0]) : (odd ? four.word[3] : four.word[2]);
-        });
-      }
-    }
+  __device__ __forceinline__ std::uint64_t number(std::int64_t i) const {
+    return static_cast<std::uint64_t>(numbers.number(i));
   }
-
- private:
-  template <class Take>
-  __device__ __forceinline__ void fill(const Chances& chances, std::uint64_t quarter, const Take& take) {
-    if constexpr (Types::chancy_states) take(states, chances.block(quarter));
-    if constexpr (Types::chancy_weights) take(weights, chances.block(quarter + weight_words / 4));
+  __device__ __forceinline__ PhiloxBlock block(std::uint64_t quarter) const {
+    return philox({{low(quarter), high(quarter), low(stream), high(stream)}}, key);
   }
 };
-struct Nothing {
+struct NoChances {
   template <class... Any>
-  __device__ __forceinline__ explicit Nothing(const Any&...) {}
+  __device__ __forceinline__ explicit NoChances(const Any&...) {}
 };
 template <class Types>
-inline constexpr bool chancy = Types::chancy_states || Types::chancy_weights;
-template <class Types>
-using ChancesOf = std::conditional_t<chancy<Types>, Chances, Nothing>;
+using ChancesOf = std::conditional_t<Types::chancy_states || Types::chancy_weights, Chances, NoChances>;
 
 // What lies in memory of N elements of a tensor from i on, read and written as its types say.
 template <class Types, int N, class Tensor>
@@ -216,10 +212,12 @@ struct Elements {
   using C = typename Types::C;
   const Tensor& t;
   std::int64_t i;
-  std::conditional_t<chancy<Types>, Rounding<Types, N>, Nothing> words;
+  Lanes<std::uint32_t, N> words;
 
   __device__ __forceinline__ Elements(const Tensor& tensor, std::int64_t at, const ChancesOf<Types>& chances)
-      : t(tensor), i(at), words(chances, t.numbers, at) {}
+      : t(tensor), i(at) {
+    if constexpr (Types::chancy_states || Types::chancy_weights) words = chances.template words<N>(i);
+  }
 
   __device__ __forceinline__ Lanes<C, N> weights() const {
     if constexpr (Types::split) {
@@ -243,7 +241,7 @@ struct Elements {
     else if constexpr (Types::has_master)
       store_lanes(t.master + i, canonical(all));
     if constexpr (Types::chancy_weights)
-      store_chancy(t.parameter + i, all, [&](int l) { return words.weights[l] & 0xffffu; });
+      store_chancy(t.parameter + i, all, [&](int l) { return weight_chance(words[l]); });
     else if constexpr (std::is_same_v<T, bf16>)
       store_pack(t.parameter + i,
                  pack_halves<T, N>([&](int l) { return rounded_half(static_cast<float>(all[l])); }));
@@ -251,12 +249,12 @@ struct Elements {
       store_lanes(t.parameter + i, all);
   }
 
-  // `upper`: which half of the words it is.
+  // `second`: which moment it is.
   __device__ __forceinline__ void store_states(typename Types::State* states, const Lanes<C, N>& all,
-                                               bool upper) const {
+                                               bool second) const {
     if constexpr (Types::chancy_states)
       store_chancy(states + i, all,
-                   [&](int l) { return upper ? words.states[l] >> 16 : words.states[l] & 0xffffu; });
+                   [&](int l) { return second ? second_chance(words[l]) : first_chance(words[l]); });
     else
       store_lanes(states + i, all);
   }
@@ -289,7 +287,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void adamw_kernel(
     const Piece<AdamTensor<Types>> piece = piece_of(table, p);
     const AdamTensor<Types>& t = piece.tensor;
     step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay, bias);
-    const ChancesOf<Types> chances(t.numbers.name, settings.seed, settings.step);
+    const ChancesOf<Types> chances(piece, settings.seed, settings.step);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
       const Elements<Types, N, AdamTensor<Types>> here(t, i, chances);
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
@@ -313,7 +311,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void sgd_kernel(
     const Piece<SgdTensor<Types>> piece = piece_of(table, p);
     const SgdTensor<Types>& t = piece.tensor;
     step.choose(Ieee::mul(*settings.lr, t.lr_scale), t.decay);
-    const ChancesOf<Types> chances(t.numbers.name, settings.seed, settings.step);
+    const ChancesOf<Types> chances(piece, settings.seed, settings.step);
     each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
       const Elements<Types, N, SgdTensor<Types>> here(t, i, chances);
       const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);

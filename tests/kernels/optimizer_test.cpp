@@ -285,10 +285,10 @@ TEST(RoundingByChance, IsKeyedBySeedStepNameAndElement) {
         return (std::bit_cast<std::uint32_t>(value.tensor().as<float>()[i]) + chance) >> 16;
       };
       for (std::size_t i = 0; i < 1003; ++i) {
-        const std::uint32_t word = stream.bits32(i), of_weight = stream.bits32((std::uint64_t{1} << 63) + i);
+        const std::uint32_t word = stream.bits32(i), of_weight = word * 0x9E3779B1u >> 16;
         ASSERT_EQ(got[3].tensor().as<std::uint16_t>()[i], rounded(want[1], i, word & 0xffff)) << i;
         ASSERT_EQ(got[4].tensor().as<std::uint16_t>()[i], rounded(want[2], i, word >> 16)) << i;
-        ASSERT_EQ(got[0].tensor().as<std::uint16_t>()[i], rounded(want[0], i, of_weight & 0xffff)) << i;
+        ASSERT_EQ(got[0].tensor().as<std::uint16_t>()[i], rounded(want[0], i, of_weight)) << i;
       }
     }
 }
