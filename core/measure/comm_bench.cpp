@@ -312,6 +312,13 @@ CostTable table_of(const std::vector<std::vector<double>>& seconds, const std::s
   return table;
 }
 
+// As the cost table names it.
+std::string memory_of_exchanges(const Recipe& recipe, PluginHost& plugins) {
+  const auto device = device_of(recipe, plugins);
+  const DeviceInfo info = info_of(*device);  // its texts are the device's
+  return std::string(info.host_memory ? host_exchanges : info.name.view());
+}
+
 }  // namespace
 
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins) {
@@ -350,8 +357,7 @@ CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& place
                      const std::vector<std::string>& command, std::int64_t largest) {
   PRUN_CHECK(mesh_of(recipe).world() >= 2, "an exchange of ", mesh_of(recipe).world(), " ranks");
   PluginHost plugins(places);
-  const DeviceInfo info = info_of(*device_of(recipe, plugins));
-  const std::string memory(info.host_memory ? host_exchanges : info.name.view());
+  const std::string memory = memory_of_exchanges(recipe, plugins);
   if (command.empty() || !ranks_are_processes(recipe, plugins))
     return table_of(ThreadRanks(recipe, places, largest).run(), memory, largest);
   PRUN_CHECK(largest == largest_exchange, "processes measure up to ", largest_exchange, " bytes");
