@@ -232,7 +232,8 @@ TEST(Cli, WhatNohupIgnoresStaysIgnored) {
 }
 
 TEST(Cli, AReaderThatHasEnoughEndsThePrintingNotTheRun) {
-  const std::string recipe = recipe_file({"run.steps=1000", "observer.0.plugin=console"});
+  const std::string recipe = recipe_file(
+      {"run.steps=1000", "observer.0.plugin=console", "run.out=" + (temporary_folder() / "cut").string()});
   const Result cut = shell("{ $PRUN " + recipe + "; echo code $? >&2; } | head -1 > /dev/null");
   EXPECT_EQ(cut.out, "prun: standard output is gone (Broken pipe); the run goes on without it\ncode 0\n");
 }

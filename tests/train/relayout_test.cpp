@@ -71,7 +71,7 @@ class Relayout : public testing::Test {
  protected:
   std::string out(const std::string& name) const { return folder_ / name; }
 
-  // Three steps, then five more in the same layout.
+  // Three steps, then twenty more in the same layout.
   void train_through(const Layout& layout, const Sets& sets) {
     train(recipe_of(layout, out(layout.name), sets), 3);
     on_[layout.name] = train(
@@ -98,7 +98,7 @@ class Relayout : public testing::Test {
           << from.name << " to " << to.name << ", " << i + 1 << " steps on";
   }
 
-  static constexpr int next_steps = 5;
+  static constexpr int next_steps = 20;
   const TempFolder folder_;
   std::map<std::string, std::vector<double>> on_;
 };
