@@ -20,15 +20,12 @@ DeviceInfo info_of(DeviceInterface& device) {
 }  // namespace
 
 Executor::Counters::Counters(DeviceInterface& device, std::size_t queues)
-    : device_(device), bytes_(static_cast<std::int64_t>(queues) * cache_line) {
-  raise(device_.allocate(Space::pinned, bytes_, &memory_));
+    : memory_(device, static_cast<std::int64_t>(queues) * cache_line) {
   for (std::size_t q = 0; q < queues; ++q) new (&(*this)[q]) Counter(0);
 }
 
-Executor::Counters::~Counters() { device_.release(Space::pinned, memory_, bytes_); }
-
 Counter& Executor::Counters::operator[](std::size_t queue) const {
-  return *reinterpret_cast<Counter*>(static_cast<std::byte*>(memory_) + queue * cache_line);
+  return *reinterpret_cast<Counter*>(memory_.data() + queue * cache_line);
 }
 
 Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter,

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "execute/device_memory.hpp"
 #include "execute/poison.hpp"
 #include "execute/probe.hpp"
 #include "execute/queue_comm.hpp"
@@ -136,15 +137,10 @@ class Executor {
   class Counters {
    public:
     Counters(DeviceInterface& device, std::size_t queues);
-    ~Counters();
-    Counters(const Counters&) = delete;
-    Counters& operator=(const Counters&) = delete;
     Counter& operator[](std::size_t queue) const;
 
    private:
-    DeviceInterface& device_;
-    std::int64_t bytes_;
-    void* memory_ = nullptr;
+    Pinned memory_;
   };
 
   DeviceInterface& keeper_of_counters() const;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <thread>
 
-#include "execute/pinned.hpp"
+#include "execute/device_memory.hpp"
 
 namespace prun {
 

@@ -41,37 +41,37 @@ Sides sides_of(const CommOp& op, std::int64_t members) {
   return sides;
 }
 
+std::int64_t bytes_of(std::span<const CommOp> ops, std::int64_t members) {
+  std::int64_t bytes = 0;
+  for (const CommOp& op : ops) bytes = std::max(bytes, sides_of(op, members).end());
+  return bytes;
+}
+
 }  // namespace
 
 Staging::Staging(DeviceInterface& device, std::span<const CommOp> ops, std::int64_t members)
-    : device_(device), members_(members) {
-  for (const CommOp& op : ops) bytes_ = std::max(bytes_, sides_of(op, members_).end());
-  void* memory = nullptr;
-  raise(device_.allocate(Space::pinned, bytes_, &memory));
-  memory_ = static_cast<std::byte*>(memory);
-}
-
-Staging::~Staging() { device_.release(Space::pinned, memory_, bytes_); }
+    : device_(device), members_(members), memory_(device, bytes_of(ops, members)) {}
 
 CommOp Staging::staged(const CommOp& op) const {
   const Sides sides = sides_of(op, members_);
   CommOp moved = op;
-  moved.in = sides.in > 0 ? memory_ + sides.in_at : nullptr;
-  moved.out = sides.out > 0 ? memory_ + sides.out_at : nullptr;
+  moved.in = sides.in > 0 ? memory_.data() + sides.in_at : nullptr;
+  moved.out = sides.out > 0 ? memory_.data() + sides.out_at : nullptr;
   return moved;
 }
 
 // The root of a broadcast sends what it has where all the others receive.
 Status Staging::bring(const CommOp& op) const {
   const Sides sides = sides_of(op, members_);
-  if (sides.in > 0) return device_.download(memory_ + sides.in_at, op.in, sides.in);
-  if (op.kind == CommKind::broadcast) return device_.download(memory_ + sides.out_at, op.out, sides.out);
+  if (sides.in > 0) return device_.download(memory_.data() + sides.in_at, op.in, sides.in);
+  if (op.kind == CommKind::broadcast)
+    return device_.download(memory_.data() + sides.out_at, op.out, sides.out);
   return {};
 }
 
 Status Staging::take(const CommOp& op) const {
   const Sides sides = sides_of(op, members_);
-  return sides.out > 0 ? device_.upload(op.out, memory_ + sides.out_at, sides.out) : Status{};
+  return sides.out > 0 ? device_.upload(op.out, memory_.data() + sides.out_at, sides.out) : Status{};
 }
 
 }  // namespace prun

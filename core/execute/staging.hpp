@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "execute/plan_memory.hpp"
+#include "execute/device_memory.hpp"
 #include "prun/comm.hpp"
 
 namespace prun {
@@ -13,12 +13,9 @@ class Staging {
  public:
   // Of the operations of a queue, which has one under way at a time. The device must outlive it.
   Staging(DeviceInterface& device, std::span<const CommOp> ops, std::int64_t members);
-  ~Staging();
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
 
   // The pinned memory.
-  std::span<std::byte> memory() const { return {memory_, static_cast<std::size_t>(bytes_)}; }
+  std::span<std::byte> memory() const { return memory_.bytes(); }
   // The operation as it is done there: in its own place where it was, apart where it was apart.
   CommOp staged(const CommOp& op) const;
   // What the operation reads is copied there; what it wrote, back.
@@ -28,8 +25,7 @@ class Staging {
  private:
   DeviceInterface& device_;
   const std::int64_t members_;
-  std::int64_t bytes_ = 0;
-  std::byte* memory_ = nullptr;
+  Pinned memory_;
 };
 
 }  // namespace prun

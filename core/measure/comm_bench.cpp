@@ -10,6 +10,7 @@
 #include "assemble/batch_arithmetic.hpp"
 #include "base/json.hpp"
 #include "execute/communicators.hpp"
+#include "execute/device_memory.hpp"
 #include "execute/meetings.hpp"
 #include "execute/side_queue.hpp"
 #include "execute/staging.hpp"
@@ -34,25 +35,6 @@ template <class Body>
 void each_size(std::int64_t largest, Body&& body) {
   for (std::int64_t bytes = smallest; bytes <= largest; bytes *= 4) body(bytes);
 }
-
-// Memory of a device, as long as this lives.
-class DeviceMemory {
- public:
-  DeviceMemory(DeviceInterface& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
-    raise(device_.allocate(Space::device, bytes_, &memory_));
-  }
-  ~DeviceMemory() { device_.release(Space::device, memory_, bytes_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
-  std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(bytes_)}; }
-
- private:
-  DeviceInterface& device_;
-  std::int64_t bytes_;
-  void* memory_ = nullptr;
-};
 
 std::shared_ptr<DeviceInterface> device_of(const Recipe& recipe, PluginHost& plugins) {
   return plugins.create<DeviceInterface>("device", recipe.section("device"));
@@ -100,7 +82,7 @@ class BenchRank {
         comm_(
             make_comm(recipe, device_info_, plugins, comm_of_axis(recipe, plugins, mesh_of(recipe).name(0)))),
         info_(info_of(*comm_)),
-        memory_(*device_, 2 * largest),
+        memory_(*device_, Space::device, 2 * largest),
         queue_(*device_, "bench"),
         world_(*comm_, info_.splits ? communicator({"bench", members_, rank_}, exchange) : nullptr),
         all_{{*comm_, communicator({"bench all", members_, rank_, world_.handle()}, exchange)},

@@ -15,7 +15,7 @@
 
 #include "assemble/lasting.hpp"
 #include "base/durable_file.hpp"
-#include "execute/pinned.hpp"
+#include "execute/device_memory.hpp"
 #include "train/checkpoint.hpp"
 
 namespace prun {

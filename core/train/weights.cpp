@@ -7,7 +7,7 @@
 
 #include "base/random.hpp"
 #include "base/thread.hpp"
-#include "execute/pinned.hpp"
+#include "execute/device_memory.hpp"
 #include "execute/tensors.hpp"
 #include "prun/split_master.hpp"
 

@@ -1,6 +1,7 @@
 #include "cuda/memory.hpp"
 
 #include "tests/cuda/device_value.hpp"
+#include "tests/support/checksum_total.hpp"
 
 namespace {
 
@@ -8,16 +9,6 @@ using namespace prun;
 using namespace prun::test;
 
 using Memory = CudaTest;
-
-std::uint64_t total(const Value& sums) {
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    std::uint64_t sum;
-    std::memcpy(&sum, sums.bytes().data() + 8 * i, sizeof sum);
-    total += sum;
-  }
-  return total;
-}
 
 TEST_F(Memory, ChecksumsAreTheCpus) {
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::u16, DType::u8})

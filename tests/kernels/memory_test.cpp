@@ -1,6 +1,7 @@
 // zero, copy and checksum: bytes of every type, with and without workers.
 #include "checksum.hpp"
 
+#include "tests/support/checksum_total.hpp"
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(memory_kernels)
@@ -38,16 +39,6 @@ TEST(Zero, ClearsAnyType) {
       for (std::int64_t n : lengths(type))
         EXPECT_EQ(run(set, {"zero", {pattern(type, n)}})[0].bytes(), Value(type, {n}).bytes())
             << name_of(type);
-}
-
-std::uint64_t total(const Value& sums) {
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    std::uint64_t sum;
-    std::memcpy(&sum, sums.bytes().data() + 8 * i, sizeof sum);
-    total += sum;
-  }
-  return total;
 }
 
 TEST(Checksum, IsTheSumOfItsElementsTermsHoweverTheyAreSharedOut) {

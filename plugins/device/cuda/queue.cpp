@@ -77,17 +77,18 @@ void CudaQueue::choose_form(Stretch& stretch) {
   for (const NamedWork& named : stretch.works) kinds += named.kind + '\n';
   const auto [known, unknown] = known_.try_emplace(kinds, Form::apart);
   Form& form = known->second;
+  stretch.graph = graph_of(stretch, form);
+  if (!stretch.graph) load(stretch);
   if (unknown && is_small(stretch)) {
-    load(stretch);
+    std::unique_ptr<Graph> fastest;
     double best = seconds(stretch);
     for (const Form other : {Form::graph, Form::branched}) {
       if (!(stretch.graph = graph_of(stretch, other))) continue;
       const double taken = seconds(stretch);
-      if (taken < better * best) form = other, best = taken;
+      if (taken < better * best) form = other, best = taken, fastest = std::move(stretch.graph);
     }
+    stretch.graph = std::move(fastest);
   }
-  stretch.graph = graph_of(stretch, form);
-  if (!stretch.graph) load(stretch);
   ++forms_[form];
 }
 

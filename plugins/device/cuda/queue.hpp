@@ -46,7 +46,6 @@ class CudaQueue {
   // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
   void check();
 
-  const std::string& name() const { return name_; }
   // Of stretches of several works that were tried, how many take each form.
   const std::map<Form, int>& forms() const { return forms_; }
 
