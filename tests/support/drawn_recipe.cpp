@@ -188,13 +188,18 @@ unsigned first_seed() {
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }
 
-std::string drawn_on_async(std::string text, const std::string& device, const std::string& comm) {
+std::string drawn_on(std::string text, const std::string& device, const std::string& comm) {
   const auto replace = [&](const std::string& from, const std::string& to) {
     if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
   };
-  replace("plugin = 'cpu'\nthreads = 1\npin = false\n", "plugin = 'cpu-async'\n" + device);
+  replace("plugin = 'cpu'\nthreads = 1\npin = false\n", device);
   replace("poison = true", "poison = false");
-  return text + "[comm]\ndefault = 'meet-async'\n[comm.meet-async]\n" + comm;
+  return text + "[comm]\n" + comm;
+}
+
+std::string drawn_on_async(const std::string& text, const std::string& device, const std::string& comm) {
+  return drawn_on(text, "plugin = 'cpu-async'\n" + device,
+                  "default = 'meet-async'\n[comm.meet-async]\n" + comm);
 }
 
 bool is_permitted_refusal(const std::string& message) {

@@ -16,9 +16,11 @@ unsigned first_seed();
 // The same seed, the same text.
 std::string drawn_recipe(unsigned seed, Scale scale);
 
-// The same on the device cpu-async and the comm plugin meet-async, with lines of options for each; what only
-// the CPU device has is left out.
-std::string drawn_on_async(std::string text, const std::string& device = {}, const std::string& comm = {});
+// The same with other lines in [device], and with these in [comm]; what only the CPU device has is left out.
+std::string drawn_on(std::string text, const std::string& device, const std::string& comm);
+// On the device cpu-async and the comm plugin meet-async, with lines of options for each.
+std::string drawn_on_async(const std::string& text, const std::string& device = {},
+                           const std::string& comm = {});
 
 // Whether the refusal of a drawn recipe is one of those that are in order.
 bool is_permitted_refusal(const std::string& message);
