@@ -149,7 +149,8 @@ void Executor::bind_works(QueueRun& queue) {
         pieces.push_back(call->sides[side].piece);
         call->sides[side].works = &none_here;
       }
-      last->sides[side].works = &bind_works(queue, pieces);
+      last->sides[side].one_by_one = each_kernel_ && side == 0;
+      last->sides[side].works = &bind_works(queue, pieces, last->sides[side].one_by_one);
     }
     last->signals |= last + 1 == queue.calls.end() || (queue.asynchronous && !live_.empty());
     first = last + 1;
@@ -158,13 +159,14 @@ void Executor::bind_works(QueueRun& queue) {
 
 // Calls that share pieces share their works.
 const std::vector<BoundWork>& Executor::bind_works(QueueRun& queue,
-                                                   const std::vector<const BoundPiece*>& pieces) {
-  const auto [entry, fresh] = queue.works.try_emplace(pieces);
+                                                   const std::vector<const BoundPiece*>& pieces,
+                                                   bool one_by_one) {
+  const auto [entry, fresh] = queue.works.try_emplace({pieces, one_by_one});
   if (!fresh) return entry->second;
   std::vector<Launch>& launches = launches_.emplace_back();
   for (const BoundPiece* piece : pieces)
     launches.insert(launches.end(), piece->launches.begin(), piece->launches.end());
-  const std::size_t all = launches.size(), together = each_kernel_ || poison_ ? 1 : all;
+  const std::size_t all = launches.size(), together = one_by_one || poison_ ? 1 : all;
   for (std::size_t i = 0; i < all; i += together)
     raise(queue.device.bind(queue.handle, &launches[i], static_cast<std::int64_t>(together),
                             &entry->second.emplace_back()));
@@ -372,7 +374,7 @@ Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side
     Status status = queue.device.run(queue.handle, (*side.works)[i]);
     if (status.ok() && poison_) status = poison_->after(call, *side.piece, i);
     if (!status.ok()) return status;
-    if (each_kernel_) tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
+    if (side.one_by_one) tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
   }
   return {};
 }

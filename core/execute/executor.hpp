@@ -76,6 +76,7 @@ class Executor {
   struct BoundSide {
     const BoundPiece* piece = nullptr;
     const std::vector<BoundWork>* works = nullptr;  // one of all launches, or of each
+    bool one_by_one = false;                        // probes are told of each launch
     QueueEvent event = nullptr;                     // where an asynchronous queue waits for the call
     // Of an asynchronous queue: as note() takes them, and at the edges of what is exposed.
     std::vector<Stamp> stamps, edges;
@@ -104,7 +105,8 @@ class Executor {
     QueueComm comm;
     Staging* staging = nullptr;  // where the comm plugin needs it
     std::vector<BoundCall> calls;
-    std::map<std::vector<const BoundPiece*>, std::vector<BoundWork>> works;
+    // By pieces, and whether each launch is a work.
+    std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
     Ticket ticket;
     // What live probes have been told: calls that have ended, and whether the next one has begun.
     std::int64_t ended = 0;
@@ -149,7 +151,8 @@ class Executor {
   void bind_calls();
   bool are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second) const;
   void bind_works(QueueRun& queue);
-  const std::vector<BoundWork>& bind_works(QueueRun& queue, const std::vector<const BoundPiece*>& pieces);
+  const std::vector<BoundWork>& bind_works(QueueRun& queue, const std::vector<const BoundPiece*>& pieces,
+                                           bool one_by_one);
   void bind_waits();
   void bind_stamps();
   void attach_memory();

@@ -70,7 +70,7 @@ void Executor::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   each([&](Probe& probe) { probe.begin_call(q, call, step, at); });
   for (std::size_t i = 0; i < side.works->size(); ++i) {
     next();
-    if (each_kernel_) each([&](Probe& probe) { probe.end_kernel(q, call, i, at); });
+    if (side.one_by_one) each([&](Probe& probe) { probe.end_kernel(q, call, i, at); });
   }
   for (std::size_t i = 0; i < parts_of(*side.piece); ++i) {
     each([&](Probe& probe) { probe.waits(q, true, at); });

@@ -22,8 +22,9 @@ class Probe {
   // Around each of the call's waits, before begin_call.
   virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
   virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
-  // Whether kernels and exchanges are launched one by one, with end_kernel after each kernel; `index` counts
-  // within the call.
+  // Whether exchanges are launched one by one and, in steps of even number, kernels too, with end_kernel
+  // after each; `index` counts within the call. Steps of odd number show what a device makes of them
+  // together.
   virtual bool each_kernel() const noexcept { return false; }
   virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/, double) noexcept {}
   // Within a call that communicates: whether its operations have been started and now wait for the others.

@@ -176,7 +176,7 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   trainer.step();
   neighbours.wait_until_busy();
   timer.forget();
-  trainer.run(steps, [](const StepResult&) {});
+  trainer.run(2 * steps, [](const StepResult&) {});
   neighbours.stop();
   return timer.result(assembly);
 }
@@ -255,7 +255,7 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   }
   const std::int64_t at_once = std::min(world, room);
   for (int rank : stages_of(recipe, plugins))
-    for (const KernelTime& time : time_kernels(recipe, plugins, 8, at_once, rank))
+    for (const KernelTime& time : time_kernels(recipe, plugins, timed_steps / 2, at_once, rank))
       table.exact[{time.device, time.shape}] = time.seconds;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace prun {
 
@@ -16,10 +17,17 @@ KernelTimer::KernelTimer(const Plan& plan, std::int64_t steps) : plan_(plan), be
   for (const PlannedFunction& function : plan.functions) {
     first_.push_back(times_.size());
     times_.resize(times_.size() + function.steps.size());
+    calls_.emplace_back(function.pieces.size());
   }
-  for (const Call& call : plan.calls)
+  for (const Call& call : plan.calls) {
     for (std::size_t i = 0; i < plan.steps(call).size(); ++i) ++of(call, i).launches;
-  for (Times& times : times_) times.seconds.reserve(static_cast<std::size_t>(times.launches * steps));
+    ++of(call).launches;
+  }
+  const auto make_room = [steps](std::vector<Times>& list) {
+    for (Times& times : list) times.seconds.reserve(static_cast<std::size_t>(times.launches * steps));
+  };
+  make_room(times_);
+  for (std::vector<Times>& pieces : calls_) make_room(pieces);
 }
 
 KernelTimer::Times& KernelTimer::of(const Call& call, std::size_t index) noexcept {
@@ -28,22 +36,39 @@ KernelTimer::Times& KernelTimer::of(const Call& call, std::size_t index) noexcep
   return times_[first_[function] + static_cast<std::size_t>(piece.first) + index];
 }
 
+KernelTimer::Times& KernelTimer::of(const Call& call) noexcept {
+  return calls_[static_cast<std::size_t>(call.function)][static_cast<std::size_t>(call.piece)];
+}
+
+void KernelTimer::Times::add(double one) noexcept {
+  if (seconds.size() < seconds.capacity()) seconds.push_back(one);
+}
+
 void KernelTimer::end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept {
-  std::vector<double>& list = of(call, index).seconds;
   double& began = began_[static_cast<std::size_t>(queue)];
-  if (list.size() < list.capacity()) list.push_back(at - began);
-  began = at;
+  of(call, index).add(at - std::exchange(began, at));
+}
+
+void KernelTimer::end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept {
+  const bool whole = step % 2 != 0;
+  if (whole) of(call).add(at - began_[static_cast<std::size_t>(queue)]);
 }
 
 void KernelTimer::forget() {
   for (Times& times : times_) times.seconds.clear();
+  for (std::vector<Times>& pieces : calls_)
+    for (Times& times : pieces) times.seconds.clear();
 }
 
 std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
   ByShape by_shape;
   for (std::size_t f = 0; f < plan_.functions.size(); ++f)
-    for (std::size_t s = 0; s < plan_.functions[f].steps.size(); ++s)
-      add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], by_shape);
+    for (std::size_t p = 0; p < calls_[f].size(); ++p) {
+      const Piece& piece = plan_.functions[f].pieces[p];
+      const double its_share = share(f, piece, calls_[f][p]);
+      for (auto s = static_cast<std::size_t>(piece.first); s < static_cast<std::size_t>(piece.last); ++s)
+        add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], its_share, by_shape);
+    }
   std::vector<KernelTime> all;
   for (auto& [key, entry] : by_shape) {
     entry.first.seconds /= entry.second;
@@ -52,7 +77,14 @@ std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
   return all;
 }
 
-void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const Times& times,
+double KernelTimer::share(std::size_t function, const Piece& piece, const Times& calls) const {
+  double alone = 0;
+  for (auto s = static_cast<std::size_t>(piece.first); s < static_cast<std::size_t>(piece.last); ++s)
+    alone += trimmed_mean(times_[first_[function] + s].seconds);
+  return calls.seconds.empty() || alone == 0 ? 1 : trimmed_mean(calls.seconds) / alone;
+}
+
+void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,
                       ByShape& by_shape) {
   if (step.exchange || times.seconds.empty()) return;
   const Op& op = assembly.program().op(step.op);
@@ -67,7 +99,7 @@ void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const T
   raise(op.def->cost(&shape, &time.cost));
   const auto weight = static_cast<double>(times.launches);
   auto& [entry, launches] = by_shape.try_emplace({time.device, time.shape}, time, 0).first->second;
-  entry.seconds += weight * trimmed_mean(times.seconds);
+  entry.seconds += weight * share * trimmed_mean(times.seconds);
   launches += weight;
 }
 

@@ -1,4 +1,6 @@
-// Times the kernels of a rank's plan one by one while steps run.
+// Times the kernels of a rank's plan while steps run: one by one in one step, and what a call of them takes
+// in the next. A device may take a call's kernels at once, and where they are small, that is faster: what it
+// takes then is shared out by what each takes alone.
 #pragma once
 
 #include <map>
@@ -15,7 +17,7 @@ struct KernelTime {
   DType type = DType::f32;
   std::string shape;  // shape_key()
   OpCost cost;
-  double seconds = 0;  // of one launch, as trimmed_mean() has it
+  double seconds = 0;  // its share of a call, of trimmed means
 };
 
 // On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.
@@ -23,14 +25,14 @@ double trimmed_mean(std::vector<double> list);
 
 class KernelTimer final : public Probe {
  public:
-  // Of so many steps, beyond which nothing is kept.
+  // Of so many steps of either number, beyond which nothing is kept.
   KernelTimer(const Plan& plan, std::int64_t steps);
 
   bool each_kernel() const noexcept override { return true; }
   void begin_call(std::int32_t queue, const Call&, std::int64_t, double at) noexcept override {
     began_[static_cast<std::size_t>(queue)] = at;
   }
-  void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
+  void end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
   void end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept override;
 
   // While no step runs.
@@ -42,17 +44,24 @@ class KernelTimer final : public Probe {
   struct Times {
     std::int64_t launches = 0;  // a step
     std::vector<double> seconds;
+
+    void add(double one) noexcept;  // where there is room
   };
   using ByShape =
       std::map<std::pair<std::string, std::string>, std::pair<KernelTime, double>>;  // and launches
 
   Times& of(const Call& call, std::size_t index) noexcept;
-  static void add(const Assembly& assembly, const PlannedStep& step, const Times& times, ByShape& by_shape);
+  Times& of(const Call& call) noexcept;
+  // Of what a kernel takes alone: what it takes among the others of its call.
+  double share(std::size_t function, const Piece& piece, const Times& calls) const;
+  static void add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,
+                  ByShape& by_shape);
 
   const Plan& plan_;
-  std::vector<double> began_;       // by queue
-  std::vector<std::size_t> first_;  // by function, within times_
-  std::vector<Times> times_;        // by step of all functions
+  std::vector<double> began_;              // by queue
+  std::vector<std::size_t> first_;         // by function, within times_
+  std::vector<Times> times_;               // by step of all functions
+  std::vector<std::vector<Times>> calls_;  // by function and piece
 };
 
 }  // namespace prun

@@ -10,6 +10,7 @@
 #include "execute/recorder.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
+#include "measure/kernel_timer.hpp"
 #include "measure/layout_bench.hpp"
 #include "sim/predict.hpp"
 #include "sim/trace.hpp"
@@ -178,6 +179,24 @@ TEST(Bench, TimesEveryKernelOfAPlanAndItsPredictionIsNear) {
   // Other work on the machine moves both; what is meant is that no kernel is forgotten or counted twice.
   EXPECT_GT(prediction.simulation.step_seconds, 0.3 * fastest);
   EXPECT_LT(prediction.simulation.step_seconds, 3 * fastest);
+}
+
+// A device that takes a call's kernels at once may be faster than kernel by kernel.
+TEST(Bench, WhatACallTakesIsSharedOutAmongItsKernels) {
+  const Assembly assembly(tiny_recipe(), plugins());
+  const Plan& plan = assembly.plan();
+  KernelTimer timer(plan, 1);
+  for (const Call& call : plan.calls) {
+    const auto kernels = static_cast<std::int64_t>(plan.steps(call).size());
+    timer.begin_call(call.queue, call, 0, 0);
+    for (std::int64_t i = 0; i < kernels; ++i)
+      timer.end_kernel(call.queue, call, static_cast<std::size_t>(i), static_cast<double>(i + 1));
+    timer.end_call(call.queue, call, 0, 1000);
+    timer.begin_call(call.queue, call, 1, 0);
+    timer.end_call(call.queue, call, 1, 0.25 * static_cast<double>(kernels));
+  }
+  EXPECT_GT(timer.result(assembly).size(), 10u);
+  for (const KernelTime& time : timer.result(assembly)) EXPECT_NEAR(time.seconds, 0.25, 1e-12) << time.shape;
 }
 
 TEST(Bench, ARankOfManyIsTimedWithoutTheOthers) {
