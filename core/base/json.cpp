@@ -1,16 +1,16 @@
-// Strict JSON: recursive descent over a string_view with bounded depth, and a streaming builder.
+// JSON: nlohmann's reader says what a text holds, a Tree keeps it and its limits; and a streaming builder.
 #include "base/json.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
 
 namespace prun {
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Length of the well-formed UTF-8 sequence at the start of `text`, 0 when there is none.
 std::size_t utf8_length(std::string_view text) {
@@ -39,22 +39,6 @@ std::size_t plain_length(std::string_view text) {
   return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), plain) - text.begin());
 }
 
-void append_utf8(std::string& out, std::uint32_t code) {
-  const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xc0 | code >> 6);
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3f));
-  } else {
-    put(0xf0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3f));
-    put(0x80 | (code >> 6 & 0x3f));
-  }
-  put(0x80 | (code & 0x3f));
-}
-
 void append_escaped(std::string& out, char c) {
   constexpr std::string_view escaped = "\"\\\b\f\n\r\t";
   constexpr std::string_view letters = "\"\\bfnrt";
@@ -69,241 +53,133 @@ void append_escaped(std::string& out, char c) {
   }
 }
 
-class Parser {
+// Walks over a text for the library's reader, and lets others see how far it is.
+class Cursor {
  public:
-  Parser(std::string_view text, std::string_view source, const JsonLimits& limits)
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  Cursor(const char* at, std::size_t& passed) : at_(at), passed_(&passed) {}
+  reference operator*() const { return *at_; }
+  Cursor& operator++() {
+    ++at_;
+    ++*passed_;
+    return *this;
+  }
+  bool operator==(const Cursor& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  std::size_t* passed_;
+};
+
+// What the library's reader calls with each thing it finds (its SAX interface): builds the tree.
+class Tree {
+ public:
+  Tree(std::string_view text, std::string_view source, const JsonLimits& limits)
       : text_(text), source_(source), limits_(limits) {}
 
-  JsonValue parse_document() {
-    if (text_.size() > limits_.bytes) fail("the text is larger than the limit of ", limits_.bytes, " bytes");
-    skip_space();
-    JsonValue value = parse_value(0);
-    skip_space();
-    if (at_ != text_.size()) fail("text goes on after the end of the value");
-    return value;
+  JsonValue read() {
+    if (text_.size() > limits_.bytes)
+      fail(0, "the text is larger than the limit of ", limits_.bytes, " bytes");
+    // The library would pass over the one and take the other for the end.
+    if (text_.starts_with("\xef\xbb\xbf")) fail(0, "the text starts with a byte order mark");
+    if (const std::size_t nul = text_.find('\0'); nul != std::string_view::npos) fail(nul, "a byte is zero");
+    const char* const begin = text_.data();
+    nlohmann::json::sax_parse(Cursor(begin, passed_), Cursor(begin + text_.size(), passed_), this);
+    return std::move(root_);
+  }
+
+  bool null() { return add(JsonValue()); }
+  bool boolean(bool value) { return add(JsonValue(value)); }
+  // Of negative numbers, and so 0 is "-0": only a real has a negative zero.
+  bool number_integer(std::int64_t value) { return add(value == 0 ? JsonValue(-0.0) : JsonValue(value)); }
+  bool number_unsigned(std::uint64_t value) {
+    if (value > std::numeric_limits<std::int64_t>::max()) return add(JsonValue(value));
+    return add(JsonValue(static_cast<std::int64_t>(value)));
+  }
+  bool number_float(double value, const std::string&) { return add(JsonValue(value)); }
+  bool string(std::string& value) { return add(JsonValue(std::move(value))); }
+  bool binary(nlohmann::json::binary_t&) { fail(passed_, "JSON has no binary values"); }
+
+  bool start_object(std::size_t) { return open(); }
+  bool start_array(std::size_t) { return open(); }
+  bool key(std::string& name) {
+    scopes_.back().members.push_back({std::move(name), {}});
+    scopes_.back().name_ends.push_back(passed_);
+    return true;
+  }
+  bool end_object() {
+    Scope scope = close();
+    JsonObject object(std::move(scope.members));
+    if (const std::size_t twice = object.first_duplicate(); twice < scope.name_ends.size())
+      fail(scope.name_ends[twice], "the object has this name already (duplicate name)");
+    return put(JsonValue(std::move(object)));
+  }
+  bool end_array() { return put(JsonValue(close().items)); }
+
+  // `position` counts what was read, the byte included that is wrong.
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) {
+    constexpr int number_overflow = 406;
+    if (error.id == number_overflow) fail(position - 1, "the number is outside of the range of double");
+    std::string_view reason = error.what();
+    if (const std::size_t start = reason.find(" - "); start != std::string_view::npos)
+      reason.remove_prefix(start + 3);
+    fail(position - 1, reason.substr(0, reason.find("; last read")));  // which quotes the text, at any length
   }
 
  private:
+  struct Scope {
+    std::vector<JsonMember> members;
+    std::vector<std::size_t> name_ends;  // where the members' names end in the text
+    JsonArray items;
+  };
+
   template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
-    throw_error(ErrorCode::bad_input, source_, ": byte ", at_, ": ", parts...);
+  [[noreturn]] void fail(std::size_t at, const Parts&... parts) const {
+    throw_error(ErrorCode::bad_input, source_, ": byte ", at, ": ", parts...);
   }
 
-  bool at_end() const { return at_ == text_.size(); }
-  char peek() const {
-    if (at_end()) fail("the text ends too early");
-    return text_[at_];
+  void count() {
+    if (++values_ > limits_.values) fail(passed_, "more than ", limits_.values, " values");
   }
-  bool take(char expected) {
-    if (at_end() || text_[at_] != expected) return false;
-    ++at_;
+  bool add(JsonValue value) {
+    count();
+    return put(std::move(value));
+  }
+  bool put(JsonValue value) {
+    if (scopes_.empty())
+      root_ = std::move(value);
+    else if (Scope& scope = scopes_.back(); scope.members.empty())
+      scope.items.push_back(std::move(value));
+    else
+      scope.members.back().value = std::move(value);
     return true;
   }
-  void expect(char expected, const char* where) {
-    if (!take(expected)) fail("expected '", expected, "' ", where);
+  bool open() {
+    count();
+    if (scopes_.size() > static_cast<std::size_t>(limits_.depth))
+      fail(passed_, "nested deeper than ", limits_.depth, " levels");
+    scopes_.emplace_back();
+    return true;
   }
-  void skip_space() {
-    while (!at_end() && std::string_view(" \t\n\r").find(text_[at_]) != std::string_view::npos) ++at_;
+  Scope close() {
+    Scope scope = std::move(scopes_.back());
+    scopes_.pop_back();
+    return scope;
   }
-
-  JsonValue parse_value(int depth);
-  JsonValue parse_literal();
-  void expect_word(std::string_view word);
-  JsonValue parse_array(int depth);
-  JsonValue parse_object(int depth);
-  JsonMember parse_member(int depth);
-  JsonValue parse_number();
-  JsonValue integer_of(std::string_view digits, bool negative);
-  JsonValue real_of(std::string_view digits);
-  void skip_digits();
-  std::string parse_string();
-  void parse_escape(std::string& out);
-  void parse_utf8(std::string& out);
-  std::uint32_t parse_hex4();
-  std::uint32_t parse_code_point();
 
   std::string_view text_;
   std::string_view source_;
   JsonLimits limits_;
-  std::size_t at_ = 0;
+  std::size_t passed_ = 0;  // bytes that the reader has taken
   std::size_t values_ = 0;
+  std::vector<Scope> scopes_;  // that are open, the innermost last
+  JsonValue root_;
 };
-
-JsonValue Parser::parse_value(int depth) {
-  if (++values_ > limits_.values) fail("more than ", limits_.values, " values");
-  if (depth > limits_.depth) fail("nested deeper than ", limits_.depth, " levels");
-  const char c = peek();
-  if (c == '{') return parse_object(depth);
-  if (c == '[') return parse_array(depth);
-  if (c == '"') return JsonValue(parse_string());
-  if (c == '-' || is_digit(c)) return parse_number();
-  return parse_literal();
-}
-
-JsonValue Parser::parse_literal() {
-  const char c = text_[at_];
-  if (c != 't' && c != 'f' && c != 'n') fail("expected a value");
-  expect_word(c == 't' ? "true" : c == 'f' ? "false" : "null");
-  if (c == 'n') return JsonValue();
-  return JsonValue(c == 't');
-}
-
-void Parser::expect_word(std::string_view word) {
-  if (text_.substr(at_, word.size()) != word) fail("expected '", word, "'");
-  at_ += word.size();
-}
-
-JsonValue Parser::parse_array(int depth) {
-  JsonArray items;
-  ++at_;
-  skip_space();
-  if (take(']')) return JsonValue(std::move(items));
-  while (true) {
-    items.push_back(parse_value(depth + 1));
-    skip_space();
-    if (take(']')) return JsonValue(std::move(items));
-    expect(',', "or ']' after an array element");
-    skip_space();
-  }
-}
-
-JsonMember Parser::parse_member(int depth) {
-  if (at_end() || text_[at_] != '"') fail("expected a member name in quotes");
-  JsonMember member{parse_string(), {}};
-  skip_space();
-  expect(':', "after a member name");
-  skip_space();
-  member.value = parse_value(depth + 1);
-  return member;
-}
-
-JsonValue Parser::parse_object(int depth) {
-  std::vector<JsonMember> members;
-  std::vector<std::size_t> offsets;  // of the names, for the error about a duplicate
-  ++at_;
-  skip_space();
-  if (take('}')) return JsonValue(JsonObject());
-  while (true) {
-    offsets.push_back(at_);
-    members.push_back(parse_member(depth));
-    skip_space();
-    if (take('}')) break;
-    expect(',', "or '}' after an object member");
-    skip_space();
-  }
-  JsonObject object(std::move(members));
-  if (const std::size_t twice = object.first_duplicate(); twice < offsets.size()) {
-    at_ = offsets[twice];
-    fail("the object has this name already (duplicate name)");
-  }
-  return JsonValue(std::move(object));
-}
-
-void Parser::skip_digits() {
-  if (at_end() || !is_digit(text_[at_])) fail("expected a digit");
-  while (!at_end() && is_digit(text_[at_])) ++at_;
-}
-
-JsonValue Parser::parse_number() {
-  const std::size_t start = at_;
-  const bool negative = take('-');
-  if (take('0')) {
-    if (!at_end() && is_digit(text_[at_])) fail("a number has no leading zeros");
-  } else {
-    skip_digits();
-  }
-  bool integer = true;
-  if (take('.')) {
-    integer = false;
-    skip_digits();
-  }
-  if (take('e') || take('E')) {
-    integer = false;
-    if (!take('+')) take('-');
-    skip_digits();
-  }
-  const std::string_view digits = text_.substr(start, at_ - start);
-  // Only a real has a negative zero.
-  if (!integer || digits == "-0") return real_of(digits);
-  return integer_of(digits, negative);
-}
-
-JsonValue Parser::integer_of(std::string_view digits, bool negative) {
-  std::int64_t small = 0;
-  std::uint64_t large = 0;
-  const char* end = digits.data() + digits.size();
-  if (std::from_chars(digits.data(), end, small).ec == std::errc()) return JsonValue(small);
-  if (!negative && std::from_chars(digits.data(), end, large).ec == std::errc()) return JsonValue(large);
-  return real_of(digits);
-}
-
-JsonValue Parser::real_of(std::string_view digits) {
-  double real = 0;
-  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), real);
-  if (result.ec == std::errc() && std::isfinite(real)) return JsonValue(real);
-  at_ -= digits.size();
-  fail("the number is outside of the range of double");
-}
-
-std::string Parser::parse_string() {
-  std::string out;
-  ++at_;
-  while (true) {
-    const std::size_t plain = plain_length(text_.substr(at_));
-    out.append(text_.substr(at_, plain));
-    at_ += plain;
-    const char c = peek();
-    if (c == '"') break;
-    if (c == '\\')
-      parse_escape(out);
-    else
-      parse_utf8(out);
-  }
-  ++at_;
-  return out;
-}
-
-void Parser::parse_utf8(std::string& out) {
-  const std::size_t length = utf8_length(text_.substr(at_));
-  if (length == 0) fail("a string is not valid UTF-8");
-  if (static_cast<unsigned char>(text_[at_]) < 0x20) fail("a string holds a raw control character");
-  out.append(text_.substr(at_, length));
-  at_ += length;
-}
-
-void Parser::parse_escape(std::string& out) {
-  constexpr std::string_view letters = "\"\\/bfnrt";
-  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
-  ++at_;
-  const char c = peek();
-  if (const std::size_t found = letters.find(c); found != std::string_view::npos) {
-    out.push_back(meanings[found]);
-    ++at_;
-  } else if (c == 'u') {
-    ++at_;
-    append_utf8(out, parse_code_point());
-  } else {
-    fail("a string holds an unknown escape");
-  }
-}
-
-std::uint32_t Parser::parse_hex4() {
-  const std::string_view digits = text_.substr(at_, 4);
-  std::uint32_t code = 0;
-  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-  if (digits.size() != 4 || result.ptr != digits.data() + 4) fail("\\u needs four hexadecimal digits");
-  at_ += 4;
-  return code;
-}
-
-std::uint32_t Parser::parse_code_point() {
-  const std::uint32_t high = parse_hex4();
-  if (high < 0xd800 || high > 0xdfff) return high;
-  if (high > 0xdbff || !take('\\') || !take('u')) fail("a string holds a lone surrogate");
-  const std::uint32_t low = parse_hex4();
-  if (low < 0xdc00 || low > 0xdfff) fail("a string holds a lone surrogate");
-  return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-}
 
 const char* kind_name(JsonKind kind) {
   switch (kind) {
@@ -396,7 +272,7 @@ const JsonValue& JsonValue::at(std::string_view name) const {
 }
 
 JsonValue parse_json(std::string_view text, std::string_view source, const JsonLimits& limits) {
-  return Parser(text, source, limits).parse_document();
+  return Tree(text, source, limits).read();
 }
 
 // ---- Writer ----

@@ -1,6 +1,7 @@
-// A small strict JSON reader and writer, for checkpoint headers, `--json` output and log lines.
-// The reader takes RFC 8259 text and nothing more: valid UTF-8, no duplicate names, no lone surrogates,
-// bounded depth and size. Input may be hostile: memory stays proportional to the text.
+// JSON, read and written: checkpoint headers, configurations and tokenizers of others, `--json` output.
+// Texts are read by nlohmann's library, which json.cpp alone sees, and strictly: RFC 8259 and nothing more,
+// valid UTF-8, no duplicate names, no lone surrogates, bounded depth and size. Input may be hostile: memory
+// stays proportional to the text.
 #pragma once
 
 #include <concepts>
@@ -84,8 +85,9 @@ struct JsonLimits {
   int depth = 64;                              // of nested arrays and objects
 };
 
-// `source` names the text in errors, which read "<source>: byte <offset>: <reason>". An integer outside
-// of [INT64_MIN, UINT64_MAX] becomes a real; a number outside of the range of double is an error.
+// `source` names the text in errors, which read "<source>: byte <offset>: <reason>"; the offset is where the
+// reader was when it found the reason. An integer outside of [INT64_MIN, UINT64_MAX] becomes a real; a number
+// outside of the range of double is an error.
 JsonValue parse_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
 
 // What a writer does with NaN and infinities, for which JSON has no spelling.

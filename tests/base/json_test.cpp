@@ -99,9 +99,9 @@ TEST(JsonReader, RefusesWhatIsNotJson) {
       {"{\"a\" 1}", 5},
       {"1 2", 2},
       {"[1]]", 3},
-      {"tru", 0},
+      {"tru", 3},
       {"True", 0},
-      {"nul", 0},
+      {"nul", 3},
       {"NaN", 0},
       {"Infinity", 0},
       {"-Infinity", 1},
@@ -115,13 +115,13 @@ TEST(JsonReader, RefusesWhatIsNotJson) {
       {"1e+", 3},
       {"-", 1},
       {"0x10", 1},
-      {"1e400", 0},
-      {"[-1e999]", 1},
+      {"1e400", 4},
+      {"[-1e999]", 6},
       {"\"a", 2},
       {"\"\\", 2},
       {"\"\\x\"", 2},
-      {"\"\\u12\"", 3},
-      {"\"\\u12g4\"", 3},
+      {"\"\\u12\"", 5},
+      {"\"\\u12g4\"", 5},
       {"\"\\u-123\"", 3},
       {"\"\n\"", 1},
       {std::string("\"a\0b\"", 5), 2},
@@ -130,26 +130,35 @@ TEST(JsonReader, RefusesWhatIsNotJson) {
       {"\xef\xbb\xbf{}", 0},
       {R"("\ud800")", 7},
       {R"("\ud800\n")", 8},
-      {R"("\ud800\u0041")", 13},
-      {R"("\udc00")", 7},
+      {R"("\ud800\u0041")", 12},
+      {R"("\udc00")", 6},
       {"\"\x80\"", 1},
-      {"\"\xc3\"", 1},
+      {"\"\xc3\"", 2},
       {"\"\xc0\x80\"", 1},
-      {"\"\xe0\x80\x80\"", 1},
-      {"\"\xed\xa0\x80\"", 1},
-      {"\"\xf0\x80\x80\x80\"", 1},
-      {"\"\xf4\x90\x80\x80\"", 1},
+      {"\"\xe0\x80\x80\"", 2},
+      {"\"\xed\xa0\x80\"", 2},
+      {"\"\xf0\x80\x80\x80\"", 2},
+      {"\"\xf4\x90\x80\x80\"", 2},
       {"\"\xff\"", 1},
-      {"\"\xe2\x82", 1},
-      {R"({"a":1,"a":2})", 7},
-      {R"({"a":1,"\u0061":2})", 7},
-      {R"([{"x":{"b":1,"c":2,"b":3}}])", 19},
+      {"\"\xe2\x82", 3},
+      {R"({"a":1,"a":2})", 10},
+      {R"({"a":1,"\u0061":2})", 15},
+      {R"([{"x":{"b":1,"c":2,"b":3}}])", 22},
   };
   for (const auto& item : cases) {
     const std::string start = "test: byte " + std::to_string(item.offset) + ": ";
     EXPECT_EQ(error_of(item.text).substr(0, start.size()), start)
         << item.text << " -> " << error_of(item.text);
   }
+}
+
+TEST(JsonReader, SaysWhatIsWrongInOneShortLine) {
+  EXPECT_EQ(error_of("[1 2]"), "test: byte 3: unexpected number literal; expected ']'");
+  EXPECT_EQ(error_of(R"({"a":1,"a":2})"), "test: byte 10: the object has this name already (duplicate name)");
+  EXPECT_EQ(error_of("1e400"), "test: byte 4: the number is outside of the range of double");
+  EXPECT_EQ(
+      error_of('"' + std::string(1'000'000, 'a') + "\n"),
+      "test: byte 1000001: invalid string: control character U+000A (LF) must be escaped to \\u000A or \\n");
 }
 
 TEST(JsonReader, BoundsDepthValuesAndBytes) {
