@@ -30,9 +30,9 @@ constexpr PhiloxCounter philox4x32_round(const PhiloxCounter& x, const PhiloxKey
           static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(a)};
 }
 
-// Ten rounds; a bijection of the counter for each key.
-constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
-  for (int round = 0; round < 10; ++round) {
+// A bijection of the counter for each key.
+constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key, int rounds = 10) {
+  for (int round = 0; round < rounds; ++round) {
     counter = philox4x32_round(counter, key);
     key[0] += 0x9E3779B9u;
     key[1] += 0xBB67AE85u;

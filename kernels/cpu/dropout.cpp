@@ -9,6 +9,7 @@
 #include "cpu/dispatch.hpp"
 #include "cpu/philox.hpp"
 #include "cpu/values.hpp"
+#include "philox_rounds.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
@@ -33,7 +34,7 @@ void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32
   for (std::int64_t c = 0; c < n; c += 2 * half, start.a += 2 * philox_lanes) {
     PhiloxState x = start, y = start;
     y.a += philox_lanes;
-    philox(x, y, row.key);
+    philox<rounds_of_steps>(x, y, row.key);
     x.store(words + c);
     y.store(words + c + half);
   }

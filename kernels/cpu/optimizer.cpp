@@ -10,6 +10,7 @@
 #include "cpu/lanes.hpp"
 #include "cpu/philox.hpp"
 #include "cpu/values.hpp"
+#include "philox_rounds.hpp"
 #include "update_rule.hpp"
 #include "update_types.hpp"
 
@@ -127,7 +128,8 @@ class Draws {
     std::uint64_t block = first / 4;
     for (std::int64_t c = 0; c < skipped + n; c += 2 * half, block += 2 * philox_lanes) {
       PhiloxState x = counters(block), y = counters(block + philox_lanes);
-      philox(x, y, {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+      philox<rounds_of_steps>(x, y,
+                              {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
       x.store(drawn + c);
       y.store(drawn + c + half);
     }

@@ -1,4 +1,4 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), for as
+// Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), for as
 // many counters at once as a register has 64-bit lanes.
 #pragma once
 
@@ -64,9 +64,10 @@ struct PhiloxState {
 };
 
 // Two states at a time: the rounds of one wait for each other, those of the other fill the gaps.
-inline void philox(PhiloxState& x, PhiloxState& y, PhiloxKey key) {
+template <int rounds>
+void philox(PhiloxState& x, PhiloxState& y, PhiloxKey key) {
 #pragma GCC unroll 10
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     x.round(key);
     y.round(key);
     key.low += 0x9E3779B9u;

@@ -91,7 +91,7 @@ struct Blocks {
     for (int at = 0; at < count; at += 2 * philox_lanes) {
       PhiloxState x = counters(stream, first + static_cast<std::uint64_t>(at));
       PhiloxState y = counters(stream, first + static_cast<std::uint64_t>(at + philox_lanes));
-      philox(x, y, key);
+      philox<10>(x, y, key);
       keep(x, at);
       keep(y, at + philox_lanes);
     }

@@ -22,7 +22,7 @@ bool stays(const Place& at, double p) {
   const auto low = [](auto x) { return static_cast<std::uint32_t>(x); };
   const PhiloxCounter words =
       philox4x32({low(at.channel / 4), low(at.position), low(sample), low(at.layer << 16 | at.stream)},
-                 {low(number), low(number >> 32) ^ low(sample >> 32)});
+                 {low(number), low(number >> 32) ^ low(sample >> 32)}, 7);
   return static_cast<double>(unit_float(words[static_cast<std::size_t>(at.channel % 4)])) >= p;
 }
 
