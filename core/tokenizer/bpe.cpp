@@ -7,8 +7,7 @@
 
 namespace prun {
 
-MergeTable::MergeTable(std::size_t merges)
-    : mask_(std::bit_ceil(2 * merges + 2) - 1), slots_(mask_ + 1) {}
+MergeTable::MergeTable(std::size_t merges) : mask_(std::bit_ceil(2 * merges + 2) - 1), slots_(mask_ + 1) {}
 
 void MergeTable::set(TokenId left, TokenId right, Merge merge) {
   const std::uint64_t key = key_of(left, right);

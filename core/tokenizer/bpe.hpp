@@ -60,7 +60,7 @@ class WordMerger {
 
  private:
   struct Symbol {
-    TokenId token;  // negative once it is part of the one before
+    TokenId token;               // negative once it is part of the one before
     std::int32_t before, after;  // its neighbours; negative at the ends
   };
   struct Candidate {

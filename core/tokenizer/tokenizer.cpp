@@ -1,0 +1,64 @@
+#include "tokenizer/tokenizer.hpp"
+
+#include <fstream>
+#include <sstream>
+
+#include "prun/error.hpp"
+#include "tokenizer/encoder.hpp"
+#include "tokenizer/tokenizer_json.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& file) {
+  if (!fs::is_regular_file(file))
+    throw_error(ErrorCode::not_found, file.string(), " is not a file; name a tokenizer.json or its folder");
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream) throw_error(ErrorCode::storage, file.string(), " cannot be read; make it readable");
+  return std::move(text).str();
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::load(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "tokenizer.json" : path;
+  return {text_of(file), file.string()};
+}
+
+Tokenizer::Tokenizer(std::string_view json, const std::string& source)
+    : tables_(read_tokenizer_json(json, source)) {}
+
+std::optional<TokenId> Tokenizer::find_added(std::string_view text) const {
+  for (const AddedToken& token : tables_.added)
+    if (token.text == text) return token.id;
+  return {};
+}
+
+std::optional<TokenId> Tokenizer::end_of_text() const {
+  const std::optional<TokenId> gpt = find_added("<|endoftext|>");
+  return gpt ? gpt : find_added("<|end_of_text|>");
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
+  std::vector<TokenId> ids;
+  Encoder(*this).append(text, ids);
+  return ids;
+}
+
+std::string_view Tokenizer::bytes(TokenId id) const {
+  if (id < 0 || id >= size() || tables_.tokens[static_cast<std::size_t>(id)].empty())
+    throw_error(ErrorCode::bad_input, "the tokenizer has no token ", id, "; its ids are below ", size());
+  return tables_.tokens[static_cast<std::size_t>(id)];
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids) const {
+  std::string text;
+  for (const TokenId id : ids) text += bytes(id);
+  return text;
+}
+
+}  // namespace prun
