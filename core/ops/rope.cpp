@@ -8,7 +8,9 @@
 namespace prun {
 namespace {
 
-constexpr AttrDef base_attr[] = {real_attr("base", 10000.0)};
+// What they mean: kernels/rope_frequency.hpp.
+constexpr AttrDef turn_attrs[] = {real_attr("base", 10000.0), real_attr("factor", 1.0), real_attr("low", 1.0),
+                                  real_attr("high", 4.0), real_attr("original", 8192.0)};
 
 struct Rope {
   static constexpr const char* kind = "rope";
@@ -16,7 +18,7 @@ struct Rope {
       "packed queries, keys and values apart, the first two turned by position";
   static constexpr OperandDef operands[] = {
       {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
-  static constexpr const AttrDef (&attrs)[1] = base_attr;
+  static constexpr const AttrDef (&attrs)[5] = turn_attrs;
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];
     require(x.rank == 5 && x.dims[4].extent % 2 == 0,
@@ -25,7 +27,12 @@ struct Rope {
     s.pass_partial({0});
   }
   static void gradient(const Gradient& g) {
-    g.input(0, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3)}, {{"base", g.attr("base")}});
+    g.input(0, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3)},
+            {{"base", g.attr("base")},
+             {"factor", g.attr("factor")},
+             {"low", g.attr("low")},
+             {"high", g.attr("high")},
+             {"original", g.attr("original")}});
   }
 };
 
@@ -33,7 +40,7 @@ struct RopeGrad {
   static constexpr const char* kind = "rope_grad";
   static constexpr const char* help = "dx of rope";
   static constexpr OperandDef operands[] = {{"dq"}, {"dk"}, {"dv"}, {"dx", Access::write}};
-  static constexpr const AttrDef (&attrs)[1] = base_attr;
+  static constexpr const AttrDef (&attrs)[5] = turn_attrs;
   static void rule(OpShape& s) {
     set_together(s, kind, 0, 3);
     s.pass_partial({0, 1, 2});

@@ -1,13 +1,13 @@
 // rope: queries, keys and values out of their packed projection, the first two turned by their position;
 // rope_grad turns their gradients back and packs them.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
 #include "cpu/scratch.hpp"
 #include "cpu/values.hpp"
 #include "cpu/vector_math.hpp"
+#include "rope_frequency.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
@@ -25,9 +25,8 @@ struct Turns {
 };
 
 template <class C>
-void set_frequencies(const Turns<C>& turns, std::int64_t pairs, double base) {
-  for (std::int64_t i = 0; i < pairs; ++i)
-    turns.frequency[i] = std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs));
+void set_frequencies(const Turns<C>& turns, std::int64_t pairs, const RopeTurn& turn) {
+  for (std::int64_t i = 0; i < pairs; ++i) turns.frequency[i] = rope_frequency(turn, i, pairs);
 }
 
 template <class C>
@@ -99,7 +98,7 @@ void for_positions(const Operands& o, double direction, const KernelArgs& args, 
     Scratch scratch(args.workspace);
     Turns<Compute<T>> turns = {};
     for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
-    set_frequencies(turns, pairs, args.attrs[0].f);
+    set_frequencies(turns, pairs, rope_turn(args.attrs));
     for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
       set_position(turns, pairs, direction * static_cast<double>(o.q.start[1] + s));
       for (std::int64_t b = 0; b < batch; ++b) {

@@ -1,7 +1,5 @@
 #include "cuda/rope.hpp"
 
-#include <cmath>
-
 #include "cuda/apart.cuh"
 #include "cuda/math.cuh"
 
@@ -80,8 +78,7 @@ void turn(const char* name, const RopeShape& shape, double direction, From from,
     throw_error(ErrorCode::unsupported, "rope on the GPU turns heads of up to ", 2 * most_pairs,
                 " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
   Frequencies frequency = {};
-  for (std::int64_t i = 0; i < pairs; ++i)
-    frequency.of[i] = direction * std::pow(shape.base, -static_cast<double>(i) / static_cast<double>(pairs));
+  for (std::int64_t i = 0; i < pairs; ++i) frequency.of[i] = direction * rope_frequency(shape.turn, i, pairs);
   // Enough blocks for every multiprocessor to have many, and otherwise few for a position: each computes its
   // turns.
   const std::int64_t samples = std::max<std::int64_t>(1, shape.batch * shape.seq / (64 * multiprocessors()));

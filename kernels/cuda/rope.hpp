@@ -3,13 +3,14 @@
 #pragma once
 
 #include "cuda/launch.hpp"
+#include "rope_frequency.hpp"
 
 namespace prun::cuda {
 
 struct RopeShape {
   std::int64_t batch, seq, heads, packed, head_dim;
   std::int64_t first_position = 0;  // of the first row of seq
-  double base = 10000;
+  RopeTurn turn = {};
 };
 
 // x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim],

@@ -21,12 +21,14 @@ TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
         const std::vector<std::int64_t> queries = {d[0], d[1], d[2], d[3] - 2, d[4]},
                                         keys = {d[0], d[1], d[2], d[4]};
         const std::vector<Start> starts = {{0, 1, first}, {1, 1, first}, {2, 1, first}, {3, 1, first}};
-        const std::vector<Attr> base = {{.f = 10000.0}};
+        const RopeTurn slowed{.factor = 8, .original = 512}, turn = first > 0 ? slowed : RopeTurn{};
+        const std::vector<Attr> base = {
+            {.f = turn.base}, {.f = turn.factor}, {.f = turn.low}, {.f = turn.high}, {.f = turn.original}};
         const Value x = random_value(type, d, 1);
         const std::vector<Value> want =
             cpu("rope", {x, Value(type, queries), Value(type, keys), Value(type, keys)}, base, starts);
         const Value dx = cpu("rope_grad", {want[1], want[2], want[3], Value(type, d)}, base, starts)[3];
-        const cuda::RopeShape shape = {d[0], d[1], d[2], d[3], d[4], first, 10000.0};
+        const cuda::RopeShape shape = {d[0], d[1], d[2], d[3], d[4], first, turn};
         OnDevice in(x, offset), q(type, queries, offset), k(type, keys, offset), v(type, keys, offset);
         cuda::rope(in.as<T>(), q.as<T>(), k.as<T>(), v.as<T>(), shape, nullptr);
         expect_close(q.value(), want[1].numbers(), tolerance(type), "q");

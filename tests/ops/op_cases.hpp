@@ -72,6 +72,12 @@ inline std::vector<OpCase> op_cases() {
        [=](const Segment& g) {
          return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3, {{"base", 100.0}}));
        }},
+      {"rope_slowed",
+       [=](const Segment& g) {
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3,
+                                {{"base", 100.0}, {"factor", 8.0}, {"original", 16.0}}));
+       },
+       1, false},
       {"attention_causal", attention(2, 4, 1)},
       {"attention_full", attention(3, 3, 0)},
       {"attention_apart",

@@ -16,6 +16,7 @@ class Gpt final : public Model {
         ffn_{"ffn", options.integer("ffn") ? options.integer("ffn") : 4 * hidden_.extent},
         vocab_{"vocab", options.integer("vocab")},
         head_dim_{"head_dim", hidden_.extent / heads_.extent},
+        positions_(options.integer("positions")),
         tied_(options.flag("tied")),
         dropout_(options.number("dropout")),
         eps_(options.number("norm_eps")) {
@@ -34,7 +35,11 @@ class Gpt final : public Model {
   Id embedding(const ModelContext& context, ProgramRef program) const {
     const Segment s = program.segment("embedding");
     const Id table = s.weight("token", {vocab_, hidden_}, normal(0.02));
-    const Id positions = s.weight("position", {{"positions", context.seq}, hidden_}, normal(0.01));
+    const Dim rows{"positions", positions_ ? positions_ : context.seq};
+    if (rows.extent < context.seq)
+      throw_error(ErrorCode::bad_input, "model.seq = ", context.seq,
+                  " is more than model.positions = ", positions_);
+    const Id positions = s.weight("position", {rows, hidden_}, normal(0.01));
     const Id x = s.op("embedding", {s.tokens(), table});
     s.outgoing(dropped(s, s.op("add_position", {x, positions}), 0));
     return table;
@@ -91,6 +96,7 @@ class Gpt final : public Model {
 
   std::int64_t layers_;
   Dim hidden_, heads_, ffn_, vocab_, head_dim_;
+  std::int64_t positions_;
   bool tied_;
   double dropout_, eps_;
 };
@@ -104,6 +110,7 @@ PRUN_PLUGIN(model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layerno
             "heads    | int   | 12    | 1..65536    | Attention heads; divides hidden\n"
             "ffn      | int   | 0     | 0..4194304  | Width of the MLP; 0: four times hidden\n"
             "vocab    | int   | 50304 | 2..16777216 | Rows of the token table\n"
+            "positions | int  | 0     | 0..16777216 | Rows of the position table; 0: model.seq\n"
             "tied     | bool  | true  |             | The head shares the token table\n"
             "dropout  | float | 0     | 0..0.95     | Probability after the embedding, attention and MLP\n"
             "norm_eps | float | 1e-5  | 0..1        | Added to the variance in layernorm\n");

@@ -19,6 +19,10 @@ class Llama final : public Model {
         tied_(options.flag("tied")),
         qkv_bias_(options.flag("qkv_bias")),
         rope_base_(options.number("rope_base")),
+        rope_factor_(options.number("rope_factor")),
+        rope_low_(options.number("rope_low")),
+        rope_high_(options.number("rope_high")),
+        rope_original_(options.number("rope_original")),
         eps_(options.number("norm_eps")) {
     if (heads_ % groups_.extent != 0)
       throw_error(ErrorCode::bad_input, "model.heads = ", heads_,
@@ -29,6 +33,9 @@ class Llama final : public Model {
     if (head_dim_.extent % 2 != 0)
       throw_error(ErrorCode::bad_input, "model.head_dim = ", head_dim_.extent,
                   " is odd; rotary positions turn pairs");
+    if (rope_low_ >= rope_high_)
+      throw_error(ErrorCode::bad_input, "model.rope_low = ", rope_low_,
+                  " is not below model.rope_high = ", rope_high_);
   }
 
   void build(const ModelContext&, ProgramRef program) override {
@@ -51,8 +58,12 @@ class Llama final : public Model {
     const Dim queries{"queries", heads_ / groups_.extent}, packed{"packed", queries.extent + 2};
     const Id weight = s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02));
     const Id bias = qkv_bias_ ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
-    const std::vector<Id> heads =
-        s.ops("rope", {s.op("linear", {x, weight, bias})}, 3, {{"base", rope_base_}});
+    const std::vector<Id> heads = s.ops("rope", {s.op("linear", {x, weight, bias})}, 3,
+                                        {{"base", rope_base_},
+                                         {"factor", rope_factor_},
+                                         {"low", rope_low_},
+                                         {"high", rope_high_},
+                                         {"original", rope_original_}});
     return s.op("linear",
                 {s.op("attention", {heads[0], heads[1], heads[2]}),
                  s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)), none},
@@ -81,7 +92,7 @@ class Llama final : public Model {
   std::int64_t heads_;
   Dim groups_, head_dim_, ffn_, vocab_;
   bool tied_, qkv_bias_;
-  double rope_base_, eps_;
+  double rope_base_, rope_factor_, rope_low_, rope_high_, rope_original_, eps_;
 };
 
 }  // namespace
@@ -99,4 +110,11 @@ PRUN_PLUGIN(
     "tied      | bool  | false  |             | The head shares the token table\n"
     "qkv_bias  | bool  | false  |             | Biases on queries, keys and values (Qwen2)\n"
     "rope_base | float | 500000 | 1..1e12     | Base of the rotary frequencies\n"
+    "rope_factor | float | 1    | 1..1e6      | How much slower pairs turn that turned too slowly to be "
+    "learned (Llama 3.1); 1: none\n"
+    "rope_low  | float | 1      | 0..1e6      | Pairs are slowed down by all of rope_factor that turn round "
+    "less often in rope_original\n"
+    "rope_high | float | 4      | 0..1e6      | Pairs are not slowed down that turn round more often in "
+    "rope_original\n"
+    "rope_original | float | 8192 | 1..1e9    | Positions of the sequences that it was first trained on\n"
     "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n");

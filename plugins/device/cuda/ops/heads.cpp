@@ -16,7 +16,7 @@ RopeShape rope_shape(const Tensor& x, const KernelArgs& args) {
           .packed = x.dim[3],
           .head_dim = x.dim[4],
           .first_position = x.start[1],
-          .base = args.attrs[0].f};
+          .turn = rope_turn(args.attrs)};
 }
 
 HeadsShape heads_shape(const Tensor& x) { return {x.outer(2), x.dim[3], x.dim[4]}; }
