@@ -20,7 +20,7 @@ struct Declaration {
   std::string_view table_kind = "";
 };
 
-constexpr std::array<Declaration, 16> declarations = {{
+constexpr std::array<Declaration, 18> declarations = {{
     {"run", Form::table, "", "", "The run itself: how long, where to, what happens on trouble.", R"(
       name         | string | required |  | Name of the run
       steps        | int    | required | 1..1000000000000 | Optimizer steps to take
@@ -48,6 +48,16 @@ constexpr std::array<Declaration, 16> declarations = {{
     {"data", Form::table, "data", "", "What it is trained on.", R"(
       plugin  | string | required |  | Data plugin
       shuffle | bool   | true     |  | Visit the samples in a random order that the seed fixes
+      weight  | float  | 1        | 1e-9..1e9 | Its share of the samples where [[data.blend]] has further sets, by the sum of all weights
+      validation | float | 0      | 0..0.5 | Share of each set's samples, its last ones, that is kept from training to validate on
+    )"},
+    {"data.blend", Form::list, "data", "", "Further sets, blended into [data] sample by sample.", R"(
+      plugin | string | required |  | Data plugin
+      weight | float  | 1        | 1e-9..1e9 | Its share of the samples, by the sum of all weights
+    )"},
+    {"validation", Form::list, "data", "", "Sets to validate on that are not trained on.", R"(
+      plugin | string | required |  | Data plugin
+      weight | float  | 1        | 1e-9..1e9 | Its share of the samples, by the sum of all weights
     )"},
     {"batch", Form::table, "", "", "How many sequences a step takes.", R"(
       global | int | required | 1..1000000000 | Sequences a step, over all ranks

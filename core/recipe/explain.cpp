@@ -173,10 +173,19 @@ std::string range_cell(const Option& option) {
   return out;
 }
 
+// The first section that takes plugins of the same kind.
+const SectionRule& first_of_kind(const SectionRule& rule) {
+  const auto rules = core_sections();
+  return *std::find_if(rules.begin(), rules.end(),
+                       [&](const SectionRule& other) { return kind_of(other) == kind_of(rule); });
+}
+
 std::string section_markdown(const SectionRule& rule, const PluginCatalog& catalog) {
   std::string out = "## `" + rule.label() + "`\n\n" + rule.help + "\n";
   if (!rule.schema.options().empty()) out += "\n" + reference_table(rule.schema);
   if (kind_of(rule).empty()) return out;
+  if (const SectionRule& first = first_of_kind(rule); &first != &rule)
+    return out + "\nAnd the options of its " + kind_of(rule) + " plugin, as in `" + first.label() + "`.\n";
   for (const std::string& name : catalog.names(kind_of(rule))) {
     const Schema* const schema = catalog.schema(kind_of(rule), name);
     if (!schema) continue;

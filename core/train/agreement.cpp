@@ -72,23 +72,31 @@ Facts facts_of(const LoadedCheckpoint& loaded) {
           {"checksum", manifest_checksum(manifest)}};
 }
 
-// Samples all over the data, the first and the last among them.
-Facts facts_of(const StartingPoint& start) {
+// Samples all over a set, the first and the last among them.
+void add_facts(Facts& facts, const SampleSet& set, std::int64_t seq) {
   constexpr std::int64_t most_tokens = 1 << 22;  // so that long samples do not hold up the start
-  const std::int64_t most_samples = std::clamp<std::int64_t>(most_tokens / start.seq, 2, 8);
-  Facts facts{{"number of samples", std::to_string(start.info.samples)},
-              {"number of tokens", std::to_string(start.info.tokens)},
-              {"vocabulary", std::to_string(start.info.vocab)}};
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(start.seq)), targets(tokens.size());
-  const std::int64_t count = std::min(start.info.samples, most_samples);
+  const std::int64_t most_samples = std::clamp<std::int64_t>(most_tokens / seq, 2, 8);
+  const auto add = [&](const std::string& what, std::string value) {
+    facts.emplace_back(what + " of " + set.name, std::move(value));
+  };
+  add("number of samples", std::to_string(set.info.samples));
+  add("number of tokens", std::to_string(set.info.tokens));
+  add("vocabulary", std::to_string(set.info.vocab));
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(seq)), targets(tokens.size());
+  const std::int64_t count = std::min(set.info.samples, most_samples);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t index = count == 1 ? 0 : i * (start.info.samples - 1) / (count - 1);
-    raise(start.data.read(index, tokens.data(), targets.data()));
+    const std::int64_t index = count == 1 ? 0 : i * (set.info.samples - 1) / (count - 1);
+    raise(set.data->read(index, tokens.data(), targets.data()));
     Sha256 digest;
     digest.update(std::as_bytes(std::span(tokens)));
     digest.update(std::as_bytes(std::span(targets)));
-    facts.emplace_back("digest of sample " + std::to_string(index), digest.hex());
+    add("digest of sample " + std::to_string(index), digest.hex());
   }
+}
+
+Facts facts_of(const Samples& samples) {
+  Facts facts;
+  for (const SampleSet& set : samples.sets()) add_facts(facts, set, samples.seq());
   return facts;
 }
 
@@ -196,7 +204,7 @@ void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoin
     loaded.facts = facts_of(*start.loaded);
     loaded.place = start.loaded->folder.string();
   }
-  const Topic data{"read different data", facts_of(start), "give all ranks the same data"};
+  const Topic data{"read different data", facts_of(start.samples), "give all ranks the same data"};
   compare("start", mesh.ranks(), {builds_topic(plugins), loaded, data}, exchange);
 }
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "execute/communicators.hpp"
-#include "prun/data.hpp"
 #include "train/checkpoint.hpp"
+#include "train/samples.hpp"
 
 namespace prun {
 
@@ -19,9 +19,7 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
 // Where a rank starts from, and what it is going to read.
 struct StartingPoint {
   const std::optional<LoadedCheckpoint>& loaded;
-  DataInterface& data;
-  DataInfo info;
-  std::int64_t seq = 0;
+  const Samples& samples;
 };
 
 // Collective over all ranks, before the first step: the same for what was loaded, for the size of the data

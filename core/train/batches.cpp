@@ -4,25 +4,15 @@
 
 #include <algorithm>
 
-#include "base/random.hpp"
 #include "base/thread.hpp"
 
 namespace prun {
 
-std::int64_t SampleOrder::index(std::int64_t number) const {
-  const std::int64_t epoch = number / samples_, within = number % samples_;
-  if (!shuffle_) return within;
-  return static_cast<std::int64_t>(
-      permute(static_cast<std::uint64_t>(within), static_cast<std::uint64_t>(samples_),
-              static_cast<std::uint64_t>(seed_), static_cast<std::uint64_t>(epoch)));
-}
-
-BatchReader::BatchReader(DataInterface& data, SampleOrder order, BatchShape shape)
-    : data_(data),
-      order_(order),
+BatchReader::BatchReader(const Samples& samples, BatchShape shape)
+    : samples_(samples),
       shape_(shape),
-      sample_tokens_(static_cast<std::size_t>(shape.seq)),
-      sample_targets_(static_cast<std::size_t>(shape.seq)),
+      sample_tokens_(static_cast<std::size_t>(samples.seq())),
+      sample_targets_(sample_tokens_.size()),
       thread_(start_thread("the data reader", [this] { run(); })) {}
 
 BatchReader::~BatchReader() {
@@ -75,25 +65,13 @@ void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64
 
 // Returns how many of the rank's targets count.
 std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row) {
-  const std::int64_t index = order_.index(number);
-  raise(data_.read(index, sample_tokens_.data(), sample_targets_.data()));
-  check_vocabulary(index);
+  samples_.read(number, sample_tokens_, sample_targets_);
   const std::int32_t* const targets = sample_targets_.data() + shape_.first_position;
   std::copy_n(sample_tokens_.data() + shape_.first_position, shape_.positions,
               target.tokens + row * shape_.positions);
   std::copy_n(targets, shape_.positions, target.targets + row * shape_.positions);
   target.samples[row] = number;
   return std::count_if(targets, targets + shape_.positions, [](std::int32_t t) { return t >= 0; });
-}
-
-void BatchReader::check_vocabulary(std::int64_t index) const {
-  for (std::size_t i = 0; i < sample_tokens_.size(); ++i) {
-    const std::int32_t token = sample_tokens_[i], target = sample_targets_[i];
-    const bool bad_token = token < 0 || token >= shape_.vocab;
-    if (bad_token || target >= shape_.vocab)
-      throw_error(ErrorCode::bad_input, "data: sample ", index, ", position ", i, " holds token ",
-                  bad_token ? token : target, ", outside of model.vocab = ", shape_.vocab);
-  }
 }
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Which samples a step takes, and their tokens, read ahead by a thread of its own.
+// The samples of a step, read ahead by a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -8,25 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "prun/data.hpp"
+#include "train/samples.hpp"
 
 namespace prun {
-
-// Samples are counted over the whole run: number n is the n-th sample that is trained on, whatever the
-// layout. Each epoch visits every sample once, in an order that the seed and the epoch fix.
-class SampleOrder {
- public:
-  SampleOrder(std::int64_t samples, bool shuffle, std::int64_t seed)
-      : samples_(samples), shuffle_(shuffle), seed_(seed) {}
-
-  // Which of the data's samples that is.
-  std::int64_t index(std::int64_t number) const;
-
- private:
-  std::int64_t samples_;
-  bool shuffle_;
-  std::int64_t seed_;
-};
 
 // Where one microbatch's inputs go.
 struct BatchTarget {
@@ -36,23 +20,22 @@ struct BatchTarget {
 };
 
 // A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
-// own positions, [first_position, first_position + positions) of `seq`.
+// own positions, [first_position, first_position + positions) of each.
 struct BatchShape {
   std::int64_t microbatches = 1;
   std::int64_t rows = 1;
   std::int64_t first_row = 0;
   std::int64_t micro = 1;
   std::int64_t global = 1;  // samples of a step; rows beyond are padding, whose targets do not count
-  std::int64_t seq = 1;     // of a sample
   std::int64_t first_position = 0;
   std::int64_t positions = 1;
-  std::int64_t vocab = 0;  // tokens and targets must be below
 };
 
 // Reads one step's samples at a time, in the background.
 class BatchReader {
  public:
-  BatchReader(DataInterface& data, SampleOrder order, BatchShape shape);
+  // Borrows the samples, which nobody else may read meanwhile.
+  BatchReader(const Samples& samples, BatchShape shape);
   ~BatchReader();
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
@@ -68,10 +51,8 @@ class BatchReader {
   void fill();
   std::int64_t read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row);
   void pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const;
-  void check_vocabulary(std::int64_t index) const;
 
-  DataInterface& data_;
-  SampleOrder order_;
+  const Samples& samples_;
   BatchShape shape_;
   std::vector<std::int32_t> sample_tokens_, sample_targets_;  // of one sample, all positions
   std::int64_t first_ = 0;

@@ -15,23 +15,6 @@ namespace {
 // Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
 constexpr double wish_to_save = 0.5;
 
-bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
-
-// Rows of the smallest table that tokens or targets are looked up in.
-std::int64_t vocabulary(const Program& program) {
-  std::int64_t rows = INT32_MAX;
-  for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
-      const Op& op = program.op(id);
-      for (std::size_t i = 0; i < op.operands.size(); ++i) {
-        const std::int32_t by = op.def->operands[i].rows_by;
-        if (by >= 0 && are_tokens(program.value(op.operands[static_cast<std::size_t>(by)])))
-          rows = std::min(rows, program.value(op.operands[i]).dims[0].extent);
-      }
-    }
-  return rows;
-}
-
 // What dropout draws from in one step: exact in a double.
 double step_seed(std::int64_t seed, std::int64_t step) {
   const RandomStream stream(static_cast<std::uint64_t>(seed),
@@ -53,20 +36,6 @@ CommunicatorLease lend(const Membership& membership, Communicators* communicator
 
 }  // namespace
 
-DataSource open_data(const Assembly& assembly, PluginHost& plugins) {
-  DataSource source;
-  source.data = plugins.create<DataInterface>("data", assembly.recipe().section("data"));
-  DataInfo& info = source.info;
-  raise(source.data->open(assembly.batch().seq, &info));
-  source.vocab = vocabulary(assembly.program());
-  if (info.samples < 1)
-    throw_error(ErrorCode::bad_input, "data: there is not one sample of ", assembly.batch().seq, " tokens");
-  if (info.vocab > source.vocab)
-    throw_error(ErrorCode::bad_input, "data: tokens go up to ", info.vocab - 1,
-                ", model.vocab = ", source.vocab, " is too small; set model.vocab to at least ", info.vocab);
-  return source;
-}
-
 Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
     : assembly_(assembly),
       membership_(std::move(membership)),
@@ -81,36 +50,29 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
           membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),
       staged_(staged_values(assembly.program())),
       rate_(assembly.recipe()),
-      folder_(run_folder(assembly.recipe())) {
+      folder_(run_folder(assembly.recipe())),
+      samples_(open_data(assembly, plugins)),
+      reader_(samples_, batch_shape()) {
   if (communicators_ && assembly.recipe().integer("run.compare_every") > 0)
     replicas_.emplace(assembly, memory());
-  read_data(open_data(assembly, plugins));
   restore();
-  if (communicators_)
-    check_start(assembly.mesh(), plugins, {loaded_, *data_, data_info_, assembly.batch().seq},
-                membership_.exchange);
+  if (communicators_) check_start(assembly.mesh(), plugins, {loaded_, samples_}, membership_.exchange);
   plugins_ = plugin_record(plugins);
   read_ahead();
 }
 
-void Trainer::read_data(DataSource source) {
-  data_ = std::move(source.data);
-  data_info_ = source.info;
-  const Recipe& recipe = assembly_.recipe();
+BatchShape Trainer::batch_shape() const {
   const BatchArithmetic& batch = assembly_.batch();
   const Program& program = assembly_.program();
-  const SampleOrder order(source.info.samples, recipe.flag("data.shuffle"), recipe.integer("run.seed"));
   BatchShape shape;
   shape.microbatches = batch.accumulate;
   shape.rows = batch.micro * batch.ranks;
   shape.first_row = program.starts(staged_.samples, assembly_.rank())[0];
   shape.micro = batch.micro;
   shape.global = batch.global;
-  shape.seq = batch.seq;
   shape.first_position = program.starts(staged_.tokens, assembly_.rank())[1];
   shape.positions = program.local_dims(staged_.tokens)[1].extent;
-  shape.vocab = source.vocab;
-  reader_ = std::make_unique<BatchReader>(*data_, order, shape);
+  return shape;
 }
 
 void Trainer::restore() {
@@ -128,7 +90,7 @@ void Trainer::read_ahead() {
     list.push_back({reinterpret_cast<std::int32_t*>(memory().staged(staged_.tokens, started_, m)),
                     reinterpret_cast<std::int32_t*>(memory().staged(staged_.targets, started_, m)),
                     reinterpret_cast<std::int64_t*>(memory().staged(staged_.samples, started_, m))});
-  reader_->start(progress_.samples + running() * assembly_.batch().global, std::move(list));
+  reader_.start(progress_.samples + running() * assembly_.batch().global, std::move(list));
   ++read_;
 }
 
@@ -145,7 +107,7 @@ void Trainer::write_outcome(const StagedOutcome& outcome, double kept, double ma
 // one case, and in the other, where that stops the run, none any more.
 void Trainer::stage(double wishes) {
   const std::int64_t unknown = running(), next = progress_.updates + 1;
-  write_scalar(staged_.counted, static_cast<double>(reader_->finish()));
+  write_scalar(staged_.counted, static_cast<double>(reader_.finish()));
   write_scalar(staged_.stop, wishes);
   write_outcome(staged_.lr, rate_.at(next + unknown), rate_.at(next));
   write_outcome(staged_.step, static_cast<double>(next + unknown), static_cast<double>(next));

@@ -52,14 +52,6 @@ struct Membership {
   std::function<CommunicatorLease(Communicators&)> connected;
 };
 
-// The data of a recipe, opened, and what is wrong with it for the model refused.
-struct DataSource {
-  std::shared_ptr<DataInterface> data;
-  DataInfo info;
-  std::int64_t vocab = 0;  // the model's
-};
-DataSource open_data(const Assembly& assembly, PluginHost& plugins);
-
 // One run, step by step. Deterministic: recipe and data fix every bit of it.
 class Trainer {
  public:
@@ -112,7 +104,7 @@ class Trainer {
   }
 
  private:
-  void read_data(DataSource source);
+  BatchShape batch_shape() const;
   void restore();
   Announce announce() const;
   CheckpointSaver& saver();
@@ -136,9 +128,8 @@ class Trainer {
   StagedValues staged_;
   LearningRate rate_;
   std::filesystem::path folder_;
-  std::shared_ptr<DataInterface> data_;
-  DataInfo data_info_;
-  std::unique_ptr<BatchReader> reader_;
+  Samples samples_;
+  BatchReader reader_;
   std::optional<LoadedCheckpoint> loaded_;
   RunIdentity run_;                       // the first rank's, once it has claimed the folder
   std::int64_t saves_ = 0;                // of the run so far, likewise

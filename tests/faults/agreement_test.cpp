@@ -44,12 +44,12 @@ TEST(Agreement, AnotherTextBehindTheSamePathIsNamed) {
   std::string changed = tokens;
   changed[1024 + 2 * 1248 * 16] ^= 1;
   other.write("tokens.bin", changed);
-  refused("digest of sample 1248 is ");
+  refused("digest of sample 1248 of data is ");
   std::string shorter = tokens.substr(0, tokens.size() - 2000);
   const std::int32_t count = 19000;
   shorter.replace(8, 4, reinterpret_cast<const char*>(&count), 4);
   other.write("tokens.bin", shorter);
-  refused("number of samples is 12");
+  refused("number of samples of data is 12");
 }
 
 // As where `auto` stands for another one on each host.

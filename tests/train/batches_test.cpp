@@ -34,9 +34,10 @@ struct Part {
 };
 
 // One microbatch; buffers have a place more than the part takes.
-Part read_part(const BatchShape& shape, std::int64_t first = 0) {
-  Numbered data;
-  BatchReader reader(data, SampleOrder(samples, false, 1), shape);
+Part read_part(const BatchShape& shape, std::int64_t first = 0, std::int64_t vocab = 1000) {
+  SampleSet set{"data", std::make_shared<Numbered>(), {}, 1, 0, samples};
+  const Samples numbered({set}, false, 1, seq, vocab);
+  BatchReader reader(numbered, shape);
   const auto size = static_cast<std::size_t>(shape.micro * shape.positions + 1);
   Part part{std::vector(size, untouched), std::vector(size, untouched),
             std::vector<std::int64_t>(static_cast<std::size_t>(shape.micro + 1), untouched), 0};
@@ -51,10 +52,8 @@ BatchShape shape_of(std::int64_t first_row, std::int64_t first_position, std::in
           .first_row = first_row,
           .micro = 2,
           .global = 4,
-          .seq = seq,
           .first_position = first_position,
-          .positions = positions,
-          .vocab = 1000};
+          .positions = positions};
 }
 
 TEST(Batches, ARankTakesItsRowsWhole) {
@@ -87,10 +86,8 @@ TEST(Batches, RowsBeyondTheBatchArePadding) {
 }
 
 TEST(Batches, ATokenBeyondTheVocabularyIsNamedWhereverItStands) {
-  BatchShape shape = shape_of(0, 0, 3);
-  shape.vocab = 15;
   try {
-    read_part(shape);
+    read_part(shape_of(0, 0, 3), 0, 15);
     FAIL() << "it was taken";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "data: sample 1, position 4 holds token 15, outside of model.vocab = 15");
