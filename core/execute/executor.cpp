@@ -30,7 +30,10 @@ Counter& Executor::Counters::operator[](std::size_t queue) const {
 
 Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter,
                              bool is_asynchronous)
-    : device(its_device), asynchronous(is_asynchronous), ticket(counter, is_asynchronous) {
+    : device(its_device),
+      asynchronous(is_asynchronous),
+      depth(info_of(its_device).queue_depth),
+      ticket(counter, is_asynchronous) {
   raise(device.create_queue(info.name, info.workers, &handle));
 }
 
@@ -52,11 +55,13 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
                   info_of(*device).name.view(), "'; leave it out there");
   if (options_.poison) poison_.emplace(program, plan, memory_);
   sort_probes();
+  if (each_kernel_) gates_.emplace(keeper_of_counters(), plan.queues.size());
   comms.resize(plan_.queues.size());
   make_queues(comms);
   bind_calls();
   bind_waits();
-  for (auto& queue : queues_) bind_works(*queue);
+  for (auto& queue : queues_)
+    for (int side : {0, 1}) bind_works(*queue, side);
   attach_memory();
   if (!fed_.empty()) memory_.clear();  // trying work has spoilt it
   bind_stamps();
@@ -131,27 +136,26 @@ void Executor::bind_calls() {
 
 // Whether a device may take the two calls, of which the second follows the first, as one: nobody waits
 // between them, and nobody asks what happens there.
-bool Executor::are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second) const {
+bool Executor::are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second,
+                       int side) const {
   const bool awaited = first.signals || first.sides[0].event || first.sides[1].event;
-  return queue.asynchronous && !queue.comm.comm && timed_.empty() && !each_kernel_ && !poison_ && !awaited &&
-         second.waits.empty();
+  const bool watched = each_kernel_ ? one_by_one(side) : !timed_.empty();
+  return queue.asynchronous && !queue.comm.comm && !watched && !poison_ && !awaited && second.waits.empty();
 }
 
 // The work of calls that are one is that of the last of them.
-void Executor::bind_works(QueueRun& queue) {
+void Executor::bind_works(QueueRun& queue, int side) {
   static const std::vector<BoundWork> none_here;
   for (auto first = queue.calls.begin(); first != queue.calls.end();) {
     auto last = first;
-    while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1))) ++last;
-    for (int side : {0, 1}) {
-      std::vector<const BoundPiece*> pieces;
-      for (auto call = first; call <= last; ++call) {
-        pieces.push_back(call->sides[side].piece);
-        call->sides[side].works = &none_here;
-      }
-      last->sides[side].one_by_one = each_kernel_ && side == 0;
-      last->sides[side].works = &bind_works(queue, pieces, last->sides[side].one_by_one);
+    while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1), side)) ++last;
+    std::vector<const BoundPiece*> pieces;
+    for (auto call = first; call <= last; ++call) {
+      pieces.push_back(call->sides[side].piece);
+      call->sides[side].works = &none_here;
+      call->sides[side].is_done_later = call != last;
     }
+    last->sides[side].works = &bind_works(queue, pieces, one_by_one(side));
     last->signals |= last + 1 == queue.calls.end() || (queue.asynchronous && !live_.empty());
     first = last + 1;
   }
@@ -200,6 +204,7 @@ void Executor::bind_stamps() {
   if (timed_.empty() || fed_.empty()) return;
   for (const auto& [queue, bound] : fed_)
     for (BoundSide& side : queue->calls[static_cast<std::size_t>(bound->call->position)].sides) {
+      if (side.is_done_later && bound->waits.empty()) continue;
       const std::size_t stamps = 1 + bound->waits.size() + side.works->size() + parts_of(*side.piece);
       for (std::size_t i = 0; i < stamps; ++i)
         side.stamps.push_back(stamps_.emplace_back(queue->device).handle());
@@ -287,13 +292,17 @@ bool Executor::is_done(const QueueRun& queue, std::int64_t step) const {
 void Executor::await_step(QueueRun& queue, std::int64_t step) {
   if (queue.calls.empty()) return;
   const std::uint64_t last = ticket(queue.index, step, queue.calls.back().call->position);
-  // A device that fails may write no ticket any more: it must be asked.
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  // A device that fails may write no ticket any more: it must be asked. The next step has been started, so
+  // nothing is lost where this one's end is seen a little later; looking takes a core's time.
   while (queue.asynchronous && !queue.ticket.reached(last)) {
     Status status = queue.device.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
     if (!status.ok()) fail(queue, status, step);
     tell_progress();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    std::this_thread::sleep_for(std::clamp<Clock::duration>(
+        (Clock::now() - begin) / 64, std::chrono::microseconds(20), std::chrono::milliseconds(1)));
   }
   queue.ticket.await(last);
 }
@@ -343,7 +352,7 @@ void Executor::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t st
   tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
   if (!queue.failed_by(step)) {
     const BoundSide& side = bound.side(step);
-    const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side);
+    const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side, step);
     if (!status.ok()) fail(queue, status, step);
   }
   tell([&](Probe& probe, double at) { probe.end_call(queue.index, call, step, at); });
@@ -368,13 +377,13 @@ void Executor::await(QueueRun& queue, const BoundCall& bound, std::int64_t step)
   pass_edge();
 }
 
-Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side) {
+Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step) {
   for (std::size_t i = 0; i < side.works->size(); ++i) {
     if (poison_) poison_->before(*side.piece, i);
     Status status = queue.device.run(queue.handle, (*side.works)[i]);
     if (status.ok() && poison_) status = poison_->after(call, *side.piece, i);
     if (!status.ok()) return status;
-    if (side.one_by_one) tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
+    if (one_by_one(step)) tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
   }
   return {};
 }
@@ -407,6 +416,13 @@ void Executor::feed_queues() {
     for (const auto& [queue, bound] : fed_) feed_call(*queue, *bound, step);
 }
 
+// Whether works can wait in the queue until all of a call are there: what the device notes then is its own
+// time, and not the host's for the next launch. All of them, stamps and waits must find room beside it.
+bool Executor::may_hold(const QueueRun& queue, const BoundCall& bound, const BoundSide& side) const {
+  const auto entries = static_cast<std::int64_t>(2 * (side.works->size() + bound.waits.size()) + 4);
+  return !side.works->empty() && (queue.depth == 0 || entries <= queue.depth / 2);
+}
+
 // Everything of a failed queue's call is left out: its device does nothing any more.
 void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
   if (queue.has_failed()) return;
@@ -425,6 +441,10 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   const auto pass_edge = [&] {
     if (*edge++ && measured) then([&] { return queue.device.stamp(queue.handle, *edge_stamp++); });
   };
+  Counter* gate = one_by_one(step) && may_hold(queue, bound, side)
+                      ? &(*gates_)[static_cast<std::size_t>(queue.index)]
+                      : nullptr;
+  if (gate) then([&] { return queue.device.wait_counter(queue.handle, gate, gate->load() + 1); });
   note();
   for (const BoundWait& waits : bound.waits) {
     pass_edge();
@@ -436,6 +456,7 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
     then([&] { return queue.device.run(queue.handle, work); });
     note();
   }
+  if (gate) ++*gate;
   for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
     then([&] {
       return queue.comm.comm->start(queue.comm.communicator, ops.data(),

@@ -76,7 +76,7 @@ class Executor {
   struct BoundSide {
     const BoundPiece* piece = nullptr;
     const std::vector<BoundWork>* works = nullptr;  // one of all launches, or of each
-    bool one_by_one = false;                        // probes are told of each launch
+    bool is_done_later = false;                     // by a call behind it
     QueueEvent event = nullptr;                     // where an asynchronous queue waits for the call
     // Of an asynchronous queue: as note() takes them, and at the edges of what is exposed.
     std::vector<Stamp> stamps, edges;
@@ -99,6 +99,7 @@ class Executor {
 
     DeviceInterface& device;
     const bool asynchronous;
+    const std::int64_t depth;  // as DeviceInfo has it
     std::int32_t index = 0;
     Queue handle = nullptr;
     void* stream = nullptr;
@@ -111,6 +112,7 @@ class Executor {
     // What live probes have been told: calls that have ended, and whether the next one has begun.
     std::int64_t ended = 0;
     bool begun = false;
+    double told = 0;                             // what timed probes have been told last of
     double exposed[2] = {};                      // of a blocking queue, by the side of the step
     Status status;                               // whoever sees that it has failed may read it
     std::atomic<std::int64_t> failed_in{never};  // a step; set once
@@ -149,8 +151,10 @@ class Executor {
   void make_queues(const std::vector<QueueComm>& comms);
   void sort_probes();
   void bind_calls();
-  bool are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second) const;
-  void bind_works(QueueRun& queue);
+  // Whether each launch of a step is a work, and probes are told of it.
+  bool one_by_one(std::int64_t step) const { return each_kernel_ && step % 2 == 0; }
+  bool are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second, int side) const;
+  void bind_works(QueueRun& queue, int side);
   const std::vector<BoundWork>& bind_works(QueueRun& queue, const std::vector<const BoundPiece*>& pieces,
                                            bool one_by_one);
   void bind_waits();
@@ -166,9 +170,10 @@ class Executor {
   void feed_queues();
   void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
   void feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  bool may_hold(const QueueRun& queue, const BoundCall& bound, const BoundSide& side) const;
   Status feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step);
   void await(QueueRun& queue, const BoundCall& bound, std::int64_t step);
-  Status launch(QueueRun& queue, const Call& call, const BoundSide& side);
+  Status launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step);
   Status exchange(QueueRun& queue, const BoundPiece& piece);
 
   // Those that blocking queues tell as they go.
@@ -217,6 +222,7 @@ class Executor {
   std::deque<std::vector<Launch>> launches_;  // of calls that became one
   std::optional<Poison> poison_;
   Counters counters_;
+  std::optional<Counters> gates_;  // by queue: behind which its next works wait until all are there
   std::deque<Staging> stagings_;
   AttachedMemory attached_;
   // Outlive the queues, which may still hold work that needs them.

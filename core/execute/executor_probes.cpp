@@ -51,8 +51,9 @@ void Executor::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   const std::int32_t q = queue.index;
   const double clock = clocks_.at(&queue.device);
   auto stamp = side.stamps.begin();
-  double at = 0;
+  double& at = queue.told;
   const auto next = [&] {
+    if (stamp == side.stamps.end()) return;  // it is done with the call that follows
     raise(queue.device.read(*stamp++, &at));
     at += clock;
   };
@@ -70,7 +71,7 @@ void Executor::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   each([&](Probe& probe) { probe.begin_call(q, call, step, at); });
   for (std::size_t i = 0; i < side.works->size(); ++i) {
     next();
-    if (side.one_by_one) each([&](Probe& probe) { probe.end_kernel(q, call, i, at); });
+    if (one_by_one(step)) each([&](Probe& probe) { probe.end_kernel(q, call, i, at); });
   }
   for (std::size_t i = 0; i < parts_of(*side.piece); ++i) {
     each([&](Probe& probe) { probe.waits(q, true, at); });

@@ -23,8 +23,8 @@ class Probe {
   virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
   virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
   // Whether exchanges are launched one by one and, in steps of even number, kernels too, with end_kernel
-  // after each; `index` counts within the call. Steps of odd number show what a device makes of them
-  // together.
+  // after each; `index` counts within the call. Steps of odd number run as they do unwatched: of calls
+  // that a device takes as one, the last takes all the time.
   virtual bool each_kernel() const noexcept { return false; }
   virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/, double) noexcept {}
   // Within a call that communicates: whether its operations have been started and now wait for the others.

@@ -13,31 +13,27 @@ double trimmed_mean(std::vector<double> list) {
   return std::accumulate(list.begin(), list.end(), 0.0) / static_cast<double>(list.size());
 }
 
-KernelTimer::KernelTimer(const Plan& plan, std::int64_t steps) : plan_(plan), began_(plan.queues.size()) {
+KernelTimer::KernelTimer(const Plan& plan, std::int64_t steps)
+    : plan_(plan), began_(plan.queues.size()), calls_(plan.queues.size()) {
   for (const PlannedFunction& function : plan.functions) {
     first_.push_back(times_.size());
     times_.resize(times_.size() + function.steps.size());
-    calls_.emplace_back(function.pieces.size());
   }
   for (const Call& call : plan.calls) {
     for (std::size_t i = 0; i < plan.steps(call).size(); ++i) ++of(call, i).launches;
-    ++of(call).launches;
+    calls_[static_cast<std::size_t>(call.queue)].emplace_back().launches = 1;
   }
   const auto make_room = [steps](std::vector<Times>& list) {
     for (Times& times : list) times.seconds.reserve(static_cast<std::size_t>(times.launches * steps));
   };
   make_room(times_);
-  for (std::vector<Times>& pieces : calls_) make_room(pieces);
+  for (std::vector<Times>& calls : calls_) make_room(calls);
 }
 
 KernelTimer::Times& KernelTimer::of(const Call& call, std::size_t index) noexcept {
   const auto function = static_cast<std::size_t>(call.function);
   const Piece& piece = plan_.functions[function].pieces[static_cast<std::size_t>(call.piece)];
   return times_[first_[function] + static_cast<std::size_t>(piece.first) + index];
-}
-
-KernelTimer::Times& KernelTimer::of(const Call& call) noexcept {
-  return calls_[static_cast<std::size_t>(call.function)][static_cast<std::size_t>(call.piece)];
 }
 
 void KernelTimer::Times::add(double one) noexcept {
@@ -50,24 +46,25 @@ void KernelTimer::end_kernel(std::int32_t queue, const Call& call, std::size_t i
 }
 
 void KernelTimer::end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept {
+  const auto q = static_cast<std::size_t>(queue);
   const bool whole = step % 2 != 0;
-  if (whole) of(call).add(at - began_[static_cast<std::size_t>(queue)]);
+  if (whole) calls_[q][static_cast<std::size_t>(call.position)].add(at - began_[q]);
 }
 
 void KernelTimer::forget() {
   for (Times& times : times_) times.seconds.clear();
-  for (std::vector<Times>& pieces : calls_)
-    for (Times& times : pieces) times.seconds.clear();
+  for (std::vector<Times>& calls : calls_)
+    for (Times& times : calls) times.seconds.clear();
 }
 
 std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
+  const Shares share = shares();
   ByShape by_shape;
   for (std::size_t f = 0; f < plan_.functions.size(); ++f)
-    for (std::size_t p = 0; p < calls_[f].size(); ++p) {
+    for (std::size_t p = 0; p < share[f].size(); ++p) {
       const Piece& piece = plan_.functions[f].pieces[p];
-      const double its_share = share(f, piece, calls_[f][p]);
       for (auto s = static_cast<std::size_t>(piece.first); s < static_cast<std::size_t>(piece.last); ++s)
-        add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], its_share, by_shape);
+        add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], share[f][p], by_shape);
     }
   std::vector<KernelTime> all;
   for (auto& [key, entry] : by_shape) {
@@ -77,11 +74,44 @@ std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
   return all;
 }
 
-double KernelTimer::share(std::size_t function, const Piece& piece, const Times& calls) const {
-  double alone = 0;
+double KernelTimer::alone(const Call& call) const {
+  const auto function = static_cast<std::size_t>(call.function);
+  const Piece& piece = plan_.functions[function].pieces[static_cast<std::size_t>(call.piece)];
+  double seconds = 0;
   for (auto s = static_cast<std::size_t>(piece.first); s < static_cast<std::size_t>(piece.last); ++s)
-    alone += trimmed_mean(times_[first_[function] + s].seconds);
-  return calls.seconds.empty() || alone == 0 ? 1 : trimmed_mean(calls.seconds) / alone;
+    seconds += trimmed_mean(times_[first_[function] + s].seconds);
+  return seconds;
+}
+
+// On average over a piece's calls. What takes no time was taken with the call behind it.
+KernelTimer::Shares KernelTimer::shares() const {
+  struct Mean {
+    double sum = 0;
+    int count = 0;
+  };
+  std::vector<std::vector<Mean>> means;
+  for (const PlannedFunction& function : plan_.functions) means.emplace_back(function.pieces.size());
+  std::vector<std::vector<Mean*>> together(plan_.queues.size());
+  std::vector<double> kernels(plan_.queues.size(), 0);
+  for (const Call& call : plan_.calls) {
+    const auto q = static_cast<std::size_t>(call.queue);
+    together[q].push_back(
+        &means[static_cast<std::size_t>(call.function)][static_cast<std::size_t>(call.piece)]);
+    kernels[q] += alone(call);
+    const double seconds = trimmed_mean(calls_[q][static_cast<std::size_t>(call.position)].seconds);
+    if (seconds == 0 || kernels[q] == 0) continue;
+    for (Mean* mean : std::exchange(together[q], {})) {
+      mean->sum += seconds / kernels[q];
+      ++mean->count;
+    }
+    kernels[q] = 0;
+  }
+  Shares shares;
+  for (const std::vector<Mean>& function : means) {
+    shares.emplace_back();
+    for (const Mean& mean : function) shares.back().push_back(mean.count ? mean.sum / mean.count : 1);
+  }
+  return shares;
 }
 
 void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,

@@ -1,6 +1,6 @@
-// Times the kernels of a rank's plan while steps run: one by one in one step, and what a call of them takes
-// in the next. A device may take a call's kernels at once, and where they are small, that is faster: what it
-// takes then is shared out by what each takes alone.
+// Times the kernels of a rank's plan while steps run: one by one in one step, and in the next whole calls, or
+// several of them where a device takes them as one. Where kernels are small, that is faster: what they take
+// then is shared out by what each takes alone.
 #pragma once
 
 #include <map>
@@ -51,9 +51,10 @@ class KernelTimer final : public Probe {
       std::map<std::pair<std::string, std::string>, std::pair<KernelTime, double>>;  // and launches
 
   Times& of(const Call& call, std::size_t index) noexcept;
-  Times& of(const Call& call) noexcept;
-  // Of what a kernel takes alone: what it takes among the others of its call.
-  double share(std::size_t function, const Piece& piece, const Times& calls) const;
+  // By function and piece: what its kernels take together, of what they take alone.
+  using Shares = std::vector<std::vector<double>>;
+  Shares shares() const;
+  double alone(const Call& call) const;
   static void add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,
                   ByShape& by_shape);
 
@@ -61,7 +62,7 @@ class KernelTimer final : public Probe {
   std::vector<double> began_;              // by queue
   std::vector<std::size_t> first_;         // by function, within times_
   std::vector<Times> times_;               // by step of all functions
-  std::vector<std::vector<Times>> calls_;  // by function and piece
+  std::vector<std::vector<Times>> calls_;  // by queue and position
 };
 
 }  // namespace prun
