@@ -54,10 +54,11 @@ CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, C
     CommOp op;
     op.kind = exchange.kind;
     op.dtype = exchange.dtype;
-    op.count = exchange.count;
+    op.count = exchange.count / exchange.pieces;
     op.peer = exchange.peer;
     CommNeeds needs;
     raise(comm.needs(op, place, static_cast<std::int32_t>(members.size()), &needs));
+    needs.bytes_sent *= static_cast<std::uint64_t>(exchange.pieces);
     return needs;
   };
   std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step

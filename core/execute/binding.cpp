@@ -38,7 +38,7 @@ const BoundPiece& Binding::bind(const Call& call, int side) {
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const PlannedStep& step = steps[s];
     if (step.exchange)
-      entry->exchanges.push_back(bind_exchange(call, *step.exchange, side));
+      bind_exchange(call, *step.exchange, side, *entry);
     else
       entry->launches.push_back(bind_step(call, step, call.first_of(s), side));
     if (!poison_) continue;
@@ -94,16 +94,24 @@ void Binding::tell_updates(KernelArgs& args, const Op& op) {
   args.update_count = static_cast<std::int32_t>(updates_.back().size());
 }
 
-CommOp Binding::bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const {
+void Binding::bind_exchange(const Call& call, const PlannedExchange& exchange, int side,
+                            BoundPiece& piece) const {
+  const auto at = [&](const Address& address, std::int64_t i) {
+    std::byte* const all = address.bytes > 0 ? memory_.at(plan_.resolve(call, address, side)) : nullptr;
+    return all ? all + i * (address.bytes / exchange.pieces) : nullptr;
+  };
   CommOp op;
   op.kind = exchange.kind;
   op.reduction = exchange.reduction;
   op.dtype = exchange.dtype;
   op.peer = exchange.peer;
-  if (exchange.in.bytes > 0) op.in = memory_.at(plan_.resolve(call, exchange.in, side));
-  if (exchange.out.bytes > 0) op.out = memory_.at(plan_.resolve(call, exchange.out, side));
-  op.count = exchange.count;
-  return op;
+  op.count = exchange.count / exchange.pieces;
+  for (std::int64_t i = 0; i < exchange.pieces; ++i) {
+    op.in = at(exchange.in, i);
+    op.out = at(exchange.out, i);
+    piece.exchanges.push_back(op);
+  }
+  piece.ends.push_back(piece.exchanges.size());
 }
 
 }  // namespace prun

@@ -15,10 +15,17 @@ namespace prun {
 // What a call launches or, on a queue that communicates, exchanges.
 struct BoundPiece {
   std::vector<Launch> launches;
+  // One after the other: of each exchange of the plan its operations, which end there.
   std::vector<CommOp> exchanges;
+  std::vector<std::size_t> ends;
   // By launch or exchange, where asked for: bytes that nobody reads again, and the plan's fences around what
   // the kernel is given.
   std::vector<std::vector<std::span<std::byte>>> dead, fences;
+
+  std::span<const CommOp> exchange(std::size_t i) const {
+    const std::size_t begin = i == 0 ? 0 : ends[i - 1];
+    return std::span(exchanges).subspan(begin, ends[i] - begin);
+  }
 };
 
 class Binding {
@@ -38,7 +45,7 @@ class Binding {
   Key key_of(const Call& call, int side) const;
   Launch bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side);
   void tell_updates(KernelArgs& args, const Op& op);
-  CommOp bind_exchange(const Call& call, const PlannedExchange& exchange, int side) const;
+  void bind_exchange(const Call& call, const PlannedExchange& exchange, int side, BoundPiece& piece) const;
   std::span<std::byte> bytes_at(const Call& call, const Address& address, int side) const;
 
   const Program& program_;

@@ -389,20 +389,25 @@ Status Executor::launch(QueueRun& queue, const Call& call, const BoundSide& side
 }
 
 Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
-  for (std::size_t i = 0; i < piece.exchanges.size(); ++i) {
-    const CommOp& op = piece.exchanges[i];
-    const CommOp here = queue.staging ? queue.staging->staged(op) : op;
-    Status status = queue.staging ? queue.staging->bring(op) : Status{};
-    if (status.ok()) status = queue.comm.comm->start(queue.comm.communicator, &here, 1, queue.stream);
-    if (!status.ok()) return status;
-    tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
-    status = queue.comm.comm->finish(queue.comm.communicator);
+  for (std::size_t i = 0; i < piece.ends.size(); ++i) {
+    Status status;
+    for (const CommOp& op : piece.exchange(i))
+      if (status.ok()) status = exchange(queue, op);
     tell([&](Probe& probe, double at) { probe.waits(queue.index, false, at); });
-    if (status.ok() && queue.staging) status = queue.staging->take(op);
     if (!status.ok()) return status;
     if (poison_) Poison::spoil(piece, i);
   }
   return {};
+}
+
+Status Executor::exchange(QueueRun& queue, const CommOp& op) {
+  const CommOp here = queue.staging ? queue.staging->staged(op) : op;
+  Status status = queue.staging ? queue.staging->bring(op) : Status{};
+  if (status.ok()) status = queue.comm.comm->start(queue.comm.communicator, &here, 1, queue.stream);
+  if (!status.ok()) return status;
+  tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
+  status = queue.comm.comm->finish(queue.comm.communicator);
+  return status.ok() && queue.staging ? queue.staging->take(op) : status;
 }
 
 // ---------------------------------------------------------------- asynchronous queues

@@ -175,6 +175,7 @@ class Executor {
   void await(QueueRun& queue, const BoundCall& bound, std::int64_t step);
   Status launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step);
   Status exchange(QueueRun& queue, const BoundPiece& piece);
+  Status exchange(QueueRun& queue, const CommOp& op);
 
   // Those that blocking queues tell as they go.
   template <class Tell>
@@ -190,10 +191,8 @@ class Executor {
   // each(span of operations) for those that an asynchronous queue starts together.
   template <class Each>
   void for_exchanges(const BoundPiece& piece, Each each) const {
-    const std::size_t parts = parts_of(piece);
-    for (std::size_t part = 0; part < parts; ++part)
-      each(std::span(piece.exchanges)
-               .subspan(part * (piece.exchanges.size() / parts), piece.exchanges.size() / parts));
+    if (parts_of(piece) == 1) return each(std::span(piece.exchanges));
+    for (std::size_t part = 0; part < parts_of(piece); ++part) each(piece.exchange(part));
   }
   void tell_step(std::int64_t step);
   void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);

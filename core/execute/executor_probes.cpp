@@ -37,7 +37,7 @@ double Executor::clock_of(QueueRun& queue) {
 
 // Into how many parts a piece's exchanges are enqueued: one of all, unless each is to be timed.
 std::size_t Executor::parts_of(const BoundPiece& piece) const {
-  return each_kernel_ ? piece.exchanges.size() : !piece.exchanges.empty();
+  return each_kernel_ ? piece.ends.size() : !piece.ends.empty();
 }
 
 void Executor::tell_step(std::int64_t step) {

@@ -50,6 +50,19 @@ struct AllReduceUpdate {
 // block for each coordinate of the axis. `dim` is the number of d in x, `parts` the extent of the axis.
 constexpr AttrDef block_attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_attr("parts", 1)};
 
+// With `direct` there are no blocks: x[lead.., d, rest..] as it lies, exchanged for each place of lead.
+constexpr AttrDef exchange_attrs[] = {block_attrs[0], block_attrs[1], block_attrs[2], int_attr("direct", 0)};
+
+bool is_direct(const OpShape& s) { return s.attrs[3].i != 0; }
+
+// Along `dim`, which operand `whole` has whole.
+void directly(OpShape& s, int whole) {
+  const std::int64_t dim = s.attrs[1].i;
+  require(dim >= 0 && dim < s.operand[0].rank, "dimension ", dim, " of ", s.operand[0].rank);
+  s.like(1, 0);
+  s.whole(whole, static_cast<int>(dim), static_cast<int>(dim) + 1);
+}
+
 void to_blocks(OpShape& s, int from, int to) {
   const OperandShape x = s.operand[from];
   const std::int64_t dim = s.attrs[1].i, parts = s.attrs[2].i;
@@ -75,21 +88,30 @@ void from_blocks(OpShape& s, int from, int to) {
 
 struct AllGather {
   static constexpr const char* kind = "all_gather";
-  static constexpr const char* help = "the parts of a dimension come together, as blocks";
+  static constexpr const char* help = "the parts of a dimension come together, as blocks unless `direct`";
   static constexpr OperandDef operands[] = {{"x"}, {"blocks", Access::write}};
-  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static constexpr const AttrDef (&attrs)[4] = exchange_attrs;
   static constexpr OpExchange exchange{CommKind::all_gather};
-  static void rule(OpShape& s) { to_blocks(s, 0, 1); }
+  static void rule(OpShape& s) {
+    if (is_direct(s))
+      directly(s, 1);
+    else
+      to_blocks(s, 0, 1);
+  }
 };
 
 struct ReduceScatter {
   static constexpr const char* kind = "reduce_scatter";
-  static constexpr const char* help = "partial sums, as blocks, become the sum of this coordinate's block";
+  static constexpr const char* help =
+      "partial sums, as blocks unless `direct`, become the sum of this coordinate's block";
   static constexpr OperandDef operands[] = {{"blocks"}, {"y", Access::write}};
-  static constexpr const AttrDef (&attrs)[3] = block_attrs;
+  static constexpr const AttrDef (&attrs)[4] = exchange_attrs;
   static constexpr OpExchange exchange{CommKind::reduce_scatter};
   static void rule(OpShape& s) {
-    from_blocks(s, 0, 1);
+    if (is_direct(s))
+      directly(s, 0);
+    else
+      from_blocks(s, 0, 1);
     s.pass_partial({0});
   }
 };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "placement/direct_exchanges.hpp"
 #include "placement/split_ops.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
@@ -481,6 +482,7 @@ void place_on_mesh(Program& program) {
   split_ops(program);
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
+  exchange_directly(program);
 }
 
 }  // namespace prun

@@ -171,9 +171,19 @@ class FunctionPlanner {
     // A reduce-scatter counts what is left of it, the others what goes in.
     const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
     check_sizes(op, ranks_of(op, id), in, out);
-    step.exchange =
-        PlannedExchange{exchange->kind, exchange->reduction, counted.dtype, counted.elements(), -1, {}, {}};
+    step.exchange = PlannedExchange{
+        exchange->kind,       exchange->reduction, counted.dtype, counted.elements(), -1, {}, {},
+        pieces_of(op, id, in)};
     return true;
+  }
+
+  // What is exchanged as it lies, along a dimension, is as many pieces as there are places before that.
+  std::int64_t pieces_of(const Op& op, Id id, const OperandShape& in) const {
+    std::int64_t pieces = 1;
+    if (op.has_attr("direct") && program_.attr(id, "direct") != 0)
+      for (auto dim = static_cast<std::int64_t>(program_.attr(id, "dim")); dim-- > 0;)
+        pieces *= in.dims[dim].extent;
+    return pieces;
   }
 
   template <class... Parts>

@@ -77,6 +77,8 @@ struct PlannedExchange {
   std::int64_t count = 0;  // elements
   std::int32_t peer = -1;  // member that it is sent to or received from
   Address in, out;
+  // Operations that it takes, each on so many elements beside those of the one before.
+  std::int64_t pieces = 1;
 };
 
 // Bytes beside an operand or the workspace of a step, which its kernel must leave alone.

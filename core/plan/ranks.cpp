@@ -143,7 +143,8 @@ void add_function(Fingerprint& print, const Program& program, const PlannedFunct
       for (const Dim& dim : program.local_dims(operand.value)) print.add(dim.name.view(), '=', dim.extent);
       print.add_address(operand.address);
     }
-    if (step.exchange) print.add(name_of(step.exchange->kind), ' ', step.exchange->count);
+    if (step.exchange)
+      print.add(name_of(step.exchange->kind), ' ', step.exchange->count, ' ', step.exchange->pieces);
   }
   for (const Piece& piece : function.pieces) print.add(piece.first, ' ', piece.last, ' ', piece.queue);
 }

@@ -15,6 +15,11 @@ std::int64_t Value::elements() const {
   return n;
 }
 
+bool Op::has_attr(std::string_view name) const {
+  return std::any_of(def->attrs, def->attrs + def->attr_count,
+                     [&](const AttrDef& attr) { return attr.name == name; });
+}
+
 OpCost Op::cost(const OpShape& shape) const {
   OpCost cost;
   raise(def->cost(&shape, &cost));

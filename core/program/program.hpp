@@ -109,6 +109,7 @@ struct Op {
   bool again = false;        // computes in backward what forward has computed already
 
   std::string_view kind() const { return def->kind; }
+  bool has_attr(std::string_view name) const;
   Access access(std::size_t i) const { return def->operands[i].access; }
   const OpExchange* exchange() const { return def->exchange; }
   bool exchanges_in_place() const { return exchange() && operands.size() == 1; }

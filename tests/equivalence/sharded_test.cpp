@@ -72,6 +72,29 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"everything3", all_zero3.c_str(), {"model.dropout=0.1"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
+// Two samples a rank, of 512 x 256 numbers of eight bytes each: exchanged one by one, by a plugin that gets
+// them all at once, and through pinned memory as well.
+TEST(Sequence, InPiecesEqualsOneRank) {
+  const std::vector<std::string> cpu = {"run.poison=true"}, async = {"device.plugin=cpu-async"};
+  for (const auto& [device, comm] :
+       {std::pair(cpu, "ucx"), std::pair(async, "meet-async"), std::pair(async, "ucx")}) {
+    std::vector<std::string> sets = {"strategy.0.sequence=true",
+                                     "model.layers=1",
+                                     "model.seq=1024",
+                                     "model.hidden=256",
+                                     "model.heads=2",
+                                     "model.ffn=64",
+                                     "batch.micro=2",
+                                     "batch.global=2",
+                                     "precision.compute=fp64",
+                                     "precision.state=fp64",
+                                     std::string("comm.default=") + comm};
+    sets.insert(sets.end(), device.begin(), device.end());
+    const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, tp2), plugins().places(), 2);
+    EXPECT_TRUE(verdict.equal()) << comm << "\n" << to_text(verdict);
+  }
+}
+
 // ---------------------------------------------------------------- memory
 
 Memory memory_of(int dp, int stage) {

@@ -122,6 +122,16 @@ TEST(Traffic, SequenceGathersAndScattersInsteadAndGathersOnceMoreBackward) {
   }
 }
 
+// A piece for each sample: 512 x 512 numbers.
+TEST(Traffic, WhatTravelsInPiecesIsAsMuch) {
+  Sizes s = over_tp(gpt, 2, true);
+  s.batch = 2;
+  s.seq = 1024;
+  s.hidden = 512;
+  s.layers = 1;
+  expect_tensor(s);
+}
+
 TEST(Traffic, ATiedTableIsSplitAsAnUntiedOne) {
   Sizes s = over_tp(gpt, 2, true);
   s.tied = true;

@@ -115,8 +115,12 @@ TEST(Recompute, ExchangesRunAgainWithTheSameBits) {
     EXPECT_EQ(run_ranks(full, 3), run_ranks(plain, 3));
   }
   const std::string along_seq = tensor_parallel(true);
-  EXPECT_EQ(run_ranks(tiny_recipe(on_ranks, along_seq + selective(R"("all_gather", "unblock")")), 3),
-            run_ranks(tiny_recipe(on_ranks, along_seq), 3));
+  std::vector<std::string> two = on_ranks;  // samples, whose parts do not lie side by side
+  two.insert(two.end(), {"batch.micro=2", "batch.global=4"});
+  for (const auto& [sets, ops] :
+       {std::pair(on_ranks, R"("all_gather")"), std::pair(two, R"("all_gather", "unblock")")})
+    EXPECT_EQ(run_ranks(tiny_recipe(sets, along_seq + selective(ops)), 3),
+              run_ranks(tiny_recipe(sets, along_seq), 3));
 }
 
 }  // namespace
