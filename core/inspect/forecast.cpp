@@ -19,11 +19,27 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
+// Queues of axes whose comm plugin enqueues.
+std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, PluginHost& plugins) {
+  std::vector<bool> by_axis;
+  for (const Axis& axis : assembly.mesh().axes()) {
+    CommInfo info;
+    if (axis.extent > 1)
+      raise(make_comm(assembly.recipe(), assembly.device_info(), plugins,
+                      comm_of_axis(assembly.recipe(), plugins, axis.name))
+                ->info(&info));
+    by_axis.push_back(info.enqueues);
+  }
+  return [by_axis](const QueueInfo& queue) { return queue.communicates() && by_axis[queue.axis]; };
+}
+
+Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
   const std::vector<SimulatedRank> ranks =
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   const Machine here = this_machine();
-  Prediction prediction = predict(ranks, table, names_of_devices(assembly), here);
+  SimulateOptions options;
+  options.at_once = started_at_once(assembly, plugins);
+  Prediction prediction = predict(ranks, table, names_of_devices(assembly), here, options);
   const DeviceInfo& device = assembly.device_info();
   if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()))
     prediction.notes.emplace_back(
@@ -35,11 +51,12 @@ Prediction predict_plan(const Assembly& assembly, const CostTable& table) {
   return prediction;
 }
 
-Forecast forecast_time(const Assembly& assembly, const std::optional<std::filesystem::path>& costs) {
+Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
+                       const std::optional<std::filesystem::path>& costs) {
   const std::filesystem::path file = costs ? *costs : default_costs_path();
   try {
     const std::optional<CostTable> table = read_costs(file);
-    if (table) return {predict_plan(assembly, *table), "", {}};
+    if (table) return {predict_plan(assembly, plugins, *table), "", {}};
     if (costs)
       throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
                   "; prun bench kernels RECIPE --out FILE makes one");
@@ -55,7 +72,7 @@ Forecast forecast_time(const Assembly& assembly, const std::optional<std::filesy
 
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs) {
-  Forecast forecast = forecast_time(assembly, costs);
+  Forecast forecast = forecast_time(assembly, plugins, costs);
   forecast.sent.assign(assembly.plan().queues.size(), 0);
   const std::int64_t rank = assembly.rank();
   each_comm(

@@ -198,18 +198,31 @@ double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t membe
   const auto measured = table_.exact_exchanges.find(exact);
   if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
   exchanges_alone_ = true;
-  const auto [kind, among, bytes] = std::tuple(exact.kind, exact.members, exact.bytes);
+  const std::optional<double> seconds = alone(exact.kind, exact.bytes, exact.members);
+  if (!seconds)
+    throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(exact.kind),
+                "; prun bench comm --ranks ", members, " measures it");
+  return *seconds;
+}
+
+// No more than the smallest that were measured took.
+double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members) {
+  if (members <= 1) return 0;
+  const ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});
+  return alone(exact.kind, 0, exact.members).value_or(0);
+}
+
+// With nothing beside it; nothing where that was not measured among any number of ranks.
+std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members) {
   const std::string device = table_.has_exchanges_of(devices_.front()) ? devices_.front() : host_exchanges;
-  const auto curve = table_.exchanges.find({kind, among, device});
+  const auto curve = table_.exchanges.find({kind, members, device});
   if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
   const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;
   for (const auto& entry : table_.exchanges)
     if (entry.first.kind == kind && entry.first.device == device &&
         (!nearest || std::abs(entry.first.members - members) < std::abs(nearest->first.members - members)))
       nearest = &entry;
-  if (!nearest)
-    throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(kind),
-                "; prun bench comm --ranks ", members, " measures it");
+  if (!nearest) return {};
   other_sizes_[detail::concat(name_of(kind), " among ", members)] =
       detail::concat(nearest->first.members, " ranks");
   return rescale(nearest->second, bytes, kind, nearest->first.members, members);

@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -114,6 +115,7 @@ class TablePrices final : public Prices {
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double fixed(const PlannedExchange& exchange, std::int64_t members) override;
   double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   Overheads overheads() override;
 
@@ -124,6 +126,8 @@ class TablePrices final : public Prices {
   std::vector<std::string> notes() const;
 
  private:
+  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
+
   const CostTable& table_;
   std::vector<std::string> devices_;
   std::int64_t measured_ = 0, fitted_ = 0;

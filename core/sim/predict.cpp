@@ -3,10 +3,10 @@
 namespace prun {
 
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
-                   std::vector<std::string> devices, const Machine& here) {
+                   std::vector<std::string> devices, const Machine& here, const SimulateOptions& options) {
   TablePrices prices(table, std::move(devices));
   // In this order: prices know what they rest on once they have been asked.
-  Prediction prediction{simulate(ranks, prices), prices.exchanges_alone(), prices.notes()};
+  Prediction prediction{simulate(ranks, prices, options), prices.exchanges_alone(), prices.notes()};
   if (table.machine != here)
     prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
                                to_text(here));

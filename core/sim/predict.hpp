@@ -14,6 +14,7 @@ struct Prediction {
 
 // `devices`: the names of a rank's devices. Throws not_found for what the table says nothing about.
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
-                   std::vector<std::string> devices, const Machine& here);
+                   std::vector<std::string> devices, const Machine& here,
+                   const SimulateOptions& options = {});
 
 }  // namespace prun

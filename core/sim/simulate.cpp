@@ -26,6 +26,7 @@ struct Lane {
   bool begun = false;
   double begin = 0, now = 0;
   std::size_t exchange = 0;
+  bool at_once = false;  // a call's exchanges are started together
   bool arrived = false;
   std::map<std::size_t, std::size_t> met;  // by channel: exchanges behind it
 
@@ -119,6 +120,7 @@ class Simulator {
       Lane& lane = lanes_.emplace_back();
       lane.rank = rank;
       lane.queue = static_cast<std::int32_t>(q);
+      lane.at_once = options_.at_once && options_.at_once(plan.queues[q]);
     }
     for (const Call& call : plan.calls) lane_of(rank, call.queue).calls.push_back(&call);
     waiting_.resize(lanes_.size());
@@ -373,8 +375,12 @@ class Simulator {
     lane.arrived = true;
     if (meeting.lanes.size() < channel.classes.size()) return;
     const std::string& queue = name_of(lane);
-    meeting.end = meeting.latest + prices_.exchange(exchange, channel.members, queue);
-    if (channel.classes.size() == 1) meeting.end += prices_.lateness(exchange, channel.members, queue);
+    double seconds = prices_.exchange(exchange, channel.members, queue);
+    if (lane.at_once && lane.exchange > 0)
+      seconds = std::max(0.0, seconds - prices_.fixed(exchange, channel.members));
+    else if (channel.classes.size() == 1)
+      seconds += prices_.lateness(exchange, channel.members, queue);
+    meeting.end = meeting.latest + seconds;
     for (std::size_t other : meeting.lanes)
       if (other != index) wake(other);
   }

@@ -25,6 +25,8 @@ class Prices {
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
   // `queue`: the name of the queue it is in.
   virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
+  // What of that it takes however little it carries: those that are started together take it once.
+  virtual double fixed(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
   // How much later than on average the last of members who do the same is there: no two ranks are equally
   // fast.
   virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
@@ -71,6 +73,8 @@ struct SimulateOptions {
   std::function<QueueLimits(const QueueInfo&)> limits = {};
   // The feeder also hands over the stamps of timed probes.
   bool stamps = false;
+  // Queues whose comm plugin gets the exchanges of a call at once. Nothing: none.
+  std::function<bool(const QueueInfo&)> at_once = {};
 };
 
 // One rank, for all that are like it.

@@ -244,6 +244,20 @@ TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
   EXPECT_THROW(prices.exchange(exchange, 2, "dp"), Error);
 }
 
+TEST(Prices, TheFixedPartIsThatOfTheSmallestMeasured) {
+  const CostTable table = example();
+  TablePrices prices(table, {device});
+  PlannedExchange exchange;
+  exchange.kind = CommKind::all_reduce;
+  exchange.dtype = DType::f32;
+  exchange.count = 1024;
+  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 2), 1e-5);
+  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 4), 2e-5);
+  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 1), 0);
+  exchange.kind = CommKind::all_to_all;
+  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 2), 0);
+}
+
 TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
   const CostTable table = example();
   TablePrices prices(table, {device});

@@ -70,6 +70,27 @@ TEST(Simulate, AddsLatenessWhereMembersAreAlike) {
   EXPECT_DOUBLE_EQ(step(6), 6 + 3);
 }
 
+class FixedPart final : public FixedPrices {
+ public:
+  double fixed(const PlannedExchange&, std::int64_t) override { return 2; }
+  double lateness(const PlannedExchange&, std::int64_t, std::string_view) override { return 1; }
+};
+
+// What they take however little they carry, and whom they wait for, counts once; by a plugin that gets them
+// one by one each time.
+TEST(Simulate, ExchangesThatAreStartedTogetherTakeTheirFixedTimeOnce) {
+  PlanBuilder builder;
+  const std::int32_t dp = builder.queue("dp", false, 0);
+  builder.exchanges(dp, Kind::reduce_scatter, {5, 4, 1});
+  const Group both = group({0, 1});
+  const std::vector<SimulatedRank> ranks = {builder.rank(0, {both}), builder.rank(1, {both})};
+  FixedPart prices;
+  SimulateOptions options = one_by_one;
+  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, (5 + 1) + (4 + 1) + (1 + 1));
+  options.at_once = [](const QueueInfo& queue) { return queue.name == "dp"; };
+  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, (5 + 1) + (4 - 2) + 0);
+}
+
 // Forward, then backward beside an exchange, then an update that needs it.
 double exposed(std::int64_t exchange, double* step_seconds) {
   PlanBuilder builder;

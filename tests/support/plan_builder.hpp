@@ -23,13 +23,17 @@ class PlanBuilder {
   Wait kernel(std::int32_t queue, Id seconds, std::vector<Wait> waits = {}) {
     PlannedStep step;
     step.op = seconds;
-    return add(queue, std::move(step), std::move(waits));
+    return add(queue, {std::move(step)}, std::move(waits));
   }
   Wait exchange(std::int32_t queue, CommKind kind, std::int64_t bytes, std::vector<Wait> waits = {},
                 std::int32_t peer = -1) {
-    PlannedStep step;
-    step.exchange = PlannedExchange{kind, Reduction::sum, DType::u8, bytes, peer, {}, {}};
-    return add(queue, std::move(step), std::move(waits));
+    return add(queue, {exchange_step(kind, bytes, peer)}, std::move(waits));
+  }
+  // Of one call.
+  Wait exchanges(std::int32_t queue, CommKind kind, const std::vector<std::int64_t>& bytes) {
+    std::vector<PlannedStep> steps;
+    for (const std::int64_t each : bytes) steps.push_back(exchange_step(kind, each, -1));
+    return add(queue, std::move(steps), {});
   }
 
   SimulatedRank rank(int number, std::vector<Group> groups = {}) const {
@@ -40,11 +44,17 @@ class PlanBuilder {
   const Program& program() const { return program_; }
 
  private:
-  Wait add(std::int32_t queue, PlannedStep step, std::vector<Wait> waits) {
+  static PlannedStep exchange_step(CommKind kind, std::int64_t bytes, std::int32_t peer) {
+    PlannedStep step;
+    step.exchange = PlannedExchange{kind, Reduction::sum, DType::u8, bytes, peer, {}, {}};
+    return step;
+  }
+
+  Wait add(std::int32_t queue, std::vector<PlannedStep> steps, std::vector<Wait> waits) {
     PlannedFunction function;
     function.segment = segment_;
-    function.steps.push_back(std::move(step));
-    function.pieces.push_back({0, 1, queue});
+    function.pieces.push_back({0, static_cast<std::int32_t>(steps.size()), queue});
+    function.steps = std::move(steps);
     Call call;
     call.function = static_cast<std::int32_t>(plan_.functions.size());
     call.queue = queue;
