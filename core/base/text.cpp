@@ -63,13 +63,16 @@ CodePoint decode_utf8(std::string_view text) {
   return {value, length, true};
 }
 
-bool valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const CodePoint point = decode_utf8(text);
-    if (!point.valid) return false;
-    text.remove_prefix(point.bytes);
+bool valid_utf8(std::string_view text) { return valid_utf8_start(text) == text.size(); }
+
+std::size_t valid_utf8_start(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const CodePoint point = decode_utf8(text.substr(at));
+    if (!point.valid) return at;
+    at += point.bytes;
   }
-  return true;
+  return at;
 }
 
 int display_width(char32_t value) {

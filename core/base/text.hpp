@@ -18,6 +18,8 @@ struct CodePoint {
 // The first code point of a non-empty text. Broken UTF-8 gives one invalid byte, so a loop always advances.
 CodePoint decode_utf8(std::string_view text);
 bool valid_utf8(std::string_view text);
+// Bytes of the text up to its first broken one; all of them if there is none.
+std::size_t valid_utf8_start(std::string_view text);
 
 // Columns a terminal gives the code point: 0 for combining marks, 2 for wide letters. Tab is not handled
 // here.

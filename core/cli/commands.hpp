@@ -12,6 +12,7 @@ int verify_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int ckpt_command(const Arguments& arguments);
+int tokenize_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int reference_command(const Arguments& arguments);
 int plugins_command(const Arguments& arguments);

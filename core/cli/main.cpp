@@ -37,6 +37,10 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
   prun ckpt reshard CKPT DIR   the same as so many files of whole tensors (--files N); none is needed to go on
                                in another layout
   prun ckpt prune RUN          remove the oldest (--keep N; --keep-every N)
+  prun tokenize TOKENIZER FILE... --out PREFIX
+                               text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), into PREFIX.bin and .idx,
+                               with a Hugging Face tokenizer.json (--key NAME, text: whose value is the text;
+                               --end-of-text TOKEN; --replace: broken UTF-8; --threads N)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it
@@ -63,6 +67,7 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "trace") return prun::trace_command(arguments);
   if (verb == "bench") return prun::bench_command(arguments);
   if (verb == "ckpt") return prun::ckpt_command(arguments);
+  if (verb == "tokenize") return prun::tokenize_command(arguments);
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);

@@ -12,21 +12,6 @@ namespace {
 
 constexpr std::size_t memo_entries = 1 << 14;
 
-// Where the first byte is that is no UTF-8; the text's size if there is none.
-std::size_t first_broken_byte(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    const CodePoint point = decode_utf8(text.substr(at));
-    if (!point.valid) return at;
-    at += point.bytes;
-  }
-  return at;
-}
-
 }  // namespace
 
 Encoder::Encoder(const Tokenizer& tokenizer)
@@ -43,9 +28,8 @@ Encoder::Encoder(const Tokenizer& tokenizer)
 }
 
 void Encoder::append(std::string_view text, std::vector<TokenId>& out) {
-  if (const std::size_t broken = first_broken_byte(text); broken != text.size())
-    throw_error(ErrorCode::bad_input, "the text is not UTF-8 at byte ", broken,
-                "; mend it, or have broken bytes replaced");
+  if (const std::size_t broken = valid_utf8_start(text); broken != text.size())
+    throw_error(ErrorCode::bad_input, "the text is not UTF-8 at byte ", broken, "; mend it");
   append_between(starts_.data(), text, out);
 }
 

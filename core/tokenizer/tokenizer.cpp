@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -30,7 +31,12 @@ Tokenizer Tokenizer::load(const fs::path& path) {
 }
 
 Tokenizer::Tokenizer(std::string_view json, const std::string& source)
-    : tables_(read_tokenizer_json(json, source)) {}
+    : tables_(read_tokenizer_json(json, source)), splitter_(tables_.words) {
+  for (const AddedToken& token : tables_.added) {
+    added_start_[static_cast<unsigned char>(token.text[0])] = true;
+    added_hold_spaces_ |= token.text.find_first_of(" \n") != std::string::npos;
+  }
+}
 
 std::optional<TokenId> Tokenizer::find_added(std::string_view text) const {
   for (const AddedToken& token : tables_.added)
@@ -47,6 +53,16 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
   std::vector<TokenId> ids;
   Encoder(*this).append(text, ids);
   return ids;
+}
+
+std::size_t Tokenizer::last_cut(std::string_view text, std::size_t longest) const {
+  if (added_hold_spaces_ || text.empty()) return 0;
+  const auto may_cut = [&](std::size_t at) {
+    return splitter_.may_cut(text, at) && !added_start_[static_cast<unsigned char>(text[at + 1])];
+  };
+  std::size_t at = std::min(longest, text.size() - 1);
+  while (at > 0 && !may_cut(at)) --at;
+  return at;
 }
 
 std::string_view Tokenizer::bytes(TokenId id) const {

@@ -55,6 +55,9 @@ class Tokenizer {
 
   // The texts of added tokens become these, of special ones too. Throws bad_input for what is not UTF-8.
   std::vector<TokenId> encode(std::string_view text) const;
+  // Where a text may be cut, at most `longest` bytes from its start and as far from it as there is a place:
+  // the tokens of both pieces are those of the whole. 0 where there is none.
+  std::size_t last_cut(std::string_view text, std::size_t longest) const;
   // What one token stands for: a character may take several. Throws bad_input for an id that is not one.
   std::string_view bytes(TokenId id) const;
   std::string decode(std::span<const TokenId> ids) const;
@@ -63,6 +66,10 @@ class Tokenizer {
 
  private:
   TokenizerTables tables_;
+  WordSplitter splitter_;
+  // Of added tokens: their first bytes, before which words end; and whether a cut could lie within one.
+  std::array<bool, 256> added_start_{};
+  bool added_hold_spaces_ = false;
 };
 
 }  // namespace prun

@@ -130,6 +130,20 @@ std::size_t WordSplitter::llama3_word(std::string_view text, std::size_t longest
   return last_line_end ? last_line_end : spaces(text);
 }
 
+// Words hold a space at their start alone, but for runs of spaces and, by the rules of Llama 3, line ends
+// behind other characters. GPT-2 takes a run's last space from it, the others all up to its last line end.
+bool WordSplitter::may_cut(std::string_view text, std::size_t at) const {
+  const auto is_space = [&](std::size_t i) {
+    const CodePoint point = decode_utf8(text.substr(i));
+    return !point.valid || kinds_.of(point.value) == CharacterKind::space;
+  };
+  const auto is_plain = [&](std::size_t i) { return text[i] > ' ' && text[i] < '\x7F'; };
+  if (at == 0 || at + 1 >= text.size()) return false;
+  if (text[at] == ' ') return is_plain(at - 1) && is_plain(at + 1);
+  if (rules_ == WordRules::gpt2) return text[at] == '\n' && !is_space(at + 1);
+  return text[at - 1] == '\n' && !is_space(at);
+}
+
 // A run of spaces: all of it at the end of the text; else without its last one, which belongs to what
 // follows, unless it is the only one.
 std::size_t WordSplitter::spaces(std::string_view text) const {

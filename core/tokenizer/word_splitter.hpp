@@ -20,6 +20,9 @@ class WordSplitter {
 
   // Length of the first word of a text that is not empty. The text is valid UTF-8; where it ends counts.
   std::size_t first_word(std::string_view text) const;
+  // Whether the words of a text are those of what lies before `at` and of what lies behind, so that both can
+  // be split by themselves. False where it takes more than a look at the neighbours to tell.
+  bool may_cut(std::string_view text, std::size_t at) const;
 
  private:
   class Cursor;

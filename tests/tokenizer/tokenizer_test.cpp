@@ -10,29 +10,10 @@
 #include "base/json.hpp"
 #include "base/sha256.hpp"
 #include "tokenizer/encoder.hpp"
+#include "tokenizer_fixtures.hpp"
 
-namespace prun {
+namespace prun::test {
 namespace {
-
-using Ids = std::vector<TokenId>;
-
-std::string fixture(const std::string& name) {
-  std::ifstream file(PRUN_TEST_FIXTURES "/tokenizer/" + name, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  EXPECT_TRUE(file.good()) << name;
-  return text.str();
-}
-
-Tokenizer tokenizer_of(const std::string& kind) { return {fixture(kind + ".json"), kind}; }
-
-std::vector<std::string> texts() {
-  std::vector<std::string> list;
-  std::istringstream lines(fixture("texts.jsonl"));
-  for (std::string line; std::getline(lines, line);)
-    list.push_back(parse_json(line, "texts.jsonl").at("text").as_string());
-  return list;
-}
 
 // What the package made of every character, as a digest, and of the texts.
 struct Expected {
@@ -109,12 +90,35 @@ TEST(Tokenizer, KnowsItsOwnTokens) {
   EXPECT_EQ(llama.find_added("begin"), std::nullopt);
   EXPECT_EQ(llama.end_of_text(), llama.find_added("<|endoftext|>"));
   EXPECT_EQ(Ids(llama.prefix().begin(), llama.prefix().end()), Ids{700});
-  EXPECT_EQ(llama.size(), 708);
+  EXPECT_EQ(llama.size(), 707);
   EXPECT_EQ(llama.bytes(700), "<|begin|>");
-  EXPECT_THROW(llama.bytes(708), Error);
+  EXPECT_THROW(llama.bytes(707), Error);
   EXPECT_THROW(llama.bytes(-1), Error);
   EXPECT_TRUE(tokenizer_of("gpt2").prefix().empty());
   EXPECT_EQ(Tokenizer::load(PRUN_TEST_FIXTURES "/tokenizer/gpt2.json").size(), 701);
+}
+
+TEST_P(TokenizerKinds, TokensOfPiecesAreThoseOfTheWhole) {
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
+  std::size_t cuts = 0;
+  std::string before;
+  for (const std::string& text : texts()) {
+    if (text.size() > 500) continue;
+    const std::string whole = before + "\n" + text;
+    for (std::size_t at = 1; at < whole.size(); ++at) {
+      if (tokenizer.last_cut(whole, at) != at) continue;
+      Ids pieces = tokenizer.encode(whole.substr(0, at));
+      const Ids behind = tokenizer.encode(whole.substr(at));
+      pieces.insert(pieces.end(), behind.begin(), behind.end());
+      EXPECT_EQ(pieces, tokenizer.encode(whole)) << "cut at " << at << " of " << whole;
+      ++cuts;
+    }
+    before = text;
+  }
+  if (tokenizer.find_added("in the"))
+    EXPECT_EQ(cuts, 0u);  // one could lie within it
+  else
+    EXPECT_GT(cuts, 100u);
 }
 
 // A long run without spaces is one word; its time must not grow with the square of its length.
@@ -212,4 +216,4 @@ TEST(Tokenizer, OlderFilesWriteMergesAsTexts) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::test

@@ -1,0 +1,36 @@
+// What tests/tokenizer/make_fixtures wrote.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "tokenizer/tokenizer.hpp"
+
+namespace prun::test {
+
+using Ids = std::vector<TokenId>;
+
+inline std::string fixture(const std::string& name) {
+  std::ifstream file(PRUN_TEST_FIXTURES "/tokenizer/" + name, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(file.good()) << name;
+  return text.str();
+}
+
+inline Tokenizer tokenizer_of(const std::string& kind) { return {fixture(kind + ".json"), kind}; }
+
+inline std::vector<std::string> texts() {
+  std::vector<std::string> list;
+  std::istringstream lines(fixture("texts.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    list.push_back(parse_json(line, "texts.jsonl").at("text").as_string());
+  return list;
+}
+
+}  // namespace prun::test
