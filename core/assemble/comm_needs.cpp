@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "assemble/automatic.hpp"
+#include "assemble/staged_chunks.hpp"
 
 namespace prun {
 
@@ -21,14 +22,33 @@ bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
   return !device.host_memory && !comm.device_memory;
 }
 
-std::int64_t staging_bytes(const Plan& plan, std::size_t queue) {
-  std::int64_t most = 0;
+namespace {
+
+// One of the operations of an exchange, as far as it is known before there is memory.
+CommOp operation_of(const PlannedExchange& exchange) {
+  CommOp op;
+  op.kind = exchange.kind;
+  op.dtype = exchange.dtype;
+  op.count = exchange.count / exchange.pieces;
+  op.peer = exchange.peer;
+  return op;
+}
+
+}  // namespace
+
+StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members) {
+  StagingNeeds needs;
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;
-    for (const PlannedStep& step : plan.steps(call))
-      if (step.exchange) most = std::max(most, step.exchange->in.bytes + step.exchange->out.bytes);
+    for (const PlannedStep& step : plan.steps(call)) {
+      if (!step.exchange) continue;
+      const StagedChunks chunks(operation_of(*step.exchange), members);
+      needs.bytes = std::max(needs.bytes, chunks.bytes());
+      if (chunks.count() > 1) needs.threads = 1;
+    }
   }
-  return most;
+  if (needs.threads > 0) needs.bytes *= staging_slots;
+  return needs;
 }
 
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
@@ -47,18 +67,28 @@ std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo&
 }
 
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
-                        std::size_t queue) {
+                        std::size_t queue, bool staged) {
   const std::vector<int> members = plan.queues[queue].members(mesh, rank);
+  const auto size = static_cast<std::int32_t>(members.size());
   const std::int32_t place = place_among(members, rank);
+  CommNeeds needs;  // of an exchange
+  const auto add = [&](const CommOp& op, std::int64_t times) {
+    CommNeeds each;
+    raise(comm.needs(op, place, size, &each));
+    needs.bytes_sent += each.bytes_sent * static_cast<std::uint64_t>(times);
+    needs.memory_bytes = std::max(needs.memory_bytes, each.memory_bytes);
+  };
   const auto needs_of = [&](const PlannedExchange& exchange) {
-    CommOp op;
-    op.kind = exchange.kind;
-    op.dtype = exchange.dtype;
-    op.count = exchange.count / exchange.pieces;
-    op.peer = exchange.peer;
-    CommNeeds needs;
-    raise(comm.needs(op, place, static_cast<std::int32_t>(members.size()), &needs));
-    needs.bytes_sent *= static_cast<std::uint64_t>(exchange.pieces);
+    needs = {};
+    CommOp op = operation_of(exchange);
+    const StagedChunks chunks(op, size);
+    const std::int64_t others = staged ? chunks.count() - 1 : 0;  // all alike, before the last
+    if (others > 0) {
+      op.count = chunks.elements(0);
+      add(op, others * exchange.pieces);
+      op.count = chunks.elements(others);
+    }
+    add(op, exchange.pieces);
     return needs;
   };
   std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step

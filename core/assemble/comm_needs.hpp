@@ -21,8 +21,11 @@ std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::s
 
 // Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.
 bool is_staged(const DeviceInfo& device, const CommInfo& comm);
-// The pinned memory that a queue needs for it.
-std::int64_t staging_bytes(const Plan& plan, std::size_t queue);
+// What a queue needs for it: pinned memory, and a thread that copies where there are chunks.
+struct StagingNeeds {
+  std::int64_t bytes = 0, threads = 0;
+};
+StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members);
 
 // Refused where it does not move what the device's memory holds.
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
@@ -31,7 +34,7 @@ std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo&
 // What a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin needs for
 // the largest exchange: a queue has one at a time under way.
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
-                        std::size_t queue);
+                        std::size_t queue, bool staged = false);
 
 // A rank and everything that decides on its communication.
 struct RankTraffic {
@@ -43,7 +46,15 @@ struct RankTraffic {
   std::int64_t rank;
 };
 
-// Calls body(queue, comm plugin, needs) for every queue of a rank that communicates.
+// Of a queue that communicates.
+struct QueueTraffic {
+  std::size_t queue = 0;
+  CommInfo comm;
+  CommNeeds needs;
+  StagingNeeds staging;
+};
+
+// Calls body(queue's traffic) for every queue of a rank that communicates.
 template <class Body>
 void each_comm(const RankTraffic& of, Body&& body) {
   std::map<std::string, std::shared_ptr<CommInterface>> by_name;
@@ -52,7 +63,15 @@ void each_comm(const RankTraffic& of, Body&& body) {
     const std::string name = comm_of_axis(of.recipe, of.plugins, of.mesh.name(of.plan.queues[q].axis));
     std::shared_ptr<CommInterface>& comm = by_name[name];
     if (!comm) comm = make_comm(of.recipe, of.device, of.plugins, name);
-    body(q, *comm, planned_needs(of.mesh, of.plan, of.rank, *comm, q));
+    QueueTraffic traffic;
+    traffic.queue = q;
+    raise(comm->info(&traffic.comm));
+    const bool staged = is_staged(of.device, traffic.comm);
+    traffic.needs = planned_needs(of.mesh, of.plan, of.rank, *comm, q, staged);
+    if (staged)
+      traffic.staging = staging_needs(
+          of.plan, q, static_cast<std::int64_t>(of.plan.queues[q].members(of.mesh, of.rank).size()));
+    body(traffic);
   }
 }
 

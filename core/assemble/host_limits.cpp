@@ -50,10 +50,10 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   needs.file_bytes = std::max(flight_record_bytes, bytes_of(Region::parameter) + bytes_of(Region::state));
   std::set<std::string> known;
   each_comm({assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), plan, rank},
-            [&](std::size_t, CommInterface& comm, const CommNeeds&) {
-              CommInfo info;
-              raise(comm.info(&info));
+            [&](const QueueTraffic& queue) {
+              const CommInfo& info = queue.comm;
               if (known.emplace(info.name.view()).second) needs.threads += info.threads;
+              needs.threads += queue.staging.threads;
               needs.descriptors += info.communicator_descriptors;
               needs.shared_bytes += info.communicator_shared_bytes;
               needs.file_bytes = std::max(needs.file_bytes, info.communicator_shared_bytes);

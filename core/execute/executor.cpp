@@ -222,7 +222,7 @@ void Executor::attach_memory() {
       for (const BoundSide& side : bound.sides)
         ops.insert(ops.end(), side.piece->exchanges.begin(), side.piece->exchanges.end());
     if (queue.comm.staged)
-      attach_staging(queue, std::move(ops));
+      attach_staging(queue, ops);
     else
       attached_.attach(queue.comm, memory_.of_device(), ops, queue.stream);
     if (queue.asynchronous) prepare_exchanges(queue);
@@ -238,10 +238,10 @@ void Executor::prepare_exchanges(QueueRun& queue) {
       });
 }
 
-void Executor::attach_staging(QueueRun& queue, std::vector<CommOp> ops) {
-  queue.staging = &stagings_.emplace_back(queue.device, ops, queue.comm.members);
-  for (CommOp& op : ops) op = queue.staging->staged(op);
-  attached_.attach(queue.comm, queue.staging->memory(), ops, nullptr);
+void Executor::attach_staging(QueueRun& queue, const std::vector<CommOp>& ops) {
+  const std::string& name = plan_.queues[static_cast<std::size_t>(queue.index)].name;
+  queue.staging = &stagings_.emplace_back(queue.device, name, ops, queue.comm.members);
+  attached_.attach(queue.comm, queue.staging->memory(), queue.staging->operations(ops), nullptr);
 }
 
 // All of them or none: threads that run must not outlive what they use.
@@ -401,13 +401,13 @@ Status Executor::exchange(QueueRun& queue, const BoundPiece& piece) {
 }
 
 Status Executor::exchange(QueueRun& queue, const CommOp& op) {
-  const CommOp here = queue.staging ? queue.staging->staged(op) : op;
-  Status status = queue.staging ? queue.staging->bring(op) : Status{};
-  if (status.ok()) status = queue.comm.comm->start(queue.comm.communicator, &here, 1, queue.stream);
-  if (!status.ok()) return status;
-  tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
-  status = queue.comm.comm->finish(queue.comm.communicator);
-  return status.ok() && queue.staging ? queue.staging->take(op) : status;
+  const auto wire = [&](const CommOp& here) {
+    const Status status = queue.comm.comm->start(queue.comm.communicator, &here, 1, queue.stream);
+    if (!status.ok()) return status;
+    tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
+    return queue.comm.comm->finish(queue.comm.communicator);
+  };
+  return queue.staging ? queue.staging->exchange(op, wire) : wire(op);
 }
 
 // ---------------------------------------------------------------- asynchronous queues

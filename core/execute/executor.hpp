@@ -161,7 +161,7 @@ class Executor {
   void bind_stamps();
   void attach_memory();
   void prepare_exchanges(QueueRun& queue);
-  void attach_staging(QueueRun& queue, std::vector<CommOp> ops);
+  void attach_staging(QueueRun& queue, const std::vector<CommOp>& ops);
   void start_threads();
 
   // Holds the caller until the step may run; false: it will not.

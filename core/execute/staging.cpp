@@ -1,77 +1,125 @@
 #include "execute/staging.hpp"
 
-#include <algorithm>
+#include <string>
+
+#include "base/thread.hpp"
 
 namespace prun {
 namespace {
 
-constexpr std::int64_t alignment = 64;
-
-std::byte* bytes_of(const void* memory) { return static_cast<std::byte*>(const_cast<void*>(memory)); }
-
-// Of an operation: what it reads and writes, and where either lies in the pinned memory.
-struct Sides {
-  std::int64_t in = 0, out = 0;
-  std::int64_t in_at = 0, out_at = 0;
-
-  std::int64_t end() const { return std::max(in_at + in, out_at + out); }
-};
-
-Sides sides_of(const CommOp& op, std::int64_t members) {
-  const std::int64_t part = op.count * size_of(op.dtype), all = part * members;
-  Sides sides;
-  switch (op.kind) {
-    case CommKind::all_reduce: sides = {part, part}; break;
-    case CommKind::all_gather: sides = {part, all}; break;
-    case CommKind::reduce_scatter: sides = {all, part}; break;
-    case CommKind::broadcast: sides = {0, part}; break;
-    case CommKind::all_to_all: sides = {all, all}; break;
-    case CommKind::send: sides = {part, 0}; break;
-    case CommKind::recv: sides = {0, part}; break;
-    case CommKind::barrier: return sides;
-  }
-  const std::byte *const in = bytes_of(op.in), *const out = bytes_of(op.out);
-  const bool together = sides.in > 0 && sides.out > 0 && in < out + sides.out && out < in + sides.in;
-  if (together) {
-    sides.in_at = std::max<std::int64_t>(0, in - out);
-    sides.out_at = std::max<std::int64_t>(0, out - in);
-  } else {
-    sides.out_at = (sides.in + alignment - 1) / alignment * alignment;
-  }
-  return sides;
+std::int64_t slots_of(std::span<const CommOp> ops, std::int64_t members) {
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](const CommOp& op) { return StagedChunks(op, members).count() > 1; })
+             ? staging_slots
+             : 1;
 }
 
 std::int64_t bytes_of(std::span<const CommOp> ops, std::int64_t members) {
   std::int64_t bytes = 0;
-  for (const CommOp& op : ops) bytes = std::max(bytes, sides_of(op, members).end());
+  for (const CommOp& op : ops) bytes = std::max(bytes, StagedChunks(op, members).bytes());
   return bytes;
 }
 
 }  // namespace
 
-Staging::Staging(DeviceInterface& device, std::span<const CommOp> ops, std::int64_t members)
-    : device_(device), members_(members), memory_(device, bytes_of(ops, members)) {}
-
-CommOp Staging::staged(const CommOp& op) const {
-  const Sides sides = sides_of(op, members_);
-  CommOp moved = op;
-  moved.in = sides.in > 0 ? memory_.data() + sides.in_at : nullptr;
-  moved.out = sides.out > 0 ? memory_.data() + sides.out_at : nullptr;
-  return moved;
+Staging::Staging(DeviceInterface& device, std::string_view queue, std::span<const CommOp> ops,
+                 std::int64_t members)
+    : device_(device),
+      members_(members),
+      slots_(slots_of(ops, members)),
+      slot_bytes_(bytes_of(ops, members)),
+      memory_(device, slots_ * slot_bytes_) {
+  if (slots_ > 1)
+    copier_ = start_thread("the copies of queue '" + std::string(queue) + "'", [this] { copy_all(); });
 }
 
-// The root of a broadcast sends what it has where all the others receive.
-Status Staging::bring(const CommOp& op) const {
-  const Sides sides = sides_of(op, members_);
-  if (sides.in > 0) return device_.download(memory_.data() + sides.in_at, op.in, sides.in);
-  if (op.kind == CommKind::broadcast)
-    return device_.download(memory_.data() + sides.out_at, op.out, sides.out);
-  return {};
+Staging::~Staging() {
+  if (!copier_.joinable()) return;
+  chunks_ = nullptr;
+  asked_.ticket.publish(++operations_);
+  copier_.join();
 }
 
-Status Staging::take(const CommOp& op) const {
-  const Sides sides = sides_of(op, members_);
-  return sides.out > 0 ? device_.upload(op.out, memory_.data() + sides.out_at, sides.out) : Status{};
+std::vector<CommOp> Staging::operations(std::span<const CommOp> ops) const {
+  std::vector<CommOp> all;
+  for (const CommOp& op : ops) {
+    const StagedChunks chunks(op, members_);
+    for (std::int64_t i = 0; i < chunks.count(); ++i) all.push_back(chunks.at(i, slot(i)));
+  }
+  return all;
+}
+
+Status Staging::bring(const StagedChunks& chunks, std::int64_t chunk) const {
+  Status status;
+  chunks.each_read(chunk, slot(chunk), [&](std::byte* device, std::byte* pinned, std::int64_t bytes) {
+    if (status.ok()) status = device_.download(pinned, device, bytes);
+  });
+  return status;
+}
+
+Status Staging::take(const StagedChunks& chunks, std::int64_t chunk) const {
+  Status status;
+  chunks.each_written(chunk, slot(chunk), [&](std::byte* device, std::byte* pinned, std::int64_t bytes) {
+    if (status.ok()) status = device_.upload(device, pinned, bytes);
+  });
+  return status;
+}
+
+// ---------------------------------------------------------------- who exchanges
+
+void Staging::begin(const StagedChunks& chunks) {
+  chunks_ = &chunks;
+  given_up_ = false;
+  asked_.ticket.publish(++operations_);
+}
+
+bool Staging::may_travel(std::int64_t chunk) {
+  brought_.ticket.await(chunks_before_ + static_cast<std::uint64_t>(chunk) + 1);
+  return !given_up_;
+}
+
+void Staging::has_travelled(std::int64_t chunk, const Status& status) {
+  if (!status.ok()) given_up_ = true;
+  travelled_.ticket.publish(chunks_before_ + static_cast<std::uint64_t>(chunk) + 1);
+}
+
+Status Staging::end() {
+  chunks_before_ += static_cast<std::uint64_t>(chunks_->count());
+  travelled_.ticket.publish(chunks_before_);
+  done_.ticket.await(operations_);
+  return status_;
+}
+
+// ---------------------------------------------------------------- who copies
+
+void Staging::copy_all() {
+  status_ = device_.make_current();
+  for (std::uint64_t operation = 1;; ++operation) {
+    asked_.ticket.await(operation);
+    if (!chunks_) return;
+    copy(*chunks_);
+    done_.ticket.publish(operation);
+  }
+}
+
+// A slot is free once what was in it is back.
+void Staging::copy(const StagedChunks& chunks) {
+  const std::uint64_t before = brought_.counter.load();
+  const auto then = [&](auto&& next) {
+    if (status_.ok() && !given_up_) status_ = next();
+    if (!status_.ok()) given_up_ = true;
+  };
+  const auto bring_next = [&](std::int64_t chunk) {
+    if (chunk >= chunks.count()) return;
+    then([&] { return bring(chunks, chunk); });
+    brought_.ticket.publish(before + static_cast<std::uint64_t>(chunk) + 1);
+  };
+  for (std::int64_t i = 0; i < slots_; ++i) bring_next(i);
+  for (std::int64_t i = 0; i < chunks.count(); ++i) {
+    travelled_.ticket.await(before + static_cast<std::uint64_t>(i) + 1);
+    then([&] { return take(chunks, i); });
+    bring_next(i + slots_);
+  }
 }
 
 }  // namespace prun

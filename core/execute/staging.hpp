@@ -1,31 +1,81 @@
 // Exchanges of memory that only a device reaches, by a comm plugin that moves the host's: through pinned
-// memory, copied there before and back after.
+// memory. Of a large one a chunk travels while a thread copies the next one there and the one before back.
 #pragma once
 
-#include <span>
+#include <atomic>
+#include <string_view>
+#include <thread>
+#include <vector>
 
+#include "assemble/staged_chunks.hpp"
 #include "execute/device_memory.hpp"
-#include "prun/comm.hpp"
+#include "execute/ticket.hpp"
 
 namespace prun {
 
 class Staging {
  public:
   // Of the operations of a queue, which has one under way at a time. The device must outlive it.
-  Staging(DeviceInterface& device, std::span<const CommOp> ops, std::int64_t members);
+  Staging(DeviceInterface& device, std::string_view queue, std::span<const CommOp> ops, std::int64_t members);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
 
-  // The pinned memory.
+  // The pinned memory, and the operations that are done there.
   std::span<std::byte> memory() const { return memory_.bytes(); }
-  // The operation as it is done there: in its own place where it was, apart where it was apart.
-  CommOp staged(const CommOp& op) const;
-  // What the operation reads is copied there; what it wrote, back.
-  Status bring(const CommOp& op) const;
-  Status take(const CommOp& op) const;
+  std::vector<CommOp> operations(std::span<const CommOp> ops) const;
+
+  // Carries one of them out: wire(operation in the pinned memory) does each chunk.
+  template <class Wire>
+  Status exchange(const CommOp& op, Wire&& wire) {
+    const StagedChunks chunks(op, members_);
+    if (chunks.count() == 1) {
+      Status status = bring(chunks, 0);
+      if (status.ok()) status = wire(chunks.at(0, slot(0)));
+      return status.ok() ? take(chunks, 0) : status;
+    }
+    begin(chunks);
+    Status status;
+    for (std::int64_t i = 0; i < chunks.count() && may_travel(i); ++i) {
+      status = wire(chunks.at(i, slot(i)));
+      has_travelled(i, status);
+      if (!status.ok()) break;
+    }
+    const Status copied = end();
+    return status.ok() ? copied : status;
+  }
 
  private:
+  std::byte* slot(std::int64_t chunk) const { return memory_.data() + chunk % slots_ * slot_bytes_; }
+  // What a chunk reads is copied into its slot; what it wrote, back.
+  Status bring(const StagedChunks& chunks, std::int64_t chunk) const;
+  Status take(const StagedChunks& chunks, std::int64_t chunk) const;
+
+  // The thread that calls exchange(): chunks of one operation after the other.
+  void begin(const StagedChunks& chunks);
+  bool may_travel(std::int64_t chunk);
+  void has_travelled(std::int64_t chunk, const Status& status);
+  Status end();
+  // The one that copies.
+  void copy_all();
+  void copy(const StagedChunks& chunks);
+
   DeviceInterface& device_;
   const std::int64_t members_;
+  const std::int64_t slots_, slot_bytes_;
   Pinned memory_;
+
+  // Tickets of operations, and of chunks of all of them.
+  struct Progress {
+    Counter counter{0};
+    Ticket ticket{counter, false};
+  };
+  Progress asked_, brought_, travelled_, done_;
+  std::uint64_t operations_ = 0, chunks_before_ = 0;
+  const StagedChunks* chunks_ = nullptr;  // of the operation under way
+  std::atomic<bool> given_up_ = false;    // it, or all of them: nothing more is copied
+  Status status_;                         // of the copies
+  std::thread copier_;                    // where there are chunks
 };
 
 }  // namespace prun

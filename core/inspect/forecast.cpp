@@ -77,9 +77,7 @@ Forecast forecast(const Assembly& assembly, PluginHost& plugins,
   const std::int64_t rank = assembly.rank();
   each_comm(
       {assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), assembly.plan_of(rank), rank},
-      [&](std::size_t queue, CommInterface&, const CommNeeds& needs) {
-        forecast.sent[queue] = needs.bytes_sent;
-      });
+      [&](const QueueTraffic& queue) { forecast.sent[queue.queue] = queue.needs.bytes_sent; });
   return forecast;
 }
 

@@ -98,8 +98,8 @@ class BenchRank {
       each_size(largest_, [&](std::int64_t bytes) {
         (kind == CommKind::send ? between_two : among_all).push_back(operation(kind, bytes));
       });
-    connect(all_, std::move(among_all));
-    connect(pair_, std::move(between_two));
+    connect(all_, among_all);
+    connect(pair_, between_two);
     std::vector<double> seconds;
     for (const CommKind kind : measured)
       each_size(largest_, [&](std::int64_t bytes) { time(kind, bytes, seconds); });
@@ -125,14 +125,13 @@ class BenchRank {
     return takes_part || info_.splits ? make_communicator(*comm_, of, exchange) : nullptr;
   }
 
-  void connect(Line& line, std::vector<CommOp> ops) {
+  void connect(Line& line, const std::vector<CommOp>& ops) {
     if (!line.communicator.handle()) return;
     QueueComm comm{comm_.get(), line.communicator.handle(), info_.enqueues,
                    static_cast<std::int64_t>(line.members), is_staged(device_info_, info_)};
     if (!comm.staged) return attached_.attach(comm, memory_.bytes(), ops, queue_.stream());
-    line.staging.emplace(*device_, ops, comm.members);
-    for (CommOp& op : ops) op = line.staging->staged(op);
-    attached_.attach(comm, line.staging->memory(), ops, nullptr);
+    line.staging.emplace(*device_, "bench", ops, comm.members);
+    attached_.attach(comm, line.staging->memory(), line.staging->operations(ops), nullptr);
   }
 
   // Whereupon all begin together.
@@ -159,7 +158,7 @@ class BenchRank {
   }
 
   void time(CommKind kind, std::int64_t bytes, std::vector<double>& seconds) {
-    const Line& line = kind == CommKind::send ? pair_ : all_;
+    Line& line = kind == CommKind::send ? pair_ : all_;
     const CommOp op = operation(kind, bytes);
     perform(line, op, 1);
     for (int batch = 0; batch < batches; ++batch) {
@@ -170,7 +169,7 @@ class BenchRank {
     }
   }
 
-  void perform(const Line& line, const CommOp& op, int times) {
+  void perform(Line& line, const CommOp& op, int times) {
     if (!line.communicator.handle()) return;
     for (int i = 0; i < times; ++i)
       if (info_.enqueues)
@@ -180,12 +179,12 @@ class BenchRank {
     if (info_.enqueues) queue_.await([&] { raise(comm_->check(line.communicator.handle())); });
   }
 
-  void exchange(const Line& line, const CommOp& op) {
-    const CommOp here = line.staging ? line.staging->staged(op) : op;
-    if (line.staging) raise(line.staging->bring(op));
-    raise(comm_->start(line.communicator.handle(), &here, 1, nullptr));
-    raise(comm_->finish(line.communicator.handle()));
-    if (line.staging) raise(line.staging->take(op));
+  void exchange(Line& line, const CommOp& op) {
+    const auto wire = [&](const CommOp& here) {
+      const Status status = comm_->start(line.communicator.handle(), &here, 1, nullptr);
+      return status.ok() ? comm_->finish(line.communicator.handle()) : status;
+    };
+    raise(line.staging ? line.staging->exchange(op, wire) : wire(op));
   }
 
   const std::int64_t largest_;

@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "assemble/staged_chunks.hpp"
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/local_ranks.hpp"
@@ -93,6 +94,37 @@ TEST(Sequence, InPiecesEqualsOneRank) {
     const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, tp2), plugins().places(), 2);
     EXPECT_TRUE(verdict.equal()) << comm << "\n" << to_text(verdict);
   }
+}
+
+// A table of 16 MiB, through pinned memory that holds 4 MiB at a time: its sum, and its parts.
+Recipe in_chunks(const std::string& layout) {
+  return tiny_recipe({"device.plugin=cpu-async", "comm.default=ucx", "model.layers=1", "model.hidden=128",
+                      "model.vocab=16384", "model.seq=8", "batch.micro=1", "batch.global=4",
+                      "precision.compute=fp64", "precision.state=fp64"},
+                     layout);
+}
+
+TEST(Staged, ExchangesInChunksEqualOneRank) {
+  for (const std::string& layout : {std::string(dp2), dp2_zero2, dp2_zero3}) {
+    const LayoutVerdict verdict = verify_layout(in_chunks(layout), plugins().places(), 3);
+    EXPECT_TRUE(verdict.equal()) << layout << to_text(verdict);
+  }
+}
+
+TEST(Staged, ThePlanSaysWhatIsSentInChunks) {
+  run_local_ranks(in_chunks(dp2_zero3), plugins().places(), [](Trainer& trainer) {
+    trainer.step();
+    const Assembly& assembly = trainer.assembly();
+    PluginHost host(plugins().places());
+    each_comm(
+        {assembly.recipe(), assembly.device_info(), host, assembly.mesh(), assembly.plan(), assembly.rank()},
+        [&](const QueueTraffic& queue) {
+          EXPECT_EQ(trainer.communicators()->counters(queue.queue).bytes_sent, queue.needs.bytes_sent);
+          const bool large = queue.needs.bytes_sent > (1 << 20);
+          EXPECT_EQ(queue.staging.threads, large ? 1 : 0);
+          EXPECT_LE(queue.staging.bytes, large ? staging_slots * 6 << 20 : 1 << 20);
+        });
+  });
 }
 
 // ---------------------------------------------------------------- memory

@@ -1,0 +1,63 @@
+// Exchanges of memory that only a device reaches, by a comm plugin that moves the host's: by way of pinned
+// memory, in chunks, so that copies and the wire work at the same time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "prun/comm.hpp"
+
+namespace prun {
+
+// Of chunks that are there at a time, where an operation has several.
+inline constexpr std::int64_t staging_slots = 2;
+
+// An operation, cut along the elements of each of its parts; all members cut alike.
+class StagedChunks {
+ public:
+  StagedChunks(const CommOp& op, std::int64_t members);
+
+  std::int64_t count() const { return count_; }
+  // Of a part.
+  std::int64_t elements(std::int64_t chunk) const {
+    return std::min(elements_, op_.count - chunk * elements_);
+  }
+  // Of pinned memory, for any of them.
+  std::int64_t bytes() const;
+  // The operation that a chunk is there: in its own place where the whole is.
+  CommOp at(std::int64_t chunk, std::byte* pinned) const;
+
+  // Calls body(bytes of the device, bytes there, how many) for each piece that a chunk reads, or writes.
+  template <class Body>
+  void each_read(std::int64_t chunk, std::byte* pinned, Body&& body) const {
+    each(chunk, op_.kind == CommKind::broadcast ? op_.out : op_.in, in_parts_,
+         pinned + in_at(part_bytes(chunk)), body);
+  }
+  template <class Body>
+  void each_written(std::int64_t chunk, std::byte* pinned, Body&& body) const {
+    each(chunk, op_.out, out_parts_, pinned + out_at(part_bytes(chunk)), body);
+  }
+
+ private:
+  std::int64_t part_bytes(std::int64_t chunk) const { return elements(chunk) * size_of(op_.dtype); }
+  // Where what goes in begins, and what comes out, where a part has so many bytes.
+  std::int64_t in_at(std::int64_t part) const;
+  std::int64_t out_at(std::int64_t part) const;
+
+  template <class Body>
+  void each(std::int64_t chunk, const void* device, std::int64_t parts, std::byte* pinned,
+            Body&& body) const {
+    const std::int64_t bytes = part_bytes(chunk), size = size_of(op_.dtype);
+    auto* const first = static_cast<std::byte*>(const_cast<void*>(device)) + chunk * elements_ * size;
+    for (std::int64_t part = 0; part < parts; ++part)
+      body(first + part * op_.count * size, pinned + part * bytes, bytes);
+  }
+
+  CommOp op_;
+  std::int64_t in_parts_ = 0, out_parts_ = 0;
+  std::int64_t own_ = -1;      // the part of the larger side that is the smaller one; -1: they lie apart
+  std::int64_t elements_ = 0;  // of a part, in each chunk but the last
+  std::int64_t count_ = 1;
+};
+
+}  // namespace prun
