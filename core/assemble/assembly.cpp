@@ -10,12 +10,12 @@
 #include "sim/ends.hpp"
 
 namespace prun {
-Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank)
-    : recipe_(std::move(recipe)), plugins_(plugins), rank_(rank) {
+Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose)
+    : recipe_(std::move(recipe)), plugins_(plugins), rank_(rank), purpose_(purpose) {
   check_combinations(recipe_, plugins_);
   batch_ = BatchArithmetic::of(recipe_, plugins_);
   load_ops();
-  writer_.emplace(recipe_, plugins_, batch_, registry_);
+  writer_.emplace(recipe_, plugins_, batch_, registry_, purpose_);
   add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
   make_fitting_plan();
   check_further_memory();
@@ -59,28 +59,48 @@ std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) 
 // Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
 // Returns the bytes of the largest.
 std::int64_t Assembly::make_plans() {
-  plans_.clear();
-  if (!pipeline_) {
-    plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, rank_));
-    return bytes_in_memory_of(0, plans_[0]);
-  }
-  const std::vector<int> ranks = mesh().group(rank_, pipeline_->axis);
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    plans_.push_back(make_plan(*program_, lowering(), batch_.accumulate, ranks[i],
-                               work_of(*program_, *pipeline_, static_cast<std::int64_t>(i))));
+  plans_ = plans_of(*program_, purpose_, {});
+  if (purpose_ == Purpose::training && recipe_.integer("eval.every") > 0) plan_evaluation();
   std::int64_t largest = 0;
-  std::vector<RankPlan> pairs;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    pairs.push_back({ranks[i], &plans_[i]});
-    largest = std::max(largest, bytes_in_memory_of(0, plans_[i]));
-  }
-  check_ranks(*program_, pairs);
+  for (const Plan& plan : plans_) largest = std::max(largest, bytes_in_memory_of(0, plan));
   return largest;
+}
+
+// `beneath`: plans of program() that these are over, or none.
+std::vector<Plan> Assembly::plans_of(const Program& program, Purpose purpose,
+                                     const std::vector<Plan>& beneath) const {
+  const std::vector<int> ranks =
+      pipeline_ ? mesh().group(rank_, pipeline_->axis) : std::vector<int>{static_cast<int>(rank_)};
+  std::vector<Plan> plans;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Work work = pipeline_ ? work_of(program, *pipeline_, static_cast<std::int64_t>(i))
+                          : whole_work(program, batch_.accumulate);
+    if (purpose != Purpose::training) work = forward_work(std::move(work));
+    std::optional<Beneath> under;
+    if (!beneath.empty()) under.emplace(Beneath{*program_, beneath[i]});
+    plans.push_back(
+        make_plan(program, lowering(), batch_.accumulate, ranks[i], work, under ? &*under : nullptr));
+  }
+  std::vector<RankPlan> pairs;
+  for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
+  check_ranks(program, pairs);
+  return plans;
+}
+
+// The same for every choice of what is computed again in backward, of which it has none.
+void Assembly::plan_evaluation() {
+  if (!evaluation_) {
+    evaluation_writer_.emplace(recipe_, plugins_, batch_, registry_, Purpose::evaluation);
+    evaluation_ = lowered(*evaluation_writer_->write({}).program);
+  }
+  evaluation_plans_ = plans_of(*evaluation_, Purpose::evaluation, plans_);
+  for (std::size_t i = 0; i < plans_.size(); ++i) make_room(plans_[i], evaluation_plans_[i]);
 }
 
 std::string Assembly::fingerprint() const {
   std::string all;
   for (const Plan& plan : plans_) all += prun::fingerprint(*program_, plan);
+  for (const Plan& plan : evaluation_plans_) all += prun::fingerprint(*evaluation_, plan);
   return all;
 }
 
@@ -92,7 +112,7 @@ void Assembly::make_fitting_plan() {
     unlowered_ = std::move(written.program);
     pipeline_ = std::move(written.pipeline);
     make_devices();
-    lower();
+    program_ = lowered(*unlowered_);
     return make_plans();
   };
   const std::int64_t needed = plan_bytes({});
@@ -109,14 +129,15 @@ void Assembly::make_fitting_plan() {
 }
 
 // Each device what it runs.
-void Assembly::lower() {
-  program_ = std::make_unique<Program>(*unlowered_);
+std::unique_ptr<Program> Assembly::lowered(const Program& program) {
+  auto lowered = std::make_unique<Program>(program);
   for (std::size_t number = 0; number < devices_.size(); ++number) {
-    program_->show_functions_of(static_cast<std::int32_t>(number));
-    raise(devices_[number]->lower(&program_api(), program_.get()));
+    lowered->show_functions_of(static_cast<std::int32_t>(number));
+    raise(devices_[number]->lower(&program_api(), lowered.get()));
   }
-  program_->show_functions_of({});
-  verify(*program_);
+  lowered->show_functions_of({});
+  verify(*lowered);
+  return lowered;
 }
 
 // Of each stage, and everywhere the same: ranks must agree on what fits.
@@ -183,6 +204,11 @@ void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64
 // One rank alone waits for nobody: its own queues have been checked with the plan.
 void Assembly::check_steps_end(bool stamps) const {
   if (mesh().world() == 1) return;
+  check_steps_end(*program_, plans_, stamps);
+  if (evaluation()) check_steps_end(*evaluation(), evaluation_plans_, false);
+}
+
+void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const {
   std::map<std::pair<AxisId, std::int32_t>, QueueLimits> known;
   const auto limits_of = [&](AxisId axis, std::int32_t number) {
     const DeviceInfo& device = device_infos_[static_cast<std::size_t>(number)];
@@ -202,8 +228,8 @@ void Assembly::check_steps_end(bool stamps) const {
     if (fresh) entry->second = limits_of(queue.axis, queue.device);
     return entry->second;
   };
-  prun::check_steps_end(all_ranks(*program_, [this](int rank) -> const Plan& { return plan_of(rank); }),
-                        {limits, stamps});
+  const auto plan_of = [&](int rank) -> const Plan& { return plans[stage_of(rank)]; };
+  prun::check_steps_end(all_ranks(program, plan_of), {limits, stamps});
 }
 
 void Assembly::load_ops() {

@@ -13,7 +13,7 @@ class Assembly {
  public:
   // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused.
   // The plan is that of one rank.
-  Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0);
+  Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0, Purpose purpose = Purpose::training);
 
   const Recipe& recipe() const { return recipe_; }
   const Mesh& mesh() const { return program_->mesh(); }
@@ -27,6 +27,10 @@ class Assembly {
   // Ranks that do the same share a plan: all but the stages of a pipeline.
   const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
+  // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().
+  // Null: it does not.
+  const Program* evaluation() const { return evaluation_.get(); }
+  const Plan& evaluation_plan() const { return evaluation_plans_[stage_of(rank_)]; }
   // Of everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
   // Of the rank, by number. The recipe's is the first; the program asks for the others.
@@ -61,28 +65,33 @@ class Assembly {
   void add_device(std::shared_ptr<DeviceInterface> device);
   void make_devices();
   void make_fitting_plan();
-  void lower();
+  std::unique_ptr<Program> lowered(const Program& program);
+  void plan_evaluation();
   void check_further_memory() const;
   std::int64_t memory_limit() const;
   std::int64_t most_needed(std::int64_t ProcessNeed::*need) const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
   void load_ops();
   std::int64_t make_plans();
+  std::vector<Plan> plans_of(const Program& program, Purpose purpose, const std::vector<Plan>& beneath) const;
+  void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
   Lowering lowering() const;
   PlanDevice plan_device(std::size_t number) const;
 
   Recipe recipe_;
   PluginHost& plugins_;
   std::int64_t rank_;
+  const Purpose purpose_;
   BatchArithmetic batch_;
   std::shared_ptr<OpRegistry> registry_;
   std::vector<std::shared_ptr<OpPluginInterface>> op_plugins_;
   std::vector<std::shared_ptr<DeviceInterface>> devices_;
   std::vector<DeviceInfo> device_infos_;
-  std::optional<ProgramWriter> writer_;
-  std::unique_ptr<Program> unlowered_, program_;
+  std::optional<ProgramWriter> writer_, evaluation_writer_;
+  std::unique_ptr<Program> unlowered_, program_, evaluation_;
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                 // by the pipeline's coordinate
+  std::vector<Plan> evaluation_plans_;      // likewise
   std::vector<ProcessNeed> process_needs_;  // likewise
 };
 

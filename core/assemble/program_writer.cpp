@@ -3,6 +3,7 @@
 #include "assemble/parameter_groups.hpp"
 #include "placement/pack.hpp"
 #include "placement/placement.hpp"
+#include "placement/split_ops.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
@@ -78,14 +79,23 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
             return ask_schedule(recipe_, plugins_, name, shape);
           },
           *optimizer_, batch_.accumulate);
+      if (purpose_ != Purpose::training) take_heads_apart(*program_);
       place_on_mesh(*program_);
       check_rows();
       if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
     }
     if (phase == "state") pack_parts();
   }
+  if (purpose_ != Purpose::training) leave_training_out();
   verify(*program_);
   return {std::move(program_), std::move(pipeline_)};
+}
+
+void ProgramWriter::leave_training_out() {
+  verify(*program_);
+  const StagedValues staged = staged_values(*program_);
+  const Id results[] = {staged.loss_sum, staged.all_counted};
+  keep_forward(*program_, results);
 }
 
 // The traits are known before the program, and the batch is counted by them.

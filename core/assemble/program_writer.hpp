@@ -16,6 +16,12 @@ namespace prun {
 // The number formats that a recipe asks for.
 Precision precision_of(const Recipe& recipe);
 
+// What a program is for.
+enum class Purpose : std::uint8_t {
+  training,
+  evaluation,  // the loss of a batch, and nothing changes
+};
+
 struct WrittenProgram {
   std::unique_ptr<Program> program;
   std::optional<PipelineLayout> pipeline;
@@ -26,8 +32,12 @@ struct WrittenProgram {
 class ProgramWriter {
  public:
   ProgramWriter(const Recipe& recipe, PluginHost& plugins, const BatchArithmetic& batch,
-                std::shared_ptr<OpRegistry> registry)
-      : recipe_(recipe), plugins_(plugins), batch_(batch), registry_(std::move(registry)) {}
+                std::shared_ptr<OpRegistry> registry, Purpose purpose)
+      : recipe_(recipe),
+        plugins_(plugins),
+        batch_(batch),
+        registry_(std::move(registry)),
+        purpose_(purpose) {}
 
   // Throws an Error for what a plugin refuses, and for rewritings that do not fit together.
   WrittenProgram write(const RecomputeChoice& choice);
@@ -36,11 +46,13 @@ class ProgramWriter {
   void apply_strategies(std::string_view phase);
   void check_rows() const;
   void pack_parts();
+  void leave_training_out();
 
   const Recipe& recipe_;
   PluginHost& plugins_;
   const BatchArithmetic& batch_;
   std::shared_ptr<OpRegistry> registry_;
+  const Purpose purpose_;
   std::shared_ptr<OptimizerInterface> optimizer_;
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;

@@ -45,7 +45,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       devices_(devices),
       options_(options),
       probes_(std::move(probes)),
-      memory_(program, plan, devices, options.poison),
+      memory_(make_memory(program, plan, devices, options)),
       binding_(program, plan, memory_, options.rank, options.poison),
       counters_(keeper_of_counters(), plan.queues.size()) {
   for (DeviceInterface* device : devices_)
@@ -66,6 +66,12 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
   if (!fed_.empty()) memory_.clear();  // trying work has spoilt it
   bind_stamps();
   start_threads();
+}
+
+PlanMemory Executor::make_memory(const Program& program, const Plan& plan, const Devices& devices,
+                                 const ExecutorOptions& options) {
+  if (options.beneath) return PlanMemory(program, plan, *options.beneath);
+  return PlanMemory(program, plan, devices, options.poison);
 }
 
 void Executor::sort_probes() {
@@ -223,6 +229,8 @@ void Executor::attach_memory() {
         ops.insert(ops.end(), side.piece->exchanges.begin(), side.piece->exchanges.end());
     if (queue.comm.staged)
       attach_staging(queue, ops);
+    else if (options_.beneath)
+      AttachedMemory::connect(queue.comm, ops, queue.stream);
     else
       attached_.attach(queue.comm, memory_.of_device(), ops, queue.stream);
     if (queue.asynchronous) prepare_exchanges(queue);

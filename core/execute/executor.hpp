@@ -40,6 +40,8 @@ struct ExecutorOptions {
   std::int64_t rank = 0;
   // Steps from one whose exposed communication is measured to the next; 0: none is.
   std::int64_t measure_every = 0;
+  // That of the plan which this one is over; the communicators know it. Null: it gets memory of its own.
+  const PlanMemory* beneath = nullptr;
 };
 
 class Executor {
@@ -147,6 +149,8 @@ class Executor {
     Pinned memory_;
   };
 
+  static PlanMemory make_memory(const Program& program, const Plan& plan, const Devices& devices,
+                                const ExecutorOptions& options);
   DeviceInterface& keeper_of_counters() const;
   void make_queues(const std::vector<QueueComm>& comms);
   void sort_probes();

@@ -21,12 +21,18 @@ PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& 
   const std::int64_t fence = fenced ? range_alignment : 0;
   for (const Layout::Range& planned : plan.layout.ranges) {
     DeviceInterface& device = *devices.at(static_cast<std::size_t>(planned.place.device));
-    ranges_.push_back(std::make_unique<Range>(planned, device, fence));
+    ranges_.push_back(std::make_shared<Range>(planned, device, fence));
     if (!fenced) continue;
     std::byte* const begin = ranges_.back()->at(planned.begin);
     fences_.emplace_back(begin - fence, static_cast<std::size_t>(fence));
     fences_.emplace_back(begin + planned.bytes(), static_cast<std::size_t>(fence));
   }
+}
+
+PlanMemory::PlanMemory(const Program& program, const Plan& plan, const PlanMemory& beneath)
+    : program_(program), plan_(plan), ranges_(beneath.ranges_), fences_(beneath.fences_) {
+  for (std::size_t i = 0; i < plan.layout.ranges.size(); ++i)
+    PRUN_CHECK(plan.layout.ranges[i].bytes() <= beneath.plan_.layout.ranges.at(i).bytes(), "range ", i);
 }
 
 // The last one that begins there or before it.

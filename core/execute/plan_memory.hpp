@@ -19,6 +19,8 @@ class PlanMemory {
  public:
   // All of them must outlive it. `fenced`: with room around each range that belongs to nobody.
   PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced = false);
+  // That of a plan which this one is over.
+  PlanMemory(const Program& program, const Plan& plan, const PlanMemory& beneath);
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
 
@@ -75,7 +77,7 @@ class PlanMemory {
 
   const Program& program_;
   const Plan& plan_;
-  std::vector<std::unique_ptr<Range>> ranges_;  // of the layout
+  std::vector<std::shared_ptr<Range>> ranges_;  // of the layout
   std::vector<std::span<std::byte>> fences_;
 };
 

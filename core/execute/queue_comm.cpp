@@ -24,6 +24,10 @@ void AttachedMemory::attach(const QueueComm& queue, std::span<std::byte> memory,
   raise(
       queue.comm->attach_memory(queue.communicator, memory.data(), static_cast<std::int64_t>(memory.size())));
   attached_.push_back(queue);
+  connect(queue, ops, stream);
+}
+
+void AttachedMemory::connect(const QueueComm& queue, std::span<const CommOp> ops, void* stream) {
   const std::vector<CommOp> once = distinct(ops);
   raise(queue.comm->connect(queue.communicator, once.data(), static_cast<std::int64_t>(once.size()), stream));
 }

@@ -33,6 +33,8 @@ class AttachedMemory {
 
   // Collective. `ops`: what the queue exchanges in a step, within that memory.
   void attach(const QueueComm& queue, std::span<std::byte> memory, std::span<const CommOp> ops, void* stream);
+  // For operations in memory that it knows.
+  static void connect(const QueueComm& queue, std::span<const CommOp> ops, void* stream);
 
  private:
   std::vector<QueueComm> attached_;

@@ -15,6 +15,7 @@ struct Dropout {
   static constexpr OperandDef operands[] = {{"x"}, {"samples"}, {"seed"}, {"y", Access::write}};
   // `stream` tells the dropouts of one segment apart.
   static constexpr AttrDef attrs[] = {real_attr("p", 0.0), int_attr("stream", 0)};
+  static constexpr const char* noise = "p";
   static void rule(OpShape& s) {
     require(s.operand[0].rank == 3 && s.operand[1].rank == 1 && s.operand[1].dtype == DType::i64,
             "dropout takes x [batch, seq, width] and i64 samples [batch]");

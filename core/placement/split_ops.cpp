@@ -29,7 +29,8 @@ class OpSplitter {
  public:
   OpSplitter(Program& program, Id op) : program_(program), id_(op), op_(program.op(op)) {}
 
-  void run(const Wish& wish) {
+  // Whether the op could.
+  bool run(const Wish& wish) {
     const OpShape shape = program_.shape(op_);
     SplitApi api{};
     api.struct_size = sizeof api;
@@ -46,6 +47,7 @@ class OpSplitter {
     };
     raise(op_.def->split(&api));
     if (emitted_) program_.erase_op(id_);
+    return emitted_;
   }
 
  private:
@@ -72,7 +74,29 @@ class OpSplitter {
   bool emitted_ = false;
 };
 
+// The axes that are asked to split a dimension, or none.
+Wish wish_for(const Program& program, const Name& dim) {
+  for (Wish& wish : wishes_of(program))
+    if (wish.dim == dim) return std::move(wish);
+  return {dim, {}};
+}
+
+void take_apart(Program& program, Id op) {
+  OpShape shape = program.shape(program.op(op));
+  raise(program.op(op).def->rule(&shape));
+  for (const Name& whole : shape.wholes)
+    if (!whole.empty() && OpSplitter(program, op).run(wish_for(program, whole))) return;
+}
+
 }  // namespace
+
+void take_heads_apart(Program& program) {
+  for (Id segment = 0; segment < program.segment_count(); ++segment) {
+    const std::vector<Id> forward = program.segment(segment).ops(FunctionKind::forward);
+    for (Id op : forward)
+      if (program.op(op).def->split && program.op(op).def->gradient_in_forward) take_apart(program, op);
+  }
+}
 
 void split_ops(Program& program) {
   for (const Wish& wish : wishes_of(program))

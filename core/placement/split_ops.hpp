@@ -9,4 +9,8 @@ namespace prun {
 // After add_backward and before place_on_mesh's axes. What the ops write stay the values they were.
 void split_ops(Program& program);
 
+// Likewise each op that computes its gradients in forward, along whatever it wants whole: so that its loss
+// can be had without them.
+void take_heads_apart(Program& program);
+
 }  // namespace prun

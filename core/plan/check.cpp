@@ -77,6 +77,7 @@ class Replay {
       State now = state();
       if (step_ > 0 && now == before) break;
       before = std::move(now);
+      forget_what_does_not_stay();
     }
     check_effects();
   }
@@ -169,6 +170,14 @@ class Replay {
     for (Id id : program_.segment(program_.step_segment()).values)
       if (program_.value(id).carried)
         assign(plan_.resolve(Call{}, plan_.home(id), 0), plan_.home(id).bytes, {id, 0, -1, -1}, before);
+  }
+
+  // There, other programs may have written meanwhile.
+  void forget_what_does_not_stay() {
+    for (auto& [at, bytes] : memory_)
+      if (const Layout::Range* range = plan_.layout.find(at, bytes.end - at);
+          range && at >= range->begin + range->kept)
+        bytes.content = {};
   }
 
   void replay(const Call& call) {
@@ -601,5 +610,70 @@ class Replay {
 }  // namespace
 
 void check_plan(const Program& program, const Plan& plan) { Replay(program, plan).run(); }
+
+namespace {
+
+// A program beside another one that has memory of its own.
+class Guest {
+ public:
+  Guest(const Program& program, const Plan& plan, const Beneath& beneath)
+      : program_(program), plan_(plan), beneath_(beneath) {}
+
+  void run() {
+    for (const Call& call : plan_.calls)
+      for (const PlannedStep& step : plan_.steps(call)) {
+        if (step.exchange) check_write(call, step, step.exchange->out);
+        for (std::size_t i = 0; !step.exchange && i < step.operands.size(); ++i)
+          if (step.operands[i].value != none && program_.op(step.op).access(i) != Access::read)
+            check_write(call, step, step.operands[i].address);
+        check_write(call, step, step.workspace);
+        for (const Address& dead : step.dead_after) check_write(call, step, dead);
+        for (const PlannedOperand& operand : step.operands)
+          if (operand.value != none && lasts(operand.address.region)) check_same(call, operand);
+      }
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw_error(ErrorCode::internal, "plan check: ", detail::concat(parts...));
+  }
+
+  void check_write(const Call& call, const PlannedStep& step, const Address& address) const {
+    if (address.bytes == 0) return;
+    const std::string_view op = step.op == none ? "recv" : program_.op(step.op).kind();
+    for (const int side : {0, 1}) {
+      const std::int64_t at = plan_.resolve(call, address, side);
+      for (const Layout::Range& range : beneath_.plan.layout.ranges)
+        if (at < range.begin + range.kept && range.begin < at + address.bytes)
+          fail("op '", op, "' writes ", name_of(address.region), " where the program beneath keeps its own");
+    }
+  }
+
+  void check_same(const Call& call, const PlannedOperand& operand) const {
+    const Value& value = program_.value(operand.value);
+    for (Id other : beneath_.program.segment(value.segment).values) {
+      const auto home = beneath_.plan.homes.find(other);
+      if (home == beneath_.plan.homes.end() || beneath_.program.value(other).name != value.name) continue;
+      Address there = home->second;
+      there.whose = operand.address.whose;
+      there.instance = operand.address.instance;
+      if (there.bytes == operand.address.bytes &&
+          beneath_.plan.resolve(call, there, 0) == plan_.resolve(call, operand.address, 0))
+        return;
+    }
+    fail("'", value.name, "' does not lie where the program beneath has it");
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  const Beneath& beneath_;
+};
+
+}  // namespace
+
+void check_over(const Program& program, const Plan& plan, const Beneath& beneath) {
+  Guest(program, plan, beneath).run();
+}
 
 }  // namespace prun

@@ -26,7 +26,8 @@ const char* name_of(Region region) {
                                    "unreduced gradients",
                                    "buckets",
                                    "batch",
-                                   "scalars"};
+                                   "scalars",
+                                   "other programs"};
   return names[static_cast<int>(region)];
 }
 
@@ -80,6 +81,29 @@ Work whole_work(const Program& program, std::int64_t microbatches) {
   return work;
 }
 
+Work forward_work(Work work) {
+  std::erase_if(work.calls, [](const ScheduleCall& call) { return call.pass != Pass::forward; });
+  work.split = false;
+  work.tied_to = -1;
+  return work;
+}
+
+void make_room(Plan& plan, const Plan& above) {
+  constexpr auto others = static_cast<std::size_t>(Region::others);
+  for (std::size_t r = 0; r < above.layout.ranges.size(); ++r) {
+    const Layout::Range& needs = above.layout.ranges[r];
+    if (r == plan.layout.ranges.size()) {
+      Layout::Range& fresh = plan.layout.ranges.emplace_back();
+      fresh.place = needs.place;
+      fresh.begin = needs.begin;
+    }
+    Layout::Range& has = plan.layout.ranges[r];
+    const std::int64_t more = std::max<std::int64_t>(0, needs.bytes() - has.bytes());
+    has.memory.bytes[others] += more;
+    plan.layout.memory.bytes[others] += more;
+  }
+}
+
 const Address& Plan::home(Id value) const {
   const auto found = homes.find(value);
   PRUN_CHECK(found != homes.end(), "value ", value, " has no home");
@@ -124,6 +148,7 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
       return layout.batch.base + side * layout.batch_side + call.microbatch * layout.batch.stride +
              address.offset;
     case Region::scalars: return layout.scalars.base + side * layout.scalars.stride + address.offset;
+    case Region::others: break;
   }
   return -1;
 }
@@ -149,8 +174,8 @@ bool may_lie_anywhere(Region region) {
 class Planner {
  public:
   Planner(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-          const Work& work)
-      : program_(program), lowering_(lowering), work_(work) {
+          const Work& work, const Beneath* beneath)
+      : program_(program), lowering_(lowering), work_(work), beneath_(beneath) {
     for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
       plan_.coordinates.push_back(program.mesh().coordinate(rank, axis));
     plan_.microbatches = microbatches;
@@ -158,6 +183,9 @@ class Planner {
     if (work.axis != no_axis) plan_.input_slots = microbatches;
     plan_.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
     for (const Space space : {Space::device, Space::pinned}) prun::range_of(plan_.layout, {0, space});
+    if (beneath)
+      for (const Layout::Range& range : beneath->plan.layout.ranges)
+        prun::range_of(plan_.layout, range.place);
     sizes_.resize(program.segment_count());
   }
 
@@ -176,7 +204,8 @@ class Planner {
                 unreduced = take_unreduced_turns(plan_, work_, bundles.reduced, bytes_of(Region::unreduced));
     order_calls(work_, bundles, gathered, plan_);
     choose_first_writers(program_, plan_);
-    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced}, plan_);
+    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced},
+                  beneath_ ? &beneath_->plan.layout : nullptr, plan_);
     mark_dead_slots();
     derive_waits(program_, plan_);
     return std::move(plan_);
@@ -236,15 +265,31 @@ class Planner {
   }
 
   Address& home(Id value, Region region, Id segment) {
-    return plan_.homes[value] = take(region, segment, range_of(value, region), program_.local_bytes(value));
+    return plan_.homes[value] = take(value, region, segment);
   }
 
-  // Room for one repetition of a segment, whose it is.
-  Address take(Region region, Id segment, std::int32_t range, std::int64_t bytes) {
+  // Room for one repetition of a segment, whose it is, or what there is beneath.
+  Address take(Id value, Region region, Id segment) {
+    if (beneath_ && lasts(region)) return home_beneath(value);
+    const std::int32_t range = range_of(value, region);
+    const std::int64_t bytes = program_.local_bytes(value);
     std::int64_t& used = sizes_[segment].of(region, range);
     const std::int64_t offset = used + lowering_.fence;
     used += align(bytes + 2 * lowering_.fence);
     return {region, Whose::own, -1, offset, bytes, no_axis, range};
+  }
+
+  // Of the value of the same name.
+  Address home_beneath(Id id) const {
+    const Value& value = program_.value(id);
+    const Program& other = beneath_->program;
+    for (Id candidate : other.segment(value.segment).values)
+      if (other.value(candidate).name == value.name && other.value(candidate).dtype == value.dtype)
+        if (const auto home = beneath_->plan.homes.find(candidate);
+            home != beneath_->plan.homes.end() && home->second.bytes == program_.local_bytes(id))
+          return home->second;
+    throw_error(ErrorCode::internal, "segment '", program_.segment(value.segment).name, "', value '",
+                value.name, "' of ", program_.local_bytes(id), " bytes is not in the plan beneath");
   }
 
   std::int32_t range_of(Id value, Region region) {
@@ -325,7 +370,7 @@ class Planner {
   void place_bucket(const Bucket& bucket) {
     const bool repeats = program_.segment(bucket.segment).repeat > 1;
     const auto place = [&](Region region, const std::vector<Id>& members, Id all, Id own) {
-      Address whole = take(region, bucket.segment, range_of(all, region), program_.local_bytes(all));
+      Address whole = take(all, region, bucket.segment);
       if (!repeats) {
         whole.whose = Whose::fixed;
         whole.instance = first_instance_[bucket.segment];
@@ -509,6 +554,7 @@ class Planner {
   const Program& program_;
   const Lowering& lowering_;
   const Work& work_;
+  const Beneath* const beneath_;
   Plan plan_;
   Homes around_;                    // of values that lie side by side with others: the range of all of them
   std::vector<RegionBytes> sizes_;  // by segment
@@ -524,10 +570,11 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
 }
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-               const Work& work) {
+               const Work& work, const Beneath* beneath) {
   check_launches(program, microbatches);
-  Plan plan = Planner(program, lowering, microbatches, rank, work).run();
+  Plan plan = Planner(program, lowering, microbatches, rank, work, beneath).run();
   check_plan(program, plan);
+  if (beneath) check_over(program, plan, *beneath);
   return plan;
 }
 

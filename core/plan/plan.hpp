@@ -38,8 +38,9 @@ enum class Region : std::uint8_t {
   bucket,             // gradients on their way, where they travel in another type than they are kept in
   batch,              // staged microbatches of a step
   scalars,            // staged runtime values
+  others,             // of other programs over what lasts here: see Beneath
 };
-inline constexpr int regions = 14;
+inline constexpr int regions = 15;
 const char* name_of(Region region);
 // Whether what lies there is there from step to step.
 bool lasts(Region region);
@@ -194,6 +195,8 @@ struct Work {
   std::vector<ScheduleCall> calls;
 };
 Work whole_work(const Program& program, std::int64_t microbatches);
+// The same of a program without backward.
+Work forward_work(Work work);
 
 // A stage as its rank runs it.
 struct Chunk {
@@ -219,12 +222,13 @@ struct Layout {
     std::int64_t base = 0;
     std::int64_t stride = 0;
   };
-  // What lies in one space of one device. What outlives a step comes first, parameters before all else: there
-  // every program over them finds it.
+  // What lies in one space of one device. What stays as it is between two steps comes first: what lasts,
+  // which other programs find there, and the values of the step itself.
   struct Range {
     MemoryPlace place;
     std::int64_t begin = 0;
     Memory memory;
+    std::int64_t kept = 0;  // bytes of what stays; behind it others may write between two steps
     // Per instance: parameter, gradient and state without stride; slot and boundary by slot;
     // boundary_gradient by slot where it must last.
     std::array<std::vector<Strided>, regions> instances;
@@ -243,8 +247,10 @@ struct Layout {
   // The range that all of these bytes lie in; null: there is none.
   const Range* find(std::int64_t offset, std::int64_t bytes) const;
 };
-inline constexpr std::int64_t range_alignment =
-    4096;  // of what a device allocates, and of where a range begins
+inline constexpr std::int64_t range_alignment = 4096;  // of what a device allocates
+// From where a range begins to where the next one does: each may grow, and lies in the plans of all programs
+// over the same memory at the same place.
+inline constexpr std::int64_t range_distance = std::int64_t{1} << 44;
 
 struct Plan {
   std::vector<PlannedFunction> functions;
@@ -295,16 +301,29 @@ struct Lowering {
 };
 inline constexpr std::int64_t fence_bytes = 1024;  // where there are any
 
+// What another program's plan is made over: what lasts has the places that it has here, by segment and name
+// of the value, and the rest lies where this plan has nothing that stays. The steps of one run while none of
+// the other does.
+struct Beneath {
+  const Program& program;
+  const Plan& plan;
+};
+// Lets a plan have as much memory as one that was made over it.
+void make_room(Plan& plan, const Plan& above);
+
 // Throws an Error naming what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank = 0);
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-               const Work& work);
+               const Work& work, const Beneath* beneath = nullptr);
 
 // Replays steps over shadow memory, until it repeats: every read finds the value it means, as of the step it
 // means, written before on its own queue or across queues behind a wait; no live bytes are overwritten; sums
 // begin once; every op of the program with an effect is called.
 void check_plan(const Program& program, const Plan& plan);
+// One that was made over another: what lasts lies where it does there, and nothing of what stays there is
+// written.
+void check_over(const Program& program, const Plan& plan, const Beneath& beneath);
 
 // Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
 double model_flops(const Program& program);

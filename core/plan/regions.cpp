@@ -7,14 +7,20 @@ namespace {
 
 class Regions {
  public:
-  Regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes, Plan& plan)
-      : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
+  Regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes, const Layout* beneath,
+          Plan& plan)
+      : program_(program), work_(work), sizes_(sizes), beneath_(beneath), plan_(plan) {}
 
-  // What lasts lies first and in this order: nothing before it may differ where other programs use it.
+  // What stays between steps lies first.
   void place(const InTurn& in_turn) {
     for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
-      here().begin = end_ = (end_ + range_alignment - 1) / range_alignment * range_alignment;
-      for (Region region : {Region::parameter, Region::state, Region::gradient}) place_per_instance(region);
+      here().begin = end_ = range_ * range_distance;
+      const bool shared = beneath_ && static_cast<std::size_t>(range_) < beneath_->ranges.size();
+      if (shared) share(beneath_->ranges[static_cast<std::size_t>(range_)]);
+      for (Region region : {Region::parameter, Region::state, Region::gradient})
+        if (!shared) place_per_instance(region);
+      place_values_of_step();
+      here().kept = end_ - here().begin;
       for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
       if (range_ == 0) {
         place_boundary_gradients();
@@ -22,7 +28,8 @@ class Regions {
         place_turns(Region::unreduced, in_turn.unreduced);
       }
       place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, bucket_bytes()));
-      place_step();
+      place_inputs();
+      here().scratch = take(Region::scratch, most_scratch());
     }
   }
 
@@ -35,6 +42,16 @@ class Regions {
     here().memory.bytes[static_cast<std::size_t>(region)] += bytes;
     plan_.layout.memory.bytes[static_cast<std::size_t>(region)] += bytes;
     return at;
+  }
+
+  // What lasts where it is, and nothing in what stays beside it.
+  void share(const Layout::Range& under) {
+    for (Region region : {Region::parameter, Region::state, Region::gradient}) {
+      const auto at = static_cast<std::size_t>(region);
+      placed(region) = under.instances[at];
+      take(region, under.memory.bytes[at]);
+    }
+    take(Region::others, here().begin + under.kept - end_);
   }
 
   std::vector<Layout::Strided>& placed(Region region) {
@@ -124,24 +141,27 @@ class Regions {
     return bytes;
   }
 
-  // What belongs to no instance of the chain.
-  void place_step() {
+  // Here of what belongs to no instance of the chain.
+  std::int64_t step_bytes(Region region) const { return sizes_[program_.step_segment()].of(region, range_); }
+
+  void place_values_of_step() {
     Layout& layout = plan_.layout;
-    const RegionBytes& step = sizes_[program_.step_segment()];
-    const auto bytes = [&](Region region) { return step.of(region, range_); };
-    here().runtime = take(Region::runtime, bytes(Region::runtime));
-    if (range_ == 0)
-      layout.input = {take(Region::input, plan_.input_slots * bytes(Region::input)), bytes(Region::input)};
-    here().scratch = take(Region::scratch, most_scratch());
+    here().runtime = take(Region::runtime, step_bytes(Region::runtime));
     if (range_ != 1) return;
-    layout.batch_side = plan_.microbatches * bytes(Region::batch);
-    layout.batch = {take(Region::batch, 2 * layout.batch_side), bytes(Region::batch)};
-    layout.scalars = {take(Region::scalars, 2 * bytes(Region::scalars)), bytes(Region::scalars)};
+    layout.batch_side = plan_.microbatches * step_bytes(Region::batch);
+    layout.batch = {take(Region::batch, 2 * layout.batch_side), step_bytes(Region::batch)};
+    layout.scalars = {take(Region::scalars, 2 * step_bytes(Region::scalars)), step_bytes(Region::scalars)};
+  }
+
+  void place_inputs() {
+    const std::int64_t bytes = step_bytes(Region::input);
+    if (range_ == 0) plan_.layout.input = {take(Region::input, plan_.input_slots * bytes), bytes};
   }
 
   const Program& program_;
   const Work& work_;
   std::span<const RegionBytes> sizes_;
+  const Layout* const beneath_;
   Plan& plan_;
   std::int32_t range_ = 0;
   std::int64_t end_ = 0;  // of what has a place
@@ -179,8 +199,8 @@ std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const Re
 }
 
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const InTurn& in_turn, Plan& plan) {
-  Regions(program, work, sizes, plan).place(in_turn);
+                   const InTurn& in_turn, const Layout* beneath, Plan& plan) {
+  Regions(program, work, sizes, beneath, plan).place(in_turn);
 }
 
 }  // namespace prun

@@ -28,7 +28,8 @@ struct InTurn {
   const std::vector<Bundle>& reduced;
 };
 // Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
+// `beneath`: the layout that it is over; null: none.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const InTurn& in_turn, Plan& plan);
+                   const InTurn& in_turn, const Layout* beneath, Plan& plan);
 
 }  // namespace prun

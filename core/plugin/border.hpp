@@ -103,6 +103,9 @@ class Border<ObserverInterface> final : public ObserverInterface, private Border
   using BorderCalls::BorderCalls;
   Status start(const RunInfo& info) noexcept override { return call("in start()", &I::start, info); }
   Status step(const StepInfo& info) noexcept override { return call("in step()", &I::step, info); }
+  Status evaluation(const EvaluationInfo& info) noexcept override {
+    return call("in evaluation()", &I::evaluation, info);
+  }
   Status event(EventKind kind, Text message) noexcept override {
     return call("in event()", &I::event, kind, message);
   }

@@ -3,9 +3,11 @@
 //   add_update     accumulators, norm, optimizer
 //   add_step       what frames a step: load, begin, finish, report (program/step.hpp)
 // Strategies of phase `model` run before the first, all others after the last. verify() may run at any time.
+// Where nothing is trained, keep_forward() then takes all but the loss, or whatever is asked for, out again.
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,11 @@ UpdateContext update_context(Program& program, Id parameter);
 // same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
 // ranks of `axis`. Its norm counts once. After add_update, before placement.
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer);
+
+// Takes out of a finished program what does not lead to these staged results: gradients, the optimizer and
+// its state. Parameters and how they lie stay; noise is off. Refused where an op cannot do without a
+// gradient.
+void keep_forward(Program& program, std::span<const Id> results);
 
 // A gradient of the whole model: of a parameter in one repetition of its segment.
 struct TrainedTensor {

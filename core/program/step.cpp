@@ -49,7 +49,7 @@ void add_outcome(Program& program, const char* name) {
 Id staging_of(const Program& program, const std::string& name, const char* suffix) {
   for (Id id : program.segment(program.step_segment()).values)
     if (program.value(id).role == Role::staging && program.value(id).name == name + suffix) return id;
-  throw_error(ErrorCode::internal, "no staged value '", name, suffix, "'");
+  return none;
 }
 
 StagedOutcome outcome_of(const Program& program, const std::string& name) {

@@ -25,7 +25,7 @@ struct StagedOutcome {
   Id kept = none, masked = none;
 };
 
-// The staging buffers of a step.
+// The staging buffers of a step; none where the program has no use for one.
 struct StagedValues {
   // In, one a microbatch.
   Id tokens = none, targets = none, samples = none;
@@ -37,7 +37,7 @@ struct StagedValues {
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
   // Out, by trained tensor: how many elements of its gradient are not finite, where keep is 0.
   Id non_finite = none;
-  // By axis; none where the program does not ask.
+  // By axis.
   std::vector<Id> first;
 };
 StagedValues staged_values(const Program& program);

@@ -20,7 +20,7 @@ struct Declaration {
   std::string_view table_kind = "";
 };
 
-constexpr std::array<Declaration, 18> declarations = {{
+constexpr std::array<Declaration, 19> declarations = {{
     {"run", Form::table, "", "", "The run itself: how long, where to, what happens on trouble.", R"(
       name         | string | required |  | Name of the run
       steps        | int    | required | 1..1000000000000 | Optimizer steps to take
@@ -63,6 +63,11 @@ constexpr std::array<Declaration, 18> declarations = {{
       global | int | required | 1..1000000000 | Sequences a step, over all ranks
       micro  | int | required | 1..1000000 | Sequences a rank takes at once; accumulation follows
       pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
+    )"},
+    {"eval", Form::table, "", "",
+     "The loss on what data.validation or [[validation]] names, as training goes on.", R"(
+      every   | int | 0 | 0.. | Steps between two evaluations, of which one more comes at the end; 0 evaluates never
+      batches | int | 8 | 1..1000000000 | Batches of the recipe's size that an evaluation takes, from the first sample on
     )"},
     {"precision", Form::table, "", "", "Which number formats are used where.", R"(
       compute  | choice | fp32  | fp64,fp32,bf16 | Parameters and activations

@@ -204,7 +204,9 @@ void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoin
     loaded.facts = facts_of(*start.loaded);
     loaded.place = start.loaded->folder.string();
   }
-  const Topic data{"read different data", facts_of(start.samples), "give all ranks the same data"};
+  Topic data{"read different data", facts_of(start.samples), "give all ranks the same data"};
+  if (start.validation)
+    for (auto& fact : facts_of(*start.validation)) data.facts.push_back(std::move(fact));
   compare("start", mesh.ranks(), {builds_topic(plugins), loaded, data}, exchange);
 }
 

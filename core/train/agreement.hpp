@@ -20,6 +20,7 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
 struct StartingPoint {
   const std::optional<LoadedCheckpoint>& loaded;
   const Samples& samples;
+  const Samples* validation = nullptr;  // null: it evaluates nothing
 };
 
 // Collective over all ranks, before the first step: the same for what was loaded, for the size of the data

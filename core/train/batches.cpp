@@ -8,6 +8,40 @@
 
 namespace prun {
 
+namespace {
+
+// What nobody looks at, the program has forgotten.
+template <class T>
+T* staged_at(const PlanMemory& memory, Id id, std::int64_t step, std::int64_t microbatch) {
+  return id == none ? nullptr : reinterpret_cast<T*>(memory.staged(id, step, microbatch));
+}
+
+}  // namespace
+
+BatchShape batch_shape(const Assembly& assembly, const Program& program) {
+  const BatchArithmetic& batch = assembly.batch();
+  const StagedValues staged = staged_values(program);
+  BatchShape shape;
+  shape.microbatches = batch.accumulate;
+  shape.rows = batch.micro * batch.ranks;
+  shape.first_row = program.starts(staged.targets, assembly.rank())[0];
+  shape.micro = batch.micro;
+  shape.global = batch.global;
+  shape.first_position = program.starts(staged.targets, assembly.rank())[1];
+  shape.positions = program.local_dims(staged.targets)[1].extent;
+  return shape;
+}
+
+std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedValues& staged,
+                                       std::int64_t step, std::int64_t microbatches) {
+  std::vector<BatchTarget> list;
+  for (std::int64_t m = 0; m < microbatches; ++m)
+    list.push_back({staged_at<std::int32_t>(memory, staged.tokens, step, m),
+                    staged_at<std::int32_t>(memory, staged.targets, step, m),
+                    staged_at<std::int64_t>(memory, staged.samples, step, m)});
+  return list;
+}
+
 BatchReader::BatchReader(const Samples& samples, BatchShape shape)
     : samples_(samples),
       shape_(shape),
@@ -48,7 +82,7 @@ void BatchReader::fill() {
   std::int64_t within = shape_.first_row;  // number of the sample within the step
   for (const BatchTarget& target : targets_) {
     for (std::int64_t row = 0; row < shape_.micro; ++row) {
-      if (within + row < shape_.global)
+      if (within + row < shape_.global && first_ + within + row < shape_.end)
         counted_ += read_sample(first_ + within + row, target, row);
       else
         pad(first_ + within + row, target, row);
@@ -60,7 +94,7 @@ void BatchReader::fill() {
 void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const {
   std::fill_n(target.tokens + row * shape_.positions, shape_.positions, 0);
   std::fill_n(target.targets + row * shape_.positions, shape_.positions, -1);
-  target.samples[row] = number;
+  if (target.samples) target.samples[row] = number;
 }
 
 // Returns how many of the rank's targets count.
@@ -70,7 +104,7 @@ std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& ta
   std::copy_n(sample_tokens_.data() + shape_.first_position, shape_.positions,
               target.tokens + row * shape_.positions);
   std::copy_n(targets, shape_.positions, target.targets + row * shape_.positions);
-  target.samples[row] = number;
+  if (target.samples) target.samples[row] = number;
   return std::count_if(targets, targets + shape_.positions, [](std::int32_t t) { return t >= 0; });
 }
 

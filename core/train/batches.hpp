@@ -3,16 +3,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "execute/plan_memory.hpp"
+#include "program/step.hpp"
 #include "train/samples.hpp"
 
 namespace prun {
 
-// Where one microbatch's inputs go.
+// Where one microbatch's inputs go; null: nobody wants them.
 struct BatchTarget {
   std::int32_t* tokens = nullptr;
   std::int32_t* targets = nullptr;
@@ -27,9 +30,17 @@ struct BatchShape {
   std::int64_t first_row = 0;
   std::int64_t micro = 1;
   std::int64_t global = 1;  // samples of a step; rows beyond are padding, whose targets do not count
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // likewise samples from this number on
   std::int64_t first_position = 0;
   std::int64_t positions = 1;
 };
+
+// Of this rank, for a program of the assembly.
+BatchShape batch_shape(const Assembly& assembly, const Program& program);
+
+// Where a step's microbatches are staged.
+std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedValues& staged,
+                                       std::int64_t step, std::int64_t microbatches);
 
 // Reads one step's samples at a time, in the background.
 class BatchReader {

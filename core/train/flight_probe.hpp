@@ -1,6 +1,7 @@
 // What each queue does, written down in the flight record.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,24 @@ namespace prun {
 
 class FlightProbe final : public Probe {
  public:
-  FlightProbe(FlightRecorder& flight, const Assembly& assembly, const Communicators& communicators)
-      : flight_(flight), first_(assembly.plan().calls.data()) {
-    for (const Call& call : assembly.plan().calls)
-      texts_.push_back(call_text(assembly.program(), assembly.plan(), call));
-    const std::vector<QueueInfo>& queues = assembly.plan().queues;
-    for (std::size_t q = 0; q < queues.size(); ++q)
-      groups_.push_back(queues[q].communicates()
-                            ? flight.add_communicator(queues[q].name, communicators.members()[q])
-                            : -1);
+  // Their numbers in the record, by the queue's name.
+  using Groups = std::map<std::string, int>;
+  static Groups groups_of(FlightRecorder& flight, const Plan& plan, const Communicators& communicators) {
+    Groups groups;
+    for (std::size_t q = 0; q < plan.queues.size(); ++q)
+      if (plan.queues[q].communicates())
+        groups[plan.queues[q].name] =
+            flight.add_communicator(plan.queues[q].name, communicators.members()[q]);
+    return groups;
+  }
+
+  // `what`: in front of what each call does.
+  FlightProbe(FlightRecorder& flight, const Program& program, const Plan& plan, const Groups& groups,
+              const std::string& what = {})
+      : flight_(flight), first_(plan.calls.data()) {
+    for (const Call& call : plan.calls) texts_.push_back(what + call_text(program, plan, call));
+    for (const QueueInfo& queue : plan.queues)
+      groups_.push_back(queue.communicates() ? groups.at(queue.name) : -1);
   }
 
   bool live() const noexcept override { return true; }

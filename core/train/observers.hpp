@@ -28,6 +28,10 @@ class Observers {
     pass_on_lines();
     for (auto& observer : list_) raise(observer->step(info));
   }
+  void evaluation(const EvaluationInfo& info) {
+    pass_on_lines();
+    for (auto& observer : list_) raise(observer->evaluation(info));
+  }
   void event(EventKind kind, const std::string& message) {
     for (auto& observer : list_) raise(observer->event(kind, message));
   }

@@ -10,7 +10,8 @@ void preflight(const Assembly& assembly, PluginHost& plugins) {
   if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
     check_checkpoint(assembly, resume);
   open_data(assembly, plugins);
-  if (has_validation(assembly.recipe())) open_data(assembly, plugins, DataPart::validation);
+  if (has_validation(assembly.recipe()) || assembly.evaluation())
+    open_data(assembly, plugins, DataPart::validation);
 }
 
 }  // namespace prun

@@ -47,8 +47,15 @@ class RankRun {
     membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
       all_ranks_.connected();
       if (!communicators) return std::vector<Probe*>{};
-      probe_ = std::make_unique<FlightProbe>(session_.flight(), assembly, *communicators);
-      return std::vector<Probe*>{probe_.get()};
+      groups_ = FlightProbe::groups_of(session_.flight(), assembly.plan(), *communicators);
+      probe_.emplace(session_.flight(), assembly.program(), assembly.plan(), groups_);
+      return std::vector<Probe*>{&*probe_};
+    };
+    membership.evaluation_probes = [this](const Assembly& assembly, const Communicators* communicators) {
+      if (!communicators) return std::vector<Probe*>{};
+      evaluation_probe_.emplace(session_.flight(), *assembly.evaluation(), assembly.evaluation_plan(),
+                                groups_, "evaluation: ");
+      return std::vector<Probe*>{&*evaluation_probe_};
     };
     membership.before_step = [this](std::int64_t step) { session_.flight().begin_step(step); };
     membership.connected = [abort = abort_](Communicators& communicators) {
@@ -63,7 +70,8 @@ class RankRun {
   std::chrono::milliseconds hang_limit_;
   AllRanks all_ranks_;
   std::shared_ptr<AbortSwitch> abort_;
-  std::unique_ptr<FlightProbe> probe_;
+  FlightProbe::Groups groups_;
+  std::optional<FlightProbe> probe_, evaluation_probe_;
   std::optional<Heartbeat> heartbeat_;
 };
 

@@ -27,6 +27,7 @@ class Run {
         steps_(recipe_.integer("run.steps")),
         save_every_(recipe_.integer("run.save_every")),
         compare_every_(recipe_.integer("run.compare_every")),
+        eval_every_(recipe_.integer("eval.every")),
         save_minutes_(recipe_.number("run.save_minutes")) {}
 
   int go() {
@@ -38,8 +39,10 @@ class Run {
       while ((wishes.stop || wishes.save) && trainer_.running() > 0) wishes.stop |= finish_step().stop;
       if (wishes.stop) return stopped();
       if (compares_after(trainer_.progress().step)) compare();
+      if (evaluates_after(trainer_.progress().step)) evaluate();
       if (wishes.save || saves_after(trainer_.progress().step)) save();
     }
+    if (eval_every_ > 0 && evaluated_ != trainer_.progress().step) evaluate();
     if (saves(recipe_) && begun_ != trainer_.progress().step) save();
     finish_save();
     observers_.finish(trainer_.memory_of_ranks());
@@ -90,6 +93,7 @@ class Run {
   bool compares_after(std::int64_t step) const {
     return !alone() && compare_every_ > 0 && step % compare_every_ == 0;
   }
+  bool evaluates_after(std::int64_t step) const { return eval_every_ > 0 && step % eval_every_ == 0; }
   bool alone() const { return assembly_.mesh().world() == 1; }
 
   // The next step, and the one behind it as well where nothing is to happen between the two: so no queue
@@ -100,7 +104,8 @@ class Run {
       trainer_.start(stop_.received() != 0, is_time_to_save());
     }
     const std::int64_t runs = trainer_.progress().step + 1;
-    if (runs < steps_ && !saves_after(runs) && !compares_after(runs) && !(alone() && stop_.received() != 0))
+    if (runs < steps_ && !saves_after(runs) && !compares_after(runs) && !evaluates_after(runs) &&
+        !(alone() && stop_.received() != 0))
       start_behind();
   }
 
@@ -168,6 +173,17 @@ class Run {
     }
   }
 
+  void evaluate() {
+    const Clock::time_point begin = Clock::now();
+    const Evaluated evaluated = trainer_.evaluate();
+    EvaluationInfo info;
+    info.step = evaluated_ = trainer_.progress().step;
+    info.loss = evaluated.loss;
+    info.targets = evaluated.targets;
+    info.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    observers_.evaluation(info);
+  }
+
   void save() {
     compare();
     if (folder_) folder_->check();
@@ -216,9 +232,10 @@ class Run {
   Trainer trainer_;
   PluginHost& plugins_;
   std::string resume_command_;
-  const std::int64_t steps_, save_every_, compare_every_;
+  const std::int64_t steps_, save_every_, compare_every_, eval_every_;
   const double save_minutes_;
   std::int64_t compared_ = -1;           // the step that ranks were compared after last
+  std::int64_t evaluated_ = -1;          // the step of the last evaluation
   std::int64_t begun_ = -1;              // the step of the last save
   std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts

@@ -1,5 +1,6 @@
 #include "train/trainer.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/durable_file.hpp"
@@ -52,27 +53,39 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       rate_(assembly.recipe()),
       folder_(run_folder(assembly.recipe())),
       samples_(open_data(assembly, plugins)),
-      reader_(samples_, batch_shape()) {
+      reader_(samples_, batch_shape(assembly, assembly.program())) {
+  if (assembly.evaluation())
+    evaluator_.emplace(evaluation_parts(), open_data(assembly, plugins, DataPart::validation));
   if (communicators_ && assembly.recipe().integer("run.compare_every") > 0)
     replicas_.emplace(assembly, memory());
   restore();
-  if (communicators_) check_start(assembly.mesh(), plugins, {loaded_, samples_}, membership_.exchange);
+  if (communicators_)
+    check_start(assembly.mesh(), plugins, {loaded_, samples_, evaluator_ ? &evaluator_->samples() : nullptr},
+                membership_.exchange);
   plugins_ = plugin_record(plugins);
   read_ahead();
 }
 
-BatchShape Trainer::batch_shape() const {
-  const BatchArithmetic& batch = assembly_.batch();
-  const Program& program = assembly_.program();
-  BatchShape shape;
-  shape.microbatches = batch.accumulate;
-  shape.rows = batch.micro * batch.ranks;
-  shape.first_row = program.starts(staged_.samples, assembly_.rank())[0];
-  shape.micro = batch.micro;
-  shape.global = batch.global;
-  shape.first_position = program.starts(staged_.tokens, assembly_.rank())[1];
-  shape.positions = program.local_dims(staged_.tokens)[1].extent;
-  return shape;
+// With the communicators of training, and in its memory.
+Evaluator::Parts Trainer::evaluation_parts() {
+  const Plan &training = assembly_.plan(), &evaluation = assembly_.evaluation_plan();
+  std::vector<QueueComm> comms(evaluation.queues.size());
+  const std::vector<QueueComm> all = communicators_ ? communicators_->queues() : echo_.queues();
+  for (std::size_t q = 0; q < comms.size(); ++q) {
+    if (!evaluation.queues[q].communicates()) continue;
+    const auto same =
+        std::find_if(training.queues.begin(), training.queues.end(),
+                     [&](const QueueInfo& queue) { return queue.name == evaluation.queues[q].name; });
+    PRUN_CHECK(same != training.queues.end(), "queue ", evaluation.queues[q].name, " is not one of training");
+    comms[q] = all[static_cast<std::size_t>(same - training.queues.begin())];
+  }
+  return {assembly_,
+          *assembly_.evaluation(),
+          evaluation,
+          &memory(),
+          std::move(comms),
+          membership_.evaluation_probes ? membership_.evaluation_probes(assembly_, communicators_.get())
+                                        : std::vector<Probe*>{}};
 }
 
 void Trainer::restore() {
@@ -85,12 +98,8 @@ void Trainer::restore() {
 // The next step's batch, as soon as the step two before it has left it its side.
 void Trainer::read_ahead() {
   if (read_ > started_ || running() == 2) return;
-  std::vector<BatchTarget> list;
-  for (std::int64_t m = 0; m < assembly_.batch().accumulate; ++m)
-    list.push_back({reinterpret_cast<std::int32_t*>(memory().staged(staged_.tokens, started_, m)),
-                    reinterpret_cast<std::int32_t*>(memory().staged(staged_.targets, started_, m)),
-                    reinterpret_cast<std::int64_t*>(memory().staged(staged_.samples, started_, m))});
-  reader_.start(progress_.samples + running() * assembly_.batch().global, std::move(list));
+  reader_.start(progress_.samples + running() * assembly_.batch().global,
+                batch_targets(memory(), staged_, started_, assembly_.batch().accumulate));
   ++read_;
 }
 
@@ -224,6 +233,12 @@ std::vector<std::string> Trainer::resume_warnings() const {
 void Trainer::compare_replicas() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be compared");
   if (replicas_) replicas_->compare(progress_.step, membership_.exchange);
+}
+
+Evaluated Trainer::evaluate() {
+  PRUN_CHECK(running() == 0, running(), " steps still change what is to be evaluated");
+  PRUN_CHECK(evaluator_, "the recipe evaluates nothing");
+  return evaluator_->run(assembly_.recipe().integer("eval.batches"));
 }
 
 void Trainer::begin_save() {

@@ -14,6 +14,7 @@
 #include "program/step.hpp"
 #include "train/batches.hpp"
 #include "train/checkpoint_saver.hpp"
+#include "train/evaluator.hpp"
 #include "train/learning_rate.hpp"
 #include "train/rank_memory.hpp"
 #include "train/replicas.hpp"
@@ -43,7 +44,7 @@ using CommunicatorLease = std::shared_ptr<void>;
 // What makes a rank one of many; all of it may be left out for one rank alone.
 struct Membership {
   Exchange exchange;
-  Probes probes;
+  Probes probes, evaluation_probes;
   // A rank of many without the others: to its exchanges there is only an echo.
   bool alone = false;
   // Told of each step once those before it are finished; it may have been started already.
@@ -98,13 +99,16 @@ class Trainer {
   // Whether ranks that hold the same still do, where the recipe wants to know; diverged, where they do not.
   // While no step runs. Every rank calls it.
   void compare_replicas();
+  // The loss on data that is not trained on, where the recipe evaluates; while no step runs. Every rank calls
+  // it.
+  Evaluated evaluate();
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);
   }
 
  private:
-  BatchShape batch_shape() const;
+  Evaluator::Parts evaluation_parts();
   void restore();
   Announce announce() const;
   CheckpointSaver& saver();
@@ -124,6 +128,7 @@ class Trainer {
   CommunicatorLease lease_;
   Echo echo_;  // where there are none
   Executor executor_;
+  std::optional<Evaluator> evaluator_;
   std::optional<Replicas> replicas_;
   StagedValues staged_;
   LearningRate rate_;

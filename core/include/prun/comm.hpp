@@ -95,14 +95,15 @@ class Comm {
   virtual Communicator create(const CommGroup& group) = 0;
   // Local; nothing started may be pending, unless it was aborted.
   virtual void destroy(Communicator communicator) = 0;
-  // Collective: memory of the plan in which operations will lie. Members may give different numbers of bytes.
-  // abort() ends it.
+  // Collective: memory of the plan in which operations will lie; where they are staged in the host's memory,
+  // of each program that a run has. Members may give different numbers of bytes. abort() ends it.
   virtual void attach_memory(Communicator, void* /*base*/, std::int64_t /*bytes*/) {}
-  // Local, before that memory goes; nothing started may be pending, unless it was aborted.
+  // Local, before any of that memory goes; nothing started may be pending, unless it was aborted.
   virtual void detach_memory(Communicator) {}
-  // Collective: what start() will be given, one operation of each kind, type, size and peer. Makes the
-  // connections, plans and buffers that they need: no operation makes one later. What a plugin that
-  // enqueues finds in their memory it may spoil. `stream` as for start(). abort() ends it.
+  // Collective: what start() will be given, one operation of each kind, type, size and peer; once for each
+  // program that a run has. Makes the connections, plans and buffers that they need: no operation makes one
+  // later. What a plugin that enqueues finds in their memory it may spoil. `stream` as for start(). abort()
+  // ends it.
   virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
   // Collective: one list of operations that start() will be given, again and again, at this address. For what
   // can be made ready once. After connect(), in the order of the first step. abort() ends it.

@@ -29,6 +29,14 @@ struct StepInfo {
   double exposed_seconds = -1;
 };
 
+// The loss on data that is not trained on, as parameters are after a step.
+struct EvaluationInfo {
+  std::int64_t step = 0;
+  double loss = 0;  // mean over the targets that count
+  std::int64_t targets = 0;
+  double seconds = 0;
+};
+
 // Of one rank's process: of the host's memory, and of the device's where that is another.
 struct RankMemory {
   std::int64_t plan_bytes = 0;     // its arena
@@ -50,6 +58,7 @@ class Observer {
   virtual ~Observer() = default;
   virtual void start(const RunInfo&) {}
   virtual void step(const StepInfo&) {}
+  virtual void evaluation(const EvaluationInfo&) {}
   virtual void event(EventKind, std::string_view) {}
   virtual void finish(const FinishInfo&) {}
 };
@@ -58,6 +67,7 @@ class ObserverInterface {
  public:
   virtual Status start(const RunInfo& info) noexcept = 0;
   virtual Status step(const StepInfo& info) noexcept = 0;
+  virtual Status evaluation(const EvaluationInfo& info) noexcept = 0;
   virtual Status event(EventKind kind, Text message) noexcept = 0;
   virtual Status finish(const FinishInfo& info) noexcept = 0;
 
@@ -74,6 +84,9 @@ class ObserverAdapter final : public ObserverInterface {
   }
   Status step(const StepInfo& info) noexcept override {
     return guard([&] { base().step(info); });
+  }
+  Status evaluation(const EvaluationInfo& info) noexcept override {
+    return guard([&] { base().evaluation(info); });
   }
   Status event(EventKind kind, Text message) noexcept override {
     return guard([&] { base().event(kind, message.view()); });

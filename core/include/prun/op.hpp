@@ -175,6 +175,8 @@ struct OpDef {
   bool copies = false;
   // Its results include gradients, and its cost is that of all three passes.
   bool gradient_in_forward = false;
+  // The attribute that is 0 where nothing is trained, such as a dropout's probability; null: none.
+  const char* noise = nullptr;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
@@ -285,8 +287,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, exchange) are optional. Without cost(), an op moves its operands once and counts no
-// FLOPs.
+// gradient_in_forward, noise, exchange) are optional. Without cost(), an op moves its operands once and
+// counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -303,6 +305,7 @@ OpDef op_def() {
   if constexpr (requires { Op::converts; }) def.converts = Op::converts;
   if constexpr (requires { Op::copies; }) def.copies = Op::copies;
   if constexpr (requires { Op::gradient_in_forward; }) def.gradient_in_forward = Op::gradient_in_forward;
+  if constexpr (requires { Op::noise; }) def.noise = Op::noise;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
   if constexpr (requires(const Gradient& g) { Op::gradient(g); })

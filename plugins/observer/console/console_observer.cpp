@@ -125,6 +125,13 @@ std::string ConsoleObserver::eta() const {
   return duration(times_.recent_median() * static_cast<double>(steps_ - last_->step));
 }
 
+void ConsoleObserver::evaluation(const EvaluationInfo& info) {
+  screen_.line("step " + std::to_string(info.step) + "/" + std::to_string(steps_) + " | eval loss " +
+               fixed(info.loss, 4) + " | " + std::to_string(info.targets) + " targets | " +
+               step_time(info.seconds));
+  draw_bar();
+}
+
 void ConsoleObserver::event(EventKind kind, std::string_view message) {
   if (kind == EventKind::stopped) outcome_ = "stopped";
   if (kind == EventKind::failed) outcome_ = "failed";

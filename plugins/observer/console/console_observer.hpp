@@ -19,6 +19,7 @@ class ConsoleObserver final : public Observer {
   void start(const RunInfo& info) override;
   // A line for the first and the last step, for every `every`-th, and for each whose update was skipped.
   void step(const StepInfo& info) override;
+  void evaluation(const EvaluationInfo& info) override;
   void event(EventKind kind, std::string_view message) override;
   void finish(const FinishInfo& info) override;
 

@@ -83,6 +83,16 @@ void JsonlObserver::step(const StepInfo& info) {
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();
 }
 
+void JsonlObserver::evaluation(const EvaluationInfo& info) {
+  file().append(record("evaluation")
+                    .integer("step", info.step)
+                    .number("eval_loss", info.loss)
+                    .integer("targets", info.targets)
+                    .number("seconds", info.seconds)
+                    .str());
+  flush();
+}
+
 void JsonlObserver::event(EventKind kind, std::string_view message) {
   file().append(record("event").text("kind", name_of(kind)).text("message", message).str());
   flush();

@@ -1,5 +1,5 @@
-// A run for a program to read: one JSON object a line, of type start, step, event or finish,
-// and lost where a pipe had no room.
+// A run for a program to read: one JSON object a line, of type start, step, evaluation, event
+// or finish, and lost where a pipe had no room.
 //
 // A later process of the same run appends: a start record begins its part. Steps done again after a resume
 // appear again; the later line counts. `time` is seconds since 1970.
@@ -22,6 +22,7 @@ class JsonlObserver final : public Observer {
   // Everything throws storage when the file cannot be written.
   void start(const RunInfo& info) override;
   void step(const StepInfo& info) override;
+  void evaluation(const EvaluationInfo& info) override;
   void event(EventKind kind, std::string_view message) override;
   void finish(const FinishInfo& info) override;
 

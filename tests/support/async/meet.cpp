@@ -209,7 +209,7 @@ struct Member {
   std::shared_ptr<Place> place;
   std::size_t rank = 0, size = 1;
   std::size_t splits = 0;  // made of it
-  std::span<std::byte> memory;
+  std::vector<std::span<std::byte>> memory;
   std::set<std::tuple<CommKind, std::int32_t, std::int64_t>> connected;
   CommCounters counters;
 
@@ -225,8 +225,10 @@ struct Member {
                " that connect() was not told of");
     for (const void* at : {op.in, const_cast<const void*>(op.out)}) {
       const auto* byte = static_cast<const std::byte*>(at);
-      PRUN_CHECK(!at || (byte >= memory.data() && byte < memory.data() + memory.size()), name_of(op.kind),
-                 " in memory that was not attached");
+      const bool known = std::any_of(memory.begin(), memory.end(), [&](std::span<std::byte> attached) {
+        return byte >= attached.data() && byte < attached.data() + attached.size();
+      });
+      PRUN_CHECK(!at || known, name_of(op.kind), " in memory that was not attached");
     }
   }
 };
@@ -280,10 +282,10 @@ class Meet final : public Comm {
   void destroy(Communicator communicator) override { delete &of(communicator); }
 
   void attach_memory(Communicator communicator, void* base, std::int64_t bytes) override {
-    of(communicator).memory = {static_cast<std::byte*>(base), static_cast<std::size_t>(bytes)};
+    of(communicator).memory.emplace_back(static_cast<std::byte*>(base), static_cast<std::size_t>(bytes));
     of(communicator).meet(0);
   }
-  void detach_memory(Communicator communicator) override { of(communicator).memory = {}; }
+  void detach_memory(Communicator communicator) override { of(communicator).memory.clear(); }
   void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
     for (std::int64_t i = 0; i < count; ++i)
       of(communicator).connected.emplace(ops[i].kind, ops[i].peer, ops[i].count);

@@ -1,0 +1,53 @@
+// A program that trains nothing, run over batches of its own for their loss.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "execute/executor.hpp"
+#include "program/step.hpp"
+#include "train/batches.hpp"
+
+namespace prun {
+
+struct Evaluated {
+  double loss = 0;  // mean over the targets that count
+  std::int64_t targets = 0;
+};
+
+class Evaluator {
+ public:
+  struct Parts {
+    const Assembly& assembly;
+    const Program& program;
+    const Plan& plan;
+    const PlanMemory* beneath;     // that the plan is over; null: it has its own
+    std::vector<QueueComm> comms;  // by queue
+    std::vector<Probe*> probes;
+  };
+  Evaluator(Parts parts, Samples samples);
+
+  const PlanMemory& memory() const { return executor_.memory(); }
+  const Samples& samples() const { return samples_; }
+  // Of so many batches from the first sample on, or of all samples where there are fewer. Every rank calls
+  // it, while no other program of the memory runs.
+  Evaluated run(std::int64_t batches);
+
+ private:
+  void start(std::int64_t batch);
+  void finish(double& loss, double& counted);
+  void write_scalar(Id id, double value) const;
+  double read_scalar(Id id) const;
+
+  const Assembly& assembly_;
+  const Program& program_;
+  Executor executor_;
+  const StagedValues staged_;
+  const Samples samples_;
+  const std::int64_t all_;  // samples
+  BatchReader reader_;
+  std::int64_t started_ = 0, finished_ = 0;  // batches of this process, which alternate the staging sides
+};
+
+}  // namespace prun

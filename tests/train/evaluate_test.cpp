@@ -1,0 +1,141 @@
+// The loss on data that is not trained on: what it is of, that every layout finds the same, and that training
+// does not notice.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64",
+                                        "precision.master=state", "precision.moments=state",
+                                        "model.layers=4"};
+const std::vector<std::string> evaluates = {"eval.every=1", "eval.batches=3"};
+
+// The data of training, as a set of its own.
+std::string validation() {
+  return "[[validation]]\nplugin = 'tokens'\npath = '" + (temporary_folder() / "tokens.bin").string() + "'\n";
+}
+
+Recipe recipe_with(const std::vector<std::string>& sets, const std::string& layout = {}) {
+  return tiny_recipe(sets, layout + validation());
+}
+
+// Losses found at the start and after each of some steps: the same for every rank.
+std::vector<double> evaluations(const Recipe& recipe, int steps) {
+  std::vector<std::vector<double>> of(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<double>& losses = of[static_cast<std::size_t>(trainer.assembly().rank())];
+    losses.push_back(trainer.evaluate().loss);
+    for (int step = 0; step < steps; ++step) {
+      trainer.step();
+      losses.push_back(trainer.evaluate().loss);
+    }
+  });
+  for (const std::vector<double>& losses : of) EXPECT_EQ(losses, of.front());
+  return of.front();
+}
+
+double first_loss(const std::vector<std::string>& sets) {
+  const Assembly assembly(tiny_recipe(sets), plugins());
+  Trainer trainer(assembly, plugins());
+  return trainer.step().loss;
+}
+
+// The step's loss is of the parameters before its update, and comes from the op that makes gradients too.
+TEST(Evaluate, IsTheLossOfAStepOverTheSameSamples) {
+  for (const char* model : {"gpt", "llama"}) {
+    const std::vector<std::string> sets =
+        with(exact, {"data.shuffle=false", std::string("model.plugin=") + model});
+    const double expected = first_loss(sets);
+    EXPECT_NEAR(evaluations(recipe_with(with(sets, {"eval.every=1", "eval.batches=1"})), 0).front(), expected,
+                1e-12)
+        << model;
+  }
+}
+
+TEST(Evaluate, DropsNothingOut) {
+  EXPECT_EQ(evaluations(recipe_with(with(evaluates, {"model.dropout=0.5"})), 0),
+            evaluations(recipe_with(evaluates), 0));
+}
+
+// 20,000 tokens are 1,249 samples of 16; the last batch of 4 has one.
+TEST(Evaluate, TakesEverySampleOnceWhereThereAreFewer) {
+  const Assembly assembly(recipe_with({"eval.every=1", "eval.batches=1000"}), plugins());
+  Trainer trainer(assembly, plugins());
+  EXPECT_EQ(trainer.evaluate().targets, 1249 * 16);
+}
+
+TEST(Evaluate, TheRecipeMustAskForIt) {
+  const Assembly assembly(tiny_recipe(), plugins());
+  EXPECT_EQ(assembly.evaluation(), nullptr);
+}
+
+class EvaluateIn : public testing::TestWithParam<std::tuple<Layout, Target>> {
+ protected:
+  Recipe recipe(const std::vector<std::string>& more) const {
+    const auto& [layout, target] = GetParam();
+    std::vector<std::string> sets = with(with({"model.layers=4"}, layout.sets), target.sets);
+    return recipe_with(with(sets, more), layout.text);
+  }
+};
+
+TEST_P(EvaluateIn, FindsWhatOneRankFinds) {
+  const std::vector<double> one = evaluations(recipe_with(with(exact, evaluates)), 2),
+                            here = evaluations(recipe(with(with(exact, evaluates), {"model.dropout=0"})), 2);
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(here[i], one[i], 1e-9) << i;
+  EXPECT_LT(one.back(), one.front());
+}
+
+// Losses and parameters of every rank, some of its steps ahead of the host.
+std::vector<std::vector<double>> train(const Recipe& recipe, bool evaluating) {
+  std::vector<std::vector<double>> of(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<double>& numbers = of[static_cast<std::size_t>(trainer.assembly().rank())];
+    for (int part = 0; part < 3; ++part) {
+      if (evaluating) trainer.evaluate();
+      const std::vector<double> losses = train_steps(trainer, 2);
+      numbers.insert(numbers.end(), losses.begin(), losses.end());
+    }
+    const std::vector<double> parameters = parameters_of(trainer);
+    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
+  });
+  return of;
+}
+
+TEST_P(EvaluateIn, LeavesEveryBitOfTrainingAsItIs) {
+  EXPECT_EQ(train(recipe(evaluates), true), train(recipe({}), false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, EvaluateIn,
+                         testing::Combine(testing::ValuesIn(layouts()), testing::ValuesIn(targets())),
+                         [](const auto& tested) {
+                           return std::string(std::get<0>(tested.param).name) + "_" +
+                                  std::get<1>(tested.param).name;
+                         });
+
+// Whatever is dead is NaN, and nobody writes outside.
+TEST(Evaluate, ReadsNothingThatIsNotItsOwn) {
+  for (const Layout& layout : layouts()) {
+    const std::vector<std::string> sets = with(with(layout.sets, on_cpu().sets), evaluates);
+    const Recipe plain = recipe_with(sets, layout.text),
+                 poisoned = recipe_with(with(sets, {"run.poison=true"}), layout.text);
+    EXPECT_EQ(train(poisoned, true), train(plain, true)) << layout.name;
+  }
+}
+
+// Exchanges that go through pinned memory know that of both programs.
+TEST(Evaluate, ThroughPinnedMemoryAsWell) {
+  const std::vector<std::string> sets =
+      with(evaluates, {"device.plugin=cpu-async", "comm.default=ucx", "batch.micro=1", "device.delay_us=20"});
+  const Recipe recipe = recipe_with(sets, data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 3\n");
+  EXPECT_EQ(train(recipe, true), train(recipe, false));
+}
+
+}  // namespace
+}  // namespace prun::test
