@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "train/local_ranks.hpp"
+#include "train/preflight.hpp"
+#include "train/run.hpp"
 
 namespace prun::test {
 namespace {
@@ -126,6 +129,33 @@ TEST(Evaluate, ReadsNothingThatIsNotItsOwn) {
     const Recipe plain = recipe_with(sets, layout.text),
                  poisoned = recipe_with(with(sets, {"run.poison=true"}), layout.text);
     EXPECT_EQ(train(poisoned, true), train(plain, true)) << layout.name;
+  }
+}
+
+// Every so many steps, and at the end.
+TEST(Evaluate, ARunSaysWhatItFound) {
+  const Recipe recipe = recipe_with({"eval.every=2", "eval.batches=2", "run.steps=5"});
+  const Assembly assembly(recipe, plugins());
+  ASSERT_EQ(prun::train(assembly, plugins(), ""), 0);
+  std::ifstream log(recipe.text("run.out") + "/log.jsonl");
+  std::vector<std::string> found;
+  for (std::string line; std::getline(log, line);)
+    if (line.find("\"eval_loss\"") != std::string::npos) found.push_back(line);
+  ASSERT_EQ(found.size(), 3u);
+  const char* const steps[] = {"\"step\":2,", "\"step\":4,", "\"step\":5,"};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NE(found[i].find(steps[i]), std::string::npos) << found[i];
+    EXPECT_NE(found[i].find("\"targets\":128,"), std::string::npos) << found[i];
+  }
+}
+
+TEST(Evaluate, WithoutDataForItTheRecipeIsRefused) {
+  const Assembly assembly(tiny_recipe({"eval.every=2"}), plugins());
+  try {
+    preflight(assembly, plugins());
+    FAIL() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("there is nothing to validate on"), std::string::npos);
   }
 }
 
