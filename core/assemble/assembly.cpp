@@ -14,8 +14,8 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpos
     : recipe_(std::move(recipe)), plugins_(plugins), rank_(rank), purpose_(purpose) {
   check_combinations(recipe_, plugins_);
   batch_ = BatchArithmetic::of(recipe_, plugins_);
-  load_ops();
-  writer_.emplace(recipe_, plugins_, batch_, registry_, purpose_);
+  ops_ = load_ops(recipe_, plugins_);
+  writer_.emplace(recipe_, plugins_, batch_, ops_.registry, purpose_);
   add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
   make_fitting_plan();
   check_further_memory();
@@ -90,7 +90,7 @@ std::vector<Plan> Assembly::plans_of(const Program& program, Purpose purpose,
 // The same for every choice of what is computed again in backward, of which it has none.
 void Assembly::plan_evaluation() {
   if (!evaluation_) {
-    evaluation_writer_.emplace(recipe_, plugins_, batch_, registry_, Purpose::evaluation);
+    evaluation_writer_.emplace(recipe_, plugins_, batch_, ops_.registry, Purpose::evaluation);
     evaluation_ = lowered(*evaluation_writer_->write({}).program);
   }
   evaluation_plans_ = plans_of(*evaluation_, Purpose::evaluation, plans_);
@@ -232,16 +232,6 @@ void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& 
   prun::check_steps_end(all_ranks(program, plan_of), {limits, stamps});
 }
 
-void Assembly::load_ops() {
-  registry_ = std::make_shared<OpRegistry>();
-  for (const std::string& name : recipe_.texts("plugins.ops")) {
-    op_plugins_.push_back(plugins_.create<OpPluginInterface>("op", name, recipe_));
-    Array<OpDef> ops;
-    raise(op_plugins_.back()->ops(&ops));
-    for (const OpDef& op : ops) registry_->add(op, name);
-  }
-}
-
 Lowering Assembly::lowering() const {
   Lowering lowering;
   for (std::size_t number = 0; number < devices_.size(); ++number)
@@ -258,9 +248,9 @@ PlanDevice Assembly::plan_device(std::size_t number) const {
   const auto offer = [this, number, plugin](std::string_view op) -> OfferedKernel {
     if (const KernelDef* own = devices_[number]->kernel(op))
       return {own, detail::concat("device plugin '", plugin, "'")};
-    for (std::size_t i = 0; i < op_plugins_.size(); ++i) {
+    for (std::size_t i = 0; i < ops_.plugins.size(); ++i) {
       Array<DeviceKernel> kernels;
-      raise(op_plugins_[i]->kernels(&kernels));
+      raise(ops_.plugins[i]->kernels(&kernels));
       for (const DeviceKernel& kernel : kernels)
         if (kernel.device == device_infos_[number].kind.view() && kernel.kernel.op == op)
           return {&kernel.kernel, detail::concat("op plugin '", recipe_.texts("plugins.ops")[i], "'")};

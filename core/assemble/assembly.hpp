@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "assemble/model_program.hpp"
 #include "assemble/process_memory.hpp"
 #include "assemble/program_writer.hpp"
 #include "plan/plan.hpp"
@@ -71,7 +72,6 @@ class Assembly {
   std::int64_t memory_limit() const;
   std::int64_t most_needed(std::int64_t ProcessNeed::*need) const;
   void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
-  void load_ops();
   std::int64_t make_plans();
   std::vector<Plan> plans_of(const Program& program, Purpose purpose, const std::vector<Plan>& beneath) const;
   void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
@@ -83,8 +83,7 @@ class Assembly {
   std::int64_t rank_;
   const Purpose purpose_;
   BatchArithmetic batch_;
-  std::shared_ptr<OpRegistry> registry_;
-  std::vector<std::shared_ptr<OpPluginInterface>> op_plugins_;
+  KnownOps ops_;
   std::vector<std::shared_ptr<DeviceInterface>> devices_;
   std::vector<DeviceInfo> device_infos_;
   std::optional<ProgramWriter> writer_, evaluation_writer_;

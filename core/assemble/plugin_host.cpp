@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "assemble/automatic.hpp"
+#include "base/text.hpp"
+#include "foreign/model_config.hpp"
 #include "plugin/traits.hpp"
 #include "recipe/loader.hpp"
 
@@ -16,6 +18,9 @@ PluginCatalog PluginHost::catalog() {
     return &asked_;
   };
   catalog.names = [this](std::string_view kind) { return plugin_names(places_, kind); };
+  catalog.model_options = [this](std::string_view name, const std::string& path) {
+    return model_options(name, path);
+  };
   catalog.help = [this](std::string_view kind, std::string_view name) { return note(kind, name).help; };
   return catalog;
 }
@@ -52,6 +57,35 @@ std::vector<std::string> PluginHost::automatic_devices() {
     }
   devices.insert(devices.end(), without_driver.begin(), without_driver.end());
   return devices;
+}
+
+std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
+    std::string_view plugin, const std::filesystem::path& config) {
+  const ConfigFile file(config);
+  std::vector<std::pair<std::string, std::string>> options;
+  std::string name(plugin);
+  if (name.empty()) {
+    name = model_reading(file.kind());
+    options.emplace_back("plugin", recipe::to_toml(name));
+  }
+  for (const auto& [key, value] : options_from(file, library("model", name)))
+    options.emplace_back(key, recipe::to_toml(value));
+  return options;
+}
+
+// A plugin that is refused reads nothing.
+std::string PluginHost::model_reading(const std::string& kind) {
+  std::string known;
+  for (const std::string& name : plugin_names(places_, "model")) try {
+      const PluginNote& model = note("model", name);
+      if (trait_lists(model, "reads", kind)) return name;
+      if (const std::string_view reads = trait_of(model, "reads"); !reads.empty())
+        known += (known.empty() ? "" : ",") + std::string(reads);
+    } catch (const Error&) {
+      continue;
+    }
+  throw_error(ErrorCode::bad_input, "no model plugin reads a config.json of model_type ", in_quotes(kind),
+              "; there are some for ", known);
 }
 
 const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view name) {

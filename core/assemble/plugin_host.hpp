@@ -23,7 +23,8 @@ class PluginHost {
  public:
   explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
 
-  // What the recipe reader asks: schemas come from the notes, no plugin code runs. The host must outlive it.
+  // What the recipe reader asks: schemas come from the notes, and no plugin code runs but where a config.json
+  // is to be read. The host must outlive it.
   PluginCatalog catalog();
   // The plugin a recipe means; an Error says why there is none.
   const PluginCandidate& find(std::string_view kind, std::string_view name);
@@ -32,6 +33,10 @@ class PluginHost {
   // driver of their own, by name, and then those that need none. A plugin that is refused is none of them.
   std::vector<std::string> automatic_devices();
   const std::vector<SearchPlace>& places() const { return places_; }
+  // What a config.json, or the one in a folder, says of a model plugin's options, as TOML by key; without a
+  // name, of the plugin that reads it, which is said with key `plugin`.
+  std::vector<std::pair<std::string, std::string>> model_options(std::string_view plugin,
+                                                                 const std::filesystem::path& config);
   // What plugins created from now on are told of it.
   void set_local(LocalPlace local) { local_ = local; }
 
@@ -57,6 +62,7 @@ class PluginHost {
  private:
   Schema schema_of(std::string_view kind, std::string_view name);
   Schema automatic_schema(std::string_view kind);
+  std::string model_reading(const std::string& kind);
   PluginOptions options(const Recipe& recipe, const std::string& kind, const std::string& name);
   const PluginLibrary& library(const std::string& kind, const std::string& name);
 

@@ -339,6 +339,13 @@ JsonWriter& JsonWriter::write_real(Real number) {
 template JsonWriter& JsonWriter::write_real(float);
 template JsonWriter& JsonWriter::write_real(double);
 
+JsonWriter& JsonWriter::real(double number) {
+  value(number);
+  const std::size_t start = text_.find_last_of(",:[") + 1;
+  if (text_.find_first_of(".e", start) == std::string::npos) text_ += ".0";
+  return *this;
+}
+
 JsonWriter& JsonWriter::value(const JsonValue& tree) {
   switch (tree.kind()) {
     case JsonKind::null: return null();

@@ -112,6 +112,8 @@ class JsonWriter {
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
   JsonWriter& value(double number) { return write_real(number); }
   JsonWriter& value(float number) { return write_real(number); }
+  // With a point, for readers that tell 8.0 from 8.
+  JsonWriter& real(double number);
   JsonWriter& value(const JsonValue& tree);
   template <std::integral T>
   JsonWriter& value(T number) {

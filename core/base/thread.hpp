@@ -1,10 +1,16 @@
-// Threads whose start may fail: a limit of the system, which the user can raise.
+// Threads whose start may fail, by a limit of the system, which the user can raise; and work shared out to
+// some.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "prun/error.hpp"
 
@@ -19,6 +25,33 @@ Thread start_thread(std::string_view what, Body&& body) {
     throw_error(ErrorCode::unsupported, "cannot start the thread of ", what, ": ", error.code().message(),
                 "; raise the limit on processes and threads (ulimit -u, or pids.max of the container)");
   }
+}
+
+// Calls body(thread, i) for every i below `count` by several threads, of which the caller is the first. What
+// goes wrong first is thrown once all have ended; nothing new is begun then.
+template <class Body>
+void share_out(std::size_t threads, std::size_t count, std::string_view what, Body&& body) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::optional<Error> trouble;
+  const auto work = [&](std::size_t thread) {
+    for (std::size_t i; (i = next++) < count;) {
+      try {
+        body(thread, i);
+      } catch (const Error& error) {
+        const std::scoped_lock lock(mutex);
+        if (!trouble) trouble = error;
+        next = count;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 1; t < std::min(threads, count); ++t)
+      workers.push_back(start_thread<std::jthread>(what, [&, t] { work(t); }));
+    work(0);
+  }
+  if (trouble) throw *trouble;
 }
 
 }  // namespace prun

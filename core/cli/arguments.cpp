@@ -9,15 +9,15 @@
 namespace prun {
 namespace {
 
-const std::vector<std::string> verbs = {"run",       "check", "plan",     "verify",  "trace",
-                                        "bench",     "ckpt",  "tokenize", "explain", "plugins",
-                                        "reference", "help",  "version"};
+const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",
+                                        "bench",   "ckpt",    "import",    "export", "tokenize",
+                                        "explain", "plugins", "reference", "help",   "version"};
 const std::vector<std::string> flags = {"--json",    "--program",   "--lowered", "--all",
                                         "--as-is",   "--simulated", "--no-grid", "--recipe",
                                         "--replace", "--help",      "--version"};
-const std::vector<std::string> valued = {"--steps", "--out",         "--costs",  "--ranks",
-                                         "--stage", "--files",       "--keep",   "--keep-every",
-                                         "--key",   "--end-of-text", "--threads"};
+const std::vector<std::string> valued = {"--steps", "--out",       "--costs",      "--ranks", "--stage",
+                                         "--files", "--keep",      "--keep-every", "--key",   "--end-of-text",
+                                         "--type",  "--file-size", "--threads"};
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();

@@ -13,6 +13,8 @@ int trace_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int ckpt_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
+int import_command(const Arguments& arguments);
+int export_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int reference_command(const Arguments& arguments);
 int plugins_command(const Arguments& arguments);

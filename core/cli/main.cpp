@@ -41,6 +41,10 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), into PREFIX.bin and .idx,
                                with a Hugging Face tokenizer.json (--key NAME, text: whose value is the text;
                                --end-of-text TOKEN; --replace: broken UTF-8; --threads N)
+  prun import DIR --out CKPT   a checkpoint of the weights in a folder of Hugging Face; none is needed: model.init
+                               takes the folder as well (--type bf16 or fp32)
+  prun export CKPT --out DIR   a folder of Hugging Face of a checkpoint's weights, or of a run's latest
+                               (--type bf16 or fp32; --file-size SIZE: of a file at most, 5GiB)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it
@@ -68,6 +72,8 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "bench") return prun::bench_command(arguments);
   if (verb == "ckpt") return prun::ckpt_command(arguments);
   if (verb == "tokenize") return prun::tokenize_command(arguments);
+  if (verb == "import") return prun::import_command(arguments);
+  if (verb == "export") return prun::export_command(arguments);
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);

@@ -55,6 +55,12 @@ class Border<ModelInterface> final : public ModelInterface, private BorderCalls<
   Status build(const ModelContext& context, const ProgramApi* api, void* program) noexcept override {
     return call("in build()", &I::build, context, api, program);
   }
+  Status write_config(const ModelContext& context, const ConfigWriterApi* config) noexcept override {
+    return call("in write_config()", &I::write_config, context, config);
+  }
+  Status foreign_weights(ForeignWeightsView* weights) noexcept override {
+    return call("in foreign_weights()", &I::foreign_weights, weights);
+  }
 };
 
 template <>

@@ -9,6 +9,7 @@
 #include "base/sha256.hpp"
 #include "plugin/compatibility.hpp"
 #include "plugin/plugin_lines.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
 namespace {
@@ -104,6 +105,8 @@ std::string descriptor_problem(const PluginDescriptor* descriptor, const PluginN
   if (!equal(descriptor->kind, note.kind)) return "its descriptor is of another kind than its note";
   if (!equal(descriptor->name, note.name)) return "its descriptor has another name than its note";
   if (!descriptor->create || !descriptor->destroy) return "its descriptor lacks create or destroy";
+  if (trait_of(note, "reads").empty() != (descriptor->read_config == nullptr))
+    return "its trait `reads` and a function read_config() go together, and it has one of them";
   return "";
 }
 
@@ -124,6 +127,13 @@ std::shared_ptr<const PluginLibrary> PluginLibrary::load(MappedPlugin mapped) {
 
 std::shared_ptr<const PluginLibrary> PluginLibrary::load(const std::filesystem::path& path) {
   return load(map_plugin(path));
+}
+
+void PluginLibrary::read_config(const OptionsApi& config, const ConfigWriterApi& options) const {
+  const std::string name = describe(note_);
+  PRUN_CHECK(descriptor_->read_config, name, " reads no config.json");
+  const InPlugin here(name.c_str(), "in read_config()");
+  raise(under_name(name, descriptor_->read_config(&config, &options)));
 }
 
 void* PluginLibrary::create_raw(const OptionsApi& options) const {

@@ -79,6 +79,9 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
                              [self = shared_from_this()](Interface* made) { self->destroy_raw(made); }));
   }
 
+  // A model's options as a config.json says them. Throws the plugin's own Error under its name.
+  void read_config(const OptionsApi& config, const ConfigWriterApi& options) const;
+
   // What create() rests on, for callers that know no interface. Every object goes to destroy_raw() once.
   void* create_raw(const OptionsApi& options) const;
   void destroy_raw(void* object) const noexcept { descriptor_->destroy(object); }

@@ -14,6 +14,12 @@ constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
 
 constexpr TraitRule rules[] = {
+    {"model",
+     "reads",
+     TraitForm::names,
+     {},
+     false,
+     "Kinds of Hugging Face directories that it reads, by model_type of their config.json"},
     {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
     {"strategy", "splits", TraitForm::list, batch, false,
@@ -84,6 +90,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
   for (const std::string_view item : split(value, ',')) {
     if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
       return stated + "; it may list " + values_text(rule);
+    if (rule.form == TraitForm::names && !is_name(trim(item)))
+      return stated + "; it may list names of small letters, digits, - and _";
     if (rule.form == TraitForm::patterns && !is_pattern(trim(item)))
       return stated + "; it may list names of " + std::string(rule.kind) + " plugins, * and ? in them";
   }

@@ -21,6 +21,7 @@ enum class TraitForm : std::uint8_t {
              // shell
   library,   // a shared library, as the system looks for it
   name,      // of a plugin
+  names,     // of anything, with commas between
 };
 
 struct TraitRule {

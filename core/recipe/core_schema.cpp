@@ -38,12 +38,14 @@ constexpr std::array<Declaration, 19> declarations = {{
       restarts     | int    | 0        | 0..1000 | Times in a row that prun starts the ranks again, from the last checkpoint, after one was lost; counts anew with each checkpoint
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
-      changed      | strings | []      |  | Keys that say which samples there are (data.*, model.seq, run.seed) and may differ from the resumed run's
+      changed      | strings | []      |  | Keys that may differ although they give what is loaded another meaning: of samples (data.*, model.seq, run.seed) when a run is resumed, of weights (model.*) that model.init names
       fresh        | bool   | false    |  | Move a run that the folder holds aside, to its name with a number, unless it is resumed
     )"},
     {"model", Form::table, "model", "", "What is trained.", R"(
       plugin | string | required |  | Model plugin
       seq    | int    | required | 1..16777216 | Tokens of one sequence
+      config | string |          |  | A config.json of Hugging Face, or a folder with one, that gives the plugin and its options; those that are given here win
+      init   | string |          |  | What parameters start from: a folder of Hugging Face, which gives the plugin and its options as well, a checkpoint or a run's folder; empty: from the seed
     )"},
     {"data", Form::table, "data", "", "What it is trained on.", R"(
       plugin  | string | required |  | Data plugin

@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
+#include "recipe/from_config.hpp"
 #include "recipe/loader.hpp"
 #include "recipe/overrides.hpp"
 
@@ -72,6 +73,7 @@ Recipe Recipe::build(Input input, std::span<const std::string> overrides, std::s
   }
   // What cannot be read would only look like missing keys.
   diagnostics.throw_if_any();
+  take_config(input.tree, input.catalog, input.sources, diagnostics);
   Recipe recipe;
   recipe.resolved_ =
       std::make_shared<const ResolvedRecipe>(resolve(input.tree, input.main, input.catalog, diagnostics));

@@ -204,10 +204,12 @@ void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoin
     loaded.facts = facts_of(*start.loaded);
     loaded.place = start.loaded->folder.string();
   }
+  Topic weights{"start from different weights", {}, "give all ranks the same files"};
+  if (start.weights) weights.facts.emplace_back("digest", start.weights->digest());
   Topic data{"read different data", facts_of(start.samples), "give all ranks the same data"};
   if (start.validation)
     for (auto& fact : facts_of(*start.validation)) data.facts.push_back(std::move(fact));
-  compare("start", mesh.ranks(), {builds_topic(plugins), loaded, data}, exchange);
+  compare("start", mesh.ranks(), {builds_topic(plugins), loaded, weights, data}, exchange);
 }
 
 }  // namespace prun

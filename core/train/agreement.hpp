@@ -7,6 +7,7 @@
 #include "execute/communicators.hpp"
 #include "train/checkpoint.hpp"
 #include "train/samples.hpp"
+#include "train/start_values.hpp"
 
 namespace prun {
 
@@ -19,6 +20,7 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
 // Where a rank starts from, and what it is going to read.
 struct StartingPoint {
   const std::optional<LoadedCheckpoint>& loaded;
+  const StartValues* weights = nullptr;
   const Samples& samples;
   const Samples* validation = nullptr;  // null: it evaluates nothing
 };

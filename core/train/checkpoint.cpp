@@ -1,11 +1,8 @@
 #include "train/checkpoint.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <mutex>
-#include <thread>
 
 #include "assemble/lasting.hpp"
 #include "base/json.hpp"
@@ -110,30 +107,10 @@ void read_slice(const CheckpointFiles& files, const HeldSlice& held, const PlanM
     memory.write(held.value, held.instance, held.at * size_of(held.type), bytes);
 }
 
-// By several threads; of what goes wrong, the first that one of them found is thrown.
 void read_slices(const CheckpointFiles& files, std::span<const HeldSlice> list, const PlanMemory& memory,
                  std::size_t threads) {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::optional<Error> trouble;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < list.size();) {
-      try {
-        read_slice(files, list[i], memory);
-      } catch (const Error& error) {
-        const std::scoped_lock lock(mutex);
-        if (!trouble) trouble = error;
-        next = list.size();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t t = 1; t < std::min(threads, list.size()); ++t)
-      workers.push_back(start_thread<std::jthread>("reading a checkpoint", work));
-    work();
-  }
-  if (trouble) throw *trouble;
+  share_out(threads, list.size(), "reading a checkpoint",
+            [&](std::size_t, std::size_t i) { read_slice(files, list[i], memory); });
 }
 
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {

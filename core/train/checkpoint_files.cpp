@@ -158,6 +158,11 @@ Manifest::File file_record(const fs::path& file) {
   return {bytes, SafetensorsFile(file).header_checksum()};
 }
 
+std::string weights_of(const CheckpointFiles& files, const std::string& parameter) {
+  const std::string master = parameter + ".master";
+  return files.tensors().contains(master) ? master : parameter;
+}
+
 CheckpointFiles::CheckpointFiles(fs::path folder)
     : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
   files_.reserve(manifest_.files.size());  // pieces point into it

@@ -66,4 +66,7 @@ class CheckpointFiles {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
+// The tensor that has a parameter's numbers best: its master copy, where there is one.
+std::string weights_of(const CheckpointFiles& files, const std::string& parameter);
+
 }  // namespace prun

@@ -9,6 +9,8 @@ void preflight(const Assembly& assembly, PluginHost& plugins) {
   check_run_folder(assembly.recipe());
   if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
     check_checkpoint(assembly, resume);
+  else
+    open_start_values(assembly, plugins);
   open_data(assembly, plugins);
   if (has_validation(assembly.recipe()) || assembly.evaluation())
     open_data(assembly, plugins, DataPart::validation);

@@ -45,12 +45,14 @@ bool lies_in(const fs::path& run_folder, const Origin& origin) {
 }
 
 RunIdentity successor(const std::optional<Origin>& origin) {
-  RunIdentity run{new_id(), {}};
+  RunIdentity run = fresh_run();
   if (origin) run.parent = detail::concat(origin->run.id, " at step ", origin->step);
   return run;
 }
 
 }  // namespace
+
+RunIdentity fresh_run() { return {new_id(), {}}; }
 
 bool is_run_id(const std::string& text) {
   return text.size() == id_digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;

@@ -24,6 +24,9 @@ struct Origin {
 
 bool is_run_id(const std::string& text);
 
+// One that nobody has yet, begun from nothing.
+RunIdentity fresh_run();
+
 // The run that a folder belongs to: nothing when none has claimed it.
 std::optional<RunIdentity> owner_of(const std::filesystem::path& run_folder);
 

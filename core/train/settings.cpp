@@ -16,6 +16,7 @@ Settings settings_of(const Recipe& recipe) {
 bool belongs_to_a_place(std::string_view key) {
   for (const char* own : {"name", "out", "keep", "keep_every", "fresh", "hang_limit", "restarts"})
     if (key == std::string("run.") + own) return true;
+  if (key == "model.config" || key == "model.init") return true;
   const std::string_view section = key.substr(0, key.find('.'));
   return section == "device" || section == "observer" || section == "plugins";
 }

@@ -14,7 +14,8 @@ namespace prun {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 Settings settings_of(const Recipe& recipe);
 
-// What belongs to a place and changes no bits: where a run writes, what shows it, on what it runs.
+// What belongs to a place: where a run writes, what shows it, on what it runs, the files that its model comes
+// from, whose meaning other keys have.
 bool belongs_to_a_place(std::string_view key);
 
 struct Change {

@@ -58,9 +58,10 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
     evaluator_.emplace(evaluation_parts(), open_data(assembly, plugins, DataPart::validation));
   if (communicators_ && assembly.recipe().integer("run.compare_every") > 0)
     replicas_.emplace(assembly, memory());
-  restore();
+  const std::unique_ptr<StartValues> weights = restore(plugins);
   if (communicators_)
-    check_start(assembly.mesh(), plugins, {loaded_, samples_, evaluator_ ? &evaluator_->samples() : nullptr},
+    check_start(assembly.mesh(), plugins,
+                {loaded_, weights.get(), samples_, evaluator_ ? &evaluator_->samples() : nullptr},
                 membership_.exchange);
   plugins_ = plugin_record(plugins);
   read_ahead();
@@ -88,11 +89,16 @@ Evaluator::Parts Trainer::evaluation_parts() {
                                         : std::vector<Probe*>{}};
 }
 
-void Trainer::restore() {
+std::unique_ptr<StartValues> Trainer::restore(PluginHost& plugins) {
   const std::string& resume = assembly_.recipe().text("run.resume");
-  if (resume.empty()) return initialize(assembly_, memory());
+  if (resume.empty()) {
+    std::unique_ptr<StartValues> start = open_start_values(assembly_, plugins);
+    initialize(assembly_, memory(), start.get());
+    return start;
+  }
   loaded_ = load_checkpoint(assembly_, memory(), resume, announce());
   progress_ = loaded_->manifest.progress;
+  return nullptr;
 }
 
 // The next step's batch, as soon as the step two before it has left it its side.
@@ -217,7 +223,10 @@ CheckpointSaver& Trainer::saver() {
 }
 
 std::vector<std::string> Trainer::resume_notes() const {
-  return loaded_ ? prun::resume_notes(assembly_, *loaded_, plugins_) : std::vector<std::string>{};
+  if (loaded_) return prun::resume_notes(assembly_, *loaded_, plugins_);
+  const std::string& init = assembly_.recipe().text("model.init");
+  if (init.empty()) return {};
+  return {"parameters start from " + init};
 }
 
 std::vector<std::string> Trainer::resume_warnings() const {

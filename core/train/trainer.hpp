@@ -84,7 +84,8 @@ class Trainer {
   // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
   // written there.
   void claim_folder();
-  // What is to be told of the checkpoint that the run goes on from, if it does; each damaged one by itself.
+  // What is to be told of the checkpoint that the run goes on from, or of the weights that it starts from, if
+  // it does; each damaged one by itself.
   std::vector<std::string> resume_notes() const;
   std::vector<std::string> resume_warnings() const;
   // Every rank calls these. The first lets a checkpoint be written beside the steps to come, while none runs;
@@ -109,7 +110,8 @@ class Trainer {
 
  private:
   Evaluator::Parts evaluation_parts();
-  void restore();
+  // What parameters started from, where that is not the seed or a checkpoint to go on from.
+  std::unique_ptr<StartValues> restore(PluginHost& plugins);
   Announce announce() const;
   CheckpointSaver& saver();
   void move_damaged();

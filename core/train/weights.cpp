@@ -2,22 +2,24 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <thread>
 
+#include "base/floats.hpp"
 #include "base/random.hpp"
 #include "base/thread.hpp"
 #include "execute/device_memory.hpp"
 #include "execute/tensors.hpp"
-#include "prun/split_master.hpp"
+#include "program/passes.hpp"
 
 namespace prun {
 namespace {
 
 // Elements of a parameter, and where this rank holds them: in the parameter, in its master copy, or in both.
 struct Filling {
-  Init init;
-  std::uint64_t stream = 0;
+  Id parameter = none;
+  std::int64_t layer = 0;
   std::int64_t whole = 0, count = 0;
   std::vector<HeldRun> places;
 };
@@ -39,18 +41,26 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
           at += part.count;
         }
       });
-    const std::uint64_t stream = stream_id(assembly.full_name(id, instance));
+    const std::int64_t layer = assembly.plan().instances[static_cast<std::size_t>(instance)].layer;
     for (auto& [elements, places] : pieces)
-      list.push_back(
-          {assembly.program().value(id).init, stream, elements.first, elements.second, std::move(places)});
+      list.push_back({id, layer, elements.first, elements.second, std::move(places)});
   });
   return list;
 }
 
-template <class T, class Convert>
-void convert(std::span<const float> numbers, void* to, const Convert& converted) {
-  auto* const data = static_cast<T*>(to);
-  for (std::size_t i = 0; i < numbers.size(); ++i) data[i] = converted(numbers[i]);
+// Calls draw(filling, numbers): where a filling's numbers come from.
+using Draw = std::function<void(const Filling& filling, std::span<float> numbers)>;
+
+Draw from_seed(const Assembly& assembly) {
+  const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
+  return [&assembly, seed](const Filling& f, std::span<float> numbers) {
+    const Init& init = assembly.program().value(f.parameter).init;
+    const std::uint64_t stream = stream_id(full_name(assembly.program(), f.parameter, f.layer));
+    if (init.kind == Init::Kind::normal)
+      RandomStream(seed, stream).fill_normal(numbers, static_cast<std::uint64_t>(f.whole), 0.0, init.value);
+    else
+      std::fill(numbers.begin(), numbers.end(), static_cast<float>(init.value));
+  };
 }
 
 // What a thread has to fill parameters with: draws, converts and copies one piece at a time.
@@ -60,30 +70,21 @@ class Filler {
   Filler(DeviceInterface& device, std::int64_t elements, std::int64_t converted_bytes)
       : numbers_(device, elements * size_of(DType::f32)), converted_(device, converted_bytes) {}
 
-  void fill(const Filling& f, std::uint64_t seed, const PlanMemory& memory) {
+  void fill(const Filling& f, const Draw& draw, const PlanMemory& memory) {
     const std::span<float> numbers(reinterpret_cast<float*>(numbers_.data()),
                                    static_cast<std::size_t>(f.count));
-    if (f.init.kind == Init::Kind::normal)
-      RandomStream(seed, f.stream)
-          .fill_normal(numbers, static_cast<std::uint64_t>(f.whole), 0.0, f.init.value);
-    else
-      std::fill(numbers.begin(), numbers.end(), static_cast<float>(f.init.value));
+    draw(f, numbers);
     for (const HeldRun& run : f.places)
       memory.write(run.value, run.instance, run.offset, as(run.type, numbers));
   }
 
  private:
-  // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike. In bf16
-  // they are rounded as updates round a master copy.
+  // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike.
   std::span<const std::byte> as(DType type, std::span<const float> numbers) {
-    void* const to = converted_.data();
-    switch (type) {
-      case DType::f32: return std::as_bytes(numbers);
-      case DType::f64: convert<double>(numbers, to, [](float x) { return double{x}; }); break;
-      case DType::u16: convert<std::uint16_t>(numbers, to, [](float x) { return low_half(x); }); break;
-      default: convert<std::uint16_t>(numbers, to, [](float x) { return rounded_half(x); });
-    }
-    return {static_cast<const std::byte*>(to), numbers.size() * static_cast<std::size_t>(size_of(type))};
+    if (type == DType::f32) return std::as_bytes(numbers);
+    auto* const to = static_cast<std::byte*>(converted_.data());
+    store_floats(type, numbers, to);
+    return {to, numbers.size() * static_cast<std::size_t>(size_of(type))};
   }
 
   Pinned numbers_, converted_;
@@ -98,10 +99,11 @@ std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
 }
 
-void initialize(const Assembly& assembly, const PlanMemory& memory) {
-  // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start.
+void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start) {
+  // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start, and from
+  // a file it is as long as what has a checksum.
   const DeviceInfo& info = assembly.device_info();
-  const std::int64_t most = info.host_memory ? 1 << 16 : 1 << 18;
+  const std::int64_t most = start ? 1 << 20 : info.host_memory ? 1 << 16 : 1 << 18;
   const std::vector<Filling> list = fillings(assembly, most);
   std::int64_t elements = 0, converted_bytes = 0;
   for (const Filling& filling : list) {
@@ -109,16 +111,15 @@ void initialize(const Assembly& assembly, const PlanMemory& memory) {
     for (const HeldRun& run : filling.places)
       if (run.type != DType::f32) converted_bytes = std::max(converted_bytes, run.count * size_of(run.type));
   }
-  const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
+  Draw draw = from_seed(assembly);
+  if (start)
+    draw = [start](const Filling& f, std::span<float> to) { start->read(f.parameter, f.layer, f.whole, to); };
   const std::size_t threads = host_threads(info, assembly.mesh().world());
   std::deque<Filler> fillers;
   for (std::size_t t = 0; t < threads; ++t)
     fillers.emplace_back(*assembly.devices().front(), elements, converted_bytes);
-  std::vector<std::jthread> workers;
-  for (std::size_t t = 0; t < threads; ++t)
-    workers.push_back(start_thread<std::jthread>("initial values", [&, t] {
-      for (std::size_t i = t; i < list.size(); i += threads) fillers[t].fill(list[i], seed, memory);
-    }));
+  share_out(threads, list.size(), "initial values",
+            [&](std::size_t t, std::size_t i) { fillers[t].fill(list[i], draw, memory); });
 }
 
 }  // namespace prun

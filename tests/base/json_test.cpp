@@ -208,6 +208,13 @@ TEST(JsonWriter, WritesShortestNumbers) {
   EXPECT_EQ(text(std::numeric_limits<std::int64_t>::min()), "-9223372036854775808");
 }
 
+TEST(JsonWriter, WritesRealsWithAPoint) {
+  JsonWriter json;
+  json.begin_object().member("a.b", 1).name("c").begin_array().real(8).real(-0.5).real(1e-5).real(1e300);
+  EXPECT_EQ(json.real(0).end_array().end_object().take(), R"({"a.b":1,"c":[8.0,-0.5,1e-05,1e+300,0.0]})");
+  EXPECT_EQ(JsonWriter().real(3).take(), "3.0");
+}
+
 TEST(JsonWriter, NumbersReadBackTheSame) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 20'000; ++i) {

@@ -119,7 +119,8 @@ TEST(Descriptor, IsCheckedFieldByField) {
                               "model",
                               "x",
                               [](const OptionsApi*, Status*) noexcept -> void* { return nullptr; },
-                              [](void*) noexcept {}};
+                              [](void*) noexcept {},
+                              nullptr};
   const auto problem = [&](auto change) {
     PluginDescriptor changed = good;
     change(changed);
@@ -137,6 +138,12 @@ TEST(Descriptor, IsCheckedFieldByField) {
   EXPECT_TRUE(holds(problem([](D& d) { d.create = nullptr; }), "create"));
   EXPECT_TRUE(holds(problem([](D& d) { d.destroy = nullptr; }), "destroy"));
   EXPECT_TRUE(holds(descriptor_problem(nullptr, note), "no descriptor"));
+  EXPECT_TRUE(holds(problem([](D& d) {
+                      d.read_config = [](const OptionsApi*, const ConfigWriterApi*) noexcept {
+                        return Status{};
+                      };
+                    }),
+                    "its trait `reads`"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/random.hpp"
 #include "execute/tensors.hpp"
+#include "support/token_file.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun::test {
@@ -36,24 +37,14 @@ std::filesystem::path temporary_folder() {
 
 namespace {
 
-// llm.c's format: 256 words of header, then uint16 tokens.
 fs::path random_tokens() {
   const fs::path path = temporary_folder() / "tokens.bin";
   if (fs::exists(path)) return path;
-  constexpr std::int32_t count = 20000;
-  std::vector<std::int32_t> header(256, 0);
-  header[0] = 20240520;
-  header[1] = 1;
-  header[2] = count;
-  std::vector<std::uint16_t> tokens(count);
+  std::vector<std::int32_t> tokens(20000);
   const RandomStream stream(1, stream_id("tokens"));
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] =
-        static_cast<std::uint16_t>(i == 0 ? 0 : (tokens[i - 1] * 5u + 3u + stream.bits32(i) % 4) % 61);
-  std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(header.data()), 1024);
-  out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size() * 2));
-  return path;
+    tokens[i] = i == 0 ? 0 : (tokens[i - 1] * 5 + 3 + static_cast<std::int32_t>(stream.bits32(i) % 4)) % 61;
+  return write_tokens(path, tokens);
 }
 
 constexpr const char* tiny_text = R"(

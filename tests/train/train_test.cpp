@@ -7,6 +7,7 @@
 
 #include "base/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/token_file.hpp"
 #include "train/run.hpp"
 
 namespace prun::test {
@@ -14,21 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Writes the fixture's tokens as an llm.c file.
 fs::path token_file(const SafetensorsFile& file, const std::string& name) {
   const auto bytes = file.bytes("tokens");
   std::vector<std::int32_t> tokens(bytes.size() / 4);
   std::memcpy(tokens.data(), bytes.data(), bytes.size());
-  std::vector<std::int32_t> header(256, 0);
-  header[0] = 20240520;
-  header[1] = 1;
-  header[2] = static_cast<std::int32_t>(tokens.size());
-  const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
-  const fs::path path = temporary_folder() / (name + ".bin");
-  std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(header.data()), 1024);
-  out.write(reinterpret_cast<const char*>(narrow.data()), static_cast<std::streamsize>(narrow.size() * 2));
-  return path;
+  return write_tokens(temporary_folder() / (name + ".bin"), tokens);
 }
 
 std::vector<std::string> model_sets(const SafetensorsFile& file, const std::string& plugin) {

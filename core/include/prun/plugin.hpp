@@ -58,7 +58,8 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 
 // Virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
-    "model:build;strategy:apply;optimizer:states,update;data:open,read;observer:start,step,event,finish;"
+    "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update;data:open,read;observer:"
+    "start,step,event,finish;"
     "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,"
     "destroy_queue,make_current,attach,bind,run,stream,create_event,destroy_event,record,wait,"
     "write_counter,wait_counter,create_stamp,"
@@ -77,14 +78,14 @@ struct HostApi {
   void (*log)(const PluginDescriptor* from, Text message);  // from any thread
 };
 
-inline constexpr std::uint64_t layout_hash =
-    detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs,
-                        KernelContext, Workers, OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost,
-                        AttrValue, GradientApi, OpExchange, SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo,
-                        KeptInParts, ParameterSpec, ProgramApi, OptionsApi, ModelContext, UpdateContext,
-                        DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall,
-                        ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters,
-                        RankMemory, FinishInfo, HostApi>(detail::hash_text(detail::interface_methods));
+inline constexpr std::uint64_t layout_hash = detail::hash_layout<
+    Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
+    OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
+    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi, OptionsApi,
+    ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall,
+    ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo,
+    HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
+    detail::hash_text(detail::interface_methods));
 
 // Returned by the entry; static, never freed. Grows at the end only.
 struct PluginDescriptor {
@@ -99,6 +100,9 @@ struct PluginDescriptor {
   // The kind's interface (ModelInterface for a model, ...), or null with the reason in `status`.
   void* (*create)(const OptionsApi* options, Status* status) noexcept;
   void (*destroy)(void* object) noexcept;
+  // Of a model: its options from a config.json, before there is an object (prun/foreign.hpp). Null: it reads
+  // none.
+  Status (*read_config)(const OptionsApi* config, const ConfigWriterApi* options) noexcept;
 };
 inline constexpr std::uint64_t descriptor_magic = 0x31305f6e75727000u;
 
@@ -143,6 +147,23 @@ void* create(const OptionsApi* options, Status* status) noexcept {
 template <class Interface, class Adapter>
 void destroy(void* object) noexcept {
   delete static_cast<Adapter*>(static_cast<Interface*>(object));
+}
+
+template <class Author>
+Status read_config(const OptionsApi* config, const ConfigWriterApi* options) noexcept {
+  return guard([&] {
+    ConfigWriter writer(*options);
+    Author::read_config(Options(*config), writer);
+  });
+}
+
+// Null for whoever has no such function.
+template <class Author>
+constexpr decltype(PluginDescriptor::read_config) config_reader() {
+  if constexpr (requires { &Author::read_config; })
+    return &read_config<Author>;
+  else
+    return nullptr;
 }
 
 constexpr std::array<char, 16> hex(std::uint64_t value) {
@@ -208,27 +229,28 @@ inline constexpr auto layout_text = hex(layout_hash);
 // Expands the interface and adapter of the kind.
 #define PRUN_PLUGIN_AS(kind, pair, ...) PRUN_PLUGIN_WITH(kind, pair, __VA_ARGS__)
 
-#define PRUN_PLUGIN_WITH(kind, Interface, Adapter, Author, name, version, help, traits, options)            \
-  namespace {                                                                                               \
-  constexpr std::size_t prun_note_size =                                                                    \
-      ::prun::detail::note_size(PRUN_NOTE_PIECES(kind, name, version, help, traits, options));              \
-  __attribute__((section(".note.prun"), used, aligned(4))) constinit const auto prun_note =                 \
-      ::prun::detail::make_note<prun_note_size>(                                                            \
-          PRUN_NOTE_PIECES(kind, name, version, help, traits, options));                                    \
-  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_5_itanium_libstdcxx11;   \
-  }                                                                                                         \
-  extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(         \
-      const ::prun::HostApi* host) {                                                                        \
-    static const ::prun::PluginDescriptor descriptor{::prun::descriptor_magic,                              \
-                                                     sizeof(::prun::PluginDescriptor),                      \
-                                                     ::prun::plugin_epoch,                                  \
-                                                     0,                                                     \
-                                                     ::prun::layout_hash,                                   \
-                                                     ::prun::abi_tag,                                       \
-                                                     #kind,                                                 \
-                                                     name,                                                  \
-                                                     &::prun::detail::create<Interface, Adapter<Author>>,   \
-                                                     &::prun::detail::destroy<Interface, Adapter<Author>>}; \
-    return ::prun::detail::attach(host, &descriptor);                                                       \
-  }                                                                                                         \
+#define PRUN_PLUGIN_WITH(kind, Interface, Adapter, Author, name, version, help, traits, options)           \
+  namespace {                                                                                              \
+  constexpr std::size_t prun_note_size =                                                                   \
+      ::prun::detail::note_size(PRUN_NOTE_PIECES(kind, name, version, help, traits, options));             \
+  __attribute__((section(".note.prun"), used, aligned(4))) constinit const auto prun_note =                \
+      ::prun::detail::make_note<prun_note_size>(                                                           \
+          PRUN_NOTE_PIECES(kind, name, version, help, traits, options));                                   \
+  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_5_itanium_libstdcxx11;  \
+  }                                                                                                        \
+  extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(        \
+      const ::prun::HostApi* host) {                                                                       \
+    static const ::prun::PluginDescriptor descriptor{::prun::descriptor_magic,                             \
+                                                     sizeof(::prun::PluginDescriptor),                     \
+                                                     ::prun::plugin_epoch,                                 \
+                                                     0,                                                    \
+                                                     ::prun::layout_hash,                                  \
+                                                     ::prun::abi_tag,                                      \
+                                                     #kind,                                                \
+                                                     name,                                                 \
+                                                     &::prun::detail::create<Interface, Adapter<Author>>,  \
+                                                     &::prun::detail::destroy<Interface, Adapter<Author>>, \
+                                                     ::prun::detail::config_reader<Author>()};             \
+    return ::prun::detail::attach(host, &descriptor);                                                      \
+  }                                                                                                        \
   static_assert(true, "ends with a semicolon")

@@ -1,110 +1,91 @@
-// GPT-2: learned positions, pre-norm blocks, gelu, biases; the head tied to the embedding or not.
-// It describes one microbatch over whole tensors and knows nothing of parallelism.
+#include "gpt.hpp"
+
 #include <cmath>
 
-#include "prun/plugin.hpp"
-
 namespace prun {
-namespace {
 
-class Gpt final : public Model {
- public:
-  explicit Gpt(const Options& options)
-      : layers_(options.integer("layers")),
-        hidden_{"hidden", options.integer("hidden")},
-        heads_{"heads", options.integer("heads")},
-        ffn_{"ffn", options.integer("ffn") ? options.integer("ffn") : 4 * hidden_.extent},
-        vocab_{"vocab", options.integer("vocab")},
-        head_dim_{"head_dim", hidden_.extent / heads_.extent},
-        positions_(options.integer("positions")),
-        tied_(options.flag("tied")),
-        dropout_(options.number("dropout")),
-        eps_(options.number("norm_eps")) {
-    if (hidden_.extent % heads_.extent != 0)
-      throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
-                  " is not a multiple of model.heads = ", heads_.extent);
-  }
+Gpt::Gpt(const Options& options)
+    : layers_(options.integer("layers")),
+      hidden_{"hidden", options.integer("hidden")},
+      heads_{"heads", options.integer("heads")},
+      ffn_{"ffn", options.integer("ffn") ? options.integer("ffn") : 4 * hidden_.extent},
+      vocab_{"vocab", options.integer("vocab")},
+      head_dim_{"head_dim", hidden_.extent / heads_.extent},
+      positions_(options.integer("positions")),
+      tied_(options.flag("tied")),
+      dropout_(options.number("dropout")),
+      eps_(options.number("norm_eps")) {
+  if (hidden_.extent % heads_.extent != 0)
+    throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
+                " is not a multiple of model.heads = ", heads_.extent);
+}
 
-  void build(const ModelContext& context, ProgramRef program) override {
-    const Id table = embedding(context, program);
-    block(program.segment("block", layers_));
-    head(program.segment("head"), table);
-  }
+void Gpt::build(const ModelContext& context, ProgramRef program) {
+  const Id table = embedding(context, program);
+  block(program.segment("block", layers_));
+  head(program.segment("head"), table);
+}
 
- private:
-  Id embedding(const ModelContext& context, ProgramRef program) const {
-    const Segment s = program.segment("embedding");
-    const Id table = s.weight("token", {vocab_, hidden_}, normal(0.02));
-    const Dim rows{"positions", positions_ ? positions_ : context.seq};
-    if (rows.extent < context.seq)
-      throw_error(ErrorCode::bad_input, "model.seq = ", context.seq,
-                  " is more than model.positions = ", positions_);
-    const Id positions = s.weight("position", {rows, hidden_}, normal(0.01));
-    const Id x = s.op("embedding", {s.tokens(), table});
-    s.outgoing(dropped(s, s.op("add_position", {x, positions}), 0));
-    return table;
-  }
+Id Gpt::embedding(const ModelContext& context, ProgramRef program) const {
+  const Segment s = program.segment("embedding");
+  const Id table = s.weight("token", {vocab_, hidden_}, normal(0.02));
+  const Id positions = s.weight("position", {rows(context), hidden_}, normal(0.01));
+  const Id x = s.op("embedding", {s.tokens(), table});
+  s.outgoing(dropped(s, s.op("add_position", {x, positions}), 0));
+  return table;
+}
 
-  void block(const Segment& s) const {
-    const Id x = s.incoming();
-    const Id after_attention = s.op("add", {x, dropped(s, attention(s, norm(s, x, "norm1")), 0)});
-    s.outgoing(s.op("add", {after_attention, dropped(s, mlp(s, norm(s, after_attention, "norm2")), 1)}));
-  }
+void Gpt::block(const Segment& s) const {
+  const Id x = s.incoming();
+  const Id after_attention = s.op("add", {x, dropped(s, attention(s, norm(s, x, "norm1")), 0)});
+  s.outgoing(s.op("add", {after_attention, dropped(s, mlp(s, norm(s, after_attention, "norm2")), 1)}));
+}
 
-  // One weight for queries, keys and values, grouped by head, so that sharding `heads` shards all three.
-  Id attention(const Segment& s, Id x) const {
-    const Dim packed{"packed", 3}, queries{"queries", 1};
-    const Id qkv =
-        s.op("linear", {x, s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
-                        s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
-    const std::vector<Id> heads = s.ops("split_heads", {qkv}, 3);
-    return s.op("linear",
-                {s.op("attention", {heads[0], heads[1], heads[2]}),
-                 s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
-                 s.vector("proj.bias", {hidden_}, zeros())},
-                {{"in_dims", 3}});
-  }
+// One weight for queries, keys and values, grouped by head, so that sharding `heads` shards all three.
+Id Gpt::attention(const Segment& s, Id x) const {
+  const Dim packed{"packed", 3}, queries{"queries", 1};
+  const Id qkv =
+      s.op("linear", {x, s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
+                      s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
+  const std::vector<Id> heads = s.ops("split_heads", {qkv}, 3);
+  return s.op("linear",
+              {s.op("attention", {heads[0], heads[1], heads[2]}),
+               s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
+               s.vector("proj.bias", {hidden_}, zeros())},
+              {{"in_dims", 3}});
+}
 
-  Id mlp(const Segment& s, Id x) const {
-    const Id up = s.op("linear", {x, s.weight("up.weight", {ffn_, hidden_}, normal(0.02)),
-                                  s.vector("up.bias", {ffn_}, zeros())});
-    return s.op("linear", {s.op("gelu", {up}), s.weight("down.weight", {hidden_, ffn_}, residual_init()),
-                           s.vector("down.bias", {hidden_}, zeros())});
-  }
+Id Gpt::mlp(const Segment& s, Id x) const {
+  const Id up = s.op("linear", {x, s.weight("up.weight", {ffn_, hidden_}, normal(0.02)),
+                                s.vector("up.bias", {ffn_}, zeros())});
+  return s.op("linear", {s.op("gelu", {up}), s.weight("down.weight", {hidden_, ffn_}, residual_init()),
+                         s.vector("down.bias", {hidden_}, zeros())});
+}
 
-  void head(const Segment& s, Id table) const {
-    const Id x = norm(s, s.incoming(), "norm");
-    const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, hidden_}, normal(0.02));
-    s.op("lm_head", {x, weight, s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum")});
-  }
+void Gpt::head(const Segment& s, Id table) const {
+  const Id x = norm(s, s.incoming(), "norm");
+  const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, hidden_}, normal(0.02));
+  s.op("lm_head", {x, weight, s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum")});
+}
 
-  Id norm(const Segment& s, Id x, const std::string& name) const {
-    return s.op(
-        "layernorm",
-        {x, s.vector(name + ".gain", {hidden_}, ones()), s.vector(name + ".bias", {hidden_}, zeros())},
-        {{"eps", eps_}});
-  }
+Id Gpt::norm(const Segment& s, Id x, const std::string& name) const {
+  return s.op("layernorm",
+              {x, s.vector(name + ".gain", {hidden_}, ones()), s.vector(name + ".bias", {hidden_}, zeros())},
+              {{"eps", eps_}});
+}
 
-  Id dropped(const Segment& s, Id x, int stream) const {
-    if (dropout_ == 0) return x;
-    return s.op("dropout", {x, s.samples(), s.runtime("seed")},
-                {{"p", dropout_}, {"stream", static_cast<double>(stream)}});
-  }
+Id Gpt::dropped(const Segment& s, Id x, int stream) const {
+  if (dropout_ == 0) return x;
+  return s.op("dropout", {x, s.samples(), s.runtime("seed")},
+              {{"p", dropout_}, {"stream", static_cast<double>(stream)}});
+}
 
-  // Projections into the residual stream start smaller, by the number of them.
-  Init residual_init() const { return normal(0.02 / std::sqrt(2.0 * static_cast<double>(layers_))); }
+// Projections into the residual stream start smaller, by the number of them.
+Init Gpt::residual_init() const { return normal(0.02 / std::sqrt(2.0 * static_cast<double>(layers_))); }
 
-  std::int64_t layers_;
-  Dim hidden_, heads_, ffn_, vocab_, head_dim_;
-  std::int64_t positions_;
-  bool tied_;
-  double dropout_, eps_;
-};
-
-}  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layernorm, gelu", "",
+PRUN_PLUGIN(model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layernorm, gelu", "reads=gpt2",
             "layers   | int   | 12    | 1..100000   | Number of transformer blocks\n"
             "hidden   | int   | 768   | 1..1048576  | Width of the residual stream\n"
             "heads    | int   | 12    | 1..65536    | Attention heads; divides hidden\n"

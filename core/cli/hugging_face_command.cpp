@@ -1,0 +1,58 @@
+// prun import, prun export: directories as Hugging Face's libraries keep them.
+#include <cstdio>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "inspect/hugging_face.hpp"
+#include "recipe/value.hpp"
+
+namespace prun {
+namespace {
+
+std::optional<DType> type_of(const Arguments& arguments) {
+  const auto found = arguments.values.find("--type");
+  if (found == arguments.values.end()) return {};
+  if (found->second == "bf16") return DType::bf16;
+  if (found->second == "fp32") return DType::f32;
+  throw_error(ErrorCode::bad_input, "--type takes bf16 or fp32, not ", in_quotes(found->second));
+}
+
+std::int64_t bytes_of(const Arguments& arguments, std::int64_t fallback) {
+  const auto found = arguments.values.find("--file-size");
+  if (found == arguments.values.end()) return fallback;
+  const std::optional<std::int64_t> bytes = recipe::parse_size(found->second);
+  if (!bytes || *bytes < 1)
+    throw_error(ErrorCode::bad_input, "--file-size takes a size such as 5GB, not ", in_quotes(found->second));
+  return *bytes;
+}
+
+Conversion conversion(const Arguments& arguments, const char* usage) {
+  Conversion how;
+  how.from = arguments.only_word(usage);
+  const auto to = arguments.path("--out");
+  if (!to) throw_error(ErrorCode::bad_input, "usage: ", usage);
+  how.to = *to;
+  how.type = type_of(arguments);
+  how.file_bytes = bytes_of(arguments, how.file_bytes);
+  how.sets = arguments.sets;
+  return how;
+}
+
+}  // namespace
+
+int import_command(const Arguments& arguments) {
+  PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  const Conversion how = conversion(arguments, "prun import DIR --out FOLDER [--type bf16|fp32]");
+  std::fputs(import_directory(plugins, how).c_str(), stdout);
+  return 0;
+}
+
+int export_command(const Arguments& arguments) {
+  PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  const Conversion how =
+      conversion(arguments, "prun export CKPT --out DIR [--type bf16|fp32] [--file-size SIZE]");
+  std::fputs(export_checkpoint(plugins, how).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace prun

@@ -1,0 +1,85 @@
+#include "foreign/directory.hpp"
+
+#include <fstream>
+#include <iterator>
+
+#include "base/json.hpp"
+#include "base/sha256.hpp"
+#include "base/slice.hpp"
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Names of other files are no business of a directory's.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.good() && !file.eof()) throw_error(ErrorCode::storage, "cannot read ", path.string());
+  return text;
+}
+
+}  // namespace
+
+ForeignDirectory::ForeignDirectory(fs::path folder) : folder_(std::move(folder)) {
+  const fs::path one = folder_ / weights_name, index = folder_ / weights_index_name;
+  if (is_there(index)) {
+    read_index(index);
+    return;
+  }
+  if (!is_there(one))
+    throw_error(
+        ErrorCode::not_found, folder_.string(), " has neither ", weights_name, " nor ", weights_index_name,
+        is_there(folder_ / "pytorch_model.bin") || is_there(folder_ / "pytorch_model.bin.index.json")
+            ? "; weights in pytorch_model.bin may run code when they are read: save them as safetensors"
+            : "");
+  const SafetensorsFile& file = files_.emplace_back(one);
+  for (const SafetensorsEntry& entry : file.entries()) tensors_[entry.name] = {&file, &entry};
+}
+
+void ForeignDirectory::read_index(const fs::path& index) {
+  const JsonValue root = parse_json(text_of(index), index.string());
+  std::map<std::string, const SafetensorsFile*> opened;
+  for (const JsonMember& member : root.at("weight_map").as_object().members()) {
+    const std::string& name = member.value.as_string();
+    if (!is_plain_name(name))
+      throw_error(ErrorCode::bad_input, index.string(), ": tensor ", in_quotes(member.name),
+                  " is said to be in ", in_quotes(name), ", which is no name of a file in this folder");
+    const SafetensorsFile*& file = opened[name];
+    if (!file && !is_there(folder_ / name))
+      throw_error(ErrorCode::not_found, (folder_ / name).string(), " is not there, and ", weights_index_name,
+                  " names it");
+    if (!file) file = &files_.emplace_back(folder_ / name);
+    tensors_[member.name] = {file, &file->entry(member.name)};
+  }
+}
+
+const ForeignDirectory::Tensor* ForeignDirectory::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+std::string ForeignDirectory::digest() const {
+  Sha256 digest;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::string line =
+        detail::concat(name, " ", name_of(tensor.entry->type), shape_text(tensor.entry->shape), " ",
+                       tensor.file->path().filename().string(), " ", tensor.entry->begin, "\n");
+    digest.update(std::as_bytes(std::span(line)));
+  }
+  return digest.hex();
+}
+
+}  // namespace prun

@@ -1,0 +1,43 @@
+// The weights of a directory that others wrote: model.safetensors, or the files that
+// model.safetensors.index.json names.
+#pragma once
+
+#include <filesystem>
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/safetensors.hpp"
+
+namespace prun {
+
+inline constexpr const char* weights_name = "model.safetensors";
+inline constexpr const char* weights_index_name = "model.safetensors.index.json";
+
+class ForeignDirectory {
+ public:
+  struct Tensor {
+    const SafetensorsFile* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+  };
+
+  // Opens all files and checks their headers; throws not_found or bad_input.
+  explicit ForeignDirectory(std::filesystem::path folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  // nullptr when there is none.
+  const Tensor* find(std::string_view name) const;
+  // Of all names, types, shapes and places, so that two directories can be told apart without their data.
+  std::string digest() const;
+
+ private:
+  void read_index(const std::filesystem::path& index);
+
+  std::filesystem::path folder_;
+  std::list<SafetensorsFile> files_;  // tensors point into it
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+}  // namespace prun

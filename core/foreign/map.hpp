@@ -1,0 +1,44 @@
+// Where a model's parameters lie in directories that others wrote: what its plugin lists (prun/foreign.hpp),
+// held against the parameters of its program.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/slice.hpp"
+#include "program/program.hpp"
+
+namespace prun {
+
+// A tensor there: a box of a parameter, whose dimensions lie in another order.
+struct ForeignPiece {
+  std::string name;  // * stands for the layer
+  std::int64_t first_layer = 0;
+  Extents shape;                   // as its file says it
+  Extents start, extent;           // of the box, by dimension of the parameter
+  std::vector<std::size_t> order;  // the parameter's dimensions as they lie there, the slowest first
+
+  std::string name_of(std::int64_t layer) const;
+  // How far apart there elements are that follow each other along a dimension of the parameter.
+  Extents strides() const;
+};
+
+class ForeignMap {
+ public:
+  // Throws where the plugin's list does not give every element of each parameter once.
+  ForeignMap(const Program& program, ModelInterface& model);
+
+  const std::vector<ForeignPiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
+  // The names that a tensor may go by, the first of them preferred.
+  std::vector<std::string> spellings(const std::string& name) const;
+  // Whether a tensor says nothing of the model.
+  bool ignores(std::string_view name) const;
+
+ private:
+  std::map<Id, std::vector<ForeignPiece>> pieces_;
+  std::vector<std::string> prefixes_, ignored_;
+};
+
+}  // namespace prun

@@ -1,0 +1,141 @@
+// What a model says of weights that others wrote: a directory as Hugging Face's libraries keep it, of a
+// config.json and safetensors files. A model plugin that reads such directories
+//   - names their kinds in its trait `reads`: values of model_type, as in "reads=llama,qwen2";
+//   - turns a config.json into its own options, and its options into a config.json;
+//   - lists, for each of its parameters, the tensors there and how they lie.
+// Files, types, slices of ranks and checks are the core's.
+//
+//   struct Mine : Model {
+//     static void read_config(const Options& config, ConfigWriter& options);
+//     void write_config(const ModelContext& context, ConfigWriter& config) const override;
+//     ForeignWeights foreign_weights() const override;
+//   };
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "prun/options.hpp"
+
+namespace prun {
+
+// The core's half of ConfigWriter.
+struct ConfigWriterApi {
+  std::uint64_t struct_size;
+  void* values;
+  Status (*integer)(void* values, Text key, std::int64_t value);
+  Status (*number)(void* values, Text key, double value);
+  Status (*flag)(void* values, Text key, bool value);
+  Status (*text)(void* values, Text key, Text value);
+  Status (*texts)(void* values, Text key, Array<Text> list);
+};
+
+// Takes what a model says: options of its own, or members of a config.json, where "rope_scaling.factor" is a
+// member of a member.
+class ConfigWriter {
+ public:
+  explicit ConfigWriter(const ConfigWriterApi& api) : api_(api) {}
+
+  template <std::integral T>
+  void set(std::string_view key, T value) {
+    if constexpr (std::same_as<T, bool>)
+      raise(api_.flag(api_.values, key, value));
+    else
+      raise(api_.integer(api_.values, key, value));
+  }
+  void set(std::string_view key, double value) { raise(api_.number(api_.values, key, value)); }
+  void set(std::string_view key, const char* value) { raise(api_.text(api_.values, key, Text(value))); }
+  void set(std::string_view key, const std::string& value) { raise(api_.text(api_.values, key, value)); }
+  void set(std::string_view key, const std::vector<std::string>& list) {
+    const std::vector<Text> texts(list.begin(), list.end());
+    raise(api_.texts(api_.values, key, {texts.data(), texts.size()}));
+  }
+
+ private:
+  ConfigWriterApi api_;
+};
+
+// A config.json is read as options are: Options::has() says whether a member is there and not null. These
+// refuse, by name, what the model does not compute; a member that is not there says nothing.
+inline void expect_flag(const Options& config, std::string_view key, bool value) {
+  if (config.has(key) && config.flag(key) != value)
+    throw_error(ErrorCode::bad_input, "'", key, "' is ", value ? "false" : "true",
+                ", and this model only computes as with ", value ? "true" : "false");
+}
+inline void expect_text(const Options& config, std::string_view key,
+                        const std::vector<std::string>& accepted) {
+  if (!config.has(key)) return;
+  const std::string value = config.text(key);
+  for (const std::string& known : accepted)
+    if (value == known) return;
+  throw_error(ErrorCode::bad_input, "'", key, "' is '", value, "', and this model only computes as with '",
+              accepted.front(), "'");
+}
+inline void expect_absent(const Options& config, std::string_view key, std::string_view meaning) {
+  if (config.has(key))
+    throw_error(ErrorCode::bad_input, "'", key, "' asks for ", meaning,
+                ", which this model does not compute");
+}
+
+// A tensor of such a directory: one of the model's parameters, or some rows of it, with its dimensions in
+// another order or put together.
+struct ForeignTensor {
+  std::string parameter;  // "block.qkv.weight": segment and name
+  std::string name;       // "model.layers.*.self_attn.q_proj.weight", where * is the layer
+  // The parameter's dimensions as they lie here, the slowest first, with a comma between this tensor's:
+  // "heads packed head_dim, hidden". Empty: as in the parameter.
+  std::string dims = {};
+  // It has elements [begin, end) of this dimension only; empty: all.
+  std::string part = {};
+  std::int64_t begin = 0, end = 0;
+  std::int64_t first_layer = 0;  // the number here of the segment's first layer
+};
+
+struct ForeignWeights {
+  // What names may begin with in the place of the first of them: {"transformer.", ""}.
+  std::vector<std::string> prefixes = {};
+  // Together they have every element of every parameter once.
+  std::vector<ForeignTensor> tensors = {};
+  // Patterns of names that may be there beside them and say nothing.
+  std::vector<std::string> ignored = {};
+};
+
+// The same as it crosses the border.
+struct ForeignTensorView {
+  Text parameter, name, dims, part;
+  std::int64_t begin, end, first_layer;
+};
+struct ForeignWeightsView {
+  Array<Text> prefixes;
+  Array<ForeignTensorView> tensors;
+  Array<Text> ignored;
+};
+
+// Owns what a view looks at.
+class KeptForeignWeights {
+ public:
+  explicit KeptForeignWeights(ForeignWeights weights) : weights_(std::move(weights)) {
+    for (const ForeignTensor& tensor : weights_.tensors)
+      tensors_.push_back({tensor.parameter, tensor.name, tensor.dims, tensor.part, tensor.begin, tensor.end,
+                          tensor.first_layer});
+    prefixes_.assign(weights_.prefixes.begin(), weights_.prefixes.end());
+    ignored_.assign(weights_.ignored.begin(), weights_.ignored.end());
+  }
+  KeptForeignWeights(const KeptForeignWeights&) = delete;
+  KeptForeignWeights& operator=(const KeptForeignWeights&) = delete;
+
+  ForeignWeightsView view() const {
+    return {{prefixes_.data(), prefixes_.size()},
+            {tensors_.data(), tensors_.size()},
+            {ignored_.data(), ignored_.size()}};
+  }
+
+ private:
+  ForeignWeights weights_;
+  std::vector<ForeignTensorView> tensors_;
+  std::vector<Text> prefixes_, ignored_;
+};
+
+}  // namespace prun

@@ -1,0 +1,97 @@
+// The folders of Hugging Face among the fixtures, recipes that start from them, and the same with changes.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/safetensors.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+#include "support/token_file.hpp"
+
+namespace prun::test {
+
+inline const std::vector<std::string> hugging_face_models = {"gpt2", "llama", "llama_tied", "qwen2"};
+
+inline std::filesystem::path hugging_face(const std::string& model) {
+  return std::filesystem::path(PRUN_TEST_FIXTURES) / "hugging_face" / model;
+}
+
+template <class T>
+std::vector<T> numbers_of(const SafetensorsFile& file, const std::string& tensor) {
+  const auto bytes = file.bytes(tensor);
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+// The loss that transformers has of the fixture's two sequences.
+inline double expected_loss(const std::string& model) {
+  return numbers_of<double>(SafetensorsFile(hugging_face(model) / "expected.safetensors"), "loss").at(0);
+}
+
+// A recipe that says nothing of its model but where it starts from, on the fixture's two sequences.
+inline Recipe recipe_from(const std::filesystem::path& init, const std::string& tokens_of,
+                          std::vector<std::string> sets = {}, const std::string& layout = {}) {
+  const SafetensorsFile expected(hugging_face(tokens_of) / "expected.safetensors");
+  const std::string tokens =
+      write_tokens(temporary_folder() / (tokens_of + ".bin"), numbers_of<std::int32_t>(expected, "tokens"))
+          .string();
+  sets.insert(sets.begin(), {"device.plugin=cpu", "data.path=" + tokens, "model.init=" + init.string(),
+                             "run.out=" + (temporary_folder() / "run").string(), "run.fresh=true"});
+  const std::string text =
+      "[run]\nname = 'from'\nsteps = 20\n[model]\nseq = 24\n[data]\nplugin = 'tokens'\npath = ''\nshuffle = "
+      "false\n"
+      "[batch]\nglobal = 2\nmicro = 2\n[optimizer]\nplugin = 'adamw'\nlr = 3e-3\n[[observer]]\nplugin = "
+      "'jsonl'\n";
+  return Recipe::parse(text + layout, "from.toml", sets, plugins().catalog());
+}
+
+// A copy of a fixture whose tensors and config.json a test changes.
+class ForeignFolder {
+ public:
+  explicit ForeignFolder(const std::string& model)
+      : config(read_file((hugging_face(model) / "config.json").string())) {
+    const SafetensorsFile file(hugging_face(model) / "model.safetensors");
+    for (const SafetensorsEntry& entry : file.entries())
+      tensors[entry.name] = {*to_dtype(entry.type), entry.shape,
+                             std::vector<std::byte>(file.bytes(entry).begin(), file.bytes(entry).end())};
+  }
+
+  struct Tensor {
+    DType type;
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> bytes;
+  };
+  std::map<std::string, Tensor> tensors;
+  std::string config;
+
+  void rename(const std::string& from, const std::string& to) {
+    std::map<std::string, Tensor> renamed;
+    for (auto& [name, tensor] : tensors)
+      renamed[name.starts_with(from) ? to + name.substr(from.size()) : name] = tensor;
+    tensors = std::move(renamed);
+  }
+  // `text` of config.json, which must be there, becomes `other`.
+  void configure(const std::string& text, const std::string& other) {
+    const std::size_t at = config.find(text);
+    if (at == std::string::npos) throw std::runtime_error(text + " is not in config.json");
+    config.replace(at, text.size(), other);
+  }
+
+  std::string write() const {
+    folder_.write("config.json", config);
+    std::vector<SafetensorsSpec> specs;
+    for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.type, tensor.shape});
+    SafetensorsWriter writer(folder_ / "model.safetensors", specs);
+    for (const SafetensorsSpec& spec : writer.order()) writer.write(spec.name, tensors.at(spec.name).bytes);
+    writer.finish();
+    return folder_.path();
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+}  // namespace prun::test
