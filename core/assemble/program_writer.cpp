@@ -37,6 +37,11 @@ std::vector<RecipeSize> sizes_of(const Recipe& recipe) {
 
 }  // namespace
 
+std::optional<std::int64_t> document_end_of(const Recipe& recipe) {
+  if (recipe.text("data.documents") == "joined") return {};
+  return recipe.integer("data.end_of_text");
+}
+
 Precision precision_of(const Recipe& recipe) {
   const DType state = dtype_named(recipe.text("precision.state"));
   const auto kept = [&](const char* key, DType otherwise) {
@@ -63,6 +68,7 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
+  if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
   apply_groups(recipe_, *program_);
   apply_strategies("model");
   verify(*program_);

@@ -13,6 +13,8 @@
 
 namespace prun {
 
+// The token that ends a document, where the recipe keeps documents apart.
+std::optional<std::int64_t> document_end_of(const Recipe& recipe);
 // The number formats that a recipe asks for.
 Precision precision_of(const Recipe& recipe);
 

@@ -110,6 +110,14 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
                      ", and others of master, moments and gradient are fp64; all of them are, or none")));
 }
 
+void check_documents(const Recipe& recipe, Diagnostics& problems) {
+  if (recipe.text("data.documents") == "apart" && !recipe.has("data.end_of_text"))
+    problems.add(
+        recipe.problem("data.documents",
+                       "documents are told apart by the token that ends them; set data.end_of_text to its "
+                       "number, such as 50256 for GPT-2's <|endoftext|>"));
+}
+
 }  // namespace
 
 // Each value is in its range by now; what is left is what several of them mean together.
@@ -119,6 +127,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, problems);
   check_batch(recipe, plugins, problems);
+  check_documents(recipe, problems);
   problems.throw_if_any();
 }
 

@@ -1,6 +1,7 @@
 // attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, grouped-query: the `queries` of a head group
 // share its key and value (ops/packed_heads.hpp).
 // Kept for backward: the result and the log of each row's sum of exponentials.
+// `documents` (ops/documents.cpp) keeps documents apart: position i sees no key in front of documents[i].
 // attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
 // device may put them in, instead of taking the projection apart and putting the gradient together.
 #include <vector>
@@ -24,23 +25,37 @@ void set_lse(OpShape& s, const OperandShape& q, int lse) {
   s.output(lse, OpShape::statistics(q.dtype), dims, 4);
 }
 
+constexpr OperandDef documents_operand = {"documents", Access::read, true};
+
+// Operand `documents` beside queries q. It goes up along the sequence, and what lies behind is masked anyway.
+void check_documents(const OpShape& s, const OperandShape& q, int documents) {
+  const OperandShape& starts = s.operand[documents];
+  if (!starts.present) return;
+  require(starts.rank == 2 && starts.dtype == DType::i32 && starts.dims[0] == q.dims[0] &&
+              starts.dims[1] == q.dims[1],
+          "attention takes i32 documents [batch, seq]");
+  require(s.attrs[0].i == 1, "attention keeps documents apart under a causal mask only");
+}
+
 struct Attention {
   static constexpr const char* kind = "attention";
   static constexpr const char* help = "scaled dot-product attention";
   static constexpr OperandDef operands[] = {
-      {"q"}, {"k"}, {"v"}, {"y", Access::write}, {"lse", Access::write}};
+      {"q"}, {"k"}, {"v"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
     check_apart(s, kind, 0);
     s.like(3, 0);
     set_lse(s, s.operand[0], 4);
+    check_documents(s, s.operand[0], 5);
     s.whole(0, 1, 2);
     s.whole(0, 3, 5);
   }
   static void gradient(const Gradient& g) {
-    g.inputs({0, 1, 2}, "attention_grad",
-             {g.arrived(3), g.operand(0), g.operand(1), g.operand(2), g.operand(3), g.operand(4)},
-             {{"causal", g.attr("causal")}});
+    g.inputs(
+        {0, 1, 2}, "attention_grad",
+        {g.arrived(3), g.operand(0), g.operand(1), g.operand(2), g.operand(3), g.operand(4), g.operand(5)},
+        {{"causal", g.attr("causal")}});
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs[0].i); }
 };
@@ -56,10 +71,12 @@ struct AttentionGrad {
                                             {"lse"},
                                             {"dq", Access::write},
                                             {"dk", Access::write},
-                                            {"dv", Access::write}};
+                                            {"dv", Access::write},
+                                            documents_operand};
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
     check_apart(s, kind, 1);
+    check_documents(s, s.operand[1], 9);
     for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
     s.whole(1, 1, 2);
     s.whole(1, 3, 5);
@@ -72,12 +89,14 @@ struct AttentionGrad {
 struct AttentionPacked {
   static constexpr const char* kind = "attention_packed";
   static constexpr const char* help = "split_heads and attention";
-  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}, {"lse", Access::write}};
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
     const OperandShape q = queries_of(s, kind, 0);
     s.operand[1] = q;
     set_lse(s, q, 2);
+    check_documents(s, q, 3);
     s.whole(0, 1, 2);
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[1], s.attrs[0].i); }
@@ -86,10 +105,11 @@ struct AttentionPacked {
 struct AttentionPackedGrad {
   static constexpr const char* kind = "attention_packed_grad";
   static constexpr const char* help = "attention_grad and join_heads";
-  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"y"}, {"lse"}, {"dx", Access::write}};
+  static constexpr OperandDef operands[] = {{"dy"},           {"x"}, {"y"}, {"lse"}, {"dx", Access::write},
+                                            documents_operand};
   static constexpr const AttrDef (&attrs)[1] = causal_attr;
   static void rule(OpShape& s) {
-    queries_of(s, kind, 1);
+    check_documents(s, queries_of(s, kind, 1), 5);
     s.like(4, 1);
     s.whole(1, 1, 2);
   }

@@ -21,6 +21,11 @@ inline std::array<AttrValue, 2> cast_attrs(DType from, DType to) {
   return {AttrValue{"to", static_cast<double>(to)}, AttrValue{"from", static_cast<double>(from)}};
 }
 
+// Lets no position see what lies before its document, of which each ends with that token: ops that have an
+// optional operand `documents` get it. The model has written forward. Throws bad_input where there is no such
+// op.
+void keep_documents_apart(Program& program, std::int64_t end_of_text);
+
 // Derives backward from forward, op by op in reverse. Input and weight gradients are separate ops.
 void add_backward(Program& program);
 

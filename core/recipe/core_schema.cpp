@@ -52,6 +52,8 @@ constexpr std::array<Declaration, 19> declarations = {{
       shuffle | bool   | true     |  | Visit the samples in a random order that the seed fixes
       weight  | float  | 1        | 1e-9..1e9 | Its share of the samples where [[data.blend]] has further sets, by the sum of all weights
       validation | float | 0      | 0..0.5 | Share of each set's samples, its last ones, that is kept from training to validate on
+      documents | choice | joined | joined,apart | apart: attention stops where a document begins, and no token is predicted from the document before its own
+      end_of_text | int | none   | 0..2147483647 | Token that ends a document, which documents = "apart" needs
     )"},
     {"data.blend", Form::list, "data", "", "Further sets, blended into [data] sample by sample.", R"(
       plugin | string | required |  | Data plugin

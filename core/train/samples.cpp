@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "assemble/program_writer.hpp"
 #include "base/random.hpp"
 
 namespace prun {
@@ -108,8 +109,12 @@ Blend::Place Blend::place(std::int64_t number) const {
 }
 
 Samples::Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, std::int64_t seq,
-                 std::int64_t vocab)
-    : sets_(std::move(sets)), blend_(weights_of(sets_)), seq_(seq), vocab_(vocab) {
+                 std::int64_t vocab, std::optional<std::int64_t> document_end)
+    : sets_(std::move(sets)),
+      blend_(weights_of(sets_)),
+      seq_(seq),
+      vocab_(vocab),
+      document_end_(document_end) {
   for (std::size_t i = 0; i < sets_.size(); ++i) orders_.emplace_back(sets_[i].count, shuffle, seed, i);
 }
 
@@ -124,6 +129,7 @@ void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
     if (bad_token || targets[i] >= vocab_)
       throw_error(ErrorCode::bad_input, set.name, ": sample ", index, ", position ", i, " holds token ",
                   bad_token ? tokens[i] : targets[i], ", outside of model.vocab = ", vocab_);
+    if (tokens[i] == document_end_) targets[i] = -1;
   }
 }
 
@@ -144,7 +150,11 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
     if (!apart) keep_part(sets.back(), recipe.number("data.validation"), part);
   }
   const bool shuffle = part == DataPart::training && recipe.flag("data.shuffle");
-  return {std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab};
+  const std::optional<std::int64_t> end = document_end_of(recipe);
+  if (end && *end >= vocab)
+    throw_error(ErrorCode::bad_input, "data.end_of_text = ", *end, " is outside of model.vocab = ", vocab,
+                ", so no document would ever end; name the tokenizer's own");
+  return {std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end};
 }
 
 }  // namespace prun

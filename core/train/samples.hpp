@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,8 +60,9 @@ struct SampleSet {
 
 class Samples {
  public:
-  // `vocab` is the model's.
-  Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, std::int64_t seq, std::int64_t vocab);
+  // `vocab` is the model's. What follows `document_end` does not count as a target.
+  Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, std::int64_t seq, std::int64_t vocab,
+          std::optional<std::int64_t> document_end = {});
 
   // Samples are counted over the whole run: number n is the n-th one, whatever the layout. Fills `seq` tokens
   // and targets; throws bad_input for tokens beyond the vocabulary.
@@ -73,6 +75,7 @@ class Samples {
   Blend blend_;
   std::vector<SampleOrder> orders_;  // by set
   std::int64_t seq_, vocab_;
+  std::optional<std::int64_t> document_end_;
 };
 
 // The samples at a set's end that `data.validation` keeps from training are for validation, unless the recipe

@@ -51,15 +51,17 @@ struct Forward {
   Compute<T>* lse;
 };
 
-// Takes the scores of `visible` more keys into row r's softmax; scores become weights relative to the new
-// maximum, and what the result held so far shrinks to match.
+// Takes the scores of the keys that are seen into row r's softmax; scores become weights relative to the new
+// maximum, and what the result held so far shrinks to match. What is not seen has no weight.
 template <class C>
-void fold_row(const ForwardBuffers<C>& s, Index r, Index keys, Index visible, Index width) {
+void fold_row(const ForwardBuffers<C>& s, Index r, Index keys, Range seen, Index width) {
   C* row = s.scores + r * key_block;
-  if (visible > 0) {
+  const Index end = seen.count > 0 ? seen.first + seen.count : 0;
+  if (end > 0) {
+    std::fill_n(row, seen.first, -std::numeric_limits<C>::infinity());
     const C before = s.largest[r];
-    const C largest = row_max(row, visible, before);
-    exp_row(row, visible, largest);
+    const C largest = row_max(row, end, before);
+    exp_row(row, end, largest);
     if (largest != before) {
       const C shrink = std::exp(before - largest);
       s.largest[r] = largest;
@@ -68,9 +70,9 @@ void fold_row(const ForwardBuffers<C>& s, Index r, Index keys, Index visible, In
 #pragma omp simd
       for (Index d = 0; d < width; ++d) result[d] *= shrink;
     }
-    s.sum[r] += row_sum(row, visible);
+    s.sum[r] += row_sum(row, end);
   }
-  std::fill(row + visible, row + keys, C{0});
+  std::fill(row + end, row + keys, C{0});
 }
 
 template <class T>
@@ -102,14 +104,14 @@ void forward_block(const Forward<T>& call, Index unit, Index first, const Forwar
   std::fill_n(s.sum, rows.count, 0.0);
   std::fill_n(s.result, rows.count * l.width, C{0});
   const Index end = l.keys_end(first, rows.count);
-  for (Index key = 0; key < end; key += key_block) {
+  for (Index key = l.keys_begin(group, first); key < end; key += key_block) {
     const Range keys = block_at(key, key_block, end);
     const auto k = call.from.k.rows(l, group, keys);
     const auto v = call.from.v.rows(l, group, keys);
     const auto scores = row_major(s.scores, rows.count, keys.count, key_block);
     gemm_serial<T, T, C>(l.scale(), q, k.transposed(), scores, false, s.gemm);
     for (Index r = 0; r < rows.count; ++r)
-      fold_row(s, r, keys.count, l.visible(first + r, key, keys.count), l.width);
+      fold_row(s, r, keys.count, l.visible(group, first + r, key, keys.count), l.width);
     gemm_serial<C, T, C>(1, scores, v, result, true, s.gemm);
   }
   store_result(call, group, query, rows, s);
@@ -132,7 +134,7 @@ void forward(const Forward<T>& call, const KernelArgs& args, const KernelContext
 template <class T>
 void attention(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = layout_of(o[0], args.attrs[0]);
+  const Layout l = with_documents(layout_of(o[0], args.attrs[0]), o[5]);
   forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
               queries_at(l, o[3].as<T>()), o[4].as<Compute<T>>()},
              args, context);
@@ -141,7 +143,7 @@ void attention(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void attention_packed(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = packed_layout_of(o[0], args.attrs[0]);
+  const Layout l = with_documents(packed_layout_of(o[0], args.attrs[0]), o[3]);
   forward<T>({l, together(l, o[0].as<const T>()), queries_at(l, o[1].as<T>()), o[2].as<Compute<T>>()}, args,
              context);
 }
@@ -209,14 +211,17 @@ void compute_weights(const Backward<T>& call, const Queries& q, Range keys,
                        call.from.v.rows(l, q.group, keys).transposed(), dscores, false, s.gemm);
   const C* lse = statistics(call.lse, l, q.group, q.query) + q.rows.first;
   for (Index r = 0; r < q.rows.count; ++r) {
-    const Index visible = l.visible(q.rows.first + r, keys.first, keys.count);
+    const Range seen = l.visible(q.group, q.rows.first + r, keys.first, keys.count);
+    const Index end = seen.first + seen.count;
     C *weight = s.weights + r * key_block, *dscore = s.dscores + r * key_block;
-    exp_row(weight, visible, lse[r]);
+    std::fill_n(weight, seen.first, -std::numeric_limits<C>::infinity());
+    exp_row(weight, end, lse[r]);
     const C delta = s.delta[r];
+    std::fill_n(dscore, seen.first, C{0});
 #pragma omp simd
-    for (Index j = 0; j < visible; ++j) dscore[j] = weight[j] * (dscore[j] - delta);
-    std::fill(weight + visible, weight + keys.count, C{0});
-    std::fill(dscore + visible, dscore + keys.count, C{0});
+    for (Index j = seen.first; j < end; ++j) dscore[j] = weight[j] * (dscore[j] - delta);
+    std::fill(weight + end, weight + keys.count, C{0});
+    std::fill(dscore + end, dscore + keys.count, C{0});
   }
 }
 
@@ -258,7 +263,7 @@ void backward_queries(const Backward<T>& call, const Queries& q, bool with_keys,
   compute_delta(call, q, s.delta);
   std::fill_n(s.dq, q.rows.count * l.width, Compute<T>{0});
   const Index end = l.keys_end(q.rows.first, q.rows.count);
-  for (Index key = 0; key < end; key += key_block) {
+  for (Index key = l.keys_begin(q.group, q.rows.first); key < end; key += key_block) {
     const Range keys = block_at(key, key_block, end);
     compute_weights(call, q, keys, s);
     if (with_keys) add_to_keys(call, q, keys, s, s.dk + key * l.width, s.dv + key * l.width);
@@ -276,7 +281,8 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
   std::fill_n(s.dv, keys.count * l.width, C{0});
   const Index start = l.causal ? keys.first / query_block * query_block : 0;
   for (Index query = 0; query < l.queries; ++query)
-    for (Index first = start; first < l.seq; first += query_block) {
+    for (Index first = start; first < l.seq && l.keys_begin(group, first) <= keys.first;
+         first += query_block) {
       const Queries q{group, query, block_at(first, query_block, l.seq)};
       const Range seen = block_at(keys.first, key_block, l.keys_end(first, q.rows.count));
       compute_delta(call, q, s.delta);
@@ -336,7 +342,7 @@ void backward(const Backward<T>& call, const KernelArgs& args, const KernelConte
 template <class T>
 void attention_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = layout_of(o[1], args.attrs[0]);
+  const Layout l = with_documents(layout_of(o[1], args.attrs[0]), o[9]);
   backward<T>({l, apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
                queries_at(l, o[0].as<const T>()), queries_at(l, o[4].as<const T>()),
                o[5].as<const Compute<T>>(), apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())},
@@ -346,7 +352,7 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void attention_packed_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = packed_layout_of(o[1], args.attrs[0]);
+  const Layout l = with_documents(packed_layout_of(o[1], args.attrs[0]), o[5]);
   backward<T>({l, together(l, o[1].as<const T>()), queries_at(l, o[0].as<const T>()),
                queries_at(l, o[2].as<const T>()), o[3].as<const Compute<T>>(), together(l, o[4].as<T>())},
               args, context);

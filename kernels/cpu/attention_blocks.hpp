@@ -19,10 +19,16 @@ inline constexpr Index key_block = 256;
 
 inline Index blocks_of(Index n, Index block) { return (n + block - 1) / block; }
 
+// Positions of the sequence.
+struct Range {
+  Index first, count;
+};
+
 // A group is one (batch, head); a unit is one query slot of a group.
 struct Layout {
   Index batch, seq, heads, queries, width;
   bool causal;
+  const std::int32_t* documents = nullptr;  // [batch, seq]: the first key that each position sees; null: 0
 
   Index groups() const { return batch * heads; }
   Index units() const { return groups() * queries; }
@@ -30,10 +36,19 @@ struct Layout {
 
   // One past the last key that a query in [first, first + rows) sees.
   Index keys_end(Index first, Index rows) const { return causal ? first + rows : seq; }
-  // How many of the keys [key, key + keys) query `row` sees.
-  Index visible(Index row, Index key, Index keys) const {
-    return causal ? std::clamp<Index>(row + 1 - key, 0, keys) : keys;
+  // The first block of keys of which queries from `first` on see something.
+  Index keys_begin(Index group, Index first) const {
+    return documents ? start_of(group, first) / key_block * key_block : 0;
   }
+  // Which of the keys [key, key + keys) query `row` sees, counted from the first of them.
+  Range visible(Index group, Index row, Index key, Index keys) const {
+    const Index end = causal ? std::clamp<Index>(row + 1 - key, 0, keys) : keys;
+    const Index begin = documents ? std::clamp<Index>(start_of(group, row) - key, 0, end) : 0;
+    return {begin, end - begin};
+  }
+
+ private:
+  Index start_of(Index group, Index row) const { return documents[group / heads * seq + row]; }
 };
 
 // Of queries [batch, seq, heads, queries, head_dim].
@@ -46,6 +61,12 @@ inline Layout layout_of(const OperandShape& q, const Attr& causal) {
           q.dims[3].extent, q.dims[4].extent, causal.i != 0};
 }
 
+// The same with documents kept apart, where the operand is there.
+inline Layout with_documents(Layout l, const Tensor& documents) {
+  l.documents = documents.as<const std::int32_t>();
+  return l;
+}
+
 // Of x [batch, seq, heads, packed, head_dim].
 template <class Operand>
 Layout packed_layout_of(const Operand& x, const Attr& causal) {
@@ -53,11 +74,6 @@ Layout packed_layout_of(const Operand& x, const Attr& causal) {
   l.queries -= 2;
   return l;
 }
-
-// Positions of the sequence.
-struct Range {
-  Index first, count;
-};
 
 // Rows of width head_dim, the same number for each head group of each position: `stride` elements lie from
 // one group to the next, and the one after the last is the first of the next position.

@@ -27,20 +27,39 @@ __device__ bool visible(const AttentionShape& shape, std::int64_t query, std::in
   return key < shape.seq && (!shape.causal || key <= query);
 }
 
+// The first key that a query of a sample sees. `apart` says whether documents are kept apart: kernels for
+// which it is false pay nothing for it.
+template <bool apart, class Call>
+__device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
+  if constexpr (!apart) return 0;
+  return query < call.shape.seq ? call.documents[batch * call.shape.seq + query] : 0;
+}
+
+// The first tile of keys of which queries from `first` on see something.
+template <class Tiles, bool apart, class Call>
+__device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::int64_t first) {
+  return first_key<apart>(call, batch, first) / Tiles::rows * Tiles::rows;
+}
+
 // One past the last key that queries up to `last` see.
 __device__ std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
   return shape.causal && last < shape.seq ? last + 1 : shape.seq;
 }
 
 // The softmax of each of a thread's rows, as far as keys were folded in.
-template <class T, class Tiles>
+template <class T, class Tiles, bool apart>
 struct Softmax {
   using C = Compute<T>;
   C largest[Tiles::per_thread], sum[Tiles::per_thread];
+  int first[Tiles::per_thread];  // key that the row sees
 
-  __device__ Softmax() {
+  template <class Call>
+  __device__ Softmax(const Call& call, std::int64_t batch, std::int64_t query) {
 #pragma unroll
-    for (int i = 0; i < Tiles::per_thread; ++i) largest[i] = -INFINITY, sum[i] = 0;
+    for (int i = 0; i < Tiles::per_thread; ++i) {
+      largest[i] = -INFINITY, sum[i] = 0;
+      first[i] = first_key<apart>(call, batch, query + Tiles::row(i));
+    }
   }
 
   // Turns scores into weights relative to the new maximum; what the result held shrinks to match.
@@ -52,14 +71,16 @@ struct Softmax {
       C top = largest[i], added = 0;
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) {
-        const bool seen = visible(shape, query + Tiles::row(i), key + Tiles::score_column(j));
+        const std::int64_t at = key + Tiles::score_column(j);
+        const bool seen = visible(shape, query + Tiles::row(i), at) && (!apart || at >= first[i]);
         scores[i][j] = seen ? scale * scores[i][j] : C(-INFINITY);
         top = Larger()(top, scores[i][j]);
       }
       top = row_fold(top, Larger());
+      const C base = apart && top == C(-INFINITY) ? C(0) : top;  // a row that has seen nothing yet
 #pragma unroll
-      for (int j = 0; j < Tiles::per_thread; ++j) added += scores[i][j] = exp_of<T>(scores[i][j] - top);
-      const C shrink = exp_of<T>(largest[i] - top);
+      for (int j = 0; j < Tiles::per_thread; ++j) added += scores[i][j] = exp_of<T>(scores[i][j] - base);
+      const C shrink = exp_of<T>(largest[i] - base);
       sum[i] = sum[i] * shrink + row_fold(added, Add());
       largest[i] = top;
 #pragma unroll
@@ -71,7 +92,7 @@ struct Softmax {
 };
 
 // A block takes a tile of one head's queries, the costliest of a causal mask first.
-template <class Tiles, class T>
+template <class Tiles, bool apart, class T>
 __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant__ AttentionForward<T> call,
                                                           std::int64_t units, bool packed) {
   using C = Compute<T>;
@@ -80,11 +101,11 @@ __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant_
   const std::int64_t first = (gridDim.x / units - 1 - blockIdx.x / units) * Tiles::rows;
   C *q = Tiles::tile(0), *kv = Tiles::tile(1), *weights = Tiles::tile(2);
   load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), first, shape, packed, q);
-  Softmax<T, Tiles> softmax;
+  Softmax<T, Tiles, apart> softmax(call, unit.batch, first);
   typename Tiles::Sums result;
   Tiles::clear(result);
   const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = 0; key < end; key += Tiles::rows) {
+  for (std::int64_t key = keys_begin<Tiles, apart>(call, unit.batch, first); key < end; key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, kv);
     __syncthreads();
@@ -124,7 +145,7 @@ __global__ void delta_kernel(const __grid_constant__ AttentionBackward<T> call, 
   if (threadIdx.x % 32 == 0) delta[index] = sum;
 }
 
-template <class Tiles, class T>
+template <class Tiles, bool apart, class T>
 __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                      const Compute<T>* delta, std::int64_t units,
                                                      bool packed) {
@@ -137,18 +158,20 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
   load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), first, shape, packed, q);
   load_tile<Tiles>(rows_of(call.dy, unit, shape.head_dim), first, shape, packed, dy);
   C lse_of[Tiles::per_thread], delta_of[Tiles::per_thread];
+  int first_of[Tiles::per_thread];
 #pragma unroll
   for (int i = 0; i < Tiles::per_thread; ++i) {
     const std::int64_t position = first + Tiles::row(i);
     const bool there = position < shape.seq;
     lse_of[i] = there ? call.lse[unit.statistics(shape) + position] : C(0);
     delta_of[i] = there ? delta[unit.statistics(shape) + position] : C(0);
+    first_of[i] = first_key<apart>(call, unit.batch, position);
   }
   const C scale = scale_of<C>(shape);
   typename Tiles::Sums dq;
   Tiles::clear(dq);
   const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = 0; key < end; key += Tiles::rows) {
+  for (std::int64_t key = keys_begin<Tiles, apart>(call, unit.batch, first); key < end; key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, k);
     load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, shape, packed, v);
@@ -160,7 +183,8 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
     for (int i = 0; i < Tiles::per_thread; ++i)
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) {
-        const bool seen = visible(shape, first + Tiles::row(i), key + Tiles::score_column(j));
+        const std::int64_t at = key + Tiles::score_column(j);
+        const bool seen = visible(shape, first + Tiles::row(i), at) && (!apart || at >= first_of[i]);
         const C weight = exp_of<T>(scale * scores[i][j] - lse_of[i]);
         scores[i][j] = seen ? weight * (dweights[i][j] - delta_of[i]) : C(0);
       }
@@ -173,7 +197,7 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
 }
 
 // A block takes a tile of one head's keys and values; its scores lie [key, query].
-template <class Tiles, class T>
+template <class Tiles, bool apart, class T>
 __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                       const Compute<T>* delta, std::int64_t groups,
                                                       bool packed) {
@@ -191,7 +215,9 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
   for (std::int64_t j = 0; j < shape.queries; ++j) {
     const Unit unit(shape, group * shape.queries + j);
     const C *lse = call.lse + unit.statistics(shape), *deltas = delta + unit.statistics(shape);
-    for (std::int64_t query = shape.causal ? first : 0; query < shape.seq; query += Tiles::rows) {
+    for (std::int64_t query = shape.causal ? first : 0;
+         query < shape.seq && (!apart || keys_begin<Tiles, apart>(call, batch, query) <= first);
+         query += Tiles::rows) {
       __syncthreads();
       load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), query, shape, packed, q);
       load_tile<Tiles>(rows_of(call.dy, unit, shape.head_dim), query, shape, packed, dy);
@@ -204,9 +230,11 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
         const std::int64_t position = query + Tiles::score_column(c);
         const bool there = position < shape.seq;
         const C lse_of = there ? lse[position] : C(0), delta_of = there ? deltas[position] : C(0);
+        const int first_of = first_key<apart>(call, batch, position);
 #pragma unroll
         for (int i = 0; i < Tiles::per_thread; ++i) {
-          const bool seen = there && visible(shape, position, first + Tiles::row(i));
+          const std::int64_t at = first + Tiles::row(i);
+          const bool seen = there && visible(shape, position, at) && (!apart || at >= first_of);
           weights[i][c] = seen ? exp_of<T>(scale * weights[i][c] - lse_of) : C(0);
           dweights[i][c] = seen ? weights[i][c] * (dweights[i][c] - delta_of) : C(0);
         }
@@ -225,17 +253,24 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
 }
 
 // ---------------------------------------------------------------- the host's side
+// launch(width, apart), both as types.
 template <class Launch>
-void with_width(std::int64_t head_dim, Launch launch) {
+void with_form(std::int64_t head_dim, const std::int32_t* documents, Launch launch) {
   if (head_dim > most_width)
     throw_error(ErrorCode::unsupported, "attention on the GPU takes heads of up to ", most_width,
                 " channels, not ", head_dim, "; use the CPU device or smaller heads");
-  if (head_dim <= 64)
-    launch(std::integral_constant<int, 64>());
-  else if (head_dim <= 128)
-    launch(std::integral_constant<int, 128>());
+  const auto with_width = [&](auto apart) {
+    if (head_dim <= 64)
+      launch(std::integral_constant<int, 64>(), apart);
+    else if (head_dim <= 128)
+      launch(std::integral_constant<int, 128>(), apart);
+    else
+      launch(std::integral_constant<int, most_width>(), apart);
+  };
+  if (documents)
+    with_width(std::true_type());
   else
-    launch(std::integral_constant<int, most_width>());
+    with_width(std::false_type());
 }
 
 // Whether all rows begin at 16 bytes and end at a chunk.
@@ -268,12 +303,13 @@ void attention(const AttentionForward<T>& call, Stream stream) {
   const std::int64_t units = shape.batch * shape.heads * shape.queries;
   if (shape.query_rows() == 0) return;
   const bool packed = packs<T>(shape, call.q, call.k, call.v, call.y);
-  with_width(shape.head_dim, [&]<int W>(std::integral_constant<int, W>) {
-    using Form = ForwardTiles<T, W>;
-    const auto kernel = forward_kernel<Form, T>;
-    const int shared = take_shared<Form>(kernel, 2, "shared memory for attention");
-    kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, units, packed);
-  });
+  with_form(shape.head_dim, call.documents,
+            [&]<int W, bool apart>(std::integral_constant<int, W>, std::bool_constant<apart>) {
+              using Form = ForwardTiles<T, W>;
+              const auto kernel = forward_kernel<Form, apart, T>;
+              const int shared = take_shared<Form>(kernel, 2, "shared memory for attention");
+              kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, units, packed);
+            });
   check_launch("attention");
 }
 
@@ -284,15 +320,18 @@ void attention_backward(const AttentionBackward<T>& call, Stream stream) {
   if (shape.query_rows() == 0) return;
   auto* delta = static_cast<Compute<T>*>(call.workspace);
   const bool packed = packs<T>(shape, call.dy, call.q, call.k, call.v, call.dq, call.dk, call.dv);
-  with_width(shape.head_dim, [&]<int W>(std::integral_constant<int, W>) {
-    using Form = BackwardTiles<T, W>;
-    const auto of_queries = dq_kernel<Form, T>, of_keys = dkv_kernel<Form, T>;
-    const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_backward");
-    take_shared<Form>(of_keys, 4, "shared memory for attention_backward");
-    delta_kernel<T><<<grid_of(ceil_div(shape.query_rows(), threads / 32)), threads, 0, stream>>>(call, delta);
-    of_queries<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, delta, units, packed);
-    of_keys<<<tiles_of<Form>(shape.seq, groups), threads, shared, stream>>>(call, delta, groups, packed);
-  });
+  with_form(
+      shape.head_dim, call.documents,
+      [&]<int W, bool apart>(std::integral_constant<int, W>, std::bool_constant<apart>) {
+        using Form = BackwardTiles<T, W>;
+        const auto of_queries = dq_kernel<Form, apart, T>, of_keys = dkv_kernel<Form, apart, T>;
+        const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_backward");
+        take_shared<Form>(of_keys, 4, "shared memory for attention_backward");
+        delta_kernel<T>
+            <<<grid_of(ceil_div(shape.query_rows(), threads / 32)), threads, 0, stream>>>(call, delta);
+        of_queries<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, delta, units, packed);
+        of_keys<<<tiles_of<Form>(shape.seq, groups), threads, shared, stream>>>(call, delta, groups, packed);
+      });
   check_launch("attention_backward");
 }
 

@@ -48,6 +48,9 @@ struct AttentionForward {
   Heads<T> y;
   Compute<T>* lse;            // [batch, heads, queries, seq]
   void* workspace = nullptr;  // none is needed here
+  // [batch, seq]: the first key that each position sees, under a causal mask; it never falls along the
+  // sequence. Null: the first of all.
+  const std::int32_t* documents = nullptr;
 };
 
 template <class T>
@@ -60,7 +63,8 @@ struct AttentionBackward {
   Heads<const T> dy, q, k, v, y;
   const Compute<T>* lse;
   Heads<T> dq, dk, dv;
-  void* workspace;  // attention_backward_workspace bytes
+  void* workspace;                          // attention_backward_workspace bytes
+  const std::int32_t* documents = nullptr;  // as in forward
 };
 
 template <class T>

@@ -51,7 +51,7 @@ class AttentionFusion {
 
   // The join_heads that alone reads what an attention_grad writes; none: there is no such op.
   Id join_of(Id grad) const {
-    const Ids all = operands(grad), gradients(all.begin() + 6, all.end());
+    const Ids all = operands(grad), gradients(all.begin() + 6, all.begin() + 9);
     const Ids readers = common_readers(gradients);
     const bool joined = readers.size() == 1 && is(readers[0], "join_heads") &&
                         program_.op(readers[0]).function == program_.op(grad).function &&
@@ -77,11 +77,11 @@ class AttentionFusion {
     const Ids from = operands(reader);
     const AttrValue causal{"causal", program_.attr(reader, "causal")};
     if (is(reader, "attention")) {
-      program_.replace_op(reader, "attention_packed", {x, from[3], from[4]}, {causal});
+      program_.replace_op(reader, "attention_packed", {x, from[3], from[4], from[5]}, {causal});
       return;
     }
     const Id join = join_of(reader), dx = operands(join).back();
-    program_.replace_op(join, "attention_packed_grad", {from[0], x, from[4], from[5], dx}, {causal});
+    program_.replace_op(join, "attention_packed_grad", {from[0], x, from[4], from[5], dx, from[9]}, {causal});
     program_.erase(reader);
   }
 

@@ -2,6 +2,8 @@
 // head group, or apart.
 #pragma once
 
+#include <optional>
+
 #include "cuda/attention.hpp"
 #include "tests/cuda/device_value.hpp"
 
@@ -42,6 +44,7 @@ struct AttentionReference {
   cuda::AttentionShape shape;
   AttentionDims dims;
   Value x, dy, y, lse, dq, dk, dv;  // x is packed
+  Value documents;                  // absent where they are not kept apart
 
   explicit AttentionReference(const cuda::AttentionShape& s, double amplitude = 1)
       : shape(s),
@@ -82,7 +85,9 @@ class AttentionOnDevice {
         dx_(dtype_of<T>(), r.dims.x, offset),
         dq_(dtype_of<T>(), r.dims.q, offset),
         dk_(dtype_of<T>(), r.dims.k, offset),
-        dv_(dtype_of<T>(), r.dims.k, offset) {}
+        dv_(dtype_of<T>(), r.dims.k, offset) {
+    if (!r.documents.dims().empty()) documents_.emplace(r.documents);
+  }
 
   cuda::AttentionForward<T> forward(void* workspace) const {
     return {shape(),
@@ -91,7 +96,8 @@ class AttentionOnDevice {
             values<const T>(x_, v_),
             whole<T>(y_),
             lse_.template as<C>(),
-            workspace};
+            workspace,
+            documents()};
   }
   cuda::AttentionBackward<T> backward(void* workspace) const {
     return {shape(),
@@ -104,7 +110,8 @@ class AttentionOnDevice {
             queries<T>(dx_, dq_),
             keys<T>(dx_, dk_),
             values<T>(dx_, dv_),
-            workspace};
+            workspace,
+            documents()};
   }
   Value y() { return y_.value(); }
   Value lse() { return lse_.value(); }
@@ -114,6 +121,9 @@ class AttentionOnDevice {
 
  private:
   const cuda::AttentionShape& shape() const { return reference_.shape; }
+  const std::int32_t* documents() const {
+    return documents_ ? documents_->template as<std::int32_t>() : nullptr;
+  }
   template <class U>
   cuda::Heads<U> heads(const OnDevice& at, std::int64_t slots, std::int64_t slot) const {
     return {at.as<T>() + slot * shape().head_dim, cuda::head_strides(shape(), slots)};
@@ -138,18 +148,21 @@ class AttentionOnDevice {
   const AttentionReference<T>& reference_;
   bool packed_;
   OnDevice x_, q_, k_, v_, dy_, y_in_, lse_in_, y_, lse_, dx_, dq_, dk_, dv_;
+  std::optional<OnDevice> documents_;
 };
 
 // What the CPU's kernels say.
 template <class T>
-AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude = 1) {
+AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude = 1,
+                             const Value& documents = {}) {
   AttentionReference<T> r(shape, amplitude);
+  r.documents = documents;
   const std::vector<Attr> causal = {{.i = shape.causal}};
   const Value q = r.queries(r.x), k = r.keys(r.x), v = r.values(r.x);
-  const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse}, causal);
+  const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse, documents}, causal);
   r.y = forward[3], r.lse = forward[4];
   const std::vector<Value> backward =
-      cpu("attention_grad", {r.dy, q, k, v, r.y, r.lse, r.dq, r.dk, r.dv}, causal);
+      cpu("attention_grad", {r.dy, q, k, v, r.y, r.lse, r.dq, r.dk, r.dv, documents}, causal);
   r.dq = backward[6], r.dk = backward[7], r.dv = backward[8];
   return r;
 }

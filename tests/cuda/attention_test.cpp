@@ -10,17 +10,31 @@ using Attention = CudaTest;
 struct Case {
   cuda::AttentionShape shape;
   double amplitude = 1;
+  std::int64_t document = 0;  // positions of one, about; 0: they are not kept apart
 };
+
+// Of uneven lengths, other ones in each sample.
+Value documents_of(const Case& c) {
+  if (c.document == 0) return {};
+  std::vector<std::int64_t> starts;
+  for (std::int64_t b = 0; b < c.shape.batch; ++b)
+    for (std::int64_t i = 0, start = 0; i < c.shape.seq; ++i) {
+      if (i - start >= c.document + (start + b) % 5) start = i;
+      starts.push_back(start);
+    }
+  return integers(DType::i32, {c.shape.batch, c.shape.seq}, starts);
+}
 
 // Lengths around the tiles, odd widths and those of each kernel, groups of queries, peaked weights; some
 // drawn.
 std::vector<Case> cases() {
   std::vector<Case> all = {
-      {{1, 1, 1, 1, 8, true}},     {{2, 7, 2, 1, 5, true}},     {{2, 7, 2, 2, 5, false}},
-      {{1, 64, 1, 1, 64, true}},   {{2, 65, 1, 2, 17, true}},   {{1, 130, 2, 4, 32, true}},
-      {{1, 129, 1, 4, 31, false}}, {{1, 257, 2, 1, 16, true}},  {{2, 100, 2, 1, 80, true}},
-      {{1, 97, 1, 3, 128, false}}, {{1, 70, 1, 2, 256, true}},  {{1, 90, 1, 1, 255, false}},
-      {{3, 33, 3, 2, 40, true}},   {{1, 90, 2, 1, 16, true}, 8}};
+      {{1, 1, 1, 1, 8, true}},           {{2, 7, 2, 1, 5, true}},           {{2, 7, 2, 2, 5, false}},
+      {{1, 64, 1, 1, 64, true}},         {{2, 65, 1, 2, 17, true}},         {{1, 130, 2, 4, 32, true}},
+      {{1, 129, 1, 4, 31, false}},       {{1, 257, 2, 1, 16, true}},        {{2, 100, 2, 1, 80, true}},
+      {{1, 97, 1, 3, 128, false}},       {{1, 70, 1, 2, 256, true}},        {{1, 90, 1, 1, 255, false}},
+      {{3, 33, 3, 2, 40, true}},         {{1, 90, 2, 1, 16, true}, 8},      {{2, 70, 2, 2, 16, true}, 1, 9},
+      {{2, 150, 1, 1, 64, true}, 1, 60}, {{1, 100, 1, 2, 130, true}, 1, 30}};
   std::mt19937 generator(5);
   for (int i = 0; i < 4; ++i) {
     const auto draw = [&](unsigned most) { return static_cast<std::int64_t>(1 + generator() % most); };
@@ -36,7 +50,7 @@ template <class Body>
 void for_cases(Body body) {
   for_types([&]<class T>(std::int64_t offset) {
     for (const Case& c : cases()) {
-      const AttentionReference<T> reference = by_cpu<T>(c.shape, c.amplitude);
+      const AttentionReference<T> reference = by_cpu<T>(c.shape, c.amplitude, documents_of(c));
       for (bool packed : {false, true}) {
         SCOPED_TRACE(text_of(c.shape) + (packed ? ", packed" : ", apart"));
         AttentionOnDevice<T> device(reference, packed, offset);

@@ -18,16 +18,19 @@ struct Case {
   std::int64_t batch, seq, heads, packed, width;
   bool causal;
   double amplitude = 1;
+  std::int64_t document = 0;  // about how many positions one has; 0: they are not kept apart
 
   std::int64_t queries() const { return packed - 2; }
 };
 
 // Lengths around the blocks of queries and keys, groups of 1, 2 and 4 queries, peaked weights.
 const std::vector<Case> cases = {
-    {1, 1, 1, 3, 8, true},      {2, 7, 2, 3, 5, true},    {2, 7, 2, 4, 5, false},    {1, 64, 1, 3, 64, true},
-    {2, 65, 1, 4, 17, true},    {1, 130, 2, 6, 32, true}, {1, 129, 1, 6, 31, false}, {1, 300, 1, 4, 24, true},
-    {1, 257, 2, 3, 16, false},  {1, 70, 1, 3, 256, true}, {1, 66, 2, 5, 128, true},  {3, 33, 3, 4, 40, true},
-    {1, 90, 2, 3, 16, true, 8},
+    {1, 1, 1, 3, 8, true},           {2, 7, 2, 3, 5, true},         {2, 7, 2, 4, 5, false},
+    {1, 64, 1, 3, 64, true},         {2, 65, 1, 4, 17, true},       {1, 130, 2, 6, 32, true},
+    {1, 129, 1, 6, 31, false},       {1, 300, 1, 4, 24, true},      {1, 257, 2, 3, 16, false},
+    {1, 70, 1, 3, 256, true},        {1, 66, 2, 5, 128, true},      {3, 33, 3, 4, 40, true},
+    {1, 90, 2, 3, 16, true, 8},      {2, 70, 2, 4, 16, true, 1, 9}, {1, 300, 1, 3, 8, true, 1, 100},
+    {2, 600, 1, 3, 8, true, 1, 270},
 };
 
 DType statistics(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
@@ -50,6 +53,7 @@ struct Problem {
   DType type;
   std::vector<Attr> attrs;
   Value x, dy, y, lse, dx;
+  Value documents;  // absent where they are not kept apart
 
   Problem(const Case& which, DType t)
       : c(which),
@@ -58,7 +62,21 @@ struct Problem {
         x(Value::random(t, {c.batch, c.seq, c.heads, c.packed, c.width}, 1)),
         dy(Value::random(t, {c.batch, c.seq, c.heads, c.queries(), c.width}, 2)) {
     for (std::size_t i = 0; i < x.size(); ++i) x.set(i, x[i] * c.amplitude);
+    if (c.document > 0) make_documents();
     make_outputs();
+  }
+  // Of uneven lengths, other ones in each sample.
+  void make_documents() {
+    documents = Value(DType::i32, {c.batch, c.seq});
+    for (std::int64_t b = 0; b < c.batch; ++b)
+      for (std::int64_t i = 0, start = 0; i < c.seq; ++i) {
+        if (i - start >= c.document + (start + b) % 5) start = i;
+        documents.set(static_cast<std::size_t>(b * c.seq + i), static_cast<double>(start));
+      }
+  }
+  std::size_t first_key(std::int64_t b, std::int64_t row) const {
+    return c.document > 0 ? static_cast<std::size_t>(documents[static_cast<std::size_t>(b * c.seq + row)])
+                          : 0;
   }
   void make_outputs() {
     const std::int64_t batch = x.dims()[0];
@@ -69,6 +87,7 @@ struct Problem {
   Problem only(std::int64_t batch) const {
     Problem part = *this;
     part.x = x.slice(batch), part.dy = dy.slice(batch);
+    if (c.document > 0) part.documents = documents.slice(batch);
     part.make_outputs();
     return part;
   }
@@ -76,16 +95,17 @@ struct Problem {
     const std::vector<std::int64_t> queries = y.dims(), keys = {queries[0], c.seq, c.heads, c.width};
     Value q = slots_of(type, x, queries, 0, c.queries()), k = slots_of(type, x, keys, c.packed - 2, 1),
           v = slots_of(type, x, keys, c.packed - 1, 1), dq(type, queries), dk(type, keys), dv(type, keys);
-    launch(find_kernel(set, "attention"), {&q, &k, &v, &y, &lse}, attrs, threads);
-    launch(find_kernel(set, "attention_grad"), {&dy, &q, &k, &v, &y, &lse, &dq, &dk, &dv}, attrs, threads);
+    launch(find_kernel(set, "attention"), {&q, &k, &v, &y, &lse, &documents}, attrs, threads);
+    launch(find_kernel(set, "attention_grad"), {&dy, &q, &k, &v, &y, &lse, &dq, &dk, &dv, &documents}, attrs,
+           threads);
     put_slots(dq, 0, c.queries());
     put_slots(dk, c.packed - 2, 1);
     put_slots(dv, c.packed - 1, 1);
   }
   // The same on x as it is, dx likewise.
   void run_packed(const InstructionSet& set, int threads) {
-    launch(find_kernel(set, "attention_packed"), {&x, &y, &lse}, attrs, threads);
-    launch(find_kernel(set, "attention_packed_grad"), {&dy, &x, &y, &lse, &dx}, attrs, threads);
+    launch(find_kernel(set, "attention_packed"), {&x, &y, &lse, &documents}, attrs, threads);
+    launch(find_kernel(set, "attention_packed_grad"), {&dy, &x, &y, &lse, &dx, &documents}, attrs, threads);
   }
   // Writes them into dx.
   void put_slots(const Value& part, std::int64_t first, std::int64_t count) {
@@ -129,8 +149,9 @@ void add_query(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t q,
   const auto width = static_cast<std::size_t>(c.width);
   const double scale = 1 / std::sqrt(static_cast<double>(c.width));
   const std::size_t at_q = p.packed_at(b, row, h, q), at_y = p.query_at(b, row, h, q);
-  std::vector<double> weights(static_cast<std::size_t>(c.causal ? row + 1 : c.seq));
-  for (std::size_t j = 0; j < weights.size(); ++j)
+  const std::size_t first = p.first_key(b, row);
+  std::vector<double> weights(static_cast<std::size_t>(c.causal ? row + 1 : c.seq), -1e300);
+  for (std::size_t j = first; j < weights.size(); ++j)
     weights[j] = scale * dot(p.x, at_q, p.x, p.packed_at(b, std::int64_t(j), h, c.packed - 2), c.width);
   r.lse[static_cast<std::size_t>(((b * c.heads + h) * c.queries() + q) * c.seq + row)] = softmax(weights);
   double delta = 0;

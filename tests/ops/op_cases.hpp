@@ -87,6 +87,14 @@ inline std::vector<OpCase> op_cases() {
                                    p(g, "v", {b, s, n, d})});
        },
        1, false},
+      {"attention_documents",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         return g.op("attention",
+                     {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, s, n, d}),
+                      p(g, "v", {b, s, n, d}), g.op("document_starts", {g.tokens()}, {{"end", 3.0}})});
+       },
+       1, false},
       {"split_heads",
        [=](const Segment& g) {
          // In another order, so that each part's gradient is told from the others'.

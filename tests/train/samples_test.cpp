@@ -106,6 +106,26 @@ TEST(Samples, AloneASetComesAsItAlwaysDid) {
   for (std::int64_t n = 0; n < 120; ++n) EXPECT_EQ(all[static_cast<std::size_t>(n)], order.index(n));
 }
 
+// Counts from 0 in each sample; every target counts.
+class Counting final : public DataInterface {
+ public:
+  Status open(std::int64_t, DataInfo*) noexcept override { return {}; }
+  Status read(std::int64_t, std::int32_t* tokens, std::int32_t* targets) noexcept override {
+    for (std::int32_t i = 0; i < 4; ++i) tokens[i] = i, targets[i] = i + 1;
+    return {};
+  }
+};
+
+TEST(Samples, WhatFollowsADocumentsEndDoesNotCount) {
+  const SampleSet set{"set", std::make_shared<Counting>(), {}, 1, 0, 10};
+  std::vector<std::int32_t> tokens(4), targets(4);
+  Samples({set}, false, 1, 4, 100, 2).read(0, tokens, targets);
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(targets, (std::vector<std::int32_t>{1, 2, -1, 4}));
+  Samples({set}, false, 1, 4, 100).read(0, tokens, targets);
+  EXPECT_EQ(targets, (std::vector<std::int32_t>{1, 2, 3, 4}));
+}
+
 Samples opened(const std::vector<std::string>& sets, const std::string& more, DataPart part) {
   const Assembly assembly(tiny_recipe(sets, more), plugins());
   return open_data(assembly, plugins(), part);

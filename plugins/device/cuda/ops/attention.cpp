@@ -50,7 +50,8 @@ AttentionForward<T> forward_of(const KernelArgs& args) {
             .v = x.v,
             .y = {data<T>(args, 1), head_strides(shape, shape.queries)},
             .lse = data<Compute<T>>(args, 2),
-            .workspace = args.workspace};
+            .workspace = args.workspace,
+            .documents = data<const std::int32_t>(args, 3)};
   } else {
     const AttentionShape shape = shape_of(args.operands[0], args);
     const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
@@ -60,7 +61,8 @@ AttentionForward<T> forward_of(const KernelArgs& args) {
             .v = {data<const T>(args, 2), keys},
             .y = {data<T>(args, 3), queries},
             .lse = data<Compute<T>>(args, 4),
-            .workspace = args.workspace};
+            .workspace = args.workspace,
+            .documents = data<const std::int32_t>(args, 5)};
   }
 }
 
@@ -81,7 +83,8 @@ AttentionBackward<T> backward_of(const KernelArgs& args) {
             .dq = dx.q,
             .dk = dx.k,
             .dv = dx.v,
-            .workspace = args.workspace};
+            .workspace = args.workspace,
+            .documents = data<const std::int32_t>(args, 5)};
   } else {
     const AttentionShape shape = shape_of(args.operands[1], args);
     const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
@@ -95,7 +98,8 @@ AttentionBackward<T> backward_of(const KernelArgs& args) {
             .dq = {data<T>(args, 6), queries},
             .dk = {data<T>(args, 7), keys},
             .dv = {data<T>(args, 8), keys},
-            .workspace = args.workspace};
+            .workspace = args.workspace,
+            .documents = data<const std::int32_t>(args, 9)};
   }
 }
 
@@ -150,9 +154,11 @@ AttentionLayout layout_of(const OpShape& s, int operand) {
   return packed ? AttentionLayout{shape, all, all, all, y} : AttentionLayout{shape, y, keys, keys, y};
 }
 
+// Not where documents are kept apart, whose operand is the last: that our own kernels do.
 template <bool packed>
 bool cudnn_may(const OpShape& s, int operand) {
-  return s.operand[operand].dtype == DType::bf16 && cudnn_refusal(layout_of<packed>(s, operand)).empty();
+  return s.operand[operand].dtype == DType::bf16 && !s.operand[s.count - 1].present &&
+         cudnn_refusal(layout_of<packed>(s, operand)).empty();
 }
 
 template <bool packed>

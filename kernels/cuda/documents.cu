@@ -1,0 +1,42 @@
+// A block takes a sample, a thread some positions in a row: where the last document begins in them, is what
+// the threads behind begin with.
+#include "cuda/documents.hpp"
+
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+namespace {
+
+inline constexpr int threads = 256;
+
+__global__ __launch_bounds__(threads) void document_starts_kernel(const std::int32_t* tokens,
+                                                                  std::int32_t* starts, std::int64_t seq,
+                                                                  std::int64_t end) {
+  __shared__ std::int32_t last[threads];
+  const std::int64_t each = (seq + threads - 1) / threads, row = blockIdx.x * seq;
+  const std::int64_t first = threadIdx.x * each;
+  const std::int64_t behind = first + each < seq ? first + each : seq;
+  std::int32_t start = 0;
+  for (std::int64_t i = first; i < behind; ++i)
+    if (tokens[row + i] == end) start = static_cast<std::int32_t>(i + 1);
+  last[threadIdx.x] = start;
+  __syncthreads();
+  start = 0;
+  for (int t = 0; t < static_cast<int>(threadIdx.x); ++t)
+    if (last[t] > start) start = last[t];
+  for (std::int64_t i = first; i < behind; ++i) {
+    starts[row + i] = start;
+    if (tokens[row + i] == end) start = static_cast<std::int32_t>(i + 1);
+  }
+}
+
+}  // namespace
+
+void document_starts(const std::int32_t* tokens, std::int32_t* starts, std::int64_t batch, std::int64_t seq,
+                     std::int64_t end, Stream stream) {
+  if (batch == 0 || seq == 0) return;
+  document_starts_kernel<<<grid_of(batch), threads, 0, stream>>>(tokens, starts, seq, end);
+  check_launch("document_starts");
+}
+
+}  // namespace prun::cuda

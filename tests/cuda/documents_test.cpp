@@ -1,0 +1,29 @@
+#include "cuda/documents.hpp"
+
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Documents = CudaTest;
+
+TEST_F(Documents, StartsAsOnTheCpu) {
+  std::mt19937 generator(4);
+  for (const auto& [batch, seq] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 40}, {2, 256}, {2, 1000}}) {
+    std::vector<std::int64_t> drawn(static_cast<std::size_t>(batch * seq));
+    for (std::int64_t& token : drawn) token = static_cast<std::int64_t>(generator() % 20);
+    const Value tokens = integers(DType::i32, {batch, seq}, drawn), starts(DType::i32, {batch, seq});
+    for (const std::int64_t end : {7, 19, 20}) {  // the last does not occur
+      const Value want = cpu("document_starts", {tokens, starts}, {{.i = end}})[1];
+      const OnDevice on_device(tokens);
+      OnDevice got(DType::i32, {batch, seq});
+      cuda::document_starts(on_device.as<std::int32_t>(), got.as<std::int32_t>(), batch, seq, end, nullptr);
+      EXPECT_EQ(got.value().numbers(), want.numbers()) << batch << " x " << seq << ", end " << end;
+    }
+  }
+}
+
+}  // namespace
