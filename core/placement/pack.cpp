@@ -133,6 +133,8 @@ class Packer {
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.gradient, false);
     bucket.own_gradients = add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view,
                                     precision.gradient, true);
+    if (kept_.gradients && precision.reduce == precision.gradient)
+      bucket.own_sums = add_flat(bucket, "sums.own", Role::view, precision.gradient, true);
     add_padding(bucket);
     if (precision.has_master())
       bucket.master = add_flat(bucket, "master", Role::state, precision.kept_master(), true);
@@ -305,12 +307,14 @@ class Packer {
             along());
   }
 
-  // The rank's part of the sum: where it is kept, or a value of its own that is taken there.
+  // The rank's part of the sum: in its place within the blocks or, where these are of another type, a value
+  // of its own.
   Id scatter(const Bucket& bucket, Id blocks) {
     const Precision& precision = program_.precision();
-    if (precision.reduce == precision.gradient && !kept_.gradients) {
-      add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, bucket.own_gradients}, along());
-      return bucket.own_gradients;
+    if (precision.reduce == precision.gradient) {
+      const Id part = kept_.gradients ? bucket.own_sums : bucket.own_gradients;
+      add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, part}, along());
+      return part;
     }
     const Id part = program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input,
                                              "reduce_scatter", std::span(&blocks, 1), along(), none)[0];

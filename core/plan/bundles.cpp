@@ -41,11 +41,13 @@ Bundling::Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64
   most_ = most.value_or(std::min(usual_bytes, all / usual_share));
 }
 
-bool Bundling::takes(const Bundle& bundle) const {
+std::int64_t Bundling::bytes(const Bundle& bundle) const {
   std::int64_t bytes = 0;
   for (const std::int32_t instance : bundle) bytes += bytes_[static_cast<std::size_t>(instance)];
-  return bundle.size() < 2 || bytes <= most_;
+  return bytes;
 }
+
+bool Bundling::takes(const Bundle& bundle) const { return bundle.size() < 2 || bytes(bundle) <= most_; }
 
 std::vector<Bundle> Bundling::of(std::span<const std::int32_t> instances) const {
   std::vector<Bundle> bundles(1);

@@ -17,6 +17,8 @@ class Bundling {
 
   // Whether it is small enough, or of one.
   bool takes(const Bundle& bundle) const;
+  std::int64_t bytes(const Bundle& bundle) const;
+  std::int64_t most() const { return most_; }
   // Bundles of consecutive ones.
   std::vector<Bundle> of(std::span<const std::int32_t> instances) const;
 

@@ -385,7 +385,8 @@ class Replay {
       return;
     }
     const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
-    const bool gradients = content.value == bucket.all_gradients || content.value == bucket.own_gradients;
+    const bool gradients = content.value == bucket.all_gradients || content.value == bucket.own_gradients ||
+                           content.value == bucket.own_sums;
     const std::int64_t part =
         address.part_axis == no_axis ? 0 : plan_.coordinates[address.part_axis] * address.bytes;
     for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {

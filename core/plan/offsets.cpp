@@ -10,10 +10,14 @@ void Conflicts::add(std::size_t a, std::size_t b) {
   with_[b].push_back(a);
 }
 
-Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts) {
+Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts, std::size_t at_zero) {
   Offsets offsets;
   offsets.of.assign(bytes.size(), -1);
-  std::vector<std::size_t> order(bytes.size());
+  for (std::size_t i = at_zero; i < bytes.size(); ++i) {
+    offsets.of[i] = 0;
+    offsets.bytes = std::max(offsets.bytes, align(bytes[i]));
+  }
+  std::vector<std::size_t> order(std::min(bytes.size(), at_zero));
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });

@@ -27,8 +27,10 @@ struct Offsets {
   std::int64_t bytes = 0;  // of all together
 };
 
-// Offsets such that no two that conflict overlap: the largest first, each at the lowest that is free.
-Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts);
+// Offsets such that no two that conflict overlap: the largest first, each at the lowest that is free. Things
+// from number `at_zero` on, which do not conflict with each other, lie at 0.
+Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts,
+                       std::size_t at_zero = static_cast<std::size_t>(-1));
 
 // Bytes that live from step `first` to step `last` of a function.
 struct Lifetime {

@@ -150,7 +150,10 @@ class Order {
     for (const PassCall& next : functions_of(plan_, call)) {
       gather_for(next);
       if (needs_begin(next)) finish_begin();
-      for (const std::int32_t i : gradients_.begun_by(next)) add(FunctionKind::clear, i, -1);
+      for (const std::int32_t i : gradients_.begun_by(next)) {
+        if (forward || std::find(pending_.begin(), pending_.end(), i) != pending_.end()) finish_reduce();
+        add(FunctionKind::clear, i, -1);
+      }
       add_function(next.function, next.instance, call.microbatch);
       for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) complete(i);
     }
@@ -169,7 +172,7 @@ class Order {
   }
 
   // What follows the exchange on the compute queue would hold up what comes next: it is put off until the
-  // next instance is complete.
+  // next instance is complete, or these begin anew, or another one does in the next forward pass.
   void complete(std::int32_t instance) {
     std::erase(summed_, instance);
     summed_.push_back(instance);

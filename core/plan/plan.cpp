@@ -382,11 +382,7 @@ class Planner {
         member.bytes = program_.local_bytes(members[i]);
         set_home(members[i], member, whole);
       }
-      if (program_.value(own).role != Role::view) return;
-      Address part = whole;
-      part.bytes = program_.local_bytes(own);
-      part.part_axis = bucket.axis;
-      set_home(own, part, whole);
+      if (program_.value(own).role == Role::view) place_part(own, bucket.axis, whole);
     };
     place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
           bucket.all_parameters, bucket.own_parameters);
@@ -395,13 +391,21 @@ class Planner {
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
     place(bucket.kept.gradients ? Region::unreduced : Region::gradient, gradients, bucket.all_gradients,
           bucket.own_gradients);
+    const Address whole = around_.at(bucket.all_gradients);
+    if (bucket.own_sums != none) place_part(bucket.own_sums, bucket.axis, whole);
     for (const Bucket::Padding& padding : bucket.padding) {
-      const Address& whole = around_.at(bucket.all_gradients);
       Address between = whole;
       between.offset += padding.offset * size_of(program_.value(padding.view).dtype);
       between.bytes = program_.local_bytes(padding.view);
       set_home(padding.view, between, whole);
     }
+  }
+
+  void place_part(Id own, AxisId axis, const Address& whole) {
+    Address part = whole;
+    part.bytes = program_.local_bytes(own);
+    part.part_axis = axis;
+    set_home(own, part, whole);
   }
 
   void set_home(Id value, const Address& address, const Address& around) {
@@ -533,7 +537,9 @@ class Planner {
       if (function.segment == bucket.segment && function.kind == FunctionKind::reduce)
         for (PlannedStep& step : function.steps)
           for (const PlannedOperand& operand : step.operands)
-            if (operand.value == bucket.all_gradients) last = &step;
+            if (operand.value == bucket.all_gradients ||
+                (operand.value != none && operand.value == bucket.own_sums))
+              last = &step;
     for (std::size_t m = 0; last && m < bucket.parameters.size(); ++m)
       last->dead_after.push_back(plan_.home(program_.value(bucket.parameters[m]).gradient));
   }

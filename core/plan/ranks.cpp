@@ -162,7 +162,7 @@ std::string fingerprint(const Program& program, const Plan& plan) {
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot);
   for (int region = 0; region < regions; ++region)
-    if (region != static_cast<int>(Region::scratch))
+    if (region != static_cast<int>(Region::scratch) && region != static_cast<int>(Region::unreduced))
       print.add(plan.layout.memory.bytes[static_cast<std::size_t>(region)]);
   return print.hex();
 }

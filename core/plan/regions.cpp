@@ -25,11 +25,11 @@ class Regions {
       if (range_ == 0) {
         place_boundary_gradients();
         place_turns(Region::gathered, in_turn.gathered);
-        place_turns(Region::unreduced, in_turn.unreduced);
       }
       place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, bucket_bytes()));
       place_inputs();
       here().scratch = take(Region::scratch, most_scratch());
+      if (range_ == 0) place_unreduced(in_turn.unreduced);
     }
   }
 
@@ -75,6 +75,13 @@ class Regions {
   void place_turns(Region region, const Turns& turns) {
     const std::int64_t base = take(region, turns.offsets.bytes);
     for (const std::int64_t offset : turns.offsets.of) placed(region).push_back({base + offset, 0});
+  }
+
+  // From where scratch begins, and beyond it as far as they need.
+  void place_unreduced(const Turns& turns) {
+    take(Region::unreduced, std::max<std::int64_t>(0, here().scratch + turns.offsets.bytes - end_));
+    for (const std::int64_t offset : turns.offsets.of)
+      placed(Region::unreduced).push_back({here().scratch + offset, 0});
   }
 
   // Two buffers for all instances.

@@ -91,23 +91,59 @@ std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std:
 
 // ---------------------------------------------------------------- turns
 
+namespace {
+
+Bundle both_of(Bundle bundle, const Bundle& more) {
+  for (const std::int32_t i : more)
+    if (std::find(bundle.begin(), bundle.end(), i) == bundle.end()) bundle.push_back(i);
+  return bundle;
+}
+
+// What is used together may grow as long as it and what is used before or after it have no more memory than
+// two bundles, or than the largest two need that follow each other.
+class Uses {
+ public:
+  Uses(std::vector<Bundle> calls, const Bundling& bundling)
+      : calls_(std::move(calls)), bundling_(bundling), room_(2 * bundling.most()) {
+    for (std::size_t i = 1; i < calls_.size(); ++i) room_ = std::max(room_, bytes(calls_[i - 1], calls_[i]));
+  }
+
+  GatheredUses run() {
+    GatheredUses uses;
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const Bundle before = uses.size() > 1 ? uses[uses.size() - 2].instances : Bundle{};
+      if (uses.empty() || !may_join(before, uses.back().instances, i))
+        uses.push_back({calls_[i], 1});
+      else
+        uses.back() = {both_of(std::move(uses.back().instances), calls_[i]), uses.back().calls + 1};
+    }
+    return uses;
+  }
+
+ private:
+  std::int64_t bytes(const Bundle& a, const Bundle& b) const { return bundling_.bytes(both_of(a, b)); }
+
+  bool may_join(const Bundle& before, const Bundle& use, std::size_t call) const {
+    const Bundle both = both_of(use, calls_[call]);
+    if (both.size() == use.size()) return true;
+    const Bundle after = call + 1 < calls_.size() ? calls_[call + 1] : Bundle{};
+    return bundling_.takes(both) && bytes(before, both) <= room_ && bytes(both, after) <= room_;
+  }
+
+  std::vector<Bundle> calls_;  // what each touches
+  const Bundling& bundling_;
+  std::int64_t room_;
+};
+
+}  // namespace
+
 GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling) {
   const Touched touched(plan, {Region::gathered});
-  GatheredUses uses;
+  std::vector<Bundle> calls;
   for (const ScheduleCall& pass : work.calls)
-    for (const PassCall& call : functions_of(plan, pass)) {
-      const std::vector<std::int32_t> instances = touched.by(call);
-      if (instances.empty()) continue;
-      Bundle both = uses.empty() ? Bundle{} : uses.back().instances;
-      const std::size_t before = both.size();
-      for (const std::int32_t i : instances)
-        if (std::find(both.begin(), both.end(), i) == both.end()) both.push_back(i);
-      if (uses.empty() || (both.size() > before && !bundling.takes(both)))
-        uses.push_back({instances, 1});
-      else
-        uses.back() = {std::move(both), uses.back().calls + 1};
-    }
-  return uses;
+    for (const PassCall& call : functions_of(plan, pass))
+      if (Bundle instances = touched.by(call); !instances.empty()) calls.push_back(std::move(instances));
+  return Uses(std::move(calls), bundling).run();
 }
 
 std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling) {
@@ -176,26 +212,62 @@ Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> by
   return turns_of(std::move(bytes), together);
 }
 
+namespace {
+
+bool is_pass(FunctionKind kind) {
+  return kind == FunctionKind::forward || kind == FunctionKind::backward ||
+         kind == FunctionKind::backward_weight;
+}
+
+}  // namespace
+
 Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
                            std::vector<std::int64_t> bytes) {
+  const std::size_t instances = bytes.size();
+  // As what embedding and head do: what the layers of the pass before have left has arrived by then, so that
+  // nobody waits for that memory.
+  const auto is_once_a_pass = [&](const PlannedFunction& function) {
+    return is_pass(function.kind) &&
+           std::count_if(plan.instances.begin(), plan.instances.end(), [&](const Instance& instance) {
+             return instance.segment == function.segment && !instance.receive_stub;
+           }) == 1;
+  };
+  const auto scratch_of = [&](std::int32_t function) {
+    return static_cast<std::int32_t>(instances) + function;
+  };
   Contributions contributions(plan, work);
   Together together;
   Bundle open, travelling;
   auto next = reduced.begin();
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass)) {
-      for (const std::int32_t begun : contributions.begun_by(call)) {
+      const Bundle all_begun = contributions.begun_by(call);
+      // They come back before forward begins others: see order_calls().
+      if (pass.pass == Pass::forward && !all_begun.empty()) travelling.clear();
+      for (const std::int32_t begun : all_begun) {
         open.push_back(begun);
         together.add({begun}, open);
         together.add({begun}, travelling);
       }
+      for (const Bundle* const here : {&open, &travelling}) together.add(*here, {scratch_of(call.function)});
       for (const std::int32_t complete : contributions.completed_by(call, pass.microbatch)) {
         if (next == reduced.end() || next->back() != complete) continue;
         travelling = *next++;
         for (const std::int32_t i : travelling) std::erase(open, i);
       }
     }
-  return turns_of(std::move(bytes), together);
+  for (std::size_t f = 0; f < plan.functions.size(); ++f) {
+    const PlannedFunction& function = plan.functions[f];
+    const bool scratch = function.kind != FunctionKind::reduce && !function.scratch_bytes.empty();
+    bytes.push_back(scratch ? function.scratch_bytes.front() : 0);
+    if (bytes.back() == 0 || is_once_a_pass(function)) continue;
+    for (std::size_t i = 0; i < instances; ++i)
+      together.add(static_cast<std::int32_t>(i), scratch_of(static_cast<std::int32_t>(f)));
+  }
+  Offsets offsets = assign_offsets(bytes, together.of(bytes.size()), instances);
+  bytes.resize(instances);
+  offsets.of.resize(instances);
+  return {std::move(bytes), std::move(offsets)};
 }
 
 Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes) {

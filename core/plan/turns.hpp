@@ -76,7 +76,8 @@ struct Turns {
 };
 // While gathered parameters are used, those of the next use can be gathered.
 Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes);
-// While the gradients of a bundle are summed, the next can contribute.
+// While the gradients of a bundle are summed, the next can contribute. Offsets count from where scratch
+// begins: that of functions which do not run meanwhile is theirs as well.
 Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
                            std::vector<std::int64_t> bytes);
 // While those of a bundle travel in another type, the next ones are converted.

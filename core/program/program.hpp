@@ -88,6 +88,9 @@ struct Bucket {
   // else a value of its own.
   Id all_parameters = none, own_parameters = none;
   Id all_gradients = none, own_gradients = none;
+  // The own part of a microbatch's sum over the ranks, a view where that comes to lie in the microbatch's own
+  // gradients, which are spent: none where it lies elsewhere.
+  Id own_sums = none;
   // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.
   struct Padding {
     Id view = none;

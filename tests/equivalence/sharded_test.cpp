@@ -161,6 +161,43 @@ TEST(ZeroMemory, WhatAStageKeepsInPartsFallsWithTheRanks) {
   }
 }
 
+// The models of `prun bench zero` in docs/benchmarks.md.
+TEST(ZeroMemory, FallsWithTheStage) {
+  const std::vector<std::string> small = {"model.layers=12", "model.hidden=512", "model.heads=8",
+                                          "model.seq=512", "batch.global=8"},
+                                 large = {"model.layers=24", "model.hidden=1024", "model.heads=16",
+                                          "model.seq=1024", "batch.global=16"};
+  for (std::vector<std::string> sets : {small, large})
+    for (const char* tied : {"model.tied=true", "model.tied=false"}) {
+      sets.insert(sets.end(), {"model.vocab=50304", "batch.micro=2", tied});
+      std::vector<std::int64_t> bytes;
+      for (int stage = 0; stage < 4; ++stage)
+        bytes.push_back(Assembly(tiny_recipe(sets, dp2 + (stage > 0 ? zero(stage) : "")), plugins())
+                            .plan()
+                            .layout.memory.total());
+      for (std::size_t stage = 1; stage < bytes.size(); ++stage)
+        EXPECT_LT(bytes[stage], bytes[stage - 1]) << sets.front() << " " << tied << " stage " << stage;
+    }
+}
+
+// Gradients that wait to be summed have the memory of what the head needs while it runs.
+TEST(ZeroMemory, UnsummedGradientsLieWhereNobodyHasScratch) {
+  const Assembly assembly(
+      tiny_recipe({"model.layers=12", "model.hidden=512", "model.heads=8", "model.seq=512",
+                   "model.vocab=50304", "batch.micro=2", "batch.global=8"},
+                  dp2_zero2),
+      plugins());
+  const Plan& plan = assembly.plan();
+  const prun::Layout::Range& range = plan.layout.ranges.front();
+  std::int64_t within = 0;
+  for (std::size_t i = 1; i < plan.instances.size(); ++i) {
+    const std::int64_t base = range.instances[static_cast<std::size_t>(Region::unreduced)][i].base;
+    EXPECT_GE(base, range.scratch);
+    within += base < range.scratch + of(range.memory, Region::scratch);
+  }
+  EXPECT_GT(within, 0);
+}
+
 // Two blocks of ten, or a block and the table.
 TEST(ZeroMemory, NoMoreIsGatheredThanOneUseAndTheNext) {
   for (const char* vocab : {"model.vocab=64", "model.vocab=4096"}) {
