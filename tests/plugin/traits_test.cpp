@@ -34,8 +34,8 @@ TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
             "it states an unknown trait 'elementwize'; did you mean 'elementwise'?");
   EXPECT_EQ(problem_of("schedule", {{"backward", "whole"}, {"colour", "red"}}),
             "it states an unknown trait 'colour'; there are backward");
-  EXPECT_EQ(problem_of("model", {{"phase", "shard"}}),
-            "it states an unknown trait 'phase'; a plugin of kind model has none");
+  EXPECT_EQ(problem_of("observer", {{"phase", "shard"}}),
+            "it states an unknown trait 'phase'; a plugin of kind observer has none");
 }
 
 TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
@@ -47,6 +47,9 @@ TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
             "its trait conflicts is 'a,,b'; it may list names of strategy plugins, * and ? in them");
   EXPECT_EQ(problem_of("device", {{"comm", "nccl*"}}),
             "its trait comm is 'nccl*'; it must be the name of a plugin");
+  EXPECT_EQ(problem_of("model", {{"reads", "llama, qwen2"}}), "");
+  EXPECT_EQ(problem_of("model", {{"reads", "llama,Qwen*"}}),
+            "its trait reads is 'llama,Qwen*'; it may list names of small letters, digits, - and _");
   EXPECT_EQ(problem_of("optimizer", {{"elementwise", "true"}}),
             "its trait elementwise is 'true'; it may be one of yes, no");
 }

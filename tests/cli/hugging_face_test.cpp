@@ -1,0 +1,52 @@
+// prun import and export, and runs that start from what they write, as a user starts them.
+#include <gtest/gtest.h>
+
+#include "binary.hpp"
+#include "support/hugging_face.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+void expect(const Result& result, int code, const std::string& part) {
+  EXPECT_EQ(result.code, code) << result.out;
+  EXPECT_NE(result.out.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << result.out;
+}
+
+TEST(HuggingFaceCommands, ThereAndBackAndTrainedOn) {
+  const TempFolder folder;
+  const std::string there = hugging_face("llama").string(), here = folder / "here", back = folder / "back";
+  expect(prun({"import", there, "--out", here, "--type", "bf16"}), 0, "plugin = \"llama\"\nlayers = 2\n");
+  expect(prun({"ckpt", "verify", here}), 0, "good, 15 tensors");
+  expect(prun({"export", here, "--out", back, "--file-size", "20KB"}), 0, "21 tensors, ");
+  EXPECT_TRUE(fs::exists(fs::path(back) / "model.safetensors.index.json"));
+  const std::string recipe =
+      folder.write("from.toml", recipe_from(hugging_face("llama"), "llama").resolved_toml());
+  expect(prun({recipe, "--set", "model.init=" + back, "--set", "run.steps=2", "--set", "run.save_every=2",
+               "--set", "run.out=" + (folder / "run")}),
+         0, "");
+  expect(prun({"export", folder / "run", "--out", folder / "trained"}), 0, "step-00000002");
+  // The same weights, two ranks.
+  const std::string two = folder.write(
+      "two.toml",
+      recipe_from(hugging_face("llama"), "llama", {"batch.micro=1"}, data_parallel(2)).resolved_toml());
+  expect(prun({two, "--set", "run.steps=1", "--set", "run.out=" + (folder / "two")}), 0, "");
+}
+
+TEST(HuggingFaceCommands, SayWhatIsWrong) {
+  const TempFolder folder;
+  const std::string gpt2 = hugging_face("gpt2").string();
+  expect(prun({"import", gpt2}), 2, "usage: prun import DIR --out FOLDER");
+  expect(prun({"import", gpt2, "--out", folder / "x", "--type", "fp8"}), 2,
+         "--type takes bf16 or fp32, not 'fp8'");
+  expect(prun({"export", gpt2, "--out", folder / "x"}), 2, "holds no checkpoint");
+  expect(prun({"export", folder / "none", "--out", folder / "x"}), 2, "none is not there");
+  expect(prun({"export", gpt2, "--out", folder / "x", "--file-size", "-1"}), 2,
+         "--file-size takes a size such as 5GB");
+  expect(prun({"import", folder.path(), "--out", folder / "x"}), 2, "config.json is not there");
+  EXPECT_FALSE(fs::exists(folder / "x"));
+}
+
+}  // namespace
+}  // namespace prun::test
