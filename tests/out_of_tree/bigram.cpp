@@ -25,12 +25,34 @@ class Bigram final : public Model {
                         head.targets(), head.runtime("inv_targets"), head.runtime("loss_sum")});
   }
 
+  static void read_config(const Options& config, ConfigWriter& options) {
+    expect_text(config, "hidden_act", {"gelu_new"});  // anything else is refused by name
+    options.set("vocab", config.integer("vocab_size"));
+    options.set("hidden", config.integer("hidden_size"));
+  }
+
+  void write_config(const ModelContext&, ConfigWriter& config) const override {
+    config.set("model_type", "bigram");
+    config.set("hidden_act", "gelu_new");
+    config.set("vocab_size", vocab_.extent);
+    config.set("hidden_size", hidden_.extent);
+  }
+
+  ForeignWeights foreign_weights() const override {
+    return {{"model.", ""},  // names may begin with either
+            {{"embedding.token", "model.embed.weight"},
+             {"head.up", "model.up.weight", "hidden, ffn"},  // it has inputs first
+             {"head.down", "model.down.weight"},
+             {"head.weight", "lm_head.weight"}},
+            {"*.inv_freq"}};  // may be there, and says nothing
+  }
+
  private:
   Dim vocab_, hidden_;
 };
 
 }  // namespace
 
-PRUN_PLUGIN(model, Bigram, "bigram", "1.0.0", "Predicts a token from the one before it", "",
+PRUN_PLUGIN(model, Bigram, "bigram", "1.0.0", "Predicts a token from the one before it", "reads=bigram",
             "vocab  | int | 256 | 2..1000000 | Rows of the token table\n"
             "hidden | int | 32  | 1..65536   | Width\n");
