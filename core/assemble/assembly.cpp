@@ -146,7 +146,7 @@ void Assembly::state_process_needs() {
   for (const int rank : ranks) {
     ProcessNeed need = process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank});
     // The copy that is written beside training; ranks of a stage share out what it is made of.
-    if (saves(recipe_))
+    if (purpose_ == Purpose::training && saves(recipe_))
       need.bytes += lasting_bytes(*program_, plan_of(rank).instances) *
                     static_cast<std::int64_t>(ranks.size()) / mesh().world();
     process_needs_.push_back(need);

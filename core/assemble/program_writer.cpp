@@ -85,7 +85,8 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
             return ask_schedule(recipe_, plugins_, name, shape);
           },
           *optimizer_, batch_.accumulate);
-      if (purpose_ != Purpose::training) take_heads_apart(*program_);
+      if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
+      if (purpose_ == Purpose::generation) add_logits(*program_);
       place_on_mesh(*program_);
       check_rows();
       if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
@@ -100,7 +101,8 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
 void ProgramWriter::leave_training_out() {
   verify(*program_);
   const StagedValues staged = staged_values(*program_);
-  const Id results[] = {staged.loss_sum, staged.all_counted};
+  std::vector<Id> results = {staged.loss_sum, staged.all_counted};
+  if (purpose_ == Purpose::generation) results = {staged.logits};
   keep_forward(*program_, results);
 }
 

@@ -22,6 +22,7 @@ Precision precision_of(const Recipe& recipe);
 enum class Purpose : std::uint8_t {
   training,
   evaluation,  // the loss of a batch, and nothing changes
+  generation,  // what a head says of the next token
 };
 
 struct WrittenProgram {

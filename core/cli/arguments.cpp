@@ -9,15 +9,17 @@
 namespace prun {
 namespace {
 
-const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",
-                                        "bench",   "ckpt",    "import",    "export", "tokenize",
+const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",  "bench",
+                                        "ckpt",    "eval",    "generate",  "import", "export", "tokenize",
                                         "explain", "plugins", "reference", "help",   "version"};
 const std::vector<std::string> flags = {"--json",    "--program",   "--lowered", "--all",
                                         "--as-is",   "--simulated", "--no-grid", "--recipe",
                                         "--replace", "--help",      "--version"};
-const std::vector<std::string> valued = {"--steps", "--out",       "--costs",      "--ranks", "--stage",
-                                         "--files", "--keep",      "--keep-every", "--key",   "--end-of-text",
-                                         "--type",  "--file-size", "--threads"};
+const std::vector<std::string> valued = {"--steps",   "--out",         "--costs",  "--ranks",
+                                         "--stage",   "--files",       "--keep",   "--keep-every",
+                                         "--key",     "--end-of-text", "--type",   "--file-size",
+                                         "--threads", "--batches",     "--tokens", "--temperature",
+                                         "--top-p",   "--max-tokens",  "--seed",   "--tokenizer"};
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
@@ -51,6 +53,20 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
 }
 
 }  // namespace
+
+double to_number(const std::string& option, const std::string& text, double least, double most) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !(number >= least && number <= most))
+    throw_error(ErrorCode::bad_input, option, " takes a number from ", least, " to ", most, ", not ",
+                in_quotes(text));
+  return number;
+}
+
+double Arguments::real(const std::string& option, double fallback, double least, double most) const {
+  const auto found = values.find(option);
+  return found == values.end() ? fallback : to_number(option, found->second, least, most);
+}
 
 std::int64_t Arguments::number(const std::string& option, std::int64_t fallback) const {
   const auto found = values.find(option);

@@ -23,11 +23,15 @@ struct Arguments {
   bool has(const std::string& flag) const { return flags.count(flag) != 0; }
   // The number given with an option, or `fallback`.
   std::int64_t number(const std::string& option, std::int64_t fallback) const;
+  double real(const std::string& option, double fallback, double least, double most) const;
   // The file given with an option.
   std::optional<std::filesystem::path> path(const std::string& option) const;
   // The only word, or an Error that says how the verb is used.
   const std::string& only_word(const std::string& usage) const;
 };
+
+// A number within these limits; bad_input where the text is none.
+double to_number(const std::string& option, const std::string& text, double least, double most);
 
 // Throws bad_input for an option nobody knows.
 Arguments parse_arguments(int argc, char** argv);

@@ -11,6 +11,8 @@ int plan_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int eval_command(const Arguments& arguments);
+int generate_command(const Arguments& arguments);
 int ckpt_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int import_command(const Arguments& arguments);

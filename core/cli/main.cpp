@@ -30,6 +30,13 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                between its ranks; both: --out FILE
   prun bench zero RECIPE       train it with stages 0 to 3 of the strategy zero in turn and show what each costs and
                                saves (--steps N; --stage N: that one alone; --json; --out FILE.json or FILE.csv)
+  prun eval CKPT               its loss on the validation data, without training: a checkpoint, or the latest in a
+                               run's folder, in the layout of its recipe or in any other that --set gives it
+                               (--batches N; --json)
+  prun generate CKPT "TEXT"    what it goes on with: the likeliest token each time, or drawn by --temperature T
+                               and --top-p P (--seed N); text by the tokenizer.json beside it or by
+                               --tokenizer FILE, bytes where they are what it was trained on
+                               (--tokens 1,2,3 in place of TEXT; --max-tokens N)
   prun ckpt ls RUN             the checkpoints in the folder of a run
   prun ckpt show CKPT          what one is of: run, progress, plugins, tensors (--recipe: the recipe)
   prun ckpt verify CKPT        compare every byte of one, or of all in a run's folder, with its checksums
@@ -70,6 +77,8 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "verify") return prun::verify_command(arguments);
   if (verb == "trace") return prun::trace_command(arguments);
   if (verb == "bench") return prun::bench_command(arguments);
+  if (verb == "eval") return prun::eval_command(arguments);
+  if (verb == "generate") return prun::generate_command(arguments);
   if (verb == "ckpt") return prun::ckpt_command(arguments);
   if (verb == "tokenize") return prun::tokenize_command(arguments);
   if (verb == "import") return prun::import_command(arguments);

@@ -2,22 +2,45 @@
 
 #include "assemble/automatic.hpp"
 #include "assemble/batch_arithmetic.hpp"
+#include "train/checkpoint_folder.hpp"
 #include "train/local_ranks.hpp"
+#include "train/manifest.hpp"
+#include "train/settings.hpp"
 
 namespace prun {
 
 LocalPlace place_of(const Identity& rank) { return {rank.local_rank, rank.local_world, rank.how == "prun"}; }
 
-Opened open_recipe(const Arguments& arguments, const std::string& file, const std::optional<Identity>& rank) {
-  Opened opened;
-  opened.plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
-  const Recipe written = Recipe::load(file, arguments.sets, opened.plugins->catalog());
+namespace {
+
+// With the device chosen, where that is left open.
+Opened opened(std::unique_ptr<PluginHost> plugins, const Recipe& written,
+              const std::optional<Identity>& rank) {
   const auto world = static_cast<int>(mesh_of(written).world());
-  DeviceChoice choice =
-      choose_device(written, *opened.plugins, rank ? place_of(*rank) : LocalPlace{0, world});
-  opened.recipe = std::move(choice.recipe);
-  opened.chosen = std::move(choice.said);
-  return opened;
+  DeviceChoice choice = choose_device(written, *plugins, rank ? place_of(*rank) : LocalPlace{0, world});
+  return {std::move(plugins), std::move(choice.recipe), std::move(choice.said)};
+}
+
+}  // namespace
+
+Opened open_recipe(const Arguments& arguments, const std::string& file, const std::optional<Identity>& rank) {
+  auto plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
+  const Recipe written = Recipe::load(file, arguments.sets, plugins->catalog());
+  return opened(std::move(plugins), written, rank);
+}
+
+Opened open_checkpoint(const Arguments& arguments, const std::string& where,
+                       const std::optional<Identity>& rank) {
+  const std::filesystem::path folder = find_checkpoint(where);
+  auto plugins = std::make_unique<PluginHost>(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  Settings settings = read_manifest(folder).recipe;
+  // Where parameters came from when the run began is of no interest any more.
+  std::erase_if(settings, [](const auto& setting) {
+    return setting.first == "model.config" || setting.first == "model.init" || setting.first == "run.resume";
+  });
+  const Recipe written =
+      Recipe::parse(to_toml(settings), folder / manifest_name, arguments.sets, plugins->catalog());
+  return opened(std::move(plugins), written, rank);
 }
 
 Recipe with_thread_ranks(Recipe recipe) {

@@ -21,6 +21,10 @@ struct Opened {
 Opened open_recipe(const Arguments& arguments, const std::string& file,
                    const std::optional<Identity>& rank = std::nullopt);
 
+// The recipe that a checkpoint, or the latest of a run's folder, was saved with.
+Opened open_checkpoint(const Arguments& arguments, const std::string& where,
+                       const std::optional<Identity>& rank = std::nullopt);
+
 LocalPlace place_of(const Identity& rank);
 
 // Where ranks are threads of one process: each computes with one thread, and none is pinned.

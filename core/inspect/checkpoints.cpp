@@ -4,10 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <span>
+#include <thread>
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "train/checkpoint_files.hpp"
 
 namespace prun {
@@ -75,20 +78,43 @@ std::string describe_tensors(const CheckpointFiles& files) {
                         "\n", text);
 }
 
+// Small enough for every core to have one in memory.
+void add_pieces(const TensorSlice& slice, std::vector<TensorSlice>& pieces) {
+  const std::int64_t most = (std::int64_t{64} << 20) / size_of(slice.type);
+  for (std::int64_t first = 0; first < slice.slice.count; first += most) {
+    pieces.push_back(slice);
+    pieces.back().slice.first = slice.slice.first + first;
+    pieces.back().slice.count = std::min(most, slice.slice.count - first);
+  }
+}
+
+// What is wrong with each of them, or nothing, in their order; by all cores.
+std::vector<std::string> troubles_of(const CheckpointFiles& files, std::span<const TensorSlice> slices) {
+  std::vector<std::string> troubles(slices.size());
+  share_out(std::thread::hardware_concurrency(), slices.size(), "verifying a checkpoint",
+            [&](std::size_t, std::size_t i) {
+              try {
+                bytes_of(files, slices[i]);
+              } catch (const Error& error) {
+                troubles[i] = error.what();
+              }
+            });
+  std::erase(troubles, "");
+  return troubles;
+}
+
 CheckpointVerdict verify_checkpoint(const fs::path& folder) {
   CheckpointVerdict verdict{folder, 0, 0, {}};
   try {
     const CheckpointFiles files(folder);
+    std::vector<TensorSlice> slices;
     for (const auto& [name, tensor] : files.tensors()) {
       const TensorSlice slice = all_of(name, tensor);
       ++verdict.tensors;
       verdict.bytes += slice.bytes();
-      try {
-        bytes_of(files, slice);
-      } catch (const Error& error) {
-        verdict.troubles.emplace_back(error.what());
-      }
+      add_pieces(slice, slices);
     }
+    verdict.troubles = troubles_of(files, slices);
   } catch (const Error& error) {
     verdict.troubles.emplace_back(error.what());
   }

@@ -23,6 +23,7 @@ struct LmHead {
                                             {"dx", Access::write}};
   static constexpr Effect effect = Effect::update;
   static constexpr bool gradient_in_forward = true;
+  static constexpr const char* logits = "lm_head_logits";
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     require(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1],

@@ -91,7 +91,7 @@ class ForwardOnly {
       value.states.clear();
     }
     for (Bucket& bucket : program_.buckets()) {
-      bucket.all_gradients = bucket.own_gradients = bucket.master = none;
+      bucket.all_gradients = bucket.own_gradients = bucket.own_sums = bucket.master = none;
       bucket.states.clear();
       bucket.padding.clear();
     }

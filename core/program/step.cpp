@@ -88,6 +88,27 @@ void add_step(Program& program, const StepOptions& options) {
   }
 }
 
+void add_logits(Program& program) {
+  std::vector<Id> heads;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (Id id : program.segment(segment).ops(FunctionKind::forward))
+      if (program.op(id).def->logits) heads.push_back(id);
+  if (heads.size() != 1)
+    throw_error(ErrorCode::unsupported, "the model has ", heads.size(),
+                " heads that say how their logits are had (OpDef::logits); text is made by a model with one");
+  const Op head = program.op(heads.front());
+  const Id logits =
+      program.add_op_creating(head.segment, FunctionKind::forward, Part::input, head.def->logits,
+                              std::span(head.operands).first(3), {}, heads.front())[0];
+  Value staged = program.value(logits);
+  staged.name = std::string("logits") + out;
+  staged.role = Role::staging;
+  staged.segment = program.step_segment();
+  staged.dims.back().name = "logits";
+  program.add_op(head.segment, FunctionKind::forward, Part::input, "whole_logits",
+                 {logits, program.add_value(std::move(staged))}, {}, heads.front());
+}
+
 Id add_first_of_axis(Program& program, const std::string& axis) {
   const std::string name = first_of(axis);
   const Id known = program.find_runtime(name);
@@ -111,6 +132,7 @@ StagedValues staged_values(const Program& program) {
   staged.all_counted = staging_of(program, "counted", out);
   staged.any_stop = staging_of(program, "stop", out);
   staged.non_finite = staging_of(program, "non_finite", out);
+  staged.logits = staging_of(program, "logits", out);
   for (const Axis& axis : program.mesh().axes()) {
     const std::string name = first_of(axis.name);
     staged.first.push_back(program.find_runtime(name) == none ? none : staging_of(program, name, in));

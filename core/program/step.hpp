@@ -17,6 +17,9 @@ void add_step(Program& program, const StepOptions& options);
 // sum.
 Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted);
 
+// Lets the host see the logits that each head gives: before placement. Throws unsupported where none does.
+void add_logits(Program& program);
+
 // Whether a rank is the first of an axis: a staged scalar, where a program asks for it.
 Id add_first_of_axis(Program& program, const std::string& axis);
 
@@ -37,6 +40,8 @@ struct StagedValues {
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
   // Out, by trained tensor: how many elements of its gradient are not finite, where keep is 0.
   Id non_finite = none;
+  // Out, of a program that generates: by row and token of the vocabulary.
+  Id logits = none;
   // By axis.
   std::vector<Id> first;
 };

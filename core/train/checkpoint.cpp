@@ -50,10 +50,16 @@ void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted) {
                 name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape));
 }
 
+// Those that the assembly keeps.
+std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
+  std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
+  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor);
+  return wanted;
+}
+
 void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
   check_belongs(files.folder(), files.manifest());
-  const std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
-  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor);
+  const std::vector<LastingTensor> wanted = has_tensors(assembly, files);
   if (wanted.size() != files.tensors().size())
     throw_error(ErrorCode::bad_input, files.folder().string(), " holds ", files.tensors().size(),
                 " tensors, the recipe needs ", wanted.size(),
@@ -202,14 +208,18 @@ void check_checkpoint(const Assembly& assembly, const fs::path& where) {
   throw_error(ErrorCode::bad_input, first);
 }
 
-LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                                 const Announce& others) {
+namespace {
+
+// `check`: throws where a checkpoint that can be trusted does not fit.
+template <class Check>
+LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
+                      const Announce& others, Check&& check) {
   LoadedCheckpoint loaded;
   for (const fs::path& folder : checkpoints_from(where)) {
     std::optional<CheckpointFiles> files;
     std::string damage = damage_in([&] { files.emplace(folder); });
     if (files) {
-      check_fits(assembly, *files);
+      check(*files);
       damage = damage_in([&] { read_all(assembly, *files, memory); });
     }
     damage = damage_anywhere(damage, others);
@@ -222,6 +232,20 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
     loaded.damaged.push_back({folder, damage});
   }
   throw_error(ErrorCode::bad_input, loaded.damaged.front().why);
+}
+
+}  // namespace
+
+LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
+                                 const Announce& others) {
+  return load(assembly, memory, where, others,
+              [&](const CheckpointFiles& files) { check_fits(assembly, files); });
+}
+
+LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
+                                 const Announce& others) {
+  return load(assembly, memory, where, others,
+              [&](const CheckpointFiles& files) { has_tensors(assembly, files); });
 }
 
 std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,

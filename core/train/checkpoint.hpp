@@ -37,6 +37,10 @@ struct LoadedCheckpoint {
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others);
 
+// The same for an assembly that trains nothing: parameters are all that it takes, whatever data they are for.
+LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
+                                 const std::filesystem::path& where, const Announce& others);
+
 // Throws what load_checkpoint would throw on some rank, as far as headers tell: for all ranks, before they
 // start.
 void check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);

@@ -19,12 +19,25 @@ BatchShape shape_of(const Assembly& assembly, const Program& program, std::int64
 
 }  // namespace
 
-Evaluator::Evaluator(Parts parts, Samples samples)
+ExecutorOptions options_of(const ForwardParts& parts) {
+  return {parts.assembly.recipe().flag("run.poison"), parts.assembly.rank(), 0, parts.beneath};
+}
+
+void stage_constants(const Assembly& assembly, const PlanMemory& memory, const StagedValues& staged,
+                     std::int64_t step) {
+  const auto write = [&](Id id, double value) {
+    if (id != none) *reinterpret_cast<double*>(memory.staged(id, step, 0)) = value;
+  };
+  write(staged.seed, 0);
+  for (AxisId axis = 0; axis < staged.first.size(); ++axis)
+    write(staged.first[axis], assembly.mesh().coordinate(assembly.rank(), axis) == 0);
+}
+
+Evaluator::Evaluator(const ForwardParts& parts, Samples samples)
     : assembly_(parts.assembly),
       program_(parts.program),
-      executor_(parts.program, parts.plan, parts.assembly.devices(),
-                {parts.assembly.recipe().flag("run.poison"), parts.assembly.rank(), 0, parts.beneath},
-                std::move(parts.comms), std::move(parts.probes)),
+      executor_(parts.program, parts.plan, parts.assembly.devices(), options_of(parts), parts.comms,
+                parts.probes),
       staged_(staged_values(parts.program)),
       samples_(std::move(samples)),
       all_(count_of(samples_)),
@@ -47,10 +60,9 @@ Evaluated Evaluator::run(std::int64_t batches) {
 void Evaluator::start(std::int64_t batch) {
   reader_.start(batch * assembly_.batch().global,
                 batch_targets(memory(), staged_, started_, assembly_.batch().accumulate));
-  write_scalar(staged_.counted, static_cast<double>(reader_.finish()));
-  write_scalar(staged_.seed, 0);
-  for (AxisId axis = 0; axis < staged_.first.size(); ++axis)
-    write_scalar(staged_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
+  *reinterpret_cast<double*>(memory().staged(staged_.counted, started_, 0)) =
+      static_cast<double>(reader_.finish());
+  stage_constants(assembly_, memory(), staged_, started_);
   executor_.start_step();
   ++started_;
 }
@@ -60,10 +72,6 @@ void Evaluator::finish(double& loss, double& counted) {
   loss += read_scalar(staged_.loss_sum);
   counted += read_scalar(staged_.all_counted);
   ++finished_;
-}
-
-void Evaluator::write_scalar(Id id, double value) const {
-  if (id != none) *reinterpret_cast<double*>(memory().staged(id, started_, 0)) = value;
 }
 
 double Evaluator::read_scalar(Id id) const {

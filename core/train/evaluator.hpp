@@ -16,17 +16,23 @@ struct Evaluated {
   std::int64_t targets = 0;
 };
 
+// What such a program runs with.
+struct ForwardParts {
+  const Assembly& assembly;
+  const Program& program;
+  const Plan& plan;
+  const PlanMemory* beneath;     // that the plan is over; null: it has its own
+  std::vector<QueueComm> comms;  // by queue
+  std::vector<Probe*> probes;
+};
+ExecutorOptions options_of(const ForwardParts& parts);
+// Stages what is no batch's: which rank this is, and a seed that nobody draws from.
+void stage_constants(const Assembly& assembly, const PlanMemory& memory, const StagedValues& staged,
+                     std::int64_t step);
+
 class Evaluator {
  public:
-  struct Parts {
-    const Assembly& assembly;
-    const Program& program;
-    const Plan& plan;
-    const PlanMemory* beneath;     // that the plan is over; null: it has its own
-    std::vector<QueueComm> comms;  // by queue
-    std::vector<Probe*> probes;
-  };
-  Evaluator(Parts parts, Samples samples);
+  Evaluator(const ForwardParts& parts, Samples samples);
 
   const PlanMemory& memory() const { return executor_.memory(); }
   const Samples& samples() const { return samples_; }
@@ -37,7 +43,6 @@ class Evaluator {
  private:
   void start(std::int64_t batch);
   void finish(double& loss, double& counted);
-  void write_scalar(Id id, double value) const;
   double read_scalar(Id id) const;
 
   const Assembly& assembly_;

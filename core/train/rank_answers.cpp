@@ -87,14 +87,15 @@ int launch_quietly(LaunchOptions options, std::string& said) {
 }  // namespace
 
 std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
-                                       const std::vector<std::string>& command) {
+                                       const std::vector<std::string>& command, Purpose purpose) {
   std::string said;
   int code = 0;
   std::vector<std::string> answers;
   {
     const AnswerFolder folder;
     plugins.set_local({0, static_cast<int>(mesh_of(recipe).world())});
-    LaunchOptions options = ranks_of(Assembly(recipe, plugins), plugins, command, folder.path() / "ucx.log");
+    LaunchOptions options =
+        ranks_of(Assembly(recipe, plugins, 0, purpose), plugins, command, folder.path() / "ucx.log");
     options.environment.emplace_back(folder_variable, folder.path());
     code = launch_quietly(options, said);
     for (int rank = 0; code == 0 && rank < options.ranks; ++rank)

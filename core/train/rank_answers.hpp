@@ -32,7 +32,8 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
 bool ranks_are_processes(const Recipe& recipe, PluginHost& plugins);
 // The same of processes, whatever the device would allow: as the recipe is trained.
 std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
-                                       const std::vector<std::string>& command);
+                                       const std::vector<std::string>& command,
+                                       Purpose purpose = Purpose::training);
 
 // Whether this process is a rank that another one asks; then what it does, and its exit code.
 bool is_asked();

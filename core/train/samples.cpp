@@ -20,21 +20,6 @@ std::vector<double> weights_of(std::span<const SampleSet> sets) {
 
 bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
 
-// Rows of the smallest table that tokens or targets are looked up in.
-std::int64_t vocabulary(const Program& program) {
-  std::int64_t rows = INT32_MAX;
-  for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
-      const Op& op = program.op(id);
-      for (std::size_t i = 0; i < op.operands.size(); ++i) {
-        const std::int32_t by = op.def->operands[i].rows_by;
-        if (by >= 0 && are_tokens(program.value(op.operands[static_cast<std::size_t>(by)])))
-          rows = std::min(rows, program.value(op.operands[i]).dims[0].extent);
-      }
-    }
-  return rows;
-}
-
 SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64_t seq, std::int64_t vocab) {
   SampleSet set;
   set.name = section.path();
@@ -131,6 +116,20 @@ void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
                   bad_token ? tokens[i] : targets[i], ", outside of model.vocab = ", vocab_);
     if (tokens[i] == document_end_) targets[i] = -1;
   }
+}
+
+std::int64_t vocabulary(const Program& program) {
+  std::int64_t rows = INT32_MAX;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
+      const Op& op = program.op(id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        const std::int32_t by = op.def->operands[i].rows_by;
+        if (by >= 0 && are_tokens(program.value(op.operands[static_cast<std::size_t>(by)])))
+          rows = std::min(rows, program.value(op.operands[i]).dims[0].extent);
+      }
+    }
+  return rows;
 }
 
 bool has_validation(const Recipe& recipe) {

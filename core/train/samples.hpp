@@ -82,6 +82,9 @@ class Samples {
 // has [[validation]].
 enum class DataPart : std::uint8_t { training, validation };
 
+// Rows of the smallest table that tokens or targets are looked up in.
+std::int64_t vocabulary(const Program& program);
+
 // Whether the recipe says what to validate on.
 bool has_validation(const Recipe& recipe);
 // Opens plugins of its own; what is wrong with the data for the model is refused. Validation takes samples in

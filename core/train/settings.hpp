@@ -14,6 +14,9 @@ namespace prun {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 Settings settings_of(const Recipe& recipe);
 
+// A recipe's text that gives the same settings.
+std::string to_toml(const Settings& settings);
+
 // What belongs to a place: where a run writes, what shows it, on what it runs, the files that its model comes
 // from, whose meaning other keys have.
 bool belongs_to_a_place(std::string_view key);

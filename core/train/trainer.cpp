@@ -23,6 +23,8 @@ double step_seed(std::int64_t seed, std::int64_t step) {
   return static_cast<double>(stream.bits64(0) >> 11);
 }
 
+}  // namespace
+
 std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
                                        const Membership& membership) {
   if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
@@ -34,8 +36,6 @@ std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plu
 CommunicatorLease lend(const Membership& membership, Communicators* communicators) {
   return communicators && membership.connected ? membership.connected(*communicators) : nullptr;
 }
-
-}  // namespace
 
 Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
     : assembly_(assembly),
@@ -68,7 +68,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
 }
 
 // With the communicators of training, and in its memory.
-Evaluator::Parts Trainer::evaluation_parts() {
+ForwardParts Trainer::evaluation_parts() {
   const Plan &training = assembly_.plan(), &evaluation = assembly_.evaluation_plan();
   std::vector<QueueComm> comms(evaluation.queues.size());
   const std::vector<QueueComm> all = communicators_ ? communicators_->queues() : echo_.queues();

@@ -53,6 +53,11 @@ struct Membership {
   std::function<CommunicatorLease(Communicators&)> connected;
 };
 
+// Of a rank of many, once all agree on what they are going to do; null for one alone. Every rank calls it.
+std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
+                                       const Membership& membership);
+CommunicatorLease lend(const Membership& membership, Communicators* communicators);
+
 // One run, step by step. Deterministic: recipe and data fix every bit of it.
 class Trainer {
  public:
@@ -109,7 +114,7 @@ class Trainer {
   }
 
  private:
-  Evaluator::Parts evaluation_parts();
+  ForwardParts evaluation_parts();
   // What parameters started from, where that is not the seed or a checkpoint to go on from.
   std::unique_ptr<StartValues> restore(PluginHost& plugins);
   Announce announce() const;

@@ -77,7 +77,10 @@ Kernel select_copy(const OpShape& s) {
 
 std::vector<KernelDef> memory_kernels();
 std::vector<KernelDef> memory_kernels() {
-  return {{"zero", select_zero}, {"copy", select_copy}, {"checksum", select_checksum}};
+  return {{"zero", select_zero},
+          {"copy", select_copy},
+          {"whole_logits", select_copy},
+          {"checksum", select_checksum}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -249,6 +249,29 @@ struct Holding {
 
 inline constexpr int streaming_threads = 512;  // of kernels that read a row once
 
+// A warp for each row of the weight and of the batch.
+template <int N, class T>
+__global__ __launch_bounds__(256) void logits_kernel(const T* x, const T* weight, const std::int32_t* targets,
+                                                     Compute<T>* logits, HeadLogitsShape shape) {
+  const std::int64_t word = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32,
+                     row = blockIdx.y;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (word >= shape.vocab) return;
+  int position = -1;
+  for (std::int64_t i = lane; i < shape.seq; i += 32)
+    if (targets[row * shape.seq + i] >= 0) position = static_cast<int>(i);
+  position = warp_fold(position, [](int a, int b) { return a > b ? a : b; });
+  Compute<T> sum = 0;
+  for (std::int64_t k = lane * N; position >= 0 && k < shape.width; k += 32 * N) {
+    const Lanes<Compute<T>, N> a = load_lanes<N>(x + (row * shape.seq + position) * shape.width + k);
+    const Lanes<Compute<T>, N> b = load_lanes<N>(weight + word * shape.width + k);
+#pragma unroll
+    for (int l = 0; l < N; ++l) sum += a[l] * b[l];
+  }
+  sum = warp_fold(sum, Add());
+  if (lane == 0) logits[row * shape.vocab + word] = sum;
+}
+
 }  // namespace
 
 template <class T>
@@ -303,11 +326,25 @@ void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>*
   });
 }
 
-#define PRUN_LM_HEAD(T)                                                                                 \
-  template void cross_entropy<T>(const Logits<T>&, const double*, double*, void*, Stream);              \
-  template void lm_head_scan<T>(const Logits<T>&, std::int64_t, std::int64_t, Compute<T>*, Compute<T>*, \
-                                Compute<T>*, Stream);                                                   \
-  template void lm_head_grad<T>(const Logits<T>&, std::int64_t, const Compute<T>*, const double*, Stream)
+template <class T>
+void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Compute<T>* logits,
+                    const HeadLogitsShape& shape, Stream stream) {
+  constexpr int rows_of_block = 8;  // of the weight, a warp each
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.vocab, rows_of_block)),
+                  static_cast<unsigned>(shape.batch));
+  with_chunk<T>(shape.width, {x, weight}, [&]<int N>(std::integral_constant<int, N>) {
+    logits_kernel<N><<<grid, 32 * rows_of_block, 0, stream>>>(x, weight, targets, logits, shape);
+  });
+  check_launch("lm_head_logits");
+}
+
+#define PRUN_LM_HEAD(T)                                                                                    \
+  template void cross_entropy<T>(const Logits<T>&, const double*, double*, void*, Stream);                 \
+  template void lm_head_scan<T>(const Logits<T>&, std::int64_t, std::int64_t, Compute<T>*, Compute<T>*,    \
+                                Compute<T>*, Stream);                                                      \
+  template void lm_head_grad<T>(const Logits<T>&, std::int64_t, const Compute<T>*, const double*, Stream); \
+  template void lm_head_logits<T>(const T*, const T*, const std::int32_t*, Compute<T>*,                    \
+                                  const HeadLogitsShape&, Stream)
 PRUN_LM_HEAD(double);
 PRUN_LM_HEAD(float);
 PRUN_LM_HEAD(bf16);

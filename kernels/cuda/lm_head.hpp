@@ -45,4 +45,13 @@ template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
                   Stream stream);
 
+// Of rows of `seq` positions: what the last one whose target is not negative multiplies the weight to; zeros
+// where there is none.
+struct HeadLogitsShape {
+  std::int64_t batch, seq, width, vocab;
+};
+template <class T>
+void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Compute<T>* logits,
+                    const HeadLogitsShape& shape, Stream stream);
+
 }  // namespace prun::cuda

@@ -1,5 +1,7 @@
 #include "cuda/lm_head.hpp"
 
+#include <tuple>
+
 #include "tests/cuda/device_value.hpp"
 
 namespace {
@@ -107,6 +109,26 @@ TEST_F(LmHead, LongRows) {
     EXPECT_LT(worst, 0.005) << "relative, of gradients rounded to bf16";
     expect_close(loss.value(), {loss_want}, 1e-6, "loss");
   }
+}
+
+// Of row 0 the last of two, of row 1 none, of row 2 the first.
+TEST_F(LmHead, LogitsOfThePositionAskedFor) {
+  for_types([]<class T>(std::int64_t offset) {
+    for (const auto& [seq, width, vocab] : {std::tuple{1, 1, 1}, {5, 37, 203}, {70, 64, 9}}) {
+      const DType type = dtype_of<T>();
+      const Value x = random_value(type, {3, seq, width}, 1), weight = random_value(type, {vocab, width}, 2);
+      std::vector<std::int64_t> asked(static_cast<std::size_t>(3 * seq), -1);
+      for (const std::int64_t at : {std::int64_t{0}, std::int64_t{seq - 1}, std::int64_t{2 * seq}})
+        asked[static_cast<std::size_t>(at)] = 0;
+      const Value targets = integers(DType::i32, {3, seq}, asked),
+                  none(OpShape::statistics(type), {3, vocab});
+      OnDevice on_x(x, offset), on_weight(weight, offset), ids(targets), logits(none);
+      cuda::lm_head_logits<T>(on_x.as<T>(), on_weight.as<T>(), ids.as<std::int32_t>(),
+                              logits.as<cuda::Compute<T>>(), {3, seq, width, vocab}, nullptr);
+      expect_close(logits.value(), cpu("lm_head_logits", {x, weight, targets, none})[3].numbers(),
+                   tolerance(OpShape::statistics(type)), "logits");
+    }
+  });
 }
 
 TEST_F(LmHead, TargetsThatDoNotCountOrDoNotExist) {

@@ -177,6 +177,9 @@ struct OpDef {
   bool gradient_in_forward = false;
   // The attribute that is 0 where nothing is trained, such as a dropout's probability; null: none.
   const char* noise = nullptr;
+  // Of a head: the op that gives the logits themselves, of its first three operands (values, table, targets),
+  // at the position of each row whose target counts; null: none does.
+  const char* logits = nullptr;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
@@ -287,8 +290,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, noise, exchange) are optional. Without cost(), an op moves its operands once and
-// counts no FLOPs.
+// gradient_in_forward, noise, logits, exchange) are optional. Without cost(), an op moves its operands once
+// and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -306,6 +309,7 @@ OpDef op_def() {
   if constexpr (requires { Op::copies; }) def.copies = Op::copies;
   if constexpr (requires { Op::gradient_in_forward; }) def.gradient_in_forward = Op::gradient_in_forward;
   if constexpr (requires { Op::noise; }) def.noise = Op::noise;
+  if constexpr (requires { Op::logits; }) def.logits = Op::logits;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
   if constexpr (requires(const Gradient& g) { Op::gradient(g); })

@@ -80,6 +80,13 @@ void loss(const KernelArgs& args, const KernelContext& context) {
                args.operands[3].elements(), args.workspace, stream_of(context));
 }
 
+template <class T>
+void logits(const KernelArgs& args, const KernelContext& context) {
+  const std::int64_t* const x = args.operands[0].dim;
+  lm_head_logits(data<const T>(args, 0), data<const T>(args, 1), data<const std::int32_t>(args, 2),
+                 data<Compute<T>>(args, 3), {x[0], x[1], x[2], args.operands[1].dim[0]}, stream_of(context));
+}
+
 template <bool gradients>
 std::int64_t workspace(const OpShape& s, std::int32_t) {
   HeadShape shape{};
@@ -120,6 +127,11 @@ Kernel by_statistics(DType type, Choice choice) {
   return type == DType::f32 ? choice.template operator()<float>() : nullptr;
 }
 
+Kernel select_logits(const OpShape& s) {
+  if (!head_types(s) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return logits<T>; });
+}
+
 Kernel select_rescale(const OpShape& s) {
   if (!same_type(s, {0, 1, 2, 3})) return nullptr;
   return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return rescale<C>; });
@@ -136,6 +148,7 @@ std::vector<DeviceOp> lm_head_ops() {
   return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_typed<bind_lm_head, 5>},
           {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan>},
           {{"lm_head_rescale", select_rescale}},
+          {{"lm_head_logits", select_logits}},
           {{"lm_head_loss", select_loss, loss_workspace}},
           {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_typed<bind_grad, 5>}};
 }

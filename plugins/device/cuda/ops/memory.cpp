@@ -33,7 +33,10 @@ Kernel select_checksum(const OpShape&) { return checksum; }
 }  // namespace
 
 std::vector<DeviceOp> memory_ops() {
-  return {{{"zero", select_zero}}, {{"copy", select_copy}}, {{"checksum", select_checksum}}};
+  return {{{"zero", select_zero}},
+          {{"copy", select_copy}},
+          {{"whole_logits", select_copy}},
+          {{"checksum", select_checksum}}};
 }
 
 }  // namespace prun::cuda

@@ -1,0 +1,61 @@
+// lm_head_logits: of each row of a batch one position, multiplied by the weight as lm_head does it.
+#include <algorithm>
+#include <vector>
+
+#include "cpu/lm_head_rows.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+// The last position whose target counts; -1: none.
+std::int64_t position_in(const std::int32_t* targets, std::int64_t seq) {
+  std::int64_t at = seq - 1;
+  while (at >= 0 && targets[at] < 0) --at;
+  return at;
+}
+
+template <class T>
+void lm_head_logits(const KernelArgs& args, const KernelContext& context) {
+  const Tensor *o = args.operands, &x = o[0];
+  const std::int64_t batch = x.dim[0], seq = x.dim[1], width = x.dim[2];
+  Scratch scratch(args.workspace);
+  T* const picked = scratch.take<T>(batch * width);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int64_t at = position_in(o[2].as<const std::int32_t>() + b * seq, seq);
+    if (at < 0)
+      std::fill_n(picked + b * width, width, T{});
+    else
+      std::copy_n(x.as<const T>() + (b * seq + at) * width, width, picked + b * width);
+  }
+  Tensor rows = x;
+  rows.data = picked;
+  rows.dim[1] = 1;
+  const LogitRows<T, false> head(rows, o[1], *context.workers, scratch.take<std::byte>(0));
+  head.each_chunk([&](std::int64_t first, std::int64_t count) {
+    for (std::int64_t r = 0; r < count; ++r)
+      std::copy_n(head.row(r), head.vocab(), o[3].as<Compute<T>>() + (first + r) * head.vocab());
+  });
+}
+
+std::int64_t workspace(const OpShape& s, std::int32_t threads) {
+  OpShape rows = s;
+  rows.operand[0].dims[1].extent = 1;
+  Scratch scratch;
+  scratch.take<std::byte>(rows.operand[0].bytes());
+  scratch.take<std::byte>(logit_workspace<false>(rows, threads));
+  return scratch.bytes();
+}
+
+Kernel select_logits(const OpShape& s) {
+  const DType type = s.operand[0].dtype;
+  if (!same_type(s, {0, 1}) || s.operand[2].dtype != DType::i32) return nullptr;
+  if (s.operand[3].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_value(type, []<class T>() -> Kernel { return lm_head_logits<T>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> lm_head_logits_kernels();
+std::vector<KernelDef> lm_head_logits_kernels() { return {{"lm_head_logits", select_logits, workspace}}; }
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,84 @@
+// prun eval and prun generate: the same loss and the same text of a checkpoint, in whichever layout.
+#include <gtest/gtest.h>
+
+#include "binary.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+// Trained in two ranks with ZeRO, evaluated at the end.
+class OfACheckpoint : public testing::Test {
+ protected:
+  OfACheckpoint() {
+    const std::string file = folder_.write(
+        "run.toml",
+        tiny_recipe(
+            {"run.steps=6", "run.save_every=6", "run.out=" + out_, "batch.micro=2", "eval.every=6",
+             "eval.batches=3", "data.validation=0.1", "precision.compute=fp64", "precision.state=fp64"},
+            "[mesh]\ndp = 2\npp = 1\ntp = 1\n[[strategy]]\nplugin = 'data'\naxis = 'dp'\n"
+            "[[strategy]]\nplugin = 'tensor'\naxis = 'tp'\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\n"
+            "schedule = 'interleaved'\nchunks = 2\n[[strategy]]\nplugin = 'zero'\nstage = 3\n")
+            .resolved_toml());
+    const Result run = prun({file});
+    EXPECT_EQ(run.code, 0) << run.out;
+  }
+
+  // What a mesh adds to a command.
+  static std::vector<std::string> mesh(int dp, int pp, int tp) {
+    return {"--set", "mesh.dp=" + std::to_string(dp), "--set", "mesh.pp=" + std::to_string(pp),
+            "--set", "mesh.tp=" + std::to_string(tp), "--set", "batch.micro=1"};
+  }
+  static std::string said(std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = prun(words);
+    EXPECT_EQ(result.code, 0) << result.out;
+    return result.out;
+  }
+  static double loss_in(const std::string& text) {
+    const std::string key = "\"eval_loss\":";
+    const std::size_t at = text.find(key);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? 0 : std::stod(text.substr(at + key.size()));
+  }
+
+  const TempFolder folder_;
+  const std::string out_ = folder_ / "run";
+};
+
+TEST_F(OfACheckpoint, EvalFindsTheLossThatTrainingFoundInAnyLayout) {
+  const double trained = loss_in(shell("grep eval_loss " + out_ + "/log.jsonl").out);
+  for (const auto& more : {mesh(1, 1, 1), mesh(2, 1, 1), mesh(1, 2, 1), mesh(1, 1, 2), mesh(2, 1, 2)})
+    EXPECT_NEAR(loss_in(said({"eval", out_, "--json"}, more)), trained, 1e-9)
+        << more[1] << more[3] << more[5];
+  EXPECT_NE(said({"eval", out_ + "/step-00000006", "--batches", "1"}, mesh(1, 1, 1)).find(" over 64 targets"),
+            std::string::npos);
+}
+
+TEST_F(OfACheckpoint, GenerateGivesTheSameTextInAnyLayout) {
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{}, {"--temperature", "1.3", "--top-p", "0.9", "--seed", "5"}}) {
+    std::vector<std::string> words = {"generate", out_, "--tokens", "5,17,60", "--max-tokens", "20"};
+    words.insert(words.end(), how.begin(), how.end());
+    const std::string one = said(words, mesh(1, 1, 1));
+    EXPECT_EQ(std::count(one.begin(), one.end(), ','), 19) << one;
+    for (const auto& more : {mesh(2, 1, 1), mesh(1, 2, 1), mesh(1, 1, 2)})
+      EXPECT_EQ(said(words, more), one) << more[1] << more[3] << more[5];
+  }
+}
+
+TEST_F(OfACheckpoint, WhatCannotBeDoneIsSaid) {
+  const auto expect = [](const Result& result, const std::string& part) {
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_NE(result.out.find(part), std::string::npos) << result.out;
+  };
+  expect(prun({"generate", out_, "some text"}), "there is no tokenizer.json beside the checkpoint");
+  expect(prun({"generate", out_, "--tokens", "1,x"}), "--tokens takes a number from 0 to");
+  expect(prun({"generate", out_, "--tokens", "1", "--top-p", "2"}), "--top-p takes a number from 0 to 1");
+  expect(prun({"eval", folder_.path()}), "holds no checkpoint");
+  expect(prun({"eval", out_, "--set", "data.validation=0"}), "there is nothing to validate on");
+}
+
+}  // namespace
+}  // namespace prun::test

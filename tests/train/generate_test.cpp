@@ -1,0 +1,260 @@
+// Text: the logits of the next token against a forward pass written out here, how a token is drawn of them,
+// and that generated text is what an argmax over that forward pass gives.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "execute/tensors.hpp"
+#include "inspect/checkpoint_use.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+#include "support/temp_folder.hpp"
+#include "train/forward_rank.hpp"
+#include "train/generator.hpp"
+#include "train/settings.hpp"
+
+namespace prun::test {
+namespace {
+
+using Numbers = std::vector<double>;
+
+// A GPT in plain loops, over the parameters by their full names.
+class PlainGpt {
+ public:
+  PlainGpt(std::map<std::string, Numbers> parameters, int layers, int heads, int hidden)
+      : w_(std::move(parameters)), layers_(layers), heads_(heads), hidden_(hidden) {}
+
+  // Of the token behind these.
+  Numbers logits(const std::vector<std::int32_t>& tokens) const {
+    std::vector<Numbers> x;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      Numbers row(hidden_);
+      for (std::size_t i = 0; i < hidden_; ++i)
+        row[i] = of("embedding.token")[static_cast<std::size_t>(tokens[t]) * hidden_ + i] +
+                 of("embedding.position")[t * hidden_ + i];
+      x.push_back(row);
+    }
+    for (int layer = 0; layer < layers_; ++layer) block("block." + std::to_string(layer) + ".", x);
+    return times("embedding.token", "", norm("head.norm", x.back()));
+  }
+
+ private:
+  const Numbers& of(const std::string& name) const { return w_.at(name); }
+
+  // weight x + bias
+  Numbers times(const std::string& weight, const std::string& bias, const Numbers& x) const {
+    const Numbers& w = of(weight);
+    Numbers y(w.size() / x.size());
+    for (std::size_t o = 0; o < y.size(); ++o) {
+      y[o] = bias.empty() ? 0 : of(bias)[o];
+      for (std::size_t i = 0; i < x.size(); ++i) y[o] += w[o * x.size() + i] * x[i];
+    }
+    return y;
+  }
+
+  Numbers norm(const std::string& name, const Numbers& x) const {
+    double mean = 0, variance = 0;
+    for (double v : x) mean += v / static_cast<double>(x.size());
+    for (double v : x) variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
+    Numbers y;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y.push_back((x[i] - mean) / std::sqrt(variance + 1e-5) * of(name + ".gain")[i] + of(name + ".bias")[i]);
+    return y;
+  }
+
+  static double gelu(double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+  }
+
+  void block(const std::string& p, std::vector<Numbers>& x) const {
+    std::vector<Numbers> qkv;
+    for (const Numbers& row : x)
+      qkv.push_back(times(p + "qkv.weight", p + "qkv.bias", norm(p + "norm1", row)));
+    for (std::size_t t = x.size(); t-- > 0;) {
+      add(x[t], times(p + "proj.weight", p + "proj.bias", attend(qkv, t)));
+      Numbers up = times(p + "up.weight", p + "up.bias", norm(p + "norm2", x[t]));
+      for (double& v : up) v = gelu(v);
+      add(x[t], times(p + "down.weight", p + "down.bias", up));
+    }
+  }
+
+  static void add(Numbers& x, const Numbers& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+
+  // Of each head three rows: query, key, value.
+  Numbers attend(const std::vector<Numbers>& qkv, std::size_t t) const {
+    const std::size_t d = hidden_ / heads_;
+    Numbers result;
+    for (std::size_t h = 0; h < heads_; ++h) {
+      const std::size_t query = h * 3 * d, key = query + d, value = key + d;
+      Numbers scores;
+      for (std::size_t s = 0; s <= t; ++s) {
+        double score = 0;
+        for (std::size_t i = 0; i < d; ++i) score += qkv[t][query + i] * qkv[s][key + i];
+        scores.push_back(std::exp(score / std::sqrt(static_cast<double>(d))));
+      }
+      double sum = 0;
+      for (double score : scores) sum += score;
+      for (std::size_t i = 0; i < d; ++i) {
+        double v = 0;
+        for (std::size_t s = 0; s <= t; ++s) v += scores[s] / sum * qkv[s][value + i];
+        result.push_back(v);
+      }
+    }
+    return result;
+  }
+
+  std::map<std::string, Numbers> w_;
+  int layers_;
+  std::size_t heads_, hidden_;
+};
+
+std::map<std::string, Numbers> parameters_by_name(Trainer& trainer) {
+  std::map<std::string, Numbers> all;
+  const Assembly& assembly = trainer.assembly();
+  assembly.each_parameter([&](Id id, std::int32_t instance) {
+    Numbers& numbers = all[assembly.full_name(id, instance)];
+    each_held(assembly, id, instance, Kept::parameter, [&](const HeldRun& run) {
+      const std::vector<std::byte> bytes = run.read(trainer.memory());
+      const auto* const values = reinterpret_cast<const double*>(bytes.data());
+      numbers.insert(numbers.end(), values, values + run.count);
+    });
+  });
+  return all;
+}
+
+std::int32_t argmax(const Numbers& logits) {
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+class Generate : public testing::Test {
+ protected:
+  Generate()
+      : recipe_(tiny_recipe({"precision.compute=fp64", "precision.state=fp64", "optimizer.lr=0.05",
+                             "run.out=" + folder_ / "run"})) {
+    const Assembly assembly(recipe_, plugins());
+    Trainer trainer(assembly, plugins());
+    train_steps(trainer, 20);
+    trainer.save();
+    plain_.emplace(parameters_by_name(trainer), 2, 4, 32);
+  }
+
+  const TempFolder folder_;
+  const Recipe recipe_;
+  std::optional<PlainGpt> plain_;
+  const std::vector<std::int32_t> prompt_ = {5, 17, 60, 3, 3, 41};
+};
+
+TEST_F(Generate, LogitsAreThoseOfAPlainForwardPass) {
+  const ForwardRank rank(one_text(recipe_, plugins()), plugins(), {}, 0, Purpose::generation);
+  Generator generator(rank.parts());
+  rank.load(generator.memory(), folder_ / "run");
+  for (std::size_t length = 1; length <= prompt_.size(); ++length) {
+    const std::vector<std::int32_t> text(prompt_.begin(),
+                                         prompt_.begin() + static_cast<std::ptrdiff_t>(length));
+    const Numbers expected = plain_->logits(text), found = generator.logits(text);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-10) << length << " " << i;
+  }
+}
+
+// Beyond the model's sequence the last tokens count, as a window.
+TEST_F(Generate, GreedyTextIsTheArgmaxOfAPlainForwardPassAgainAndAgain) {
+  TextQuestion question;
+  question.checkpoint = folder_ / "run";
+  question.tokens = prompt_;
+  question.most = 24;
+  std::vector<std::int32_t> text = prompt_;
+  for (std::int64_t i = 0; i < question.most; ++i) {
+    const std::size_t window = std::min<std::size_t>(text.size(), 16);
+    text.push_back(argmax(plain_->logits({text.end() - static_cast<std::ptrdiff_t>(window), text.end()})));
+  }
+  text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt_.size()));
+  EXPECT_EQ(text_of_checkpoint(one_text(recipe_, plugins()), plugins(), question, {}), text);
+  question.end = text[3];
+  const auto first = std::find(text.begin(), text.end(), question.end);
+  EXPECT_EQ(text_of_checkpoint(one_text(recipe_, plugins()), plugins(), question, {}),
+            std::vector<std::int32_t>(text.begin(), first));
+}
+
+TEST_F(Generate, ATokenThatTheModelDoesNotHaveIsRefused) {
+  TextQuestion question;
+  question.checkpoint = folder_ / "run";
+  question.tokens = {5, 64};
+  try {
+    text_of_checkpoint(one_text(recipe_, plugins()), plugins(), question, {});
+    FAIL() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("token 64, outside of the model's 64 tokens"), std::string::npos)
+        << error.what();
+  }
+}
+
+// ---------------------------------------------------------------- sampling
+
+TEST(Sampling, WithoutTemperatureItIsTheLikeliest) {
+  const Numbers logits = {0.5, 2, -1, 2};
+  EXPECT_EQ(choose_token(logits, {}, 7), 1);
+}
+
+TEST(Sampling, TokensComeAsOftenAsTheirShares) {
+  const Numbers logits = {std::log(0.5), std::log(0.125), std::log(0.375)};
+  std::vector<double> often(3);
+  constexpr int draws = 20000;
+  for (int position = 0; position < draws; ++position)
+    often[static_cast<std::size_t>(choose_token(logits, {1, 1, 3}, position))] += 1.0 / draws;
+  EXPECT_NEAR(often[0], 0.5, 0.02);
+  EXPECT_NEAR(often[1], 0.125, 0.02);
+  EXPECT_NEAR(often[2], 0.375, 0.02);
+}
+
+TEST(Sampling, TopPLeavesTheLeastLikelyOut) {
+  const Numbers logits = {std::log(0.5), std::log(0.125), std::log(0.375)};
+  bool first = false, third = false;
+  for (int position = 0; position < 200; ++position) {
+    const std::int32_t token = choose_token(logits, {1, 0.8, 3}, position);
+    EXPECT_NE(token, 1);
+    first |= token == 0;
+    third |= token == 2;
+    EXPECT_EQ(choose_token(logits, {1, 0.4, 3}, position), 0);
+  }
+  EXPECT_TRUE(first && third);
+}
+
+TEST(Sampling, SeedAndPositionSayWhichOne) {
+  const Numbers logits(64, 0.0);
+  const auto drawn = [&](std::int64_t seed) {
+    std::vector<std::int32_t> tokens;
+    for (int position = 0; position < 20; ++position)
+      tokens.push_back(choose_token(logits, {1, 1, seed}, position));
+    return tokens;
+  };
+  EXPECT_EQ(drawn(1), drawn(1));
+  EXPECT_NE(drawn(1), drawn(2));
+}
+
+TEST(Sampling, NoLogitsAreNoToken) {
+  EXPECT_THROW(choose_token(Numbers{std::nan(""), std::nan("")}, {}, 0), Error);
+  EXPECT_EQ(choose_token(Numbers{std::nan(""), 1}, {}, 0), 1);
+}
+
+// ---------------------------------------------------------------- the recipe of a checkpoint
+
+TEST(CheckpointRecipe, TextFromSettingsGivesTheSameSettings) {
+  for (const Layout& layout : layouts()) {
+    const Recipe recipe = tiny_recipe(with(layout.sets, {"optimizer.schedule.kind=cosine"}),
+                                      layout.text +
+                                          "[[optimizer.group]]\nmatch = '*.bias'\nlr_scale = 0.5\n"
+                                          "[[optimizer.group]]\nmatch = '*.gain'\n");
+    const Settings settings = settings_of(recipe);
+    EXPECT_EQ(settings_of(Recipe::parse(to_toml(settings), "checkpoint", {}, plugins().catalog())), settings)
+        << layout.name;
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
