@@ -23,6 +23,7 @@ class FunctionPlanner {
         device_(program.segment(segment).device_of(kind)) {
     function_.segment = segment;
     function_.kind = kind;
+    function_.scratch = scratch_region();
   }
 
   PlannedFunction run() {
@@ -148,15 +149,27 @@ class FunctionPlanner {
     }
   }
 
-  std::int32_t queue_of(std::int32_t device, bool workers) {
-    const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const QueueInfo& queue) {
-      return queue.device == device && queue.workers == workers && !queue.communicates();
+  // The one of that name; added if there is none.
+  std::int32_t queue_like(QueueInfo queue) {
+    const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const QueueInfo& other) {
+      return other.name == queue.name && other.axis == queue.axis;
     });
     const auto at = static_cast<std::int32_t>(found - queues_.begin());
-    if (found == queues_.end())
-      queues_.push_back(
-          {detail::concat(workers ? "compute." : "copy.", device), workers, no_axis, 0, -1, device});
+    if (found == queues_.end()) queues_.push_back(std::move(queue));
     return at;
+  }
+
+  // Copies that a device does for another's function have a queue each way: a link carries both at once, and
+  // neither may hold up what is loaded.
+  std::int32_t queue_of_kernel(const PlannedStep& step) {
+    const bool own = step.device == device_, workers = own && function_.kind != FunctionKind::load;
+    std::string name = workers ? "compute" : "copy";
+    if (step.device > 0) name += detail::concat(".", step.device);
+    if (!own) {
+      const MemoryPlace to = place_of(step.operands.back().value);
+      name += to == MemoryPlace{step.device, Space::device} ? ".in" : ".out";
+    }
+    return queue_like({std::move(name), workers, no_axis, 0, -1, step.device});
   }
 
   void add_cost(const OpCost& cost) {
@@ -251,14 +264,9 @@ class FunctionPlanner {
   }
 
   std::int32_t queue_of(const PlannedStep& step) {
-    if (!step.exchange)
-      return queue_of(step.device, function_.kind != FunctionKind::load && step.device == device_);
+    if (!step.exchange) return queue_of_kernel(step);
     const AxisId axis = program_.axis_of(step.op);
-    const std::string name = program_.mesh().name(axis) + purpose();
-    for (std::size_t q = 0; q < queues_.size(); ++q)
-      if (queues_[q].name == name) return static_cast<std::int32_t>(q);
-    queues_.push_back({name, false, axis, 0, -1, 0});
-    return static_cast<std::int32_t>(queues_.size()) - 1;
+    return queue_like({program_.mesh().name(axis) + purpose(), false, axis, 0, -1, 0});
   }
 
   // Exchanges that should not wait for each other have communicators of their own.
@@ -319,7 +327,7 @@ class FunctionPlanner {
   Lifetime& lifetime_of(const Scratch& scratch) { return lifetimes_[scratch.range][scratch.index]; }
   Address address_of(const Scratch& scratch) {
     const Lifetime& lifetime = lifetime_of(scratch);
-    return {scratch_region(),
+    return {function_.scratch,
             Whose::own,
             -1,
             lifetime.offset + lowering_.fence,
@@ -342,9 +350,11 @@ class FunctionPlanner {
     lifetime_of(entry->second).last = at;
   }
 
-  // A reduction runs beside other functions: it shares no scratch with them.
+  // A reduction runs beside other functions, and so does an update on another device: they share no scratch
+  // with them.
   Region scratch_region() const {
-    return function_.kind == FunctionKind::reduce ? Region::bucket : Region::scratch;
+    if (function_.kind == FunctionKind::reduce) return Region::bucket;
+    return function_.kind == FunctionKind::update && device_ != 0 ? Region::update : Region::scratch;
   }
 
   void place_scratch(PlannedStep& step) {

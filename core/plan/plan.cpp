@@ -25,6 +25,7 @@ const char* name_of(Region region) {
                                    "gathered",
                                    "unreduced gradients",
                                    "buckets",
+                                   "updates",
                                    "batch",
                                    "scalars",
                                    "other programs"};
@@ -34,6 +35,8 @@ const char* name_of(Region region) {
 bool lasts(Region region) {
   return region == Region::parameter || region == Region::gradient || region == Region::state;
 }
+
+bool is_scratch(Region region) { return region == Region::scratch || region == Region::update; }
 
 std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
@@ -132,6 +135,7 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
     case Region::state:
     case Region::gathered:
     case Region::unreduced:
+    case Region::update:
     case Region::bucket: return of_instance().base + address.offset + part;
     case Region::boundary_gradient:
     case Region::slot:
@@ -204,7 +208,7 @@ class Planner {
                 unreduced = take_unreduced_turns(plan_, work_, bundles.reduced, bytes_of(Region::unreduced));
     order_calls(work_, bundles, gathered, plan_);
     choose_first_writers(program_, plan_);
-    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced},
+    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced, bundles.updated},
                   beneath_ ? &beneath_->plan.layout : nullptr, plan_);
     mark_dead_slots();
     derive_waits(program_, plan_);

@@ -36,14 +36,17 @@ enum class Region : std::uint8_t {
   gathered,           // parameters kept in parts, while they are used
   unreduced,          // gradients of one microbatch, until they are summed over the ranks
   bucket,             // gradients on their way, where they travel in another type than they are kept in
+  update,             // copies that updates on another device work with
   batch,              // staged microbatches of a step
   scalars,            // staged runtime values
   others,             // of other programs over what lasts here: see Beneath
 };
-inline constexpr int regions = 15;
+inline constexpr int regions = 16;
 const char* name_of(Region region);
 // Whether what lies there is there from step to step.
 bool lasts(Region region);
+// Whether it is laid out as a rank's threads need it: ranks that do the same may differ there.
+bool is_scratch(Region region);
 
 enum class Whose : std::uint8_t {
   own,       // of the instance the call is for
@@ -120,6 +123,7 @@ struct PlannedFunction {
   FunctionKind kind = FunctionKind::forward;
   std::vector<PlannedStep> steps;
   std::vector<Piece> pieces;
+  Region scratch = Region::scratch;         // where that of its values lies that nobody reads after it
   std::vector<std::int64_t> scratch_bytes;  // by range of the layout
   OpCost cost;
   bool uses_batch = false;   // addresses depend on the staging side

@@ -121,7 +121,7 @@ class Fingerprint {
   }
   void add_address(const Address& a) {
     add(static_cast<int>(a.region), ' ', static_cast<int>(a.whose), ' ', a.instance, ' ',
-        a.region == Region::scratch ? 0 : a.offset, ' ', a.bytes, ' ', a.range);
+        is_scratch(a.region) ? 0 : a.offset, ' ', a.bytes, ' ', a.range);
   }
   std::string hex() { return hash_.hex(); }
 
@@ -162,7 +162,7 @@ std::string fingerprint(const Program& program, const Plan& plan) {
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot);
   for (int region = 0; region < regions; ++region)
-    if (region != static_cast<int>(Region::scratch) && region != static_cast<int>(Region::unreduced))
+    if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced))
       print.add(plan.layout.memory.bytes[static_cast<std::size_t>(region)]);
   return print.hex();
 }

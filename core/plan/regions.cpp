@@ -26,7 +26,8 @@ class Regions {
         place_boundary_gradients();
         place_turns(Region::gathered, in_turn.gathered);
       }
-      place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, bucket_bytes()));
+      place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, scratch_by_instance(Region::bucket)));
+      place_turns(Region::update, take_update_turns(in_turn.updated, scratch_by_instance(Region::update)));
       place_inputs();
       here().scratch = take(Region::scratch, most_scratch());
       if (range_ == 0) place_unreduced(in_turn.unreduced);
@@ -133,18 +134,18 @@ class Regions {
   std::int64_t most_scratch() const {
     std::int64_t most = 0;
     for (const PlannedFunction& function : plan_.functions)
-      if (function.kind != FunctionKind::reduce) most = std::max(most, scratch_of(function));
+      if (function.scratch == Region::scratch) most = std::max(most, scratch_of(function));
     return most;
   }
 
-  // Of each instance, what its reduction has, beside which others run.
-  std::vector<std::int64_t> bucket_bytes() const {
-    std::vector<std::int64_t> bytes;
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
-      const std::int32_t function = plan_.find(FunctionKind::reduce, static_cast<std::int32_t>(i));
-      const bool here = function >= 0 && !plan_.instances[i].receive_stub;
-      bytes.push_back(here ? scratch_of(plan_.functions[static_cast<std::size_t>(function)]) : 0);
-    }
+  // Of each instance, what the function has there beside which others run.
+  std::vector<std::int64_t> scratch_by_instance(Region region) const {
+    std::vector<std::int64_t> bytes(plan_.instances.size());
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      for (const PlannedFunction& function : plan_.functions)
+        if (function.scratch == region && function.segment == plan_.instances[i].segment &&
+            !plan_.instances[i].receive_stub)
+          bytes[i] = scratch_of(function);
     return bytes;
   }
 

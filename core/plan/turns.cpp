@@ -279,4 +279,13 @@ Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_
   return turns_of(std::move(bytes), together);
 }
 
+Turns take_update_turns(std::span<const Bundle> updated, std::vector<std::int64_t> bytes) {
+  Together together;
+  Bundle order;
+  for (const Bundle& bundle : updated) order.insert(order.end(), bundle.begin(), bundle.end());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    for (std::size_t before = i < 2 ? 0 : i - 2; before < i; ++before) together.add(order[before], order[i]);
+  return turns_of(std::move(bytes), together);
+}
+
 }  // namespace prun

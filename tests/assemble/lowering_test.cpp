@@ -5,6 +5,7 @@
 #include "program/passes.hpp"
 #include "program/recompute.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 
 namespace prun::test {
 namespace {
@@ -241,8 +242,7 @@ TEST(Lowering, AnOpInAnothersFunctionIsRefused) {
 // The device cpu-async says when it is given a function that it must not be.
 TEST(Lowering, EveryDeviceOfARankIsGivenItsOwnFunctions) {
   const auto given_update = [](const std::string& second) {
-    const std::string more =
-        second.empty() ? "" : "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + second + "'\n";
+    const std::string more = second.empty() ? "" : offloaded_to(second);
     try {
       const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "device.refuses=update"}, more),
                               plugins());

@@ -20,13 +20,9 @@
 namespace prun::test {
 namespace {
 
-std::string elsewhere(const std::string& device, const std::string& more = {}) {
-  return "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + device + "'\n" + more;
-}
-
 struct Pair {
   const char* name;
-  const char* second;
+  std::string offload;
   Target first;
 };
 
@@ -34,9 +30,9 @@ std::ostream& operator<<(std::ostream& out, const Pair& pair) { return out << pa
 
 std::vector<Pair> pairs() {
   const std::vector<std::string> delayed = {"device.delay_us=50", "device.seed=7"};
-  return {{"async_and_cpu", "cpu", on_async(delayed)},
-          {"cpu_and_cpu", "cpu", on_cpu()},
-          {"async_and_async", "cpu-async", on_async(delayed)}};
+  return {{"async_and_cpu", offloaded(), on_async(delayed)},
+          {"cpu_and_cpu", offloaded(), on_cpu()},
+          {"async_and_async", offloaded_to("cpu-async"), on_async(delayed)}};
 }
 
 Layout layout_named(const std::string& name) {
@@ -53,7 +49,7 @@ TEST_P(OnTwoDevices, TheBitsAreThoseOfOne) {
   const auto run = [&](const Target& target, const std::string& more) {
     return run_ranks(tiny_recipe(with(layout.sets, target.sets), layout.text + more), 4);
   };
-  EXPECT_EQ(run(pair.first, elsewhere(pair.second)), run(on_cpu(), ""));
+  EXPECT_EQ(run(pair.first, pair.offload), run(on_cpu(), ""));
 }
 
 INSTANTIATE_TEST_SUITE_P(Pairs, OnTwoDevices,
@@ -65,21 +61,20 @@ INSTANTIATE_TEST_SUITE_P(Pairs, OnTwoDevices,
                                   std::get<1>(tested.param);
                          });
 
-TEST(TwoDevices, PinnedAndHostMemoryHoldTheStateAsWell) {
+TEST(TwoDevices, AnyMemoryOfTheHostHoldsTheState) {
   const auto run = [](const Target& target, const std::string& more) {
     return run_ranks(tiny_recipe(with(target.sets, {"precision.compute=bf16"}), more), 3);
   };
   const auto expected = run(on_cpu(), "");
-  for (const char* space : {"pinned", "host"})
-    EXPECT_EQ(run(on_async(), elsewhere("cpu", detail::concat("states = '", space, "'\n"))), expected)
-        << space;
+  for (const char* space : {"pinned", "host", "device"})
+    EXPECT_EQ(run(on_async(), offloaded_to("cpu", space)), expected) << space;
 }
 
 TEST(TwoDevices, FencesStandAroundWhatLiesOnEither) {
   const auto run = [](const std::string& more) {
     return run_ranks(tiny_recipe({"device.threads=1", "run.poison=true", "precision.compute=bf16"}, more), 3);
   };
-  EXPECT_EQ(run(elsewhere("cpu")), run(""));
+  EXPECT_EQ(run(offloaded()), run(""));
 }
 
 // ---------------------------------------------------------------- checkpoints
@@ -107,7 +102,7 @@ TEST(TwoDevices, CheckpointsAreThoseOfOneAndGoBothWays) {
   const TempFolder folder;
   const auto out = [&](const std::string& name) { return "run.out=" + (folder / name); };
   const std::vector<std::string> async = {"device.plugin=cpu-async"};
-  Training plain({out("plain")}, ""), offloaded(with(async, {out("offloaded")}), elsewhere("cpu"));
+  Training plain({out("plain")}, ""), offloaded(with(async, {out("offloaded")}), offloaded());
   train_steps(plain.trainer, 2);
   train_steps(offloaded.trainer, 2);
   const auto expected = tensors_of(plain.trainer.save());
@@ -115,7 +110,7 @@ TEST(TwoDevices, CheckpointsAreThoseOfOneAndGoBothWays) {
   EXPECT_GT(expected.size(), 20u);
   const std::vector<double> losses = train_steps(plain.trainer, 2);
   Training back({out("back"), "run.resume=" + (folder / "offloaded")}, ""),
-      there(with(async, {out("there"), "run.resume=" + (folder / "plain")}), elsewhere("cpu"));
+      there(with(async, {out("there"), "run.resume=" + (folder / "plain")}), offloaded());
   EXPECT_EQ(train_steps(back.trainer, 2), losses);
   EXPECT_EQ(train_steps(there.trainer, 2), losses);
 }
@@ -130,15 +125,15 @@ std::int64_t bytes_in(const Plan& plan, MemoryPlace place, Region region) {
 
 TEST(TwoDevices, MemoryIsExactByDeviceAndSpace) {
   const Assembly plain(tiny_recipe({"precision.compute=bf16"}), plugins());
-  const Assembly two(tiny_recipe({"precision.compute=bf16", "device.plugin=cpu-async"}, elsewhere("cpu")),
+  const Assembly two(tiny_recipe({"precision.compute=bf16", "device.plugin=cpu-async"}, offloaded()),
                      plugins());
-  const MemoryPlace first{0, Space::device}, second{1, Space::device}, pinned{0, Space::pinned};
+  const MemoryPlace first{0, Space::device}, second{1, Space::host}, pinned{0, Space::pinned};
   const std::int64_t states = bytes_in(plain.plan(), first, Region::state);
   EXPECT_GE(states, 3 * 4 * plain.parameters());
   EXPECT_EQ(bytes_in(two.plan(), second, Region::state), states);
   EXPECT_EQ(bytes_in(two.plan(), first, Region::state), 0);
   EXPECT_EQ(bytes_in(two.plan(), first, Region::parameter), bytes_in(plain.plan(), first, Region::parameter));
-  EXPECT_GT(bytes_in(two.plan(), pinned, Region::scratch), 0);
+  EXPECT_GT(bytes_in(two.plan(), pinned, Region::update), 0);
   std::int64_t all = 0, end = 0;
   for (const prun::Layout::Range& range : two.plan().layout.ranges) {
     EXPECT_GE(range.begin, end);
@@ -149,17 +144,17 @@ TEST(TwoDevices, MemoryIsExactByDeviceAndSpace) {
   EXPECT_EQ(all, two.plan().layout.memory.total());
   const std::string text = plan_text(two, forecast(two, plugins(), {}));
   for (const char* line :
-       {"\n  in device memory ", "\n  in pinned host memory ", "\n  in device memory of device 1 "})
+       {"\n  in device memory ", "\n  in pinned host memory ", "\n  in host memory of device 1 "})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
-  EXPECT_NE(plan_json(two, forecast(two, plugins(), {})).find("\"device\":1,\"space\":\"device memory\""),
+  EXPECT_NE(plan_json(two, forecast(two, plugins(), {})).find("\"device\":1,\"space\":\"host memory\""),
             std::string::npos);
 }
 
 // What outlives a step lies where it does whatever else the program does: here, with other functions.
 TEST(TwoDevices, WhatLastsLiesFirst) {
-  const Assembly one(tiny_recipe({"precision.compute=bf16"}, elsewhere("cpu")), plugins());
+  const Assembly one(tiny_recipe({"precision.compute=bf16"}, offloaded()), plugins());
   const Assembly other(tiny_recipe({"precision.compute=bf16", "model.dropout=0.1", "batch.micro=2"},
-                                   elsewhere("cpu") + "[[strategy]]\nplugin = 'recompute'\n"),
+                                   offloaded() + "[[strategy]]\nplugin = 'recompute'\n"),
                        plugins());
   ASSERT_EQ(one.plan().layout.ranges.size(), other.plan().layout.ranges.size());
   const auto within = [](const Assembly& assembly, Id value, std::int32_t instance) {
@@ -179,7 +174,7 @@ TEST(TwoDevices, WhatLastsLiesFirst) {
 }
 
 TEST(TwoDevices, KernelsArePricedByTheDeviceThatRunsThem) {
-  const Recipe recipe = tiny_recipe({"device.plugin=cpu-async"}, elsewhere("cpu"));
+  const Recipe recipe = tiny_recipe({"device.plugin=cpu-async"}, offloaded());
   std::map<std::string, std::set<std::string>> devices;
   for (const KernelTime& time : time_kernels(recipe, plugins(), 2)) {
     devices[time.op].insert(time.device);
@@ -219,7 +214,7 @@ std::string verdict(const Program& program, const Plan& plan) {
 }
 
 TEST(TwoDevices, EveryWaitBetweenThemThatIsLeftOutIsFound) {
-  const Assembly assembly(tiny_recipe({"precision.compute=bf16"}, elsewhere("cpu")), plugins());
+  const Assembly assembly(tiny_recipe({"precision.compute=bf16"}, offloaded()), plugins());
   Plan plan = assembly.plan();
   ASSERT_EQ(verdict(assembly.program(), plan), "sound");
   const auto device = [&](std::int32_t queue) { return plan.queues[static_cast<std::size_t>(queue)].device; };
@@ -248,14 +243,14 @@ std::string refusal(const std::vector<std::string>& sets, const std::string& mor
 TEST(TwoDevices, AnOperandOutOfReachIsRefused) {
   const std::string cpu(Assembly(tiny_recipe(), plugins()).device_info().name.view());
   EXPECT_EQ(
-      refusal({"device.plugin=cpu-async"}, elsewhere("cpu", "copies = false\n")),
+      refusal({"device.plugin=cpu-async"}, "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = 'cpu'\n"),
       "segment 'embedding', op 'adamw': operand 'parameter' ('token') lies in device memory of device 0 "
       "('cpu-async'), which device 1 ('" +
           cpu + "') does not reach; place it, or a copy of it, in memory of the device that runs update");
   EXPECT_NE(
-      refusal({}, elsewhere("cpu-async", "states = 'host'\n"))
+      refusal({}, offloaded_to("cpu-async", "host"))
           .find(
-              "lies in host memory of device 1 ('cpu-async'), which device 1 ('cpu-async') does not reach;"),
+              "lies in host memory of device 2 ('cpu-async'), which device 2 ('cpu-async') does not reach;"),
       std::string::npos);
 }
 
@@ -263,18 +258,18 @@ TEST(TwoDevices, AnOperandOutOfReachIsRefused) {
 TEST(TwoDevices, TheMemoryOfEachIsCheckedBeforeTheStart) {
   const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16",
                                          "model.hidden=128", "batch.micro=1"};
-  const Assembly fits(tiny_recipe(sets, elsewhere("cpu-async")), plugins());
-  const std::int64_t needed = fits.bytes_in_memory_of(1, fits.plan());
-  EXPECT_EQ(needed, bytes_in(fits.plan(), {1, Space::device}, Region::state));
+  const Assembly fits(tiny_recipe(sets, offloaded_to("cpu-async")), plugins());
+  const std::int64_t needed = fits.bytes_in_memory_of(2, fits.plan());
+  EXPECT_EQ(needed, bytes_in(fits.plan(), {2, Space::device}, Region::state));
   const std::int64_t kib = (needed + 1023) / 1024;
   ASSERT_LT(fits.bytes_in_memory_of(0, fits.plan()), (kib - 1) * 1024);
   const auto with_kib = [&](std::int64_t number) {
-    return refusal(with(sets, {"device.memory_kib=" + std::to_string(number)}), elsewhere("cpu-async"));
+    return refusal(with(sets, {"device.memory_kib=" + std::to_string(number)}), offloaded_to("cpu-async"));
   };
   EXPECT_EQ(with_kib(kib), "nothing is refused");
   EXPECT_EQ(
       with_kib(kib - 1),
-      "device 1 ('cpu-async'): the plan needs " + size_text(static_cast<double>(needed)) +
+      "device 2 ('cpu-async'): the plan needs " + size_text(static_cast<double>(needed)) +
           " of its memory, " + size_text(static_cast<double>((kib - 1) * 1024)) +
           " may be used in all; let the strategy that uses it place less there, or take a smaller model");
 }
@@ -284,9 +279,9 @@ TEST(TwoDevices, RanksShareTheHostsMemoryWhicheverDeviceUsesIt) {
   const std::vector<std::string> async = {"device.plugin=cpu-async", "comm.default=meet-async",
                                           "precision.compute=bf16", "batch.global=8", "batch.micro=1"};
   const auto assembly_of = [&](std::int64_t vocab) {
-    return Assembly(tiny_recipe(with(async, {"model.vocab=" + std::to_string(vocab)}),
-                                data_parallel(8) + elsewhere("cpu")),
-                    plugins());
+    return Assembly(
+        tiny_recipe(with(async, {"model.vocab=" + std::to_string(vocab)}), data_parallel(8) + offloaded()),
+        plugins());
   };
   const Assembly small = assembly_of(64);
   EXPECT_NO_THROW(check_fits_one_host(small));
@@ -296,8 +291,7 @@ TEST(TwoDevices, RanksShareTheHostsMemoryWhicheverDeviceUsesIt) {
 }
 
 TEST(TwoDevices, ADiskOperandOfAKernelIsRefused) {
-  EXPECT_NE(refusal({}, elsewhere("cpu", "states = 'disk'\n"))
-                .find(", which no kernel reaches; place it, or a copy"),
+  EXPECT_NE(refusal({}, offloaded_to("cpu", "disk")).find(", which no kernel reaches; place it, or a copy"),
             std::string::npos);
 }
 
@@ -321,7 +315,7 @@ TEST(TwoDevices, WhatSegmentsHandOnStaysWhereItIs) {
 }
 
 TEST(TwoDevices, APluginThatIsNoDeviceIsRefused) {
-  EXPECT_NE(refusal({}, elsewhere("no-such")).find("no-such"), std::string::npos);
+  EXPECT_NE(refusal({}, offloaded_to("no-such")).find("no-such"), std::string::npos);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST_P(FeederIsQuiet, NeitherAllocatesNorLocks) {
 std::vector<Layout> fed_layouts() {
   std::vector<Layout> all = layouts();
   // Its updates run on a device whose queues block: the feeder's wait for them, and they for the feeder's.
-  all.push_back({"two_devices", "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = 'cpu'\n", {}});
+  all.push_back({"offload", offloaded(), {}});
   return all;
 }
 

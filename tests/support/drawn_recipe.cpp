@@ -138,6 +138,7 @@ class Drawing {
     }
     recompute();
     if (pp_ > 1) pipeline();
+    if (!large_ && seed_ % 3 == 0) out_ << "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n";
   }
 
   void recompute() {

@@ -50,6 +50,14 @@ inline std::vector<Layout> layouts() {
            {}}};
 }
 
+// Updates on the host's cores, over state in its memory.
+inline std::string offloaded() { return "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n"; }
+// The same on another device.
+inline std::string offloaded_to(const std::string& device, const std::string& states = "device") {
+  return offloaded() + "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + device + "'\nstates = '" +
+         states + "'\n";
+}
+
 inline Target on_cpu() { return {"cpu", {"device.threads=1", "comm.default=meet", "batch.micro=1"}}; }
 inline Target on_async(const std::vector<std::string>& sets = {}) {
   return {"async", with({"device.plugin=cpu-async", "comm.default=meet-async", "batch.micro=1"}, sets)};

@@ -1,0 +1,158 @@
+// Offload: what a rank's own device has no room for lies in the host's memory.
+//   optimizer = "host"  master copies and moments lie there, and updates run on the host's cores: gradients
+//                       come to them and parameters go back
+//
+// Which values those are follows from who touches them: optimizer state that only updates touch lies with
+// them; what others touch too is copied there before the updates, and what those change of it is copied back.
+// The few numbers that all updates read (learning rate, clip factor, keep) come there once, as soon as they
+// are known: the next step may write its own while updates still run.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+constexpr MemoryPlace pinned{0, Space::pinned};
+
+std::vector<Id> operands_of(const OpInfo& op) { return {op.operands.begin(), op.operands.end()}; }
+
+bool writes(const OpInfo& op, std::size_t operand) {
+  return op.def->operands[operand].access != Access::read;
+}
+
+// Who touches the values of a program: updates, or others too. An exchange is the recipe's device's, wherever
+// it stands.
+class Users {
+ public:
+  explicit Users(ProgramRef program) {
+    for (const Segment& segment : program.segments())
+      for (int kind = 0; kind < function_kinds; ++kind)
+        for (const Id id : segment.operations(static_cast<FunctionKind>(kind))) add(program.op(id));
+  }
+
+  bool only_updates_touch(Id value) const { return others_touch_.count(value) == 0; }
+  bool updates_write(Id value) const { return updates_write_.count(value) != 0; }
+
+ private:
+  void add(const OpInfo& op) {
+    const bool updates = op.function == FunctionKind::update && !op.def->exchange;
+    for (std::size_t i = 0; i < op.operands.size; ++i) {
+      if (!updates) others_touch_.insert(op.operands.data[i]);
+      if (updates && writes(op, i)) updates_write_.insert(op.operands.data[i]);
+    }
+  }
+
+  std::set<Id> others_touch_, updates_write_;
+};
+
+// The updates of one program, on their way to another device.
+class UpdatesElsewhere {
+ public:
+  UpdatesElsewhere(ProgramRef program, std::int32_t device)
+      : program_(program), device_(device), users_(program) {}
+
+  void run() {
+    for (const Segment& segment : program_.segments())
+      if (!segment.operations(FunctionKind::update).empty()) move(segment);
+  }
+
+ private:
+  // All that a segment's updates need comes before the first, and all that they change goes back behind the
+  // last: where what follows (a gather) finds it.
+  void move(const Segment& segment) {
+    const std::vector<Id> ops = segment.operations(FunctionKind::update);
+    std::map<Id, Id> copies;
+    for (const Id op : ops)
+      if (!program_.op(op).def->exchange) move_operands(segment, op, ops.front(), copies);
+    segment.run_on(FunctionKind::update, device_);
+    for (const auto& [value, copy] : copies)
+      if (users_.updates_write(value)) write_copy(segment, FunctionKind::update, copy, behind(ops), value);
+  }
+
+  // Where exchanges begin, if there are any.
+  Id behind(const std::vector<Id>& ops) const {
+    const auto found =
+        std::find_if(ops.begin(), ops.end(), [&](Id op) { return program_.op(op).def->exchange != nullptr; });
+    return found == ops.end() ? none : *found;
+  }
+
+  void move_operands(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
+    const std::vector<Id> operands = operands_of(program_.op(op));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Id value = operands[i];
+      const Role role = value == none ? Role::activation : program_.value(value).role;
+      if (role == Role::activation) continue;  // left out, or made by an update
+      if (role == Role::state && users_.only_updates_touch(value)) {
+        program_.place(value, {device_, Space::host});
+        continue;
+      }
+      program_.replace_operand(op, static_cast<int>(i),
+                               is_shared(value) ? shared(value) : copied(segment, value, first, copies));
+    }
+  }
+
+  // A number of the step that no update changes.
+  bool is_shared(Id value) const {
+    const ValueInfo info = program_.value(value);
+    return info.role == Role::runtime && info.rank == 0 && info.dtype == DType::f64 &&
+           !users_.updates_write(value);
+  }
+
+  // It is final when the step's own functions are through.
+  Id shared(Id value) {
+    const auto [entry, fresh] = shared_.try_emplace(value, none);
+    if (!fresh) return entry->second;
+    const std::string name = "host." + std::string(program_.value(value).name.view());
+    entry->second = program_.runtime(name);
+    program_.place(entry->second, pinned);
+    const Segment step(program_, program_.value(value).segment);
+    write_copy(step, FunctionKind::finish, value, none, entry->second);
+    return entry->second;
+  }
+
+  Id copied(const Segment& segment, Id value, Id first, std::map<Id, Id>& copies) const {
+    const auto [entry, fresh] = copies.try_emplace(value, none);
+    if (!fresh) return entry->second;
+    entry->second = segment.insert(FunctionKind::update, first, "copy", {value}, 1)[0];
+    program_.place(entry->second, pinned);
+    return entry->second;
+  }
+
+  // A copy into a value that is there.
+  void write_copy(const Segment& segment, FunctionKind function, Id from, Id before, Id to) const {
+    const Id made = segment.insert(function, before, "copy", {from}, 1)[0];
+    for (const Id op : segment.operations(function))
+      if (const OpInfo info = program_.op(op); info.def->copies && info.operands.data[1] == made)
+        return program_.replace_operand(op, 1, to);
+  }
+
+  ProgramRef program_;
+  std::int32_t device_;
+  Users users_;
+  std::map<Id, Id> shared_;
+};
+
+class Offload final : public Strategy {
+ public:
+  explicit Offload(const Options& options) : optimizer_(options.text("optimizer")) {}
+
+  void apply(ProgramRef program) override {
+    if (optimizer_ == "host") UpdatesElsewhere(program, program.device("cpu")).run();
+  }
+
+ private:
+  std::string optimizer_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(
+    strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
+    "phase=memory",
+    "optimizer | choice | host | device,host | Where master copies and moments lie and updates run\n");
