@@ -3,6 +3,7 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "inspect/offload_report.hpp"
 #include "inspect/pipeline_report.hpp"
 #include "program/recompute.hpp"
 
@@ -196,7 +197,8 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   if (assembly.process_device_bytes() > 0)
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
             " of the device's memory for context, libraries and communicators\n";
-  text += stages_text(assembly) + traffic_text(assembly, forecast) + pipeline_text(assembly);
+  text += stages_text(assembly) + traffic_text(assembly, forecast) + offload_text(assembly, forecast) +
+          pipeline_text(assembly);
   return text + forecast_text(assembly, forecast);
 }
 
@@ -222,6 +224,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   json.end_object();
   write_ranges(json, plan);
   write_grid(json, assembly, forecast);
+  write_offload(json, assembly, forecast);
   write_pipeline(json, assembly);
   write_forecast(json, assembly, forecast);
   return json.end_object().take();

@@ -517,7 +517,8 @@ class Planner {
   }
 
   // Sums of a microbatch die when they are handed to the sum over the ranks; those of the step before when
-  // the next begins, since the host may look at them in between.
+  // the next begins, since the host may look at them in between; not those that updates on another device
+  // have copies of, for which the next would have to wait.
   void mark_dead_sums() {
     for (const Bucket& bucket : program_.buckets())
       if (bucket.all_gradients != none && bucket.kept.gradients) mark_dead_blocks(bucket);
@@ -525,8 +526,9 @@ class Planner {
     if (!begin) return;
     for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
       const Instance& instance = plan_.instances[i];
-      if (instance.receive_stub) continue;
-      for (Id id : program_.segment(instance.segment).values)
+      const SegmentData& segment = program_.segment(instance.segment);
+      if (instance.receive_stub || segment.device_of(FunctionKind::update) != 0) continue;
+      for (Id id : segment.values)
         if (const auto home = plan_.homes.find(id); home != plan_.homes.end() && is_sum_of_step(id)) {
           begin->dead_after.push_back(home->second);
           begin->dead_after.back().whose = Whose::fixed;

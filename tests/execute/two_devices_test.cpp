@@ -102,14 +102,14 @@ TEST(TwoDevices, CheckpointsAreThoseOfOneAndGoBothWays) {
   const TempFolder folder;
   const auto out = [&](const std::string& name) { return "run.out=" + (folder / name); };
   const std::vector<std::string> async = {"device.plugin=cpu-async"};
-  Training plain({out("plain")}, ""), offloaded(with(async, {out("offloaded")}), offloaded());
+  Training plain({out("plain")}, ""), moved(with(async, {out("moved")}), offloaded());
   train_steps(plain.trainer, 2);
-  train_steps(offloaded.trainer, 2);
+  train_steps(moved.trainer, 2);
   const auto expected = tensors_of(plain.trainer.save());
-  EXPECT_EQ(tensors_of(offloaded.trainer.save()), expected);
+  EXPECT_EQ(tensors_of(moved.trainer.save()), expected);
   EXPECT_GT(expected.size(), 20u);
   const std::vector<double> losses = train_steps(plain.trainer, 2);
-  Training back({out("back"), "run.resume=" + (folder / "offloaded")}, ""),
+  Training back({out("back"), "run.resume=" + (folder / "moved")}, ""),
       there(with(async, {out("there"), "run.resume=" + (folder / "plain")}), offloaded());
   EXPECT_EQ(train_steps(back.trainer, 2), losses);
   EXPECT_EQ(train_steps(there.trainer, 2), losses);

@@ -1,0 +1,245 @@
+// Strategy offload: the bits are those of training without it, whatever the layout, the formats and the
+// optimizer; gradients, updates and parameters of different layers are under way at the same time.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/text.hpp"
+#include "inspect/report.hpp"
+#include "sim/simulate.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+#include "train/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+constexpr int steps = 20;
+
+const std::string data_and_zero =
+    "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n";
+
+class Offloaded : public testing::TestWithParam<std::tuple<Layout, Target>> {};
+
+TEST_P(Offloaded, TwentyStepsHaveTheBitsOfThoseWithout) {
+  const auto& [layout, target] = GetParam();
+  const auto run = [&](const std::string& more) {
+    return run_ranks(tiny_recipe(with(layout.sets, target.sets), layout.text + more), steps);
+  };
+  EXPECT_EQ(run(offloaded()), run(""));
+}
+
+std::string name_of_pair(const testing::TestParamInfo<std::tuple<Layout, Target>>& tested) {
+  return std::string(std::get<0>(tested.param).name) + "_" + std::get<1>(tested.param).name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Offloaded,
+                         testing::Combine(testing::ValuesIn(layouts()), testing::ValuesIn(targets())),
+                         name_of_pair);
+
+std::vector<Layout> formats() {
+  const std::vector<std::string> bf16 = {"precision.compute=bf16"};
+  const auto narrow = [&](const std::vector<std::string>& more) { return with(bf16, more); };
+  std::vector<Layout> all;
+  const auto add = [&](const char* name, const std::vector<std::string>& sets) {
+    all.push_back({name, data_and_zero, sets});
+  };
+  add("fp64", {"precision.compute=fp64", "precision.state=fp64"});
+  add("whole_master", bf16);
+  add("split_master", narrow({"precision.master=split"}));
+  add("no_master", narrow({"precision.master=bf16"}));
+  add("moments", narrow({"precision.moments=bf16"}));
+  add("all_narrow", narrow({"precision.state=bf16"}));
+  add("sgd", {"optimizer.plugin=sgd"});
+  add("momentum", {"optimizer.plugin=sgd", "optimizer.momentum=0.9"});
+  add("momentum_split", narrow({"optimizer.plugin=sgd", "optimizer.momentum=0.9", "precision.master=split"}));
+  add("momentum_no_master",
+      narrow({"optimizer.plugin=sgd", "optimizer.momentum=0.9", "precision.state=bf16"}));
+  add("a_third_partys", {"optimizer.plugin=halving"});
+  all.push_back({"edited", "[[strategy]]\nplugin = 'own-rate-memory'\nsegment = 'block'\n", bf16});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Offloaded,
+                         testing::Combine(testing::ValuesIn(formats()), testing::ValuesIn(targets())),
+                         name_of_pair);
+
+// What is not kept on the device is not there; the other way round it is no second device at all.
+TEST(Offload, OnTheDeviceNothingChanges) {
+  const Assembly plain(tiny_recipe(), plugins()),
+      device(tiny_recipe({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\n"), plugins());
+  EXPECT_EQ(device.devices().size(), 1u);
+  EXPECT_EQ(device.fingerprint(), plain.fingerprint());
+}
+
+// ---------------------------------------------------------------- steps that are not finite
+
+const std::string spoilt =
+    "[plugins]\nops = ['spoil']\n[[strategy]]\nplugin = 'spoil'\nsegment = 'block'\n"
+    "tensor = 'qkv.bias'\nlayer = 1\nsample = 9\n";
+
+struct Course {
+  std::vector<bool> kept;
+  std::vector<std::string> non_finite;
+  std::vector<double> parameters;
+
+  friend bool operator==(const Course&, const Course&) = default;
+};
+
+// Of steps that are started ahead.
+Course course_of(const Recipe& recipe) {
+  const Assembly assembly(recipe, plugins());
+  Trainer trainer(assembly, plugins());
+  Course course;
+  trainer.run(5, [&](const StepResult& result) {
+    course.kept.push_back(result.kept);
+    course.non_finite.push_back(result.non_finite);
+  });
+  course.parameters = parameters_of(trainer);
+  return course;
+}
+
+// Skipped, or what the step behind it finds halted: no update, and the rate does not go on.
+TEST(Offload, AStepThatIsNotFiniteChangesNothingThereEither) {
+  for (const char* what : {"run.on_nonfinite=skip", "run.on_nonfinite=stop"}) {
+    const std::vector<std::string> sets = {"precision.compute=bf16", "device.plugin=cpu-async", what};
+    const Course expected = course_of(tiny_recipe(sets, spoilt)),
+                 course = course_of(tiny_recipe(sets, spoilt + offloaded()));
+    EXPECT_EQ(course, expected) << what;
+    ASSERT_GE(course.kept.size(), 3u) << what;
+    EXPECT_FALSE(course.kept[2]) << what;
+    EXPECT_EQ(course.non_finite[2], "block.1.qkv.bias") << what;
+  }
+}
+
+// ---------------------------------------------------------------- what is under way at the same time
+
+// Seconds: each way as long as an update, all else takes next to nothing but forward.
+class OffloadPrices final : public Prices {
+ public:
+  double kernel(const Program& program, const PlannedStep& step) override {
+    const Op& op = program.op(step.op);
+    if (op.function == FunctionKind::forward) return 0.05;
+    if (op.function != FunctionKind::update) return 1e-6;
+    if (!op.def->copies) return 1;
+    return step.operands.front().address.range == 0 ? 0.5 : 1;  // gradient and parameter in, parameter out
+  }
+  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-6; }
+};
+
+struct Timeline {
+  explicit Timeline(const Assembly& offloaded)
+      : assembly(offloaded),
+        simulation(
+            simulate(all_ranks(offloaded.program(), [&](int) -> const Plan& { return assembly.plan(); }),
+                     prices, {5})) {
+    for (const Call& call : assembly.plan().calls) calls[{call.queue, call.position}] = &call;
+  }
+
+  const Call& call_of(const Event& event) const { return *calls.at({event.queue, event.position}); }
+  FunctionKind kind_of(const Event& event) const {
+    return assembly.plan().functions[static_cast<std::size_t>(call_of(event).function)].kind;
+  }
+  const QueueInfo& queue_of(const Event& event) const {
+    return assembly.plan().queues[static_cast<std::size_t>(event.queue)];
+  }
+
+  // Events of a step's function on queues of that name.
+  std::vector<Event> of(FunctionKind kind, std::string_view queue, std::int64_t step) const {
+    std::vector<Event> found;
+    for (const Event& event : simulation.ranks.front().events)
+      if (event.waits_for < 0 && event.step == step && kind_of(event) == kind &&
+          queue_of(event).name == queue)
+        found.push_back(event);
+    return found;
+  }
+
+  const Assembly& assembly;
+  OffloadPrices prices;
+  Simulation simulation;
+  std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls;
+};
+
+double seconds_of(const std::vector<Event>& events) {
+  double sum = 0;
+  for (const Event& event : events) sum += event.end - event.begin;
+  return sum;
+}
+
+class OffloadTimes : public testing::TestWithParam<Target> {};
+
+TEST_P(OffloadTimes, GradientsComeAndParametersGoWhileOthersAreUpdated) {
+  const Assembly assembly(
+      tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), offloaded()),
+      plugins());
+  const Timeline timeline(assembly);
+  const std::vector<Event> in = timeline.of(FunctionKind::update, "copy.out", 3),
+                           updates = timeline.of(FunctionKind::update, "compute.1", 3),
+                           out = timeline.of(FunctionKind::update, "copy.in", 3);
+  ASSERT_EQ(updates.size(), 14u);
+  ASSERT_EQ(in.size(), updates.size());
+  ASSERT_EQ(out.size(), updates.size());
+  const double all = seconds_of(in) + seconds_of(updates) + seconds_of(out);
+  EXPECT_LT(out.back().end - in.front().begin, all / 3 * 1.25) << "of " << all << " one after the other";
+  for (std::size_t i = 0; i + 1 < updates.size(); ++i) {
+    EXPECT_LT(in[i + 1].begin, updates[i].end) << i;
+    EXPECT_LT(timeline.call_of(updates[i]).instance, timeline.call_of(updates[i + 1]).instance);
+  }
+}
+
+// The feeder runs ahead: the first layers compute with their new parameters while the last are updated.
+TEST_P(OffloadTimes, TheNextForwardBeginsWhileLaterLayersAreUpdated) {
+  const Assembly assembly(
+      tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), offloaded()),
+      plugins());
+  const Timeline timeline(assembly);
+  const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
+                           forward = timeline.of(FunctionKind::forward, "compute", 4);
+  ASSERT_GT(forward.size(), 12u);
+  EXPECT_LT(forward[1].begin, updates[3].end) << "the first layer's";
+  EXPECT_GE(forward[12].begin, updates[12].end) << "the last layer's, of its own update";
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
+                         [](const auto& tested) { return tested.param.name; });
+
+// ---------------------------------------------------------------- memory
+
+// Three layers' at a time, however many there are.
+TEST(Offload, WhatIsOnItsWayDoesNotGrowWithTheLayers) {
+  const auto moving = [](const char* layers) {
+    const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", layers}, offloaded()), plugins());
+    return assembly.plan().layout.memory.bytes[static_cast<std::size_t>(Region::update)];
+  };
+  EXPECT_EQ(moving("model.layers=4"), moving("model.layers=12"));
+  EXPECT_LT(moving("model.layers=1"), moving("model.layers=4"));
+}
+
+// All that counts bytes of the first device counts none of the optimizer's.
+TEST(Offload, TheDeviceNeedsRoomForParametersAndGradientsAlone) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16"};
+  const Assembly plain(tiny_recipe(sets), plugins()), moved(tiny_recipe(sets, offloaded()), plugins());
+  const auto state = plain.plan().layout.memory.bytes[static_cast<std::size_t>(Region::state)];
+  EXPECT_GE(state, 12 * plain.parameters());
+  EXPECT_LE(moved.bytes_in_memory_of(0, moved.plan()), plain.bytes_in_memory_of(0, plain.plan()) - state);
+}
+
+// Evaluation is a second program over the same parameters, without updates.
+TEST(Offload, EvaluationFindsTheParametersThatCameBack) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16", "eval.every=1",
+                                         "eval.batches=2", "data.validation=0.2"};
+  const auto losses = [&](const std::string& more) {
+    const Assembly assembly(tiny_recipe(sets, more), plugins());
+    Trainer trainer(assembly, plugins());
+    std::vector<double> all = {trainer.evaluate().loss};
+    for (int part = 0; part < 3; ++part) {
+      for (const double loss : train_steps(trainer, 2)) all.push_back(loss);
+      all.push_back(trainer.evaluate().loss);
+    }
+    return all;
+  };
+  EXPECT_EQ(losses(offloaded()), losses(""));
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,171 @@
+// AdamW on the device `cpu`, beside what the machine's memory gives: billions of parameters a second, the
+// bytes that they move, and which part that is of a triad (a = b + s c, by stores that read nothing first)
+// in the same run.
+//
+//   cpu_adamw [THREADS [MILLIONS]]
+//
+// Threads: all cores that the process may use; millions of parameters: 64. Built on demand:
+// cmake --build build --target cpu_adamw.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+#include "support/assembly_fixture.hpp"
+#include "support/test_workers.hpp"
+
+namespace {
+
+using namespace prun;
+
+constexpr int repeats = 9;
+
+// As a plan's memory is made.
+class Memory {
+ public:
+  Memory(DeviceInterface& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
+    raise(device.allocate(Space::device, bytes, &data_));
+  }
+  ~Memory() { device_.release(Space::device, data_, bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  void* data() const { return data_; }
+
+ private:
+  DeviceInterface& device_;
+  std::int64_t bytes_;
+  void* data_ = nullptr;
+};
+
+// The fastest of some: what else runs here only slows down.
+template <class Body>
+double seconds_of(Body&& body) {
+  using Clock = std::chrono::steady_clock;
+  double least = std::numeric_limits<double>::max();
+  for (int repeat = 0; repeat <= repeats; ++repeat) {
+    const auto begin = Clock::now();
+    body();
+    if (repeat > 0) least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return least;
+}
+
+void add_scaled(float* a, const float* b, const float* c, std::int64_t n) {
+#ifdef __SSE2__
+  const __m128 factor = _mm_set1_ps(3);
+  for (std::int64_t i = 0; i < n; i += 4)
+    _mm_stream_ps(a + i, _mm_add_ps(_mm_load_ps(b + i), _mm_mul_ps(factor, _mm_load_ps(c + i))));
+  _mm_sfence();
+#else
+  for (std::int64_t i = 0; i < n; ++i) a[i] = b[i] + 3 * c[i];
+#endif
+}
+
+// Bytes a second.
+double triad(DeviceInterface& device, const Workers& workers, std::int64_t elements) {
+  const std::int64_t bytes = elements * size_of(DType::f32);
+  const Memory a(device, bytes), b(device, bytes), c(device, bytes);
+  const double seconds = seconds_of([&] {
+    parallel_ranges(workers, elements, 4096, [&](std::int64_t begin, std::int64_t end) {
+      add_scaled(static_cast<float*>(a.data()) + begin, static_cast<const float*>(b.data()) + begin,
+                 static_cast<const float*>(c.data()) + begin, end - begin);
+    });
+  });
+  return 3 * static_cast<double>(bytes) / seconds;
+}
+
+struct Format {
+  const char* name;
+  DType parameter;
+  std::optional<DType> master;
+  DType gradient, moments;
+};
+
+constexpr double updated = 2;  // read and written
+
+double bytes_each(const Format& format) {
+  const double weights = static_cast<double>(size_of(format.parameter)) +
+                         (format.master ? static_cast<double>(size_of(*format.master)) : 0.0);
+  return updated * (weights + 2 * static_cast<double>(size_of(format.moments))) +
+         static_cast<double>(size_of(format.gradient));
+}
+
+void measure(DeviceInterface& device, const Workers& workers, const Format& format, std::int64_t elements,
+             double triad_rate) {
+  const std::vector<Attr> attrs = {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = 0.1}, {.f = 1.0}};
+  const std::optional<DType> types[] = {format.parameter, format.master, format.gradient, format.moments,
+                                        format.moments,   DType::f64,    DType::f64,      DType::f64,
+                                        DType::f64,       DType::f64};
+  constexpr double scalars[] = {1e-3, 10, 1, 1, 42};  // rate, step, clip, keep, seed
+  OpShape shape;
+  shape.attrs = attrs.data();
+  std::vector<std::unique_ptr<Memory>> memory;
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < static_cast<int>(std::size(types)); ++i) {
+    Tensor& tensor = tensors.emplace_back();
+    shape.count = i + 1;
+    if (!types[i]) continue;
+    const Dim all{"elements", elements};
+    shape.output(i, *types[i], &all, i < 5 ? 1 : 0);
+    memory.push_back(std::make_unique<Memory>(device, shape.operand[i].elements() * size_of(*types[i])));
+    tensor.data = memory.back()->data();
+    tensor.dtype = *types[i];
+    tensor.rank = shape.operand[i].rank;
+    tensor.dim[0] = elements;
+    if (i >= 5) *static_cast<double*>(tensor.data) = scalars[i - 5];
+  }
+  const KernelDef* const def = device.kernel("adamw");
+  const Kernel kernel = def->select(shape);
+  PRUN_CHECK(kernel, "no kernel for ", format.name);
+  const TensorElements whole{1, 0, elements, 0, elements, elements, 0};
+  KernelArgs args;
+  args.operands = tensors.data();
+  args.attrs = attrs.data();
+  args.operand_count = shape.count;
+  args.updates = &whole;
+  args.update_count = 1;
+  const KernelContext context{&workers, nullptr};
+  const double rate = static_cast<double>(elements) / seconds_of([&] { kernel(args, context); });
+  std::printf("%-34s %7.3f Gparam/s %5.0f B each %7.1f GB/s %6.1f %% of triad\n", format.name, rate / 1e9,
+              bytes_each(format), rate * bytes_each(format) / 1e9,
+              100 * rate * bytes_each(format) / triad_rate);
+}
+
+constexpr Format formats[] = {
+    {"fp32", DType::f32, {}, DType::f32, DType::f32},
+    {"bf16, fp32 master", DType::bf16, DType::f32, DType::f32, DType::f32},
+    {"bf16, split master", DType::bf16, DType::u16, DType::f32, DType::f32},
+    {"bf16, split master, bf16 gradient", DType::bf16, DType::u16, DType::bf16, DType::f32},
+    {"bf16, split master, bf16 moments", DType::bf16, DType::u16, DType::f32, DType::bf16},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int threads = argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
+    const std::int64_t elements = (argc > 2 ? std::atoll(argv[2]) : 64) << 20;
+    const auto device = test::cpu_device(threads);
+    DeviceInfo info;
+    raise(device->info(&info));
+    test::TestWorkers pool(threads);
+    const Workers workers = pool.workers();
+    const double rate = triad(*device, workers, elements);
+    std::printf("%.*s, %lld million parameters: triad %.1f GB/s\n", static_cast<int>(info.name.size),
+                info.name.data, static_cast<long long>(elements >> 20), rate / 1e9);
+    for (const Format& format : formats) measure(*device, workers, format, elements, rate);
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}
