@@ -7,6 +7,7 @@
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
+#include "support/layouts.hpp"
 
 namespace prun::test {
 namespace {
@@ -62,17 +63,36 @@ TEST(Property, ARecipeTrainsLikeOneRankOrIsRefusedForAReason) {
                 is.parameter.value, is.parameter.where.c_str());
 }
 
+// Of two layouts of the same recipe, which were compared with the same rank.
+void expect_same(const LayoutVerdict& a, const LayoutVerdict& b, const std::string& drawn) {
+  const std::vector<const Difference*> one = a.all(), other = b.all();
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i]->value, other[i]->value) << drawn << to_text(b);
+    EXPECT_EQ(one[i]->where, other[i]->where) << drawn << to_text(b);
+  }
+}
+
 // Not one bit differs from what the device cpu comes to, with a comm plugin that sums in the same order.
 TEST(Property, ADeviceThatRunsLaterTrainsToTheSameBits) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 10, [&](unsigned seed, const std::string& text) {
     const LayoutVerdict at_once = verdict_of(text + "[comm]\ndefault = 'meet'\n"),
                         later = verdict_of(drawn_on_async(text, "delay_us = 20\n"));
-    EXPECT_TRUE(later.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(later);
-    const std::vector<const Difference*> one = at_once.all(), other = later.all();
-    for (std::size_t i = 0; i < one.size(); ++i) {
-      EXPECT_EQ(one[i]->value, other[i]->value) << "PRUN_SEED=" << seed << "\n" << text << to_text(later);
-      EXPECT_EQ(one[i]->where, other[i]->where) << "PRUN_SEED=" << seed << "\n" << text << to_text(later);
-    }
+    const std::string drawn = "PRUN_SEED=" + std::to_string(seed) + "\n" + text;
+    EXPECT_TRUE(later.equal()) << drawn << to_text(later);
+    expect_same(at_once, later, drawn);
+  });
+}
+
+// Wherever the optimizer's state lies and updates run; recipes that have offload already are compared with
+// themselves without it.
+TEST(Property, AnOffloadedOptimizerTrainsToTheSameBits) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 10, [&](unsigned seed, const std::string& text) {
+    std::string without = text;
+    if (const std::size_t at = text.find(offloaded()); at != std::string::npos)
+      without.erase(at, offloaded().size());
+    const std::string drawn = "PRUN_SEED=" + std::to_string(seed) + "\n" + without;
+    expect_same(verdict_of(drawn_on_async(without)), verdict_of(drawn_on_async(without + offloaded())),
+                drawn);
   });
 }
 

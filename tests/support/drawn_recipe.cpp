@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/layouts.hpp"
+
 namespace prun::test {
 namespace {
 
@@ -138,7 +140,7 @@ class Drawing {
     }
     recompute();
     if (pp_ > 1) pipeline();
-    if (!large_ && seed_ % 3 == 0) out_ << "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n";
+    if (!large_ && seed_ % 3 == 0) out_ << offloaded();
   }
 
   void recompute() {
