@@ -258,7 +258,7 @@ Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const B
     }
   for (std::size_t f = 0; f < plan.functions.size(); ++f) {
     const PlannedFunction& function = plan.functions[f];
-    const bool scratch = function.kind != FunctionKind::reduce && !function.scratch_bytes.empty();
+    const bool scratch = function.scratch == Region::scratch && !function.scratch_bytes.empty();
     bytes.push_back(scratch ? function.scratch_bytes.front() : 0);
     if (bytes.back() == 0 || is_once_a_pass(function)) continue;
     for (std::size_t i = 0; i < instances; ++i)
