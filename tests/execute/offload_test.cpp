@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
@@ -222,6 +223,22 @@ TEST(Offload, TheDeviceNeedsRoomForParametersAndGradientsAlone) {
   const auto state = plain.plan().layout.memory.bytes[static_cast<std::size_t>(Region::state)];
   EXPECT_GE(state, 12 * plain.parameters());
   EXPECT_LE(moved.bytes_in_memory_of(0, moved.plan()), plain.bytes_in_memory_of(0, plain.plan()) - state);
+}
+
+// Gradients and parameters to the host, parameters back; beside them what steps load and report.
+TEST(Offload, ThePlanSaysWhatIsMoved) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16"};
+  const Assembly plain(tiny_recipe(sets), plugins()), moved(tiny_recipe(sets, offloaded()), plugins());
+  const MovedBytes usual = moved_bytes(plain.program(), plain.plan()),
+                   all = moved_bytes(moved.program(), moved.plan());
+  constexpr std::int64_t scalars = 4 * 8;  // rate, step, clip, keep
+  EXPECT_EQ(all.to_host - usual.to_host, (4 + 2) * moved.parameters() + scalars);
+  EXPECT_EQ(all.to_device - usual.to_device, 2 * moved.parameters());
+  EXPECT_NE(plan_text(moved, forecast(moved, plugins(), {})).find("\noffload     "), std::string::npos);
+  EXPECT_EQ(plan_text(plain, forecast(plain, plugins(), {})).find("\noffload     "), std::string::npos);
+  EXPECT_NE(plan_json(moved, forecast(moved, plugins(), {}))
+                .find("\"offload\":{\"to_host_bytes\":" + std::to_string(all.to_host)),
+            std::string::npos);
 }
 
 // Evaluation is a second program over the same parameters, without updates.
