@@ -254,7 +254,7 @@ struct Layout {
 inline constexpr std::int64_t range_alignment = 4096;  // of what a device allocates
 // From where a range begins to where the next one does: each may grow, and lies in the plans of all programs
 // over the same memory at the same place.
-inline constexpr std::int64_t range_distance = std::int64_t{1} << 44;
+inline constexpr std::int64_t range_distance = std::int64_t{1} << 50;
 
 struct Plan {
   std::vector<PlannedFunction> functions;

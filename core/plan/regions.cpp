@@ -31,6 +31,7 @@ class Regions {
       place_inputs();
       here().scratch = take(Region::scratch, most_scratch());
       if (range_ == 0) place_unreduced(in_turn.unreduced);
+      PRUN_CHECK(here().bytes() < range_distance, here().bytes(), " bytes");
     }
   }
 

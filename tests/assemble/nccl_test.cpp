@@ -67,6 +67,19 @@ TEST_F(Nccl, GradientsInBf16ArePlannedInEveryLayout) {
   }
 }
 
+TEST_F(Nccl, DocumentsAreKeptApartOnGpusAsWell) {
+  for (const char* type : {"fp32", "fp64", "bf16"})
+    EXPECT_NO_THROW(assembly_of(
+        {"data.documents=apart", "data.end_of_text=10", detail::concat("precision.compute=", type)}, ""))
+        << type;
+}
+
+// No machine has it, and whoever asks is told what it would take.
+TEST_F(Nccl, APlanMayNeedTensOfTerabytes) {
+  const Assembly assembly = assembly_of({"model.hidden=65536", "model.heads=64", "model.layers=40"}, "");
+  EXPECT_GT(assembly.plan().layout.memory.total(), std::int64_t{16} << 40);
+}
+
 TEST_F(Nccl, AMeasuredNumberReplacesTheStatedOne) {
   const std::string more = data_parallel(2) + "[comm.nccl]\ncommunicator_mib = ";
   const std::int64_t none = assembly_of({}, more + "0\n").process_device_bytes(),

@@ -72,9 +72,9 @@ class CudaDevice final : public Device {
         libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
                     options.flag("deterministic"), options.text("attention"), cache_folder()}) {
     set_environment();
-    for (auto family :
-         {activation_ops, attention_ops, bias_ops, collective_ops, dropout_ops, elementwise_ops,
-          embedding_ops, heads_ops, linear_ops, lm_head_ops, memory_ops, norm_ops, optimizer_ops})
+    for (auto family : {activation_ops, attention_ops, bias_ops, collective_ops, documents_ops, dropout_ops,
+                        elementwise_ops, embedding_ops, heads_ops, linear_ops, lm_head_ops, memory_ops,
+                        norm_ops, optimizer_ops})
       for (DeviceOp& op : family()) {
         const std::string name = op.def.op;
         PRUN_CHECK(ops_.emplace(name, std::move(op)).second, "two kernels for op ", name);

@@ -44,6 +44,7 @@ std::vector<DeviceOp> activation_ops();
 std::vector<DeviceOp> attention_ops();
 std::vector<DeviceOp> bias_ops();
 std::vector<DeviceOp> collective_ops();
+std::vector<DeviceOp> documents_ops();
 std::vector<DeviceOp> dropout_ops();
 std::vector<DeviceOp> elementwise_ops();
 std::vector<DeviceOp> embedding_ops();
