@@ -26,6 +26,8 @@ constexpr std::int64_t own_descriptors = 24;
 // The launcher's, and its own for each rank.
 constexpr std::int64_t launcher_descriptors = 24, descriptors_per_rank = 3;
 constexpr std::int64_t flight_record_bytes = 64 << 10;
+// Of addresses, beside what it keeps in memory: code, libraries, what the allocator sets aside by thread.
+constexpr std::int64_t mapped_bytes = 160 << 20;
 
 std::int64_t limit_of(int resource, rlim_t rlimit::*which = &rlimit::rlim_cur) {
   rlimit limit{};
@@ -59,7 +61,7 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
               needs.file_bytes = std::max(needs.file_bytes, info.communicator_shared_bytes);
             });
   const std::int64_t stack = limit_of(RLIMIT_STACK);
-  needs.address_bytes = plan.layout.memory.total() + assembly.process_bytes_of(rank) +
+  needs.address_bytes = plan.layout.memory.total() + assembly.process_bytes_of(rank) + mapped_bytes +
                         (stack == unlimited ? 0 : needs.threads * stack);
   return needs;
 }

@@ -280,9 +280,10 @@ TEST(ForeignWeights, ARankNeedsNoMemoryForTheOthersParts) {
       recipe_from(model.path(), "gpt2",
                   {"optimizer.plugin=sgd", "batch.global=16", "batch.micro=1", "device.threads=1"}, zero);
   const Assembly assembly(recipe, plugins(), 3);
-  const std::int64_t room = assembly.plan().layout.memory.total() + 24 * mebibyte;
+  const std::int64_t stacks = 64 * mebibyte;  // of the queues' threads, which count as well
+  const std::int64_t room = assembly.plan().layout.memory.total() + stacks + 16 * mebibyte;
   ASSERT_GT(model.bytes(), 260 * mebibyte);
-  ASSERT_LT(room, model.bytes() * 2 / 3);
+  ASSERT_LT(room, model.bytes() * 4 / 5);
   EXPECT_TRUE(fits(room, [&] {
     Membership alone;
     alone.alone = true;
