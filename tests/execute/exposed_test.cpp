@@ -45,8 +45,10 @@ void expect_waits_of_the_first(const std::vector<std::string>& sets) {
     for (const int step : {1, 3}) {
       ASSERT_TRUE(own[step]) << rank;
       EXPECT_GE(*own[step], rank == 0 ? most_of_it : 0) << rank;
-      EXPECT_LT(*own[step], rank == 0 ? 60 : most_of_it) << rank;
+      EXPECT_LT(*own[step], 60) << rank;
     }
+    // The machine may stand still for a while, once.
+    if (rank > 0) EXPECT_LT(std::min(*own[1], *own[3]), most_of_it) << rank;
   }
   EXPECT_EQ(measured.size(), 2u);
 }
