@@ -2,6 +2,7 @@
 // kinds of devices measures it, in the steps that the recipe asks for and in no other.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -48,7 +49,9 @@ void expect_waits_of_the_first(const std::vector<std::string>& sets) {
       EXPECT_LT(*own[step], 60) << rank;
     }
     // The machine may stand still for a while, once.
-    if (rank > 0) EXPECT_LT(std::min(*own[1], *own[3]), most_of_it) << rank;
+    if (rank > 0) {
+      EXPECT_LT(std::min(*own[1], *own[3]), most_of_it) << rank;
+    }
   }
   EXPECT_EQ(measured.size(), 2u);
 }
