@@ -37,7 +37,7 @@ function(prun_add_plugin name)
     VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
     INSTALL_RPATH "$ORIGIN/../../..")
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
   _prun_set_plugin_link_options(${target})
   if(NOT arg_OUTPUT)
     install(TARGETS ${target} LIBRARY DESTINATION ${folder})
