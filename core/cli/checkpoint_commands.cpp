@@ -70,6 +70,11 @@ std::vector<std::int32_t> read_tokens(const std::string& list) {
   return tokens;
 }
 
+// What was imported has no length of its own.
+bool lacks_length(const Opened& opened) {
+  return opened.imported && opened.recipe->integer("model.seq") == 1;
+}
+
 std::string tokens_text(std::span<const std::int32_t> tokens) {
   std::string text;
   for (const std::int32_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
@@ -82,6 +87,9 @@ int eval_command(const Arguments& arguments) {
   const std::string& where = arguments.only_word("prun eval CKPT|RUN [--batches N] [--set KEY=VALUE]...");
   const Opened opened = open_checkpoint(arguments, where, asked_rank());
   const Recipe& recipe = *opened.recipe;
+  if (lacks_length(opened))
+    throw_error(ErrorCode::bad_input, where,
+                " was imported, so nothing says how long sequences are: give --set model.seq=N");
   const LossQuestion question{where, arguments.number("--batches", recipe.integer("eval.batches"))};
   if (is_asked()) return answer_loss(recipe, opened.plugins->places(), question);
   const auto begin = std::chrono::steady_clock::now();
@@ -105,7 +113,7 @@ int generate_command(const Arguments& arguments) {
         "usage: prun generate CKPT|RUN (\"text\" | --tokens 1,2,3) [--max-tokens N] [--temperature T] "
         "[--top-p P] [--seed N] [--tokenizer FILE] [--set KEY=VALUE]...");
   const Opened opened = open_checkpoint(arguments, arguments.words[0], asked_rank());
-  const Recipe recipe = one_text(*opened.recipe, *opened.plugins);
+  Recipe recipe = one_text(*opened.recipe, *opened.plugins);
   const Language language(arguments, recipe, arguments.words[0]);
   TextQuestion question;
   question.checkpoint = arguments.words[0];
@@ -117,6 +125,10 @@ int generate_command(const Arguments& arguments) {
   if (question.tokens.empty())
     throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
   if (!by_tokens) question.end = language.end();
+  if (lacks_length(opened)) {
+    const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
+    recipe = recipe.with("model.seq", std::to_string(read));
+  }
   if (is_asked()) return answer_text(recipe, opened.plugins->places(), question);
   const std::vector<std::int32_t> added =
       text_of_checkpoint(recipe, *opened.plugins, question, arguments.all);

@@ -15,13 +15,15 @@ struct Opened {
   std::unique_ptr<PluginHost> plugins;
   std::optional<Recipe> recipe;  // names its device
   std::string chosen;            // which device and comm plugins were chosen for it, or nothing
+  bool imported = false;         // from a checkpoint that nobody trained
 };
 
 // `rank`: that this process is; else this host is taken to have all of them.
 Opened open_recipe(const Arguments& arguments, const std::string& file,
                    const std::optional<Identity>& rank = std::nullopt);
 
-// The recipe that a checkpoint, or the latest of a run's folder, was saved with.
+// The recipe that a checkpoint, or the latest of a run's folder, was saved with. An imported one has a model
+// alone: it gets one rank, no data, and sequences of one token where `model.seq` is not set.
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank = std::nullopt);
 

@@ -34,6 +34,45 @@ TEST(HuggingFaceCommands, ThereAndBackAndTrainedOn) {
   expect(prun({two, "--set", "run.steps=1", "--set", "run.out=" + (folder / "two")}), 0, "");
 }
 
+std::string listed(std::span<const std::int32_t> tokens) {
+  std::string text;
+  for (const std::int32_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
+  return text;
+}
+
+TEST(HuggingFaceCommands, GreedyTextIsThatOfTransformers) {
+  for (const std::string& model : hugging_face_models) {
+    const TempFolder folder;
+    expect(prun({"import", hugging_face(model).string(), "--out", folder / "here"}), 0, "tensors");
+    const std::vector<std::int32_t> text = greedy_text(model);
+    const auto added = text.end() - greedy_tokens;
+    expect(prun({"generate", folder / "here", "--tokens", listed({text.begin(), added}), "--max-tokens",
+                 std::to_string(greedy_tokens), "--set", "device.plugin=cpu"}),
+           0, listed({added, text.end()}) + "\n");
+  }
+}
+
+TEST(HuggingFaceCommands, TheLossOfAnImportedCheckpointIsThatOfTransformers) {
+  const TempFolder folder;
+  // The fixture's two sequences twice, of which the second half is validated on.
+  const auto once =
+      numbers_of<std::int32_t>(SafetensorsFile(hugging_face("qwen2") / "expected.safetensors"), "tokens");
+  std::vector<std::int32_t> twice(once.begin(), once.end() - 1);
+  twice.insert(twice.end(), once.begin(), once.end());
+  const std::string tokens = write_tokens(folder / "tokens.bin", twice).string();
+  expect(prun({"import", hugging_face("qwen2").string(), "--out", folder / "here"}), 0, "tensors");
+  std::vector<std::string> words = {
+      "eval",  folder / "here",       "--json", "--batches",        "2", "--set", "data.path=" + tokens,
+      "--set", "data.validation=0.5", "--set",  "device.plugin=cpu"};
+  expect(prun(words), 2, "was imported, so nothing says how long sequences are: give --set model.seq=N");
+  words.insert(words.end(), {"--set", "model.seq=24"});
+  const Result result = prun(words);
+  ASSERT_EQ(result.code, 0) << result.out;
+  const std::string key = "\"eval_loss\":";
+  EXPECT_NEAR(std::stod(result.out.substr(result.out.find(key) + key.size())) / expected_loss("qwen2"), 1.0,
+              1e-5);
+}
+
 TEST(HuggingFaceCommands, SayWhatIsWrong) {
   const TempFolder folder;
   const std::string gpt2 = hugging_face("gpt2").string();

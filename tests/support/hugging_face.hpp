@@ -31,6 +31,12 @@ inline double expected_loss(const std::string& model) {
   return numbers_of<double>(SafetensorsFile(hugging_face(model) / "expected.safetensors"), "loss").at(0);
 }
 
+// A text whose last `greedy_tokens` transformers has added in fp32, always the likeliest one.
+constexpr std::int64_t greedy_tokens = 32;
+inline std::vector<std::int32_t> greedy_text(const std::string& model) {
+  return numbers_of<std::int32_t>(SafetensorsFile(hugging_face(model) / "expected.safetensors"), "text");
+}
+
 // A recipe that says nothing of its model but where it starts from, on the fixture's two sequences.
 inline Recipe recipe_from(const std::filesystem::path& init, const std::string& tokens_of,
                           std::vector<std::string> sets = {}, const std::string& layout = {}) {
