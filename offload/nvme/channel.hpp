@@ -1,0 +1,75 @@
+// Moves pieces between a store and memory: cuts them into transfers, keeps as many under way as each drive is
+// allowed, looks at how each has ended, goes on where one came to less than was asked, tries again what
+// failed, and gives up with a sentence. Reads and writes have channels, and so budgets, of their own, and
+// what is asked for first is moved first.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nvme/ring.hpp"
+
+namespace prun::nvme {
+
+class Store;
+
+// `address` is a multiple of the block; of a last block that is written in part, the rest becomes zero.
+struct MovedPiece {
+  std::int64_t address = 0;
+  std::byte* memory = nullptr;
+  std::int64_t bytes = 0;
+};
+
+class Channel {
+ public:
+  Channel(Store& store, std::unique_ptr<Ring> ring);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // Memory that it will be given again and again. Empty, or why the system does not want to know it.
+  std::string know(std::span<std::byte> memory) { return ring_->know(memory); }
+  // Holds the caller until all of it is moved. By one thread at a time.
+  void move(bool write, std::span<const MovedPiece> pieces);
+
+  // Transfers that failed and were tried again.
+  std::int64_t tried_again() const { return tried_again_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Slot;
+
+  bool next_transfer(Slot& slot);
+  bool may_begin(std::size_t file) const;
+  void feed();
+  bool give(std::size_t slot);
+  void settle(const Ended& ended);
+  void complete(Slot& slot);
+  void try_again(std::size_t slot, std::int64_t result);
+  void look_at_clocks();
+  void lose(const Slot& slot, const std::string& why);
+  void end(Slot& slot);
+  std::chrono::microseconds patience() const;
+
+  Store& store_;
+  std::unique_ptr<Ring> ring_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::size_t> waiting_;    // slots that the ring has no room for, or that pause
+  std::vector<std::size_t> under_way_;  // by file
+  std::vector<Ended> ended_;
+  std::int64_t tried_again_ = 0;
+  // Of the move at hand.
+  bool write_ = false;
+  std::span<const MovedPiece> pieces_;
+  std::size_t piece_ = 0;
+  std::int64_t moved_ = 0;  // of that piece
+  std::exception_ptr failure_;
+  bool lost_ = false;  // a transfer of it
+};
+
+}  // namespace prun::nvme

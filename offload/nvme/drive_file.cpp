@@ -1,0 +1,105 @@
+#include "nvme/drive_file.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "prun/error.hpp"
+
+namespace prun::nvme {
+namespace {
+
+constexpr std::int64_t fill_bytes = std::int64_t{4} << 20;
+
+[[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
+  throw_error(ErrorCode::storage, "tier nvme: ", folder.string(), ": ", what, ": ", std::strerror(error),
+              " (errno ", error, ")");
+}
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// One without a name or, where the file system has none, one that loses it at once.
+int open_nameless(const std::filesystem::path& folder, int flags) {
+  const int nameless = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+  if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return nameless;
+  std::string name = (folder / ".prun_XXXXXX").string();
+  const int named = ::mkostemp(name.data(), O_CLOEXEC | flags);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
+}  // namespace
+
+std::int64_t room_in(const std::filesystem::path& folder) {
+  struct statvfs facts {};
+  if (::statvfs(folder.c_str(), &facts) != 0)
+    throw_error(ErrorCode::bad_input, "tier nvme: ", folder.string(), ": ", std::strerror(errno),
+                "; make that folder or name another one in [tier.nvme] paths");
+  return static_cast<std::int64_t>(facts.f_bavail) * static_cast<std::int64_t>(facts.f_frsize);
+}
+
+DriveFile::DriveFile(std::filesystem::path folder, std::int64_t bytes, bool direct)
+    : folder_(std::move(folder)) {
+  check_room(bytes);
+  open(direct);
+  try {
+    fill(bytes);
+  } catch (const Error&) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+DriveFile::~DriveFile() { ::close(descriptor_); }
+
+void DriveFile::check_room(std::int64_t bytes) const {
+  if (const std::int64_t room = room_in(folder_); bytes > room)
+    throw_error(ErrorCode::unsupported, "tier nvme: ", folder_.string(), " has ", room,
+                " bytes left, this rank needs ", bytes,
+                " of them; free some, or name more folders in "
+                "[tier.nvme] paths");
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      static_cast<rlim_t>(bytes) > limit.rlim_cur)
+    throw_error(ErrorCode::unsupported, "tier nvme: ", folder_.string(), ": this rank needs a file of ",
+                bytes, " bytes, ", limit.rlim_cur,
+                " are allowed here; raise the limit on the size of files (ulimit -f)");
+}
+
+void DriveFile::open(bool direct) {
+  if (direct) descriptor_ = open_nameless(folder_, O_DIRECT);
+  direct_ = descriptor_ >= 0;
+  if (!direct_ && (!direct || errno == EINVAL)) descriptor_ = open_nameless(folder_, 0);
+  if (descriptor_ < 0) fail(folder_, "no file can be made there", errno);
+}
+
+void DriveFile::fill(std::int64_t bytes) {
+  if (bytes > 0 && ::fallocate(descriptor_, 0, 0, bytes) != 0 && errno != EOPNOTSUPP)
+    fail(folder_, "there is no room for the file", errno);
+  const std::unique_ptr<void, Free> zeros(
+      std::aligned_alloc(static_cast<std::size_t>(block), static_cast<std::size_t>(fill_bytes)));
+  if (!zeros) throw_error(ErrorCode::unsupported, out_of_memory);
+  std::memset(zeros.get(), 0, static_cast<std::size_t>(fill_bytes));
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::int64_t at = 0; at < bytes;) {
+    const ssize_t done =
+        ::pwrite(descriptor_, zeros.get(), static_cast<std::size_t>(std::min(fill_bytes, bytes - at)), at);
+    if (done < 0 && errno != EINTR) fail(folder_, "the file cannot be written", errno);
+    at += std::max<std::int64_t>(0, done / block * block);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  first_rate_ = static_cast<double>(bytes) / std::max(1e-9, took.count());
+}
+
+}  // namespace prun::nvme

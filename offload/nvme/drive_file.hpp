@@ -1,0 +1,43 @@
+// A file that a process keeps bytes in on one drive. It has no name: it is gone with the process, however
+// that ends, and nobody else can open it. All of it is written once before it is used, so that no later
+// transfer finds the drive full or makes the file system look for room.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace prun::nvme {
+
+// What transfers begin at and are long, and memory they reach directly is aligned to.
+inline constexpr std::int64_t block = 4096;
+
+class DriveFile {
+ public:
+  // Throws where the folder has no room for so many bytes. `direct`: past the system's cache of files, where
+  // the file system can.
+  DriveFile(std::filesystem::path folder, std::int64_t bytes, bool direct);
+  ~DriveFile();
+  DriveFile(const DriveFile&) = delete;
+  DriveFile& operator=(const DriveFile&) = delete;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  int descriptor() const { return descriptor_; }
+  bool is_direct() const { return direct_; }
+  // At which all of it was written, bytes a second.
+  double first_rate() const { return first_rate_; }
+
+ private:
+  void open(bool direct);
+  void check_room(std::int64_t bytes) const;
+  void fill(std::int64_t bytes);
+
+  std::filesystem::path folder_;
+  int descriptor_ = -1;
+  bool direct_ = false;
+  double first_rate_ = 0;
+};
+
+// Bytes that a process may put into files of a folder. Throws where there is no such folder.
+std::int64_t room_in(const std::filesystem::path& folder);
+
+}  // namespace prun::nvme

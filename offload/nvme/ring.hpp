@@ -1,0 +1,50 @@
+// What carries transfers between files and memory of the host: takes some, runs them beside each other, says
+// how each has ended. It tries nothing twice and judges nothing: the channel does.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace prun::nvme {
+
+struct Transfer {
+  bool write = false;
+  std::size_t file = 0;  // its number in the ring
+  std::int64_t offset = 0;
+  std::byte* memory = nullptr;
+  std::int64_t bytes = 0;
+  std::uint64_t tag = 0;
+};
+
+struct Ended {
+  std::uint64_t tag = 0;
+  std::int64_t result = 0;  // bytes, or an errno below zero
+};
+
+// Used by one thread at a time.
+class Ring {
+ public:
+  virtual ~Ring() = default;
+  // Memory that transfers will name again and again. Empty, or what the system has against knowing it.
+  virtual std::string know(std::span<std::byte>) { return {}; }
+  // False: there is no room now.
+  virtual bool add(const Transfer& transfer) = 0;
+  // Starts what was added, and holds the caller until something has ended, or for so long.
+  virtual void wait(std::chrono::microseconds at_most, std::vector<Ended>& ended) = 0;
+};
+
+using MakeRing = std::function<std::unique_ptr<Ring>(const std::vector<int>& files, std::size_t depth)>;
+
+// io_uring, with the files and the memory it is told of registered. Throws std::system_error where the system
+// forbids it.
+std::unique_ptr<Ring> make_uring(const std::vector<int>& files, std::size_t depth);
+// Threads that read and write, one transfer each.
+std::unique_ptr<Ring> make_thread_ring(const std::vector<int>& files, std::size_t depth);
+
+}  // namespace prun::nvme

@@ -1,0 +1,70 @@
+// Bytes on one or several drives as one line of addresses, in stripes over a file on each, and the channels
+// that move them. A checksum for each block is kept in memory, where that is asked for.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "nvme/channel.hpp"
+#include "nvme/drive_file.hpp"
+#include "nvme/ring.hpp"
+
+namespace prun::nvme {
+
+struct Settings {
+  std::vector<std::filesystem::path> folders;
+  std::int64_t stripe = std::int64_t{1} << 20;  // a multiple of the block
+  std::size_t depth = 16;                       // transfers under way each way on each drive
+  bool direct = true;
+  bool checksum = false;
+  std::chrono::seconds limit{30};  // after which a transfer counts as lost
+};
+
+// Where some bytes of the line lie.
+struct Stretch {
+  std::size_t file = 0;
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;  // up to the end of the stripe
+};
+
+class Store {
+ public:
+  // All of it reads as zero.
+  Store(Settings settings, std::int64_t bytes, MakeRing make_ring);
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  const Settings& settings() const { return settings_; }
+  std::int64_t bytes() const { return bytes_; }
+  const std::vector<std::unique_ptr<DriveFile>>& files() const { return files_; }
+  Stretch stretch_at(std::int64_t address) const;
+
+  // One for each thread that moves bytes beside others. The store must outlive it.
+  std::unique_ptr<Channel> open_channel() const;
+
+  // Any bytes, from any thread; not those that another thread writes meanwhile.
+  void read(std::int64_t address, std::span<std::byte> to);
+  void write(std::int64_t address, std::span<const std::byte> from);
+  void clear(std::int64_t address, std::int64_t bytes);
+
+  // Of the blocks of a transfer, as they lie in memory.
+  void note_checksums(std::size_t file, std::int64_t offset, std::span<const std::byte> bytes);
+  // The first block that is not as it was noted.
+  std::optional<std::int64_t> damaged_block(std::size_t file, std::int64_t offset,
+                                            std::span<const std::byte> bytes) const;
+
+ private:
+  std::int64_t bytes_of_file(std::size_t file) const;
+  void patch(std::int64_t address, std::span<const std::byte> from);
+
+  const Settings settings_;
+  const std::int64_t bytes_;
+  const MakeRing make_ring_;
+  std::vector<std::unique_ptr<DriveFile>> files_;
+  std::vector<std::vector<std::uint32_t>> checksums_;  // by file and block; none where they are not asked for
+  std::mutex host_;                                    // of the channel of those who come from anywhere
+  std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace prun::nvme
