@@ -113,3 +113,19 @@ function(prun_add_normal_numbers target)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${name}>)
   endforeach()
 endfunction()
+
+# Style and script of the pages that `prun report` writes, as texts of the program.
+function(prun_embed_page folder output)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/page.css ${folder}/page.js)
+  file(READ ${folder}/page.css style)
+  file(READ ${folder}/page.js script)
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from core/page/page.css and core/page/page.js.
+#include "page/assets.hpp"
+
+namespace prun {
+const std::string_view page_style = R"prun_css(@style@)prun_css";
+const std::string_view page_script = R"prun_js(@script@)prun_js";
+}  // namespace prun
+]])
+endfunction()

@@ -20,5 +20,6 @@ int export_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int reference_command(const Arguments& arguments);
 int plugins_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 
 }  // namespace prun

@@ -52,6 +52,9 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                takes the folder as well (--type bf16 or fp32)
   prun export CKPT --out DIR   a folder of Hugging Face of a checkpoint's weights, or of a run's latest
                                (--type bf16 or fp32; --file-size SIZE: of a file at most, 5GiB)
+  prun report RUN...           a run as one HTML file for any browser: curves, time, memory, traffic, what happened;
+                               several runs over each other; or, of a RECIPE, what its plan says
+                               (--out FILE; --costs FILE)
   prun explain KEY [RECIPE]    what a key means, e.g. model.heads
   prun plugins list            what can be named in a recipe (--json)
   prun plugins inspect NAME    versions and options of a plugin, without running it
@@ -85,6 +88,7 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "export") return prun::export_command(arguments);
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
+  if (verb == "report") return prun::report_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);
   if (verb == "version") {
     std::printf("prun %s (plugin epoch %u)\n", std::string(prun::sdk_version).c_str(), prun::plugin_epoch);

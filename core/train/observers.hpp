@@ -35,10 +35,11 @@ class Observers {
   void event(EventKind kind, const std::string& message) {
     for (auto& observer : list_) raise(observer->event(kind, message));
   }
-  void finish(const std::vector<RankMemory>& memory) {
+  void finish(const std::vector<RankMemory>& memory, double save_seconds) {
     pass_on_lines();
     FinishInfo info;
     info.memory = {memory.data(), memory.size()};
+    info.save_seconds = save_seconds;
     for (auto& observer : list_) raise(observer->finish(info));
   }
 

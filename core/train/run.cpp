@@ -45,7 +45,7 @@ class Run {
     if (eval_every_ > 0 && evaluated_ != trainer_.progress().step) evaluate();
     if (saves(recipe_) && begun_ != trainer_.progress().step) save();
     finish_save();
-    observers_.finish(trainer_.memory_of_ranks());
+    observers_.finish(trainer_.memory_of_ranks(), stood_still_for(save_time_));
     return 0;
   }
 
@@ -138,6 +138,8 @@ class Run {
     info.seconds = std::chrono::duration<double>(now - std::exchange(last_, now)).count();
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
     info.exposed_seconds = result.exposed_communication.value_or(-1);
+    info.save_seconds = stood_still_for(save_time_);
+    info.compare_seconds = stood_still_for(compare_time_);
     observers_.step(info);
     in_folder([&] { tell_saved(); });
     if (!result.kept) non_finite(result);
@@ -164,6 +166,7 @@ class Run {
 
   void compare() {
     if (compared_ == trainer_.progress().step) return;
+    const StandStill counted(compare_time_);
     try {
       trainer_.compare_replicas();
       compared_ = trainer_.progress().step;
@@ -171,6 +174,24 @@ class Run {
       if (error.code() == ErrorCode::diverged) observers_.event(EventKind::failed, error.what());
       throw;
     }
+  }
+
+  // Adds the time for which it lives, while no step runs.
+  class StandStill {
+   public:
+    explicit StandStill(Clock::duration& time) : time_(time) {}
+    ~StandStill() { time_ += Clock::now() - begin_; }
+    StandStill(const StandStill&) = delete;
+    StandStill& operator=(const StandStill&) = delete;
+
+   private:
+    Clock::duration& time_;
+    Clock::time_point begin_ = Clock::now();
+  };
+
+  // What was added since it was asked last, in seconds.
+  static double stood_still_for(Clock::duration& time) {
+    return std::chrono::duration<double>(std::exchange(time, Clock::duration{})).count();
   }
 
   void evaluate() {
@@ -186,6 +207,7 @@ class Run {
 
   void save() {
     compare();
+    const StandStill counted(save_time_);
     if (folder_) folder_->check();
     in_folder([&] { trainer_.begin_save(); });
     begun_ = trainer_.progress().step;
@@ -193,6 +215,8 @@ class Run {
   }
 
   void finish_save() {
+    if (begun_ < 0) return;
+    const StandStill counted(save_time_);
     in_folder([&] {
       trainer_.finish_save();
       tell_saved();
@@ -220,7 +244,7 @@ class Run {
     observers_.event(EventKind::stopped, detail::concat("stopped at step ", trainer_.progress().step,
                                                         "; go on with: ", resume_command_,
                                                         " --set run.resume=", trainer_.folder().string()));
-    observers_.finish(trainer_.memory_of_ranks());
+    observers_.finish(trainer_.memory_of_ranks(), stood_still_for(save_time_));
     // Another rank may have had the signal first.
     return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
   }
@@ -240,6 +264,7 @@ class Run {
   std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts
   Clock::time_point saved_at_;
+  Clock::duration save_time_{}, compare_time_{};  // that training stood still and nobody was told of
 };
 
 }  // namespace

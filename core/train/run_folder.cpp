@@ -57,7 +57,7 @@ std::string to_text(const Holder& holder) {
 // Nothing where a process died before it had written all.
 std::optional<Holder> read_holder(const FileDescriptor& lock, const fs::path& path) {
   char text[4096];
-  const ssize_t count = ::pread(lock.get(), text, sizeof text, 0);
+  const ssize_t count = lock.is_open() ? ::pread(lock.get(), text, sizeof text, 0) : 0;
   if (count <= 0) return {};
   try {
     const JsonValue json = parse_json(std::string_view(text, static_cast<std::size_t>(count)), path.string());
@@ -200,6 +200,15 @@ void check_run_folder(const Recipe& recipe) {
   if (!fs::is_directory(there, ignored)) throw_cannot("create", folder, ENOTDIR);
   if (::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
     throw_cannot("write into", folder, errno);
+}
+
+std::optional<RunHolder> holder_of(const fs::path& folder) {
+  const fs::path path = folder / lock_name;
+  const FileDescriptor lock(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  const std::optional<Holder> holder = read_holder(lock, path);
+  if (!holder) return {};
+  const bool here = holder->host == this_host();
+  return RunHolder{holder->run, holder->host, holder->pid, here, here && is_alive(*holder)};
 }
 
 RunClaim::RunClaim(const Recipe& recipe) {

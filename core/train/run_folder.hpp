@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "base/durable_file.hpp"
 #include "recipe/recipe.hpp"
@@ -20,6 +21,16 @@ void make_folder(const std::filesystem::path& folder);
 
 // Throws bad_input where the run's folder cannot be made or written. Makes nothing.
 void check_run_folder(const Recipe& recipe);
+
+// Who works in a folder, as its lock says to one who only looks.
+struct RunHolder {
+  std::string run, host;
+  std::int64_t pid = 0;  // of the launcher or, where there is none, of the first rank
+  bool here = false;     // on this host, where it can be asked
+  bool alive = false;    // as far as it can be asked
+};
+// Nothing where no run has left its lock there.
+std::optional<RunHolder> holder_of(const std::filesystem::path& folder);
 
 // The right to write there, until the end.
 class RunClaim {

@@ -134,10 +134,10 @@ TEST(JsonlObserver, EveryRecord) {
             R"("flops_per_token":8.5e+08,"peak_flops":0,"plan_bytes":4096})");
   EXPECT_EQ(timeless(lines[1]),
             R"({"type":"step","step":1,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
-            R"("targets":512,"seconds":0.5,"elapsed":1.5})");
+            R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024})");
   EXPECT_EQ(timeless(lines[2]),
             R"({"type":"step","step":2,"loss":"nan","grad_norm":0.1,"lr":3e-04,"kept":false,)"
-            R"("targets":512,"seconds":0.5,"elapsed":1.5})");
+            R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024})");
   EXPECT_EQ(timeless(lines[3]), R"({"type":"event","kind":"saved","message":"step 2\nsaved"})");
   EXPECT_EQ(timeless(lines[4]),
             R"({"type":"finish","memory":[{"plan_bytes":4096,"process_bytes":1024,"peak_bytes":5000},)"
@@ -152,9 +152,30 @@ TEST(JsonlObserver, ExposedCommunicationWhereItIsMeasured) {
   StepInfo measured = step_of(10);
   measured.exposed_seconds = 0.125;
   observer.step(measured);
-  EXPECT_EQ(timeless(lines_of(path).back()),
-            R"({"type":"step","step":10,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
-            R"("targets":512,"seconds":0.5,"elapsed":1.5,"exposed_seconds":0.125,"exposed_share":0.25})");
+  EXPECT_EQ(
+      timeless(lines_of(path).back()),
+      R"({"type":"step","step":10,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
+      R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024,"exposed_seconds":0.125,)"
+      R"("exposed_share":0.25})");
+}
+
+TEST(JsonlObserver, WhatTrainingStoodStillForWhereItDid) {
+  const TempFolder folder;
+  JsonlObserver observer = observer_of(folder / "log");
+  RunInfo run = run_of("elsewhere");
+  run.peak_flops = 1.7408e12;
+  observer.start(run);
+  StepInfo step = step_of(3);
+  step.save_seconds = 0.25, step.compare_seconds = 0.125;
+  observer.step(step);
+  EXPECT_EQ(timeless(lines_of(folder / "log").back()),
+            R"({"type":"step","step":3,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
+            R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024,"mfu":0.5,)"
+            R"("save_seconds":0.25,"compare_seconds":0.125})");
+  FinishInfo finish;
+  finish.save_seconds = 2;
+  observer.finish(finish);
+  EXPECT_EQ(timeless(lines_of(folder / "log").back()), R"({"type":"finish","memory":[],"save_seconds":2})");
 }
 
 TEST(JsonlObserver, EveryKindOfEvent) {

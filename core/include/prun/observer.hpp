@@ -27,6 +27,9 @@ struct StepInfo {
   double elapsed = 0;  // since the first step of this process began
   // For which the first rank's computing was held up by communication; negative: not measured in this step.
   double exposed_seconds = -1;
+  // For which training stood still since the step before, beside evaluations: to copy what a save writes, and
+  // to compare replicas.
+  double save_seconds = 0, compare_seconds = 0;
 };
 
 // The loss on data that is not trained on, as parameters are after a step.
@@ -49,6 +52,7 @@ struct RankMemory {
 
 struct FinishInfo {
   Array<RankMemory> memory;  // by rank
+  double save_seconds = 0;   // since the last step, until the last save was in place
 };
 
 enum class EventKind : std::uint8_t { note, warning, saved, stopped, failed };

@@ -49,6 +49,10 @@ void JsonlObserver::flush() {
 }
 
 void JsonlObserver::start(const RunInfo& info) {
+  steps_ = info.steps;
+  tokens_per_step_ = static_cast<double>(info.tokens_per_step);
+  flops_per_token_ = info.flops_per_token;
+  peak_flops_ = info.peak_flops;
   file_.emplace(path_.empty() ? path_in(info.folder.view()) : path_);
   file_->append(record("start")
                     .text("name", info.name.view())
@@ -75,7 +79,15 @@ void JsonlObserver::step(const StepInfo& info) {
       .flag("kept", info.kept)
       .integer("targets", info.targets)
       .number("seconds", info.seconds)
-      .number("elapsed", info.elapsed);
+      .number("elapsed", info.elapsed)
+      .integer("steps", steps_);
+  if (info.seconds > 0) {
+    const double rate = tokens_per_step_ / info.seconds;
+    line.number("tokens_per_second", rate);
+    if (peak_flops_ > 0) line.number("mfu", rate * flops_per_token_ / peak_flops_);
+  }
+  if (info.save_seconds > 0) line.number("save_seconds", info.save_seconds);
+  if (info.compare_seconds > 0) line.number("compare_seconds", info.compare_seconds);
   if (info.exposed_seconds >= 0)
     line.number("exposed_seconds", info.exposed_seconds)
         .number("exposed_share", info.exposed_seconds / info.seconds);
@@ -111,7 +123,10 @@ void JsonlObserver::finish(const FinishInfo& info) {
           .integer("device_bytes", memory.device_bytes);
     ranks.push_back(rank);
   }
-  file().append(record("finish").objects("memory", ranks).str());
+  JsonObject line = record("finish");
+  line.objects("memory", ranks);
+  if (info.save_seconds > 0) line.number("save_seconds", info.save_seconds);
+  file().append(line.str());
   flush();
 }
 

@@ -1,0 +1,10 @@
+// Style and script of a page: page.css and page.js of this folder, embedded by the build.
+#pragma once
+
+#include <string_view>
+
+namespace prun {
+
+extern const std::string_view page_style, page_script;
+
+}  // namespace prun

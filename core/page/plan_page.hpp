@@ -1,0 +1,17 @@
+// What a plan says of a run before it runs, as sections of a page: memory and its peak, timeline, traffic,
+// and what was predicted beside what was measured.
+#pragma once
+
+#include <optional>
+
+#include "inspect/forecast.hpp"
+#include "page/html.hpp"
+#include "runs/log.hpp"
+
+namespace prun {
+
+// `log`: of the run that was planned so; null: there is none yet.
+void add_plan(Html& page, const Assembly& assembly, PluginHost& plugins, const Forecast& forecast,
+              const RunLog* log);
+
+}  // namespace prun

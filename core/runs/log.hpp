@@ -1,0 +1,93 @@
+// The log of a run, log.jsonl in its folder, as whoever looks at the run finds it: the run may write on, may
+// have been killed in a line, may be another host's. Nothing here touches the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prun/observer.hpp"
+
+namespace prun {
+
+// A process of the run begins.
+struct LoggedStart {
+  double time = 0;
+  std::string name, folder, device;
+  std::int64_t steps = 0, first_step = 1, parameters = 0, tokens_per_step = 0, plan_bytes = 0;
+  double flops_per_token = 0, peak_flops = 0;
+};
+
+struct LoggedStep {
+  std::int64_t step = 0, targets = 0;
+  double time = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
+  double exposed_seconds = -1;                   // negative: not measured
+  double tokens_per_second = 0, mfu = 0;         // 0: not known
+  double save_seconds = 0, compare_seconds = 0;  // that training stood still before it
+  bool kept = true;
+};
+
+struct LoggedEvaluation {
+  double time = 0, loss = 0, seconds = 0;
+  std::int64_t step = 0, targets = 0;
+};
+
+struct LoggedEvent {
+  double time = 0;
+  std::int64_t after_step = 0;
+  std::string kind, message;  // kind as EventKind has it
+};
+
+struct LoggedFinish {
+  double time = 0, save_seconds = 0;
+  std::vector<RankMemory> memory;  // by rank
+};
+
+// From a start to the last line before the next one.
+struct LoggedPart {
+  LoggedStart start;
+  double end = 0;
+};
+
+struct RunLog {
+  std::vector<LoggedPart> parts;
+  std::vector<LoggedStep> steps;  // rising numbers: of a step that was done again the later line counts
+  std::vector<LoggedEvaluation> evaluations;
+  std::vector<LoggedEvent> events;
+  std::optional<LoggedFinish> finish;  // of the last part
+  std::int64_t redone_steps = 0;       // that gave way to later lines
+  double redone_seconds = 0;
+  std::int64_t unreadable = 0;   // lines
+  std::int64_t steps_to_do = 0;  // as the last line that knows says
+
+  const LoggedStart* start() const { return parts.empty() ? nullptr : &parts.back().start; }
+  double first_time() const { return parts.empty() ? 0 : parts.front().start.time; }
+  double last_time() const { return parts.empty() ? 0 : parts.back().end; }
+};
+
+// The folder of a run has it, or it is the file itself. Throws not_found where there is none.
+std::filesystem::path log_of(const std::filesystem::path& run);
+
+RunLog read_log(const std::filesystem::path& file);
+// Its last lines alone, of so many bytes; what stands at its beginning is taken from there where those bytes
+// hold no start.
+RunLog read_log_tail(const std::filesystem::path& file, std::int64_t bytes);
+
+// What a log that grows says from here on. Lines that are not ended yet are left for the next time.
+class LogFollower {
+ public:
+  // Begins with what read_log_tail() gives.
+  LogFollower(std::filesystem::path file, std::int64_t bytes);
+  const RunLog& log() const { return log_; }
+  // Whether there was something new.
+  bool go_on();
+
+ private:
+  std::filesystem::path file_;
+  std::int64_t read_ = 0;
+  RunLog log_;
+};
+
+}  // namespace prun

@@ -1,0 +1,112 @@
+#include "runs/log_line.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "base/json.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::size_t most_fields = 64;
+
+// Where the text ends that begins with the quote at `at`: behind its closing quote; 0: it does not.
+std::size_t end_of_text(std::string_view line, std::size_t at) {
+  for (std::size_t i = at + 1; i < line.size(); ++i) {
+    if (line[i] == '\\')
+      ++i;
+    else if (line[i] == '"')
+      return i + 1;
+  }
+  return 0;
+}
+
+// Of a value: in front of the comma or bracket that follows it; 0: there is none.
+std::size_t end_of_value(std::string_view line, std::size_t at) {
+  int depth = 0;
+  for (std::size_t i = at; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '"') {
+      i = end_of_text(line, i);
+      if (i == 0) return 0;
+      --i;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (depth > 0 && (c == ']' || c == '}')) {
+      --depth;
+    } else if (depth == 0 && (c == ',' || c == '}')) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return number;
+}
+
+}  // namespace
+
+bool LogLine::parse(std::string_view line) {
+  fields_.clear();
+  if (line.size() < 2 || line.front() != '{' || line.back() != '}') return false;
+  std::size_t at = 1;
+  if (line[at] == '}') return line.size() == 2;
+  while (at < line.size() && line[at] == '"' && fields_.size() < most_fields) {
+    const std::size_t key = end_of_text(line, at);
+    if (key == 0 || key >= line.size() || line[key] != ':') return false;
+    const std::size_t end = end_of_value(line, key + 1);
+    if (end == 0 || end == key + 1) return false;
+    fields_.push_back({line.substr(at + 1, key - at - 2), line.substr(key + 1, end - key - 1)});
+    if (line[end] == '}') return end + 1 == line.size();
+    at = end + 1;
+  }
+  return false;
+}
+
+std::string_view LogLine::raw(std::string_view key) const {
+  for (const Field& field : fields_)
+    if (field.key == key) return field.value;
+  return {};
+}
+
+std::optional<double> LogLine::number(std::string_view key) const {
+  const std::string_view value = raw(key);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (value == "\"nan\"") return std::nan("");
+  if (value == "\"inf\"") return infinity;
+  if (value == "\"-inf\"") return -infinity;
+  return number_of<double>(value);
+}
+
+std::int64_t LogLine::integer(std::string_view key, std::int64_t fallback) const {
+  return number_of<std::int64_t>(raw(key)).value_or(fallback);
+}
+
+bool LogLine::flag(std::string_view key, bool fallback) const {
+  const std::string_view value = raw(key);
+  return value == "true" ? true : value == "false" ? false : fallback;
+}
+
+std::string LogLine::text(std::string_view key) const {
+  const std::string_view value = raw(key);
+  if (value.empty() || value.front() != '"') return "";
+  try {
+    return parse_json(value, "text").as_string();
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+bool LogLine::is(std::string_view key, std::string_view plain_text) const {
+  const std::string_view value = raw(key);
+  return value.size() == plain_text.size() + 2 && value.front() == '"' &&
+         value.substr(1, plain_text.size()) == plain_text;
+}
+
+}  // namespace prun

@@ -1,0 +1,34 @@
+// One line of a run's log, taken apart without building a tree: a log may have millions of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun {
+
+// The fields of the object on the line last parsed, in place: the line must outlive them.
+class LogLine {
+ public:
+  // False where the line is no JSON object, or is cut off.
+  bool parse(std::string_view line);
+
+  std::string_view raw(std::string_view key) const;  // empty: there is none
+  // NaN and infinities stand there as texts. Nothing: no such field, or no number.
+  std::optional<double> number(std::string_view key) const;
+  double number(std::string_view key, double fallback) const { return number(key).value_or(fallback); }
+  std::int64_t integer(std::string_view key, std::int64_t fallback = 0) const;
+  bool flag(std::string_view key, bool fallback) const;
+  std::string text(std::string_view key) const;  // empty where it is none
+  bool is(std::string_view key, std::string_view plain_text) const;
+
+ private:
+  struct Field {
+    std::string_view key, value;
+  };
+  std::vector<Field> fields_;
+};
+
+}  // namespace prun

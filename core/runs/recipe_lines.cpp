@@ -1,0 +1,47 @@
+#include "runs/recipe_lines.hpp"
+
+#include "base/text.hpp"
+#include "runs/text_file.hpp"
+
+namespace prun {
+namespace {
+
+// Where the comment begins: the first '#' that is in no text.
+std::size_t comment_of(std::string_view line) {
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (quote == '"' && line[i] == '\\')
+      ++i;
+    else if (quote != 0)
+      quote = line[i] == quote ? '\0' : quote;
+    else if (line[i] == '"' || line[i] == '\'')
+      quote = line[i];
+    else if (line[i] == '#')
+      return i;
+  }
+  return line.size();
+}
+
+}  // namespace
+
+std::vector<RecipeLine> recipe_lines(std::string_view text) {
+  std::vector<RecipeLine> lines;
+  std::string section;
+  for (const std::string_view line : split(text, '\n')) {
+    if (line.empty()) continue;
+    const std::size_t comment = comment_of(line), equals = line.find(" = ");
+    if (line.front() == '[')
+      section = trim(line.substr(0, comment));
+    else if (equals < comment)
+      lines.push_back({section, std::string(line.substr(0, equals)),
+                       std::string(trim(line.substr(equals + 3, comment - equals - 3))),
+                       std::string(trim(line.substr(std::min(line.size(), comment + 1))))});
+  }
+  return lines;
+}
+
+std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder) {
+  return recipe_lines(text_in(run_folder / "recipe.toml"));
+}
+
+}  // namespace prun

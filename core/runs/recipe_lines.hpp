@@ -1,0 +1,23 @@
+// The recipe in the folder of a run, line by line as the run wrote it there: each value with its origin.
+// No plugin is asked, so it can be read wherever the folder is.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun {
+
+struct RecipeLine {
+  std::string section;  // "[model]", "[[strategy]]"; empty: none yet
+  std::string key, value, origin;
+
+  bool by_default() const { return origin == "default"; }
+};
+
+std::vector<RecipeLine> recipe_lines(std::string_view resolved_toml);
+// Of a run's folder; nothing where it has no recipe.
+std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder);
+
+}  // namespace prun

@@ -1,0 +1,28 @@
+// Where a run's time went, as far as its log holds it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runs/log.hpp"
+
+namespace prun {
+
+struct TimeShare {
+  std::string name;
+  double seconds = 0;
+  std::string meaning;
+};
+
+struct TimeAccount {
+  double wall = 0;                // from the first line to the last
+  std::vector<TimeShare> shares;  // their sum is the whole
+  std::int64_t measured = 0;      // steps in which exposed communication was measured
+};
+
+TimeAccount account_of(const RunLog& log);
+
+// Of the steps that count; `share` from 0 to 1. 0 where there are none.
+double step_seconds_at(const RunLog& log, double share);
+
+}  // namespace prun

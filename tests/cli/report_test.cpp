@@ -1,0 +1,54 @@
+// prun report as a user types it.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/json.hpp"
+#include "binary.hpp"
+#include "page/chart.hpp"
+#include "runs/log.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+std::string recipe_in(const TempFolder& folder, const std::string& more) {
+  const std::vector<std::string> sets = {"run.out=" + (folder / "out"), "run.steps=4", "run.save_every=2"};
+  return folder.write("tiny.toml", tiny_recipe(sets, more).resolved_toml());
+}
+
+TEST(Report, OfARunAndOfItsRecipe) {
+  const TempFolder folder;
+  const std::string recipe = recipe_in(folder, "[[observer]]\nplugin = 'jsonl'\n");
+  ASSERT_EQ(prun({recipe}).code, 0);
+  const Result of_run = prun({"report", folder / "out"});
+  ASSERT_EQ(of_run.code, 0) << of_run.out;
+  EXPECT_NE(of_run.out.find("out/report.html"), std::string::npos) << of_run.out;
+  const std::string page = read_file(folder / "out/report.html");
+  const RunLog log = read_log(folder / "out/log.jsonl");
+  ASSERT_EQ(log.steps.size(), 4u);
+  EXPECT_GT(log.steps[2].save_seconds, 0) << "the save after step 2";
+  EXPECT_EQ(log.steps[1].save_seconds, 0);
+  ASSERT_TRUE(log.finish);
+  EXPECT_GT(log.finish->save_seconds, 0);
+  EXPECT_EQ(log.steps_to_do, 4);
+  for (const std::string& said :
+       {number_text(log.steps.back().loss), number_text(log.steps.front().loss), std::string("4 of 4"),
+        std::string("saving"), std::string("has most in use in the call"), std::string("model FLOPs")})
+    EXPECT_NE(page.find(said), std::string::npos) << said;
+  const Result of_recipe = prun({"report", recipe, "--out", folder / "plan.html"});
+  EXPECT_EQ(of_recipe.code, 0) << of_recipe.out;
+  EXPECT_NE(read_file(folder / "plan.html").find("has most in use in the call"), std::string::npos);
+}
+
+TEST(Report, WhatIsNoRunIsSaid) {
+  const TempFolder folder;
+  const Result nothing = prun({"report", folder.path()});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_NE(nothing.out.find("give the folder of a run"), std::string::npos) << nothing.out;
+  EXPECT_EQ(prun({"report"}).code, 2);
+}
+
+}  // namespace
+}  // namespace prun::test
