@@ -11,7 +11,8 @@ namespace {
 
 const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",  "bench",
                                         "ckpt",    "eval",    "generate",  "import", "export", "tokenize",
-                                        "explain", "plugins", "reference", "report", "help",   "version"};
+                                        "explain", "plugins", "reference", "report", "runs",   "watch",
+                                        "diff",    "help",    "version"};
 const std::vector<std::string> flags = {"--json",    "--program",   "--lowered", "--all",
                                         "--as-is",   "--simulated", "--no-grid", "--recipe",
                                         "--replace", "--help",      "--version"};

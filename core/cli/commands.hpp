@@ -21,5 +21,8 @@ int explain_command(const Arguments& arguments);
 int reference_command(const Arguments& arguments);
 int plugins_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
+int runs_command(const Arguments& arguments);
+int watch_command(const Arguments& arguments);
+int diff_command(const Arguments& arguments);
 
 }  // namespace prun

@@ -52,6 +52,9 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                takes the folder as well (--type bf16 or fp32)
   prun export CKPT --out DIR   a folder of Hugging Face of a checkpoint's weights, or of a run's latest
                                (--type bf16 or fp32; --file-size SIZE: of a file at most, 5GiB)
+  prun runs [FOLDER]           the runs in runs/ or FOLDER: state, step, loss, tokens a second (--json)
+  prun watch RUN               a run that was started elsewhere, as it goes on: curves, rates, ranks, what happened
+  prun diff RUN RUN            what differs: recipe, versions, plan, from which step on losses part, speed
   prun report RUN...           a run as one HTML file for any browser: curves, time, memory, traffic, what happened;
                                several runs over each other; or, of a RECIPE, what its plan says
                                (--out FILE; --costs FILE)
@@ -67,7 +70,7 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
 
 Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end a run after its step: it saves and prints the command that resumes.
 
-Exit codes: 0 done, 1 a defect of prun or, for verify and ckpt diff, a difference, 2 bad input or too low a limit of the
+Exit codes: 0 done, 1 a defect of prun or, for verify, diff and ckpt diff, a difference, 2 bad input or too low a limit of the
 system, 10 a rank died, 11 a rank hangs, 12 communication, 13 storage, 15 diverged, 128 + the signal's number when
 stopped by one and saved (130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, 152 SIGXCPU).
 )";
@@ -89,6 +92,9 @@ int dispatch(const prun::Arguments& arguments) {
   if (verb == "explain") return prun::explain_command(arguments);
   if (verb == "reference") return prun::reference_command(arguments);
   if (verb == "report") return prun::report_command(arguments);
+  if (verb == "runs") return prun::runs_command(arguments);
+  if (verb == "watch") return prun::watch_command(arguments);
+  if (verb == "diff") return prun::diff_command(arguments);
   if (verb == "plugins") return prun::plugins_command(arguments);
   if (verb == "version") {
     std::printf("prun %s (plugin epoch %u)\n", std::string(prun::sdk_version).c_str(), prun::plugin_epoch);

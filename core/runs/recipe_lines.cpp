@@ -1,5 +1,7 @@
 #include "runs/recipe_lines.hpp"
 
+#include <map>
+
 #include "base/text.hpp"
 #include "runs/text_file.hpp"
 
@@ -24,16 +26,25 @@ std::size_t comment_of(std::string_view line) {
 
 }  // namespace
 
+std::string RecipeLine::path() const {
+  if (section.size() < 4) return key;
+  const bool list = section[1] == '[';
+  const std::size_t edge = list ? 2 : 1;
+  const std::string name = section.substr(edge, section.size() - 2 * edge);
+  return name + (list ? "." + std::to_string(item) : std::string()) + "." + key;
+}
+
 std::vector<RecipeLine> recipe_lines(std::string_view text) {
   std::vector<RecipeLine> lines;
   std::string section;
+  std::map<std::string, std::size_t> items;
   for (const std::string_view line : split(text, '\n')) {
     if (line.empty()) continue;
     const std::size_t comment = comment_of(line), equals = line.find(" = ");
     if (line.front() == '[')
-      section = trim(line.substr(0, comment));
+      ++items[section = trim(line.substr(0, comment))];
     else if (equals < comment)
-      lines.push_back({section, std::string(line.substr(0, equals)),
+      lines.push_back({section, items[section] - 1, std::string(line.substr(0, equals)),
                        std::string(trim(line.substr(equals + 3, comment - equals - 3))),
                        std::string(trim(line.substr(std::min(line.size(), comment + 1))))});
   }

@@ -10,8 +10,12 @@
 namespace prun {
 
 struct RecipeLine {
-  std::string section;  // "[model]", "[[strategy]]"; empty: none yet
+  std::string section;   // "[model]", "[[strategy]]"; empty: none yet
+  std::size_t item = 0;  // of sections of that name, which it is
   std::string key, value, origin;
+
+  // As --set names it: "model.layers", "strategy.0.stage".
+  std::string path() const;
 
   bool by_default() const { return origin == "default"; }
 };

@@ -42,6 +42,29 @@ TEST(Report, OfARunAndOfItsRecipe) {
   EXPECT_NE(read_file(folder / "plan.html").find("has most in use in the call"), std::string::npos);
 }
 
+TEST(Runs, AreListedWatchedAndCompared) {
+  const TempFolder folder;
+  const std::string recipe = recipe_in(folder, "[[observer]]\nplugin = 'jsonl'\n");
+  const std::string other = "run.out=" + (folder / "other");
+  ASSERT_EQ(prun({recipe}).code, 0);
+  ASSERT_EQ(prun({recipe, "--set", other}).code, 0);
+  const Result list = prun({"runs", folder.path()});
+  EXPECT_EQ(list.code, 0) << list.out;
+  EXPECT_NE(list.out.find("other  done   4/4"), std::string::npos) << list.out;
+  EXPECT_EQ(parse_json(prun({"runs", folder.path(), "--json"}).out, "runs").as_array().size(), 2u);
+  const Result watched = prun({"watch", folder / "out"});
+  EXPECT_EQ(watched.code, 0);
+  EXPECT_NE(watched.out.find("done  step 4/4"), std::string::npos) << watched.out;
+  const Result same = prun({"diff", folder / "out", folder / "other"});
+  EXPECT_EQ(same.code, 0) << same.out;
+  EXPECT_NE(same.out.find("the same bits in all 4 steps"), std::string::npos) << same.out;
+  ASSERT_EQ(prun({recipe, "--set", other, "--set", "run.fresh=true", "--set", "run.seed=2"}).code, 0);
+  const Result differs = prun({"diff", folder / "out", folder / "other"});
+  EXPECT_EQ(differs.code, 1) << differs.out;
+  EXPECT_NE(differs.out.find("run.seed"), std::string::npos) << differs.out;
+  EXPECT_NE(differs.out.find("losses: part in step 1 of 4"), std::string::npos) << differs.out;
+}
+
 TEST(Report, WhatIsNoRunIsSaid) {
   const TempFolder folder;
   const Result nothing = prun({"report", folder.path()});

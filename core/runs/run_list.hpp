@@ -1,0 +1,24 @@
+// The runs in a folder, a line each: what `prun runs` shows. Of each log the end alone is read.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace prun {
+
+struct RunRow {
+  std::filesystem::path folder;
+  std::string name, state;
+  std::int64_t step = 0, steps = 0;
+  double loss = 0, tokens_per_second = 0;  // of the last step; 0 tokens: not known
+  double said_at = 0;                      // the last line's time; 0: it has said nothing yet
+};
+
+// Those that lie in the folder, or the folder's own; who spoke last comes first.
+std::vector<RunRow> list_runs(const std::filesystem::path& folder);
+
+std::string runs_text(const std::vector<RunRow>& rows, double now);
+std::string runs_json(const std::vector<RunRow>& rows);
+
+}  // namespace prun

@@ -1,0 +1,34 @@
+// A run that was started elsewhere, as it stands now: what `prun watch` shows. The run is asked nothing.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "runs/log.hpp"
+#include "runs/status.hpp"
+
+namespace prun {
+
+// A process of the run, where it is this host's.
+struct RankSeen {
+  int rank = 0;
+  std::int64_t pid = 0;
+  char state = '?';  // as /proc has it
+  std::int64_t resident_bytes = 0;
+};
+std::vector<RankSeen> ranks_seen(const RunHolder& holder);
+
+struct WatchScreen {
+  std::size_t columns = 80;
+  bool utf8 = true;
+  double now = 0;
+};
+
+// Some lines, none wider than the screen: state, progress, curves, rates, ranks, what happened last.
+std::string watch_text(const RunLog& log, const RunStatus& status, const std::vector<RankSeen>& ranks,
+                       const WatchScreen& screen);
+
+// Whether it may still say something.
+bool goes_on(const RunStatus& status);
+
+}  // namespace prun

@@ -1,0 +1,22 @@
+// Numbers as one reads them in a terminal, and rows of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace prun {
+
+std::string number_word(double value);      // "2.6362", "1.25e-05", "nan"
+std::string rate_word(double value);        // "812", "20.2k", "1.53M"
+std::string duration_word(double seconds);  // "234 ms", "45s", "12m04s", "3h07m", "2d05h"
+std::string percent_word(double share);     // "1.8 %"
+
+// The first row heads the others; every column as wide as its widest cell.
+std::string columns_text(const std::vector<std::vector<std::string>>& rows);
+
+// A curve in so many letters, each that of the mean of its part: eight heights of a block or, without UTF-8,
+// of ASCII.
+std::string sparkline(const std::vector<double>& values, std::size_t letters, bool utf8);
+
+}  // namespace prun
