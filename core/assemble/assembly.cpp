@@ -71,10 +71,12 @@ std::vector<Plan> Assembly::plans_of(const Program& program, Purpose purpose,
                                      const std::vector<Plan>& beneath) const {
   const std::vector<int> ranks =
       pipeline_ ? mesh().group(rank_, pipeline_->axis) : std::vector<int>{static_cast<int>(rank_)};
+  const bool vertical = batch_.vertical && purpose == Purpose::training;
   std::vector<Plan> plans;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    Work work = pipeline_ ? work_of(program, *pipeline_, static_cast<std::int64_t>(i))
-                          : whole_work(program, batch_.accumulate);
+    Work work = pipeline_  ? work_of(program, *pipeline_, static_cast<std::int64_t>(i))
+                : vertical ? vertical_work(program, batch_.accumulate)
+                           : whole_work(program, batch_.accumulate);
     if (purpose != Purpose::training) work = forward_work(std::move(work));
     std::optional<Beneath> under;
     if (!beneath.empty()) under.emplace(Beneath{*program_, beneath[i]});

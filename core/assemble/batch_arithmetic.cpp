@@ -57,12 +57,14 @@ BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
   const std::int64_t at_once = batch.micro * batch.ranks;
   batch.accumulate = (batch.global + at_once - 1) / at_once;
   batch.seq = recipe.integer("model.seq");
+  batch.vertical = recipe.text("batch.order") == "vertical";
   return batch;
 }
 
 std::string BatchArithmetic::text() const {
   const std::string padded = padding() ? detail::concat(" - ", padding(), " padding") : "";
-  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate, " accumulate x ", ranks,
+  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate,
+                        vertical ? " accumulate, layer by layer, x " : " accumulate x ", ranks,
                         ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
 }
 

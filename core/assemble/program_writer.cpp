@@ -85,6 +85,7 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
             return ask_schedule(recipe_, plugins_, name, shape);
           },
           *optimizer_, batch_.accumulate);
+      check_order();
       if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
       if (purpose_ == Purpose::generation) add_logits(*program_);
       place_on_mesh(*program_);
@@ -92,6 +93,7 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
       if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
     }
     if (phase == "state") pack_parts();
+    if (phase == "memory") derive_moves(*program_, gradient_parts());
   }
   if (purpose_ != Purpose::training) leave_training_out();
   verify(*program_);
@@ -114,6 +116,19 @@ void ProgramWriter::check_rows() const {
                 ", and a rank's part of a microbatch would be ", rows,
                 "; a strategy that splits the batch over its axis says so in its traits (splits=batch), and "
                 "stands in front of others that split something over the same axis");
+}
+
+void ProgramWriter::check_order() const {
+  if (pipeline_ && batch_.vertical)
+    throw_error(
+        ErrorCode::unsupported,
+        "batch.order is \"vertical\", which takes all microbatches through a layer before the next one, "
+        "and in a pipeline each stage hands on one microbatch after the other; leave one of the two out");
+}
+
+GradientParts ProgramWriter::gradient_parts() const {
+  if (purpose_ != Purpose::training || batch_.accumulate == 1) return GradientParts::one;
+  return batch_.vertical ? GradientParts::in_a_row : GradientParts::far_apart;
 }
 
 void ProgramWriter::pack_parts() {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "assemble/batch_arithmetic.hpp"
+#include "placement/moves.hpp"
 #include "plan/pipeline/layout.hpp"
 #include "program/program.hpp"
 #include "program/recompute.hpp"
@@ -48,6 +49,8 @@ class ProgramWriter {
  private:
   void apply_strategies(std::string_view phase);
   void check_rows() const;
+  void check_order() const;
+  GradientParts gradient_parts() const;
   void pack_parts();
   void leave_training_out();
 

@@ -8,11 +8,18 @@ namespace {
 
 constexpr std::int64_t usual_bytes = std::int64_t{32} << 20, usual_share = 4;
 
-std::int64_t exchanged_bytes(const PlannedFunction& function) {
-  std::int64_t bytes = 0;
-  for (const PlannedStep& step : function.steps)
-    if (step.exchange) bytes += std::max(step.exchange->in.bytes, step.exchange->out.bytes);
-  return bytes;
+// What it exchanges or, where it exchanges nothing, what it moves by another queue than that which computes.
+std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) {
+  std::int64_t exchanged = 0, moved = 0;
+  for (const Piece& piece : function.pieces)
+    for (std::int32_t s = piece.first; s < piece.last; ++s) {
+      const PlannedStep& step = function.steps[static_cast<std::size_t>(s)];
+      if (step.exchange) exchanged += std::max(step.exchange->in.bytes, step.exchange->out.bytes);
+      if (!step.exchange && !plan.queues[static_cast<std::size_t>(piece.queue)].workers &&
+          function.kind != FunctionKind::update)
+        moved += step.operands.front().address.bytes;
+    }
+  return exchanged > 0 ? exchanged : moved;
 }
 
 // Addresses name the instance that a call would.
@@ -35,7 +42,7 @@ Bundling::Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
     const std::int32_t function = plan.find(kind, static_cast<std::int32_t>(i));
     const bool here = function >= 0 && !plan.instances[i].receive_stub;
-    bytes_.push_back(here ? exchanged_bytes(plan.functions[static_cast<std::size_t>(function)]) : 0);
+    bytes_.push_back(here ? exchanged_bytes(plan, plan.functions[static_cast<std::size_t>(function)]) : 0);
   }
   const std::int64_t all = std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0});
   most_ = most.value_or(std::min(usual_bytes, all / usual_share));

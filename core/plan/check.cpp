@@ -108,6 +108,11 @@ class Replay {
       for (int kind = 0; kind < function_kinds; ++kind)
         for (Id op : program_.segment(segment).ops(static_cast<FunctionKind>(kind)))
           find_what_changes(program_.op(op));
+    for (Id segment = 0; segment < program_.segment_count(); ++segment)
+      for (Id op : program_.segment(segment).ops(FunctionKind::gather))
+        if (const std::vector<Id>& copied = program_.op(op).operands;
+            program_.value(copied.back()).role == Role::fetched)
+          counts_[copied.back()] = counts_[copied.front()];
     for (const Bucket& bucket : program_.buckets()) {
       if (bucket.own_gradients != none) counts_[bucket.own_gradients] = Counts::steps;
       if (counts_[bucket.own_parameters] != Counts::updates) continue;
@@ -259,7 +264,7 @@ class Replay {
     const Value& value = program_.value(id);
     if (value.role != Role::view) return counts_updates(id);
     const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
-    return id == bucket.all_parameters || id == bucket.own_parameters;
+    return id == bucket.all_parameters || id == bucket.own_parameters || id == bucket.own_fetched;
   }
 
   Content with_version(Content content, std::int64_t of_updates) const {
@@ -290,7 +295,8 @@ class Replay {
                                      [](const AxisPlacement& p) { return p.is_partial(); });
     if (op.access(i) == Access::update && summed)
       fail("op '", op.kind(), "' adds to ", describe(content), " after it was summed over the ranks");
-    if (partial && !summed && (kind == FunctionKind::norm || kind == FunctionKind::update))
+    const bool leaves = kind == FunctionKind::reduce && !op.def->converts;
+    if (partial && !summed && (leaves || kind == FunctionKind::norm || kind == FunctionKind::update))
       fail("op '", op.kind(), "' reads ", describe(content), " before it is summed over the ranks");
   }
 

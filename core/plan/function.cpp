@@ -159,10 +159,12 @@ class FunctionPlanner {
     return at;
   }
 
-  // Copies that a device does for another's function have a queue each way: a link carries both at once, and
-  // neither may hold up what is loaded.
+  // Copies that a device does for another's function, and those of what is fetched and of what leaves, have a
+  // queue each way: a link carries both at once, and neither may hold up what is loaded.
   std::int32_t queue_of_kernel(const PlannedStep& step) {
-    const bool own = step.device == device_, workers = own && function_.kind != FunctionKind::load;
+    const bool moves = (function_.kind == FunctionKind::gather || function_.kind == FunctionKind::reduce) &&
+                       program_.op(step.op).def->copies;
+    const bool own = step.device == device_ && !moves, workers = own && function_.kind != FunctionKind::load;
     std::string name = workers ? "compute" : "copy";
     if (step.device > 0) name += detail::concat(".", step.device);
     if (!own) {
@@ -254,8 +256,8 @@ class FunctionPlanner {
     if (!sums_in_place(a) || !sums_in_place(b)) return false;
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
-           (x.region == Region::gradient || x.region == Region::bucket) && x.whose == y.whose &&
-           x.instance == y.instance && x.range == y.range &&
+           (x.region == Region::gradient || x.region == Region::unreduced || x.region == Region::bucket) &&
+           x.whose == y.whose && x.instance == y.instance && x.range == y.range &&
            align(x.offset + x.bytes) + 2 * lowering_.fence == y.offset;
   }
 

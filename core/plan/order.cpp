@@ -25,7 +25,9 @@ class Order {
   void run() {
     load_until(0);
     begin();
-    all_instances(FunctionKind::zero);
+    each_instance([&](std::int32_t i) {
+      if (plan_.find(FunctionKind::zero, i) != clearing_in_turn(plan_, i)) add(FunctionKind::zero, i, -1);
+    });
     for (const ScheduleCall& call : work_.calls) {
       load_until(call.microbatch + 1);
       held_ = slots_.of(call);
@@ -152,7 +154,7 @@ class Order {
       if (needs_begin(next)) finish_begin();
       for (const std::int32_t i : gradients_.begun_by(next)) {
         if (forward || std::find(pending_.begin(), pending_.end(), i) != pending_.end()) finish_reduce();
-        add(FunctionKind::clear, i, -1);
+        add_function(clearing_in_turn(plan_, i), i, -1);
       }
       add_function(next.function, next.instance, call.microbatch);
       for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) complete(i);
@@ -263,6 +265,10 @@ class Order {
 
   void gather(Bundle bundle) {
     std::erase_if(bundle, [&](std::int32_t i) { return !holds_.insert(i).second; });
+    for (const std::int32_t i : bundle) {
+      const std::int32_t function = plan_.find(FunctionKind::gather, i);
+      add_pieces(function, 0, exchanges_of(plan_, function).first, i);
+    }
     add_exchanges(FunctionKind::gather, bundle);
     for (const std::int32_t i : bundle)
       std::erase_if(holds_, [&](std::int32_t other) { return other != i && gathered_.overlap(other, i); });

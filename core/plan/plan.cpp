@@ -84,6 +84,22 @@ Work whole_work(const Program& program, std::int64_t microbatches) {
   return work;
 }
 
+Work vertical_work(const Program& program, std::int64_t microbatches) {
+  Work work;
+  work.coordinate = 0;
+  const auto stages = static_cast<std::int32_t>(chain_of(program).size());
+  const auto add_calls = [&](Pass pass, std::int32_t stage) {
+    for (std::int32_t microbatch = 0; microbatch < microbatches; ++microbatch)
+      work.calls.push_back({pass, stage, microbatch});
+  };
+  for (std::int32_t stage = 0; stage < stages; ++stage) {
+    work.chunks.push_back({stage, stage, stage + 1, stage > 0 ? 0 : -1, stage + 1 < stages ? 0 : -1});
+    add_calls(Pass::forward, stage);
+  }
+  for (std::int32_t stage = stages; stage-- > 0;) add_calls(Pass::backward, stage);
+  return work;
+}
+
 Work forward_work(Work work) {
   std::erase_if(work.calls, [](const ScheduleCall& call) { return call.pass != Pass::forward; });
   work.split = false;
@@ -159,13 +175,15 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
 
 namespace {
 
-Region region_of(Role role) {
-  switch (role) {
+Region region_of(const Value& value) {
+  if (value.in_turn) return Region::unreduced;
+  switch (value.role) {
     case Role::parameter: return Region::parameter;
     case Role::gradient: return Region::gradient;
     case Role::state: return Region::state;
     case Role::runtime: return Region::runtime;
     case Role::input: return Region::input;
+    case Role::fetched: return Region::gathered;
     default: return Region::scratch;
   }
 }
@@ -184,7 +202,7 @@ class Planner {
       plan_.coordinates.push_back(program.mesh().coordinate(rank, axis));
     plan_.microbatches = microbatches;
     // A pipeline comes back to each of them later.
-    if (work.axis != no_axis) plan_.input_slots = microbatches;
+    if (work.interleaves()) plan_.input_slots = microbatches;
     plan_.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
     for (const Space space : {Space::device, Space::pinned}) prun::range_of(plan_.layout, {0, space});
     if (beneath)
@@ -328,7 +346,7 @@ class Planner {
         home(id, is_loaded(id) ? Region::batch : Region::scalars, segment_id);
         continue;
       }
-      Address& address = home(id, region_of(value.role), segment_id);
+      Address& address = home(id, region_of(value), segment_id);
       // Unrepeated segments' values may be used by others (tied weights): name their instance.
       if (segment.repeat == 1) {
         address.whose = Whose::fixed;
@@ -363,7 +381,8 @@ class Planner {
     for (Id id : values) {
       const Value& value = program_.value(id);
       if (value.role == Role::view || (value.role == Role::parameter && value.bucket >= 0)) continue;
-      if (value.role != Role::activation && value.role != Role::gradient) ordered.push_back(id);
+      if (value.role != Role::activation && (value.role != Role::gradient || value.in_turn))
+        ordered.push_back(id);
       if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
     }
     return ordered;
@@ -387,9 +406,11 @@ class Planner {
         set_home(members[i], member, whole);
       }
       if (program_.value(own).role == Role::view) place_part(own, bucket.axis, whole);
+      return whole;
     };
-    place(bucket.kept.parameters ? Region::gathered : Region::parameter, bucket.parameters,
-          bucket.all_parameters, bucket.own_parameters);
+    const Address parameters = place(bucket.kept.parameters ? Region::gathered : Region::parameter,
+                                     bucket.parameters, bucket.all_parameters, bucket.own_parameters);
+    if (bucket.own_fetched != none) place_part(bucket.own_fetched, bucket.axis, parameters);
     if (bucket.all_gradients == none) return;  // frozen
     std::vector<Id> gradients;
     for (Id id : bucket.parameters) gradients.push_back(program_.value(id).gradient);
@@ -522,6 +543,7 @@ class Planner {
   void mark_dead_sums() {
     for (const Bucket& bucket : program_.buckets())
       if (bucket.all_gradients != none && bucket.kept.gradients) mark_dead_blocks(bucket);
+    mark_dead_in_turn();
     PlannedStep* const begin = first_of_step();
     if (!begin) return;
     for (std::size_t i = 0; i < plan_.instances.size(); ++i) {
@@ -550,6 +572,15 @@ class Planner {
       last->dead_after.push_back(plan_.home(program_.value(bucket.parameters[m]).gradient));
   }
 
+  // A copy is the last to read one.
+  void mark_dead_in_turn() {
+    for (PlannedFunction& function : plan_.functions)
+      for (PlannedStep& step : function.steps)
+        if (function.kind == FunctionKind::reduce && step.kernel && program_.op(step.op).def->copies &&
+            program_.value(step.operands.front().value).in_turn)
+          step.dead_after.push_back(step.operands.front().address);
+  }
+
   PlannedStep* first_of_step() {
     for (PlannedFunction& function : plan_.functions)
       if (function.kind == FunctionKind::begin) return &function.steps.front();
@@ -558,7 +589,7 @@ class Planner {
 
   bool is_sum_of_step(Id id) const {
     const Value& value = program_.value(id);
-    if (value.bucket < 0) return value.role == Role::gradient;
+    if (value.bucket < 0) return value.role == Role::gradient && !value.in_turn;
     const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
     return bucket.kept.gradients ? id == bucket.own_gradients : value.role == Role::gradient;
   }

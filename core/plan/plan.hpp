@@ -197,8 +197,13 @@ struct Work {
   std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
   std::vector<ChunkWork> chunks;
   std::vector<ScheduleCall> calls;
+
+  // Whether others pass an instance between two passes of a microbatch.
+  bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
 };
 Work whole_work(const Program& program, std::int64_t microbatches);
+// All microbatches through an instance before the next one, forward and back: each is a stage of its own.
+Work vertical_work(const Program& program, std::int64_t microbatches);
 // The same of a program without backward.
 Work forward_work(Work work);
 

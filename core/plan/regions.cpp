@@ -86,10 +86,11 @@ class Regions {
       placed(Region::unreduced).push_back({here().scratch + offset, 0});
   }
 
-  // Two buffers for all instances.
-  void place_alternately(Region region, std::int64_t bytes) {
-    const std::int64_t buffers[] = {take(region, bytes), take(region, bytes)};
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i) placed(region).push_back({buffers[i % 2], 0});
+  // Two buffers for all instances, each with so many slots.
+  void place_alternately(Region region, std::int64_t bytes, std::int64_t slots) {
+    const std::int64_t buffers[] = {take(region, slots * bytes), take(region, slots * bytes)};
+    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+      placed(region).push_back({buffers[i % 2], slots > 1 ? bytes : 0});
   }
 
   const Chunk* chunk_of(std::size_t instance) const {
@@ -113,13 +114,15 @@ class Regions {
             static_cast<std::int32_t>(instance) + 1 == chunk->last);
   }
 
-  // Backward reads the gradient of one boundary and writes that of the one before.
+  // Backward reads the gradient of one boundary and writes that of the one before, of all microbatches where
+  // they pass an instance one after the other.
   void place_boundary_gradients() {
     const std::vector<std::int64_t> bytes = bytes_of(Region::boundary_gradient);
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (!boundary_gradient_lasts(i)) largest = std::max(largest, bytes[i]);
-    place_alternately(Region::boundary_gradient, largest);
+    const bool vertical = work_.axis == no_axis && work_.interleaves();
+    place_alternately(Region::boundary_gradient, largest, vertical ? plan_.microbatches : 1);
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (boundary_gradient_lasts(i))
         placed(Region::boundary_gradient)[i] = {take(Region::boundary_gradient, slots_of(i) * bytes[i]),

@@ -49,10 +49,22 @@ std::vector<std::int32_t> Touched::by(const PassCall& call) const {
 
 // ---------------------------------------------------------------- gradients
 
+std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance) {
+  if (const std::int32_t clear = plan.find(FunctionKind::clear, instance); clear >= 0) return clear;
+  const std::int32_t zero = plan.find(FunctionKind::zero, instance);
+  if (zero < 0) return -1;
+  const std::vector<PlannedStep>& steps = plan.functions[static_cast<std::size_t>(zero)].steps;
+  const bool in_turn = std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
+    return step.operands.front().address.region == Region::unreduced;
+  });
+  return in_turn ? zero : -1;
+}
+
 Contributions::Contributions(const Plan& plan, const Work& work)
     : touched_(plan, {Region::gradient, Region::unreduced}), progress_(plan.instances.size()) {
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     progress_[i].each = plan.find(FunctionKind::clear, static_cast<std::int32_t>(i)) >= 0;
+    progress_[i].in_turn = clearing_in_turn(plan, static_cast<std::int32_t>(i)) >= 0;
     progress_[i].tied = plan.find(FunctionKind::tie, static_cast<std::int32_t>(i)) >= 0;
   }
   for (const ScheduleCall& pass : work.calls)
@@ -69,7 +81,7 @@ std::vector<std::int32_t> Contributions::begun_by(const PassCall& call) {
   std::vector<std::int32_t> begun = touched_.by(call);
   std::erase_if(begun, [&](std::int32_t i) {
     Progress& progress = progress_[static_cast<std::size_t>(i)];
-    return !progress.each || std::exchange(progress.begun, true);
+    return !progress.in_turn || std::exchange(progress.begun, true);
   });
   return begun;
 }

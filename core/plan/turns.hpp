@@ -30,6 +30,10 @@ class Touched {
   std::vector<std::vector<Target>> targets_;  // by function
 };
 
+// The function that empties an instance's gradients as they begin, where their memory is its only for a time;
+// -1: they have memory of their own, and are emptied when the step begins.
+std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance);
+
 // When the gradients of an instance begin and are complete. Those that a function `clear` empties are summed
 // over the ranks as soon as no microbatch has given only some of its contributions; all others after the last
 // one of the step. What is tied to another stage is complete at the end only, which is not said here.
@@ -46,7 +50,7 @@ class Contributions {
     std::int64_t all = 0, left = 0;
   };
   struct Progress {
-    bool each = false, tied = false, begun = false;
+    bool each = false, in_turn = false, tied = false, begun = false;
     std::int64_t left = 0;  // contributions of the step
     std::map<std::int32_t, Microbatch> microbatches;
     std::int64_t partial = 0;  // microbatches of which some contributions have come, not all

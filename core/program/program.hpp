@@ -62,6 +62,9 @@ struct Value {
 
   std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
 
+  // Of a gradient's sum: its memory is the instance's until it is complete and has left.
+  bool in_turn = false;
+
   // Nothing: the recipe's device's own memory or, of what dies in the function that writes it, that of the
   // device that runs it; staged values lie in pinned memory.
   std::optional<MemoryPlace> place;
@@ -91,6 +94,8 @@ struct Bucket {
   // The own part of a microbatch's sum over the ranks, a view where that comes to lie in the microbatch's own
   // gradients, which are spent: none where it lies elsewhere.
   Id own_sums = none;
+  // The own part in its place among the parameters that come together: of one that lies elsewhere until then.
+  Id own_fetched = none;
   // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.
   struct Padding {
     Id view = none;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 
 #include "base/text.hpp"
 #include "inspect/offload_report.hpp"
@@ -29,6 +30,73 @@ TEST_P(Offloaded, TwentyStepsHaveTheBitsOfThoseWithout) {
   };
   EXPECT_EQ(run(offloaded()), run(""));
 }
+
+// What lies in the host's memory beside the optimizer. Gradients leave once a step: it has one microbatch, or
+// all of them pass a layer before the next.
+struct Lies {
+  const char* name;
+  std::string text;
+  bool parameters = false, gradients = false, vertical = false;
+
+  friend std::ostream& operator<<(std::ostream& out, const Lies& lies) { return out << lies.name; }
+};
+
+std::vector<Lies> elsewhere() {
+  return {{"parameters", offloaded(true, false), true, false, false},
+          {"gradients", offloaded(false, true), false, true, false},
+          {"both", offloaded(true, true), true, true, false},
+          {"vertical", offloaded(true, true), true, true, true}};
+}
+
+bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
+
+// Ranks that keep optimizer state alone in parts have all parameters each; stages of a pipeline hand one
+// microbatch on after the other; what is summed over ranks after each microbatch is not complete once a step.
+bool is_refused(const Layout& layout, const Lies& lies) {
+  const bool zero3 = has(layout, "stage = 3");
+  if (lies.parameters && has(layout, "'zero'") && !zero3) return true;
+  return lies.vertical && (has(layout, "'pipeline'") || (zero3 && !has(layout, "reduce = 'step'")));
+}
+
+std::vector<std::string> sets_of(const Layout& layout, const Lies& lies) {
+  std::vector<std::string> sets = layout.sets;
+  if (lies.vertical)
+    sets = with(sets, {"batch.order=vertical"});
+  else if (lies.gradients)
+    sets.emplace_back(has(layout, "'data'") ? "batch.global=2" : "batch.global=1");
+  return sets;
+}
+
+std::vector<Layout> layouts_and_one_more() {
+  std::vector<Layout> all = layouts();
+  all.push_back({"zero3_step", data_and_zero, {"model.tied=false"}});
+  all.back().text.replace(all.back().text.find("stage = 2"), 9, "stage = 3\nreduce = 'step'");
+  return all;
+}
+
+using Elsewhere = std::tuple<Layout, Lies, Target>;
+class OffloadedElsewhere : public testing::TestWithParam<Elsewhere> {};
+
+TEST_P(OffloadedElsewhere, TwentyStepsHaveTheBitsOfThoseWithout) {
+  const auto& [layout, lies, target] = GetParam();
+  const auto run = [&](const std::string& more) {
+    return run_ranks(tiny_recipe(with(sets_of(layout, lies), target.sets), layout.text + more), steps);
+  };
+  if (is_refused(layout, lies))
+    EXPECT_THROW(run(lies.text), Error);
+  else
+    EXPECT_EQ(run(lies.text), run(""));
+}
+
+std::string name_of_three(const testing::TestParamInfo<Elsewhere>& tested) {
+  const auto& [layout, lies, target] = tested.param;
+  return std::string(layout.name) + "_" + lies.name + "_" + target.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, OffloadedElsewhere,
+                         testing::Combine(testing::ValuesIn(layouts_and_one_more()),
+                                          testing::ValuesIn(elsewhere()), testing::ValuesIn(targets())),
+                         name_of_three);
 
 std::string name_of_pair(const testing::TestParamInfo<std::tuple<Layout, Target>>& tested) {
   return std::string(std::get<0>(tested.param).name) + "_" + std::get<1>(tested.param).name;
@@ -64,6 +132,20 @@ std::vector<Layout> formats() {
 INSTANTIATE_TEST_SUITE_P(Formats, Offloaded,
                          testing::Combine(testing::ValuesIn(formats()), testing::ValuesIn(targets())),
                          name_of_pair);
+
+// Where ranks keep all in parts.
+std::vector<Layout> formats_in_parts() {
+  std::vector<Layout> all = formats();
+  for (Layout& layout : all)
+    if (const std::size_t at = layout.text.find("stage = 2"); at != std::string::npos)
+      layout.text.replace(at, 9, "stage = 3");
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, OffloadedElsewhere,
+                         testing::Combine(testing::ValuesIn(formats_in_parts()),
+                                          testing::Values(elsewhere()[2]), testing::Values(targets().back())),
+                         name_of_three);
 
 // What is not kept on the device is not there; the other way round it is no second device at all.
 TEST(Offload, OnTheDeviceNothingChanges) {
@@ -104,12 +186,12 @@ Course course_of(const Recipe& recipe) {
 TEST(Offload, AStepThatIsNotFiniteChangesNothingThereEither) {
   for (const char* what : {"run.on_nonfinite=skip", "run.on_nonfinite=stop"}) {
     const std::vector<std::string> sets = {"precision.compute=bf16", "device.plugin=cpu-async", what};
-    const Course expected = course_of(tiny_recipe(sets, spoilt)),
-                 course = course_of(tiny_recipe(sets, spoilt + offloaded()));
-    EXPECT_EQ(course, expected) << what;
-    ASSERT_GE(course.kept.size(), 3u) << what;
-    EXPECT_FALSE(course.kept[2]) << what;
-    EXPECT_EQ(course.non_finite[2], "block.1.qkv.bias") << what;
+    const Course expected = course_of(tiny_recipe(sets, spoilt));
+    ASSERT_GE(expected.kept.size(), 3u) << what;
+    EXPECT_FALSE(expected.kept[2]) << what;
+    EXPECT_EQ(expected.non_finite[2], "block.1.qkv.bias") << what;
+    EXPECT_EQ(course_of(tiny_recipe(sets, spoilt + offloaded())), expected) << what;
+    EXPECT_EQ(course_of(tiny_recipe(sets, spoilt + offloaded(true, true))), expected) << what;
   }
 }
 
@@ -128,12 +210,28 @@ class OffloadPrices final : public Prices {
   double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-6; }
 };
 
+// A copy takes less than a pass, and nothing else any time.
+class PassPrices final : public Prices {
+ public:
+  double kernel(const Program& program, const PlannedStep& step) override {
+    switch (program.op(step.op).function) {
+      case FunctionKind::forward: return 0.05;
+      case FunctionKind::backward: return 0.1;
+      case FunctionKind::gather:
+      case FunctionKind::reduce: return program.op(step.op).def->copies ? 0.01 : 1e-6;
+      default: return 1e-6;
+    }
+  }
+  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-6; }
+};
+
 struct Timeline {
-  explicit Timeline(const Assembly& offloaded)
+  explicit Timeline(const Assembly& offloaded, std::unique_ptr<Prices> its_prices = nullptr)
       : assembly(offloaded),
+        prices(its_prices ? std::move(its_prices) : std::make_unique<OffloadPrices>()),
         simulation(
             simulate(all_ranks(offloaded.program(), [&](int) -> const Plan& { return assembly.plan(); }),
-                     prices, {5})) {
+                     *prices, {5})) {
     for (const Call& call : assembly.plan().calls) calls[{call.queue, call.position}] = &call;
   }
 
@@ -156,7 +254,7 @@ struct Timeline {
   }
 
   const Assembly& assembly;
-  OffloadPrices prices;
+  std::unique_ptr<Prices> prices;
   Simulation simulation;
   std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls;
 };
@@ -201,6 +299,25 @@ TEST_P(OffloadTimes, TheNextForwardBeginsWhileLaterLayersAreUpdated) {
   EXPECT_GE(forward[12].begin, updates[12].end) << "the last layer's, of its own update";
 }
 
+// The next layer's parameters come and the last one's gradients go while another computes.
+TEST_P(OffloadTimes, ParametersComeAndGradientsGoBesideThePasses) {
+  const Assembly assembly(
+      tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1", "run.bundle=0B"},
+                       GetParam().sets),
+                  offloaded(true, true)),
+      plugins());
+  const Timeline timeline(assembly, std::make_unique<PassPrices>());
+  const std::vector<Event> fetched = timeline.of(FunctionKind::gather, "copy.in", 3),
+                           left = timeline.of(FunctionKind::reduce, "copy.out", 3),
+                           forward = timeline.of(FunctionKind::forward, "compute", 3),
+                           backward = timeline.of(FunctionKind::backward, "compute", 3);
+  ASSERT_EQ(forward.size(), 14u);
+  EXPECT_GE(fetched.size(), 2 * 12u);
+  ASSERT_EQ(left.size(), 14u);
+  EXPECT_LT(fetched[3].begin, forward[2].end);
+  EXPECT_LT(left[2].begin, backward[4].begin);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -214,6 +331,32 @@ TEST(Offload, WhatIsOnItsWayDoesNotGrowWithTheLayers) {
   };
   EXPECT_EQ(moving("model.layers=4"), moving("model.layers=12"));
   EXPECT_LT(moving("model.layers=1"), moving("model.layers=4"));
+}
+
+std::int64_t bytes_in(const Assembly& assembly, MemoryPlace place, Region region) {
+  for (const prun::Layout::Range& range : assembly.plan().layout.ranges)
+    if (range.place == place) return range.memory.bytes[static_cast<std::size_t>(region)];
+  return 0;
+}
+
+// Two layers' at a time, those at work and those on their way, however many there are.
+TEST(Offload, TheDeviceHasRoomForWhatIsUsedAlone) {
+  constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned};
+  const auto in_turn = [&](const char* layers) {
+    const Assembly assembly(
+        tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "run.bundle=0B", layers},
+                    offloaded(true, true)),
+        plugins());
+    EXPECT_EQ(bytes_in(assembly, own, Region::parameter), 0);
+    EXPECT_EQ(bytes_in(assembly, own, Region::gradient), 0);
+    EXPECT_EQ(bytes_in(assembly, own, Region::state), 0);
+    EXPECT_GE(bytes_in(assembly, pinned, Region::parameter), 2 * assembly.parameters());
+    EXPECT_GE(bytes_in(assembly, pinned, Region::gradient), 4 * assembly.parameters());
+    return bytes_in(assembly, own, Region::gathered) + bytes_in(assembly, own, Region::unreduced) +
+           bytes_in(assembly, own, Region::scratch) + bytes_in(assembly, own, Region::bucket);
+  };
+  EXPECT_EQ(in_turn("model.layers=4"), in_turn("model.layers=12"));
+  EXPECT_LT(in_turn("model.layers=1"), in_turn("model.layers=4"));
 }
 
 // All that counts bytes of the first device counts none of the optimizer's.
@@ -241,6 +384,20 @@ TEST(Offload, ThePlanSaysWhatIsMoved) {
             std::string::npos);
 }
 
+// What is fetched twice, what leaves once, and nothing of the update.
+TEST(Offload, ThePlanSaysWhatIsMovedWhereAllLiesOnTheHost) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16",
+                                         "model.layers=12"};
+  const Assembly plain(tiny_recipe(sets), plugins()),
+      moved(tiny_recipe(sets, offloaded(true, true)), plugins());
+  const MovedBytes usual = moved_bytes(plain.program(), plain.plan()),
+                   all = moved_bytes(moved.program(), moved.plan());
+  constexpr std::int64_t scalars = 4 * 8;
+  EXPECT_EQ(all.to_host - usual.to_host, 4 * moved.parameters() + scalars);
+  EXPECT_GT(all.to_device - usual.to_device, 2 * 3 * moved.parameters() / 2);
+  EXPECT_LE(all.to_device - usual.to_device, 2 * 2 * moved.parameters());
+}
+
 // Evaluation is a second program over the same parameters, without updates.
 TEST(Offload, EvaluationFindsTheParametersThatCameBack) {
   const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16", "eval.every=1",
@@ -256,6 +413,29 @@ TEST(Offload, EvaluationFindsTheParametersThatCameBack) {
     return all;
   };
   EXPECT_EQ(losses(offloaded()), losses(""));
+  EXPECT_EQ(losses(offloaded(true, true)), losses(""));
+}
+
+// ---------------------------------------------------------------- what is refused
+
+TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
+  const auto message = [](const std::vector<std::string>& sets, const std::string& more) -> std::string {
+    try {
+      const Assembly assembly(tiny_recipe(sets, more), plugins());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto holds = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  holds(message({"batch.micro=2"}, offloaded(false, true)), "set batch.order = \"vertical\"");
+  holds(message({"batch.micro=1"}, data_and_zero + offloaded(true, false)), "(strategy zero, stage = 3)");
+  holds(message({"batch.micro=1", "batch.order=vertical"}, data_and_zero + offloaded(false, true)),
+        "after each microbatch, and it is to leave the device once a step");
+  holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
+        "set optimizer = \"host\" too");
 }
 
 }  // namespace

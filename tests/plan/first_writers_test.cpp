@@ -80,7 +80,8 @@ class Sums {
       const Address& address = step.operands[i].address;
       const bool fixed = address.whose == Whose::fixed;
       const std::pair sum{op.operands[i], fixed ? address.instance : call.instance};
-      if (op.def->clears || (first >> i & 1) != 0) {
+      const bool arrives = op.def->copies && op.access(i) == Access::write;
+      if (op.def->clears || arrives || (first >> i & 1) != 0) {
         EXPECT_TRUE(alive_.insert(sum).second) << value.name << " begins twice";
         ++begun_;
       } else {

@@ -21,6 +21,9 @@ constexpr const char* permitted[] = {
     "no strategy uses the axis",  // drawn without one
     "need at least one each",     // fewer layers than stages
     "in rounds of",               // interleaved, and a padded batch has fewer microbatches
+    "is to leave the device",     // gradients that are not complete once a step, layer after layer
+    "parameters in parts too",    // on the host, where ranks keep optimizer state alone in parts
+    "leave one of the two out",   // a pipeline and the vertical order
 };
 
 class Drawing {
@@ -88,7 +91,8 @@ class Drawing {
     const int micro = pick({1, 2}) * times(kept_ ? 8 : 1), missing = flip() ? 0 : 1;
     accumulate_ = kept_ ? pick({1, 2}) : pick({1, 2, 3, 4});
     out_ << "\n[batch]\nglobal = " << std::max(1, micro * accumulate_ * dp_ * data_ranks_ - missing)
-         << "\nmicro = " << micro << "\npad = true\n";
+         << "\nmicro = " << micro << "\npad = true\n"
+         << (!large_ && accumulate_ > 1 && pp_ == 1 && seed_ % 2 == 0 ? "order = 'vertical'\n" : "");
   }
 
   // How much travels together, whatever else is drawn.
@@ -140,7 +144,7 @@ class Drawing {
     }
     recompute();
     if (pp_ > 1) pipeline();
-    if (!large_ && seed_ % 3 == 0) out_ << offloaded();
+    if (!large_ && seed_ % 3 == 0) out_ << drawn_offload(seed_);
   }
 
   void recompute() {
@@ -188,6 +192,8 @@ unsigned first_seed() {
     return static_cast<unsigned>(std::strtoul(given, nullptr, 10));
   return std::getenv("PRUN_LONG") && !std::getenv("CI") ? std::random_device{}() % 1000000 : 1;
 }
+
+std::string drawn_offload(unsigned seed) { return offloaded(seed / 3 % 2 == 1, seed / 6 % 2 == 1); }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }
 

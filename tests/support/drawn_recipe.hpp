@@ -16,6 +16,9 @@ unsigned first_seed();
 // The same seed, the same text.
 std::string drawn_recipe(unsigned seed, Scale scale);
 
+// What such a recipe may have in the host's memory: text of the strategy offload.
+std::string drawn_offload(unsigned seed);
+
 // The same with other lines in [device], and with these in [comm]; what only the CPU device has is left out.
 std::string drawn_on(std::string text, const std::string& device, const std::string& comm);
 // On the device cpu-async and the comm plugin meet-async, with lines of options for each.

@@ -51,7 +51,12 @@ inline std::vector<Layout> layouts() {
 }
 
 // Updates on the host's cores, over state in its memory.
-inline std::string offloaded() { return "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n"; }
+inline std::string offloaded(bool parameters = false, bool gradients = false) {
+  std::string text = "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n";
+  if (parameters) text += "parameters = 'host'\n";
+  if (gradients) text += "gradients = 'host'\n";
+  return text;
+}
 // The same on another device.
 inline std::string offloaded_to(const std::string& device, const std::string& states = "device") {
   return offloaded() + "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + device + "'\nstates = '" +

@@ -68,6 +68,7 @@ enum class Role : std::uint8_t {
   runtime,   // scalar that changes from step to step: learning rate, norm, keep, ...
   staging,   // host side of `load` and `report`
   view,      // several parameters or gradients, side by side, as one flat value
+  fetched,   // a copy of a parameter that lies elsewhere, in the device's memory for as long as it is used
 };
 
 // How a parameter starts. Element values depend on (seed, name, index) alone, never on the layout.
@@ -182,7 +183,9 @@ struct ProgramApi {
   // Phase `memory`: each rank has one more device, beside the recipe's, which is number 0. Values lie in
   // spaces of devices, functions of a segment run on one: an op's operands must lie where the device that
   // runs its function reaches them; a `copy` is done by a device that reaches both its sides. Exchanges are
-  // device 0's. What segments hand on, and what ranks keep in parts, lies in its own memory.
+  // device 0's. What segments hand on lies in its own memory. A parameter that lies elsewhere is fetched
+  // ahead of each use, and a gradient leaves as soon as it is complete: the core adds what moves them when
+  // the phase is over. Of what ranks keep in parts, a place is each rank's part's.
   Status (*device)(void* program, Text plugin, std::int32_t* number);
   Status (*place)(void* program, Id value, MemoryPlace place);
   Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);

@@ -1,6 +1,8 @@
 // Offload: what a rank's own device has no room for lies in the host's memory.
-//   optimizer = "host"  master copies and moments lie there, and updates run on the host's cores: gradients
-//                       come to them and parameters go back
+//   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
+//                        come to them and parameters go back
+//   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
+//   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
 // them; what others touch too is copied there before the updates, and what those change of it is copied back.
@@ -50,11 +52,16 @@ class Users {
   std::set<Id> others_touch_, updates_write_;
 };
 
+// What lies in the host's memory beside optimizer state.
+struct OnHost {
+  bool parameters = false, gradients = false;
+};
+
 // The updates of one program, on their way to another device.
 class UpdatesElsewhere {
  public:
-  UpdatesElsewhere(ProgramRef program, std::int32_t device)
-      : program_(program), device_(device), users_(program) {}
+  UpdatesElsewhere(ProgramRef program, std::int32_t device, OnHost on_host)
+      : program_(program), device_(device), on_host_(on_host), users_(program) {}
 
   void run() {
     for (const Segment& segment : program_.segments())
@@ -91,6 +98,8 @@ class UpdatesElsewhere {
         program_.place(value, {device_, Space::host});
         continue;
       }
+      if (role != Role::runtime && (users_.updates_write(value) ? on_host_.parameters : on_host_.gradients))
+        continue;
       program_.replace_operand(op, static_cast<int>(i),
                                is_shared(value) ? shared(value) : copied(segment, value, first, copies));
     }
@@ -133,20 +142,36 @@ class UpdatesElsewhere {
 
   ProgramRef program_;
   std::int32_t device_;
+  OnHost on_host_;
   Users users_;
   std::map<Id, Id> shared_;
 };
 
 class Offload final : public Strategy {
  public:
-  explicit Offload(const Options& options) : optimizer_(options.text("optimizer")) {}
+  explicit Offload(const Options& options)
+      : optimizer_(options.text("optimizer") == "host"),
+        on_host_{options.text("parameters") == "host", options.text("gradients") == "host"} {
+    if (!optimizer_ && (on_host_.parameters || on_host_.gradients))
+      throw_error(ErrorCode::bad_input,
+                  "parameters or gradients lie in the host's memory where updates run there; set optimizer = "
+                  "\"host\" too");
+  }
 
   void apply(ProgramRef program) override {
-    if (optimizer_ == "host") UpdatesElsewhere(program, program.device("cpu")).run();
+    if (!optimizer_) return;
+    UpdatesElsewhere(program, program.device("cpu"), on_host_).run();
+    for (const Segment& segment : program.segments())
+      for (const Id value : segment.values()) {
+        const Role role = program.value(value).role;
+        if (role == Role::parameter ? on_host_.parameters : role == Role::gradient && on_host_.gradients)
+          program.place(value, pinned);
+      }
   }
 
  private:
-  std::string optimizer_;
+  bool optimizer_;
+  OnHost on_host_;
 };
 
 }  // namespace
@@ -155,4 +180,6 @@ class Offload final : public Strategy {
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
     "phase=memory",
-    "optimizer | choice | host | device,host | Where master copies and moments lie and updates run\n");
+    "optimizer  | choice | host | device,host | Where master copies and moments lie and updates run\n"
+    "gradients  | choice | device | device,host | Where gradients lie once a step's are complete\n"
+    "parameters | choice | device | device,host | Where parameters lie while nobody computes with them\n");

@@ -1,0 +1,252 @@
+// A parameter that lies elsewhere is fetched by the function `gather`, ahead of each use, into memory that
+// instances have in turn; where ranks keep it in parts, each fetches its own before they come together. A
+// gradient is summed in memory that instances have in turn and leaves by the function `reduce`: behind the
+// sum over the ranks, and behind the ops that measure it and look through it, so that their bits are those
+// of a gradient that stays.
+#include "placement/moves.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace prun {
+namespace {
+
+class Moves {
+ public:
+  Moves(Program& program, GradientParts parts) : program_(program), parts_(parts) {}
+
+  void run() {
+    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
+      leaving_.clear();
+      for (Bucket& bucket : program_.buckets())
+        if (bucket.segment == segment) move_bucket(bucket);
+      const std::vector<Id> values = program_.segment(segment).values;
+      for (Id id : values)
+        if (program_.value(id).role == Role::parameter && program_.value(id).bucket < 0) move_parameter(id);
+      leave(segment);
+    }
+  }
+
+ private:
+  bool is_elsewhere(Id id) const {
+    return id != none && program_.value(id).place.value_or(MemoryPlace{}) != MemoryPlace{};
+  }
+
+  // Taken from the value, whose place it is no more.
+  MemoryPlace place_taken(Id id) {
+    const MemoryPlace place = *program_.value(id).place;
+    program_.value(id).place.reset();
+    return place;
+  }
+
+  std::string described(Id id) const {
+    const Value& value = program_.value(id);
+    return detail::concat("'", program_.segment(value.segment).name, ".", value.name, "'");
+  }
+
+  void add(Id segment, FunctionKind function, const char* kind, std::vector<Id> operands, Id before = none) {
+    program_.add_op(segment, function, Part::input, kind, std::move(operands), {}, before);
+  }
+
+  // ------------------------------------------------------------- single parameters
+
+  void move_parameter(Id parameter) {
+    if (is_elsewhere(parameter)) fetch(parameter);
+    if (is_elsewhere(program_.value(parameter).gradient)) take_away(parameter);
+  }
+
+  void fetch(Id parameter) {
+    Value copy = program_.value(parameter);
+    copy.name += ".fetched";
+    copy.role = Role::fetched;
+    copy.gradient = copy.master = copy.copy_of = none;
+    copy.states.clear();
+    copy.place.reset();
+    const Id segment = copy.segment, fetched = program_.add_value(std::move(copy));
+    for (Id user = 0; user < program_.segment_count(); ++user)
+      for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+        use_instead(user, kind, parameter, fetched);
+    add(segment, FunctionKind::gather, "copy", {parameter, fetched});
+  }
+
+  void use_instead(Id segment, FunctionKind kind, Id old, Id fresh) {
+    for (Id op : program_.segment(segment).ops(kind))
+      for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+        if (program_.op(op).operands[i] == old) program_.replace_operand(op, i, fresh);
+  }
+
+  // What backward adds to is there in turn; the parameter's gradient is what arrives.
+  void take_away(Id parameter) {
+    const Id sum = program_.value(parameter).gradient;
+    check_stays_in_turn(sum);
+    Value copy = program_.value(sum);
+    copy.name += ".arrived";
+    for (AxisPlacement& lies : copy.placement)
+      if (lies.is_partial()) lies = AxisPlacement::replicated();
+    const Id arrived = program_.add_value(std::move(copy));
+    program_.value(sum).place.reset();
+    program_.value(sum).in_turn = true;
+    program_.value(parameter).gradient = arrived;
+    use_instead(program_.value(parameter).segment, FunctionKind::update, sum, arrived);
+    leaving_[sum] = {sum, arrived};
+  }
+
+  // ------------------------------------------------------------- buckets
+
+  void move_bucket(Bucket& bucket) {
+    std::vector<Id> gradients;
+    for (Id parameter : bucket.parameters)
+      if (const Id gradient = program_.value(parameter).gradient; gradient != none)
+        gradients.push_back(gradient);
+    if (are_elsewhere(bucket.parameters)) fetch_part(bucket, place_of_all(bucket.parameters));
+    if (are_elsewhere(gradients)) take_part_away(bucket, place_of_all(gradients));
+  }
+
+  // All of a bucket's, or none.
+  bool are_elsewhere(const std::vector<Id>& members) const {
+    const bool any = std::any_of(members.begin(), members.end(), [&](Id id) { return is_elsewhere(id); });
+    for (Id id : members)
+      if (any && program_.value(id).place != program_.value(members.front()).place)
+        throw_error(ErrorCode::unsupported, described(id), " is kept in parts together with ",
+                    described(members.front()), ", which is to lie elsewhere; place both alike");
+    return any;
+  }
+
+  MemoryPlace place_of_all(const std::vector<Id>& members) {
+    MemoryPlace place;
+    for (Id id : members) place = place_taken(id);
+    return place;
+  }
+
+  void fetch_part(Bucket& bucket, MemoryPlace place) {
+    const std::string& axis = program_.mesh().name(bucket.axis);
+    if (!bucket.kept.parameters)
+      throw_error(ErrorCode::unsupported, described(bucket.parameters.front()), " is to lie in ",
+                  name_of(place.space), ", and the ranks of axis '", axis,
+                  "' keep its optimizer state in parts but each of them all of it; let them keep the "
+                  "parameters in parts too (strategy zero, stage = 3), and each fetches its own");
+    Value part = program_.value(bucket.own_parameters);
+    part.name += ".fetched";
+    part.role = Role::view;
+    bucket.own_fetched = program_.add_value(std::move(part));
+    program_.set_place(bucket.own_parameters, place);
+    const std::vector<Id> ops = program_.segment(bucket.segment).ops(FunctionKind::gather);
+    add(bucket.segment, FunctionKind::gather, "copy", {bucket.own_parameters, bucket.own_fetched},
+        ops.front());
+    for (Id op : ops)
+      if (program_.op(op).operands.front() == bucket.own_parameters)
+        program_.replace_operand(op, 0, bucket.own_fetched);
+  }
+
+  // The rank's part of the sum comes to lie in the blocks that it is a sum of, or in a value of its own.
+  void take_part_away(Bucket& bucket, MemoryPlace place) {
+    check_stays_in_turn(program_.value(bucket.parameters.front()).gradient);
+    if (bucket.kept.gradients) check_summed_once(bucket);
+    const Id before = bucket.own_gradients;
+    const Id sum = bucket.kept.gradients ? sum_of_kept(bucket) : sum_of_whole(bucket);
+    program_.set_place(bucket.own_gradients, place);
+    leaving_[before] = {sum, bucket.own_gradients};
+  }
+
+  Id sum_of_whole(Bucket& bucket) {
+    bucket.kept.gradients = true;
+    bucket.own_sums = bucket.own_gradients;
+    Value part = program_.value(bucket.own_sums);
+    part.name += ".arrived";
+    part.role = Role::state;
+    bucket.own_gradients = program_.add_value(std::move(part));
+    use_instead(bucket.segment, FunctionKind::update, bucket.own_sums, bucket.own_gradients);
+    for (const Bucket::Padding& padding : bucket.padding)
+      add(bucket.segment, FunctionKind::zero, "zero", {padding.view});
+    return bucket.own_sums;
+  }
+
+  // The only microbatch's sum is that of the step: nothing is added to what is kept.
+  Id sum_of_kept(const Bucket& bucket) {
+    const Id kept = bucket.own_gradients;
+    Id sum = none;
+    for (FunctionKind kind : {FunctionKind::zero, FunctionKind::reduce}) {
+      const std::vector<Id> ops = program_.segment(bucket.segment).ops(kind);
+      for (Id id : ops) {
+        const Op op = program_.op(id);
+        if (op.operands.back() != kept) continue;
+        if (kind == FunctionKind::reduce) sum = in_kept_type(bucket, op.operands.front(), id);
+        program_.erase_op(id);
+      }
+    }
+    return sum;
+  }
+
+  Id in_kept_type(const Bucket& bucket, Id sum, Id before) {
+    const DType from = program_.value(sum).dtype, to = program_.value(bucket.own_gradients).dtype;
+    if (from == to) return sum;
+    const AttrValue attrs[] = {{"to", static_cast<double>(to)}, {"from", static_cast<double>(from)}};
+    const Id made = program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input, "cast",
+                                             std::span(&sum, 1), attrs, before)[0];
+    program_.value(made).placement = program_.value(sum).placement;
+    return made;
+  }
+
+  // ------------------------------------------------------------- what leaves
+
+  // Added up elsewhere, microbatch by microbatch, it would be another sum.
+  void check_stays_in_turn(Id gradient) const {
+    if (parts_ != GradientParts::far_apart) return;
+    throw_error(
+        ErrorCode::unsupported, "the gradient of ", described(gradient),
+        " is to leave the device when the last microbatch of a step has added to it, so until then those "
+        "of all layers would be there; set batch.order = \"vertical\", or batch.micro to all of a "
+        "rank's share of batch.global");
+  }
+
+  void check_summed_once(const Bucket& bucket) const {
+    if (parts_ == GradientParts::one) return;
+    throw_error(
+        ErrorCode::unsupported, "the ranks of axis '", program_.mesh().name(bucket.axis),
+        "' sum the gradient of ", described(bucket.parameters.front()),
+        " after each microbatch, and it is to leave the device once a step; sum it once (strategy zero, "
+        "stage = 3 with reduce = \"step\", or stage = 1)");
+  }
+
+  // In the order in which they stood: a norm is a sum.
+  void leave(Id segment) {
+    if (leaving_.empty()) return;
+    for (FunctionKind kind : {FunctionKind::norm, FunctionKind::diagnose}) {
+      const std::vector<Id> ops = program_.segment(segment).ops(kind);
+      for (Id op : ops) move_op(op);
+    }
+    for (const auto& [before, move] : leaving_)
+      add(segment, FunctionKind::reduce, "copy", {move.sum, move.arrived});
+  }
+
+  // Whether the step will be kept is not known yet: all are looked through, unless the step is masked anyway.
+  void move_op(Id id) {
+    const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");
+    std::vector<Id> operands = program_.op(id).operands;
+    bool leaves = false;
+    for (Id& operand : operands) {
+      const auto found = leaving_.find(operand);
+      leaves |= found != leaving_.end();
+      if (found != leaving_.end()) operand = found->second.sum;
+      if (operand == keep) operand = halt;
+    }
+    if (!leaves) return;
+    program_.add_copy(id, FunctionKind::reduce, std::move(operands), none);
+    program_.erase_op(id);
+  }
+
+  struct Move {
+    Id sum = none;      // complete, in the device's memory
+    Id arrived = none;  // where it leaves to
+  };
+
+  Program& program_;
+  const GradientParts parts_;
+  std::map<Id, Move> leaving_;  // of the segment at hand, by what the ops of a gradient that stays read
+};
+
+}  // namespace
+
+void derive_moves(Program& program, GradientParts parts) { Moves(program, parts).run(); }
+
+}  // namespace prun

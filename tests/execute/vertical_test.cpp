@@ -1,0 +1,97 @@
+// All microbatches of a layer before the next: the bits are those of one microbatch after the other, and what
+// is fetched or summed once a layer moves once a step.
+#include <gtest/gtest.h>
+
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+
+namespace prun::test {
+namespace {
+
+constexpr int steps = 20;
+
+const std::string data_and_zero3 =
+    "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 3\n"
+    "reduce = 'step'\n";
+
+std::vector<Layout> layouts_and_one_more() {
+  std::vector<Layout> all = layouts();
+  all.push_back({"zero3_step", data_and_zero3, {}});
+  return all;
+}
+
+bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
+
+// Then a head's are summed when its backward has run, of several microbatches at once.
+bool sums_each_microbatch(const Layout& layout) {
+  return has(layout, "stage = 2") || (has(layout, "stage = 3") && !has(layout, "reduce = 'step'"));
+}
+
+using Case = std::tuple<Layout, Target>;
+class Vertical : public testing::TestWithParam<Case> {};
+
+// Of a tied table alone the contributions come in another order.
+TEST_P(Vertical, TwentyStepsHaveTheBitsOfTheUsualOrder) {
+  const auto& [layout, target] = GetParam();
+  const auto run = [&](const char* order) {
+    return run_ranks(
+        tiny_recipe(with(with(layout.sets, target.sets), {"model.tied=false", order}), layout.text), steps);
+  };
+  if (has(layout, "'pipeline'")) {
+    EXPECT_THROW(run("batch.order=vertical"), Error);
+    return;
+  }
+  const auto vertical = run("batch.order=vertical"), usual = run("batch.order=horizontal");
+  if (!sums_each_microbatch(layout)) {
+    EXPECT_EQ(vertical, usual);
+  }
+  for (std::size_t step = 0; step < steps; ++step)
+    EXPECT_NEAR(vertical.front()[step], usual.front()[step], 1e-4) << step;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Vertical,
+                         testing::Combine(testing::ValuesIn(layouts_and_one_more()),
+                                          testing::ValuesIn(targets())),
+                         [](const testing::TestParamInfo<Case>& tested) {
+                           return std::string(std::get<0>(tested.param).name) + "_" +
+                                  std::get<1>(tested.param).name;
+                         });
+
+std::int64_t exchanged_by(const Assembly& assembly, FunctionKind kind) {
+  std::int64_t bytes = 0;
+  for (const Call& call : assembly.plan().calls) {
+    if (assembly.plan().functions[static_cast<std::size_t>(call.function)].kind != kind) continue;
+    for (const PlannedStep& step : assembly.plan().steps(call))
+      if (step.exchange) bytes += step.exchange->out.bytes;
+  }
+  return bytes;
+}
+
+TEST(Vertical, ParametersComeTogetherOnceForwardAndOnceBack) {
+  const auto gathered = [](const char* order, const char* global) {
+    return exchanged_by(
+        Assembly(
+            tiny_recipe({"model.layers=12", "batch.micro=1", "run.bundle=0B", order, global}, data_and_zero3),
+            plugins()),
+        FunctionKind::gather);
+  };
+  const std::int64_t one = gathered("batch.order=vertical", "batch.global=2"),
+                     eight = gathered("batch.order=vertical", "batch.global=16");
+  EXPECT_EQ(eight, one);
+  EXPECT_GT(gathered("batch.order=horizontal", "batch.global=16"), 6 * one);
+}
+
+TEST(Vertical, APipelineIsRefused) {
+  try {
+    const Assembly assembly(
+        tiny_recipe({"batch.order=vertical"},
+                    "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\nschedule = '1f1b'\n"),
+        plugins());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("leave one of the two out"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
