@@ -96,8 +96,11 @@ class NcclComm final : public Comm {
     keep_order();
     of(communicator).connect(span_of(ops, count), static_cast<cudaStream_t>(stream));
   }
+  // Graphs that are launched anew each step know nothing of the order that NCCL keeps between groups, and
+  // NCCL 2.28 dies of making them.
   void prepare(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
-    if (graphs_) of(communicator).prepare(span_of(ops, count), static_cast<cudaStream_t>(stream));
+    if (graphs_ && all_find_room())
+      of(communicator).prepare(span_of(ops, count), static_cast<cudaStream_t>(stream));
   }
   void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
     of(communicator).start(span_of(ops, count), static_cast<cudaStream_t>(stream));
@@ -144,8 +147,9 @@ class NcclComm final : public Comm {
   // Before NCCL launches anything: with more groups than find room at a time, each exchange must begin after
   // the one before it, as CommInfo::resident promises.
   void keep_order() const {
-    if (groups_ > resident()) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    if (!all_find_room()) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   }
+  bool all_find_room() const { return groups_ <= resident(); }
 
   void introduce(const CommGroup& group) {
     const char* const multicast = std::getenv("NCCL_NVLS_ENABLE");
@@ -175,7 +179,9 @@ PRUN_PLUGIN(
     "is set\n"
     "nvls | bool | false | | NVLink multicast, unless NCCL_NVLS_ENABLE is set\n"
     "register | bool | false | | Register the plan's memory with each communicator\n"
-    "graphs | bool | true | | Launch operations as CUDA graphs that were made before the first step\n"
+    "graphs | bool | true | | Launch operations as CUDA graphs that were made before the first step, where "
+    "all of a rank's "
+    "groups find room on its GPU at a time\n"
     "communicator_mib | int | none | 0..1048576 | MiB of device memory that a communicator is taken to need; "
     "empty: worked out from max_ctas\n"
     "debug | choice | off | off,warn,info | What NCCL writes to stderr, unless NCCL_DEBUG is set\n"
