@@ -71,6 +71,7 @@ Communicator make_communicator(CommInterface& comm, const CommMembers& of, const
   group.size = takes_part ? static_cast<std::int32_t>(of.members.size()) : 0;
   group.exchange = takes_part ? &api : nullptr;
   group.parent = of.parent;
+  group.groups = of.groups;
   // Groups of one name have no member in common.
   if (takes_part && of.parent) group.color = of.members.front();
   Communicator made = nullptr;
@@ -114,8 +115,22 @@ Communicators::Plugin& Communicators::plugin_of(const std::string& axis) {
   if (plugin.comm) return plugin;
   plugin.comm = make_comm(assembly_.recipe(), assembly_.device_info(), host_, name);
   raise(plugin.comm->info(&plugin.info));
+  plugin.groups = most_groups(name);
   if (plugin.info.splits) plugin.world = create(plugin, name, assembly_.mesh().ranks());
   return plugin;
+}
+
+std::int32_t Communicators::most_groups(const std::string& plugin) const {
+  std::int32_t most = 0;
+  for (const int rank : assembly_.mesh().ranks()) {
+    const std::vector<QueueInfo>& queues = assembly_.plan_of(rank).queues;
+    const auto count = std::count_if(queues.begin(), queues.end(), [&](const QueueInfo& queue) {
+      return queue.communicates() &&
+             comm_of_axis(assembly_.recipe(), host_, assembly_.mesh().name(queue.axis)) == plugin;
+    });
+    most = std::max(most, static_cast<std::int32_t>(count));
+  }
+  return most;
 }
 
 void Communicators::make(std::size_t queue, const Plugin& plugin) {
@@ -130,7 +145,8 @@ void Communicators::make(std::size_t queue, const Plugin& plugin) {
 
 Communicator Communicators::create(const Plugin& plugin, const std::string& queue,
                                    const std::vector<int>& members) const {
-  return make_communicator(*plugin.comm, {queue, members, assembly_.rank(), plugin.world}, exchange_);
+  return make_communicator(*plugin.comm, {queue, members, assembly_.rank(), plugin.world, plugin.groups},
+                           exchange_);
 }
 
 CommCounters Communicators::counters(std::size_t queue) const {

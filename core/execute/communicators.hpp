@@ -27,6 +27,7 @@ struct CommMembers {
   std::vector<int> members;
   std::int64_t rank = 0;
   Communicator parent = nullptr;
+  std::int32_t groups = 1;
 };
 // Collective. Null for a rank that is not among the members.
 Communicator make_communicator(CommInterface& comm, const CommMembers& of, const Exchange& exchange);
@@ -52,9 +53,11 @@ class Communicators {
     std::shared_ptr<CommInterface> comm;
     CommInfo info;
     Communicator world = nullptr;  // of all ranks, where the plugin splits
+    std::int32_t groups = 0;       // that a rank is in, the most of any
   };
 
   Plugin& plugin_of(const std::string& axis);
+  std::int32_t most_groups(const std::string& plugin) const;
   void make(std::size_t queue, const Plugin& plugin);
   Communicator create(const Plugin& plugin, const std::string& queue, const std::vector<int>& members) const;
   void destroy();

@@ -41,6 +41,9 @@ struct CommGroup {
   std::int32_t rank = 0;  // of this process within the group
   std::int32_t size = 1;
   const ExchangeApi* exchange = nullptr;  // among the members; valid during create() only
+  // How many a rank is in, of this plugin's, that exchange: the most that any rank is, so the same
+  // everywhere.
+  std::int32_t groups = 1;
   // Of a plugin that splits: its communicator of all ranks, or null while that is made; and the number of
   // this group among those made of it by the same call, -1 and rank -1 on a rank that is in none of them.
   Communicator parent = nullptr;

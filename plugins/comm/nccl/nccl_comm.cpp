@@ -1,6 +1,7 @@
 // The comm `nccl`: device memory between GPUs, enqueued on the streams of the device `cuda`.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -70,12 +71,10 @@ class NcclComm final : public Comm {
   }
 
   Communicator create(const CommGroup& group) override {
-    if (group.parent) {
-      auto member = GroupMember::split(of(group.parent), group, blocks_);
-      if (member) ++groups_;
-      return member.release();
-    }
-    auto member = std::make_unique<GroupMember>(api(), group, blocks_);
+    const Blocks blocks = blocks_for(group.groups);
+    if (group.parent) return GroupMember::split(of(group.parent), group, blocks).release();
+    auto member = std::make_unique<GroupMember>(api(), group, blocks);
+    groups_ = group.groups;
     if (group.rank == 0) introduce(group);
     return member.release();
   }
@@ -97,7 +96,7 @@ class NcclComm final : public Comm {
     of(communicator).connect(span_of(ops, count), static_cast<cudaStream_t>(stream));
   }
   // Graphs that are launched anew each step know nothing of the order that NCCL keeps between groups, and
-  // NCCL 2.28 dies of making them.
+  // NCCL 2.28 dies of capturing them.
   void prepare(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
     if (graphs_ && all_find_room())
       of(communicator).prepare(span_of(ops, count), static_cast<cudaStream_t>(stream));
@@ -121,8 +120,14 @@ class NcclComm final : public Comm {
     return {ops, static_cast<std::size_t>(count)};
   }
 
-  // Exchanges that wait for a peer keep their multiprocessors.
-  std::int64_t resident() const { return std::max(1, multiprocessors() / blocks_.most); }
+  // Exchanges that wait for a peer keep their multiprocessors, one for each block.
+  std::int64_t resident() const { return std::max(1, multiprocessors() / std::max(1, blocks_.least)); }
+
+  // As many as allowed with which one exchange of each group finds room.
+  Blocks blocks_for(std::int32_t groups) const {
+    const int room = multiprocessors() / std::max(1, groups);
+    return {blocks_.least, std::clamp(room, std::max(1, blocks_.least), blocks_.most)};
+  }
 
   // Communicators may be made by several threads at once.
   const Api& api() {
@@ -154,7 +159,7 @@ class NcclComm final : public Comm {
   void introduce(const CommGroup& group) {
     const char* const multicast = std::getenv("NCCL_NVLS_ENABLE");
     log_line("NCCL ", api().version, " (", api().library.path(), "): ", group.size, " ranks, at most ",
-             blocks_.most, " blocks for an exchange, NVLink multicast ",
+             blocks_for(group.groups).most, " blocks for an exchange, NVLink multicast ",
              multicast && std::string_view(multicast) != "0" ? "on" : "off",
              registers_ ? ", memory registered" : "");
   }
@@ -165,7 +170,7 @@ class NcclComm final : public Comm {
   std::optional<std::int64_t> communicator_mib_;
   std::mutex mutex_;
   std::optional<Api> api_;
-  std::int64_t groups_ = 0;  // that this rank is in
+  std::int64_t groups_ = 0;  // that a rank is in
 };
 
 }  // namespace
@@ -174,7 +179,9 @@ class NcclComm final : public Comm {
 PRUN_PLUGIN(
     comm, prun::nccl::NcclComm, "nccl", "0.1.0", "Device memory between GPUs, with NCCL", "",
     "min_ctas | int | 1 | 1..64 | Fewest blocks that an exchange runs on\n"
-    "max_ctas | int | 16 | 1..64 | Most blocks that an exchange runs on; each keeps a multiprocessor busy\n"
+    "max_ctas | int | 16 | 1..64 | Most blocks that an exchange runs on; each keeps a multiprocessor busy, "
+    "so with many groups "
+    "it is as many as find room together\n"
     "algorithm | choice | ring | ring,any | Rings alone, or whatever NCCL takes for a size, unless NCCL_ALGO "
     "is set\n"
     "nvls | bool | false | | NVLink multicast, unless NCCL_NVLS_ENABLE is set\n"

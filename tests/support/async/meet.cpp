@@ -264,7 +264,10 @@ class Meet final : public Comm {
                                           static_cast<std::size_t>(group.size));
       if (!member->place) return nullptr;
     }
-    if (group.parent || !splits_) gate_.add_communicator();
+    if (group.parent || !splits_) {
+      gate_.add_communicator();
+      PRUN_CHECK(++groups_ <= group.groups, "told of fewer groups than there are");
+    }
     member->rank = static_cast<std::size_t>(group.rank);
     member->size = static_cast<std::size_t>(group.size);
     if (group.parent) return member.release();
@@ -324,6 +327,7 @@ class Meet final : public Comm {
                                        static_cast<std::byte*>(op.out ? real(op.out) : nullptr)});
   }
 
+  std::int32_t groups_ = 0;  // that this rank is in
   const std::int64_t resident_;
   const bool silent_, splits_;
   const std::int64_t device_bytes_;
