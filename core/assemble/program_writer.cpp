@@ -93,7 +93,7 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
       if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
     }
     if (phase == "state") pack_parts();
-    if (phase == "memory") derive_moves(*program_, gradient_parts());
+    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
   }
   if (purpose_ != Purpose::training) leave_training_out();
   verify(*program_);
@@ -124,6 +124,10 @@ void ProgramWriter::check_order() const {
         ErrorCode::unsupported,
         "batch.order is \"vertical\", which takes all microbatches through a layer before the next one, "
         "and in a pipeline each stage hands on one microbatch after the other; leave one of the two out");
+}
+
+bool ProgramWriter::updates_are_free() const {
+  return recipe_.number("optimizer.clip") == 0 && recipe_.text("run.on_nonfinite") == "stop";
 }
 
 GradientParts ProgramWriter::gradient_parts() const {

@@ -51,6 +51,7 @@ class ProgramWriter {
   void check_rows() const;
   void check_order() const;
   GradientParts gradient_parts() const;
+  bool updates_are_free() const;
   void pack_parts();
   void leave_training_out();
 

@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <map>
 
+#include "program/step.hpp"
+
 namespace prun {
 namespace {
 
 class Moves {
  public:
-  Moves(Program& program, GradientParts parts) : program_(program), parts_(parts) {}
+  Moves(Program& program, GradientParts parts, bool free_updates)
+      : program_(program), parts_(parts), free_updates_(free_updates) {}
 
   void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
@@ -25,6 +28,7 @@ class Moves {
         if (program_.value(id).role == Role::parameter && program_.value(id).bucket < 0) move_parameter(id);
       leave(segment);
     }
+    if (free_updates_ && leave_ && !stay_) update_before_norm(program_);
   }
 
  private:
@@ -52,7 +56,9 @@ class Moves {
 
   void move_parameter(Id parameter) {
     if (is_elsewhere(parameter)) fetch(parameter);
-    if (is_elsewhere(program_.value(parameter).gradient)) take_away(parameter);
+    const Id gradient = program_.value(parameter).gradient;
+    if (is_elsewhere(gradient)) take_away(parameter);
+    stay_ |= gradient != none && gradient == program_.value(parameter).gradient;
   }
 
   void fetch(Id parameter) {
@@ -99,7 +105,9 @@ class Moves {
       if (const Id gradient = program_.value(parameter).gradient; gradient != none)
         gradients.push_back(gradient);
     if (are_elsewhere(bucket.parameters)) fetch_part(bucket, place_of_all(bucket.parameters));
-    if (are_elsewhere(gradients)) take_part_away(bucket, place_of_all(gradients));
+    const bool leave = are_elsewhere(gradients);
+    if (leave) take_part_away(bucket, place_of_all(gradients));
+    stay_ |= !gradients.empty() && !leave;
   }
 
   // All of a bucket's, or none.
@@ -211,6 +219,7 @@ class Moves {
   // In the order in which they stood: a norm is a sum.
   void leave(Id segment) {
     if (leaving_.empty()) return;
+    leave_ = true;
     for (FunctionKind kind : {FunctionKind::norm, FunctionKind::diagnose}) {
       const std::vector<Id> ops = program_.segment(segment).ops(kind);
       for (Id op : ops) move_op(op);
@@ -242,11 +251,15 @@ class Moves {
 
   Program& program_;
   const GradientParts parts_;
+  const bool free_updates_;
+  bool leave_ = false, stay_ = false;  // some gradients do
   std::map<Id, Move> leaving_;  // of the segment at hand, by what the ops of a gradient that stays read
 };
 
 }  // namespace
 
-void derive_moves(Program& program, GradientParts parts) { Moves(program, parts).run(); }
+void derive_moves(Program& program, GradientParts parts, bool free_updates) {
+  Moves(program, parts, free_updates).run();
+}
 
 }  // namespace prun

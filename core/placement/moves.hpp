@@ -13,7 +13,8 @@ enum class GradientParts : std::uint8_t {
   far_apart,  // in between, each adds to those of all layers
 };
 
-// After strategies of phase `memory`. Throws an Error that says what cannot lie where it is to, and why.
-void derive_moves(Program& program, GradientParts parts);
+// After strategies of phase `memory`. `free_updates`: a layer's update need not wait for the norm, and does
+// not where all gradients leave. Throws an Error that says what cannot lie where it is to, and why.
+void derive_moves(Program& program, GradientParts parts, bool free_updates);
 
 }  // namespace prun

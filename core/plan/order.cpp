@@ -18,7 +18,8 @@ class Order {
         slots_(plan, work),
         gradients_(plan, work),
         gathered_(gathered),
-        uses_parameters_(plan, {Region::gathered}) {
+        uses_parameters_(plan, {Region::gathered}),
+        updates_are_free_(need_nothing_of_the_norm()) {
     each_instance([&](std::int32_t i) { summed_.push_back(i); });
   }
 
@@ -39,7 +40,9 @@ class Order {
     measure();
     add(FunctionKind::finish, step_instance, -1);
     all_instances(FunctionKind::diagnose);
-    for (const Bundle& bundle : bundles_.updated) update(bundle);
+    if (!updates_are_free_) begin_updates();
+    for (const Bundle& bundle : bundles_.updated)
+      if (!updates_are_free_) update(bundle);
     add(FunctionKind::report, step_instance, -1);
   }
 
@@ -189,7 +192,13 @@ class Order {
     ++reduced_;
   }
 
-  void finish_reduce() { add_rest(FunctionKind::reduce, std::exchange(pending_, {})); }
+  void finish_reduce() {
+    const Bundle bundle = std::exchange(pending_, {});
+    add_rest(FunctionKind::reduce, bundle);
+    if (!updates_are_free_) return;
+    if (!bundle.empty()) begin_updates();
+    for (const std::int32_t i : bundle) add(FunctionKind::update, i, -1);
+  }
 
   // Those that were summed first come first: they do not wait for the last.
   void measure() {
@@ -197,6 +206,37 @@ class Order {
       if (!pending_.empty() && i == pending_.front()) finish_reduce();
       add(FunctionKind::norm, i, -1);
     }
+  }
+
+  // ------------------------------------------------------------- updates
+
+  // Then an instance's comes as soon as its gradients are complete: where they touch nothing that `finish`
+  // does, nobody meets for them, and what is complete has a function that says so.
+  bool need_nothing_of_the_norm() const {
+    std::set<Id> of_finish;
+    const auto add_values = [&](std::set<Id>& values, FunctionKind kind, std::int32_t instance) {
+      const std::int32_t function = plan_.find(kind, instance);
+      for (std::int32_t piece = 0; function >= 0 && piece < pieces(function); ++piece)
+        for_values({function, piece, instance}, [&](Id value) { values.insert(value); });
+    };
+    add_values(of_finish, FunctionKind::finish, step_instance);
+    std::set<Id> of_updates;
+    add_values(of_updates, FunctionKind::update, step_instance);
+    bool free = !of_updates.empty();
+    each_instance([&](std::int32_t i) {
+      const std::int32_t function = plan_.find(FunctionKind::update, i);
+      if (function < 0) return;
+      add_values(of_updates, FunctionKind::update, i);
+      const Exchanges exchanges = exchanges_of(plan_, function);
+      free &= exchanges.first == exchanges.last && plan_.find(FunctionKind::reduce, i) >= 0;
+    });
+    return free && std::none_of(of_updates.begin(), of_updates.end(),
+                                [&](Id value) { return of_finish.count(value) != 0; });
+  }
+
+  // What all of them read comes to their device.
+  void begin_updates() {
+    if (!std::exchange(updates_begun_, true)) add(FunctionKind::update, step_instance, -1);
   }
 
   void update(const Bundle& bundle) {
@@ -291,6 +331,8 @@ class Order {
   std::size_t used_ = 0;          // uses before the one at hand
   std::int64_t calls_ = 0;        // of the use at hand
   std::set<std::int32_t> holds_;  // instances whose parameters are gathered
+  const bool updates_are_free_;
+  bool updates_begun_ = false;
 };
 
 }  // namespace

@@ -237,7 +237,7 @@ class Planner {
   Bundles choose_bundles() const {
     const auto bundling = [&](FunctionKind kind) { return Bundling(plan_, kind, lowering_.bundle); };
     std::vector<std::int32_t> updated;
-    for (std::size_t i = 0; i < plan_.instances.size(); ++i)
+    for (std::size_t i = 1; i < plan_.instances.size(); ++i)
       if (const auto at = static_cast<std::int32_t>(i);
           !plan_.instances[i].receive_stub && plan_.find(FunctionKind::update, at) >= 0)
         updated.push_back(at);

@@ -39,11 +39,12 @@ void add_copy(Program& program, FunctionKind function, Id from, Id to) {
   program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
 }
 
-void add_outcome(Program& program, const char* name) {
+Id add_outcome(Program& program, const char* name) {
   const Id scalar = program.runtime(name), keep = program.runtime("keep");
   const Id kept = add_staging(program, scalar, in), masked = add_staging(program, scalar, in_masked);
   program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "choose",
                  {keep, kept, masked, scalar}, {});
+  return scalar;
 }
 
 Id staging_of(const Program& program, const std::string& name, const char* suffix) {
@@ -115,6 +116,15 @@ Id add_first_of_axis(Program& program, const std::string& axis) {
   return known != none ? known : add_staged_scalar(program, name.c_str(), {});
 }
 
+void update_before_norm(Program& program) {
+  const Id keep = program.runtime("keep"), clip = program.runtime("clip"), go = add_outcome(program, "go");
+  for (Id op : program.segment(program.step_segment()).ops(FunctionKind::update))
+    if (const Id told = program.op(op).operands.front(); told == keep || told == clip)
+      program.replace_operand(op, 0, go);
+}
+
+bool updates_before_norm(const Program& program) { return program.find_runtime("go") != none; }
+
 StagedValues staged_values(const Program& program) {
   StagedValues staged;
   staged.tokens = staging_of(program, "tokens", in);
@@ -123,6 +133,7 @@ StagedValues staged_values(const Program& program) {
   staged.lr = outcome_of(program, "lr");
   staged.step = outcome_of(program, "step");
   staged.halt = outcome_of(program, "halt");
+  staged.go = outcome_of(program, "go");
   staged.seed = staging_of(program, "seed", in);
   staged.counted = staging_of(program, "counted", in);
   staged.stop = staging_of(program, "stop", in);

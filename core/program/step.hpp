@@ -35,6 +35,7 @@ struct StagedValues {
   // In, fp64 scalars. `counted` (targets that count) and `stop` are a rank's own; the others every rank
   // knows. `step` counts updates; where `halt` is not 0, the step is masked whatever it finds.
   StagedOutcome lr, step, halt;
+  StagedOutcome go;  // 0 where `halt` is not, else 1: of a program whose updates do not wait for the norm
   Id seed = none, counted = none, stop = none;
   // Out, fp64 scalars, of all ranks.
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
@@ -46,5 +47,11 @@ struct StagedValues {
   std::vector<Id> first;
 };
 StagedValues staged_values(const Program& program);
+
+// What updates on another device are told instead of `keep` and `clip`, where nothing is clipped and a step
+// that is not finite ends the run: then a layer's need not wait for the norm of all.
+void update_before_norm(Program& program);
+// Whether they do: of a step that is not finite, parameters may have been updated.
+bool updates_before_norm(const Program& program);
 
 }  // namespace prun

@@ -147,7 +147,7 @@ class Run {
   }
 
   // The update was masked: parameters and optimizer state are those of the step before, and where that stops
-  // the run, the step behind leaves them so.
+  // the run, the step behind leaves them so. Or updates did not wait for the norm: then nothing is saved.
   void non_finite(const StepResult& result) {
     const std::string what = detail::concat(
         "step ", trainer_.progress().step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
@@ -159,9 +159,13 @@ class Run {
     }
     observers_.event(EventKind::failed, what);
     finish_save();
-    throw_error(
-        ErrorCode::diverged, what,
-        "; nothing was updated. Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
+    const bool updated = updates_before_norm(trainer_.assembly().program());
+    throw_error(ErrorCode::diverged, what,
+                updated
+                    ? "; parameters are partly updated, since updates do not wait for the norm where nothing "
+                      "is clipped, and are not saved"
+                    : "; nothing was updated",
+                ". Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
   }
 
   void compare() {

@@ -126,7 +126,9 @@ void Trainer::stage(double wishes) {
   write_scalar(staged_.stop, wishes);
   write_outcome(staged_.lr, rate_.at(next + unknown), rate_.at(next));
   write_outcome(staged_.step, static_cast<double>(next + unknown), static_cast<double>(next));
-  write_outcome(staged_.halt, 0, unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop");
+  const bool halts = unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop";
+  write_outcome(staged_.halt, 0, halts);
+  if (staged_.go.kept != none) write_outcome(staged_.go, 1, !halts);
   write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step + unknown));
   for (AxisId axis = 0; axis < staged_.first.size(); ++axis)
     if (staged_.first[axis] != none)

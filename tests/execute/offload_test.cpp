@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
+#include "program/step.hpp"
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
@@ -142,6 +143,18 @@ std::vector<Layout> formats_in_parts() {
   return all;
 }
 
+// Nothing is clipped: a layer's update does not wait for the norm.
+TEST_P(OffloadedElsewhere, WithoutClippingTooTheBitsAreThose) {
+  const auto& [layout, lies, target] = GetParam();
+  if (!lies.gradients || is_refused(layout, lies)) return;
+  const auto run = [&](const std::string& more) {
+    return run_ranks(
+        tiny_recipe(with(with(sets_of(layout, lies), target.sets), {"optimizer.clip=0"}), layout.text + more),
+        steps);
+  };
+  EXPECT_EQ(run(lies.text), run(""));
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, OffloadedElsewhere,
                          testing::Combine(testing::ValuesIn(formats_in_parts()),
                                           testing::Values(elsewhere()[2]), testing::Values(targets().back())),
@@ -193,6 +206,32 @@ TEST(Offload, AStepThatIsNotFiniteChangesNothingThereEither) {
     EXPECT_EQ(course_of(tiny_recipe(sets, spoilt + offloaded())), expected) << what;
     EXPECT_EQ(course_of(tiny_recipe(sets, spoilt + offloaded(true, true))), expected) << what;
   }
+}
+
+// Updates that do not wait for the norm cannot be masked by it; the step behind is, and the run ends.
+TEST(Offload, AStepThatIsNotFiniteEndsARunWhoseUpdatesDoNotWait) {
+  const std::vector<std::string> sets = {"precision.compute=bf16", "device.plugin=cpu-async",
+                                         "optimizer.clip=0"};
+  const Assembly assembly(tiny_recipe(sets, spoilt + offloaded(true, true)), plugins());
+  Trainer trainer(assembly, plugins());
+  std::vector<StepResult> results;
+  trainer.run(5, [&](const StepResult& result) { results.push_back(result); });
+  ASSERT_GE(results.size(), 3u);
+  EXPECT_TRUE(results[1].kept);
+  EXPECT_FALSE(results[2].kept);
+  EXPECT_EQ(results[2].non_finite, "block.1.qkv.bias");
+}
+
+TEST(Offload, UpdatesWaitForTheNormWhereItDecides) {
+  const auto waits = [](const std::vector<std::string>& sets, const std::string& more) {
+    const Assembly assembly(tiny_recipe(sets, more), plugins());
+    return !updates_before_norm(assembly.program());
+  };
+  EXPECT_FALSE(waits({"optimizer.clip=0"}, offloaded(false, true)));
+  EXPECT_TRUE(waits({"optimizer.clip=1"}, offloaded(false, true)));
+  EXPECT_TRUE(waits({"optimizer.clip=0", "run.on_nonfinite=skip"}, offloaded(false, true)));
+  EXPECT_TRUE(waits({"optimizer.clip=0"}, offloaded(true, false)));
+  EXPECT_TRUE(waits({"optimizer.clip=0"}, ""));
 }
 
 // ---------------------------------------------------------------- what is under way at the same time
@@ -272,8 +311,9 @@ TEST_P(OffloadTimes, GradientsComeAndParametersGoWhileOthersAreUpdated) {
       tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), offloaded()),
       plugins());
   const Timeline timeline(assembly);
-  const std::vector<Event> in = timeline.of(FunctionKind::update, "copy.out", 3),
-                           updates = timeline.of(FunctionKind::update, "compute.1", 3),
+  std::vector<Event> in = timeline.of(FunctionKind::update, "copy.out", 3);
+  in.erase(in.begin());  // the numbers that all updates read
+  const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
                            out = timeline.of(FunctionKind::update, "copy.in", 3);
   ASSERT_EQ(updates.size(), 14u);
   ASSERT_EQ(in.size(), updates.size());
@@ -316,6 +356,23 @@ TEST_P(OffloadTimes, ParametersComeAndGradientsGoBesideThePasses) {
   ASSERT_EQ(left.size(), 14u);
   EXPECT_LT(fetched[3].begin, forward[2].end);
   EXPECT_LT(left[2].begin, backward[4].begin);
+}
+
+// Without clipping: the last layer's update has begun before the first one's backward.
+TEST_P(OffloadTimes, UpdatesRunBesideBackward) {
+  const Assembly assembly(tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1",
+                                            "run.bundle=0B", "model.tied=false", "optimizer.clip=0"},
+                                           GetParam().sets),
+                                      offloaded(true, true)),
+                          plugins());
+  const Timeline timeline(assembly, std::make_unique<PassPrices>());
+  const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
+                           backward = timeline.of(FunctionKind::backward, "compute", 3);
+  ASSERT_EQ(updates.size(), 14u);
+  for (std::size_t i = 0; i + 3 < updates.size(); ++i) {
+    EXPECT_LT(updates[i].begin, backward[i + 2].end) << i;
+    EXPECT_GT(timeline.call_of(updates[i]).instance, timeline.call_of(updates[i + 1]).instance);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),

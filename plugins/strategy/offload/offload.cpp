@@ -6,8 +6,8 @@
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
 // them; what others touch too is copied there before the updates, and what those change of it is copied back.
-// The few numbers that all updates read (learning rate, clip factor, keep) come there once, as soon as they
-// are known: the next step may write its own while updates still run.
+// The few numbers that all updates read (learning rate, clip factor, keep) come there once, before the first
+// update: the next step may write its own while updates still run.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -112,7 +112,6 @@ class UpdatesElsewhere {
            !users_.updates_write(value);
   }
 
-  // It is final when the step's own functions are through.
   Id shared(Id value) {
     const auto [entry, fresh] = shared_.try_emplace(value, none);
     if (!fresh) return entry->second;
@@ -120,7 +119,8 @@ class UpdatesElsewhere {
     entry->second = program_.runtime(name);
     program_.place(entry->second, pinned);
     const Segment step(program_, program_.value(value).segment);
-    write_copy(step, FunctionKind::finish, value, none, entry->second);
+    write_copy(step, FunctionKind::update, value, none, entry->second);
+    step.run_on(FunctionKind::update, device_);
     return entry->second;
   }
 
