@@ -37,18 +37,13 @@ CommOp operation_of(const PlannedExchange& exchange) {
 }  // namespace
 
 StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members) {
-  StagingNeeds needs;
+  StagingSlots slots;
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;
-    for (const PlannedStep& step : plan.steps(call)) {
-      if (!step.exchange) continue;
-      const StagedChunks chunks(operation_of(*step.exchange), members);
-      needs.bytes = std::max(needs.bytes, chunks.bytes());
-      if (chunks.count() > 1) needs.threads = 1;
-    }
+    for (const PlannedStep& step : plan.steps(call))
+      if (step.exchange) slots.take(operation_of(*step.exchange), members);
   }
-  if (needs.threads > 0) needs.bytes *= staging_slots;
-  return needs;
+  return {slots.count * slots.bytes, slots.count > 1 ? 1 : 0};
 }
 
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,

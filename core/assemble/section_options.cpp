@@ -1,6 +1,7 @@
 #include "assemble/section_options.hpp"
 
 #include "base/text.hpp"
+#include "plugin/options_table.hpp"
 
 namespace prun {
 namespace {
@@ -102,18 +103,6 @@ struct Calls {
   static Status has(void* section, Text key, bool* given) {
     return guard([&] { *given = find_value(*static_cast<const Section*>(section), key.view()) != nullptr; });
   }
-  static OptionsApi table(const Section& section) {
-    return {sizeof(OptionsApi),
-            const_cast<Section*>(&section),
-            integer,
-            number,
-            flag,
-            text,
-            list_size,
-            list_number,
-            list_text,
-            has};
-  }
 };
 
 }  // namespace
@@ -125,7 +114,9 @@ std::vector<std::string> DefaultSection::required() const {
   return keys;
 }
 
-OptionsApi options_of(const RecipeSection& section) { return Calls<RecipeSection>::table(section); }
-OptionsApi options_of(const DefaultSection& section) { return Calls<DefaultSection>::table(section); }
+OptionsApi options_of(const RecipeSection& section) { return options_table<Calls<RecipeSection>>(&section); }
+OptionsApi options_of(const DefaultSection& section) {
+  return options_table<Calls<DefaultSection>>(&section);
+}
 
 }  // namespace prun

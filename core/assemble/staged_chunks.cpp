@@ -59,4 +59,11 @@ std::int64_t StagedChunks::out_at(std::int64_t part) const {
   return own_ >= 0 ? own_ * part : align(in_parts_ * part);
 }
 
+void StagingSlots::take(const CommOp& op, std::int64_t members) {
+  constexpr std::int64_t at_a_time = 2;  // one travels while another is copied
+  const StagedChunks chunks(op, members);
+  if (chunks.count() > 1) count = at_a_time;
+  bytes = std::max(bytes, chunks.bytes());
+}
+
 }  // namespace prun

@@ -9,9 +9,6 @@
 
 namespace prun {
 
-// Of chunks that are there at a time, where an operation has several.
-inline constexpr std::int64_t staging_slots = 2;
-
 // An operation, cut along the elements of each of its parts; all members cut alike.
 class StagedChunks {
  public:
@@ -58,6 +55,14 @@ class StagedChunks {
   std::int64_t own_ = -1;      // the part of the larger side that is the smaller one; -1: they lie apart
   std::int64_t elements_ = 0;  // of a part, in each chunk but the last
   std::int64_t count_ = 1;
+};
+
+// Pinned memory for any of a list of operations: as many slots as chunks are there at a time, of so many
+// bytes.
+struct StagingSlots {
+  std::int64_t count = 1, bytes = 0;
+
+  void take(const CommOp& op, std::int64_t members);
 };
 
 }  // namespace prun

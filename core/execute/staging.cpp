@@ -7,17 +7,10 @@
 namespace prun {
 namespace {
 
-std::int64_t slots_of(std::span<const CommOp> ops, std::int64_t members) {
-  return std::any_of(ops.begin(), ops.end(),
-                     [&](const CommOp& op) { return StagedChunks(op, members).count() > 1; })
-             ? staging_slots
-             : 1;
-}
-
-std::int64_t bytes_of(std::span<const CommOp> ops, std::int64_t members) {
-  std::int64_t bytes = 0;
-  for (const CommOp& op : ops) bytes = std::max(bytes, StagedChunks(op, members).bytes());
-  return bytes;
+StagingSlots slots_of(std::span<const CommOp> ops, std::int64_t members) {
+  StagingSlots slots;
+  for (const CommOp& op : ops) slots.take(op, members);
+  return slots;
 }
 
 }  // namespace
@@ -27,9 +20,8 @@ Staging::Staging(DeviceInterface& device, std::string_view queue, std::span<cons
     : device_(device),
       members_(members),
       slots_(slots_of(ops, members)),
-      slot_bytes_(bytes_of(ops, members)),
-      memory_(device, slots_ * slot_bytes_) {
-  if (slots_ > 1)
+      memory_(device, slots_.count * slots_.bytes) {
+  if (slots_.count > 1)
     copier_ = start_thread("the copies of queue '" + std::string(queue) + "'", [this] { copy_all(); });
 }
 
@@ -114,11 +106,11 @@ void Staging::copy(const StagedChunks& chunks) {
     then([&] { return bring(chunks, chunk); });
     brought_.ticket.publish(before + static_cast<std::uint64_t>(chunk) + 1);
   };
-  for (std::int64_t i = 0; i < slots_; ++i) bring_next(i);
+  for (std::int64_t i = 0; i < slots_.count; ++i) bring_next(i);
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
     travelled_.ticket.await(before + static_cast<std::uint64_t>(i) + 1);
     then([&] { return take(chunks, i); });
-    bring_next(i + slots_);
+    bring_next(i + slots_.count);
   }
 }
 

@@ -46,7 +46,7 @@ class Staging {
   }
 
  private:
-  std::byte* slot(std::int64_t chunk) const { return memory_.data() + chunk % slots_ * slot_bytes_; }
+  std::byte* slot(std::int64_t chunk) const { return memory_.data() + chunk % slots_.count * slots_.bytes; }
   // What a chunk reads is copied into its slot; what it wrote, back.
   Status bring(const StagedChunks& chunks, std::int64_t chunk) const;
   Status take(const StagedChunks& chunks, std::int64_t chunk) const;
@@ -62,7 +62,7 @@ class Staging {
 
   DeviceInterface& device_;
   const std::int64_t members_;
-  const std::int64_t slots_, slot_bytes_;
+  const StagingSlots slots_;
   Pinned memory_;
 
   // Tickets of operations, and of chunks of all of them.

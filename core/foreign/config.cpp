@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/text.hpp"
+#include "plugin/options_table.hpp"
 
 namespace prun {
 namespace {
@@ -75,18 +76,6 @@ struct ConfigCalls {
   static Status has(void* config, Text key, bool* given) {
     return guard([&] { *given = find(*static_cast<const JsonValue*>(config), key.view()) != nullptr; });
   }
-  static OptionsApi table(const JsonValue& root) {
-    return {sizeof(OptionsApi),
-            const_cast<JsonValue*>(&root),
-            integer,
-            number,
-            flag,
-            text,
-            list_size,
-            list_number,
-            list_text,
-            has};
-  }
 };
 
 // ------------------------------------------------------------------- what a plugin writes
@@ -134,7 +123,7 @@ ConfigFile::ConfigFile(std::string_view text, fs::path path)
     throw_error(ErrorCode::bad_input, path_.string(), " has no model_type; it is not a model's config.json");
 }
 
-OptionsApi ConfigFile::api() const { return ConfigCalls::table(root_); }
+OptionsApi ConfigFile::api() const { return options_table<ConfigCalls>(&root_); }
 
 ConfigWriterApi writer_to(ConfigValues& values) {
   return {sizeof(ConfigWriterApi), &values, add<std::int64_t>, add<double>, add<bool>, add_text, add_texts};

@@ -122,7 +122,7 @@ TEST(Staged, ThePlanSaysWhatIsSentInChunks) {
           EXPECT_EQ(trainer.communicators()->counters(queue.queue).bytes_sent, queue.needs.bytes_sent);
           const bool large = queue.needs.bytes_sent > (1 << 20);
           EXPECT_EQ(queue.staging.threads, large ? 1 : 0);
-          EXPECT_LE(queue.staging.bytes, large ? staging_slots * 6 << 20 : 1 << 20);
+          EXPECT_LE(queue.staging.bytes, large ? 2 * 6 << 20 : 1 << 20);
         });
   });
 }

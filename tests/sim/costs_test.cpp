@@ -229,12 +229,18 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   EXPECT_DOUBLE_EQ(price(), 0.5);
 }
 
+PlannedExchange all_reduce_of(std::int64_t count) {
+  PlannedExchange exchange;
+  exchange.kind = CommKind::all_reduce;
+  exchange.dtype = DType::f32;
+  exchange.count = count;
+  return exchange;
+}
+
 TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
   const CostTable table = example();
   TablePrices prices(table, {device});
-  PlannedExchange exchange;
-  exchange.kind = CommKind::all_reduce;
-  exchange.count = 1 << 18;
+  PlannedExchange exchange = all_reduce_of(1 << 18);
   EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2, "dp"), 1e-3);
   EXPECT_TRUE(prices.notes().empty());
   // Twice the rounds; three quarters of the bytes travel where half did.
@@ -247,10 +253,7 @@ TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
 TEST(Prices, TheFixedPartIsThatOfTheSmallestMeasured) {
   const CostTable table = example();
   TablePrices prices(table, {device});
-  PlannedExchange exchange;
-  exchange.kind = CommKind::all_reduce;
-  exchange.dtype = DType::f32;
-  exchange.count = 1024;
+  PlannedExchange exchange = all_reduce_of(1024);
   EXPECT_DOUBLE_EQ(prices.fixed(exchange, 2), 1e-5);
   EXPECT_DOUBLE_EQ(prices.fixed(exchange, 4), 2e-5);
   EXPECT_DOUBLE_EQ(prices.fixed(exchange, 1), 0);
@@ -261,10 +264,7 @@ TEST(Prices, TheFixedPartIsThatOfTheSmallestMeasured) {
 TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
   const CostTable table = example();
   TablePrices prices(table, {device});
-  PlannedExchange exchange;
-  exchange.kind = CommKind::all_reduce;
-  exchange.dtype = DType::f32;
-  exchange.count = 1024;
+  PlannedExchange exchange = all_reduce_of(1024);
   EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2, "dp"), 3e-5);
   EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2, "dp"), 7e-6);
   exchange.count = 1025;
