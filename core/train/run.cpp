@@ -31,6 +31,18 @@ class Run {
         save_minutes_(recipe_.number("run.save_minutes")) {}
 
   int go() {
+    try {
+      return run();
+    } catch (const Error& error) {
+      tell_failure(error);
+      throw;
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  int run() {
     announce();
     while (trainer_.progress().step < steps_) {
       start_steps();
@@ -49,8 +61,17 @@ class Run {
     return 0;
   }
 
- private:
-  using Clock = std::chrono::steady_clock;
+  // What ends the run here, for logs and whoever reads them later. What another rank has done the launcher
+  // tells, and what has diverged was told as it was found.
+  void tell_failure(const Error& error) {
+    for (const ErrorCode known : {ErrorCode::comm_failed, ErrorCode::hang, ErrorCode::diverged})
+      if (error.code() == known) return;
+    try {
+      observers_.event(EventKind::failed, error.what());
+    } catch (const Error&) {
+      // The log itself may be what failed; the error goes on its way all the same.
+    }
+  }
 
   void announce() {
     begin_ = saved_at_ = Clock::now();

@@ -330,6 +330,7 @@ TEST(Cli, ATokenFileThatShrinksIsNamed) {
                          ": has shrunk from 41024 to 5000 bytes"),
             std::string::npos)
       << run.out.substr(run.out.size() - std::min<std::size_t>(run.out.size(), 500));
+  EXPECT_NE(run.out.find("failed: data plugin 'tokens'"), std::string::npos) << "no event tells why";
 }
 
 TEST(Cli, FullDiskEndsTheRunWithItsName) {

@@ -13,14 +13,14 @@
 namespace prun::test {
 namespace {
 
-std::string recipe_in(const TempFolder& folder, const std::string& more) {
+std::string recipe_in(const TempFolder& folder) {
   const std::vector<std::string> sets = {"run.out=" + (folder / "out"), "run.steps=4", "run.save_every=2"};
-  return folder.write("tiny.toml", tiny_recipe(sets, more).resolved_toml());
+  return folder.write("tiny.toml", tiny_recipe(sets).resolved_toml());
 }
 
 TEST(Report, OfARunAndOfItsRecipe) {
   const TempFolder folder;
-  const std::string recipe = recipe_in(folder, "[[observer]]\nplugin = 'jsonl'\n");
+  const std::string recipe = recipe_in(folder);
   ASSERT_EQ(prun({recipe}).code, 0);
   const Result of_run = prun({"report", folder / "out"});
   ASSERT_EQ(of_run.code, 0) << of_run.out;
@@ -44,7 +44,7 @@ TEST(Report, OfARunAndOfItsRecipe) {
 
 TEST(Runs, AreListedWatchedAndCompared) {
   const TempFolder folder;
-  const std::string recipe = recipe_in(folder, "[[observer]]\nplugin = 'jsonl'\n");
+  const std::string recipe = recipe_in(folder);
   const std::string other = "run.out=" + (folder / "other");
   ASSERT_EQ(prun({recipe}).code, 0);
   ASSERT_EQ(prun({recipe, "--set", other}).code, 0);

@@ -1,0 +1,48 @@
+// A file of events as TensorBoard reads them: records of a length, a payload and their checksums, whose
+// payloads are messages in the wire format of protocol buffers. Fields and numbers are those of TensorFlow's
+// event.proto and summary.proto.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun::tensorboard {
+
+// CRC-32C, rotated and moved as TensorFlow stores it, since a checksum of bytes that hold one is weak.
+std::uint32_t masked_crc(std::string_view bytes);
+
+struct Scalar {
+  std::string_view tag;
+  double value = 0;
+};
+
+// Messages of type Event.
+std::string version_event(double time);
+// Tells readers that what another file has of later steps is done again.
+std::string restart_event(double time, std::int64_t step);
+std::string scalars_event(double time, std::int64_t step, const std::vector<Scalar>& scalars);
+
+std::string record_of(std::string_view event);
+
+// Appends records; throws storage, naming the path.
+class EventFile {
+ public:
+  // A new file in the folder, which is made; its name says when, where and by whom it was made.
+  EventFile(const std::string& folder, double time);
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  void add(std::string_view event);
+  const std::string& path() const { return path_; }
+
+ private:
+  [[noreturn]] void fail(const char* action) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace prun::tensorboard

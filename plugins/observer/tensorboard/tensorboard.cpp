@@ -1,0 +1,7 @@
+// The plugin `observer.tensorboard`: a run as a file of events that TensorBoard shows.
+#include "prun/plugin.hpp"
+#include "tensorboard_observer.hpp"
+
+PRUN_PLUGIN(observer, prun::tensorboard::TensorboardObserver, "tensorboard", "0.1.0",
+            "Scalars in a file of events for TensorBoard", "",
+            "path | string | | | Folder for the file; empty: tensorboard in the run's folder\n");

@@ -1,0 +1,69 @@
+#include "tensorboard_observer.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace prun::tensorboard {
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+TensorboardObserver::TensorboardObserver(const Options& options) : path_(options.text("path")) {}
+
+// Another process of the run writes another file: what it does again replaces what the one before has.
+void TensorboardObserver::start(const RunInfo& info) {
+  const double time = now();
+  file_.emplace(path_.empty() ? std::string(info.folder.view()) + "/tensorboard" : path_, time);
+  file_->add(version_event(time));
+  if (info.first_step > 1) file_->add(restart_event(time, info.first_step));
+  tokens_per_step_ = static_cast<double>(info.tokens_per_step);
+  flops_per_token_ = info.flops_per_token;
+  peak_flops_ = info.peak_flops;
+}
+
+void TensorboardObserver::add(std::int64_t step, const std::vector<Scalar>& scalars) {
+  PRUN_CHECK(file_, "a record before the run has started");
+  file_->add(scalars_event(now(), step, scalars));
+}
+
+void TensorboardObserver::step(const StepInfo& info) {
+  last_step_ = info.step;
+  std::vector<Scalar> scalars = {{"train/loss", info.loss},
+                                 {"train/grad_norm", info.grad_norm},
+                                 {"train/lr", info.lr},
+                                 {"train/tokens", tokens_per_step_ * static_cast<double>(info.step)},
+                                 {"time/step_seconds", info.seconds}};
+  if (!info.kept) scalars.push_back({"train/skipped_update", 1});
+  if (info.seconds > 0) {
+    const double rate = tokens_per_step_ / info.seconds;
+    scalars.push_back({"throughput/tokens_per_second", rate});
+    if (peak_flops_ > 0) scalars.push_back({"throughput/mfu", rate * flops_per_token_ / peak_flops_});
+    if (info.exposed_seconds >= 0)
+      scalars.push_back({"throughput/exposed_communication", info.exposed_seconds / info.seconds});
+  }
+  if (info.save_seconds > 0) scalars.push_back({"time/save_seconds", info.save_seconds});
+  add(info.step, scalars);
+}
+
+void TensorboardObserver::evaluation(const EvaluationInfo& info) {
+  add(info.step, {{"eval/loss", info.loss}, {"time/eval_seconds", info.seconds}});
+}
+
+void TensorboardObserver::finish(const FinishInfo& info) {
+  std::int64_t host = 0, device = 0;
+  for (const RankMemory& rank : info.memory) {
+    host = std::max(host, rank.peak_bytes);
+    device = std::max(device, rank.device_bytes);
+  }
+  std::vector<Scalar> scalars;
+  if (host > 0) scalars.push_back({"memory/peak_bytes", static_cast<double>(host)});
+  if (device > 0) scalars.push_back({"memory/device_bytes", static_cast<double>(device)});
+  if (!scalars.empty()) add(last_step_, scalars);
+}
+
+}  // namespace prun::tensorboard
