@@ -119,8 +119,9 @@ class BenchRank {
     std::optional<Staging> staging;
   };
 
-  Communicator communicator(const CommMembers& of, const Exchange& exchange) {
+  Communicator communicator(CommMembers of, const Exchange& exchange) {
     raise(device_->make_current());
+    of.groups = 2;  // all, and the pair
     const bool takes_part = std::find(of.members.begin(), of.members.end(), rank_) != of.members.end();
     return takes_part || info_.splits ? make_communicator(*comm_, of, exchange) : nullptr;
   }
