@@ -58,14 +58,15 @@ void say_choice(const Opened& opened) {
 }
 
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
-int launch_ranks(const Arguments& arguments, const Opened& opened, int ranks) {
+int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
   opened.plugins->set_local({0, ranks});
   const Assembly checked(*opened.recipe, *opened.plugins);
   preflight(checked, *opened.plugins);
   const LaunchOptions options =
       ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
-  return launch_again(options, run_folder(*opened.recipe), opened.recipe->integer("run.restarts"));
+  return launch_again(options, run_folder(*opened.recipe), opened.recipe->integer("run.restarts"),
+                      resume_command(arguments, file));
 }
 
 // How many ranks of the recipe each pod has.
@@ -125,7 +126,7 @@ int run_command(const Arguments& arguments) {
     throw_error(ErrorCode::unsupported, "the mesh has ", world, " ranks, prun starts at most ", flight_ranks,
                 " on one host; start them with srun, mpirun or torchrun");
   if (world > 1 || opened.recipe->integer("run.restarts") > 0)
-    return launch_ranks(arguments, opened, static_cast<int>(world));
+    return launch_ranks(arguments, opened, file, static_cast<int>(world));
   const Assembly assembly(*opened.recipe, *opened.plugins);
   preflight(assembly, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);

@@ -366,6 +366,16 @@ std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::i
                         inside->name, "')", for_how_long(inside->entered_ns, now_ns));
 }
 
+std::string last_exchange(const FlightSnapshot& snapshot) {
+  const FlightCommunicator* last = nullptr;
+  for (const FlightCommunicator& communicator : snapshot.communicators)
+    if (communicator.entered > 0 && (!last || communicator.entered_ns > last->entered_ns))
+      last = &communicator;
+  if (!last) return "";
+  return detail::concat(last->operation, " (number ", last->entered, " of '", last->name, "'), ",
+                        last->inside() ? "not done" : "done");
+}
+
 std::string it_was(const std::string& doing) {
   return (doing.starts_with("step") ? "it was in " : "it was ") + doing;
 }

@@ -121,6 +121,9 @@ FlightSnapshot decode_flight(std::span<const std::byte> bytes);
 // "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in forward", "before the first step"; as the
 // end of a sentence. With `now_ns` it also says for how long.
 std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::int64_t> now_ns = {});
+// "all_reduce (number 345 of 'dp')": the exchange that was entered last, and whether it was left. Empty: none
+// was.
+std::string last_exchange(const FlightSnapshot& snapshot);
 // "it was in step 12, in forward", "it was before the first step": a sentence of such a description.
 std::string it_was(const std::string& doing);
 

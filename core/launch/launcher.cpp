@@ -12,15 +12,18 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <optional>
 #include <span>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/utc.hpp"
 #include "launch/flight.hpp"
 #include "launch/hang_watch.hpp"
 #include "launch/identity.hpp"
+#include "launch/kernel_word.hpp"
 #include "launch/rank_process.hpp"
 #include "launch/rendezvous_server.hpp"
 #include "launch/shared_folder.hpp"
@@ -117,7 +120,9 @@ struct Failure {
   bool consequence = false;  // it says itself that another rank is the reason
   std::string what;          // "was killed by signal 9 (SIGKILL)"
   std::string said;          // its own sentence
-  std::string doing;
+  std::string doing, exchange;
+  std::time_t at = 0;   // when it became known
+  bool killed = false;  // by a SIGKILL that is not ours
 };
 
 class Launch {
@@ -162,8 +167,12 @@ class Launch {
   const Failure* first() const;
   int conclude();
   void tell(const Failure& failure);
+  void tell_others(const Failure& failure);
+  void tell_circumstances(const Failure& failure, pid_t pid);
 
   LaunchOptions options_;
+  const Clock::time_point began_ = Clock::now();
+  const KernelWord kernel_;
   SharedFolder shared_;
   CaughtSignals signals_;
   RendezvousServer server_;
@@ -267,7 +276,10 @@ Failure& Launch::failure_of(int rank) {
     if (failure.rank == rank) return failure;
   Failure failure;
   failure.rank = rank;
-  failure.doing = describe_flight(ranks_[static_cast<std::size_t>(rank)].flight.snapshot(), flight_now_ns());
+  const FlightSnapshot flight = ranks_[static_cast<std::size_t>(rank)].flight.snapshot();
+  failure.doing = describe_flight(flight, flight_now_ns());
+  failure.exchange = last_exchange(flight);
+  failure.at = std::time(nullptr);
   failures_.push_back(failure);
   return failures_.back();
 }
@@ -304,6 +316,7 @@ void Launch::note_end(int rank, int status) {
   }
   Failure& failure = failure_of(rank);
   failure.what = how_it_ended(status);
+  failure.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   // One that was late keeps its code, however it ends when it learns of that.
   if (failure.exit_code != exit_code(ErrorCode::hang))
     failure.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(ErrorCode::rank_died);
@@ -416,6 +429,12 @@ void Launch::tell(const Failure& failure) {
   if (options_.share) return options_.say(ended);  // ranks of several hosts have said the rest themselves
   options_.say(ended + "; " + it_was(failure.doing));
   if (!failure.said.empty()) options_.say(detail::concat("prun: rank ", failure.rank, ": ", failure.said));
+  tell_others(failure);
+  tell_circumstances(failure, process.pid);
+}
+
+// What each rank did last, those that did the same on one line; the odd one is marked where ranks wait.
+void Launch::tell_others(const Failure& failure) {
   std::vector<std::pair<std::string, std::vector<int>>> others;
   for (std::size_t i = 0; i < when_it_failed_.size(); ++i) {
     if (static_cast<int>(i) == failure.rank) continue;
@@ -427,6 +446,24 @@ void Launch::tell(const Failure& failure) {
   }
   for (const auto& [doing, ranks] : others)
     options_.say(detail::concat("prun:   rank", ranks.size() > 1 ? "s " : " ", list_of(ranks), ": ", doing));
+  if (failure.exit_code == exit_code(ErrorCode::hang))
+    options_.say(
+        detail::concat("prun: > rank ", failure.rank, ": ", failure.doing, "  <- the others wait for it"));
+}
+
+void Launch::tell_circumstances(const Failure& failure, pid_t pid) {
+  const auto lived = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - began_).count();
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  options_.say(detail::concat("prun:   when: ", utc_text(failure.at), ", ", lived, " s after the start, on ",
+                              printable(host, sizeof host)));
+  if (!failure.exchange.empty()) options_.say("prun:   its last exchange: " + failure.exchange);
+  if (failure.killed) options_.say("prun:   why: " + kernel_.of(pid));
+  const bool lost = failure.exit_code == exit_code(ErrorCode::rank_died) ||
+                    failure.exit_code == exit_code(ErrorCode::hang) ||
+                    failure.exit_code == exit_code(ErrorCode::comm_failed);
+  const std::string next = lost && options_.next ? options_.next() : "";
+  if (!next.empty()) options_.say("prun:   next: " + next);
 }
 
 int Launch::conclude() {

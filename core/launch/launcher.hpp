@@ -30,6 +30,7 @@ struct LaunchOptions {
   std::chrono::milliseconds grace{200};                            // for the others once a rank has failed
   std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // for the others once a rank has stopped
   std::function<void(std::string_view line)> say;                  // default: stderr
+  std::function<std::string()> next = {};  // what to type after a rank was lost; nothing: nobody knows
 };
 
 // Returns when all ranks are gone:

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "base/utc.hpp"
 #include "page/page.hpp"
 #include "page/plan_page.hpp"
 #include "prun/plugin.hpp"
@@ -43,12 +43,7 @@ Looked look_at(const fs::path& run) {
 }
 
 std::string clock_text(double seconds) {
-  const auto whole = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  if (!(seconds > 0 && seconds < 1e11) || !::gmtime_r(&whole, &parts)) return "?";
-  char text[40];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return text;
+  return seconds > 0 && seconds < 1e11 ? utc_text(static_cast<std::time_t>(seconds)) : "?";
 }
 
 std::string duration_text(double seconds) {

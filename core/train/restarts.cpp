@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/durable_file.hpp"
+#include "base/utc.hpp"
 #include "train/checkpoint_folder.hpp"
 
 namespace prun {
@@ -31,23 +32,23 @@ std::int64_t last_save(const fs::path& run_folder) {
   }
 }
 
-std::string time_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 }  // namespace
 
-int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t restarts) {
+int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t restarts,
+                 const std::string& command) {
   const auto say = [&](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
-    std::ofstream(run_folder / "failures.log", std::ios::app) << time_text() << " " << line << "\n";
+    std::ofstream(run_folder / "failures.log", std::ios::app)
+        << utc_text(std::time(nullptr)) << " " << line << "\n";
   };
-  if (restarts > 0) options.say = say;
+  options.say = say;
+  if (restarts > 0)
+    options.next = {};
+  else
+    options.next = [command, run_folder] {
+      return command + (last_save(run_folder) > 0 ? " --set run.resume=" + run_folder.string()
+                                                  : std::string(" --set run.fresh=true"));
+    };
   const std::vector<std::string> words = options.arguments;
   std::int64_t in_a_row = 0;
   for (std::int64_t save = last_save(run_folder);;) {

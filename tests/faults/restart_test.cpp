@@ -41,6 +41,20 @@ TEST(Restart, ARunThatLosesRanksEndsWithTheSameBits) {
       << "other bits";
 }
 
+TEST(Restart, WhatWasLostStandsInTheFolderWithWhatToTypeNext) {
+  const std::string out = out_folder("certified");
+  PrunRun run({recipe_file("certified", ranks, {"run.steps=1000000", "run.save_every=5"})});
+  ASSERT_TRUE(run.process().says("step 12/")) << run.output();
+  ASSERT_EQ(::kill(run.rank(1), SIGKILL), 0) << run.output();
+  EXPECT_EQ(run.process().end(), 10) << run.output();
+  const std::string said = read_file(out + "/failures.log");
+  for (const std::string& part :
+       {std::string("was killed by signal 9 (SIGKILL); it was "), std::string("prun:   rank 0: "),
+        std::string("prun:   when: 2"), std::string("prun:   its last exchange: "),
+        std::string("prun:   why: "), std::string("prun:   next: prun "), " --set run.resume=" + out})
+    EXPECT_TRUE(contains(said, part)) << part << "\n" << said;
+}
+
 TEST(Restart, WhatCrashesAgainAndAgainIsGivenUp) {
   PrunRun run({recipe_file("crashes", ranks, {"run.steps=1000000", "run.restarts=2"})});
   for (int attempt = 1; attempt <= 3; ++attempt) {

@@ -156,6 +156,7 @@ TEST(Launcher, AKilledRankIsNamedAndAllAreGone) {
     const std::string named = "prun: rank " + std::to_string(victim) + " (pid " + std::to_string(pid) +
                               ") was killed by signal 9 (SIGKILL); it was ";
     EXPECT_TRUE(contains(launcher.output(), named)) << launcher.output();
+    EXPECT_TRUE(contains(launcher.output(), "prun:   why: ")) << "the kernel is asked: " << launcher.output();
     EXPECT_LT(seconds_until_gone(launcher, ranks, latest), latest);
     EXPECT_EQ(leftovers(launcher), std::set<std::string>());
   }
@@ -213,6 +214,10 @@ TEST(Launcher, NamesTheRankThatDoesNotCome) {
   EXPECT_TRUE(contains(said, "has not reached all_reduce (number 8 of 'dp')")) << said;
   EXPECT_TRUE(contains(said, "it was in step 7, in 'long nap'")) << said;
   EXPECT_TRUE(contains(said, "prun:   ranks 0, 2: step 7, inside all_reduce (number 8 of 'dp')")) << said;
+  EXPECT_TRUE(contains(said, "prun: > rank 1: step 7, in 'long nap'")) << said;
+  EXPECT_TRUE(contains(said, "<- the others wait for it")) << said;
+  EXPECT_TRUE(contains(said, "prun:   when: 2")) << said;
+  EXPECT_TRUE(contains(said, "prun:   its last exchange: all_reduce (number 7 of 'dp'), done")) << said;
 }
 
 TEST(Launcher, NamesTheRankThatDoesNotComeToTheRendezvous) {
