@@ -16,11 +16,11 @@ const std::vector<std::string> verbs = {"run",     "check",   "plan",      "veri
 const std::vector<std::string> flags = {"--json",    "--program",   "--lowered", "--all",
                                         "--as-is",   "--simulated", "--no-grid", "--recipe",
                                         "--replace", "--help",      "--version"};
-const std::vector<std::string> valued = {"--steps",   "--out",         "--costs",  "--ranks",
-                                         "--stage",   "--files",       "--keep",   "--keep-every",
-                                         "--key",     "--end-of-text", "--type",   "--file-size",
-                                         "--threads", "--batches",     "--tokens", "--temperature",
-                                         "--top-p",   "--max-tokens",  "--seed",   "--tokenizer"};
+const std::vector<std::string> valued = {
+    "--steps",   "--out",        "--costs",  "--ranks",       "--stage", "--files",
+    "--keep",    "--keep-every", "--key",    "--end-of-text", "--type",  "--file-size",
+    "--threads", "--batches",    "--tokens", "--temperature", "--top-p", "--max-tokens",
+    "--seed",    "--tokenizer",  "--setting"};
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();

@@ -1,14 +1,16 @@
-// prun bench kernels | comm: measures this machine for predictions. prun bench zero: what a layout costs.
+// prun bench kernels | comm: measures this machine for predictions. prun bench zero | offload: what a setting
+// costs.
 #include <algorithm>
 #include <cstdio>
 
 #include "base/durable_file.hpp"
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/layout_bench.hpp"
-#include "measure/zero_bench.hpp"
+#include "measure/setting_bench.hpp"
 #include "sim/costs_file.hpp"
 
 namespace prun {
@@ -18,7 +20,9 @@ constexpr const char* usage =
     "usage: prun bench kernels [RECIPE] [--no-grid] [--out FILE] | prun bench comm [RECIPE | --ranks N] "
     "[--out FILE] "
     "| "
-    "prun bench zero RECIPE [--steps N] [--stage N] [--json] [--out FILE.json|FILE.csv]";
+    "prun bench zero RECIPE [--steps N] [--stage N] [--json] [--out FILE.json|FILE.csv] | "
+    "prun bench offload RECIPE [--steps N] [--setting none|optimizer|all] [--json] [--out "
+    "FILE.json|FILE.csv]";
 
 std::filesystem::path target(const Arguments& arguments) {
   return arguments.path("--out").value_or(default_costs_path());
@@ -91,52 +95,59 @@ int comm(const Arguments& arguments) {
   return 0;
 }
 
-// ---------------------------------------------------------------- zero
+// ---------------------------------------------------------------- settings of a strategy
 
-void check_zero_target(const std::filesystem::path& file) {
+void check_target(const std::filesystem::path& file) {
   if (file.extension() != ".json" && file.extension() != ".csv")
     throw_error(ErrorCode::bad_input, "--out ", file.string(), ": a file that ends in .json or in .csv");
 }
 
-std::vector<std::int64_t> stages_asked(const Arguments& arguments) {
-  if (arguments.values.count("--stage") == 0) return {zero_stages.begin(), zero_stages.end()};
-  const std::string& stage = arguments.values.at("--stage");
-  if (stage.size() != 1 || stage[0] < '0' || stage[0] > '3')
-    throw_error(ErrorCode::bad_input, "--stage takes 0, 1, 2 or 3, not '", stage, "'");
-  return {stage[0] - '0'};
+std::vector<std::string> settings_asked(const Arguments& arguments, const SettingBench& bench) {
+  const std::string option = detail::concat("--", bench.name);
+  const auto asked = arguments.values.find(option);
+  if (asked == arguments.values.end()) return bench.settings;
+  if (std::find(bench.settings.begin(), bench.settings.end(), asked->second) == bench.settings.end()) {
+    std::vector<std::string> others = bench.settings;
+    const std::string last = others.back();
+    others.pop_back();
+    throw_error(ErrorCode::bad_input, option, " takes ", join(others, ", "), " or ", last, ", not '",
+                asked->second, "'");
+  }
+  return {asked->second};
 }
 
-int zero(const Arguments& arguments) {
+int settings(const Arguments& arguments, const SettingBench& bench) {
   const Opened opened = open_recipe(arguments, arguments.words[1], asked_rank());
   const std::int64_t steps = arguments.number("--steps", 20);
   constexpr std::int64_t fewest = 3;  // of which one is measured
   if (steps < fewest)
     throw_error(ErrorCode::bad_input, "--steps takes at least ", fewest, " steps here, not ", steps);
-  const std::vector<std::int64_t> stages = stages_asked(arguments);
+  const std::vector<std::string> asked = settings_asked(arguments, bench);
   if (is_asked())
-    return answer(at_zero_stage(*opened.recipe, stages.front()), opened.plugins->places(),
-                  how_a_stage_does(steps));
-  if (mesh_of(*opened.recipe).world() == 1)
+    return answer(bench.at(*opened.recipe, asked.front()), opened.plugins->places(),
+                  how_a_setting_does(steps));
+  if (!bench.moves && mesh_of(*opened.recipe).world() == 1)
     throw_error(
         ErrorCode::bad_input, arguments.words[1],
         " has one rank, which keeps everything whole at any stage; give its mesh an axis, such as dp = 2");
   const std::optional<std::filesystem::path> out = arguments.path("--out");
-  if (out) check_zero_target(*out);
+  if (out) check_target(*out);
   const bool table = !arguments.has("--json");
-  if (table) std::fputs(zero_header().c_str(), stdout);
-  std::vector<StageResult> results;
-  for (const std::int64_t stage : stages) {
+  if (table) std::fputs(header_of(bench).c_str(), stdout);
+  std::vector<SettingResult> results;
+  for (const std::string& setting : asked) {
     std::vector<std::string> command = arguments.all;
-    command.insert(command.end(), {"--stage", std::to_string(stage)});
-    results.push_back(time_zero_stage(*opened.recipe, *opened.plugins, stage, command));
-    if (table) std::fputs(zero_line(results.back(), results.front()).c_str(), stdout);
+    command.insert(command.end(), {detail::concat("--", bench.name), setting});
+    results.push_back(time_setting(bench, *opened.recipe, *opened.plugins, setting, command));
+    if (table) std::fputs(line_of(bench, results.back(), results.front()).c_str(), stdout);
     std::fflush(stdout);
   }
-  const std::string json = zero_json(*opened.recipe, results) + "\n";
+  const std::string json = json_of(bench, *opened.recipe, results) + "\n";
   if (!table) std::fputs(json.c_str(), stdout);
   if (out)
-    replace_text_file(std::filesystem::absolute(*out), out->extension() == ".csv" ? zero_csv(results) : json);
-  const auto ran = [](const StageResult& result) { return result.cost.has_value(); };
+    replace_text_file(std::filesystem::absolute(*out),
+                      out->extension() == ".csv" ? csv_of(bench, results) : json);
+  const auto ran = [](const SettingResult& result) { return result.cost.has_value(); };
   return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
 }
 
@@ -146,7 +157,8 @@ int bench_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
   const bool of_kernels = !words.empty() && words[0] == "kernels" && words.size() <= 2;
   const bool of_comm = !words.empty() && words[0] == "comm" && words.size() <= 2;
-  if (!words.empty() && words[0] == "zero" && words.size() == 2) return zero(arguments);
+  if (words.size() == 2 && words[0] == "zero") return settings(arguments, zero_bench());
+  if (words.size() == 2 && words[0] == "offload") return settings(arguments, offload_bench());
   if (!of_kernels && !of_comm) throw_error(ErrorCode::bad_input, usage);
   check_can_merge(target(arguments), this_machine());
   return of_kernels ? kernels(arguments) : comm(arguments);

@@ -30,6 +30,8 @@ constexpr const char* help = R"(prun trains transformer models from a TOML recip
                                between its ranks; both: --out FILE
   prun bench zero RECIPE       train it with stages 0 to 3 of the strategy zero in turn and show what each costs and
                                saves (--steps N; --stage N: that one alone; --json; --out FILE.json or FILE.csv)
+  prun bench offload RECIPE    the same of what strategy offload keeps in the host's memory: none, optimizer, all
+                               (--setting NAME: that one alone)
   prun eval CKPT               its loss on the validation data, without training: a checkpoint, or the latest in a
                                run's folder, in the layout of its recipe or in any other that --set gives it
                                (--batches N; --json)

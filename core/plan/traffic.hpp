@@ -1,4 +1,4 @@
-// How much an exchange is about.
+// How much an exchange is about, and how much a step copies.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -7,5 +7,11 @@ namespace prun {
 
 // Bytes that an operation among `members` ranks is about: what each has of the larger of `in` and `out`.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
+
+// Bytes that a step copies from the recipe's device's own memory to the host's, and back.
+struct MovedBytes {
+  std::int64_t to_host = 0, to_device = 0;
+};
+MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
 }  // namespace prun

@@ -36,7 +36,10 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
       continue;
     }
     times.waiting[queue] += seconds;
-    if (is_exposed(plan, event.queue, event.waits_for)) times.exposed_communication += seconds;
+    if (is_exposed(plan, event.queue, event.waits_for))
+      times.exposed_communication += seconds;
+    else if (plan.queues[queue].workers && plan.queues[queue].device == 0)
+      times.exposed_transfers += seconds;
   }
   return times;
 }

@@ -4,6 +4,8 @@
 // communicate. A call's waits count one after the other, as they stand in the plan, each with the time that
 // it holds the queue longer than those before it did. A peer that comes late counts: what is not computed
 // meanwhile is lost, whatever the reason. Communication behind which something is computed does not count.
+// *Exposed transfers* are the same for those of the first device that compute, of copies and of what other
+// devices compute.
 #pragma once
 
 #include <span>
@@ -26,6 +28,7 @@ struct StepTimes {
   std::vector<double> busy;     // by queue: within its calls
   std::vector<double> waiting;  // by queue: for other queues
   double exposed_communication = 0;
+  double exposed_transfers = 0;
 };
 
 // Whether, in front of each of a call's waits and behind the last one, those for queues that communicate

@@ -1,4 +1,4 @@
-// prun bench zero: real ranks at every stage, and what is said of them.
+// prun bench zero and offload: real ranks at every setting, and what is said of them.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -103,12 +103,41 @@ TEST(BenchZero, WhatCannotBeMeasuredIsRefused) {
       {{"bench", "zero", recipe, "--steps", "2"}, "--steps takes at least 3 steps here, not 2"},
       {{"bench", "zero", recipe, "--out", "stages.txt"}, "stages.txt: a file that ends in .json or in .csv"},
       {{"bench", "zero", recipe, "--set", "mesh.dp=1", "--set", "batch.micro=4"}, "has one rank"},
+      {{"bench", "offload", recipe, "--setting", "some"},
+       "--setting takes none, optimizer or all, not 'some'"},
       {{"bench", "zero"}, "usage: "}};
   for (const auto& [words, said] : cases) {
     const Result result = prun(words);
     EXPECT_EQ(result.code, 2) << result.out;
     EXPECT_NE(result.out.find(said), std::string::npos) << result.out;
   }
+}
+
+// One rank will do; gradients leave once a step.
+TEST(BenchOffload, EverySettingIsTrainedAndSaysWhereItsBytesAre) {
+  const TempFolder folder;
+  const std::string path = folder / "one.toml", file = folder / "settings.json",
+                    table = folder / "settings.csv";
+  std::ofstream(path) << tiny_recipe({"device.threads=1"}).resolved_toml();
+  const Result result = prun({"bench", "offload", path, "--steps", "3", "--out", file});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(read_file(file), "settings");
+  const JsonArray& settings = said.at("settings").as_array();
+  ASSERT_EQ(settings.size(), 3u);
+  const char* const names[] = {"none", "optimizer", "all"};
+  std::int64_t host = 0, moved = 0;
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    EXPECT_EQ(settings[i].at("setting").as_string(), names[i]);
+    EXPECT_NE(result.out.find(std::string("\n") + names[i] + " "), std::string::npos) << result.out;
+    EXPECT_GT(settings[i].at("host_bytes").as_int64(), host) << i;
+    EXPECT_GT(settings[i].at("moved_bytes").as_int64(), moved) << i;
+    EXPECT_GT(settings[i].at("step_seconds").as_double(), 0) << i;
+    host = settings[i].at("host_bytes").as_int64();
+    moved = settings[i].at("moved_bytes").as_int64();
+  }
+  const Result one = prun({"bench", "offload", path, "--steps", "3", "--setting", "all", "--out", table});
+  ASSERT_EQ(one.code, 0) << one.out;
+  EXPECT_NE(read_file(table).find("exposed_seconds,host_bytes,moved_bytes\nall,"), std::string::npos);
 }
 
 }  // namespace
