@@ -5,6 +5,7 @@
 #include "assemble/lasting.hpp"
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
+#include "placement/moves.hpp"
 #include "plan/ranks.hpp"
 #include "program/passes.hpp"
 #include "sim/ends.hpp"
@@ -138,6 +139,7 @@ std::unique_ptr<Program> Assembly::lowered(const Program& program) {
     raise(devices_[number]->lower(&program_api(), lowered.get()));
   }
   lowered->show_functions_of({});
+  derive_saved_moves(*lowered);
   verify(*lowered);
   return lowered;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "program/step.hpp"
 
@@ -256,7 +257,78 @@ class Moves {
   std::map<Id, Move> leaving_;  // of the segment at hand, by what the ops of a gradient that stays read
 };
 
+// What backward reads of a segment's forward.
+class SavedMoves {
+ public:
+  SavedMoves(Program& program, Id segment, MemoryPlace place)
+      : program_(program), segment_(segment), place_(place) {}
+
+  void run() {
+    for (Id op : program_.segment(segment_).ops(FunctionKind::forward)) add_written(program_.op(op));
+    if (const Id incoming = program_.segment(segment_).incoming; incoming != none) made_.insert(incoming);
+    for (FunctionKind kind : passes_back) leave_what_changes(kind);
+    for (FunctionKind kind : passes_back) {
+      const std::vector<Id> ops = program_.segment(segment_).ops(kind);
+      for (Id op : ops)
+        for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+          if (const Id value = program_.op(op).operands[i]; made_.count(value) != 0)
+            program_.replace_operand(op, i, returned(value));
+    }
+  }
+
+ private:
+  static constexpr FunctionKind passes_back[] = {FunctionKind::backward, FunctionKind::backward_weight};
+
+  void add_written(const Op& op) {
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (const Id id = op.operands[i]; id != none && op.access(i) == Access::write &&
+                                        program_.value(id).role == Role::activation &&
+                                        !program_.value(id).place)
+        made_.insert(id);
+  }
+
+  // What one of them changes, the other finds.
+  void leave_what_changes(FunctionKind kind) {
+    for (Id id : program_.segment(segment_).ops(kind))
+      for (std::size_t i = 0; i < program_.op(id).operands.size(); ++i)
+        if (program_.op(id).access(i) != Access::read) made_.erase(program_.op(id).operands[i]);
+  }
+
+  Id returned(Id value) {
+    const auto [entry, fresh] = returned_.try_emplace(value, none);
+    if (!fresh) return entry->second;
+    const Id away = like(value, ".away"), back = like(value, ".back");
+    program_.value(away).place = place_;
+    program_.value(back).in_turn = true;
+    const bool passes =
+        value == program_.segment(segment_).incoming || value == program_.segment(segment_).outgoing;
+    program_.value(value).in_turn = !passes;
+    program_.add_op(segment_, FunctionKind::put_away, Part::input, "copy", {value, away}, {});
+    program_.add_op(segment_, FunctionKind::bring_back, Part::input, "copy", {away, back}, {});
+    return entry->second = back;
+  }
+
+  Id like(Id id, const char* suffix) {
+    Value copy = program_.value(id);
+    copy.name += suffix;
+    copy.segment = segment_;
+    return program_.add_value(std::move(copy));
+  }
+
+  Program& program_;
+  const Id segment_;
+  const MemoryPlace place_;
+  std::set<Id> made_;          // by forward, or by the one before
+  std::map<Id, Id> returned_;  // of those that backward reads
+};
+
 }  // namespace
+
+void derive_saved_moves(Program& program) {
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    if (const std::optional<MemoryPlace> saved = program.segment(segment).saved)
+      SavedMoves(program, segment, *saved).run();
+}
 
 void derive_moves(Program& program, GradientParts parts, bool free_updates) {
   Moves(program, parts, free_updates).run();

@@ -17,4 +17,7 @@ enum class GradientParts : std::uint8_t {
 // not where all gradients leave. Throws an Error that says what cannot lie where it is to, and why.
 void derive_moves(Program& program, GradientParts parts, bool free_updates);
 
+// After devices have lowered the program, which decides what backward reads of forward.
+void derive_saved_moves(Program& program);
+
 }  // namespace prun

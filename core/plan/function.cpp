@@ -162,7 +162,9 @@ class FunctionPlanner {
   // Copies that a device does for another's function, and those of what is fetched and of what leaves, have a
   // queue each way: a link carries both at once, and neither may hold up what is loaded.
   std::int32_t queue_of_kernel(const PlannedStep& step) {
-    const bool moves = (function_.kind == FunctionKind::gather || function_.kind == FunctionKind::reduce) &&
+    const FunctionKind kind = function_.kind;
+    const bool moves = (kind == FunctionKind::gather || kind == FunctionKind::reduce ||
+                        kind == FunctionKind::put_away || kind == FunctionKind::bring_back) &&
                        program_.op(step.op).def->copies;
     const bool own = step.device == device_ && !moves, workers = own && function_.kind != FunctionKind::load;
     std::string name = workers ? "compute" : "copy";

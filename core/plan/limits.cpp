@@ -5,7 +5,8 @@ namespace {
 
 bool of_microbatch(FunctionKind kind) {
   return kind == FunctionKind::load || kind == FunctionKind::forward || kind == FunctionKind::backward ||
-         kind == FunctionKind::backward_weight;
+         kind == FunctionKind::backward_weight || kind == FunctionKind::put_away ||
+         kind == FunctionKind::bring_back;
 }
 
 }  // namespace

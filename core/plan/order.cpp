@@ -1,7 +1,10 @@
 #include "plan/order.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "plan/slots.hpp"
@@ -29,10 +32,11 @@ class Order {
     each_instance([&](std::int32_t i) {
       if (plan_.find(FunctionKind::zero, i) != clearing_in_turn(plan_, i)) add(FunctionKind::zero, i, -1);
     });
-    for (const ScheduleCall& call : work_.calls) {
+    for (std::size_t c = 0; c < work_.calls.size(); ++c) {
+      const ScheduleCall& call = work_.calls[c];
       load_until(call.microbatch + 1);
       held_ = slots_.of(call);
-      run_pass(call);
+      run_pass(c);
       slots_.done(call);
     }
     finish_begin();
@@ -147,23 +151,70 @@ class Order {
 
   // ------------------------------------------------------------- passes
 
-  void run_pass(const ScheduleCall& call) {
+  void run_pass(std::size_t number) {
+    const ScheduleCall& call = work_.calls[number];
     const Chunk& chunk = plan_.chunks[static_cast<std::size_t>(call.chunk)];
     const bool forward = call.pass == Pass::forward, weights = call.pass == Pass::backward_weight;
     if (forward) add_function(chunk.receive, chunk.stub, call.microbatch);
     if (!forward && !weights) add_function(chunk.receive_gradient, chunk.last - 1, call.microbatch);
-    for (const PassCall& next : functions_of(plan_, call)) {
+    const std::vector<PassCall> functions = functions_of(plan_, call);
+    for (std::size_t at = 0; at < functions.size(); ++at) {
+      const PassCall& next = functions[at];
       gather_for(next);
+      if (!forward) bring_back_for(number, std::span(functions).subspan(at));
       if (needs_begin(next)) finish_begin();
       for (const std::int32_t i : gradients_.begun_by(next)) {
         if (forward || std::find(pending_.begin(), pending_.end(), i) != pending_.end()) finish_reduce();
         add_function(clearing_in_turn(plan_, i), i, -1);
       }
       add_function(next.function, next.instance, call.microbatch);
+      if (forward) put_away(next.instance, call.microbatch);
       for (const std::int32_t i : gradients_.completed_by(next, call.microbatch)) complete(i);
     }
     if (forward) add_function(chunk.send, chunk.last - 1, call.microbatch);
     if (!forward && !weights) add_function(chunk.send_gradient, chunk.stub, call.microbatch);
+  }
+
+  // ------------------------------------------------------------- what is saved elsewhere
+
+  using Saved = std::pair<std::int32_t, std::int32_t>;  // of an instance, for a microbatch
+
+  void put_away(std::int32_t instance, std::int32_t microbatch) {
+    if (plan_.find(FunctionKind::put_away, instance) < 0) return;
+    add(FunctionKind::put_away, instance, microbatch);
+    away_.insert({instance, microbatch});
+    returned_[static_cast<std::size_t>(turn_of(instance, held_.slot))] = {};
+  }
+
+  // What the first of the pass's calls reads and, unless that has the same memory, what the next instance's
+  // does, which may be another pass's.
+  void bring_back_for(std::size_t pass, std::span<const PassCall> left) {
+    const std::int32_t now = left.front().instance;
+    const std::int64_t turn = bring_back(now, work_.calls[pass]);
+    for (const PassCall& next : left)
+      if (next.instance != now) return bring_back_ahead(next.instance, work_.calls[pass], turn);
+    if (pass + 1 == work_.calls.size() || work_.calls[pass + 1].pass == Pass::forward) return;
+    const std::vector<PassCall> behind = functions_of(plan_, work_.calls[pass + 1]);
+    if (!behind.empty()) bring_back_ahead(behind.front().instance, work_.calls[pass + 1], turn);
+  }
+
+  void bring_back_ahead(std::int32_t instance, const ScheduleCall& call, std::int64_t taken) {
+    if (away_.count({instance, call.microbatch}) == 0) return;
+    const Slots::Held held = std::exchange(held_, slots_.of(call));
+    if (turn_of(instance, held_.slot) != taken) bring_back(instance, call);
+    held_ = held;
+  }
+
+  // Which of the two buffers has it.
+  std::int64_t bring_back(std::int32_t instance, const ScheduleCall& call) {
+    const std::int64_t turn = turn_of(instance, held_.slot);
+    const Saved saved{instance, call.microbatch};
+    std::optional<Saved>& there = returned_[static_cast<std::size_t>(turn)];
+    if (away_.count(saved) != 0 && there != saved) {
+      add(FunctionKind::bring_back, instance, call.microbatch);
+      there = saved;
+    }
+    return turn;
   }
 
   // ------------------------------------------------------------- gradients
@@ -331,6 +382,8 @@ class Order {
   std::size_t used_ = 0;          // uses before the one at hand
   std::int64_t calls_ = 0;        // of the use at hand
   std::set<std::int32_t> holds_;  // instances whose parameters are gathered
+  std::set<Saved> away_;
+  std::array<std::optional<Saved>, 2> returned_;  // by buffer
   const bool updates_are_free_;
   bool updates_begun_ = false;
 };

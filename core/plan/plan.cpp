@@ -13,22 +13,11 @@
 namespace prun {
 
 const char* name_of(Region region) {
-  constexpr const char* names[] = {"parameters",
-                                   "gradients",
-                                   "optimizer state",
-                                   "runtime",
-                                   "inputs",
-                                   "boundaries",
-                                   "saved",
-                                   "boundary gradients",
-                                   "scratch",
-                                   "gathered",
-                                   "unreduced gradients",
-                                   "buckets",
-                                   "updates",
-                                   "batch",
-                                   "scalars",
-                                   "other programs"};
+  constexpr const char* names[] = {
+      "parameters", "gradients", "optimizer state",     "runtime",         "inputs",
+      "boundaries", "saved",     "saved, leaving",      "saved, returned", "boundary gradients",
+      "scratch",    "gathered",  "unreduced gradients", "buckets",         "updates",
+      "batch",      "scalars",   "other programs"};
   return names[static_cast<int>(region)];
 }
 
@@ -153,6 +142,9 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
     case Region::unreduced:
     case Region::update:
     case Region::bucket: return of_instance().base + address.offset + part;
+    case Region::leaving:
+    case Region::returned:
+      return of_instance().base + turn_of(instance, call.slot) * of_instance().stride + address.offset;
     case Region::boundary_gradient:
     case Region::slot:
     case Region::boundary: {
@@ -358,7 +350,7 @@ class Planner {
     if (segment.outgoing != none) home(segment.outgoing, Region::boundary, segment_id);
     if (segment.outgoing_gradient != none)
       home(segment.outgoing_gradient, Region::boundary_gradient, segment_id);
-    for (Id id : saved_values(segment)) home(id, Region::slot, segment_id);
+    for (const auto& [id, writer] : saved_values(segment)) home(id, region_of_saved(id, writer), segment_id);
   }
 
   // Whether a staged value is a microbatch's; the others are a step's.
@@ -438,11 +430,24 @@ class Planner {
     around_[value] = around;
   }
 
-  // Written by one of forward, backward, backward_weight and read by a later one.
-  std::vector<Id> saved_values(const SegmentData& segment) const {
-    std::vector<Id> saved;
+  Region region_of_saved(Id id, FunctionKind writer) const {
+    if (!program_.value(id).in_turn) return Region::slot;
+    return writer == FunctionKind::forward ? Region::leaving : Region::returned;
+  }
+
+  struct Saved {
+    Id value = none;
+    FunctionKind writer = FunctionKind::forward;
+  };
+  // Written by one of a microbatch's functions and read by a later one.
+  std::vector<Saved> saved_values(const SegmentData& segment) const {
+    std::vector<Saved> saved;
     std::map<Id, FunctionKind> writer;
-    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+    const auto is_saved = [&](Id id) {
+      return std::any_of(saved.begin(), saved.end(), [&](const Saved& one) { return one.value == id; });
+    };
+    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::put_away, FunctionKind::bring_back,
+                              FunctionKind::backward, FunctionKind::backward_weight})
       for (Id op_id : segment.ops(kind)) {
         const Op& op = program_.op(op_id);
         for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -452,8 +457,8 @@ class Planner {
             continue;
           if (op.access(i) == Access::write)
             writer[value] = kind;
-          else if (writer.at(value) != kind && std::find(saved.begin(), saved.end(), value) == saved.end())
-            saved.push_back(value);
+          else if (writer.at(value) != kind && !is_saved(value))
+            saved.push_back({value, writer.at(value)});
         }
       }
     return saved;
@@ -523,12 +528,16 @@ class Planner {
 
   // ------------------------------------------------------------- memory
 
+  static bool is_backward(FunctionKind kind) {
+    return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
+  }
+
   // A saved value dies with its last reader in backward (or backward_weight).
   void mark_dead_slots() {
     for (Id segment = 0; segment < program_.segment_count(); ++segment) {
       std::map<Id, PlannedStep*> last;
       for (PlannedFunction& function : plan_.functions)
-        if (function.segment == segment && function.kind != FunctionKind::forward)
+        if (function.segment == segment && is_backward(function.kind))
           for (PlannedStep& step : function.steps)
             for (const PlannedOperand& operand : step.operands)
               if (operand.value != none && operand.address.region == Region::slot)

@@ -31,6 +31,8 @@ enum class Region : std::uint8_t {
   input,              // tokens, targets, samples of a microbatch
   boundary,           // what an instance hands on
   slot,               // what its forward keeps for its backward
+  leaving,            // the same, where it lies elsewhere meanwhile, until it has left
+  returned,           // and once it is back
   boundary_gradient,  // gradient of what it hands on
   scratch,            // shared by all calls of the compute queue
   gathered,           // parameters kept in parts, while they are used
@@ -41,7 +43,7 @@ enum class Region : std::uint8_t {
   scalars,            // staged runtime values
   others,             // of other programs over what lasts here: see Beneath
 };
-inline constexpr int regions = 16;
+inline constexpr int regions = 18;
 const char* name_of(Region region);
 // Whether what lies there is there from step to step.
 bool lasts(Region region);
@@ -285,6 +287,10 @@ struct Plan {
   // Where a home lies that is no microbatch's.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
 };
+
+// Which of two buffers has what is saved elsewhere, on its way: those that follow each other in a pass
+// differ.
+constexpr std::int64_t turn_of(std::int32_t instance, std::int32_t slot) { return (instance + slot) % 2; }
 
 struct OfferedKernel {
   const KernelDef* def = nullptr;  // null: there is none

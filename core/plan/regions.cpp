@@ -21,9 +21,14 @@ class Regions {
         if (!shared) place_per_instance(region);
       place_values_of_step();
       here().kept = end_ - here().begin;
-      for (Region region : {Region::boundary, Region::slot}) place_per_slot(region);
+      if (range_ == 0 && boundaries_pass_on())
+        place_in_turn(Region::boundary, most_of(Region::boundary), 3, slots_at_once());
+      else
+        place_per_slot(Region::boundary);
+      place_per_slot(Region::slot);
       if (range_ == 0) {
         place_boundary_gradients();
+        place_saved_in_turn();
         place_turns(Region::gathered, in_turn.gathered);
       }
       place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, scratch_by_instance(Region::bucket)));
@@ -86,11 +91,44 @@ class Regions {
       placed(Region::unreduced).push_back({here().scratch + offset, 0});
   }
 
-  // Two buffers for all instances, each with so many slots.
-  void place_alternately(Region region, std::int64_t bytes, std::int64_t slots) {
-    const std::int64_t buffers[] = {take(region, slots * bytes), take(region, slots * bytes)};
+  // Buffers for all instances, each with so many slots.
+  void place_in_turn(Region region, std::int64_t bytes, std::size_t buffers, std::int64_t slots) {
+    const auto size = slots * bytes, base = take(region, static_cast<std::int64_t>(buffers) * size);
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
-      placed(region).push_back({buffers[i % 2], slots > 1 ? bytes : 0});
+      placed(region).push_back({base + static_cast<std::int64_t>(i % buffers) * size, slots > 1 ? bytes : 0});
+  }
+
+  // Microbatches that one instance does before the next one begins.
+  std::int64_t slots_at_once() const {
+    return work_.axis == no_axis && work_.interleaves() ? plan_.microbatches : 1;
+  }
+
+  std::int64_t most_of(Region region) const {
+    const std::vector<std::int64_t> bytes = bytes_of(region);
+    return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+  }
+
+  // Where backward reads what has returned, nobody needs what an instance hands on but the next one's
+  // forward, and whoever takes it away: while that goes on, two more instances can compute.
+  bool boundaries_pass_on() const {
+    bool away = false, passes = work_.axis == no_axis;
+    for (const PlannedFunction& function : plan_.functions) {
+      away |= function.kind == FunctionKind::put_away;
+      const bool forward = function.kind == FunctionKind::forward || function.kind == FunctionKind::put_away;
+      for (const PlannedStep& step : function.steps)
+        for (const PlannedOperand& operand : step.operands)
+          passes &= forward || operand.value == none || operand.address.region != Region::boundary;
+    }
+    return away && passes;
+  }
+
+  // What leaves and what returns have the same memory.
+  void place_saved_in_turn() {
+    const std::int64_t leaving = most_of(Region::leaving), returned = most_of(Region::returned),
+                       bytes = std::max(leaving, returned);
+    const std::int64_t base = take(Region::leaving, 2 * bytes);
+    for (Region region : {Region::leaving, Region::returned})
+      placed(region).assign(plan_.instances.size(), Layout::Strided{base, bytes});
   }
 
   const Chunk* chunk_of(std::size_t instance) const {
@@ -121,8 +159,7 @@ class Regions {
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (!boundary_gradient_lasts(i)) largest = std::max(largest, bytes[i]);
-    const bool vertical = work_.axis == no_axis && work_.interleaves();
-    place_alternately(Region::boundary_gradient, largest, vertical ? plan_.microbatches : 1);
+    place_in_turn(Region::boundary_gradient, largest, 2, slots_at_once());
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (boundary_gradient_lasts(i))
         placed(Region::boundary_gradient)[i] = {take(Region::boundary_gradient, slots_of(i) * bytes[i]),

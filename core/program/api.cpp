@@ -186,6 +186,9 @@ Status place(void* p, Id value, MemoryPlace place) {
 Status run_on(void* p, Id segment, FunctionKind function, std::int32_t device) {
   return guard([&] { of(p).run_on(segment, function, device); });
 }
+Status keep_saved(void* p, Id segment, MemoryPlace place) {
+  return guard([&] { of(p).keep_saved(segment, place); });
+}
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
@@ -223,7 +226,8 @@ const ProgramApi& program_api() {
                               device,
                               place,
                               run_on,
-                              used_elsewhere};
+                              used_elsewhere,
+                              keep_saved};
   return api;
 }
 

@@ -302,6 +302,11 @@ void Program::run_on(Id segment_id, FunctionKind function, std::int32_t device) 
   segment(segment_id).devices[static_cast<std::size_t>(function)] = device;
 }
 
+void Program::keep_saved(Id segment_id, MemoryPlace place) {
+  check_device(place.device);
+  segment(segment_id).saved = place;
+}
+
 bool Program::is_shown(Id segment_id, FunctionKind function) const {
   return !shown_ || segment(segment_id).device_of(function) == *shown_;
 }

@@ -62,7 +62,8 @@ struct Value {
 
   std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
 
-  // Of a gradient's sum: its memory is the instance's until it is complete and has left.
+  // Of a gradient's sum, and of what backward reads of forward: its memory is the instance's until it is
+  // complete and has left, or from when it has returned.
   bool in_turn = false;
 
   // Nothing: the recipe's device's own memory or, of what dies in the function that writes it, that of the
@@ -158,6 +159,8 @@ struct SegmentData {
   std::array<std::int32_t, function_kinds> devices{};  // which run them
   std::vector<Id> values;
   bool recompute_to_fit = false;  // what it computes again is the planner's choice
+  // Where what backward reads of forward lies meanwhile; nothing: on the device.
+  std::optional<MemoryPlace> saved;
 
   std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
   const std::vector<Id>& ops(FunctionKind kind) const { return functions[static_cast<std::size_t>(kind)]; }
@@ -187,6 +190,7 @@ class Program {
   // A value lies there; a function of a segment runs there.
   void set_place(Id value, MemoryPlace place);
   void run_on(Id segment, FunctionKind function, std::int32_t device);
+  void keep_saved(Id segment, MemoryPlace place);
   // Plugins are shown the functions that this device runs; nothing: all.
   void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
   Id add_segment(std::string_view name, std::int64_t repeat);

@@ -16,7 +16,8 @@ class Verifier {
       segment_ = id;
       written_.clear();
       if (program_.segment(id).incoming != none) written_.insert(program_.segment(id).incoming);
-      for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+      for (FunctionKind kind : {FunctionKind::forward, FunctionKind::put_away, FunctionKind::bring_back,
+                                FunctionKind::backward, FunctionKind::backward_weight})
         check_function(kind);
       for (FunctionKind kind :
            {FunctionKind::load, FunctionKind::begin, FunctionKind::zero, FunctionKind::norm,

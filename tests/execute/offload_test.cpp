@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
+#include "plan/traffic.hpp"
 #include "program/step.hpp"
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
@@ -46,7 +47,9 @@ std::vector<Lies> elsewhere() {
   return {{"parameters", offloaded(true, false), true, false, false},
           {"gradients", offloaded(false, true), false, true, false},
           {"both", offloaded(true, true), true, true, false},
-          {"vertical", offloaded(true, true), true, true, true}};
+          {"vertical", offloaded(true, true), true, true, true},
+          {"activations", offloaded(false, false, true), false, false, false},
+          {"all", offloaded(true, true, true), true, true, true}};
 }
 
 bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
@@ -358,6 +361,23 @@ TEST_P(OffloadTimes, ParametersComeAndGradientsGoBesideThePasses) {
   EXPECT_LT(left[2].begin, backward[4].begin);
 }
 
+TEST_P(OffloadTimes, ActivationsLeaveBesideForwardAndReturnBesideBackward) {
+  const Assembly assembly(tiny_recipe(with({"model.layers=12", "batch.global=1"}, GetParam().sets),
+                                      offloaded(false, false, true)),
+                          plugins());
+  const Timeline timeline(assembly, std::make_unique<PassPrices>());
+  const std::vector<Event> left = timeline.of(FunctionKind::put_away, "copy.out", 3),
+                           back = timeline.of(FunctionKind::bring_back, "copy.in", 3),
+                           forward = timeline.of(FunctionKind::forward, "compute", 3),
+                           backward = timeline.of(FunctionKind::backward, "compute", 3);
+  ASSERT_EQ(left.size(), back.size());
+  ASSERT_GE(left.size(), 12u);
+  for (std::size_t i = 2; i + 2 < 12; ++i) {
+    EXPECT_LT(left[i].begin, forward[i + 2].end) << i;
+    EXPECT_LT(back[i + 1].end, backward[i + 1].begin) << i;
+  }
+}
+
 // Without clipping: the last layer's update has begun before the first one's backward.
 TEST_P(OffloadTimes, UpdatesRunBesideBackward) {
   const Assembly assembly(tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1",
@@ -414,6 +434,22 @@ TEST(Offload, TheDeviceHasRoomForWhatIsUsedAlone) {
   };
   EXPECT_EQ(in_turn("model.layers=4"), in_turn("model.layers=12"));
   EXPECT_LT(in_turn("model.layers=1"), in_turn("model.layers=4"));
+}
+
+// What backward reads of forward, the boundaries included where it is computed again.
+TEST(Offload, WhatIsSavedElsewhereTakesTwoLayersOfTheDevice) {
+  constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned};
+  const std::string recompute = "[[strategy]]\nplugin = 'recompute'\n";
+  for (const std::string& more : {std::string(), recompute}) {
+    const auto on_device = [&](const char* layers) {
+      const Assembly assembly(
+          tiny_recipe({"device.plugin=cpu-async", layers}, more + offloaded(false, false, true)), plugins());
+      EXPECT_GT(bytes_in(assembly, pinned, Region::slot), 0);
+      EXPECT_EQ(bytes_in(assembly, own, Region::slot), 0);
+      return bytes_in(assembly, own, Region::boundary) + bytes_in(assembly, own, Region::leaving);
+    };
+    EXPECT_EQ(on_device("model.layers=4"), on_device("model.layers=12"));
+  }
 }
 
 // All that counts bytes of the first device counts none of the optimizer's.

@@ -77,6 +77,7 @@ std::vector<Layout> fed_layouts() {
   std::vector<Layout> all = layouts();
   // Its updates run on a device whose queues block: the feeder's wait for them, and they for the feeder's.
   all.push_back({"offload", offloaded(), {}});
+  all.push_back({"all_offloaded", offloaded(true, true, true), {"batch.micro=4"}});
   return all;
 }
 

@@ -193,7 +193,9 @@ unsigned first_seed() {
   return std::getenv("PRUN_LONG") && !std::getenv("CI") ? std::random_device{}() % 1000000 : 1;
 }
 
-std::string drawn_offload(unsigned seed) { return offloaded(seed / 3 % 2 == 1, seed / 6 % 2 == 1); }
+std::string drawn_offload(unsigned seed) {
+  return offloaded(seed / 3 % 2 == 1, seed / 6 % 2 == 1, seed / 9 % 2 == 1);
+}
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }
 

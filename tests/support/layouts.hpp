@@ -51,10 +51,11 @@ inline std::vector<Layout> layouts() {
 }
 
 // Updates on the host's cores, over state in its memory.
-inline std::string offloaded(bool parameters = false, bool gradients = false) {
+inline std::string offloaded(bool parameters = false, bool gradients = false, bool activations = false) {
   std::string text = "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n";
   if (parameters) text += "parameters = 'host'\n";
   if (gradients) text += "gradients = 'host'\n";
+  if (activations) text += "activations = 'host'\n";
   return text;
 }
 // The same on another device.

@@ -20,21 +20,23 @@ enum class FunctionKind : std::uint8_t {
   gather,  // parameters that the ranks keep in parts come together
   clear,   // gradients that are summed over the ranks more than once a step, before each time
   forward,
-  backward,         // input gradients; weight gradients too unless the program splits backward
-  backward_weight,  // weight gradients, where split
-  reduce,           // gradients summed over the ranks that hold summands
-  norm,             // sum of squares of the gradients
-  finish,           // step segment: global norm, clip factor, keep
-  diagnose,         // where keep is 0: whose gradients are not finite
-  update,           // optimizer
-  report,           // step segment: losses and norms out to the host
-  tie,              // gradients of a parameter that two stages of a pipeline hold, summed over the two
-  send,             // made by the planner, between stages on different ranks: what an instance hands on,
-  receive,          // its arrival,
-  send_gradient,    // the gradient of what came in, back to the stage before,
-  receive_gradient  // and its arrival
+  backward,          // input gradients; weight gradients too unless the program splits backward
+  backward_weight,   // weight gradients, where split
+  reduce,            // gradients summed over the ranks that hold summands
+  norm,              // sum of squares of the gradients
+  finish,            // step segment: global norm, clip factor, keep
+  diagnose,          // where keep is 0: whose gradients are not finite
+  update,            // optimizer
+  report,            // step segment: losses and norms out to the host
+  tie,               // gradients of a parameter that two stages of a pipeline hold, summed over the two
+  send,              // made by the planner, between stages on different ranks: what an instance hands on,
+  receive,           // its arrival,
+  send_gradient,     // the gradient of what came in, back to the stage before,
+  receive_gradient,  // and its arrival
+  put_away,          // made by the planner: what backward reads of forward leaves the device meanwhile,
+  bring_back         // and returns
 };
-inline constexpr int function_kinds = 19;
+inline constexpr int function_kinds = 21;
 
 constexpr const char* name_of(FunctionKind kind) {
   constexpr const char* names[] = {"load",
@@ -55,7 +57,9 @@ constexpr const char* name_of(FunctionKind kind) {
                                    "send",
                                    "receive",
                                    "send_gradient",
-                                   "receive_gradient"};
+                                   "receive_gradient",
+                                   "put_away",
+                                   "bring_back"};
   return names[static_cast<int>(kind)];
 }
 
@@ -191,6 +195,9 @@ struct ProgramApi {
   Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);
   // Whether an op that is not shown reads or writes the value.
   Status (*used_elsewhere)(void* program, Id value, bool* used);
+  // Phase `memory`: what backward reads of the segment's forward lies there in between, behind what is
+  // computed again. It leaves as forward goes on and returns ahead of its backward.
+  Status (*keep_saved)(void* program, Id segment, MemoryPlace place);
 };
 
 class Segment;
@@ -310,6 +317,7 @@ class Segment {
   void run_on(FunctionKind function, std::int32_t device) const {
     raise(api().run_on(handle(), id_, function, device));
   }
+  void keep_saved(MemoryPlace place) const { raise(api().keep_saved(handle(), id_, place)); }
 
   // What the previous segment hands over, and what this one hands on.
   Id incoming() const {

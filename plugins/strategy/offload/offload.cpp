@@ -3,6 +3,7 @@
 //                        come to them and parameters go back
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
+//   activations = "host" what backward reads of forward leaves meanwhile
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
 // them; what others touch too is copied there before the updates, and what those change of it is copied back.
@@ -151,6 +152,7 @@ class Offload final : public Strategy {
  public:
   explicit Offload(const Options& options)
       : optimizer_(options.text("optimizer") == "host"),
+        activations_(options.text("activations") == "host"),
         on_host_{options.text("parameters") == "host", options.text("gradients") == "host"} {
     if (!optimizer_ && (on_host_.parameters || on_host_.gradients))
       throw_error(ErrorCode::bad_input,
@@ -159,9 +161,13 @@ class Offload final : public Strategy {
   }
 
   void apply(ProgramRef program) override {
+    if (!optimizer_ && !activations_) return;
+    const std::int32_t host = program.device("cpu");  // whose memory it is that all this takes
+    const std::vector<Segment> segments = program.segments();
+    for (std::size_t i = 1; activations_ && i < segments.size(); ++i) segments[i].keep_saved(pinned);
     if (!optimizer_) return;
-    UpdatesElsewhere(program, program.device("cpu"), on_host_).run();
-    for (const Segment& segment : program.segments())
+    UpdatesElsewhere(program, host, on_host_).run();
+    for (const Segment& segment : segments)
       for (const Id value : segment.values()) {
         const Role role = program.value(value).role;
         if (role == Role::parameter ? on_host_.parameters : role == Role::gradient && on_host_.gradients)
@@ -170,7 +176,7 @@ class Offload final : public Strategy {
   }
 
  private:
-  bool optimizer_;
+  bool optimizer_, activations_;
   OnHost on_host_;
 };
 
@@ -180,6 +186,7 @@ class Offload final : public Strategy {
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
     "phase=memory",
-    "optimizer  | choice | host | device,host | Where master copies and moments lie and updates run\n"
-    "gradients  | choice | device | device,host | Where gradients lie once a step's are complete\n"
-    "parameters | choice | device | device,host | Where parameters lie while nobody computes with them\n");
+    "optimizer   | choice | host | device,host | Where master copies and moments lie and updates run\n"
+    "gradients   | choice | device | device,host | Where gradients lie once a step's are complete\n"
+    "parameters  | choice | device | device,host | Where parameters lie while nobody computes with them\n"
+    "activations | choice | device | device,host | Where what backward reads of forward lies in between\n");
