@@ -34,7 +34,8 @@ class Lister {
       for (const Id id : values)
         if (program_.value(id).role == Role::parameter) list_parameter(id);
       for (const Id id : values)
-        if (const Value& value = program_.value(id); value.role == Role::state && value.bucket < 0)
+        if (const Value& value = program_.value(id);
+            value.role == Role::state && value.bucket < 0 && !value.carried)
           if (!owned_.contains(id)) add(full_name(program_, id, layer_), id, id, none, false);
       owned_.clear();
     }

@@ -87,7 +87,8 @@ WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
           *optimizer_, batch_.accumulate);
       check_order();
       if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
-      if (purpose_ == Purpose::generation) add_logits(*program_);
+      if (makes_text(purpose_)) add_logits(*program_);
+      if (purpose_ == Purpose::generation) step_by_positions(*program_);
       place_on_mesh(*program_);
       check_rows();
       if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
@@ -104,7 +105,7 @@ void ProgramWriter::leave_training_out() {
   verify(*program_);
   const StagedValues staged = staged_values(*program_);
   std::vector<Id> results = {staged.loss_sum, staged.all_counted};
-  if (purpose_ == Purpose::generation) results = {staged.logits};
+  if (makes_text(purpose_)) results = {staged.logits};
   keep_forward(*program_, results);
 }
 

@@ -23,8 +23,12 @@ Precision precision_of(const Recipe& recipe);
 enum class Purpose : std::uint8_t {
   training,
   evaluation,  // the loss of a batch, and nothing changes
-  generation,  // what a head says of the next token
+  generation,  // what a head says of the next token, position by position where all ops can
+  windows,     // the same of whole sequences, which may be the end of a longer text
 };
+inline bool makes_text(Purpose purpose) {
+  return purpose == Purpose::generation || purpose == Purpose::windows;
+}
 
 struct WrittenProgram {
   std::unique_ptr<Program> program;

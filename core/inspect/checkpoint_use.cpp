@@ -37,9 +37,17 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab) {
                   " tokens; was it made with another tokenizer?");
 }
 
+// A text that grows beyond a sequence is looked at through a window, which begins elsewhere each time. The
+// last token of all is not looked at.
+Purpose purpose_of(const Recipe& recipe, const TextQuestion& question) {
+  const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
+  return read <= recipe.integer("model.seq") ? Purpose::generation : Purpose::windows;
+}
+
 // Whoever has the head chooses, all alike.
 std::string text_of(const Recipe& recipe, const Member& member, const TextQuestion& question) {
-  const ForwardRank rank(recipe, member.plugins, member.membership, member.rank, Purpose::generation);
+  const ForwardRank rank(recipe, member.plugins, member.membership, member.rank,
+                         purpose_of(recipe, question));
   check_tokens(question.tokens, vocabulary(rank.assembly().program()));
   Generator generator(rank.parts());
   rank.load(generator.memory(), question.checkpoint);
@@ -86,7 +94,7 @@ int answer_loss(const Recipe& recipe, const std::vector<SearchPlace>& places, co
 std::vector<std::int32_t> text_of_checkpoint(const Recipe& recipe, PluginHost& plugins,
                                              const TextQuestion& question,
                                              const std::vector<std::string>& command) {
-  std::istringstream words(ask(recipe, plugins, command, Purpose::generation,
+  std::istringstream words(ask(recipe, plugins, command, purpose_of(recipe, question),
                                [&](const Member& member) { return text_of(recipe, member, question); }));
   std::vector<std::int32_t> tokens;
   for (std::int32_t token; words >> token;) tokens.push_back(token);

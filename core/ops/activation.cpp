@@ -9,6 +9,7 @@ namespace {
 
 struct Gelu {
   static constexpr const char* kind = "gelu";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static void rule(OpShape& s) { s.like(1, 0); }
@@ -25,6 +26,7 @@ struct GeluGrad {
 // x[..., gate, width] with two slots along `gate`: what goes through silu, and what it multiplies.
 struct SwiGlu {
   static constexpr const char* kind = "swiglu";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "silu(x[..., 0, :]) * x[..., 1, :]";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static void rule(OpShape& s) {

@@ -2,10 +2,12 @@
 // share its key and value (ops/packed_heads.hpp).
 // Kept for backward: the result and the log of each row's sum of exponentials.
 // `documents` (ops/documents.cpp) keeps documents apart: position i sees no key in front of documents[i].
+// attention_at is the same for one position at a time, where text is made.
 // attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
 // device may put them in, instead of taking the projection apart and putting the gradient together.
 #include <vector>
 
+#include "ops/one_position.hpp"
 #include "ops/packed_heads.hpp"
 
 namespace prun {
@@ -39,6 +41,7 @@ void check_documents(const OpShape& s, const OperandShape& q, int documents) {
 
 struct Attention {
   static constexpr const char* kind = "attention";
+  static constexpr const char* at_position = "attention_at";
   static constexpr const char* help = "scaled dot-product attention";
   static constexpr OperandDef operands[] = {
       {"q"}, {"k"}, {"v"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
@@ -58,6 +61,47 @@ struct Attention {
         {{"causal", g.attr("causal")}});
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs[0].i); }
+};
+
+// The keys and values of all positions up to this one are kept: this one's are added to them.
+struct AttentionAt {
+  static constexpr const char* kind = "attention_at";
+  static constexpr const char* help = "causal attention of the one position that is given";
+  static constexpr OperandDef operands[] = {{"q"},
+                                            {"k"},
+                                            {"v"},
+                                            {"position"},
+                                            {"kept_k", Access::update},
+                                            {"kept_v", Access::update},
+                                            {"y", Access::write},
+                                            {"lse", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    check_apart(s, kind, 0);
+    require_one_position(s.operand[0], s.operand[3], kind);
+    require(s.attrs[0].i == 1, "attention_at is causal: what lies behind a position is not there yet");
+    check_kept(s, 4, 1);
+    check_kept(s, 5, 2);
+    s.like(6, 0);
+    set_lse(s, s.operand[0], 7);
+    s.whole(0, 1, 2);
+    s.whole(0, 3, 5);
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    const double positions = static_cast<double>(s.operand[4].dims[1].extent);
+    c.flops = 4.0 * static_cast<double>(s.operand[0].elements()) * positions * 0.5;
+  }
+
+ private:
+  // All of `x`, by position.
+  static void check_kept(OpShape& s, int kept, int x) {
+    const OperandShape &all = s.operand[kept], &one = s.operand[x];
+    bool alike = all.rank == one.rank && all.dtype == one.dtype;
+    for (int d = 0; alike && d < one.rank; ++d) alike = d == 1 || all.dims[d] == one.dims[d];
+    require(alike, "attention_at keeps keys and values as they come, of more positions");
+    s.whole(kept, 1, 2);
+  }
 };
 
 struct AttentionGrad {
@@ -121,7 +165,7 @@ struct AttentionPackedGrad {
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
-  return {op_def<Attention>(), op_def<AttentionGrad>(), op_def<AttentionPacked>(),
+  return {op_def<Attention>(), op_def<AttentionAt>(), op_def<AttentionGrad>(), op_def<AttentionPacked>(),
           op_def<AttentionPackedGrad>()};
 }
 

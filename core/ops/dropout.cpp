@@ -11,6 +11,7 @@ namespace {
 
 struct Dropout {
   static constexpr const char* kind = "dropout";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "zeroes elements by a counter-based draw";
   static constexpr OperandDef operands[] = {{"x"}, {"samples"}, {"seed"}, {"y", Access::write}};
   // `stream` tells the dropouts of one segment apart.

@@ -10,6 +10,7 @@ namespace {
 
 struct Add {
   static constexpr const char* kind = "add";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "y = a + b";
   static constexpr OperandDef operands[] = {{"a"}, {"b"}, {"y", Access::write}};
   static void rule(OpShape& s) {
@@ -28,6 +29,7 @@ struct Add {
 
 struct Scale {
   static constexpr const char* kind = "scale";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "y = factor * x";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr AttrDef attrs[] = {real_attr("factor", 1.0)};
@@ -42,6 +44,7 @@ struct Scale {
 
 struct Cast {
   static constexpr const char* kind = "cast";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "the same numbers in another type (to: 0 fp64, 1 fp32, 2 bf16)";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr AttrDef attrs[] = {int_attr("to", 1), int_attr("from", 1)};

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "ops/one_position.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -11,6 +12,7 @@ namespace {
 
 struct Embedding {
   static constexpr const char* kind = "embedding";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "rows of a table, looked up by token";
   static constexpr OperandDef operands[] = {
       {"tokens"}, {.name = "table", .rows_by = 0}, {"y", Access::write}};
@@ -43,6 +45,7 @@ struct EmbeddingWeightGrad {
 
 struct AddPosition {
   static constexpr const char* kind = "add_position";
+  static constexpr const char* at_position = "add_position_at";
   static constexpr const char* help = "adds the row of a table that belongs to each position";
   static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"y", Access::write}};
   static void rule(OpShape& s) {
@@ -55,6 +58,21 @@ struct AddPosition {
   static void gradient(const Gradient& g) {
     g.pass(0, g.arrived(2));
     g.weight({1}, "position_weight_grad", {g.arrived(2)});
+  }
+};
+
+struct AddPositionAt {
+  static constexpr const char* kind = "add_position_at";
+  static constexpr const char* help =
+      "adds the row of a table that belongs to the one position that is given";
+  static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"position"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    const OperandShape &x = s.operand[0], &table = s.operand[1];
+    require(x.rank == 3 && table.rank == 2,
+            "add_position_at takes x [batch, seq, width] and a table of rows");
+    require_one_position(x, s.operand[2], kind);
+    s.like(3, 0);
+    s.whole(1, 0, 1);
   }
 };
 
@@ -72,7 +90,7 @@ struct PositionWeightGrad {
 }  // namespace
 
 std::vector<OpDef> embedding_ops() {
-  return {op_def<Embedding>(), op_def<EmbeddingWeightGrad>(), op_def<AddPosition>(),
+  return {op_def<Embedding>(), op_def<EmbeddingWeightGrad>(), op_def<AddPosition>(), op_def<AddPositionAt>(),
           op_def<PositionWeightGrad>()};
 }
 

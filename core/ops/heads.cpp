@@ -9,6 +9,7 @@ namespace {
 
 struct SplitHeads {
   static constexpr const char* kind = "split_heads";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "queries, keys and values out of a packed projection";
   static constexpr OperandDef operands[] = {
       {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
@@ -23,6 +24,7 @@ struct SplitHeads {
 
 struct JoinHeads {
   static constexpr const char* kind = "join_heads";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "queries, keys and values side by side, packed by head group";
   static constexpr OperandDef operands[] = {{"q"}, {"k"}, {"v"}, {"x", Access::write}};
   static void rule(OpShape& s) {

@@ -32,6 +32,7 @@ void check_same(const OperandShape& a, int from_a, const OperandShape& b, int fr
 
 struct Linear {
   static constexpr const char* kind = "linear";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "matrix product with a weight, bias optional";
   static constexpr OperandDef operands[] = {
       {"x"}, {"weight"}, {"bias", Access::read, true}, {"y", Access::write}};

@@ -11,6 +11,7 @@ namespace {
 
 struct LmHeadLogits {
   static constexpr const char* kind = "lm_head_logits";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help =
       "by row, the logits of the last position whose target is not negative; zeros where there is none";
   static constexpr OperandDef operands[] = {
@@ -32,6 +33,7 @@ struct LmHeadLogits {
 
 struct WholeLogits {
   static constexpr const char* kind = "whole_logits";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "y = x, of the whole vocabulary";
   static constexpr bool copies = true;
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};

@@ -18,6 +18,7 @@ struct Zero {
 
 struct Copy {
   static constexpr const char* kind = "copy";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "y = x, across queues";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr bool copies = true;

@@ -25,6 +25,7 @@ void check_residual(const OpShape& s, int i) {
 
 struct LayerNorm {
   static constexpr const char* kind = "layernorm";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "y = (x - mean) / sqrt(variance + eps) * gain + bias";
   static constexpr OperandDef operands[] = {{"x"},
                                             {"gain"},
@@ -72,6 +73,7 @@ struct LayerNormWeightGrad {
 
 struct RmsNorm {
   static constexpr const char* kind = "rmsnorm";
+  static constexpr const char* at_position = kind;
   static constexpr const char* help = "y = x / sqrt(mean(x^2) + eps) * gain";
   static constexpr OperandDef operands[] = {{"x"}, {"gain"}, {"y", Access::write}, {"rstd", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = eps_attr;

@@ -3,6 +3,7 @@
 // gradient turns theirs back and puts all three together.
 #include <vector>
 
+#include "ops/one_position.hpp"
 #include "ops/packed_heads.hpp"
 
 namespace prun {
@@ -12,17 +13,21 @@ namespace {
 constexpr AttrDef turn_attrs[] = {real_attr("base", 10000.0), real_attr("factor", 1.0), real_attr("low", 1.0),
                                   real_attr("high", 4.0), real_attr("original", 8192.0)};
 
+void check_turned(const OperandShape& x, const char* op) {
+  require(x.rank == 5 && x.dims[4].extent % 2 == 0, op,
+          " takes [batch, seq, heads, packed, head_dim] with an even head_dim");
+}
+
 struct Rope {
   static constexpr const char* kind = "rope";
+  static constexpr const char* at_position = "rope_at";
   static constexpr const char* help =
       "packed queries, keys and values apart, the first two turned by position";
   static constexpr OperandDef operands[] = {
       {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
   static constexpr const AttrDef (&attrs)[5] = turn_attrs;
   static void rule(OpShape& s) {
-    const OperandShape& x = s.operand[0];
-    require(x.rank == 5 && x.dims[4].extent % 2 == 0,
-            "rope takes [batch, seq, heads, packed, head_dim] with an even head_dim");
+    check_turned(s.operand[0], kind);
     set_apart(s, kind, 0, 1);
     s.pass_partial({0});
   }
@@ -33,6 +38,20 @@ struct Rope {
              {"low", g.attr("low")},
              {"high", g.attr("high")},
              {"original", g.attr("original")}});
+  }
+};
+
+struct RopeAt {
+  static constexpr const char* kind = "rope_at";
+  static constexpr const char* help = "rope of the one position that is given";
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"position"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
+  static constexpr const AttrDef (&attrs)[5] = turn_attrs;
+  static void rule(OpShape& s) {
+    check_turned(s.operand[0], kind);
+    require_one_position(s.operand[0], s.operand[1], kind);
+    set_apart(s, kind, 0, 2);
+    s.pass_partial({0});
   }
 };
 
@@ -49,6 +68,6 @@ struct RopeGrad {
 
 }  // namespace
 
-std::vector<OpDef> rope_ops() { return {op_def<Rope>(), op_def<RopeGrad>()}; }
+std::vector<OpDef> rope_ops() { return {op_def<Rope>(), op_def<RopeAt>(), op_def<RopeGrad>()}; }
 
 }  // namespace prun

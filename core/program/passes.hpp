@@ -43,6 +43,11 @@ UpdateContext update_context(Program& program, Id parameter);
 // ranks of `axis`. Its norm counts once. After add_update, before placement.
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer);
 
+// Makes sequences one position long, of which the staged `position` says which one it is; ops keep what they
+// need of those before (OpDef::at_position). Before placement, of a program that makes text. False, and
+// nothing is changed, where an op cannot, or where ranks share out the sequence.
+bool step_by_positions(Program& program);
+
 // Takes out of a finished program what does not lead to these staged results: gradients, the optimizer and
 // its state. Parameters and how they lie stay; noise is off. Refused where an op cannot do without a
 // gradient.

@@ -57,7 +57,8 @@ struct Value {
   // Of a parameter: the one of an earlier segment that it is another rank's copy of.
   Id copy_of = none;
 
-  // Of a runtime value: a step reads what the step before left, before it writes it.
+  // Of a runtime value: a step reads what the step before left, before it writes it. Of state: it is what a
+  // text leaves from step to step, and belongs to no parameter.
   bool carried = false;
 
   std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to

@@ -144,6 +144,7 @@ StagedValues staged_values(const Program& program) {
   staged.any_stop = staging_of(program, "stop", out);
   staged.non_finite = staging_of(program, "non_finite", out);
   staged.logits = staging_of(program, "logits", out);
+  staged.position = staging_of(program, "position", in);
   for (const Axis& axis : program.mesh().axes()) {
     const std::string name = first_of(axis.name);
     staged.first.push_back(program.find_runtime(name) == none ? none : staging_of(program, name, in));

@@ -43,6 +43,7 @@ struct StagedValues {
   Id non_finite = none;
   // Out, of a program that generates: by row and token of the vocabulary.
   Id logits = none;
+  Id position = none;  // none: sequences are whole
   // By axis.
   std::vector<Id> first;
 };

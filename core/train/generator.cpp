@@ -26,16 +26,32 @@ Generator::Generator(const ForwardParts& parts)
 
 std::vector<double> Generator::logits(std::span<const std::int32_t> tokens) {
   PRUN_CHECK(!tokens.empty(), "logits of what follows nothing");
-  stage(tokens.last(std::min(tokens.size(), static_cast<std::size_t>(assembly_.batch().seq))));
+  const auto seq = static_cast<std::size_t>(assembly_.batch().seq);
+  if (staged_.position == none) {
+    run(tokens.last(std::min(tokens.size(), seq)), 0);
+  } else {
+    PRUN_CHECK(tokens.size() <= seq, "a text of ", tokens.size(), " tokens, and ", seq,
+               " positions are kept");
+    const auto most = std::min(known_.size(), tokens.size() - 1);
+    const auto differs =
+        std::mismatch(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(most), known_.begin());
+    for (auto at = static_cast<std::size_t>(differs.first - tokens.begin()); at < tokens.size(); ++at)
+      run(tokens.subspan(at, 1), static_cast<std::int64_t>(at));
+    known_.assign(tokens.begin(), tokens.end());
+  }
+  return has_head_ ? read() : std::vector<double>();
+}
+
+void Generator::run(std::span<const std::int32_t> tokens, std::int64_t position) {
+  stage(tokens, position);
   executor_.start_step();
   executor_.finish_step();
   ++steps_;
-  return has_head_ ? read() : std::vector<double>();
 }
 
 // Every row of every microbatch has the same text: whoever has the head has its logits. What comes behind the
 // text no position of it looks at.
-void Generator::stage(std::span<const std::int32_t> tokens) {
+void Generator::stage(std::span<const std::int32_t> tokens, std::int64_t position) {
   const BatchShape shape = batch_shape(assembly_, program_);
   const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
   for (const BatchTarget& target : batch_targets(memory(), staged_, steps_, shape.microbatches))
@@ -47,6 +63,8 @@ void Generator::stage(std::span<const std::int32_t> tokens) {
         target.targets[to] = at == last ? 0 : -1;
       }
     }
+  if (staged_.position != none)
+    *reinterpret_cast<double*>(memory().staged(staged_.position, steps_, 0)) = static_cast<double>(position);
   stage_constants(assembly_, memory(), staged_, steps_);
 }
 

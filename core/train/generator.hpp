@@ -1,4 +1,4 @@
-// A program whose head gives logits, run over one text again and again.
+// A program whose head gives logits, run over a text that grows.
 #pragma once
 
 #include <span>
@@ -15,12 +15,14 @@ class Generator {
   explicit Generator(const ForwardParts& parts);
 
   const PlanMemory& memory() const { return executor_.memory(); }
-  // Of what follows the tokens, of which the last ones count, as many as the program's sequences have; empty
-  // on a rank that another stage comes after. Every rank calls it.
+  // Of what follows the tokens: of whole sequences, the last ones count, as many as a sequence has; position
+  // by position, there may be no more than that, and those that the last call had in front too are not
+  // computed again. Empty on a rank that another stage comes after. Every rank calls it.
   std::vector<double> logits(std::span<const std::int32_t> tokens);
 
  private:
-  void stage(std::span<const std::int32_t> tokens);
+  void run(std::span<const std::int32_t> tokens, std::int64_t position);
+  void stage(std::span<const std::int32_t> tokens, std::int64_t position);
   std::vector<double> read() const;
 
   const Assembly& assembly_;
@@ -28,7 +30,8 @@ class Generator {
   const bool has_head_;
   Executor executor_;
   const StagedValues staged_;
-  std::int64_t steps_ = 0;  // of this process, which alternate the staging sides
+  std::int64_t steps_ = 0;           // of this process, which alternate the staging sides
+  std::vector<std::int32_t> known_;  // position by position: what has been computed
 };
 
 }  // namespace prun

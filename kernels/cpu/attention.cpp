@@ -45,10 +45,12 @@ struct ForwardBuffers {
 
 template <class T>
 struct Forward {
-  Layout layout;
+  Layout layout;  // of the queries
   HeadViews<const T> from;
   Heads<T> y;
   Compute<T>* lse;
+  Layout keys = layout;
+  Index position = 0;  // among the keys, of the first query
 };
 
 // Takes the scores of the keys that are seen into row r's softmax; scores become weights relative to the new
@@ -95,36 +97,44 @@ void store_result(const Forward<T>& call, Index group, Index query, Range rows,
 template <class T>
 void forward_block(const Forward<T>& call, Index unit, Index first, const ForwardBuffers<Compute<T>>& s) {
   using C = Compute<T>;
-  const Layout& l = call.layout;
-  const Index group = unit / l.queries, query = unit % l.queries;
+  const Layout &l = call.layout, &all = call.keys;
+  const Index group = unit / l.queries, query = unit % l.queries, position = call.position + first;
   const Range rows = block_at(first, query_block, l.seq);
   const auto q = call.from.q.rows(l, group, query, rows);
   const auto result = row_major(s.result, rows.count, l.width);
   std::fill_n(s.largest, rows.count, -std::numeric_limits<C>::infinity());
   std::fill_n(s.sum, rows.count, 0.0);
   std::fill_n(s.result, rows.count * l.width, C{0});
-  const Index end = l.keys_end(first, rows.count);
-  for (Index key = l.keys_begin(group, first); key < end; key += key_block) {
+  const Index end = all.keys_end(position, rows.count);
+  for (Index key = all.keys_begin(group, position); key < end; key += key_block) {
     const Range keys = block_at(key, key_block, end);
-    const auto k = call.from.k.rows(l, group, keys);
-    const auto v = call.from.v.rows(l, group, keys);
+    const auto k = call.from.k.rows(all, group, keys);
+    const auto v = call.from.v.rows(all, group, keys);
     const auto scores = row_major(s.scores, rows.count, keys.count, key_block);
     gemm_serial<T, T, C>(l.scale(), q, k.transposed(), scores, false, s.gemm);
     for (Index r = 0; r < rows.count; ++r)
-      fold_row(s, r, keys.count, l.visible(group, first + r, key, keys.count), l.width);
+      fold_row(s, r, keys.count, all.visible(group, position + r, key, keys.count), l.width);
     gemm_serial<C, T, C>(1, scores, v, result, true, s.gemm);
   }
   store_result(call, group, query, rows, s);
 }
 
 template <class C>
-Shares<ForwardBuffers<C>> forward_shares(const Layout& l) {
-  return Shares<ForwardBuffers<C>>({l.width, 0, products_workspace(l, sizeof(C))});
+using ForwardShares = Shares<ForwardBuffers<C>>;
+
+template <class C>
+ForwardShares<C> forward_shares(const Layout& l) {
+  return ForwardShares<C>({l.width, 0, products_workspace(l, sizeof(C))});
+}
+
+template <class C>
+ForwardShares<C> query_shares(Index width) {
+  return ForwardShares<C>({width, 0, query_products_workspace(width, sizeof(C))});
 }
 
 template <class T>
-void forward(const Forward<T>& call, const KernelArgs& args, const KernelContext& context) {
-  const Shares<ForwardBuffers<Compute<T>>> shares = forward_shares<Compute<T>>(call.layout);
+void forward(const Forward<T>& call, const ForwardShares<Compute<T>>& shares, const KernelArgs& args,
+             const KernelContext& context) {
   const Index blocks = blocks_of(call.layout.seq, query_block);
   deal(*context.workers, call.layout.units() * blocks, [&](Index thread, Index item) {
     forward_block(call, item / blocks, item % blocks * query_block, shares.of(thread, args.workspace));
@@ -137,15 +147,37 @@ void attention(const KernelArgs& args, const KernelContext& context) {
   const Layout l = with_documents(layout_of(o[0], args.attrs[0]), o[5]);
   forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
               queries_at(l, o[3].as<T>()), o[4].as<Compute<T>>()},
-             args, context);
+             forward_shares<Compute<T>>(l), args, context);
 }
 
 template <class T>
 void attention_packed(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
   const Layout l = with_documents(packed_layout_of(o[0], args.attrs[0]), o[3]);
-  forward<T>({l, together(l, o[0].as<const T>()), queries_at(l, o[1].as<T>()), o[2].as<Compute<T>>()}, args,
-             context);
+  forward<T>({l, together(l, o[0].as<const T>()), queries_at(l, o[1].as<T>()), o[2].as<Compute<T>>()},
+             forward_shares<Compute<T>>(l), args, context);
+}
+
+// Rows of one position are added to those of all.
+template <class T>
+void keep_row(const Tensor& row, const Tensor& all, Index position) {
+  const Index width = row.inner(2);
+  for (Index b = 0; b < row.dim[0]; ++b)
+    std::copy_n(row.as<const T>() + b * width, width, all.as<T>() + (b * all.dim[1] + position) * width);
+}
+
+template <class T>
+void attention_at(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  const Index position = position_in(o[3]);
+  keep_row<T>(o[1], o[4], position);
+  keep_row<T>(o[2], o[5], position);
+  const Layout l = layout_of(o[0], args.attrs[0]);
+  Layout all = l;
+  all.seq = o[4].dim[1];
+  forward<T>({l, apart(l, o[0].as<const T>(), o[4].as<const T>(), o[5].as<const T>()),
+              queries_at(l, o[6].as<T>()), o[7].as<Compute<T>>(), all, position},
+             query_shares<Compute<T>>(l.width), args, context);
 }
 
 // ---- Backward ----
@@ -371,6 +403,11 @@ Kernel select_forward(const OpShape& shape) {
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention<T>; });
 }
 
+Kernel select_at(const OpShape& shape) {
+  if (!types_fit(shape, {0, 1, 2, 4, 5, 6}, 7) || shape.operand[3].dtype != DType::f64) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_at<T>; });
+}
+
 Kernel select_backward(const OpShape& shape) {
   if (!types_fit(shape, {0, 1, 2, 3, 4, 6, 7, 8}, 5)) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_grad<T>; });
@@ -400,6 +437,12 @@ Index forward_workspace(const OpShape& s, std::int32_t threads) {
   return forward_bytes(layout_of(s.operand[0], s.attrs[0]), s.operand[0].dtype, threads);
 }
 
+Index at_workspace(const OpShape& s, std::int32_t threads) {
+  const Index width = s.operand[0].dims[4].extent;
+  return threads * (s.operand[0].dtype == DType::f64 ? query_shares<double>(width).bytes()
+                                                     : query_shares<float>(width).bytes());
+}
+
 Index backward_workspace(const OpShape& s, std::int32_t threads) {
   return backward_bytes(layout_of(s.operand[1], s.attrs[0]), s.operand[1].dtype, threads);
 }
@@ -416,6 +459,7 @@ Index packed_backward_workspace(const OpShape& s, std::int32_t threads) {
 
 std::vector<KernelDef> attention_kernels() {
   return {{"attention", select_forward, forward_workspace},
+          {"attention_at", select_at, at_workspace},
           {"attention_grad", select_backward, backward_workspace},
           {"attention_packed", select_packed, packed_workspace},
           {"attention_packed_grad", select_packed_backward, packed_backward_workspace}};

@@ -154,6 +154,15 @@ inline Index products_workspace(const Layout& l, Index compute_size) {
   return bytes;
 }
 
+// The same for one query and a block of any number of keys.
+inline Index query_products_workspace(Index width, Index compute_size) {
+  Index bytes = 0;
+  for (Index keys = 1; keys <= key_block; ++keys)
+    bytes = std::max({bytes, gemm_workspace(1, 1, keys, width, compute_size),
+                      gemm_workspace(1, 1, width, keys, compute_size)});
+  return bytes;
+}
+
 // What the buffers of one thread are made for.
 struct BufferSizes {
   Index width;

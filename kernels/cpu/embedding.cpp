@@ -49,10 +49,11 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
   });
 }
 
+// `first`: the row of x's first position.
 template <class T>
-void add_position(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &table = args.operands[1], &y = args.operands[2];
-  const std::int64_t seq = x.dim[1], width = x.dim[2], first = x.start[1] - table.start[0];
+void add_rows(const Tensor& x, const Tensor& table, std::int64_t first, const Tensor& y,
+              const KernelContext& context) {
+  const std::int64_t seq = x.dim[1], width = x.dim[2];
   parallel_ranges(*context.workers, x.dim[0] * seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* __restrict from = x.as<const T>() + row * width;
@@ -62,6 +63,18 @@ void add_position(const KernelArgs& args, const KernelContext& context) {
       for (std::int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
     }
   });
+}
+
+template <class T>
+void add_position(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &table = args.operands[1];
+  add_rows<T>(x, table, x.start[1] - table.start[0], args.operands[2], context);
+}
+
+template <class T>
+void add_position_at(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  add_rows<T>(o[0], o[1], position_in(o[2]), o[3], context);
 }
 
 // Rows of a table's gradient that no position of this call belongs to.
@@ -108,6 +121,11 @@ Kernel select_add_position(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_position<T>; });
 }
 
+Kernel select_add_position_at(const OpShape& s) {
+  if (!same_type(s, {0, 1, 3}) || s.operand[2].dtype != DType::f64) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_position_at<T>; });
+}
+
 Kernel select_position_weight_grad(const OpShape& s) {
   return choose_accumulation(s.operand[0].dtype, s.operand[1].dtype,
                              []<class T, class Sum>() -> Kernel { return position_weight_grad<T, Sum>; });
@@ -120,6 +138,7 @@ std::vector<KernelDef> embedding_kernels() {
   return {{"embedding", select_embedding},
           {"embedding_weight_grad", select_embedding_weight_grad},
           {"add_position", select_add_position},
+          {"add_position_at", select_add_position_at},
           {"position_weight_grad", select_position_weight_grad, nullptr, 1u << 1}};
 }
 

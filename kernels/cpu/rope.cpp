@@ -86,6 +86,7 @@ void turn_together(Position<T> at, const Turns<C>& turns, const Tensor& q) {
 // The packed operand and the three apart, in whichever direction.
 struct Operands {
   const Tensor &x, &q, &k, &v;
+  std::int64_t first = q.start[1];  // position
 };
 
 // body(position, turns) for every position of every sample.
@@ -100,7 +101,7 @@ void for_positions(const Operands& o, double direction, const KernelArgs& args, 
     for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
     set_frequencies(turns, pairs, rope_turn(args.attrs));
     for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
-      set_position(turns, pairs, direction * static_cast<double>(o.q.start[1] + s));
+      set_position(turns, pairs, direction * static_cast<double>(o.first + s));
       for (std::int64_t b = 0; b < batch; ++b) {
         const std::int64_t row = b * seq + s, key = row * o.k.inner(2);
         body(Position<T>{o.x.as<T>() + row * o.x.inner(3), o.q.as<T>() + row * o.q.inner(3),
@@ -116,6 +117,13 @@ void rope(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
   for_positions<T>({o[0], o[1], o[2], o[3]}, 1.0, args, context,
                    [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, o[1]); });
+}
+
+template <class T>
+void rope_at(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  for_positions<T>({o[0], o[2], o[3], o[4], position_in(o[1])}, 1.0, args, context,
+                   [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, o[2]); });
 }
 
 template <class T>
@@ -136,6 +144,11 @@ Kernel select_rope(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope<T>; });
 }
 
+Kernel select_rope_at(const OpShape& s) {
+  if (!same_type(s, {0, 2, 3, 4}) || s.operand[1].dtype != DType::f64) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_at<T>; });
+}
+
 Kernel select_rope_grad(const OpShape& s) {
   if (!same_type(s, {0, 1, 2, 3})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_grad<T>; });
@@ -145,7 +158,9 @@ Kernel select_rope_grad(const OpShape& s) {
 
 std::vector<KernelDef> rope_kernels();
 std::vector<KernelDef> rope_kernels() {
-  return {{"rope", select_rope, rope_workspace}, {"rope_grad", select_rope_grad, rope_workspace}};
+  return {{"rope", select_rope, rope_workspace},
+          {"rope_at", select_rope_at, rope_workspace},
+          {"rope_grad", select_rope_grad, rope_workspace}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "cpu/isa.hpp"
-#include "prun/types.hpp"
+#include "prun/kernel.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 
@@ -15,6 +15,11 @@ using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>
 Compute<T> load(const T& from) {
   return static_cast<Compute<T>>(from);
+}
+
+// The number of a position, which the host hands over as a double.
+inline std::int64_t position_in(const Tensor& number) {
+  return static_cast<std::int64_t>(*number.as<const double>());
 }
 
 // Rounds to T. bf16 is written by its bits: assigning the struct would keep GCC from vectorising a loop.

@@ -49,14 +49,15 @@ __global__ __launch_bounds__(256) void embedding_kernel(const std::int32_t* toke
 }
 
 template <int N, class T>
-__global__ __launch_bounds__(256) void add_position_kernel(const T* x, const T* positions, T* y,
-                                                           std::int64_t rows, std::int64_t seq,
-                                                           std::int64_t width) {
+__global__ __launch_bounds__(256) void add_position_kernel(const T* x, const T* positions,
+                                                           const double* first, T* y, std::int64_t rows,
+                                                           std::int64_t seq, std::int64_t width) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   if (row >= rows || column >= width) return;
   const Pack<T, N> in = load_pack<N>(x + row * width + column);
-  const Pack<T, N> by = load_pack<N>(positions + position_of(row, seq) * width + column);
+  const std::int64_t from = first ? static_cast<std::int64_t>(*first) : 0;
+  const Pack<T, N> by = load_pack<N>(positions + (from + position_of(row, seq)) * width + column);
   Lanes<Compute<T>, N> sum = unpack(in);
   const Lanes<Compute<T>, N> position = unpack(by);
 #pragma unroll
@@ -242,15 +243,31 @@ void embedding(const std::int32_t* tokens, const T* table, const T* positions, T
   check_launch("embedding");
 }
 
+namespace {
+
 template <class T>
-void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
-                  std::int64_t width, Stream stream) {
+void add_rows(const char* name, const T* x, const T* positions, const double* first, T* y, std::int64_t batch,
+              std::int64_t seq, std::int64_t width, Stream stream) {
   if (batch * seq == 0) return;
   with_chunk<T>(width, {x, positions, y}, [&]<int N>(std::integral_constant<int, N>) {
     const RowGrid at(batch * seq, width / N);
-    add_position_kernel<N><<<at.grid, at.block, 0, stream>>>(x, positions, y, batch * seq, seq, width);
+    add_position_kernel<N><<<at.grid, at.block, 0, stream>>>(x, positions, first, y, batch * seq, seq, width);
   });
-  check_launch("add_position");
+  check_launch(name);
+}
+
+}  // namespace
+
+template <class T>
+void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
+                  std::int64_t width, Stream stream) {
+  add_rows<T>("add_position", x, positions, nullptr, y, batch, seq, width, stream);
+}
+
+template <class T>
+void add_position_at(const T* x, const T* positions, const double* position, T* y, std::int64_t batch,
+                     std::int64_t width, Stream stream) {
+  add_rows<T>("add_position_at", x, positions, position, y, batch, 1, width, stream);
 }
 
 template <class T, class S>
@@ -333,6 +350,8 @@ PRUN_TABLE_GRADS(bf16, bf16);
   template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,      \
                              std::int64_t, std::int64_t, std::int64_t, Stream);                            \
   template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream); \
+  template void add_position_at<T>(const T*, const T*, const double*, T*, std::int64_t, std::int64_t,      \
+                                   Stream);                                                                \
   template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);      \
   PRUN_TABLE_GRADS(T, Compute<T>)
 PRUN_EMBEDDING(double);

@@ -25,7 +25,8 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   __shared__ __align__(16) C sine[most_pairs];
   const int pairs = static_cast<int>(shape.head_dim / 2), units = pairs / N;
   const int slots = static_cast<int>(shape.heads * shape.packed), packed = static_cast<int>(shape.packed);
-  const double position = static_cast<double>(shape.first_position + blockIdx.x);
+  const double added = shape.position ? *shape.position : 0.0;
+  const double position = added + static_cast<double>(shape.first_position + blockIdx.x);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
     double s, c;
     sincos(position * frequency.of[i], &s, &c);

@@ -11,6 +11,7 @@ struct RopeShape {
   std::int64_t batch, seq, heads, packed, head_dim;
   std::int64_t first_position = 0;  // of the first row of seq
   RopeTurn turn = {};
+  const double* position = nullptr;  // added to it, on the device; null: nothing
 };
 
 // x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim],

@@ -68,6 +68,19 @@ TEST_F(OfACheckpoint, GenerateGivesTheSameTextInAnyLayout) {
   }
 }
 
+// The sequence has 16 positions: three tokens and 13 others fit, as position by position, 20 others do not.
+TEST_F(OfACheckpoint, GenerateGivesTheSameTextWhetherItFitsOrNot) {
+  const auto text = [&](const std::string& most, const std::vector<std::string>& mesh) {
+    return said({"generate", out_, "--tokens", "5,17,60", "--max-tokens", most}, mesh);
+  };
+  const std::string longer = text("20", mesh(1, 1, 1));
+  for (const auto& more : {mesh(1, 1, 1), mesh(2, 1, 1), mesh(1, 2, 1), mesh(1, 1, 2)}) {
+    std::string shorter = text("14", more);
+    shorter.back() = ',';
+    EXPECT_EQ(longer.substr(0, shorter.size()), shorter) << more[1] << more[3] << more[5];
+  }
+}
+
 TEST_F(OfACheckpoint, WhatCannotBeDoneIsSaid) {
   const auto expect = [](const Result& result, const std::string& part) {
     EXPECT_EQ(result.code, 2) << result.out;

@@ -63,6 +63,21 @@ TEST_F(Embedding, RowsByTokenAndByPosition) {
   });
 }
 
+TEST_F(Embedding, TheRowOfOnePosition) {
+  for_types([]<class T>(std::int64_t offset) {
+    for (const std::int64_t width : {1, 33, 64}) {
+      const DType type = dtype_of<T>();
+      const Value x = random_value(type, {5, 1, width}, 1), table = random_value(type, {9, width}, 2);
+      Value at(DType::f64, {});
+      at.set(0, 7);
+      const Value want = cpu("add_position_at", {x, table, at, Value(type, {5, 1, width})})[3];
+      OnDevice in(x, offset), rows(table, offset), where(at), y(type, {5, 1, width}, offset);
+      cuda::add_position_at(in.as<T>(), rows.as<T>(), where.as<double>(), y.as<T>(), 5, width, nullptr);
+      EXPECT_EQ(y.value().bytes(), want.bytes()) << width;
+    }
+  });
+}
+
 TEST_F(Embedding, GradientsAddToTheTables) {
   for_sums([]<class T, class S>(std::int64_t offset) {
     for_draws([&](const Shape& s, const Value& tokens, std::int64_t first) {

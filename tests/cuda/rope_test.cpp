@@ -41,6 +41,29 @@ TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
   });
 }
 
+TEST_F(Rope, TurnsOnePositionAsTheCpu) {
+  for_types([&]<class T>(std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    const std::vector<std::int64_t> d = {3, 1, 4, 5, 64}, queries = {3, 1, 4, 3, 64}, keys = {3, 1, 4, 64};
+    for (const double position : {0.0, 1.0, 77777.0}) {
+      const Value x = random_value(type, d, 1);
+      Value at(DType::f64, {});
+      at.set(0, position);
+      const RopeTurn turn;
+      const std::vector<Value> want = cpu(
+          "rope_at", {x, at, Value(type, queries), Value(type, keys), Value(type, keys)},
+          {{.f = turn.base}, {.f = turn.factor}, {.f = turn.low}, {.f = turn.high}, {.f = turn.original}});
+      OnDevice in(x, offset), where(at), q(type, queries, offset), k(type, keys, offset),
+          v(type, keys, offset);
+      const cuda::RopeShape shape{d[0], d[1], d[2], d[3], d[4], 0, turn, where.as<double>()};
+      cuda::rope(in.as<T>(), q.as<T>(), k.as<T>(), v.as<T>(), shape, nullptr);
+      expect_close(q.value(), want[2].numbers(), tolerance(type), "q");
+      expect_close(k.value(), want[3].numbers(), tolerance(type), "k");
+      EXPECT_EQ(v.value().bytes(), want[4].bytes()) << "v";
+    }
+  });
+}
+
 TEST_F(Rope, RefusesHeadsThatAreTooWide) {
   EXPECT_THROW(cuda::rope<float>(nullptr, nullptr, nullptr, nullptr, {1, 1, 1, 3, 514}, nullptr), Error);
 }

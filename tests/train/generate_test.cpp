@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <thread>
 
+#include "execute/meetings.hpp"
 #include "execute/tensors.hpp"
 #include "inspect/checkpoint_use.hpp"
 #include "support/assembly_fixture.hpp"
@@ -13,6 +15,7 @@
 #include "support/temp_folder.hpp"
 #include "train/forward_rank.hpp"
 #include "train/generator.hpp"
+#include "train/local_ranks.hpp"
 #include "train/settings.hpp"
 
 namespace prun::test {
@@ -192,6 +195,103 @@ TEST_F(Generate, ATokenThatTheModelDoesNotHaveIsRefused) {
     EXPECT_NE(std::string(error.what()).find("token 64, outside of the model's 64 tokens"), std::string::npos)
         << error.what();
   }
+}
+
+// ---------------------------------------------------------------- position by position
+
+using Text = std::vector<std::int32_t>;
+
+struct Said {
+  bool by_position = false;
+  std::vector<Numbers> logits;  // of what follows each text
+};
+
+// Of the ranks that have the head, which are asked for one text after the other.
+Said ask(const Recipe& recipe, const std::filesystem::path& checkpoint, Purpose purpose,
+         const std::vector<Text>& texts) {
+  const std::int64_t world = mesh_of(recipe).world();
+  Meetings meetings;
+  std::vector<Said> said(static_cast<std::size_t>(world));
+  const auto run = [&](std::int64_t number) {
+    PluginHost own(plugins().places());
+    own.set_local({static_cast<int>(number), static_cast<int>(world)});
+    Membership membership;
+    if (world > 1)
+      membership.exchange = [&](std::string_view channel, std::span<const int> members,
+                                std::string_view mine) {
+        return meetings.all_gather(channel, members, static_cast<int>(number), mine);
+      };
+    const ForwardRank rank(recipe, own, membership, number, purpose);
+    Said& mine = said[static_cast<std::size_t>(number)];
+    mine.by_position = staged_values(rank.assembly().program()).position != none;
+    Generator generator(rank.parts());
+    rank.load(generator.memory(), checkpoint);
+    for (const Text& text : texts)
+      if (const Numbers logits = generator.logits(text); !logits.empty()) mine.logits.push_back(logits);
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::int64_t rank = 0; rank < world; ++rank) threads.emplace_back(run, rank);
+  }
+  std::erase_if(said, [](const Said& one) { return one.logits.empty(); });
+  for (const Said& one : said) EXPECT_EQ(one.logits, said.front().logits);
+  return said.front();
+}
+
+class GenerateIn : public testing::TestWithParam<std::tuple<const char*, Layout, Target>> {
+ protected:
+  Recipe recipe(const std::vector<std::string>& more = {}) const {
+    const auto& [model, layout, target] = GetParam();
+    std::vector<std::string> sets =
+        with({"model.layers=4", std::string("model.plugin=") + model}, layout.sets);
+    if (model == std::string("llama")) sets.push_back("model.kv_heads=2");
+    if (model == std::string("llama")) std::erase(sets, "model.dropout=0.1");
+    return unpinned(tiny_recipe(with(with(sets, target.sets), more), layout.text));
+  }
+};
+
+// Texts that grow, change in their middle, become shorter and fill the whole sequence.
+TEST_P(GenerateIn, PositionByPositionIsAsWholeSequencesAre) {
+  const TempFolder folder;
+  const auto& [model, layout, target] = GetParam();
+  std::filesystem::path saved;
+  run_local_ranks(recipe({"run.out=" + (folder / "run")}), plugins().places(), [&](Trainer& trainer) {
+    train_steps(trainer, 3);
+    const std::filesystem::path path = trainer.save();
+    if (trainer.assembly().rank() == 0) saved = path;
+  });
+  const Recipe one = one_text(recipe(), plugins());
+  const Text full = {5, 17, 60, 3, 3, 41, 8, 9, 33, 2, 2, 51, 7, 0, 63, 12};
+  const std::vector<Text> texts = {{5, 17, 60}, {5, 17, 60, 3}, {5, 17, 2, 3, 9}, {5}, full};
+  const Said whole = ask(one, saved, Purpose::windows, texts),
+             by = ask(one, saved, Purpose::generation, texts);
+  EXPECT_FALSE(whole.by_position);
+  EXPECT_EQ(by.by_position, layout.text.find("sequence = true") == std::string::npos);
+  ASSERT_EQ(by.logits.size(), texts.size());
+  EXPECT_EQ(by.logits, whole.logits);
+}
+
+std::string name_of_tested(const testing::TestParamInfo<std::tuple<const char*, Layout, Target>>& tested) {
+  const auto& [model, layout, target] = tested.param;
+  return std::string(model) + "_" + layout.name + "_" + target.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GenerateIn,
+                         testing::Combine(testing::Values("gpt", "llama"), testing::ValuesIn(layouts()),
+                                          testing::Values(on_cpu())),
+                         name_of_tested);
+INSTANTIATE_TEST_SUITE_P(Queues, GenerateIn,
+                         testing::Combine(testing::Values("llama"), testing::ValuesIn(layouts()),
+                                          testing::Values(on_async())),
+                         name_of_tested);
+
+TEST_F(Generate, WhatKeepsNoPositionsIsMadeOfWholeSequences) {
+  const auto steps = [](const Recipe& recipe) {
+    const Assembly assembly(one_text(recipe, plugins()), plugins(), 0, Purpose::generation);
+    return staged_values(assembly.program()).position != none;
+  };
+  EXPECT_TRUE(steps(tiny_recipe()));
+  EXPECT_FALSE(steps(tiny_recipe({"data.documents=apart", "data.end_of_text=0"})));
 }
 
 // ---------------------------------------------------------------- sampling

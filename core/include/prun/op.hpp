@@ -180,6 +180,11 @@ struct OpDef {
   // Of a head: the op that gives the logits themselves, of its first three operands (values, table, targets),
   // at the position of each row whose target counts; null: none does.
   const char* logits = nullptr;
+  // The op that does the same for one position of a sequence. Its operands have the names of this one's,
+  // beside `position`, a number, and what it keeps of the positions before: an operand `kept_x`, updated, is
+  // x of all positions. This op's own kind where it does the same at every position. null: nobody knows, and
+  // text is made of whole sequences.
+  const char* at_position = nullptr;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
@@ -290,8 +295,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, noise, logits, exchange) are optional. Without cost(), an op moves its operands once
-// and counts no FLOPs.
+// gradient_in_forward, noise, logits, at_position, exchange) are optional. Without cost(), an op moves its
+// operands once and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -310,6 +315,7 @@ OpDef op_def() {
   if constexpr (requires { Op::gradient_in_forward; }) def.gradient_in_forward = Op::gradient_in_forward;
   if constexpr (requires { Op::noise; }) def.noise = Op::noise;
   if constexpr (requires { Op::logits; }) def.logits = Op::logits;
+  if constexpr (requires { Op::at_position; }) def.at_position = Op::at_position;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
   if constexpr (requires(const Gradient& g) { Op::gradient(g); })

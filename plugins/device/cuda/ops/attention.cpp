@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cuda/attention_at.hpp"
 #include "device_op.hpp"
 #include "libraries.hpp"
 
@@ -196,6 +197,23 @@ Kernel select_attention_grad(const OpShape& s) {
   return by_value(type, []<class T>() -> Kernel { return attention_grad<T, packed>; });
 }
 
+template <class T>
+void attention_at(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &q = args.operands[0], &kept = args.operands[4];
+  cuda::attention_at<T>({q.dim[0], kept.dim[1], q.dim[2], q.dim[3], q.dim[4], data<const T>(args, 0),
+                         data<const T>(args, 1), data<const T>(args, 2), data<const double>(args, 3),
+                         data<T>(args, 4), data<T>(args, 5), data<T>(args, 6), data<Compute<T>>(args, 7)},
+                        stream_of(context));
+}
+
+Kernel select_attention_at(const OpShape& s) {
+  const OperandShape& q = s.operand[0];
+  if (!same_type(s, {0, 1, 2, 4, 5, 6}) || !computed_type(s, q.dtype, {7}) || !all_double(s, 3, 4))
+    return nullptr;
+  if (q.dims[4].extent > widest_head_at) return nullptr;
+  return by_value(q.dtype, []<class T>() -> Kernel { return attention_at<T>; });
+}
+
 }  // namespace
 
 // Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14, driver 580), as
@@ -208,6 +226,7 @@ std::vector<DeviceOp> attention_ops() {
       {{"attention_packed_grad", select_attention_grad<true>, grad_workspace<true>},
        bind_attention_grad<true>}};
   for (DeviceOp& op : ops) op.captures = false;
+  ops.push_back({{"attention_at", select_attention_at}});
   return ops;
 }
 

@@ -45,6 +45,13 @@ void add_position(const KernelArgs& args, const KernelContext& context) {
                      x.dim[0], x.dim[1], x.dim[2], stream_of(context));
 }
 
+template <class T>
+void add_position_at(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& x = args.operands[0];
+  cuda::add_position_at(data<const T>(args, 0), data<const T>(args, 1), data<const double>(args, 2),
+                        data<T>(args, 3), x.dim[0], x.dim[2], stream_of(context));
+}
+
 // Where the sum begins here, rows that no position of this launch belongs to are cleared.
 template <class T, class S>
 void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
@@ -72,6 +79,11 @@ Kernel select_add_position(const OpShape& s) {
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_position<T>; });
 }
 
+Kernel select_add_position_at(const OpShape& s) {
+  if (!same_type(s, {0, 1, 3}) || !all_double(s, 2, 3)) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_position_at<T>; });
+}
+
 Kernel select_position_weight_grad(const OpShape& s) {
   return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return position_weight_grad<T, S>; });
 }
@@ -82,6 +94,7 @@ std::vector<DeviceOp> embedding_ops() {
   return {{{"embedding", select_embedding}},
           {{"embedding_weight_grad", select_embedding_weight_grad, embedding_weight_grad_workspace_of}},
           {{"add_position", select_add_position}},
+          {{"add_position_at", select_add_position_at}},
           {{"position_weight_grad", select_position_weight_grad, nullptr, 1u << 1}}};
 }
 

@@ -28,6 +28,15 @@ void rope(const KernelArgs& args, const KernelContext& context) {
 }
 
 template <class T>
+void rope_at(const KernelArgs& args, const KernelContext& context) {
+  RopeShape shape = rope_shape(args.operands[0], args);
+  shape.first_position = 0;
+  shape.position = data<const double>(args, 1);
+  cuda::rope(data<const T>(args, 0), data<T>(args, 2), data<T>(args, 3), data<T>(args, 4), shape,
+             stream_of(context));
+}
+
+template <class T>
 void rope_grad(const KernelArgs& args, const KernelContext& context) {
   cuda::rope_grad(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2), data<T>(args, 3),
                   rope_shape(args.operands[3], args), stream_of(context));
@@ -50,6 +59,11 @@ Kernel select_rope(const OpShape& s) {
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope<T>; });
 }
 
+Kernel select_rope_at(const OpShape& s) {
+  if (!same_type(s, {0, 2, 3, 4}) || !all_double(s, 1, 2)) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_at<T>; });
+}
+
 Kernel select_rope_grad(const OpShape& s) {
   if (!same_type(s, {0, 1, 2, 3})) return nullptr;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_grad<T>; });
@@ -69,6 +83,7 @@ Kernel select_join_heads(const OpShape& s) {
 
 std::vector<DeviceOp> heads_ops() {
   return {{{"rope", select_rope}},
+          {{"rope_at", select_rope_at}},
           {{"rope_grad", select_rope_grad}},
           {{"split_heads", select_split_heads}},
           {{"join_heads", select_join_heads}}};

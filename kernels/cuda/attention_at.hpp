@@ -1,0 +1,26 @@
+// Causal attention of one position of each sequence, the keys and values of those before being kept.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+inline constexpr std::int64_t widest_head_at = 256;
+
+// q [batch, heads, queries, head_dim]; k, v [batch, heads, head_dim]: of the position, and written behind
+// those before in kept_k, kept_v [batch, positions, heads, head_dim]. y like q, and the log of each row's sum
+// of exponentials.
+template <class T>
+struct AttentionAt {
+  std::int64_t batch, positions, heads, queries, head_dim;
+  const T *q, *k, *v;
+  const double* position;  // on the device
+  T *kept_k, *kept_v, *y;
+  Compute<T>* lse;
+};
+
+// Heads of up to widest_head_at channels.
+template <class T>
+void attention_at(const AttentionAt<T>& call, Stream stream);
+
+}  // namespace prun::cuda
