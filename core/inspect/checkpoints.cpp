@@ -179,6 +179,7 @@ std::string manifest_difference(const Manifest& a, const Manifest& b) {
   compare("samples", a.progress.samples, b.progress.samples);
   compare("mesh", a.mesh, b.mesh);
   compare("arithmetic", join(a.arithmetic, ", "), join(b.arithmetic, ", "));
+  if (a.choices.texts != b.choices.texts) text += "choices: other kernels were chosen by trying\n";
   if (a.plugins != b.plugins) text += "plugins: other ones, or other builds of them; see prun ckpt show\n";
   for (const Change& change : changes(a.recipe, b.recipe))
     text += change.key + ": " + change.before + " and " + change.now + "\n";

@@ -162,6 +162,8 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
     return call("in bind()", &I::bind, queue, launches, count, work);
   }
   Status run(Queue queue, BoundWork work) noexcept override { return call("in run()", &I::run, queue, work); }
+  Status choices(Text* lines) noexcept override { return call("in choices()", &I::choices, lines); }
+  Status prefer(Text lines) noexcept override { return call("in prefer()", &I::prefer, lines); }
   Status stream(Queue queue, void** stream) noexcept override {
     return call("in stream()", &I::stream, queue, stream);
   }

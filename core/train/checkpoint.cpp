@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "assemble/lasting.hpp"
 #include "base/json.hpp"
@@ -11,6 +12,7 @@
 #include "plan/plan.hpp"
 #include "prun/split_master.hpp"
 #include "train/checkpoint_files.hpp"
+#include "train/kernel_choices.hpp"
 #include "train/settings.hpp"
 #include "train/weights.hpp"
 
@@ -189,6 +191,17 @@ std::vector<std::string> rebuilt(const std::string& before, const std::string& n
   return names;
 }
 
+// Of what this rank's devices chose, what they had chosen otherwise, or not at all.
+std::size_t other_choices(const Assembly& assembly, const KernelChoices& saved) {
+  const std::string before = saved.for_rank(static_cast<std::size_t>(assembly.rank())),
+                    now = kernel_choices(assembly);
+  if (before.empty()) return 0;
+  const std::vector<std::string_view> lines = prun::split(before, '\n'), made = prun::split(now, '\n');
+  const std::set<std::string_view> known(lines.begin(), lines.end());
+  return static_cast<std::size_t>(
+      std::count_if(made.begin(), made.end(), [&](std::string_view line) { return !known.contains(line); }));
+}
+
 std::vector<std::string> arithmetic_of(const Assembly& assembly) {
   std::vector<std::string> texts;
   for (const DeviceInfo& device : assembly.device_infos()) texts.emplace_back(device.arithmetic.view());
@@ -268,6 +281,9 @@ std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedChec
   if (const std::vector<std::string> now = arithmetic_of(assembly); now != manifest.arithmetic)
     notes.push_back("computes other bits than the device that saved it: " + join(manifest.arithmetic, ", ") +
                     " was, " + join(now, ", ") + " is");
+  else if (const std::size_t other = other_choices(assembly, manifest.choices); other > 0)
+    notes.push_back(detail::concat("computes other bits: ", other,
+                                   " of the kernels that were chosen by trying are others"));
   return notes;
 }
 

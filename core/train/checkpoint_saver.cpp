@@ -7,6 +7,7 @@
 #include "base/thread.hpp"
 #include "prun/split_master.hpp"
 #include "train/checkpoint_files.hpp"
+#include "train/kernel_choices.hpp"
 #include "train/settings.hpp"
 
 namespace prun {
@@ -69,6 +70,8 @@ void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
         std::make_unique<DurableFolder>(checkpoint_path(place.run_folder, progress.step), Existing::replace);
   }
   staging_ = meet("save", folder_ ? folder_->staging().string() : "").front();
+  choices_ = {};
+  for (const std::string& rank : meet("choices", kernel_choices(assembly_))) choices_.add(rank);
   copy();
   written_ = false;
   trouble_ = nullptr;
@@ -181,9 +184,15 @@ bool CheckpointSaver::wait_for_files(const std::stop_token& stop) {
 }
 
 Manifest CheckpointSaver::manifest() const {
-  Manifest manifest{
-      place_.run, place_.save, progress_, mesh_text(assembly_.mesh()), {}, settings_of(assembly_.recipe()),
-      plugins_,   {}};
+  Manifest manifest{place_.run,
+                    place_.save,
+                    progress_,
+                    mesh_text(assembly_.mesh()),
+                    {},
+                    choices_,
+                    settings_of(assembly_.recipe()),
+                    plugins_,
+                    {}};
   for (const DeviceInfo& device : assembly_.device_infos())
     manifest.arithmetic.emplace_back(device.arithmetic.view());
   for (int rank = 0; rank < assembly_.mesh().world(); ++rank)

@@ -70,6 +70,7 @@ class CheckpointSaver {
   // Of the save that was begun last.
   SavePlace place_;
   Progress progress_;
+  KernelChoices choices_;                  // of all ranks
   std::unique_ptr<DurableFolder> folder_;  // the first rank's
   std::filesystem::path staging_;
   bool begun_ = false;  // and not finished

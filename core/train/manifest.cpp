@@ -1,5 +1,6 @@
 #include "train/manifest.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -50,6 +51,21 @@ std::int64_t count_at(const JsonValue& json, std::string_view name) {
   return count;
 }
 
+// Manifests of before there were any have none.
+KernelChoices choices_in(const JsonValue& json) {
+  KernelChoices choices;
+  const JsonValue* const found = json.as_object().find("choices");
+  if (!found) return choices;
+  for (const JsonValue& text : found->at("texts").as_array()) choices.texts.push_back(text.as_string());
+  for (const JsonValue& number : found->at("of").as_array()) {
+    choices.of.push_back(number.as_uint64());
+    if (choices.of.back() >= choices.texts.size())
+      throw_error(ErrorCode::bad_input, "'choices' names text ", choices.of.back(), " of ",
+                  choices.texts.size());
+  }
+  return choices;
+}
+
 Manifest manifest_of(const JsonValue& json) {
   if (const std::int64_t format = count_at(json, "format"); format != format_version)
     throw_error(ErrorCode::bad_input, "it is of format ", format, ", this prun reads format ", format_version,
@@ -63,6 +79,7 @@ Manifest manifest_of(const JsonValue& json) {
   manifest.mesh = json.at("mesh").as_string();
   for (const JsonValue& text : json.at("arithmetic").as_array())
     manifest.arithmetic.push_back(text.as_string());
+  manifest.choices = choices_in(json);
   for (const JsonMember& member : json.at("recipe").as_object().members())
     manifest.recipe.emplace_back(member.name, member.value.as_string());
   manifest.plugins = JsonWriter().value(json.at("plugins")).take();
@@ -76,6 +93,21 @@ Manifest manifest_of(const JsonValue& json) {
 }
 
 }  // namespace
+
+void KernelChoices::add(const std::string& text) {
+  const auto known = std::find(texts.begin(), texts.end(), text);
+  of.push_back(static_cast<std::size_t>(known - texts.begin()));
+  if (known == texts.end()) texts.push_back(text);
+}
+
+std::string KernelChoices::for_rank(std::size_t rank) const {
+  if (texts.empty()) return {};
+  const std::size_t own = of.empty() ? 0 : of[rank % of.size()];
+  std::string all = texts[own];
+  for (const std::string& text : texts)
+    if (&text != &texts[own]) all += text;
+  return all;
+}
 
 std::string rank_file_name(std::size_t number) {
   char name[40];
@@ -91,7 +123,11 @@ std::string to_text(const Manifest& manifest) {
   json.member("samples", manifest.progress.samples).member("mesh", manifest.mesh);
   json.name("arithmetic").begin_array();
   for (const std::string& text : manifest.arithmetic) json.value(text);
-  json.end_array().name("recipe").begin_object();
+  json.end_array().name("choices").begin_object().name("texts").begin_array();
+  for (const std::string& text : manifest.choices.texts) json.value(text);
+  json.end_array().name("of").begin_array();
+  for (const std::size_t number : manifest.choices.of) json.value(static_cast<std::int64_t>(number));
+  json.end_array().end_object().name("recipe").begin_object();
   for (const auto& [key, value] : manifest.recipe) json.member(key, value);
   json.end_object().member("plugins", parse_json(manifest.plugins, "plugins"));
   json.name("files").begin_array();

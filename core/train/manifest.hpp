@@ -20,6 +20,17 @@ struct Progress {
   std::int64_t samples = 0;  // trained on so far
 };
 
+// What the devices of each rank chose by trying (Device::choices): different texts, and which one is a
+// rank's.
+struct KernelChoices {
+  std::vector<std::string> texts;
+  std::vector<std::size_t> of;  // by rank; empty: nobody tried anything
+
+  void add(const std::string& text);  // of the next rank
+  // For a rank of any layout: its own lines, then those of all others, of which the first for a key counts.
+  std::string for_rank(std::size_t rank) const;
+};
+
 struct Manifest {
   struct File {
     std::uint64_t bytes = 0;
@@ -31,6 +42,7 @@ struct Manifest {
   Progress progress;
   std::string mesh;                     // "dp=2 tp=2"; empty: one rank
   std::vector<std::string> arithmetic;  // what each device's bits depend on, as it says it
+  KernelChoices choices;
   Settings recipe;
   std::string plugins;      // plugin_record()
   std::vector<File> files;  // named by their number

@@ -7,6 +7,7 @@
 #include "base/random.hpp"
 #include "program/passes.hpp"
 #include "train/agreement.hpp"
+#include "train/kernel_choices.hpp"
 #include "train/plugin_record.hpp"
 #include "train/run_folder.hpp"
 
@@ -38,7 +39,7 @@ CommunicatorLease lend(const Membership& membership, Communicators* communicator
 }
 
 Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
-    : assembly_(assembly),
+    : assembly_(with_kernel_choices(assembly)),
       membership_(std::move(membership)),
       communicators_(connect(assembly, plugins, membership_)),
       lease_(lend(membership_, communicators_.get())),

@@ -2,6 +2,8 @@
 // version of the library. Whoever wants the same bits in every run takes algorithms from such a file, or
 // those that the heuristic names first: tuning again may find another, as fast.
 //
+// What an earlier run has said that it chose comes before what the file has (prefer()).
+//
 // Ranks that share the file tune one after the other, and whoever comes second takes what the first has
 // found, so that ranks that compute the same compute the same bits. Hosts that have a file each tune for
 // themselves.
@@ -10,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "cuda/gemm.hpp"
 
@@ -17,8 +20,14 @@ namespace prun::cuda {
 
 class TunedAlgorithms {
  public:
-  // Reads the file, if it is there. Lines that are damaged, or that somebody else wrote, are passed over.
+  // Reads the file, if it is there; with an empty name there is none. Lines that are damaged, or that
+  // somebody else wrote, are passed over.
   explicit TunedAlgorithms(std::string file);
+
+  // Lines as a file has them, of which the first for a key counts.
+  void prefer(std::string_view lines);
+  // What settle() came to since this was made, as such lines.
+  std::string chosen() const;
 
   // Gives the plan the algorithm that is known for its product, or else tunes it on these operands and
   // remembers what that found. Either way the product has run, so that its kernel is loaded. Whether it was
@@ -30,15 +39,16 @@ class TunedAlgorithms {
   bool settle(const std::string& key, const std::function<bool(const std::string&)>& choose,
               const std::function<std::string()>& tune);
 
-  // The algorithm for a key, or an empty text.
+  // The algorithm for a key that is preferred or known, or an empty text.
   std::string find(const std::string& key) const;
 
  private:
   void read();
   void write() const;
+  std::string known(const std::string& key) const;
 
   std::string file_;
-  std::map<std::string, std::string> known_;
+  std::map<std::string, std::string> known_, preferred_, chosen_;
 };
 
 }  // namespace prun::cuda

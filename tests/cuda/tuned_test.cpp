@@ -59,6 +59,26 @@ TEST(TunedFile, KeepsWhatWasFound) {
   EXPECT_EQ(file.files(), 2) << "it and its lock, and nothing left beside them";
 }
 
+TEST(TunedFile, WhatAnEarlierRunChoseComesFirst) {
+  const File file;
+  TunedAlgorithms earlier("");
+  EXPECT_EQ(settle(earlier, "product", "old"), "old");
+  EXPECT_EQ(settle(earlier, "other", "older"), "older");
+  TunedAlgorithms known(file.path());
+  settle(known, "product", "new");
+  TunedAlgorithms resumed(file.path());
+  resumed.prefer(earlier.chosen() + "damaged\tline\t0\n");
+  EXPECT_EQ(settle(resumed, "product", "today's"), "old");
+  EXPECT_EQ(settle(resumed, "third", "today's"), "today's");
+  EXPECT_EQ(resumed.find("damaged"), "");
+  EXPECT_EQ(TunedAlgorithms(file.path()).find("product"), "new") << "the file is other runs' too";
+  TunedAlgorithms again("");
+  again.prefer(resumed.chosen());
+  EXPECT_EQ(again.find("product"), "old");
+  EXPECT_EQ(again.find("other"), "") << "nobody asked for it in that run";
+  EXPECT_EQ(again.find("third"), "today's");
+}
+
 TEST(TunedFile, WhatSeveralWriteIsJoined) {
   const File file;
   TunedAlgorithms one(file.path()), other(file.path());

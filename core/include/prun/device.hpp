@@ -7,6 +7,8 @@
 #pragma once
 
 #include <atomic>
+#include <string>
+#include <string_view>
 
 #include "prun/kernel.hpp"
 #include "prun/options.hpp"
@@ -96,6 +98,11 @@ class Device {
   // with the queue. While no step runs; of an asynchronous device, what lies in the memory may be spoilt.
   virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
   virtual void run(Queue queue, BoundWork work) = 0;
+  // What bind() has chosen by trying and bits depend on: lines for prefer() of another run.
+  virtual std::string choices() { return {}; }
+  // Before anything is bound: lines of such a run, whose choices bind() makes again where it can, whatever
+  // trying would find today.
+  virtual void prefer(std::string_view) {}
 
   // Asynchronous devices only.
 
@@ -144,6 +151,9 @@ class DeviceInterface {
   virtual Status attach(Queue queue) noexcept = 0;
   virtual Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept = 0;
   virtual Status run(Queue queue, BoundWork work) noexcept = 0;
+  // The text is good until it is asked for again.
+  virtual Status choices(Text* lines) noexcept = 0;
+  virtual Status prefer(Text lines) noexcept = 0;
   virtual Status stream(Queue queue, void** stream) noexcept = 0;
   virtual Status create_event(QueueEvent* event) noexcept = 0;
   virtual Status destroy_event(QueueEvent event) noexcept = 0;
@@ -208,6 +218,15 @@ class DeviceAdapter final : public DeviceInterface {
   Status run(Queue queue, BoundWork work) noexcept override {
     return guard([&] { device().run(queue, work); });
   }
+  Status choices(Text* lines) noexcept override {
+    return guard([&] {
+      choices_ = device().choices();
+      *lines = choices_;
+    });
+  }
+  Status prefer(Text lines) noexcept override {
+    return guard([&] { device().prefer(lines.view()); });
+  }
   Status stream(Queue queue, void** stream) noexcept override {
     return guard([&] { *stream = device().stream(queue); });
   }
@@ -248,6 +267,7 @@ class DeviceAdapter final : public DeviceInterface {
  private:
   Device& device() { return author_; }
   Author author_;
+  std::string choices_;
 };
 
 }  // namespace prun

@@ -132,6 +132,9 @@ class CudaDevice final : public Device {
     check(cudaDeviceSynchronize(), "clearing memory");
   }
 
+  std::string choices() override { return libraries_.choices(); }
+  void prefer(std::string_view lines) override { libraries_.prefer(lines); }
+
   std::int64_t memory_in_use() override {
     use();
     std::size_t free = 0, all = 0;

@@ -22,6 +22,10 @@ std::string text_of(const AttentionLayout& layout, bool backward) {
          list_of(layout.k) + list_of(layout.v) + list_of(layout.y);
 }
 
+std::string file_in(const std::string& cache_folder) {
+  return cache_folder.empty() ? cache_folder : cache_folder + "/cuda_algorithms";
+}
+
 double seconds_of(const Work& work, Stream stream) {
   work(stream);
   return Stopwatch(stream)([&] { work(stream); }, 10);
@@ -29,7 +33,8 @@ double seconds_of(const Work& work, Stream stream) {
 
 }  // namespace
 
-Libraries::Libraries(Settings settings) : settings_(std::move(settings)) {}
+Libraries::Libraries(Settings settings)
+    : settings_(std::move(settings)), tuned_(file_in(settings_.cache_folder)) {}
 
 const Gemm& Libraries::gemm() {
   if (gemm_) return *gemm_;
@@ -37,7 +42,6 @@ const Gemm& Libraries::gemm() {
   if (!settings_.cache_folder.empty()) {
     std::error_code ignored;  // who writes there says what is wrong with it
     std::filesystem::create_directories(settings_.cache_folder, ignored);
-    tuned_.emplace(settings_.cache_folder + "/cuda_algorithms");
   }
   return *gemm_;
 }
@@ -52,36 +56,32 @@ std::shared_ptr<const GemmPlan> Libraries::plan(const Product& product, const Ge
 }
 
 void Libraries::settle(GemmPlan& plan, const GemmOperands& operands, Stream stream) {
-  if (!settings_.tune)
-    gemm().run(plan, operands, stream);
-  else if (tuned_)
-    tuned_->settle(gemm(), plan, operands, stream);
+  if (settings_.tune)
+    tuned_.settle(gemm(), plan, operands, stream);
   else
-    gemm().tune(plan, operands, stream);
+    gemm().run(plan, operands, stream);
 }
 
 Work Libraries::faster(const Product& product, const std::function<Work()>& together,
                        const std::function<Work()>& apart, Stream stream) {
   if (!settings_.tune) return together();
   const std::string key = gemm().identity() + ", " + text_of(product) + ", together or apart";
-  const std::string known = tuned_ ? tuned_->find(key) : "";
-  if (known == "together") return together();
-  if (known == "apart") return apart();
-  // Made before it is this rank's turn to tune: each may be tuned itself.
-  const Work one = together(), several = apart();
   bool in_one = true;
   const auto choose = [&](const std::string& word) {
     in_one = word == "together";
     return in_one || word == "apart";
   };
+  if (choose(tuned_.find(key))) {
+    tuned_.settle(key, choose, [] { return std::string(); });
+    return in_one ? together() : apart();
+  }
+  // Made before it is this rank's turn to tune: each may be tuned itself.
+  const Work one = together(), several = apart();
   const auto time = [&]() -> std::string {
     in_one = seconds_of(one, stream) <= seconds_of(several, stream);
     return in_one ? "together" : "apart";
   };
-  if (tuned_)
-    tuned_->settle(key, choose, time);
-  else
-    time();
+  tuned_.settle(key, choose, time);
   return in_one ? one : several;
 }
 

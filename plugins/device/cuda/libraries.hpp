@@ -39,6 +39,10 @@ class Libraries {
   CudnnAttention* cudnn();
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward);
 
+  // What trying came to, and what it came to in an earlier run: lines (cuda/tuned.hpp).
+  std::string choices() const { return tuned_.chosen(); }
+  void prefer(std::string_view lines) { tuned_.prefer(lines); }
+
   bool deterministic() const { return settings_.deterministic; }
   // "cuBLASLt 13.1.0, cuDNN 9.19.0"; no device gets a context by it.
   std::string versions() const;
@@ -49,7 +53,7 @@ class Libraries {
 
   Settings settings_;
   std::optional<Gemm> gemm_;
-  std::optional<TunedAlgorithms> tuned_;
+  TunedAlgorithms tuned_;
   std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // by text of the product
   std::optional<CudnnAttention> cudnn_;
   bool cudnn_missing_ = false;
