@@ -2,12 +2,12 @@
 // share its key and value (ops/packed_heads.hpp).
 // Kept for backward: the result and the log of each row's sum of exponentials.
 // `documents` (ops/documents.cpp) keeps documents apart: position i sees no key in front of documents[i].
-// attention_at is the same for one position at a time, where text is made.
+// attention_at is the same for some positions at a time, where text is made.
 // attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
 // device may put them in, instead of taking the projection apart and putting the gradient together.
 #include <vector>
 
-#include "ops/one_position.hpp"
+#include "ops/at_position.hpp"
 #include "ops/packed_heads.hpp"
 
 namespace prun {
@@ -63,10 +63,10 @@ struct Attention {
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs[0].i); }
 };
 
-// The keys and values of all positions up to this one are kept: this one's are added to them.
+// The keys and values of all positions up to these are kept: theirs are added to them.
 struct AttentionAt {
   static constexpr const char* kind = "attention_at";
-  static constexpr const char* help = "causal attention of the one position that is given";
+  static constexpr const char* help = "causal attention of the positions from the one that is given on";
   static constexpr OperandDef operands[] = {{"q"},
                                             {"k"},
                                             {"v"},
@@ -79,7 +79,7 @@ struct AttentionAt {
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     check_apart(s, kind, 0);
-    require_one_position(s.operand[0], s.operand[3], kind);
+    require_position(s.operand[0], s.operand[3], kind);
     require(s.attrs[0].i == 1, "attention_at is causal: what lies behind a position is not there yet");
     check_kept(s, 4, 1);
     check_kept(s, 5, 2);
@@ -98,7 +98,8 @@ struct AttentionAt {
   static void check_kept(OpShape& s, int kept, int x) {
     const OperandShape &all = s.operand[kept], &one = s.operand[x];
     bool alike = all.rank == one.rank && all.dtype == one.dtype;
-    for (int d = 0; alike && d < one.rank; ++d) alike = d == 1 || all.dims[d] == one.dims[d];
+    for (int d = 0; alike && d < one.rank; ++d)
+      alike = d == 1 ? all.dims[d].extent >= one.dims[d].extent : all.dims[d] == one.dims[d];
     require(alike, "attention_at keeps keys and values as they come, of more positions");
     s.whole(kept, 1, 2);
   }

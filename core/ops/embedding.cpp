@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/require.hpp"
-#include "ops/one_position.hpp"
+#include "ops/at_position.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -64,13 +64,13 @@ struct AddPosition {
 struct AddPositionAt {
   static constexpr const char* kind = "add_position_at";
   static constexpr const char* help =
-      "adds the row of a table that belongs to the one position that is given";
+      "add_position from the position that is given on; behind the table its last row";
   static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"position"}, {"y", Access::write}};
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &table = s.operand[1];
     require(x.rank == 3 && table.rank == 2,
             "add_position_at takes x [batch, seq, width] and a table of rows");
-    require_one_position(x, s.operand[2], kind);
+    require_position(x, s.operand[2], kind);
     s.like(3, 0);
     s.whole(1, 0, 1);
   }

@@ -3,7 +3,7 @@
 // gradient turns theirs back and puts all three together.
 #include <vector>
 
-#include "ops/one_position.hpp"
+#include "ops/at_position.hpp"
 #include "ops/packed_heads.hpp"
 
 namespace prun {
@@ -43,13 +43,13 @@ struct Rope {
 
 struct RopeAt {
   static constexpr const char* kind = "rope_at";
-  static constexpr const char* help = "rope of the one position that is given";
+  static constexpr const char* help = "rope of the positions from the one that is given on";
   static constexpr OperandDef operands[] = {
       {"x"}, {"position"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
   static constexpr const AttrDef (&attrs)[5] = turn_attrs;
   static void rule(OpShape& s) {
     check_turned(s.operand[0], kind);
-    require_one_position(s.operand[0], s.operand[1], kind);
+    require_position(s.operand[0], s.operand[1], kind);
     set_apart(s, kind, 0, 2);
     s.pass_partial({0});
   }

@@ -43,9 +43,9 @@ UpdateContext update_context(Program& program, Id parameter);
 // ranks of `axis`. Its norm counts once. After add_update, before placement.
 void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer);
 
-// Makes sequences one position long, of which the staged `position` says which one it is; ops keep what they
-// need of those before (OpDef::at_position). Before placement, of a program that makes text. False, and
-// nothing is changed, where an op cannot, or where ranks share out the sequence.
+// Makes sequences a few positions long, of which the staged `position` says which one is the first; ops keep
+// what they need of those before (OpDef::at_position). Before placement, of a program that makes text. False,
+// and nothing is changed, where an op cannot, or where ranks share out the sequence.
 bool step_by_positions(Program& program);
 
 // Takes out of a finished program what does not lead to these staged results: gradients, the optimizer and

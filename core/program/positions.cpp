@@ -1,5 +1,5 @@
-// Text one position at a time: a program whose sequences are one position long, and whose ops keep what they
-// need of those before.
+// Text some positions at a time: a program whose sequences are short, and whose ops keep what they need of
+// the positions before.
 #include <algorithm>
 #include <string_view>
 
@@ -9,9 +9,14 @@
 namespace prun {
 namespace {
 
-class OnePosition {
+// Few enough that a token takes about as long as one position alone would, since the parameters are read
+// once, and enough that a prompt need not be read like that.
+constexpr std::int64_t at_a_time = 8;
+
+class FewPositions {
  public:
-  explicit OnePosition(Program& program) : program_(program), seq_(tokens().dims[1]) {}
+  explicit FewPositions(Program& program)
+      : program_(program), seq_(tokens().dims[1]), few_(std::min(at_a_time, seq_.extent)) {}
 
   bool run() {
     if (is_split() || !each_op([&](Id op) { return can_step(program_.op(op)); })) return false;
@@ -97,7 +102,7 @@ class OnePosition {
     return none;
   }
 
-  // What an operand is at all positions; nothing is read that has not been written.
+  // What an operand is at all positions, with those that the last one of the sequence brings along.
   Id keep(const Value& of, const OperandDef& operand, Id op) {
     Value kept;
     kept.name = detail::concat(operand.name, ".", op);
@@ -107,7 +112,7 @@ class OnePosition {
     kept.dims = of.dims;
     kept.segment = program_.op(op).segment;
     for (Dim& dim : kept.dims)
-      if (dim.name == seq_.name) dim.name = "kept";
+      if (dim.name == seq_.name) dim = {"kept", seq_.extent + few_ - 1};
     return program_.add_value(std::move(kept));
   }
 
@@ -115,7 +120,7 @@ class OnePosition {
   void shorten() {
     for (Id id = 0; id < program_.value_count(); ++id)
       for (Dim& dim : program_.value(id).dims)
-        if (dim.name == seq_.name) dim.extent = 1;
+        if (dim.name == seq_.name) dim.extent = few_;
     for (Replaced& op : replaced_) program_.replace_op(op.id, op.kind, std::move(op.operands), op.attrs);
   }
 
@@ -128,12 +133,13 @@ class OnePosition {
 
   Program& program_;
   const Dim seq_;
+  const std::int64_t few_;
   Id position_ = none;
   std::vector<Replaced> replaced_;
 };
 
 }  // namespace
 
-bool step_by_positions(Program& program) { return OnePosition(program).run(); }
+bool step_by_positions(Program& program) { return FewPositions(program).run(); }
 
 }  // namespace prun

@@ -32,11 +32,11 @@ std::vector<double> Generator::logits(std::span<const std::int32_t> tokens) {
   } else {
     PRUN_CHECK(tokens.size() <= seq, "a text of ", tokens.size(), " tokens, and ", seq,
                " positions are kept");
-    const auto most = std::min(known_.size(), tokens.size() - 1);
-    const auto differs =
-        std::mismatch(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(most), known_.begin());
-    for (auto at = static_cast<std::size_t>(differs.first - tokens.begin()); at < tokens.size(); ++at)
-      run(tokens.subspan(at, 1), static_cast<std::int64_t>(at));
+    const auto most = static_cast<std::ptrdiff_t>(std::min(known_.size(), tokens.size() - 1));
+    const auto differs = std::mismatch(tokens.begin(), tokens.begin() + most, known_.begin()).first;
+    const auto few = static_cast<std::size_t>(batch_shape(assembly_, program_).positions);
+    for (auto at = static_cast<std::size_t>(differs - tokens.begin()); at < tokens.size(); at += few)
+      run(tokens.subspan(at, std::min(few, tokens.size() - at)), static_cast<std::int64_t>(at));
     known_.assign(tokens.begin(), tokens.end());
   }
   return has_head_ ? read() : std::vector<double>();

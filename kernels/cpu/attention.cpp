@@ -128,8 +128,8 @@ ForwardShares<C> forward_shares(const Layout& l) {
 }
 
 template <class C>
-ForwardShares<C> query_shares(Index width) {
-  return ForwardShares<C>({width, 0, query_products_workspace(width, sizeof(C))});
+ForwardShares<C> shares_at(const Layout& l) {
+  return ForwardShares<C>({l.width, 0, products_workspace_at(l, sizeof(C))});
 }
 
 template <class T>
@@ -158,26 +158,26 @@ void attention_packed(const KernelArgs& args, const KernelContext& context) {
              forward_shares<Compute<T>>(l), args, context);
 }
 
-// Rows of one position are added to those of all.
+// Rows of some positions join those of all.
 template <class T>
-void keep_row(const Tensor& row, const Tensor& all, Index position) {
-  const Index width = row.inner(2);
-  for (Index b = 0; b < row.dim[0]; ++b)
-    std::copy_n(row.as<const T>() + b * width, width, all.as<T>() + (b * all.dim[1] + position) * width);
+void keep_rows(const Tensor& rows, const Tensor& all, Index position) {
+  const Index width = rows.inner(2), count = rows.dim[1] * width;
+  for (Index b = 0; b < rows.dim[0]; ++b)
+    std::copy_n(rows.as<const T>() + b * count, count, all.as<T>() + (b * all.dim[1] + position) * width);
 }
 
 template <class T>
 void attention_at(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
   const Index position = position_in(o[3]);
-  keep_row<T>(o[1], o[4], position);
-  keep_row<T>(o[2], o[5], position);
+  keep_rows<T>(o[1], o[4], position);
+  keep_rows<T>(o[2], o[5], position);
   const Layout l = layout_of(o[0], args.attrs[0]);
   Layout all = l;
   all.seq = o[4].dim[1];
   forward<T>({l, apart(l, o[0].as<const T>(), o[4].as<const T>(), o[5].as<const T>()),
               queries_at(l, o[6].as<T>()), o[7].as<Compute<T>>(), all, position},
-             query_shares<Compute<T>>(l.width), args, context);
+             shares_at<Compute<T>>(l), args, context);
 }
 
 // ---- Backward ----
@@ -438,9 +438,9 @@ Index forward_workspace(const OpShape& s, std::int32_t threads) {
 }
 
 Index at_workspace(const OpShape& s, std::int32_t threads) {
-  const Index width = s.operand[0].dims[4].extent;
-  return threads * (s.operand[0].dtype == DType::f64 ? query_shares<double>(width).bytes()
-                                                     : query_shares<float>(width).bytes());
+  const Layout l = layout_of(s.operand[0], s.attrs[0]);
+  return threads *
+         (s.operand[0].dtype == DType::f64 ? shares_at<double>(l).bytes() : shares_at<float>(l).bytes());
 }
 
 Index backward_workspace(const OpShape& s, std::int32_t threads) {

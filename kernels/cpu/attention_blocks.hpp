@@ -154,12 +154,13 @@ inline Index products_workspace(const Layout& l, Index compute_size) {
   return bytes;
 }
 
-// The same for one query and a block of any number of keys.
-inline Index query_products_workspace(Index width, Index compute_size) {
+// The same where any number of keys may be there.
+inline Index products_workspace_at(const Layout& l, Index compute_size) {
   Index bytes = 0;
-  for (Index keys = 1; keys <= key_block; ++keys)
-    bytes = std::max({bytes, gemm_workspace(1, 1, keys, width, compute_size),
-                      gemm_workspace(1, 1, width, keys, compute_size)});
+  for (const Index rows : {std::min(query_block, l.seq), l.seq % query_block})
+    for (Index keys = 1; keys <= key_block && rows > 0; ++keys)
+      bytes = std::max({bytes, gemm_workspace(1, rows, keys, l.width, compute_size),
+                        gemm_workspace(1, rows, l.width, keys, compute_size)});
   return bytes;
 }
 

@@ -49,15 +49,15 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
   });
 }
 
-// `first`: the row of x's first position.
+// `first`: the row of x's first position. Behind the table its last row stands for all.
 template <class T>
 void add_rows(const Tensor& x, const Tensor& table, std::int64_t first, const Tensor& y,
               const KernelContext& context) {
-  const std::int64_t seq = x.dim[1], width = x.dim[2];
+  const std::int64_t seq = x.dim[1], width = x.dim[2], rows = table.dim[0];
   parallel_ranges(*context.workers, x.dim[0] * seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* __restrict from = x.as<const T>() + row * width;
-      const T* __restrict position = table.as<const T>() + (first + row % seq) * width;
+      const T* __restrict position = table.as<const T>() + std::min(first + row % seq, rows - 1) * width;
       T* __restrict to = y.as<T>() + row * width;
 #pragma omp simd
       for (std::int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));

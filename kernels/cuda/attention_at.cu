@@ -52,13 +52,16 @@ struct Seen {
   }
 };
 
-// Where the key or the value of a position lies: the last one's is not kept yet.
+// Where the keys or the values lie: those from `position` on are not kept yet. `last` is the one that is seen
+// last.
 template <class T>
 struct Rows {
-  const T *kept, *last;
-  std::int64_t stride, position;
+  const T *kept, *fresh;
+  std::int64_t stride, position, last;
 
-  __device__ const T* at(std::int64_t key) const { return key < position ? kept + key * stride : last; }
+  __device__ const T* at(std::int64_t key) const {
+    return key < position ? kept + key * stride : fresh + (key - position) * stride;
+  }
 };
 
 template <int N, class T>
@@ -80,17 +83,17 @@ __device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T
   using C = Compute<T>;
   Seen<N, T> seen;
   const std::int64_t warp = threadIdx.x / 32;
-  for (std::int64_t first = warp * keys_at_once; first <= k.position; first += at_warps * keys_at_once) {
+  for (std::int64_t first = warp * keys_at_once; first <= k.last; first += at_warps * keys_at_once) {
     C score[keys_at_once], largest = seen.largest;
 #pragma unroll
     for (int i = 0; i < keys_at_once; ++i) {
-      score[i] = first + i <= k.position ? scale * dot(q, k.at(first + i), width) : -INFINITY;
+      score[i] = first + i <= k.last ? scale * dot(q, k.at(first + i), width) : -INFINITY;
       largest = Larger()(largest, score[i]);
     }
     seen.shrink_to(largest);
 #pragma unroll
     for (int i = 0; i < keys_at_once; ++i)
-      if (first + i <= k.position) seen.add(score[i], v.at(first + i), width);
+      if (first + i <= k.last) seen.add(score[i], v.at(first + i), width);
   }
   return seen;
 }
@@ -101,13 +104,16 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
   using C = Compute<T>;
   __shared__ C largest_of[at_warps], sum_of[at_warps], result_of[at_warps][widest_head_at];
   const int width = static_cast<int>(call.head_dim), warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t group = blockIdx.x / call.queries, sample = group / call.heads,
-                     head = group % call.heads;
+  // A block's row: [batch, seq, heads, queries].
+  const std::int64_t query = blockIdx.x % call.queries, group = blockIdx.x / call.queries;
+  const std::int64_t head = group % call.heads, row = group / call.heads;
+  const std::int64_t own = row % call.seq, sample = row / call.seq;
   const std::int64_t stride = call.heads * call.head_dim,
                      position = static_cast<std::int64_t>(*call.position);
-  const std::int64_t kept = sample * call.positions * stride + head * call.head_dim;
-  const Rows<T> k{call.kept_k + kept, call.k + group * width, stride, position};
-  const Rows<T> v{call.kept_v + kept, call.v + group * width, stride, position};
+  const std::int64_t kept = sample * call.kept * stride + head * call.head_dim;
+  const std::int64_t fresh = sample * call.seq * stride + head * call.head_dim;
+  const Rows<T> k{call.kept_k + kept, call.k + fresh, stride, position, position + own};
+  const Rows<T> v{call.kept_v + kept, call.v + fresh, stride, position, position + own};
   LaneRow<N, T> q;
   q.load(call.q + static_cast<std::int64_t>(blockIdx.x) * width, width);
   const Seen<N, T> seen = see(q, k, v, static_cast<C>(scale), width);
@@ -128,18 +134,19 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
     C result = 0;
     for (int w = 0; w < at_warps; ++w) result += result_of[w][c] * exp_of<T>(largest_of[w] - largest);
     store(call.y + static_cast<std::int64_t>(blockIdx.x) * width + c, result / sum);
-    if (blockIdx.x % call.queries != 0) continue;
-    call.kept_k[kept + position * stride + c] = k.last[c];
-    call.kept_v[kept + position * stride + c] = v.last[c];
+    if (query != 0) continue;
+    call.kept_k[kept + k.last * stride + c] = k.at(k.last)[c];
+    call.kept_v[kept + v.last * stride + c] = v.at(v.last)[c];
   }
-  if (threadIdx.x == 0) call.lse[blockIdx.x] = largest + log(sum);
+  if (threadIdx.x == 0)
+    call.lse[((sample * call.heads + head) * call.queries + query) * call.seq + own] = largest + log(sum);
 }
 
 }  // namespace
 
 template <class T>
 void attention_at(const AttentionAt<T>& call, Stream stream) {
-  const std::int64_t rows = call.batch * call.heads * call.queries;
+  const std::int64_t rows = call.batch * call.seq * call.heads * call.queries;
   if (rows == 0) return;
   constexpr int most = std::min(4, chunk<T>);
   const double scale = 1.0 / std::sqrt(static_cast<double>(call.head_dim));

@@ -1,4 +1,4 @@
-// Causal attention of one position of each sequence, the keys and values of those before being kept.
+// Causal attention of some positions of each sequence, the keys and values of those before being kept.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -7,12 +7,12 @@ namespace prun::cuda {
 
 inline constexpr std::int64_t widest_head_at = 256;
 
-// q [batch, heads, queries, head_dim]; k, v [batch, heads, head_dim]: of the position, and written behind
-// those before in kept_k, kept_v [batch, positions, heads, head_dim]. y like q, and the log of each row's sum
-// of exponentials.
+// q [batch, seq, heads, queries, head_dim]; k, v [batch, seq, heads, head_dim]: of the positions from
+// `position` on, and written behind those before in kept_k, kept_v [batch, kept, heads, head_dim]. y like q,
+// and the log of each row's sum of exponentials [batch, heads, queries, seq].
 template <class T>
 struct AttentionAt {
-  std::int64_t batch, positions, heads, queries, head_dim;
+  std::int64_t batch, seq, kept, heads, queries, head_dim;
   const T *q, *k, *v;
   const double* position;  // on the device
   T *kept_k, *kept_v, *y;

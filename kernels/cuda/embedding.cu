@@ -48,16 +48,29 @@ __global__ __launch_bounds__(256) void embedding_kernel(const std::int32_t* toke
     }
 }
 
+// Rows of a table from that of a position on, which may lie on the device; behind the last it stands for all.
+template <class T>
+struct PositionRows {
+  const T* table;
+  const double* first;
+  std::int64_t last;
+
+  __device__ const T* at(std::int64_t row, std::int64_t width) const {
+    if (!first) return table + row * width;
+    const std::int64_t position = static_cast<std::int64_t>(*first) + row;
+    return table + (position < last ? position : last) * width;
+  }
+};
+
 template <int N, class T>
-__global__ __launch_bounds__(256) void add_position_kernel(const T* x, const T* positions,
-                                                           const double* first, T* y, std::int64_t rows,
-                                                           std::int64_t seq, std::int64_t width) {
+__global__ __launch_bounds__(256) void add_position_kernel(const T* x, PositionRows<T> positions, T* y,
+                                                           std::int64_t rows, std::int64_t seq,
+                                                           std::int64_t width) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   if (row >= rows || column >= width) return;
   const Pack<T, N> in = load_pack<N>(x + row * width + column);
-  const std::int64_t from = first ? static_cast<std::int64_t>(*first) : 0;
-  const Pack<T, N> by = load_pack<N>(positions + (from + position_of(row, seq)) * width + column);
+  const Pack<T, N> by = load_pack<N>(positions.at(position_of(row, seq), width) + column);
   Lanes<Compute<T>, N> sum = unpack(in);
   const Lanes<Compute<T>, N> position = unpack(by);
 #pragma unroll
@@ -246,12 +259,12 @@ void embedding(const std::int32_t* tokens, const T* table, const T* positions, T
 namespace {
 
 template <class T>
-void add_rows(const char* name, const T* x, const T* positions, const double* first, T* y, std::int64_t batch,
+void add_rows(const char* name, const T* x, const PositionRows<T>& positions, T* y, std::int64_t batch,
               std::int64_t seq, std::int64_t width, Stream stream) {
   if (batch * seq == 0) return;
-  with_chunk<T>(width, {x, positions, y}, [&]<int N>(std::integral_constant<int, N>) {
+  with_chunk<T>(width, {x, positions.table, y}, [&]<int N>(std::integral_constant<int, N>) {
     const RowGrid at(batch * seq, width / N);
-    add_position_kernel<N><<<at.grid, at.block, 0, stream>>>(x, positions, first, y, batch * seq, seq, width);
+    add_position_kernel<N><<<at.grid, at.block, 0, stream>>>(x, positions, y, batch * seq, seq, width);
   });
   check_launch(name);
 }
@@ -261,13 +274,13 @@ void add_rows(const char* name, const T* x, const T* positions, const double* fi
 template <class T>
 void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
                   std::int64_t width, Stream stream) {
-  add_rows<T>("add_position", x, positions, nullptr, y, batch, seq, width, stream);
+  add_rows<T>("add_position", x, {positions, nullptr, 0}, y, batch, seq, width, stream);
 }
 
 template <class T>
 void add_position_at(const T* x, const T* positions, const double* position, T* y, std::int64_t batch,
-                     std::int64_t width, Stream stream) {
-  add_rows<T>("add_position_at", x, positions, position, y, batch, 1, width, stream);
+                     std::int64_t seq, std::int64_t width, std::int64_t rows, Stream stream) {
+  add_rows<T>("add_position_at", x, {positions, position, rows - 1}, y, batch, seq, width, stream);
 }
 
 template <class T, class S>
@@ -351,7 +364,7 @@ PRUN_TABLE_GRADS(bf16, bf16);
                              std::int64_t, std::int64_t, std::int64_t, Stream);                            \
   template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream); \
   template void add_position_at<T>(const T*, const T*, const double*, T*, std::int64_t, std::int64_t,      \
-                                   Stream);                                                                \
+                                   std::int64_t, std::int64_t, Stream);                                    \
   template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);      \
   PRUN_TABLE_GRADS(T, Compute<T>)
 PRUN_EMBEDDING(double);

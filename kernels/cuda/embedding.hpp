@@ -19,10 +19,10 @@ template <class T>
 void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
                   std::int64_t width, Stream stream);
 
-// y[b] = x[b] + positions[*position], of one position of each sample; y may be x.
+// y[b, s] = x[b, s] + positions[*position + s], or the last of `rows` rows behind them; y may be x.
 template <class T>
 void add_position_at(const T* x, const T* positions, const double* position, T* y, std::int64_t batch,
-                     std::int64_t width, Stream stream);
+                     std::int64_t seq, std::int64_t width, std::int64_t rows, Stream stream);
 
 // dtable[tokens[i] - first_row] += dy[i], tokens that meet in a row added in an order that only their number
 // decides, and their sum rounded once with what lies there.

@@ -63,17 +63,20 @@ TEST_F(Embedding, RowsByTokenAndByPosition) {
   });
 }
 
-TEST_F(Embedding, TheRowOfOnePosition) {
+TEST_F(Embedding, RowsFromAPositionOn) {
   for_types([]<class T>(std::int64_t offset) {
     for (const std::int64_t width : {1, 33, 64}) {
       const DType type = dtype_of<T>();
-      const Value x = random_value(type, {5, 1, width}, 1), table = random_value(type, {9, width}, 2);
-      Value at(DType::f64, {});
-      at.set(0, 7);
-      const Value want = cpu("add_position_at", {x, table, at, Value(type, {5, 1, width})})[3];
-      OnDevice in(x, offset), rows(table, offset), where(at), y(type, {5, 1, width}, offset);
-      cuda::add_position_at(in.as<T>(), rows.as<T>(), where.as<double>(), y.as<T>(), 5, width, nullptr);
-      EXPECT_EQ(y.value().bytes(), want.bytes()) << width;
+      const Value x = random_value(type, {5, 4, width}, 1), table = random_value(type, {9, width}, 2);
+      for (const double position : {0.0, 3.0, 7.0}) {  // the last goes beyond the table
+        Value at(DType::f64, {});
+        at.set(0, position);
+        const Value want = cpu("add_position_at", {x, table, at, Value(type, {5, 4, width})})[3];
+        OnDevice in(x, offset), rows(table, offset), where(at), y(type, {5, 4, width}, offset);
+        cuda::add_position_at(in.as<T>(), rows.as<T>(), where.as<double>(), y.as<T>(), 5, 4, width, 9,
+                              nullptr);
+        EXPECT_EQ(y.value().bytes(), want.bytes()) << width;
+      }
     }
   });
 }

@@ -41,10 +41,10 @@ TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
   });
 }
 
-TEST_F(Rope, TurnsOnePositionAsTheCpu) {
+TEST_F(Rope, TurnsFromAPositionOnAsTheCpu) {
   for_types([&]<class T>(std::int64_t offset) {
     const DType type = dtype_of<T>();
-    const std::vector<std::int64_t> d = {3, 1, 4, 5, 64}, queries = {3, 1, 4, 3, 64}, keys = {3, 1, 4, 64};
+    const std::vector<std::int64_t> d = {3, 6, 4, 5, 64}, queries = {3, 6, 4, 3, 64}, keys = {3, 6, 4, 64};
     for (const double position : {0.0, 1.0, 77777.0}) {
       const Value x = random_value(type, d, 1);
       Value at(DType::f64, {});

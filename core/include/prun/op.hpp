@@ -180,10 +180,10 @@ struct OpDef {
   // Of a head: the op that gives the logits themselves, of its first three operands (values, table, targets),
   // at the position of each row whose target counts; null: none does.
   const char* logits = nullptr;
-  // The op that does the same for one position of a sequence. Its operands have the names of this one's,
-  // beside `position`, a number, and what it keeps of the positions before: an operand `kept_x`, updated, is
-  // x of all positions. This op's own kind where it does the same at every position. null: nobody knows, and
-  // text is made of whole sequences.
+  // The op that does the same for some positions of a sequence, some of which may lie behind it: operands by
+  // the names of this one's, beside `position`, the first one's number, and what it keeps: `kept_x`, updated,
+  // is x of all positions up to them. This op's own kind where it does the same at every position. null:
+  // nobody knows, and text is made of whole sequences.
   const char* at_position = nullptr;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
   Status (*rule)(OpShape* shape) noexcept = nullptr;

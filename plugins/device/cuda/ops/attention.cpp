@@ -200,10 +200,11 @@ Kernel select_attention_grad(const OpShape& s) {
 template <class T>
 void attention_at(const KernelArgs& args, const KernelContext& context) {
   const Tensor &q = args.operands[0], &kept = args.operands[4];
-  cuda::attention_at<T>({q.dim[0], kept.dim[1], q.dim[2], q.dim[3], q.dim[4], data<const T>(args, 0),
-                         data<const T>(args, 1), data<const T>(args, 2), data<const double>(args, 3),
-                         data<T>(args, 4), data<T>(args, 5), data<T>(args, 6), data<Compute<T>>(args, 7)},
-                        stream_of(context));
+  cuda::attention_at<T>(
+      {q.dim[0], q.dim[1], kept.dim[1], q.dim[2], q.dim[3], q.dim[4], data<const T>(args, 0),
+       data<const T>(args, 1), data<const T>(args, 2), data<const double>(args, 3), data<T>(args, 4),
+       data<T>(args, 5), data<T>(args, 6), data<Compute<T>>(args, 7)},
+      stream_of(context));
 }
 
 Kernel select_attention_at(const OpShape& s) {

@@ -49,7 +49,8 @@ template <class T>
 void add_position_at(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[0];
   cuda::add_position_at(data<const T>(args, 0), data<const T>(args, 1), data<const double>(args, 2),
-                        data<T>(args, 3), x.dim[0], x.dim[2], stream_of(context));
+                        data<T>(args, 3), x.dim[0], x.dim[1], x.dim[2], args.operands[1].dim[0],
+                        stream_of(context));
 }
 
 // Where the sum begins here, rows that no position of this launch belongs to are cleared.
