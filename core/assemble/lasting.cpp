@@ -16,7 +16,7 @@ struct Lasting {
   Id value = none;
   std::int32_t instance = 0;
   Id rounded = none;
-  bool copy = false;
+  bool copy = false, moment = false;
 };
 
 // Calls body(Lasting) for all that outlives a step on the rank that has these instances.
@@ -36,7 +36,7 @@ class Lister {
       for (const Id id : values)
         if (const Value& value = program_.value(id);
             value.role == Role::state && value.bucket < 0 && !value.carried)
-          if (!owned_.contains(id)) add(full_name(program_, id, layer_), id, id, none, false);
+          if (!owned_.contains(id)) add(full_name(program_, id, layer_), id, id, none, false, false);
       owned_.clear();
     }
   }
@@ -48,24 +48,25 @@ class Lister {
     const bool in_parts = bucket && bucket->kept.parameters;
     const bool copy = parameter.copy_of != none;
     const std::string name = full_name(program_, id, layer_);
-    add(name, id, in_parts ? bucket->own_parameters : id, none, copy);
+    add(name, id, in_parts ? bucket->own_parameters : id, none, copy, false);
     const std::string prefix = bucket ? detail::concat("bucket.", parameter.bucket) : parameter.name;
-    const auto add_state = [&](Id state, Id rounded) {
-      add(name + program_.value(state).name.substr(prefix.size()), bucket ? id : state, state, rounded, copy);
+    const auto add_state = [&](Id state, Id rounded, bool moment) {
+      add(name + program_.value(state).name.substr(prefix.size()), bucket ? id : state, state, rounded, copy,
+          moment);
       owned_.insert(state);
     };
     const Id master = bucket ? bucket->master : parameter.master;
     const bool half = master != none && program_.value(master).dtype == DType::u16;
-    if (master != none) add_state(master, half ? (bucket ? bucket->own_parameters : id) : none);
-    for (const Id state : bucket ? bucket->states : parameter.states) add_state(state, none);
+    if (master != none) add_state(master, half ? (bucket ? bucket->own_parameters : id) : none, false);
+    for (const Id state : bucket ? bucket->states : parameter.states) add_state(state, none, true);
   }
 
   const Bucket* bucket_of(const Value& parameter) const {
     if (parameter.bucket < 0) return nullptr;
     return &program_.buckets()[static_cast<std::size_t>(parameter.bucket)];
   }
-  void add(std::string name, Id tensor, Id value, Id rounded, bool copy) {
-    body_(Lasting{std::move(name), tensor, value, instance_, rounded, copy});
+  void add(std::string name, Id tensor, Id value, Id rounded, bool copy, bool moment) {
+    body_(Lasting{std::move(name), tensor, value, instance_, rounded, copy, moment});
   }
 
   const Program& program_;
@@ -91,7 +92,8 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& l
                  lasting.instance,
                  0,
                  lasting.rounded,
-                 lasting.copy};
+                 lasting.copy,
+                 lasting.moment};
   if (lasting.value == lasting.tensor) return held;
   const auto number = static_cast<std::size_t>(program.value(lasting.value).bucket);
   const BucketCut cut = cut_of(program, program.buckets()[number], lasting.tensor, rank);
@@ -191,7 +193,8 @@ std::vector<LastingTensor> lasting_tensors(const Program& program, const std::ve
   std::vector<LastingTensor> list;
   const auto add = [&](const Lasting& lasting) {
     if (!lasting.copy)
-      list.push_back({lasting.name, type_of(program, lasting), shape_of(program.value(lasting.tensor).dims)});
+      list.push_back({lasting.name, type_of(program, lasting), shape_of(program.value(lasting.tensor).dims),
+                      lasting.moment});
   };
   Lister(program, add).list(instances);
   return list;

@@ -28,7 +28,8 @@ struct HeldSlice : TensorSlice {
   // Of the low halves of master copies: the value whose bf16 they complete, from the same element on. The
   // tensor has whole floats.
   Id rounded = none;
-  bool copy = false;  // what another stage of the pipeline holds as well, and updates alike
+  bool copy = false;    // what another stage of the pipeline holds as well, and updates alike
+  bool moment = false;  // what an optimizer keeps beside a parameter
 };
 
 // Everything that a rank holds.
@@ -41,6 +42,7 @@ struct LastingTensor {
   std::string name;
   DType type = DType::f32;
   Extents shape;
+  bool moment = false;
 };
 // Those of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "assemble/lasting.hpp"
+#include "base/floats.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
@@ -28,6 +29,8 @@ bool counts_samples(const std::string& key) {
   return key == "run.seed" || key == "model.seq" || key.starts_with("data.");
 }
 
+constexpr const char* moments_key = "precision.moments";
+
 // They would be trained on twice, or never, and nobody would see it.
 void check_samples(const Manifest& manifest, const fs::path& folder, const Recipe& recipe) {
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
@@ -40,22 +43,37 @@ void check_samples(const Manifest& manifest, const fs::path& folder, const Recip
                   change.key);
 }
 
-void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted) {
+bool is_float_or_half(DType type) { return type == DType::f32 || type == DType::bf16; }
+
+// Whether moments are there in the other of two formats, which must be asked for: bf16 loses bits.
+bool converts_moment(DType had, const LastingTensor& wanted, const Recipe& recipe) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  return wanted.moment && is_float_or_half(had) && is_float_or_half(wanted.type) &&
+         std::find(allowed.begin(), allowed.end(), moments_key) != allowed.end();
+}
+
+void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
   const auto found = files.tensors().find(wanted.name);
   if (found == files.tensors().end())
     throw_error(ErrorCode::bad_input, files.folder().string(), " has no tensor '", wanted.name,
                 "'; the recipe's model, optimizer or precision differs from the saved run's");
   const CheckpointFiles::Tensor& had = found->second;
-  if (had.type != wanted.type || had.shape != wanted.shape)
-    throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
-                name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
-                name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape));
+  const bool fits = had.type == wanted.type || converts_moment(had.type, wanted, recipe);
+  if (!fits || had.shape != wanted.shape)
+    throw_error(
+        ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
+        name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
+        name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape),
+        wanted.moment && had.shape == wanted.shape && is_float_or_half(had.type) &&
+                is_float_or_half(wanted.type)
+            ? detail::concat("; if moments are to be converted, say so by --set run.changed=", moments_key)
+            : "");
 }
 
 // Those that the assembly keeps.
 std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
   std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
-  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor);
+  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }
 
@@ -103,9 +121,22 @@ void split(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory
   memory.write(held.value, held.instance, offset, std::as_bytes(std::span(low)));
 }
 
+// In the type that memory has; moments may lie in another one in the file.
+std::vector<std::byte> bytes_of(const CheckpointFiles& files, const HeldSlice& held) {
+  TensorSlice saved = held;
+  saved.type = files.tensor(held.tensor).type;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(saved.bytes()));
+  files.read(saved, bytes);
+  if (saved.type == held.type) return bytes;
+  std::vector<float> numbers(static_cast<std::size_t>(held.slice.count));
+  load_floats(saved.type, bytes, numbers);
+  bytes.resize(static_cast<std::size_t>(held.bytes()));
+  store_floats(held.type, numbers, bytes.data());
+  return bytes;
+}
+
 void read_slice(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory& memory) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(held.bytes()));
-  files.read(held, bytes);
+  const std::vector<std::byte> bytes = bytes_of(files, held);
   if (held.type == DType::f64) check_finite<double>(files, held, bytes);
   if (held.type == DType::f32) check_finite<float>(files, held, bytes);
   if (held.type == DType::bf16) check_finite<bf16>(files, held, bytes);

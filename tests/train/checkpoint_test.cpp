@@ -7,9 +7,11 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <random>
 
 #include "base/crc32c.hpp"
+#include "base/floats.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 #include "train/checkpoint_files.hpp"
@@ -529,6 +531,50 @@ TEST_F(Checkpoint, WhatChangesTheSamplesMustBeAskedFor) {
   }
   Training asked(out_, {resume(), "run.seed=9", "data.shuffle=false", "run.changed=run.seed,data.shuffle"});
   EXPECT_EQ(asked.trainer.progress().step, 2);
+}
+
+// By the tensor's name, those that are kept in the given format.
+std::map<std::string, std::vector<float>> moments_in(const fs::path& checkpoint, DType type) {
+  const CheckpointFiles files(checkpoint);
+  std::map<std::string, std::vector<float>> moments;
+  for (const auto& [name, tensor] : files.tensors()) {
+    if (!name.ends_with(".m") && !name.ends_with(".v")) continue;
+    EXPECT_EQ(tensor.type, type) << name;
+    const TensorSlice all{name, tensor.type, whole_slice(tensor.shape)};
+    std::vector<std::byte> bytes(static_cast<std::size_t>(all.bytes()));
+    files.read(all, bytes);
+    std::vector<float>& numbers = moments[name];
+    numbers.resize(static_cast<std::size_t>(all.slice.count));
+    load_floats(tensor.type, bytes, numbers);
+  }
+  return moments;
+}
+
+TEST_F(Checkpoint, MomentsAreConvertedWhereThatIsAskedFor) {
+  Training(out_).save_after(2);
+  const Names half = {resume(), "precision.moments=bf16"}, asked = {"run.changed=precision.moments"};
+  try {
+    Training(folder_ / "refused", half);
+    FAIL() << "bits were lost silently";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(".m' is F32["), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("BF16["), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("say so by --set run.changed=precision.moments"),
+              std::string::npos);
+  }
+  const auto with = [](Names sets, const Names& more) {
+    sets.insert(sets.end(), more.begin(), more.end());
+    return sets;
+  };
+  Training(folder_ / "half", with(half, asked)).trainer.save();
+  const auto before = moments_in(at("step-00000002"), DType::f32),
+             rounded = moments_in(fs::path(folder_ / "half") / "step-00000002", DType::bf16);
+  ASSERT_FALSE(before.empty());
+  for (const auto& [name, numbers] : before)
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      EXPECT_EQ(rounded.at(name)[i], static_cast<float>(bf16(numbers[i]))) << name << " " << i;
+  Training(folder_ / "back", with({"run.resume=" + (folder_ / "half")}, asked)).trainer.save();
+  EXPECT_EQ(moments_in(fs::path(folder_ / "back") / "step-00000002", DType::f32), rounded);
 }
 
 TEST_F(Checkpoint, WhatHasChangedIsTold) {
