@@ -49,11 +49,18 @@ void Encoder::append_between(const Starts* starts, std::string_view text, std::v
       ++at;
       continue;
     }
-    append_between(starts + 1, text.substr(begin, at - begin), out);
+    append_behind(starts, text.substr(begin, at - begin), out);
     out.push_back(token->id);
     begin = at += token->text.size();
   }
-  append_between(starts + 1, text.substr(begin), out);
+  append_behind(starts, text.substr(begin), out);
+}
+
+// What lies between tokens that are looked for as they are is normalized, and the others are looked for
+// there.
+void Encoder::append_behind(const Starts* starts, std::string_view text, std::vector<TokenId>& out) {
+  const bool normalize = starts == starts_.data() && tables_.normal_form;
+  append_between(starts + 1, normalize ? tables_.normal_form->of(text, normal_) : text, out);
 }
 
 void Encoder::append_words(std::string_view text, std::vector<TokenId>& out) {

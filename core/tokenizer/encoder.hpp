@@ -26,6 +26,7 @@ class Encoder {
 
   static const AddedToken* match(const Starts& starts, std::string_view text);
   void append_between(const Starts* starts, std::string_view text, std::vector<TokenId>& out);
+  void append_behind(const Starts* starts, std::string_view text, std::vector<TokenId>& out);
   void append_words(std::string_view text, std::vector<TokenId>& out);
   void append_word(std::string_view word, std::vector<TokenId>& out);
   void append_new_word(std::string_view word, std::vector<TokenId>& out);
@@ -35,6 +36,7 @@ class Encoder {
   WordMerger merger_;
   std::array<Starts, 2> starts_;  // as they are, then those that are normalized
   std::vector<Memo> memo_;        // by the word's hash
+  std::string normal_;
 };
 
 }  // namespace prun

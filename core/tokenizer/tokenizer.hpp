@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tokenizer/bpe.hpp"
+#include "tokenizer/normal_form.hpp"
 #include "tokenizer/word_splitter.hpp"
 
 namespace prun {
@@ -33,6 +34,7 @@ struct TokenizerTables {
   WordRules words = WordRules::gpt2;
   std::vector<AddedToken> added;
   std::vector<TokenId> prefix;
+  std::optional<NormalForm> normal_form;  // that texts are brought into first, but for added tokens
 };
 
 // Immutable, for any number of threads.

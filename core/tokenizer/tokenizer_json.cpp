@@ -117,7 +117,7 @@ class Reader {
     file_.ignore({"version"});
     file_.expect_off("truncation");
     file_.expect_off("padding");
-    file_.expect_off("normalizer");
+    read_normalizer();
     read_model();
     read_added_tokens();
     read_pre_tokenizer();
@@ -134,6 +134,17 @@ class Reader {
     throw_error(
         ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
         ", which prun does not have; it reads byte-level BPE such as that of GPT-2, Llama 3 and Qwen2");
+  }
+
+  void read_normalizer() {
+    const JsonValue* const value = file_.take("normalizer");
+    if (!value) return;
+    Fields normalizer(*value, place("normalizer"));
+    if (normalizer.text("type") != "NFC")
+      throw_error(ErrorCode::bad_input, normalizer.name_of("type"), " is ",
+                  in_quotes(normalizer.text("type")), ", which prun does not have; it has NFC");
+    normalizer.finish();
+    tables_.normal_form.emplace();
   }
 
   // --- vocabulary and merges
@@ -247,6 +258,8 @@ class Reader {
       throw_error(ErrorCode::bad_input, fields.where(), ": ", in_quotes(token.text), " has the id ", token.id,
                   ", where ", expected, " would be its turn; the file is damaged");
     if (known == ids_.end()) add_token(token.text, token.id);
+    std::string normal;
+    if (token.normalized && tables_.normal_form) token.text = tables_.normal_form->of(token.text, normal);
     tables_.added.push_back(std::move(token));
   }
 
