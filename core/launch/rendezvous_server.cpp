@@ -248,11 +248,12 @@ void RendezvousServer::process() {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == 0) {
+    const std::uint64_t id = events[i].data.u64;  // which lies in a packed struct
+    if (id == 0) {
       accept_all();
       continue;
     }
-    const auto found = connections_.find(events[i].data.u64);
+    const auto found = connections_.find(id);
     if (found == connections_.end()) continue;
     Connection& connection = *found->second;
     if (!connection.dropped && (events[i].events & EPOLLOUT)) write(connection);

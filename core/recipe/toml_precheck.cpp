@@ -77,6 +77,8 @@ class Walk {
 
   void skip_string(char quote) {
     line_start_ = false;
+    if (at_ > 0 && std::string_view(" \t\r\n=,.[{").find(text_[at_ - 1]) == std::string_view::npos)
+      return refuse(at_, "TOML syntax: a quote stands within a name or value; put all of it in quotes");
     const std::string three(3, quote);
     if (text_.substr(at_).starts_with(three)) return skip_long_string(quote, three);
     for (++at_; at_ < text_.size() && text_[at_] != '\n'; ++at_) {

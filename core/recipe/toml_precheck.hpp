@@ -2,8 +2,8 @@
 // - dotted keys that nest too deep: it builds one nested table per dot and takes them down by recursion;
 // - a table header that does not begin with a name: it takes one for granted;
 // - characters beyond ASCII outside quotes and comments, where TOML has none: its test for odd blanks is
-// undefined
-//   for most letters. It makes that test once inside a string too, after a backslash that continues a line.
+//   undefined for most letters. It makes that test once inside a string too, after a backslash that continues
+//   a line; and what begins with a letter or digit and goes on with a quote is no string to it.
 #pragma once
 
 #include <cstdint>

@@ -61,6 +61,22 @@ TEST(Hostile, LettersBeyondAsciiNeedQuotes) {
     EXPECT_FALSE(recipe::precheck_toml(harmless)) << harmless;
 }
 
+// A fuzzer found the last one: to the library it is a number, which it reads on to a letter that it cannot
+// take.
+TEST(Hostile, QuotesWithinNamesAndValuesAreRefused) {
+  const std::string within =
+      "error: TOML syntax: a quote stands within a name or value; put all of it in quotes\n";
+  EXPECT_EQ(complaint("a = 3\"x\""), "r.toml:1:6: " + within + "  1 | a = 3\"x\"\n    |      ^");
+  EXPECT_NE(complaint("a\"b\" = 1").find(within), std::string::npos);
+  EXPECT_NE(complaint("\"`\"=3\"`\"3\"\x18=\xCC\xA1"
+                      "3\"`\"")
+                .find(within),
+            std::string::npos);
+  for (const char* harmless : {"\"a\".'b' = ['x',\"y\",'''z''']", "a = {'b'=1,\"c\"=2}", "['a'.\"b\"]",
+                               "a = \"\"\"x\"\"\"\r\n'b' = 1"})
+    EXPECT_FALSE(recipe::precheck_toml(harmless)) << harmless;
+}
+
 TEST(Hostile, MassesOfKeysAreRefused) {
   std::string keys = "[mesh]\n";
   for (int i = 0; i < 60000; ++i) keys += "a" + std::to_string(i) + " = 1\n";
