@@ -31,23 +31,33 @@ void settle(TimelineRow& row, double end) {
   row.idle = end > 0 ? std::max(0.0, 1 - busy / end) : 0;
 }
 
-// The calls of a rank's last step, a row for each queue that has any.
-std::vector<TimelineRow> rows_of(const RankTimes& rank, double* first, double* last) {
+// The part of a simulation that is drawn: from the end of the step before the last one to that one's end.
+struct Window {
+  double begin = 0, end = 0;
+};
+
+double end_of(const Simulation& simulation) {
+  double end = 0;
+  for (const RankTimes& rank : simulation.ranks)
+    for (const Event& event : rank.events) end = std::max(end, event.end);
+  return end;
+}
+
+// A row for each queue of a rank that does something within the window, in milliseconds from its begin.
+std::vector<TimelineRow> rows_of(const RankTimes& rank, Window window) {
   const Plan& plan = *rank.simulated.plan;
   std::vector<std::vector<const Call*>> calls(plan.queues.size());
   for (const Call& call : plan.calls) calls[static_cast<std::size_t>(call.queue)].push_back(&call);
-  std::int64_t step = 0;
-  for (const Event& event : rank.events) step = std::max(step, event.step);
   std::vector<TimelineRow> rows(plan.queues.size());
   for (const Event& event : rank.events) {
-    if (event.step != step || event.waits_for >= 0 || event.end <= event.begin) continue;
+    const double begin = std::max(event.begin, window.begin), end = std::min(event.end, window.end);
+    if (event.waits_for >= 0 || end <= begin) continue;
     const auto queue = static_cast<std::size_t>(event.queue);
     const Call& call = *calls[queue][static_cast<std::size_t>(event.position)];
     const FunctionKind function = plan.functions[static_cast<std::size_t>(call.function)].kind;
-    rows[queue].bars.push_back({event.begin, event.end, kind_of(plan.queues[queue], function),
+    rows[queue].bars.push_back({(begin - window.begin) * 1e3, (end - window.begin) * 1e3,
+                                kind_of(plan.queues[queue], function),
                                 call_name(*rank.simulated.program, plan, call)});
-    *first = std::min(*first, event.begin);
-    *last = std::max(*last, event.end);
   }
   for (std::size_t q = 0; q < rows.size(); ++q)
     rows[q].label = detail::concat("rank ", rank.rank, " ", plan.queues[q].name);
@@ -55,30 +65,30 @@ std::vector<TimelineRow> rows_of(const RankTimes& rank, double* first, double* l
   return rows;
 }
 
+bool computes(const TimelineRow& row) { return row.bars.front().kind != Kind::exchange; }
+
 Timeline simulated(const Simulation& simulation, std::size_t most_rows, std::size_t most_bars) {
   Timeline timeline;
   timeline.unit = "ms";
-  double first = 1e300, last = 0;
-  std::size_t bars = 0;
-  std::int64_t left_out = 0;
+  timeline.end = simulation.step_seconds * 1e3;
+  timeline.said =
+      "a step as simulated from the cost table, exchanges with the time they wait for the other side; "
+      "ranks that do the same are drawn once";
+  const double end = end_of(simulation);
+  std::vector<TimelineRow> rows;
   for (const RankTimes& rank : simulation.ranks)
-    for (TimelineRow& row : rows_of(rank, &first, &last)) {
-      bars += row.bars.size();
-      if (timeline.rows.size() >= most_rows || bars > most_bars)
-        ++left_out;
-      else
-        timeline.rows.push_back(std::move(row));
-    }
-  timeline.end = std::max(0.0, last - first) * 1e3;
-  for (TimelineRow& row : timeline.rows) {
-    for (TimelineBar& bar : row.bars) {
-      bar.begin = (bar.begin - first) * 1e3;
-      bar.end = (bar.end - first) * 1e3;
-    }
+    for (TimelineRow& row : rows_of(rank, {end - simulation.step_seconds, end}))
+      rows.push_back(std::move(row));
+  std::stable_partition(rows.begin(), rows.end(), computes);
+  std::size_t bars = 0;
+  for (TimelineRow& row : rows) {
+    bars += row.bars.size();
+    if (timeline.rows.size() == most_rows || bars > most_bars) break;
     settle(row, timeline.end);
+    timeline.rows.push_back(std::move(row));
   }
-  timeline.said = "a step as simulated from the cost table; ranks that do the same are drawn once";
-  if (left_out > 0) timeline.said += detail::concat("; ", left_out, " more queues are not drawn");
+  if (const std::size_t left_out = rows.size() - timeline.rows.size(); left_out > 0)
+    timeline.said += detail::concat("; ", left_out, " more queues are not drawn");
   return timeline;
 }
 

@@ -11,7 +11,7 @@ namespace prun {
 namespace {
 
 // Of the drawing, in its own units; the script draws with the same.
-constexpr double width = 720, height = 220, left = 62, right = 10, top = 10, bottom = 26;
+constexpr double width = 720, height = 220, left = 62, right = 24, top = 10, bottom = 26;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();

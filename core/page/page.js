@@ -7,7 +7,7 @@
   document.addEventListener("securitypolicyviolation", (event) => { root.dataset.violation = event.violatedDirective; });
 
   // As in core/page/chart.cpp.
-  const width = 720, height = 220, left = 62, right = 10, top = 10, bottom = 26;
+  const width = 720, height = 220, left = 62, right = 24, top = 10, bottom = 26;
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const view = { byTime: false, smooth: 0, log: false, from: null, to: null };
   const drawn = [];

@@ -70,6 +70,41 @@ TEST(Timeline, IdlesAsTheScheduleDoes) {
   EXPECT_TRUE(timeline_of(assembled(""), unpriced(), 24, 2500).rows.empty());
 }
 
+class OneMillisecond final : public Prices {
+ public:
+  double kernel(const Program&, const PlannedStep&) override { return 1e-3; }
+  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-3; }
+};
+
+TEST(Timeline, OfASimulationIsOneStepAndNoMore) {
+  const Assembly assembly = assembled(pipeline);
+  OneMillisecond prices;
+  Forecast forecast = unpriced();
+  forecast.prediction.emplace();
+  forecast.prediction->simulation = simulate(
+      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }), prices);
+  const Timeline timeline = timeline_of(assembly, forecast, 24, 2500);
+  EXPECT_DOUBLE_EQ(timeline.end, forecast.prediction->simulation.step_seconds * 1e3);
+  ASSERT_GT(timeline.rows.size(), 3u);
+  EXPECT_EQ(timeline.rows[0].label, "rank 0 compute");
+  bool exchanges = false;
+  for (const TimelineRow& row : timeline.rows) {
+    const bool exchange = row.bars.front().kind == TimelineBar::Kind::exchange;
+    EXPECT_LE(exchanges, exchange) << "what computes comes first";
+    exchanges = exchange;
+    double busy = 0;
+    for (const TimelineBar& bar : row.bars) {
+      EXPECT_GE(bar.begin, -1e-9);
+      EXPECT_LE(bar.end, timeline.end + 1e-9);
+      busy += bar.end - bar.begin;
+    }
+    EXPECT_NEAR(row.idle, 1 - busy / timeline.end, 1e-9) << row.label;
+  }
+  EXPECT_TRUE(exchanges);
+  EXPECT_NE(timeline_of(assembly, forecast, 2, 2500).said.find("more queues are not drawn"),
+            std::string::npos);
+}
+
 TEST(RecipePage, SaysWhatThePlanSays) {
   const Assembly assembly = assembled(pipeline);
   const std::string page = recipe_page(assembly, plugins(), unpriced());

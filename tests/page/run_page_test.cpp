@@ -106,6 +106,37 @@ TEST_F(RunPage, ABrowserShowsTheNumbersOfTheLog) {
     EXPECT_TRUE(has(both, said)) << said;
 }
 
+// The policy of a page lets no other script act, so this one acts on a page without it.
+std::string acted_upon(std::string page, const std::string& script) {
+  const std::string policy = "<meta http-equiv=\"Content-Security-Policy\"";
+  const std::size_t at = page.find(policy);
+  page.erase(at, page.find('>', at) + 1 - at);
+  return page.insert(page.find("</body>"), "<script>" + script + "</script>");
+}
+
+TEST_F(RunPage, TheKeyboardMovesZoomsAndGoesBack) {
+  PRUN_NEEDS_BROWSER();
+  const std::string script = R"js(
+    const chart = document.querySelector("#chart-loss svg"), said = document.documentElement.dataset;
+    const press = (key) => chart.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    const ticks = () => Array.from(chart.querySelectorAll(".tick.x"), (tick) => tick.textContent).join(" ");
+    said.whole = ticks();
+    press("End"); said.atTheEnd = document.querySelector("#chart-loss output").textContent;
+    press("Home"); said.atTheBegin = document.querySelector("#chart-loss output").textContent;
+    press("+"); said.zoomed = ticks();
+    press("0"); said.back = ticks();
+    const axis = document.querySelector("#controls select");
+    axis.value = "time"; axis.dispatchEvent(new Event("input")); said.time = ticks();
+  )js";
+  const std::string page = page_of({written("run", three_steps())});
+  const std::string seen = rendered(folder.write("keys.html", acted_upon(page, script)));
+  EXPECT_FALSE(has(seen, "data-error")) << seen.substr(0, 500);
+  for (const char* said : {"data-at-the-end=\"step 3: 2.34375\"", "data-at-the-begin=\"step 1: 5.4375\"",
+                           "data-whole=\"1 1.5 2 2.5 3\"", "data-zoomed=\"1 1.2 1.4 1.6 1.8 2\"",
+                           "data-back=\"1 1.5 2 2.5 3\"", "data-time=\"1 s 1.5 s 2 s 2.5 s 3 s\""})
+    EXPECT_TRUE(has(seen, said)) << said << "\n" << seen.substr(0, 700);
+}
+
 TEST_F(RunPage, AMillionStepsAreAFileOfTwoMebibytesAtMost) {
   std::vector<CurvePoint> points(1'000'000);
   for (std::size_t i = 0; i < points.size(); ++i)
