@@ -1,8 +1,5 @@
 // Feeds anything to the note reader: the whole file, and the text inside the note. Only prun::Error may come
 // out.
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Icore -Icore/include
-//   tests/fuzz/note_fuzz.cpp \
-//     core/plugin/note.cpp core/plugin/elf_file.cpp core/recipe/text.cpp core/base/durable_file.cpp
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
