@@ -92,11 +92,11 @@ TEST(Tokenizer, KnowsItsOwnTokens) {
   EXPECT_EQ(Tokenizer::load(PRUN_TEST_FIXTURES "/tokenizer/gpt2.json").size(), 701);
 }
 
-TEST_P(TokenizerKinds, TokensOfPiecesAreThoseOfTheWhole) {
-  const Tokenizer tokenizer = tokenizer_of(GetParam());
+// Cuts each text where it may be cut; returns how often that was.
+std::size_t expect_whole_of_pieces(const Tokenizer& tokenizer, const std::vector<std::string>& list) {
   std::size_t cuts = 0;
   std::string before;
-  for (const std::string& text : texts()) {
+  for (const std::string& text : list) {
     if (text.size() > 500) continue;
     const std::string whole = before + "\n" + text;
     for (std::size_t at = 1; at < whole.size(); ++at) {
@@ -109,10 +109,32 @@ TEST_P(TokenizerKinds, TokensOfPiecesAreThoseOfTheWhole) {
     }
     before = text;
   }
+  return cuts;
+}
+
+TEST_P(TokenizerKinds, TokensOfPiecesAreThoseOfTheWhole) {
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
+  const std::size_t cuts = expect_whole_of_pieces(tokenizer, texts());
   if (tokenizer.find_added("in the"))
     EXPECT_EQ(cuts, 0u);  // one could lie within it
   else
     EXPECT_GT(cuts, 100u);
+}
+
+// Marks that begin a piece would join the end of the one before, if there were a letter.
+TEST(Tokenizer, PiecesAreInNormalFormAsTheWholeIs) {
+  for (const char* kind : {"gpt2", "llama3"}) {
+    std::string json = fixture(std::string(kind) + ".json");
+    const std::string off = "\"normalizer\":null";
+    json.replace(json.find(off), off.size(), R"("normalizer":{"type":"NFC"})");
+    const Tokenizer tokenizer(json, kind);
+    EXPECT_EQ(tokenizer.encode("a\xCC\x81"), tokenizer.encode("\xC3\xA1"));
+    std::vector<std::string> list = texts();
+    for (const char* text :
+         {"\xCC\x81x e\xCC\xA3 f\xCC\x81 \xCC\x81", "a e\xCC\x81\n\xCC\xA3\n\xE1\x85\xA1 b c"})
+      list.push_back(text);
+    EXPECT_GT(expect_whole_of_pieces(tokenizer, list), 100u);
+  }
 }
 
 // A long run without spaces is one word; its time must not grow with the square of its length.

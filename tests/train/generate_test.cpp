@@ -243,7 +243,7 @@ class GenerateIn : public testing::TestWithParam<std::tuple<const char*, Layout,
   Recipe recipe(const std::vector<std::string>& more = {}) const {
     const auto& [model, layout, target] = GetParam();
     std::vector<std::string> sets =
-        with({"model.layers=4", std::string("model.plugin=") + model}, layout.sets);
+        with({"model.layers=4", "model.seq=80", std::string("model.plugin=") + model}, layout.sets);
     if (model == std::string("llama")) sets.push_back("model.kv_heads=2");
     if (model == std::string("llama")) std::erase(sets, "model.dropout=0.1");
     return unpinned(tiny_recipe(with(with(sets, target.sets), more), layout.text));
@@ -261,8 +261,12 @@ TEST_P(GenerateIn, PositionByPositionIsAsWholeSequencesAre) {
     if (trainer.assembly().rank() == 0) saved = path;
   });
   const Recipe one = one_text(recipe(), plugins());
-  const Text full = {5, 17, 60, 3, 3, 41, 8, 9, 33, 2, 2, 51, 7, 0, 63, 12};
-  const std::vector<Text> texts = {{5, 17, 60}, {5, 17, 60, 3}, {5, 17, 2, 3, 9}, {5}, full};
+  Text full;
+  for (std::int32_t i = 0; i < 80; ++i) full.push_back(i * 37 % 64);
+  const auto first = [&](std::ptrdiff_t count) { return Text(full.begin(), full.begin() + count); };
+  Text other = first(50);
+  other[20] = 5;
+  const std::vector<Text> texts = {first(3), first(4), first(45), other, first(1), full};
   const Said whole = ask(one, saved, Purpose::windows, texts),
              by = ask(one, saved, Purpose::generation, texts);
   EXPECT_FALSE(whole.by_position);
