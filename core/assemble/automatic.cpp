@@ -38,8 +38,7 @@ Recipe named(const Recipe& recipe, std::string_view device) { return recipe.with
 
 // Throws an Error that says what stands against this device here.
 void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& device, LocalPlace local) {
-  const std::string_view driver = trait_of(plugins.note("device", device), "driver");
-  if (!can_open(driver)) throw_error(ErrorCode::unsupported, "there is no ", driver, " here");
+  check_driver(plugins, device);
   const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(made->info(&info));
@@ -71,6 +70,11 @@ std::string said_of(const Recipe& recipe, PluginHost& plugins, const std::string
 }
 
 }  // namespace
+
+void check_driver(PluginHost& plugins, const std::string& device) {
+  const std::string_view driver = trait_of(plugins.note("device", device), "driver");
+  if (!can_open(driver)) throw_error(ErrorCode::unsupported, "there is no ", driver, " here");
+}
 
 std::string comm_of_device(PluginHost& plugins, const std::string& device) {
   const std::string_view own = trait_of(plugins.note("device", device), "comm");

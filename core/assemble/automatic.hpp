@@ -11,6 +11,9 @@ namespace prun {
 
 inline constexpr std::string_view automatic = "auto";
 
+// Throws unsupported where the driver that a device states cannot be opened here.
+void check_driver(PluginHost& plugins, const std::string& device);
+
 // The comm plugin that goes with a device: it says so, or it is that of the device that runs everywhere.
 std::string comm_of_device(PluginHost& plugins, const std::string& device);
 

@@ -4,27 +4,11 @@
 #include <charconv>
 
 #include "base/text.hpp"
+#include "cli/manual.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
 namespace {
-
-const std::vector<std::string> verbs = {"run",     "check",   "plan",      "verify", "trace",  "bench",
-                                        "ckpt",    "eval",    "generate",  "import", "export", "tokenize",
-                                        "explain", "plugins", "reference", "report", "runs",   "watch",
-                                        "diff",    "help",    "version"};
-const std::vector<std::string> flags = {"--json",    "--program",   "--lowered", "--all",
-                                        "--as-is",   "--simulated", "--no-grid", "--recipe",
-                                        "--replace", "--help",      "--version"};
-const std::vector<std::string> valued = {
-    "--steps",   "--out",        "--costs",  "--ranks",       "--stage", "--files",
-    "--keep",    "--keep-every", "--key",    "--end-of-text", "--type",  "--file-size",
-    "--threads", "--batches",    "--tokens", "--temperature", "--top-p", "--max-tokens",
-    "--seed",    "--tokenizer",  "--setting"};
-
-bool contains(const std::vector<std::string>& list, const std::string& word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
-}
 
 std::string value_of(int argc, char** argv, int& i) {
   const std::string option = argv[i];
@@ -32,25 +16,53 @@ std::string value_of(int argc, char** argv, int& i) {
   return argv[i];
 }
 
+// Where options may stand before the command, what follows one is known by its name alone.
+const CommandOption* find_option(const std::string& name) {
+  for (const CommandOption& option : common_options())
+    if (option.name == name) return &option;
+  for (const Command& command : commands())
+    for (const CommandOption& option : command.options)
+      if (option.name == name) return &option;
+  return nullptr;
+}
+
+[[noreturn]] void refuse_option(const std::string& name) {
+  std::vector<std::string> known;
+  for (const CommandOption& option : common_options()) known.emplace_back(option.name);
+  for (const Command& command : commands())
+    for (const CommandOption& option : command.options) known.emplace_back(option.name);
+  throw_error(ErrorCode::bad_input, "unknown option ", name, did_you_mean(name, known), " See prun --help");
+}
+
 void take_option(Arguments& arguments, int argc, char** argv, int& i) {
-  const std::string option = argv[i];
-  if (option == "--set")
+  const std::string name = argv[i] == std::string_view("-h") ? "--help" : argv[i];
+  const CommandOption* const option = find_option(name);
+  if (!option) refuse_option(name);
+  if (name == "--set")
     arguments.sets.push_back(value_of(argc, argv, i));
-  else if (option == "--plugin-path")
+  else if (name == "--plugin-path")
     arguments.plugin_paths.emplace_back(value_of(argc, argv, i));
-  else if (option == "-h")
-    arguments.flags.insert("--help");
-  else if (contains(flags, option))
-    arguments.flags.insert(option);
-  else if (contains(valued, option))
-    arguments.values[option] = value_of(argc, argv, i);
-  else {
-    std::vector<std::string> known = flags;
-    known.insert(known.end(), valued.begin(), valued.end());
-    known.insert(known.end(), {"--set", "--plugin-path"});
-    throw_error(ErrorCode::bad_input, "unknown option ", option, did_you_mean(option, known),
-                " See prun --help");
-  }
+  else if (option->value.empty())
+    arguments.flags.insert(name);
+  else
+    arguments.values[name] = value_of(argc, argv, i);
+}
+
+bool goes_with(const std::string& option, const Command& command) {
+  return std::any_of(command.options.begin(), command.options.end(),
+                     [&](const CommandOption& known) { return known.name == option; });
+}
+
+// An option that the command does not read would be lost without a word.
+void check_options(const Arguments& arguments) {
+  std::vector<std::string> given(arguments.flags.begin(), arguments.flags.end());
+  for (const auto& [option, value] : arguments.values) given.push_back(option);
+  const std::vector<const Command*> named = commands_named(arguments.verb, arguments.words);
+  for (const std::string& option : given)
+    if (std::none_of(named.begin(), named.end(),
+                     [&](const Command* command) { return goes_with(option, *command); }))
+      throw_error(ErrorCode::bad_input, usage_of(*named.front()), " has no option ", option, "; see prun ",
+                  named.front()->name, " --help");
 }
 
 }  // namespace
@@ -101,18 +113,19 @@ Arguments parse_arguments(int argc, char** argv) {
     else
       arguments.words.push_back(word);
   }
-  if (arguments.has("--help"))
+  if (arguments.has("--help") || arguments.has("--version")) {
+    arguments.verb = arguments.has("--help") ? "help" : "version";
+    return arguments;
+  }
+  if (arguments.words.empty())
     arguments.verb = "help";
-  else if (arguments.has("--version"))
-    arguments.verb = "version";
-  else if (arguments.words.empty())
-    arguments.verb = "help";
-  else if (contains(verbs, arguments.words[0])) {
+  else if (commands_named(arguments.words[0], {}).empty())
+    arguments.verb = "run";
+  else {
     arguments.verb = arguments.words[0];
     arguments.words.erase(arguments.words.begin());
-  } else {
-    arguments.verb = "run";
   }
+  check_options(arguments);
   return arguments;
 }
 

@@ -33,7 +33,7 @@ struct Arguments {
 // A number within these limits; bad_input where the text is none.
 double to_number(const std::string& option, const std::string& text, double least, double most);
 
-// Throws bad_input for an option nobody knows.
+// Throws bad_input for an option that the command does not have.
 Arguments parse_arguments(int argc, char** argv);
 
 }  // namespace prun

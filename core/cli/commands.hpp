@@ -24,5 +24,10 @@ int report_command(const Arguments& arguments);
 int runs_command(const Arguments& arguments);
 int watch_command(const Arguments& arguments);
 int diff_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
+int completion_command(const Arguments& arguments);
+int man_command(const Arguments& arguments);
+int help_command(const Arguments& arguments);
+int version_command(const Arguments& arguments);
 
 }  // namespace prun

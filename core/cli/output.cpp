@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "prun/error.hpp"
@@ -37,6 +40,15 @@ void finish_output() {
   throw_error(ErrorCode::storage, "standard output cannot be written (",
               error ? std::strerror(error) : "part of it is lost, as on a full disk",
               "); free space there or send it elsewhere");
+}
+
+std::size_t columns(std::size_t otherwise) {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* const said = std::getenv("COLUMNS");
+  std::size_t number = 0;
+  if (said) std::from_chars(said, said + std::strlen(said), number);
+  return number > 0 ? number : otherwise;
 }
 
 }  // namespace prun

@@ -10,6 +10,7 @@
 #include "launch/shared_folder.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
+#include "recipe/json_schema.hpp"
 #include "train/preflight.hpp"
 #include "train/rank.hpp"
 #include "train/restarts.hpp"
@@ -215,7 +216,11 @@ int explain_command(const Arguments& arguments) {
 
 int reference_command(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  std::fputs(recipe::reference_markdown(plugins.catalog()).c_str(), stdout);
+  const bool schema = arguments.has("--json-schema");
+  std::fputs(
+      (schema ? recipe::json_schema(plugins.catalog()) + "\n" : recipe::reference_markdown(plugins.catalog()))
+          .c_str(),
+      stdout);
   return 0;
 }
 

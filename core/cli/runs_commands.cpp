@@ -1,5 +1,4 @@
 // runs, watch, diff: looking at runs that were started elsewhere.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <thread>
 
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "prun/error.hpp"
 #include "runs/diff.hpp"
 #include "runs/run_list.hpp"
@@ -19,6 +19,7 @@ namespace prun {
 namespace {
 
 constexpr std::int64_t watched_bytes = 256 << 10;
+constexpr std::size_t otherwise_columns = 200;
 constexpr auto between_looks = std::chrono::seconds(1);
 
 bool speaks_utf8() {
@@ -31,14 +32,9 @@ bool speaks_utf8() {
   return false;
 }
 
-std::size_t columns() {
-  winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 200;
-}
-
 std::string picture(const RunLog& log, const RunStatus& status) {
   return watch_text(log, status, status.holder ? ranks_seen(*status.holder) : std::vector<RankSeen>(),
-                    {columns(), speaks_utf8(), now_seconds()});
+                    {columns(otherwise_columns), speaks_utf8(), now_seconds()});
 }
 
 void watch_on_terminal(const std::filesystem::path& folder, LogFollower& follower) {

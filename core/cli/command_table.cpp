@@ -1,0 +1,233 @@
+#include "cli/command_table.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cli/commands.hpp"
+
+namespace prun {
+namespace {
+
+constexpr CommandOption json = {"--json", "", "as JSON, for programs"};
+constexpr CommandOption costs = {"--costs", "FILE",
+                                 "the cost table, in place of the one that prun bench writes"};
+constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
+constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json or .csv"};
+constexpr CommandOption weights_type = {"--type", "bf16|fp32",
+                                        "the type of the weights; as they are otherwise"};
+
+const std::vector<Command> table = {
+    {"run", "RECIPE", "train", {}, run_command},
+    {"check", "RECIPE", "say everything that is wrong with it, run nothing", {}, check_command},
+    {"plan",
+     "RECIPE",
+     "batch, ranks, traffic, memory, FLOPs and predicted step time before anything runs",
+     {json,
+      costs,
+      {"--program", "", "the program as strategies left it"},
+      {"--lowered", "", "with --program: as the device runs it"}},
+     plan_command},
+    {"verify",
+     "RECIPE",
+     "train it beside its one-rank equivalent and compare everything",
+     {{"--steps", "N", "steps, 3"}, {"--as-is", "", "in the recipe's precision, not in fp64"}},
+     verify_command},
+    {"trace",
+     "RECIPE",
+     "what every queue does when, as a trace for ui.perfetto.dev; ranks are threads, or processes where the "
+     "device "
+     "wants that",
+     {{"--steps", "N", "steps, 3"},
+      {"--out", "FILE", "the trace, NAME.trace.json"},
+      {"--simulated", "", "from the cost table, without running"},
+      costs},
+     trace_command},
+    {"bench kernels",
+     "[RECIPE]",
+     "measure this machine's kernels, a recipe's own with its exchanges too, into the cost table",
+     {{"--no-grid", "", "the recipe's alone"}, out_costs},
+     bench_command},
+    {"bench comm",
+     "[RECIPE]",
+     "measure exchanges between ranks, of a recipe's device and comm plugin between its ranks, into the cost "
+     "table",
+     {{"--ranks", "N", "without a recipe: among so many threads, 2"}, out_costs},
+     bench_command},
+    {"bench zero",
+     "RECIPE",
+     "train it with stages 0 to 3 of the strategy zero in turn and show what each costs and saves",
+     {{"--steps", "N", "steps of each, 20"}, {"--stage", "0|1|2|3", "that one alone"}, json, out_results},
+     bench_command},
+    {"bench offload",
+     "RECIPE",
+     "the same of what strategy offload keeps in the host's memory: none, optimizer, all",
+     {{"--steps", "N", "steps of each, 20"},
+      {"--setting", "none|optimizer|all", "that one alone"},
+      json,
+      out_results},
+     bench_command},
+    {"eval",
+     "CKPT",
+     "its loss on the validation data, without training: a checkpoint, or the latest in a run's folder, in "
+     "the layout of "
+     "its recipe or in any other that --set gives it",
+     {{"--batches", "N", "batches to take, eval.batches of the recipe"}, json},
+     eval_command},
+    {"generate",
+     "CKPT [TEXT]",
+     "what it goes on with: the likeliest token each time, or one that is drawn",
+     {{"--tokens", "1,2,3", "tokens in place of a text"},
+      {"--max-tokens", "N", "tokens to add"},
+      {"--temperature", "T", "draw, the more evenly the higher it is"},
+      {"--top-p", "P", "draw among the likeliest that have this share together"},
+      {"--seed", "N", "of what is drawn, 1"},
+      {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
+     generate_command},
+    {"ckpt ls", "RUN", "the checkpoints in the folder of a run", {}, ckpt_command},
+    {"ckpt show",
+     "CKPT",
+     "what one is of: run, progress, plugins, tensors",
+     {{"--recipe", "", "the recipe that it was saved with"}},
+     ckpt_command},
+    {"ckpt verify",
+     "CKPT",
+     "compare every byte of one, or of all in a run's folder, with its checksums",
+     {},
+     ckpt_command},
+    {"ckpt diff", "CKPT CKPT", "what differs: progress, recipe, tensors", {}, ckpt_command},
+    {"ckpt reshard",
+     "CKPT DIR",
+     "the same as so many files of whole tensors; none is needed to go on in another layout",
+     {{"--files", "N", "files, 1"}},
+     ckpt_command},
+    {"ckpt prune",
+     "RUN",
+     "remove the oldest",
+     {{"--keep", "N", "newest that stay"}, {"--keep-every", "N", "those stay too whose step is a multiple"}},
+     ckpt_command},
+    {"tokenize",
+     "TOKENIZER FILE...",
+     "text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), into PREFIX.bin and PREFIX.idx, with a "
+     "Hugging Face "
+     "tokenizer.json",
+     {{"--out", "PREFIX", "where to; needed"},
+      {"--key", "NAME", "of JSON lines: whose value is the text; text"},
+      {"--end-of-text", "TOKEN", "what ends a document"},
+      {"--replace", "", "broken UTF-8 by U+FFFD rather than refuse it"},
+      {"--threads", "N", "threads, as many as processors"}},
+     tokenize_command},
+    {"import",
+     "DIR",
+     "a checkpoint of the weights in a folder of Hugging Face; none is needed: model.init takes the folder "
+     "as well",
+     {{"--out", "CKPT", "where to; needed"}, weights_type},
+     import_command},
+    {"export",
+     "CKPT",
+     "a folder of Hugging Face of a checkpoint's weights, or of a run's latest",
+     {{"--out", "DIR", "where to; needed"}, weights_type, {"--file-size", "SIZE", "of a file at most, 5GiB"}},
+     export_command},
+    {"runs",
+     "[FOLDER]",
+     "the runs in runs/ or FOLDER: state, step, loss, tokens a second",
+     {json},
+     runs_command},
+    {"watch",
+     "RUN",
+     "a run that was started elsewhere, as it goes on: curves, rates, ranks, what happened",
+     {},
+     watch_command},
+    {"diff",
+     "RUN RUN",
+     "what differs: recipe, versions, plan, from which step on losses part, speed",
+     {},
+     diff_command},
+    {"report",
+     "RUN...",
+     "a run as one HTML file for any browser: curves, time, memory, traffic, what happened; several runs "
+     "over each other; "
+     "or, of a RECIPE, what its plan says",
+     {{"--out", "FILE", "the page"}, costs},
+     report_command},
+    {"explain",
+     "KEY [RECIPE]",
+     "what a key means, e.g. model.heads, and what it is in a recipe",
+     {},
+     explain_command},
+    {"plugins list",
+     "",
+     "what can be named in a recipe",
+     {{"--all", "", "those too that others hide, with their paths"}, json},
+     plugins_command},
+    {"plugins inspect", "NAME", "versions and options of a plugin, without running it", {}, plugins_command},
+    {"plugins new", "KIND NAME [FOLDER]", "a small project that builds a plugin", {}, plugins_command},
+    {"plugins check",
+     "PATH",
+     "open a plugin in a process of its own and test its contract",
+     {},
+     plugins_command},
+    {"reference",
+     "",
+     "all keys as Markdown",
+     {{"--json-schema", "", "as a schema by which editors check recipes (Even Better TOML, taplo)"}},
+     reference_command},
+    {"doctor",
+     "[RECIPE]",
+     "this machine, and what a recipe needs of it: each thing good, slow or broken, with what mends it",
+     {json},
+     doctor_command},
+    {"completion",
+     "bash|zsh",
+     "a script that completes these commands: source <(prun completion bash)",
+     {},
+     completion_command},
+    {"man", "", "this as a manual page: prun man | man -l -", {}, man_command},
+    {"help", "[COMMAND]", "what there is, or the options of one command", {}, help_command},
+    {"version", "", "of prun and of its plugins", {}, version_command},
+};
+
+constexpr std::array<CommandOption, 4> common = {{
+    {"--set", "KEY=VALUE", "change a value of the recipe, e.g. --set optimizer.lr=3e-4"},
+    {"--plugin-path", "FOLDER", "look for plugins there first"},
+    {"--help", "", "the options of a command"},
+    {"--version", "", "of prun and of its plugins"},
+}};
+
+constexpr std::array<ExitCode, 8> codes = {{
+    {"0", "done"},
+    {"1", "a defect of prun; of verify, diff and ckpt diff: a difference"},
+    {"2", "bad input, or too low a limit of the system; of doctor: something is broken"},
+    {"10", "a rank died"},
+    {"11", "a rank hangs"},
+    {"12", "communication failed"},
+    {"13", "storage failed, or is full"},
+    {"15", "diverged: a loss or gradient is not finite"},
+}};
+
+constexpr std::array<Variable, 4> read_variables = {{
+    {"PRUN_PLUGIN_PATH", "folders of plugins, with colons between, searched after --plugin-path"},
+    {"XDG_CACHE_HOME", "where prun/ with the cost table and the kernels that were chosen lies; ~/.cache"},
+    {"NO_COLOR", "not empty: no colors on a terminal"},
+    {"COLUMNS", "how wide texts may be where the terminal does not say it"},
+}};
+
+}  // namespace
+
+std::span<const Command> commands() { return table; }
+std::span<const CommandOption> common_options() { return common; }
+std::span<const ExitCode> exit_codes() { return codes; }
+std::span<const Variable> variables() { return read_variables; }
+
+std::vector<const Command*> commands_named(std::string_view verb, std::span<const std::string> words) {
+  std::vector<const Command*> found;
+  for (const Command& command : table) {
+    const std::string_view first = command.name.substr(0, command.name.find(' '));
+    if (first != verb) continue;
+    if (!words.empty() && command.name.substr(std::min(first.size() + 1, command.name.size())) == words[0])
+      return {&command};
+    found.push_back(&command);
+  }
+  return found;
+}
+
+}  // namespace prun

@@ -1,0 +1,50 @@
+// What can be typed. Reading a command line, --help, the manual page and the shells' completion all follow
+// this table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/arguments.hpp"
+
+namespace prun {
+
+struct CommandOption {
+  std::string_view name;   // "--steps"
+  std::string_view value;  // what follows it, "N"; one of "a|b"; empty: nothing
+  std::string_view help;
+};
+
+struct Command {
+  std::string_view name;   // "check", "bench kernels"
+  std::string_view words;  // what follows it: "RECIPE", "[RECIPE]", "FILE..."
+  std::string_view help;
+  std::vector<CommandOption> options;  // besides common_options()
+  int (*run)(const Arguments& arguments);
+};
+
+// Commands that share their first word stand together.
+std::span<const Command> commands();
+
+// Those that go with every command.
+std::span<const CommandOption> common_options();
+
+struct ExitCode {
+  std::string_view code;
+  std::string_view meaning;
+};
+std::span<const ExitCode> exit_codes();
+
+struct Variable {
+  std::string_view name;
+  std::string_view help;
+};
+// Of the environment, those that prun itself reads.
+std::span<const Variable> variables();
+
+// The command that these words name: by two of them if that can be, else all that begin with the first.
+std::vector<const Command*> commands_named(std::string_view verb, std::span<const std::string> words);
+
+}  // namespace prun

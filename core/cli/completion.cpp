@@ -1,0 +1,199 @@
+#include "cli/completion.hpp"
+
+#include <set>
+
+#include "base/text.hpp"
+#include "cli/command_table.hpp"
+#include "prun/error.hpp"
+
+namespace prun {
+namespace {
+
+// What may stand for a word of the table: words to choose from, or @recipes, @files, @folders; else nothing
+// is known.
+std::string kind_of(std::string_view word) {
+  while (!word.empty() && word.front() == '[') word.remove_prefix(1);
+  while (!word.empty() && (word.back() == ']' || word.back() == '.')) word.remove_suffix(1);
+  if (word.find('|') != std::string_view::npos) {
+    std::string choices(word);
+    for (char& c : choices)
+      if (c == '|') c = ' ';
+    return choices;
+  }
+  if (word == "RECIPE") return "@recipes";
+  for (const std::string_view folder : {"RUN", "CKPT", "DIR", "FOLDER"})
+    if (word == folder) return "@folders";
+  for (const std::string_view file : {"FILE", "TOKENIZER", "PATH", "PREFIX"})
+    if (word == file) return "@files";
+  return "";
+}
+
+std::string branch(const std::string& pattern, const std::string& text) {
+  return "    " + pattern + ") echo '" + text + "' ;;\n";
+}
+
+std::string in_ticks(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+// A shell function that answers a word by the table.
+std::string function(const std::string& name, const std::string& branches) {
+  return name + "() {\n  case $1 in\n" + branches + "  esac\n}\n\n";
+}
+
+std::string first_words() {
+  std::set<std::string> all;
+  for (const Command& command : commands()) all.emplace(split(command.name, ' ')[0]);
+  std::string out;
+  for (const std::string& word : all) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+// Second words of commands that have them, by the first.
+std::string second_words() {
+  std::string out, open, words;
+  const auto close = [&] {
+    if (!open.empty()) out += branch(open, words);
+    open.clear(), words.clear();
+  };
+  for (const Command& command : commands()) {
+    const std::vector<std::string_view> parts = split(command.name, ' ');
+    if (parts.size() < 2) continue;
+    if (parts[0] != open) close();
+    open = parts[0];
+    words += (words.empty() ? "" : " ") + std::string(parts[1]);
+  }
+  close();
+  return out;
+}
+
+std::string options_by_command() {
+  std::string out, common;
+  for (const CommandOption& option : common_options()) common += " " + std::string(option.name);
+  for (const Command& command : commands()) {
+    std::string names;
+    for (const CommandOption& option : command.options) names += std::string(option.name) + " ";
+    if (!names.empty()) out += branch(in_ticks(command.name), names + std::string(trim(common)));
+  }
+  return out + branch("*", std::string(trim(common)));
+}
+
+// "COMMAND OPTION": what follows it. All options that take a value are here.
+std::string values_by_option() {
+  std::string out;
+  const auto add = [&](const std::string& command, const CommandOption& option) {
+    if (!option.value.empty())
+      out += branch(command + in_ticks(" " + std::string(option.name)), kind_of(option.value));
+  };
+  for (const Command& command : commands())
+    for (const CommandOption& option : command.options) add(in_ticks(command.name), option);
+  for (const CommandOption& option : common_options()) add("*", option);
+  return out + "    *) return 1 ;;\n";
+}
+
+// "COMMAND N": its word of that number, from 0; one with dots repeats.
+std::string words_by_place() {
+  std::string out;
+  for (const Command& command : commands()) {
+    if (command.words.empty()) continue;
+    const std::vector<std::string_view> words = split(command.words, ' ');
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const bool repeats = words[i].find("...") != std::string_view::npos;
+      const std::string place = repeats ? in_ticks(std::string(command.name) + " ") + "*"
+                                        : in_ticks(detail::concat(command.name, " ", i));
+      if (!kind_of(words[i]).empty()) out += branch(place, kind_of(words[i]));
+    }
+  }
+  return out;
+}
+
+std::string tables() {
+  return function("_prun_second_words", second_words()) + function("_prun_options", options_by_command()) +
+         function("_prun_value", values_by_option()) + function("_prun_word", words_by_place());
+}
+
+// What both shells do: goes over the words before the one at hand and sets `kind` to what that may be.
+constexpr std::string_view look_back = R"sh(  for word in "${before[@]}"; do
+    if [ "$word" = '=' ]; then pending=value; continue; fi
+    if [ -n "$pending" ]; then pending=; continue; fi
+    case $word in
+      -*) if _prun_value "$command $word" >/dev/null; then pending=$word; fi ;;
+      *)
+        if [ -z "$command" ]; then
+          case " $verbs " in
+            *" $word "*) command=$word ;;
+            *) command=run place=1 ;;
+          esac
+        elif [ "$place" -eq 0 ] && [ -n "$(_prun_second_words "$command")" ]; then
+          command="$command $word"
+        else
+          place=$((place + 1))
+        fi ;;
+    esac
+  done
+  if [ -n "$pending" ]; then kind=$(_prun_value "$command $pending")
+  elif [ "${current#-}" != "$current" ]; then kind=$(_prun_options "$command")
+  elif [ -z "$command" ]; then kind="$verbs @recipes"
+  elif [ "$place" -eq 0 ] && [ -n "$(_prun_second_words "$command")" ]; then kind=$(_prun_second_words "$command")
+  else kind=$(_prun_word "$command $place")
+  fi
+)sh";
+
+std::string bash_script() {
+  return "# bash completion of prun, written by: prun completion bash\n\n" + tables() + R"sh(_prun_add() {
+  local one
+  while IFS= read -r one; do COMPREPLY+=("$one"); done < <(compgen "$@" -- "$current")
+}
+
+_prun() {
+  local current=${COMP_WORDS[COMP_CWORD]} command= pending= kind= word place=0 verbs=')sh" +
+         first_words() + R"sh('
+  local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
+)sh" + std::string(look_back) +
+         R"sh(  COMPREPLY=()
+  local choices=
+  for word in $kind; do
+    case $word in
+      @recipes) _prun_add -f -X '!*.toml'; _prun_add -d ;;
+      @folders) _prun_add -d ;;
+      @files) _prun_add -f ;;
+      *) choices="$choices $word" ;;
+    esac
+  done
+  case $kind in *@*) compopt -o filenames 2>/dev/null ;; esac
+  if [ -n "$choices" ]; then _prun_add -W "$choices"; fi
+}
+complete -F _prun prun
+)sh";
+}
+
+std::string zsh_script() {
+  return "#compdef prun\n# zsh completion of prun, written by: prun completion zsh\n\n" + tables() +
+         R"sh(_prun() {
+  setopt localoptions shwordsplit
+  local current=${words[CURRENT]} command= pending= kind= word place=0 verbs=')sh" +
+         first_words() + R"sh('
+  local -a before=("${(@)words[2,CURRENT-1]}")
+)sh" + std::string(look_back) +
+         R"sh(  local -a choices
+  for word in $kind; do
+    case $word in
+      @recipes) _files -g '*.toml' ;;
+      @folders) _files -/ ;;
+      @files) _files ;;
+      *) choices+=("$word") ;;
+    esac
+  done
+  if [ ${#choices} -gt 0 ]; then compadd -- "${choices[@]}"; fi
+}
+if [ "${funcstack[1]}" = _prun ]; then _prun "$@"; else compdef _prun prun; fi
+)sh";
+}
+
+}  // namespace
+
+std::string completion_script(std::string_view shell) {
+  if (shell == "bash") return bash_script();
+  if (shell == "zsh") return zsh_script();
+  throw_error(ErrorCode::bad_input, "prun completion knows bash and zsh, not ", in_quotes(shell));
+}
+
+}  // namespace prun

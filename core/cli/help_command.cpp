@@ -1,0 +1,43 @@
+// help, man, completion, version: what the table of commands says.
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "cli/completion.hpp"
+#include "cli/manual.hpp"
+#include "cli/output.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::size_t widest = 120;
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+}  // namespace
+
+int help_command(const Arguments& arguments) {
+  const std::size_t width = std::min(columns(widest), widest);
+  std::vector<const Command*> asked;
+  if (!arguments.words.empty())
+    asked = commands_named(arguments.words[0], std::span(arguments.words).subspan(1));
+  print(asked.empty() ? summary(width) : details(asked, width));
+  return 0;
+}
+
+int man_command(const Arguments&) {
+  print(manual_page());
+  return 0;
+}
+
+int completion_command(const Arguments& arguments) {
+  print(completion_script(arguments.only_word("prun completion bash|zsh")));
+  return 0;
+}
+
+int version_command(const Arguments&) {
+  std::printf("prun %s (plugin epoch %u)\n", std::string(sdk_version).c_str(), plugin_epoch);
+  return 0;
+}
+
+}  // namespace prun

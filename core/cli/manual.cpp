@@ -1,0 +1,113 @@
+#include "cli/manual.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::string_view purpose = "trains transformer models from a TOML recipe";
+constexpr std::string_view stops =
+    "Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end a run after its step: it saves and prints the command "
+    "that "
+    "resumes. Its exit code is 128 + the signal's number: 130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, "
+    "152 "
+    "SIGXCPU.";
+constexpr std::size_t indent = 30, narrowest = 50;
+
+// Words, broken into lines of which each but the first begins with so many blanks.
+std::string wrapped(std::string_view text, std::size_t from, std::size_t columns) {
+  std::string out;
+  std::size_t at = from;
+  for (const std::string_view word : split(text, ' ')) {
+    if (at > from && at + 1 + word.size() > columns) {
+      out += "\n" + std::string(from, ' ');
+      at = from;
+    }
+    out += at > from ? " " : "";
+    out += word;
+    at += word.size() + (at > from ? 1 : 0);
+  }
+  return out + "\n";
+}
+
+// What it is called to the left, what it is to the right.
+std::string entry(const std::string& name, std::string_view help, std::size_t columns) {
+  const std::string left = "  " + name;
+  const bool fits = left.size() + 2 <= indent;
+  return left + (fits ? std::string(indent - left.size(), ' ') : "\n" + std::string(indent, ' ')) +
+         wrapped(help, indent, std::max(columns, narrowest));
+}
+
+std::string usage_of(const CommandOption& option) {
+  return std::string(option.name) + (option.value.empty() ? "" : " " + std::string(option.value));
+}
+
+std::string options_text(std::span<const CommandOption> options, std::size_t columns) {
+  std::string out;
+  for (const CommandOption& option : options) out += entry(usage_of(option), option.help, columns);
+  return out;
+}
+
+// ------------------------------------------------------------------- roff
+
+std::string roff(std::string_view text) {
+  std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
+  for (const char c : text) out += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+  return out;
+}
+
+std::string item(std::string_view name, std::string_view help) {
+  return ".TP\n.B " + roff(name) + "\n" + roff(help) + "\n";
+}
+
+std::string items(std::span<const CommandOption> options) {
+  std::string out;
+  for (const CommandOption& option : options) out += item(usage_of(option), option.help);
+  return out;
+}
+
+}  // namespace
+
+std::string usage_of(const Command& command) {
+  std::string text = "prun";
+  if (command.name != "run") text += " " + std::string(command.name);
+  return command.words.empty() ? text : text + " " + std::string(command.words);
+}
+
+std::string summary(std::size_t columns) {
+  std::string out = detail::concat("prun ", purpose, ".\n\n");
+  for (const Command& command : commands()) out += entry(usage_of(command), command.help, columns);
+  out += "\nOptions; prun COMMAND --help shows those of one command:\n\n" +
+         options_text(common_options(), columns) + "\n" + wrapped(stops, 0, std::max(columns, narrowest)) +
+         "\nExit codes:\n\n";
+  for (const ExitCode& code : exit_codes()) out += entry(std::string(code.code), code.meaning, columns);
+  return out;
+}
+
+std::string details(std::span<const Command* const> commands, std::size_t columns) {
+  std::string out;
+  for (const Command* const command : commands)
+    out += (out.empty() ? "" : "\n") + usage_of(*command) + "\n  " +
+           wrapped(command->help, 2, std::max(columns, narrowest)) + options_text(command->options, columns);
+  return out + "\nWith every command:\n" + options_text(common_options(), columns);
+}
+
+std::string manual_page() {
+  std::string out = detail::concat(".TH PRUN 1 \"\" \"prun ", sdk_version, "\" \"User Commands\"\n");
+  out += ".SH NAME\n" + roff(detail::concat("prun - ", purpose)) + "\n.SH SYNOPSIS\n";
+  out += ".B prun\nRECIPE [OPTION]...\n.br\n.B prun\nCOMMAND [OPTION]...\n.SH COMMANDS\n";
+  for (const Command& command : commands()) {
+    out += item(usage_of(command), command.help);
+    if (!command.options.empty()) out += ".RS\n" + items(command.options) + ".RE\n";
+  }
+  out += ".SH OPTIONS\n" + items(common_options()) + ".SH SIGNALS\n" + roff(stops) + "\n.SH EXIT STATUS\n";
+  for (const ExitCode& code : exit_codes()) out += item(code.code, code.meaning);
+  out += ".SH ENVIRONMENT\n";
+  for (const Variable& variable : variables()) out += item(variable.name, variable.help);
+  return out;
+}
+
+}  // namespace prun

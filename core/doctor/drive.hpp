@@ -1,0 +1,16 @@
+// What a folder's drive does, tried out.
+#pragma once
+
+#include <filesystem>
+
+#include "doctor/finding.hpp"
+
+namespace prun {
+
+// Free bytes for whoever we are of the drive that has the folder, or will have it.
+std::int64_t free_bytes(const std::filesystem::path& folder);
+
+// Writes and reads a little there, for a second at most, past the system's cache where the drive allows it.
+Finding drive_finding(const std::filesystem::path& folder);
+
+}  // namespace prun

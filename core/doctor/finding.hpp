@@ -1,0 +1,29 @@
+// What `prun doctor` says of one thing: how it is, and the command that mends it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun {
+
+enum class Health : std::uint8_t { good, slow, broken };
+
+struct Finding {
+  Health health = Health::good;
+  std::string what;   // "huge pages"
+  std::string found;  // what there is
+  std::string mend;   // a command, or what to do; empty where nothing is to be done
+};
+using Findings = std::vector<Finding>;
+
+// Good, with what `body` says, or broken, with the sentence of its Error, which says what to do.
+Finding attempt(const std::string& what, const std::function<std::string()>& body);
+
+bool nothing_broken(std::span<const Finding> findings);
+std::string to_text(std::span<const Finding> findings);
+std::string to_json(std::span<const Finding> findings);
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// This machine as the system describes it: processors, memory, limits, io_uring, launchers.
+#pragma once
+
+#include <filesystem>
+
+#include "doctor/finding.hpp"
+
+namespace prun {
+
+// `root` is that of the file system.
+Findings machine_findings(const std::filesystem::path& root = "/");
+
+}  // namespace prun

@@ -1,0 +1,15 @@
+// What a recipe may hold, as a JSON schema: editors check and complete recipes by it as they are written.
+#pragma once
+
+#include <string>
+
+#include "recipe/catalog.hpp"
+
+namespace prun::recipe {
+
+// Of the core's options and those of all plugins the catalog names; JSON Schema draft 7, which TOML language
+// servers take. What lies between keys (batch arithmetic, what an include or a config.json gives) is left to
+// prun check.
+std::string json_schema(const PluginCatalog& catalog);
+
+}  // namespace prun::recipe

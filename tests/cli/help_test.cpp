@@ -1,0 +1,124 @@
+// What the table of commands becomes: help, a manual page, completion in real shells.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "binary.hpp"
+#include "cli/command_table.hpp"
+#include "cli/manual.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_here(const std::string& program) { return shell("command -v " + program).code == 0; }
+
+// As a manual page writes it.
+std::string escaped(std::string_view option) {
+  std::string out;
+  for (const char c : option) out += c == '-' ? "\\-" : std::string(1, c);
+  return out;
+}
+
+TEST(Help, NamesEveryCommandAndOption) {
+  const std::string all = prun({"--help"}).out, page = prun({"man"}).out;
+  for (const Command& command : commands()) {
+    EXPECT_NE(all.find(usage_of(command)), std::string::npos) << command.name;
+    const Result own = shell("$PRUN " + std::string(command.name) + " --help");
+    EXPECT_EQ(own.code, 0);
+    for (const CommandOption& option : command.options) {
+      EXPECT_NE(own.out.find(std::string(option.name)), std::string::npos) << command.name << own.out;
+      EXPECT_NE(page.find(escaped(option.name)), std::string::npos) << option.name;
+    }
+  }
+  for (const ExitCode& code : exit_codes())
+    EXPECT_NE(all.find(std::string(code.meaning).substr(0, 40)), std::string::npos) << code.code;
+}
+
+TEST(Help, KeepsToTheWidth) {
+  for (const char* command : {"help", "plan --help"})
+    for (const std::size_t width : {60u, 90u}) {
+      const Result help = shell("COLUMNS=" + std::to_string(width) + " $PRUN " + command);
+      std::istringstream lines(help.out);
+      for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), width) << line;
+    }
+}
+
+TEST(Help, AnOptionOfAnotherCommandIsRefused) {
+  const Result result = prun({"check", "any.toml", "--program"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("prun check RECIPE has no option --program"), std::string::npos) << result.out;
+  EXPECT_EQ(prun({"bench", "comm", "--no-grid"}).code, 2);
+  EXPECT_EQ(prun({"--json", "plugins"}).code, 0);
+}
+
+TEST(ManualPage, IsOneForManAndMandoc) {
+  if (!is_here("groff") && !is_here("mandoc")) GTEST_SKIP() << "neither groff nor mandoc is here";
+  if (is_here("groff")) {
+    const Result shown = shell("$PRUN man | groff -man -Tutf8 -ww -b -z");
+    EXPECT_EQ(shown.code, 0);
+    EXPECT_EQ(shown.out, "");
+  }
+  if (is_here("mandoc")) {
+    EXPECT_EQ(shell("$PRUN man | mandoc -T lint -W error").out, "");
+  }
+  if (is_here("man")) {
+    EXPECT_NE(shell("$PRUN man | man -l - | cat").out.find("EXIT STATUS"), std::string::npos);
+  }
+}
+
+// What bash would offer for the last of these words, in a folder with a recipe, another file and a run.
+std::string offered(const std::string& words) {
+  const std::string folder = "D=$(mktemp -d) && cd $D && touch 'a b.toml' c.txt && mkdir d && ";
+  return shell(folder + "bash -c 'source <($0 completion bash) && COMP_WORDS=(prun " + words +
+               ") && COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) && _prun && printf \"%s\\n\" \"${COMPREPLY[@]}\" "
+               "| sort' "
+               "$PRUN; rm -r $D")
+      .out;
+}
+
+TEST(Completion, BashOffersWhatFits) {
+  EXPECT_EQ(offered("be"), "bench\n");
+  EXPECT_EQ(offered("bench k"), "kernels\n");
+  EXPECT_EQ(offered("bench kernels \"\""), "a b.toml\nd\n");
+  EXPECT_EQ(offered("bench kernels --n"), "--no-grid\n");
+  EXPECT_EQ(offered("check a"), "a b.toml\n");
+  EXPECT_EQ(offered("ckpt show \"\""), "d\n");
+  EXPECT_EQ(offered("ckpt diff d \"\""), "d\n");
+  EXPECT_EQ(offered("tokenize c.txt c.txt c"), "c.txt\n");
+  EXPECT_EQ(offered("report d d \"\""), "d\n");
+  EXPECT_EQ(offered("export d --type \"\""), "bf16\nfp32\n");
+  EXPECT_EQ(offered("plan --set optimizer.lr = 1 a"), "a b.toml\n");
+  EXPECT_EQ(offered("plan --lo"), "--lowered\n");
+  EXPECT_EQ(offered("check --lo"), "\n");
+  EXPECT_EQ(offered("completion \"\""), "bash\nzsh\n");
+  EXPECT_NE(offered("\"\"").find("a b.toml\n"), std::string::npos);
+}
+
+TEST(Completion, ZshReadsItsScript) {
+  if (!is_here("zsh")) GTEST_SKIP() << "no zsh is here";
+  EXPECT_EQ(shell("$PRUN completion zsh | zsh -n").out, "");
+  // What would be offered, with zsh's own functions in the place of what only works in its editor.
+  const auto in_zsh = [](const std::string& words) {
+    return shell(
+               "zsh -fc 'compdef() { : }; _files() { print -- files $@ }; compadd() { print -- $@ }; "
+               "eval \"$($0 completion zsh)\"; words=(prun " +
+               words + "); CURRENT=${#words}; _prun' $PRUN")
+        .out;
+  };
+  EXPECT_EQ(in_zsh("bench k"), "-- kernels comm zero offload\n");
+  EXPECT_EQ(in_zsh("check a"), "files -g *.toml\n");
+  EXPECT_EQ(in_zsh("export d --type \"\""), "-- bf16 fp32\n");
+  EXPECT_EQ(in_zsh("ckpt show \"\""), "files -/\n");
+}
+
+TEST(Completion, KnowsTwoShells) {
+  const Result result = prun({"completion", "fish"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("bash and zsh"), std::string::npos) << result.out;
+}
+
+}  // namespace
+}  // namespace prun::test
