@@ -24,6 +24,7 @@ int report_command(const Arguments& arguments);
 int runs_command(const Arguments& arguments);
 int watch_command(const Arguments& arguments);
 int diff_command(const Arguments& arguments);
+int init_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);
 int man_command(const Arguments& arguments);

@@ -15,9 +15,11 @@ std::string kind_of(std::string_view word) {
   while (!word.empty() && word.front() == '[') word.remove_prefix(1);
   while (!word.empty() && (word.back() == ']' || word.back() == '.')) word.remove_suffix(1);
   if (word.find('|') != std::string_view::npos) {
-    std::string choices(word);
-    for (char& c : choices)
-      if (c == '|') c = ' ';
+    std::string choices;
+    for (const std::string_view choice : split(word, '|')) {
+      const std::string kind = kind_of(choice);
+      choices += (choices.empty() ? "" : " ") + (kind.empty() ? std::string(choice) : kind);
+    }
     return choices;
   }
   if (word == "RECIPE") return "@recipes";

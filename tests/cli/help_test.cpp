@@ -91,6 +91,7 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(offered("report d d \"\""), "d\n");
   EXPECT_EQ(offered("export d --type \"\""), "bf16\nfp32\n");
   EXPECT_EQ(offered("plan --set optimizer.lr = 1 a"), "a b.toml\n");
+  EXPECT_EQ(offered("init --model \"\""), "a b.toml\nc.txt\nd\ngpt\nllama\n");
   EXPECT_EQ(offered("plan --lo"), "--lowered\n");
   EXPECT_EQ(offered("check --lo"), "\n");
   EXPECT_EQ(offered("completion \"\""), "bash\nzsh\n");
