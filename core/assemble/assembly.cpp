@@ -18,9 +18,19 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpos
   ops_ = load_ops(recipe_, plugins_);
   writer_.emplace(recipe_, plugins_, batch_, ops_.registry, purpose_);
   add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
+  refuse_tier();
   make_fitting_plan();
   check_further_memory();
   check_steps_end(false);
+}
+
+void Assembly::refuse_tier() const {
+  if (!device_info().tier) return;
+  Diagnostics problems;
+  problems.add(recipe_.problem("device.plugin", "'" + recipe_.section("device").plugin() +
+                                                    "' keeps bytes and computes nothing; name a device that "
+                                                    "computes, and this one where a strategy asks for it"));
+  problems.throw_if_any();
 }
 
 void Assembly::add_device(std::shared_ptr<DeviceInterface> device) {
@@ -50,6 +60,10 @@ std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) 
   for (const Layout::Range& range : plan.layout.ranges) {
     const auto of = static_cast<std::size_t>(range.place.device);
     const DeviceInfo& owner = device_infos_[of];
+    if (range.place.space == Space::disk) {
+      if (of == number) bytes += range.bytes();
+      continue;
+    }
     const bool in_host_memory = range.place.space != Space::device || owner.host_memory;
     const bool same = of == number || (owner.unit.size > 0 && owner.unit.view() == device.unit.view());
     if (in_host_memory ? device.host_memory : same) bytes += range.bytes();
@@ -266,7 +280,8 @@ PlanDevice Assembly::plan_device(std::size_t number) const {
           std::string(info.name.view()),
           std::string(info.kind.view()),
           info.host_memory,
-          info.asynchronous};
+          info.asynchronous,
+          info.tier};
 }
 
 std::int64_t Assembly::parameters() const {

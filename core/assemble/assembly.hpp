@@ -43,8 +43,8 @@ class Assembly {
   std::int64_t process_bytes() const { return process_bytes_of(rank_); }
   // What it needs of the device's memory besides: context, libraries, communicators.
   std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
-  // What of a plan lies in the memory of a device. The host's memory is one, whichever device has what lies
-  // there; so is that of devices that are the same unit.
+  // What of a plan lies in the memory of a device, of a tier on its disk. The host's memory is one, whichever
+  // device has what lies there; so is that of devices that are the same unit.
   std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;
   // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
   // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. The constructor has asked
@@ -63,6 +63,7 @@ class Assembly {
     return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
   }
   void state_process_needs();
+  void refuse_tier() const;
   void add_device(std::shared_ptr<DeviceInterface> device);
   void make_devices();
   void make_fitting_plan();

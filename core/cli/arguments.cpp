@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "cli/manual.hpp"
 #include "prun/error.hpp"
+#include "recipe/value.hpp"
 
 namespace prun {
 namespace {
@@ -90,6 +91,15 @@ std::int64_t Arguments::number(const std::string& option, std::int64_t fallback)
   if (error != std::errc() || end != text.data() + text.size() || number < 1)
     throw_error(ErrorCode::bad_input, option, " takes a count, not ", in_quotes(text));
   return number;
+}
+
+std::int64_t Arguments::bytes(const std::string& option, std::int64_t fallback) const {
+  const auto found = values.find(option);
+  if (found == values.end()) return fallback;
+  const std::optional<std::int64_t> size = recipe::parse_size(found->second);
+  if (!size || *size < 1)
+    throw_error(ErrorCode::bad_input, option, " takes a size such as 5GB, not ", in_quotes(found->second));
+  return *size;
 }
 
 std::optional<std::filesystem::path> Arguments::path(const std::string& option) const {

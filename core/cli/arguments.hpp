@@ -23,6 +23,8 @@ struct Arguments {
   bool has(const std::string& flag) const { return flags.count(flag) != 0; }
   // The number given with an option, or `fallback`.
   std::int64_t number(const std::string& option, std::int64_t fallback) const;
+  // A size such as 5GB, likewise.
+  std::int64_t bytes(const std::string& option, std::int64_t fallback) const;
   double real(const std::string& option, double fallback, double least, double most) const;
   // The file given with an option.
   std::optional<std::filesystem::path> path(const std::string& option) const;

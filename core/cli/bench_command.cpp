@@ -1,5 +1,5 @@
-// prun bench kernels | comm: measures this machine for predictions. prun bench zero | offload: what a setting
-// costs.
+// prun bench kernels | comm | io: measures this machine for predictions. prun bench zero | offload: what a
+// setting costs.
 #include <algorithm>
 #include <cstdio>
 
@@ -8,6 +8,7 @@
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
 #include "measure/comm_bench.hpp"
+#include "measure/io_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/layout_bench.hpp"
 #include "measure/setting_bench.hpp"
@@ -19,6 +20,7 @@ namespace {
 constexpr const char* usage =
     "usage: prun bench kernels [RECIPE] [--no-grid] [--out FILE] | prun bench comm [RECIPE | --ranks N] "
     "[--out FILE] "
+    "| prun bench io FOLDER... [--stripe KIB] [--depth N] [--file-size SIZE] [--json] [--out FILE] "
     "| "
     "prun bench zero RECIPE [--steps N] [--stage N] [--json] [--out FILE.json|FILE.csv] | "
     "prun bench offload RECIPE [--steps N] [--setting none|optimizer|all] [--json] [--out "
@@ -95,6 +97,36 @@ int comm(const Arguments& arguments) {
   return 0;
 }
 
+// One where either is said.
+std::vector<IoCase> cases_asked(const Arguments& arguments) {
+  if (arguments.values.count("--stripe") + arguments.values.count("--depth") == 0) return io_cases();
+  return {{arguments.number("--stripe", IoCase{}.stripe_kib), arguments.number("--depth", IoCase{}.depth)}};
+}
+
+// What is kept for predictions is what the tier does where a recipe says nothing of it.
+int io(const Arguments& arguments) {
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  IoAsked asked;
+  asked.folders.assign(arguments.words.begin() + 1, arguments.words.end());
+  asked.bytes = arguments.bytes("--file-size", asked.bytes);
+  const bool text = !arguments.has("--json");
+  if (text) std::fputs(io_header().c_str(), stdout);
+  CostTable table;
+  table.machine = this_machine();
+  std::vector<std::pair<IoCase, IoRates>> results;
+  for (const IoCase& one : cases_asked(arguments)) {
+    const IoRates rates = time_drives(plugins, asked, one);
+    results.emplace_back(one, rates);
+    if (text) std::fputs(io_line(one, rates).c_str(), stdout);
+    std::fflush(stdout);
+    if (one == IoCase{}) add_drives(asked, plugins, rates, table);
+  }
+  if (!text) std::printf("%s\n", io_json(asked, results).c_str());
+  merge_costs(target(arguments), table);
+  if (text) std::printf("wrote %s: %s\n", target(arguments).c_str(), to_text(table.machine).c_str());
+  return 0;
+}
+
 // ---------------------------------------------------------------- settings of a strategy
 
 void check_target(const std::filesystem::path& file) {
@@ -159,9 +191,10 @@ int bench_command(const Arguments& arguments) {
   const bool of_comm = !words.empty() && words[0] == "comm" && words.size() <= 2;
   if (words.size() == 2 && words[0] == "zero") return settings(arguments, zero_bench());
   if (words.size() == 2 && words[0] == "offload") return settings(arguments, offload_bench());
-  if (!of_kernels && !of_comm) throw_error(ErrorCode::bad_input, usage);
+  const bool of_drives = words.size() >= 2 && words[0] == "io";
+  if (!of_kernels && !of_comm && !of_drives) throw_error(ErrorCode::bad_input, usage);
   check_can_merge(target(arguments), this_machine());
-  return of_kernels ? kernels(arguments) : comm(arguments);
+  return of_drives ? io(arguments) : of_kernels ? kernels(arguments) : comm(arguments);
 }
 
 }  // namespace prun

@@ -53,6 +53,17 @@ const std::vector<Command> table = {
      "table",
      {{"--ranks", "N", "without a recipe: among so many threads, 2"}, out_costs},
      bench_command},
+    {"bench io",
+     "FOLDER...",
+     "measure the drives of these folders as the tier nvme uses them: read, written and both at once, by "
+     "several "
+     "sizes and numbers of transfers, into the cost table",
+     {{"--stripe", "KIB", "of that size alone, 1024"},
+      {"--depth", "N", "so many at a time alone, 16"},
+      {"--file-size", "SIZE", "of all files together, 512MiB"},
+      json,
+      out_costs},
+     bench_command},
     {"bench zero",
      "RECIPE",
      "train it with stages 0 to 3 of the strategy zero in turn and show what each costs and saves",

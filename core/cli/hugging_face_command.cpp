@@ -4,7 +4,6 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "inspect/hugging_face.hpp"
-#include "recipe/value.hpp"
 
 namespace prun {
 namespace {
@@ -17,15 +16,6 @@ std::optional<DType> type_of(const Arguments& arguments) {
   throw_error(ErrorCode::bad_input, "--type takes bf16 or fp32, not ", in_quotes(found->second));
 }
 
-std::int64_t bytes_of(const Arguments& arguments, std::int64_t fallback) {
-  const auto found = arguments.values.find("--file-size");
-  if (found == arguments.values.end()) return fallback;
-  const std::optional<std::int64_t> bytes = recipe::parse_size(found->second);
-  if (!bytes || *bytes < 1)
-    throw_error(ErrorCode::bad_input, "--file-size takes a size such as 5GB, not ", in_quotes(found->second));
-  return *bytes;
-}
-
 Conversion conversion(const Arguments& arguments, const char* usage) {
   Conversion how;
   how.from = arguments.only_word(usage);
@@ -33,7 +23,7 @@ Conversion conversion(const Arguments& arguments, const char* usage) {
   if (!to) throw_error(ErrorCode::bad_input, "usage: ", usage);
   how.to = *to;
   how.type = type_of(arguments);
-  how.file_bytes = bytes_of(arguments, how.file_bytes);
+  how.file_bytes = arguments.bytes("--file-size", how.file_bytes);
   how.sets = arguments.sets;
   return how;
 }

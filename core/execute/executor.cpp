@@ -49,7 +49,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       binding_(program, plan, memory_, options.rank, options.poison),
       counters_(keeper_of_counters(), plan.queues.size()) {
   for (DeviceInterface* device : devices_)
-    if (options_.poison && !info_of(*device).host_memory)
+    if (const DeviceInfo info = info_of(*device); options_.poison && !info.host_memory && !info.tier)
       throw_error(ErrorCode::unsupported,
                   "run.poison writes into memory that the host cannot write on device '",
                   info_of(*device).name.view(), "'; leave it out there");

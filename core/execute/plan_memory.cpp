@@ -6,9 +6,6 @@ namespace prun {
 
 PlanMemory::Range::Range(const Layout::Range& planned, DeviceInterface& its_device, std::int64_t fence)
     : device(its_device), planned_(planned), fence_(fence) {
-  if (planned.place.space == Space::disk)
-    throw_error(ErrorCode::unsupported, "device ", planned.place.device,
-                ": nothing of a plan can lie on disk");
   void* memory = nullptr;
   raise(device.allocate(planned.place.space, bytes(), &memory));
   base_ = static_cast<std::byte*>(memory) + fence;
@@ -18,11 +15,12 @@ PlanMemory::Range::~Range() { device.release(planned_.place.space, base_ - fence
 
 PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced)
     : program_(program), plan_(plan) {
-  const std::int64_t fence = fenced ? range_alignment : 0;
+  constexpr std::int64_t fence = range_alignment;
   for (const Layout::Range& planned : plan.layout.ranges) {
     DeviceInterface& device = *devices.at(static_cast<std::size_t>(planned.place.device));
-    ranges_.push_back(std::make_shared<Range>(planned, device, fence));
-    if (!fenced) continue;
+    const bool has_fences = fenced && planned.place.space != Space::disk;
+    ranges_.push_back(std::make_shared<Range>(planned, device, has_fences ? fence : 0));
+    if (!has_fences) continue;
     std::byte* const begin = ranges_.back()->at(planned.begin);
     fences_.emplace_back(begin - fence, static_cast<std::size_t>(fence));
     fences_.emplace_back(begin + planned.bytes(), static_cast<std::size_t>(fence));

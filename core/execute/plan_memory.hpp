@@ -60,7 +60,9 @@ class PlanMemory {
 
     std::byte* at(std::int64_t offset) const { return base_ + (offset - planned_.begin); }
     std::int32_t number() const { return planned_.place.device; }
-    bool is_the_hosts() const { return planned_.place.space != Space::device; }
+    bool is_the_hosts() const {
+      return planned_.place.space == Space::pinned || planned_.place.space == Space::host;
+    }
 
     DeviceInterface& device;
 

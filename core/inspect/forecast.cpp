@@ -33,13 +33,35 @@ std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, 
   return [by_axis](const QueueInfo& queue) { return queue.communicates() && by_axis[queue.axis]; };
 }
 
-Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
+Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
   const std::vector<SimulatedRank> ranks =
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
-  const Machine here = this_machine();
   SimulateOptions options;
   options.at_once = started_at_once(assembly, plugins);
-  Prediction prediction = predict(ranks, table, names_of_devices(assembly), here, options);
+  return predict(ranks, table, names_of_devices(assembly), this_machine(), options);
+}
+
+// The same table, by which a device takes no time.
+CostTable without_time(CostTable table, std::string_view device) {
+  for (auto& [key, fit] : table.kernels)
+    if (key.device == device) fit = {};
+  for (auto& [key, seconds] : table.exact)
+    if (key.device == device) seconds = 0;
+  return table;
+}
+
+std::optional<double> exposed_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                                     const Prediction& prediction) {
+  for (const DeviceInfo& device : assembly.device_infos())
+    if (device.tier)
+      return prediction.simulation.step_seconds -
+             predict_by(assembly, plugins, without_time(table, device.name.view())).simulation.step_seconds;
+  return {};
+}
+
+Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
+  const Machine here = this_machine();
+  Prediction prediction = predict_by(assembly, plugins, table);
   const DeviceInfo& device = assembly.device_info();
   if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()))
     prediction.notes.emplace_back(
@@ -56,15 +78,19 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
   const std::filesystem::path file = costs ? *costs : default_costs_path();
   try {
     const std::optional<CostTable> table = read_costs(file);
-    if (table) return {predict_plan(assembly, plugins, *table), "", {}};
+    if (table) {
+      Forecast forecast{predict_plan(assembly, plugins, *table), ""};
+      forecast.exposed_drives = exposed_drives(assembly, plugins, *table, *forecast.prediction);
+      return forecast;
+    }
     if (costs)
       throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
                   "; prun bench kernels RECIPE --out FILE makes one");
-    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one", {}};
+    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
   } catch (const Error& error) {
     // A plan is worth showing without its prediction, unless that was asked for.
     if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
-    return {std::nullopt, error.what(), {}};
+    return {std::nullopt, error.what()};
   }
 }
 

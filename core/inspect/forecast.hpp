@@ -12,8 +12,10 @@ namespace prun {
 struct Forecast {
   std::optional<Prediction> prediction;
   std::string missing;  // where there is none: one sentence, with the command that helps
-  std::vector<std::uint64_t>
-      sent;  // payload bytes this rank sends in a step, by queue, as its comm plugins count
+  // How much longer a step is than if tiers took no time; nothing where there are none, or no prediction.
+  std::optional<double> exposed_drives = {};
+  // Payload bytes this rank sends in a step, by queue, as its comm plugins count.
+  std::vector<std::uint64_t> sent = {};
 };
 
 // `costs`: the cost table that was named; nothing: the machine's own, which may be missing or damaged.

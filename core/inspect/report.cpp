@@ -89,7 +89,7 @@ std::string stages_text(const Assembly& assembly) {
   const AxisId axis = assembly.pipeline()->axis;
   std::string text = detail::concat("stages      memory by coordinate of ", assembly.mesh().name(axis), ":");
   for (int rank : assembly.mesh().group(assembly.rank(), axis))
-    text += " " + size_text(static_cast<double>(assembly.plan_of(rank).layout.memory.total()));
+    text += " " + size_text(static_cast<double>(assembly.plan_of(rank).layout.bytes_in_memory()));
   return text + "\n";
 }
 
@@ -186,7 +186,8 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
           count_text(flops / static_cast<double>(assembly.batch().tokens())) +
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
-  text += "memory      " + size_text(static_cast<double>(memory.total())) + "\n" + ranges_text(plan);
+  text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) + "\n" +
+          ranges_text(plan);
   for (int r = 0; r < regions; ++r) {
     const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
     if (bytes)
@@ -215,7 +216,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   json.member("model_flops", step_flops(assembly));
   json.member("recompute", recomputed_text(assembly.unlowered()));
   json.member("recomputed_flops", again_flops(assembly));
-  json.member("memory_bytes", plan.layout.memory.total());
+  json.member("memory_bytes", plan.layout.bytes_in_memory());
   json.member("process_bytes", assembly.process_bytes());
   json.member("process_device_bytes", assembly.process_device_bytes());
   json.name("memory").begin_object();

@@ -30,8 +30,11 @@ class FunctionPlanner {
     for (Id op : ordered_ops()) add_step(op);
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
-    for (std::vector<Lifetime>& list : lifetimes_)
-      function_.scratch_bytes.push_back(reduces ? assign_offsets_in_order(list) : assign_offsets(list));
+    for (std::size_t range = 0; range < lifetimes_.size(); ++range) {
+      std::vector<Lifetime>& list = lifetimes_[range];
+      function_.scratch_bytes.push_back(reduces ? assign_offsets_in_order(list)
+                                                : assign_offsets(list, alignment_of(range)));
+    }
     for (PlannedStep& step : function_.steps) place_scratch(step);
     if (lowering_.fence > 0)
       for (PlannedStep& step : function_.steps) fence(step);
@@ -42,6 +45,11 @@ class FunctionPlanner {
   }
 
  private:
+  // Copies for drives lie in memory of the host.
+  std::int64_t alignment_of(std::size_t range) const {
+    return layout_.ranges[range].place.space == Space::host ? drive_alignment : alignment;
+  }
+
   // What frames a step exchanges all it can at once, behind all that it can compute before: each way between
   // queues takes time. The order of the others is the program's.
   std::vector<Id> ordered_ops() const {
@@ -109,9 +117,9 @@ class FunctionPlanner {
     const PlanDevice& own = device_at(device);
     switch (place.space) {
       case Space::device: return device == place.device;
-      case Space::pinned: return own.host_memory || own.kind == device_at(place.device).kind;
-      case Space::host: return own.host_memory;
-      case Space::disk: return false;
+      case Space::pinned: return own.host_memory || own.tier || own.kind == device_at(place.device).kind;
+      case Space::host: return own.host_memory || own.tier;
+      case Space::disk: return own.tier && device == place.device;
     }
     return false;
   }
@@ -171,7 +179,8 @@ class FunctionPlanner {
     if (step.device > 0) name += detail::concat(".", step.device);
     if (!own) {
       const MemoryPlace to = place_of(step.operands.back().value);
-      name += to == MemoryPlace{step.device, Space::device} ? ".in" : ".out";
+      const Space its_own = device_at(step.device).tier ? Space::disk : Space::device;
+      name += to == MemoryPlace{step.device, its_own} ? ".in" : ".out";
     }
     return queue_like({std::move(name), workers, no_axis, 0, -1, step.device});
   }
@@ -380,7 +389,7 @@ class FunctionPlanner {
     if (!step.kernel) return;
     for (std::size_t i = 0; i < step.operands.size(); ++i) {
       const PlannedOperand& operand = step.operands[i];
-      if (operand.value == none) continue;
+      if (operand.value == none || place_of(operand.value).space == Space::disk) continue;
       const auto found = around_.find(operand.value);
       add_fences(step, found == around_.end() ? operand.address : found->second,
                  static_cast<std::int32_t>(i));

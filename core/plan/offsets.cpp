@@ -37,11 +37,11 @@ Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& con
   return offsets;
 }
 
-std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes) {
+std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes, std::int64_t unit) {
   std::vector<std::int64_t> bytes;
   Conflicts conflicts(lifetimes.size());
   for (std::size_t a = 0; a < lifetimes.size(); ++a) {
-    bytes.push_back(lifetimes[a].bytes);
+    bytes.push_back(align(lifetimes[a].bytes, unit));
     for (std::size_t b = 0; b < a; ++b)
       if (lifetimes[a].first <= lifetimes[b].last && lifetimes[b].first <= lifetimes[a].last)
         conflicts.add(a, b);

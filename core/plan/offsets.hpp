@@ -8,7 +8,11 @@
 namespace prun {
 
 inline constexpr std::int64_t alignment = 256;
-constexpr std::int64_t align(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) {
+  return (bytes + unit - 1) / unit * unit;
+}
+// Of what drives transfer, there and in memory.
+inline constexpr std::int64_t drive_alignment = 4096;
 
 // Of each thing, those that need their memory while it does; each pair is added once.
 class Conflicts {
@@ -40,8 +44,9 @@ struct Lifetime {
   std::int64_t offset = -1;
 };
 
-// Gives each an offset such that no two that live at once overlap; returns the bytes needed.
-std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes);
+// Gives each an offset, a multiple of `unit`, such that no two that live at once overlap; returns the bytes
+// needed.
+std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes, std::int64_t unit = alignment);
 // Side by side, as they come.
 std::int64_t assign_offsets_in_order(std::vector<Lifetime>& lifetimes);
 

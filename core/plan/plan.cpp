@@ -29,6 +29,13 @@ bool is_scratch(Region region) { return region == Region::scratch || region == R
 
 std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
+std::int64_t Layout::bytes_in_memory() const {
+  std::int64_t bytes = 0;
+  for (const Range& range : ranges)
+    if (range.place.space != Space::disk) bytes += range.bytes();
+  return bytes;
+}
+
 const Layout::Range* Layout::find(std::int64_t offset, std::int64_t bytes) const {
   for (const Range& range : ranges)
     if (range.begin <= offset && offset + bytes <= range.begin + range.bytes()) return &range;
@@ -287,9 +294,11 @@ class Planner {
     if (beneath_ && lasts(region)) return home_beneath(value);
     const std::int32_t range = range_of(value, region);
     const std::int64_t bytes = program_.local_bytes(value);
+    const Space space = plan_.layout.ranges[static_cast<std::size_t>(range)].place.space;
+    const std::int64_t fence = lowering_.fence_in(space);
     std::int64_t& used = sizes_[segment].of(region, range);
-    const std::int64_t offset = used + lowering_.fence;
-    used += align(bytes + 2 * lowering_.fence);
+    const std::int64_t offset = used + fence;
+    used += align(bytes + 2 * fence, space == Space::disk ? drive_alignment : alignment);
     return {region, Whose::own, -1, offset, bytes, no_axis, range};
   }
 

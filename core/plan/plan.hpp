@@ -255,6 +255,9 @@ struct Layout {
   std::int64_t batch_side = 0;  // from one staging side to the other
   Memory memory;                // of all ranges
 
+  // Of all that are memory.
+  std::int64_t bytes_in_memory() const;
+
   // The range that all of these bytes lie in; null: there is none.
   const Range* find(std::int64_t offset, std::int64_t bytes) const;
 };
@@ -303,7 +306,7 @@ struct PlanDevice {
   std::function<OfferedKernel(std::string_view op)> kernel;
   std::int32_t threads = 1;
   std::string name, kind;
-  bool host_memory = false, asynchronous = false;
+  bool host_memory = false, asynchronous = false, tier = false;
 };
 
 struct Lowering {
@@ -313,6 +316,9 @@ struct Lowering {
   // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
   // alignment.
   std::int64_t fence = 0;
+
+  // Nobody computes with what lies on a disk.
+  std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
 };
 inline constexpr std::int64_t fence_bytes = 1024;  // where there are any
 

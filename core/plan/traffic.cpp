@@ -12,16 +12,19 @@ std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t member
 
 MovedBytes moved_bytes(const Program& program, const Plan& plan) {
   constexpr MemoryPlace own{0, Space::device};
-  const auto is_own = [&](const PlannedOperand& operand) {
-    return plan.layout.ranges[static_cast<std::size_t>(operand.address.range)].place == own;
+  const auto place_of = [&](const PlannedOperand& operand) {
+    return plan.layout.ranges[static_cast<std::size_t>(operand.address.range)].place;
   };
   MovedBytes moved;
   for (const Call& call : plan.calls)
     for (const PlannedStep& step : plan.steps(call)) {
       if (!step.kernel || !program.op(step.op).def->copies) continue;
-      const bool from = is_own(step.operands.front()), to = is_own(step.operands.back());
-      if (from && !to) moved.to_host += step.operands.front().address.bytes;
-      if (to && !from) moved.to_device += step.operands.back().address.bytes;
+      const MemoryPlace from = place_of(step.operands.front()), to = place_of(step.operands.back());
+      const std::int64_t bytes = step.operands.front().address.bytes;
+      if (from == own && to != own) moved.to_host += bytes;
+      if (to == own && from != own) moved.to_device += bytes;
+      if (from.space == Space::disk) moved.from_disk += bytes;
+      if (to.space == Space::disk) moved.to_disk += bytes;
     }
   return moved;
 }

@@ -8,9 +8,11 @@ namespace prun {
 // Bytes that an operation among `members` ranks is about: what each has of the larger of `in` and `out`.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
 
-// Bytes that a step copies from the recipe's device's own memory to the host's, and back.
+// Bytes that a step copies from the recipe's device's own memory to the host's, and back; and those that
+// tiers read and write.
 struct MovedBytes {
   std::int64_t to_host = 0, to_device = 0;
+  std::int64_t from_disk = 0, to_disk = 0;
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 

@@ -109,9 +109,6 @@ constexpr std::array<Declaration, 19> declarations = {{
      R"(
       plugin | string | required |  | Strategy plugin
     )"},
-    {"tier", Form::list, "tier", "", "Places besides device memory where bytes can live.", R"(
-      plugin | string | required |  | Tier plugin
-    )"},
     {"observer", Form::list_of_at_least_one, "observer", "", "Who sees steps, metrics and events.", R"(
       plugin | string | console |  | Observer plugin
     )"},
@@ -126,6 +123,8 @@ constexpr std::array<Declaration, 19> declarations = {{
     )"},
     {"schedule", Form::table, "", "", "How the plugins of pipeline schedules are set.", "", "schedule"},
     {"op", Form::table, "", "", "How op plugins are set.", "", "op"},
+    {"tier", Form::table, "", "", "How the devices that strategies ask for beside [device] are set.", "",
+     "device"},
 }};
 
 SectionRule rule_of(const Declaration& declared) {

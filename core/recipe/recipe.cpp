@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
+#include "recipe/core_schema.hpp"
 #include "recipe/from_config.hpp"
 #include "recipe/loader.hpp"
 #include "recipe/overrides.hpp"
@@ -104,7 +105,9 @@ RecipeSection Recipe::section(std::string_view path) const {
 }
 
 std::optional<RecipeSection> Recipe::plugin_table(std::string_view kind, std::string_view name) const {
-  return find_section(std::string(kind) + "." + std::string(name));
+  for (const recipe::SectionRule& rule : recipe::core_sections())
+    if (rule.table_kind == kind) return find_section(rule.name + "." + std::string(name));
+  return std::nullopt;
 }
 
 std::vector<RecipeSection> Recipe::sections(std::string_view name) const {

@@ -36,11 +36,11 @@ RankMemory memory_of(const Assembly& assembly) {
   own.process_bytes = assembly.process_bytes();
   own.peak_bytes = peak_resident_bytes();
   if (assembly.device_info().host_memory) {
-    own.plan_bytes = plan.layout.memory.total();
+    own.plan_bytes = plan.layout.bytes_in_memory();
     return own;
   }
   own.device_plan_bytes = assembly.bytes_in_memory_of(0, plan);
-  own.plan_bytes = plan.layout.memory.total() - own.device_plan_bytes;
+  own.plan_bytes = plan.layout.bytes_in_memory() - own.device_plan_bytes;
   own.device_process_bytes = assembly.process_device_bytes();
   raise(assembly.devices().front()->memory_in_use(&own.device_bytes));
   return own;

@@ -98,7 +98,7 @@ class Run {
         model_flops(assembly_.unlowered()) /
         static_cast<double>(assembly_.batch().micro * assembly_.batch().ranks * assembly_.batch().seq);
     info.peak_flops = assembly_.device_info().peak_flops * static_cast<double>(assembly_.mesh().world());
-    info.plan_bytes = assembly_.plan().layout.memory.total();
+    info.plan_bytes = assembly_.plan().layout.bytes_in_memory();
     observers_.start(info);
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
     for (const std::string& said : trainer_.resume_warnings()) observers_.event(EventKind::warning, said);

@@ -18,7 +18,7 @@
 namespace prun::nvme {
 namespace {
 
-constexpr std::int64_t fill_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t fill_bytes = std::int64_t{1} << 20;
 
 [[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
   throw_error(ErrorCode::storage, "tier nvme: ", folder.string(), ": ", what, ": ", std::strerror(error),

@@ -68,11 +68,10 @@ Stretch Store::stretch_at(std::int64_t address) const {
           settings_.stripe - inside};
 }
 
-std::unique_ptr<Channel> Store::open_channel() const {
+std::unique_ptr<Channel> Store::open_channel() {
   std::vector<int> descriptors;
   for (const auto& file : files_) descriptors.push_back(file->descriptor());
-  return std::make_unique<Channel>(const_cast<Store&>(*this),
-                                   make_ring_(descriptors, settings_.depth * files_.size()));
+  return std::make_unique<Channel>(*this, make_ring_(descriptors, settings_.depth * files_.size()));
 }
 
 // ---------------------------------------------------------------- any bytes

@@ -41,7 +41,7 @@ class Store {
   Stretch stretch_at(std::int64_t address) const;
 
   // One for each thread that moves bytes beside others. The store must outlive it.
-  std::unique_ptr<Channel> open_channel() const;
+  std::unique_ptr<Channel> open_channel();
 
   // Any bytes, from any thread; not those that another thread writes meanwhile.
   void read(std::int64_t address, std::span<std::byte> to);

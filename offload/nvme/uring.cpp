@@ -22,20 +22,21 @@ class Uring final : public Ring {
       io_uring_queue_exit(&ring_);
       throw;
     }
-    has_table_ = io_uring_register_buffers_sparse(&ring_, most_pieces) == 0;
+    has_table_ = io_uring_register_buffers_sparse(&ring_, most_pieces) == 0 || register_empty();
   }
   ~Uring() override { io_uring_queue_exit(&ring_); }
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
   std::string know(std::span<std::byte> memory) override {
-    for (; !memory.empty(); memory = memory.subspan(std::min(memory.size(), most_memory))) {
+    if (piece_of(memory) >= 0 || known_.size() == most_pieces) return {};
+    for (; !memory.empty() && known_.size() < most_pieces;
+         memory = memory.subspan(std::min(memory.size(), most_memory))) {
       const std::span<std::byte> piece = memory.first(std::min(memory.size(), most_memory));
       const iovec vector{piece.data(), piece.size()};
       const auto index = static_cast<unsigned>(known_.size());
-      const int result = !has_table_ || index == most_pieces
-                             ? -ENOBUFS
-                             : io_uring_register_buffers_update_tag(&ring_, index, &vector, nullptr, 1);
+      const int result =
+          has_table_ ? io_uring_register_buffers_update_tag(&ring_, index, &vector, nullptr, 1) : -ENOSYS;
       if (result < 0) return std::strerror(-result);
       known_.push_back(piece);
     }
@@ -80,6 +81,12 @@ class Uring final : public Ring {
   }
 
  private:
+  // As kernels before 5.19 take a table that is filled later.
+  bool register_empty() {
+    const std::vector<iovec> empty(most_pieces, iovec{nullptr, 0});
+    return io_uring_register_buffers(&ring_, empty.data(), most_pieces) == 0;
+  }
+
   static void check(int result) {
     if (result < 0) throw std::system_error(-result, std::generic_category(), "io_uring");
   }

@@ -1,4 +1,5 @@
-// prun bench zero and offload: real ranks at every setting, and what is said of them.
+// prun bench zero and offload: real ranks at every setting, and what is said of them. prun bench io: real
+// files.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -6,6 +7,7 @@
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test {
@@ -138,6 +140,50 @@ TEST(BenchOffload, EverySettingIsTrainedAndSaysWhereItsBytesAre) {
   const Result one = prun({"bench", "offload", path, "--steps", "3", "--setting", "all", "--out", table});
   ASSERT_EQ(one.code, 0) << one.out;
   EXPECT_NE(read_file(table).find("exposed_seconds,host_bytes,moved_bytes\nall,"), std::string::npos);
+}
+
+// ---------------------------------------------------------------- io
+
+TEST(BenchIo, MeasuresAFoldersDriveForPredictions) {
+  const TempFolder folder;
+  const std::string costs = folder / "costs.json";
+  const Result result = prun({"bench", "io", folder.path(), "--stripe", "1024", "--depth", "16",
+                              "--file-size", "64MiB", "--json", "--out", costs});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(result.out, "io");
+  ASSERT_EQ(said.at("results").as_array().size(), 1u);
+  const JsonValue& rates = said.at("results").as_array().front();
+  for (const char* way : {"read", "write", "mix_read", "mix_write"})
+    EXPECT_GT(rates.at(way).as_double(), 1e6) << way;
+  const std::string table = read_file(costs);
+  EXPECT_NE(table.find("nvme: " + folder.path()), std::string::npos) << table;
+}
+
+// What the drives take stands in the prediction once a recipe's kernels are measured, and how much of it
+// shows.
+TEST(BenchIo, APredictionSaysWhatOfTheDrivesTimeNothingHides) {
+  const TempFolder folder;
+  const std::string recipe = folder / "drives.toml", costs = folder / "costs.json";
+  std::ofstream(recipe)
+      << tiny_recipe({"device.threads=1"}, offloaded_to_drives(folder.path())).resolved_toml();
+  const Result measured = prun({"bench", "kernels", recipe, "--no-grid", "--out", costs});
+  ASSERT_EQ(measured.code, 0) << measured.out;
+  const Result planned = prun({"plan", recipe, "--json", "--costs", costs});
+  ASSERT_EQ(planned.code, 0) << planned.out;
+  const JsonValue plan = parse_json(planned.out, "plan");
+  const double drives = plan.at("offload").at("drives_seconds").as_double(),
+               exposed = plan.at("offload").at("exposed_drives_seconds").as_double();
+  EXPECT_GT(drives, 1e-5);
+  EXPECT_GE(exposed, 0);
+  EXPECT_LE(exposed, drives * (1 + 1e-9));
+  EXPECT_GT(plan.at("prediction").at("step_seconds").as_double(), exposed);
+}
+
+TEST(BenchIo, AFolderThatIsNotThereIsNamed) {
+  const Result result = prun({"bench", "io", "/no/such"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("/no/such: No such file or directory; make that folder"), std::string::npos)
+      << result.out;
 }
 
 }  // namespace

@@ -20,9 +20,6 @@ namespace {
 
 constexpr int steps = 20;
 
-const std::string data_and_zero =
-    "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n";
-
 class Offloaded : public testing::TestWithParam<std::tuple<Layout, Target>> {};
 
 TEST_P(Offloaded, TwentyStepsHaveTheBitsOfThoseWithout) {
@@ -110,36 +107,14 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Offloaded,
                          testing::Combine(testing::ValuesIn(layouts()), testing::ValuesIn(targets())),
                          name_of_pair);
 
-std::vector<Layout> formats() {
-  const std::vector<std::string> bf16 = {"precision.compute=bf16"};
-  const auto narrow = [&](const std::vector<std::string>& more) { return with(bf16, more); };
-  std::vector<Layout> all;
-  const auto add = [&](const char* name, const std::vector<std::string>& sets) {
-    all.push_back({name, data_and_zero, sets});
-  };
-  add("fp64", {"precision.compute=fp64", "precision.state=fp64"});
-  add("whole_master", bf16);
-  add("split_master", narrow({"precision.master=split"}));
-  add("no_master", narrow({"precision.master=bf16"}));
-  add("moments", narrow({"precision.moments=bf16"}));
-  add("all_narrow", narrow({"precision.state=bf16"}));
-  add("sgd", {"optimizer.plugin=sgd"});
-  add("momentum", {"optimizer.plugin=sgd", "optimizer.momentum=0.9"});
-  add("momentum_split", narrow({"optimizer.plugin=sgd", "optimizer.momentum=0.9", "precision.master=split"}));
-  add("momentum_no_master",
-      narrow({"optimizer.plugin=sgd", "optimizer.momentum=0.9", "precision.state=bf16"}));
-  add("a_third_partys", {"optimizer.plugin=halving"});
-  all.push_back({"edited", "[[strategy]]\nplugin = 'own-rate-memory'\nsegment = 'block'\n", bf16});
-  return all;
-}
-
 INSTANTIATE_TEST_SUITE_P(Formats, Offloaded,
-                         testing::Combine(testing::ValuesIn(formats()), testing::ValuesIn(targets())),
+                         testing::Combine(testing::ValuesIn(optimizer_formats()),
+                                          testing::ValuesIn(targets())),
                          name_of_pair);
 
 // Where ranks keep all in parts.
 std::vector<Layout> formats_in_parts() {
-  std::vector<Layout> all = formats();
+  std::vector<Layout> all = optimizer_formats();
   for (Layout& layout : all)
     if (const std::size_t at = layout.text.find("stage = 2"); at != std::string::npos)
       layout.text.replace(at, 9, "stage = 3");
@@ -528,7 +503,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
   holds(message({"batch.micro=1", "batch.order=vertical"}, data_and_zero + offloaded(false, true)),
         "after each microbatch, and it is to leave the device once a step");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
-        "set optimizer = \"host\" too");
+        "set optimizer = \"host\" or \"nvme\" too");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ inline const std::map<std::pair<std::string, std::string>, Schema>& plugin_schem
          axis  | string | dp       |      | Mesh axis
          stage | int    | required | 0..3 | What is sharded
        )")},
-      {{"tier", "nvme"}, make(R"(
+      {{"device", "nvme"}, make(R"(
          paths | strings | required |      | Folders
          sizes | ints    | []       | 1..  | Bytes in each
        )")},

@@ -31,8 +31,7 @@ weight_decay = 0
 match = "wte"
 frozen = true
 
-[[tier]]
-plugin = "nvme"
+[tier.nvme]
 paths = ["/a \"b\"", "/ü"]
 sizes = [1, 2]
 
@@ -53,8 +52,8 @@ TEST(Recipe, GivesValuesAndDefaults) {
   EXPECT_EQ(recipe.bytes("device.memory"), 80LL << 30);
   EXPECT_EQ(parse(good_recipe).bytes("device.memory"), std::nullopt);
   EXPECT_EQ(recipe.text("observer.0.plugin"), "console");
-  EXPECT_EQ(recipe.texts("tier.0.paths"), (Texts{"/a \"b\"", "/ü"}));
-  EXPECT_EQ(recipe.integers("tier.0.sizes"), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(recipe.texts("tier.nvme.paths"), (Texts{"/a \"b\"", "/ü"}));
+  EXPECT_EQ(recipe.integers("tier.nvme.sizes"), (std::vector<std::int64_t>{1, 2}));
 }
 
 TEST(Recipe, AnIntLiteralIsAFloat) { EXPECT_EQ(parse(good_with("3e-4", "1")).number("optimizer.lr"), 1.0); }
@@ -112,7 +111,7 @@ TEST(Overrides, LaterOnesWinOverFileAndEachOther) {
   const Recipe recipe =
       parse(rich_recipe, {"optimizer.lr=1", "optimizer.lr= 2e-3 ", "run.name=two words", "strategy.1.stage=2",
                           "optimizer.betas=0.8,0.9", "mesh.dp=2", "optimizer.schedule.kind=\"linear\"",
-                          "data.shuffle=false", "tier.0.paths=[/x, '/y']", "tier.0.sizes.1=5"});
+                          "data.shuffle=false", "tier.nvme.paths=[/x, '/y']", "tier.nvme.sizes.1=5"});
   EXPECT_EQ(recipe.number("optimizer.lr"), 2e-3);
   EXPECT_EQ(recipe.origin("optimizer.lr"), "--set optimizer.lr= 2e-3 ");
   EXPECT_EQ(recipe.text("run.name"), "two words");
@@ -121,8 +120,8 @@ TEST(Overrides, LaterOnesWinOverFileAndEachOther) {
   EXPECT_EQ(recipe.integer("mesh.dp"), 2);
   EXPECT_EQ(recipe.text("optimizer.schedule.kind"), "linear");
   EXPECT_FALSE(recipe.flag("data.shuffle"));
-  EXPECT_EQ(recipe.texts("tier.0.paths"), (Texts{"/x", "/y"}));
-  EXPECT_EQ(recipe.integers("tier.0.sizes"), (std::vector<std::int64_t>{1, 5}));
+  EXPECT_EQ(recipe.texts("tier.nvme.paths"), (Texts{"/x", "/y"}));
+  EXPECT_EQ(recipe.integers("tier.nvme.sizes"), (std::vector<std::int64_t>{1, 5}));
 }
 
 TEST(Overrides, CanChangePluginsAndAddItems) {
@@ -236,7 +235,7 @@ TEST(ResolvedToml, RoundTrips) {
   expect_round_trip(parse(rich_recipe));
   expect_round_trip(parse("observer = []\n" + rich_recipe));
   expect_round_trip(parse(rich_recipe, {"run.name=a\"b\\c\td\ne", "optimizer.lr=1e-300", "mesh.zz=7",
-                                        "optimizer.clip=123456789012345678", "tier.0.paths=[]"}));
+                                        "optimizer.clip=123456789012345678", "tier.nvme.paths=[]"}));
 }
 
 TEST(Recipe, ParsesFast) {

@@ -194,7 +194,9 @@ unsigned first_seed() {
 }
 
 std::string drawn_offload(unsigned seed) {
-  return offloaded(seed / 3 % 2 == 1, seed / 6 % 2 == 1, seed / 9 % 2 == 1);
+  const bool parameters = seed / 3 % 2 == 1, gradients = seed / 6 % 2 == 1, activations = seed / 9 % 2 == 1;
+  return seed / 12 % 2 == 1 ? offloaded_to_drives("/tmp", parameters, gradients, activations)
+                            : offloaded(parameters, gradients, activations);
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }

@@ -50,13 +50,47 @@ inline std::vector<Layout> layouts() {
            {}}};
 }
 
+inline const std::string data_and_zero =
+    "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n";
+
+// All formats of optimizer state, and optimizers that have other states.
+inline std::vector<Layout> optimizer_formats() {
+  const std::vector<std::string> bf16 = {"precision.compute=bf16"};
+  const auto narrow = [&](const std::vector<std::string>& more) { return with(bf16, more); };
+  std::vector<Layout> all;
+  const auto add = [&](const char* name, const std::vector<std::string>& sets) {
+    all.push_back({name, data_and_zero, sets});
+  };
+  add("fp64", {"precision.compute=fp64", "precision.state=fp64"});
+  add("whole_master", bf16);
+  add("split_master", narrow({"precision.master=split"}));
+  add("no_master", narrow({"precision.master=bf16"}));
+  add("moments", narrow({"precision.moments=bf16"}));
+  add("all_narrow", narrow({"precision.state=bf16"}));
+  add("sgd", {"optimizer.plugin=sgd"});
+  add("momentum", {"optimizer.plugin=sgd", "optimizer.momentum=0.9"});
+  add("momentum_split", narrow({"optimizer.plugin=sgd", "optimizer.momentum=0.9", "precision.master=split"}));
+  add("momentum_no_master",
+      narrow({"optimizer.plugin=sgd", "optimizer.momentum=0.9", "precision.state=bf16"}));
+  add("a_third_partys", {"optimizer.plugin=halving"});
+  all.push_back({"edited", "[[strategy]]\nplugin = 'own-rate-memory'\nsegment = 'block'\n", bf16});
+  return all;
+}
+
 // Updates on the host's cores, over state in its memory.
-inline std::string offloaded(bool parameters = false, bool gradients = false, bool activations = false) {
-  std::string text = "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n";
+inline std::string offloaded(bool parameters = false, bool gradients = false, bool activations = false,
+                             const std::string& optimizer = "host") {
+  std::string text = "[[strategy]]\nplugin = 'offload'\noptimizer = '" + optimizer + "'\n";
   if (parameters) text += "parameters = 'host'\n";
   if (gradients) text += "gradients = 'host'\n";
   if (activations) text += "activations = 'host'\n";
   return text;
+}
+// The same over state on a drive.
+inline std::string offloaded_to_drives(const std::string& folder, bool parameters = false,
+                                       bool gradients = false, bool activations = false) {
+  return offloaded(parameters, gradients, activations, "nvme") + "[tier.nvme]\npaths = ['" + folder +
+         "']\nchecksum = true\n";
 }
 // The same on another device.
 inline std::string offloaded_to(const std::string& device, const std::string& states = "device") {

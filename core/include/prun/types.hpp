@@ -75,7 +75,7 @@ enum class Space : std::uint8_t {
   device,  // the device's own memory: its kernels and copies reach it
   pinned,  // host memory that the kernels and copies of all devices of that kind reach, and those of the host
   host,    // any host memory: only kernels of devices whose own memory is the host's reach it
-  disk,    // no kernel reaches it
+  disk,    // outside memory: only copies of the device itself, a tier, reach it
 };
 
 constexpr const char* name_of(Space space) {

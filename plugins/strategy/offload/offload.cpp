@@ -1,6 +1,8 @@
 // Offload: what a rank's own device has no room for lies in the host's memory.
 //   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
 //                        come to them and parameters go back
+//   optimizer = "nvme"   so do updates, but master copies and moments lie on drives: they come to memory for
+//                        an instance's update and go back behind it
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
@@ -61,8 +63,9 @@ struct OnHost {
 // The updates of one program, on their way to another device.
 class UpdatesElsewhere {
  public:
-  UpdatesElsewhere(ProgramRef program, std::int32_t device, OnHost on_host)
-      : program_(program), device_(device), on_host_(on_host), users_(program) {}
+  // `states`: where what only updates touch lies.
+  UpdatesElsewhere(ProgramRef program, std::int32_t device, MemoryPlace states, OnHost on_host)
+      : program_(program), device_(device), states_(states), on_host_(on_host), users_(program) {}
 
   void run() {
     for (const Segment& segment : program_.segments())
@@ -74,12 +77,31 @@ class UpdatesElsewhere {
   // last: where what follows (a gather) finds it.
   void move(const Segment& segment) {
     const std::vector<Id> ops = segment.operations(FunctionKind::update);
-    std::map<Id, Id> copies;
+    std::map<Id, Id> states, others;
     for (const Id op : ops)
-      if (!program_.op(op).def->exchange) move_operands(segment, op, ops.front(), copies);
+      if (!program_.op(op).def->exchange) move_states(segment, op, ops.front(), states);
+    for (const Id op : ops)
+      if (!program_.op(op).def->exchange) move_operands(segment, op, ops.front(), others);
     segment.run_on(FunctionKind::update, device_);
-    for (const auto& [value, copy] : copies)
-      if (users_.updates_write(value)) write_copy(segment, FunctionKind::update, copy, behind(ops), value);
+    for (const std::map<Id, Id>* const copies : {&others, &states})
+      for (const auto& [value, copy] : *copies)
+        if (users_.updates_write(value)) write_copy(segment, FunctionKind::update, copy, behind(ops), value);
+  }
+
+  bool is_state(Id value) const {
+    return value != none && program_.value(value).role == Role::state && users_.only_updates_touch(value);
+  }
+
+  // What lies where updates do not reach it comes to them first: that takes longest.
+  void move_states(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
+    const std::vector<Id> operands = operands_of(program_.op(op));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!is_state(operands[i])) continue;
+      program_.place(operands[i], states_);
+      if (states_.space == Space::disk)
+        program_.replace_operand(op, static_cast<int>(i),
+                                 copied(segment, operands[i], first, {device_, Space::host}, copies));
+    }
   }
 
   // Where exchanges begin, if there are any.
@@ -94,15 +116,13 @@ class UpdatesElsewhere {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Id value = operands[i];
       const Role role = value == none ? Role::activation : program_.value(value).role;
-      if (role == Role::activation) continue;  // left out, or made by an update
-      if (role == Role::state && users_.only_updates_touch(value)) {
-        program_.place(value, {device_, Space::host});
-        continue;
-      }
+      // Left out, made by an update, or where it should be.
+      if (role == Role::activation || is_state(value)) continue;
       if (role != Role::runtime && (users_.updates_write(value) ? on_host_.parameters : on_host_.gradients))
         continue;
-      program_.replace_operand(op, static_cast<int>(i),
-                               is_shared(value) ? shared(value) : copied(segment, value, first, copies));
+      program_.replace_operand(
+          op, static_cast<int>(i),
+          is_shared(value) ? shared(value) : copied(segment, value, first, pinned, copies));
     }
   }
 
@@ -125,11 +145,11 @@ class UpdatesElsewhere {
     return entry->second;
   }
 
-  Id copied(const Segment& segment, Id value, Id first, std::map<Id, Id>& copies) const {
+  Id copied(const Segment& segment, Id value, Id first, MemoryPlace place, std::map<Id, Id>& copies) const {
     const auto [entry, fresh] = copies.try_emplace(value, none);
     if (!fresh) return entry->second;
     entry->second = segment.insert(FunctionKind::update, first, "copy", {value}, 1)[0];
-    program_.place(entry->second, pinned);
+    program_.place(entry->second, place);
     return entry->second;
   }
 
@@ -143,6 +163,7 @@ class UpdatesElsewhere {
 
   ProgramRef program_;
   std::int32_t device_;
+  MemoryPlace states_;
   OnHost on_host_;
   Users users_;
   std::map<Id, Id> shared_;
@@ -151,22 +172,24 @@ class UpdatesElsewhere {
 class Offload final : public Strategy {
  public:
   explicit Offload(const Options& options)
-      : optimizer_(options.text("optimizer") == "host"),
+      : optimizer_(options.text("optimizer")),
         activations_(options.text("activations") == "host"),
         on_host_{options.text("parameters") == "host", options.text("gradients") == "host"} {
-    if (!optimizer_ && (on_host_.parameters || on_host_.gradients))
+    if (optimizer_ == "device" && (on_host_.parameters || on_host_.gradients))
       throw_error(ErrorCode::bad_input,
                   "parameters or gradients lie in the host's memory where updates run there; set optimizer = "
-                  "\"host\" too");
+                  "\"host\" or \"nvme\" too");
   }
 
   void apply(ProgramRef program) override {
-    if (!optimizer_ && !activations_) return;
+    if (optimizer_ == "device" && !activations_) return;
     const std::int32_t host = program.device("cpu");  // whose memory it is that all this takes
     const std::vector<Segment> segments = program.segments();
     for (std::size_t i = 1; activations_ && i < segments.size(); ++i) segments[i].keep_saved(pinned);
-    if (!optimizer_) return;
-    UpdatesElsewhere(program, host, on_host_).run();
+    if (optimizer_ == "device") return;
+    const MemoryPlace states = optimizer_ == "nvme" ? MemoryPlace{program.device("nvme"), Space::disk}
+                                                    : MemoryPlace{host, Space::host};
+    UpdatesElsewhere(program, host, states, on_host_).run();
     for (const Segment& segment : segments)
       for (const Id value : segment.values()) {
         const Role role = program.value(value).role;
@@ -176,7 +199,8 @@ class Offload final : public Strategy {
   }
 
  private:
-  bool optimizer_, activations_;
+  std::string optimizer_;
+  bool activations_;
   OnHost on_host_;
 };
 
@@ -186,7 +210,9 @@ class Offload final : public Strategy {
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
     "phase=memory",
-    "optimizer   | choice | host | device,host | Where master copies and moments lie and updates run\n"
+    "optimizer   | choice | host | device,host,nvme | Where master copies and moments lie; updates run on "
+    "the "
+    "device or, of the others, on the host's cores\n"
     "gradients   | choice | device | device,host | Where gradients lie once a step's are complete\n"
     "parameters  | choice | device | device,host | Where parameters lie while nobody computes with them\n"
     "activations | choice | device | device,host | Where what backward reads of forward lies in between\n");

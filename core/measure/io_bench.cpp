@@ -1,0 +1,188 @@
+#include "measure/io_bench.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <thread>
+
+#include "base/format.hpp"
+#include "base/json.hpp"
+#include "execute/device_memory.hpp"
+
+namespace prun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t call_bytes = std::int64_t{64} << 20;   // that a queue is asked for at once
+constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;  // of one copy
+
+// Of nothing but a tier.
+Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plugins) {
+  constexpr const char* text = R"(
+[run]
+name = "drives"
+steps = 1
+[model]
+plugin = "gpt"
+layers = 1
+hidden = 8
+heads = 1
+seq = 8
+vocab = 8
+[data]
+plugin = "text"
+path = "none"
+[batch]
+global = 1
+micro = 1
+[optimizer]
+plugin = "sgd"
+lr = 0.1
+[device]
+plugin = "cpu"
+[tier.nvme]
+)";
+  std::string paths;
+  for (const std::filesystem::path& folder : asked.folders)
+    paths += (paths.empty() ? "" : ", ") + recipe::to_toml(std::filesystem::absolute(folder).string());
+  return Recipe::parse(text + detail::concat("paths = [", paths, "]\nstripe_kib = ", one.stripe_kib,
+                                             "\ndepth = ", one.depth, "\n"),
+                       "the drives", {}, plugins.catalog());
+}
+
+// A queue that goes through the whole tier, one way, again and again.
+class Way {
+ public:
+  Way(DeviceInterface& tier, std::byte* disk, std::int64_t bytes, bool writes)
+      : tier_(tier), memory_(tier, Space::pinned, call_bytes) {
+    raise(tier_.create_queue(writes ? "copy.in" : "copy.out", false, &queue_));
+    for (std::int64_t at = 0; at + call_bytes <= bytes; at += call_bytes)
+      works_.push_back(bind(disk + at, writes));
+  }
+  ~Way() { tier_.destroy_queue(queue_); }
+  Way(const Way&) = delete;
+  Way& operator=(const Way&) = delete;
+
+  // Until that time: bytes a second.
+  double run_until(Clock::time_point end) {
+    raise(tier_.attach(queue_));
+    const Clock::time_point begin = Clock::now();
+    double bytes = 0;
+    for (std::size_t i = 0; Clock::now() < end; ++i, bytes += static_cast<double>(call_bytes))
+      raise(tier_.run(queue_, works_[i % works_.size()]));
+    return bytes / std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+ private:
+  BoundWork bind(std::byte* disk, bool writes) {
+    const auto operand = [](std::byte* data) {
+      Tensor tensor;
+      tensor.data = data;
+      tensor.dtype = DType::u8;
+      tensor.rank = 1;
+      tensor.dim[0] = piece_bytes;
+      return tensor;
+    };
+    std::vector<std::array<Tensor, 2>>& operands = operands_.emplace_back();
+    std::vector<Launch>& launches = launches_.emplace_back();
+    for (std::int64_t at = 0; at < call_bytes; at += piece_bytes) {
+      const Tensor there = operand(disk + at), here = operand(memory_.data() + at);
+      operands.push_back({writes ? here : there, writes ? there : here});
+    }
+    for (const std::array<Tensor, 2>& pair : operands) {
+      Launch& launch = launches.emplace_back();
+      launch.op = "copy";
+      launch.args.operands = pair.data();
+      launch.args.operand_count = 2;
+    }
+    BoundWork work = nullptr;
+    raise(tier_.bind(queue_, launches.data(), static_cast<std::int64_t>(launches.size()), &work));
+    return work;
+  }
+
+  DeviceInterface& tier_;
+  DeviceMemory memory_;
+  Queue queue_ = nullptr;
+  std::deque<std::vector<std::array<Tensor, 2>>> operands_;  // outlive the works
+  std::deque<std::vector<Launch>> launches_;
+  std::vector<BoundWork> works_;
+};
+
+Clock::time_point in(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+std::vector<IoCase> io_cases() {
+  std::vector<IoCase> cases;
+  for (const std::int64_t kib : {256, 1024, 4096})
+    for (const std::int64_t depth : {4, 16, 32}) cases.push_back({kib, depth});
+  return cases;
+}
+
+IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one) {
+  const Recipe recipe = recipe_of_drives(asked, one, plugins);
+  const auto tier = plugins.create<DeviceInterface>("device", "nvme", recipe);
+  const std::int64_t bytes = std::max(asked.bytes, call_bytes);
+  const DeviceMemory disk(*tier, Space::disk, bytes);
+  Way read(*tier, disk.data(), bytes, false), write(*tier, disk.data(), bytes, true);
+  IoRates rates;
+  rates.write = write.run_until(in(asked.seconds));
+  rates.read = read.run_until(in(asked.seconds));
+  const Clock::time_point end = in(asked.seconds);
+  std::exception_ptr failed;
+  std::thread other([&] {
+    try {
+      rates.mix_write = write.run_until(end);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  });
+  try {
+    rates.mix_read = read.run_until(end);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  other.join();
+  if (failed) std::rethrow_exception(failed);
+  return rates;
+}
+
+void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates, CostTable& table) {
+  const auto tier = plugins.create<DeviceInterface>("device", "nvme", recipe_of_drives(asked, {}, plugins));
+  DeviceInfo info;
+  raise(tier->info(&info));
+  // The op counts what it reads and what it writes.
+  const KernelFit fit{0, 0, 1 / rates.mix()};
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::u16})
+    table.kernels[{"copy", type, std::string(info.name.view())}] = fit;
+}
+
+std::string io_header() {
+  return "transfers   depth    read GB/s   write GB/s   both GB/s (read + written)\n";
+}
+
+std::string io_line(const IoCase& one, const IoRates& rates) {
+  return format("%5lld KiB   %5lld    %9.2f    %9.2f   %9.2f (%.2f + %.2f)\n",
+                static_cast<long long>(one.stripe_kib), static_cast<long long>(one.depth), rates.read / 1e9,
+                rates.write / 1e9, rates.mix() / 1e9, rates.mix_read / 1e9, rates.mix_write / 1e9);
+}
+
+std::string io_json(const IoAsked& asked, const std::vector<std::pair<IoCase, IoRates>>& results) {
+  JsonWriter json;
+  json.begin_object().name("paths").begin_array();
+  for (const std::filesystem::path& folder : asked.folders) json.value(folder.string());
+  json.end_array().member("bytes", asked.bytes).name("results").begin_array();
+  for (const auto& [one, rates] : results) {
+    json.begin_object().member("stripe_kib", one.stripe_kib).member("depth", one.depth);
+    json.member("read", rates.read).member("write", rates.write);
+    json.member("mix_read", rates.mix_read).member("mix_write", rates.mix_write).end_object();
+  }
+  return json.end_array().end_object().take();
+}
+
+}  // namespace prun

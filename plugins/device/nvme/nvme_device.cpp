@@ -1,0 +1,180 @@
+#include "nvme_device.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <system_error>
+
+namespace prun::nvme {
+namespace {
+
+// Of the queue; nobody calls it as it stands.
+void run_by_queue(const KernelArgs&, const KernelContext&) {
+  throw_error(ErrorCode::internal, "a kernel of the tier nvme is called beside its queue");
+}
+
+Kernel select_copy(const OpShape& shape) {
+  const OperandShape &from = shape.operand[0], &to = shape.operand[1];
+  return from.bytes() == to.bytes() && from.dtype == to.dtype ? run_by_queue : nullptr;
+}
+
+Kernel select_checksum(const OpShape&) { return run_by_queue; }
+
+std::size_t rounded(std::int64_t bytes) {
+  return static_cast<std::size_t>((std::max<std::int64_t>(bytes, 1) + block - 1) / block * block);
+}
+
+std::int64_t stripe_of(std::int64_t kib) {
+  if (kib * 1024 % block != 0)
+    throw_error(ErrorCode::bad_input, "stripe_kib is ", kib, "; it must be a multiple of ", block / 1024);
+  return kib * 1024;
+}
+
+}  // namespace
+
+NvmeDevice::NvmeDevice(const Options& options)
+    : io_(options.text("io")), name_("nvme:"), local_ranks_(options.local_ranks()) {
+  for (const std::string& path : options.texts("paths")) {
+    settings_.folders.emplace_back(path);
+    name_ += " " + path;
+  }
+  settings_.stripe = stripe_of(options.integer("stripe_kib"));
+  settings_.depth = static_cast<std::size_t>(options.integer("depth"));
+  settings_.limit = std::chrono::seconds(options.integer("limit"));
+  settings_.direct = options.flag("direct");
+  settings_.checksum = options.flag("checksum");
+}
+
+// Bytes lie evenly on the drives.
+DeviceInfo NvmeDevice::info() {
+  if (settings_.folders.empty())
+    throw_error(ErrorCode::bad_input,
+                "[tier.nvme] paths is empty; name a folder on each drive that bytes may lie on");
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& folder : settings_.folders) least = std::min(least, room_in(folder));
+  DeviceInfo info;
+  info.name = name_;
+  info.kind = "nvme";
+  info.tier = true;
+  info.memory_bytes = least / local_ranks_ * static_cast<std::int64_t>(settings_.folders.size());
+  for (const Range& range : ranges_) info.memory_bytes += range.store.bytes();
+  return info;
+}
+
+MakeRing NvmeDevice::make_ring() {
+  if (io_ == "threads") return make_thread_ring;
+  if (io_ == "io_uring") return make_uring;
+  return [this](const std::vector<int>& files, std::size_t depth) -> std::unique_ptr<Ring> {
+    try {
+      return make_uring(files, depth);
+    } catch (const std::system_error& error) {
+      instead_ = error.code().message();
+      return make_thread_ring(files, depth);
+    }
+  };
+}
+
+void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
+  if (space == Space::device)
+    throw_error(ErrorCode::bad_input, "a tier has no memory of its own; place values on its disk");
+  if (space == Space::disk) {
+    const std::scoped_lock lock(mutex_);
+    Range& range = ranges_.emplace_back(settings_, bytes, make_ring());
+    announce(range.store);
+    return range.addresses.begin();
+  }
+  void* const memory = std::aligned_alloc(static_cast<std::size_t>(block), rounded(bytes));
+  if (!memory) throw_error(ErrorCode::unsupported, out_of_memory);
+  return std::memset(memory, 0, rounded(bytes));
+}
+
+// What is not as it should be, once, with what it came to.
+void NvmeDevice::announce(const Store& store) {
+  if (std::exchange(announced_, true)) return;
+  const DriveFile& file = *store.files().front();
+  const auto rate = static_cast<std::int64_t>(file.first_rate() / 1e6);
+  if (!instead_.empty())
+    log_line("the system forbids io_uring (", instead_, "), so threads read and write; the first pass wrote ",
+             rate, " MB/s to a drive");
+  for (const auto& each : store.files())
+    if (settings_.direct && !each->is_direct())
+      log_line(each->folder().string(),
+               " is on a file system that does not go past the system's cache; the first pass wrote ", rate,
+               " MB/s there");
+}
+
+void NvmeDevice::release(Space space, void* memory, std::int64_t) {
+  if (space != Space::disk) return std::free(memory);
+  const std::scoped_lock lock(mutex_);
+  ranges_.remove_if([&](const Range& range) { return range.addresses.begin() == memory; });
+}
+
+NvmeDevice::Range& NvmeDevice::range_at(const void* address) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = std::find_if(ranges_.begin(), ranges_.end(),
+                                  [&](const Range& range) { return range.addresses.has(address); });
+  PRUN_CHECK(found != ranges_.end(), "an address that this tier has not given");
+  return *found;
+}
+
+Place NvmeDevice::find(const void* address) {
+  const std::scoped_lock lock(mutex_);
+  for (Range& range : ranges_)
+    if (range.addresses.has(address)) return {&range.store, range.addresses.offset_of(address)};
+  return {};
+}
+
+void NvmeDevice::upload(void* device, const void* host, std::int64_t bytes) {
+  if (bytes == 0) return;
+  Range& range = range_at(device);
+  range.touched = true;
+  range.store.write(range.addresses.offset_of(device),
+                    {static_cast<const std::byte*>(host), static_cast<std::size_t>(bytes)});
+}
+
+void NvmeDevice::download(void* host, const void* device, std::int64_t bytes) {
+  if (bytes == 0) return;
+  Range& range = range_at(device);
+  range.store.read(range.addresses.offset_of(device),
+                   {static_cast<std::byte*>(host), static_cast<std::size_t>(bytes)});
+}
+
+// It was zero when it was new.
+void NvmeDevice::clear(void* device, std::int64_t bytes) {
+  if (bytes == 0) return;
+  Range& range = range_at(device);
+  if (range.touched) range.store.clear(range.addresses.offset_of(device), bytes);
+}
+
+const KernelDef* NvmeDevice::kernel(std::string_view op) {
+  static constexpr KernelDef kernels[] = {{"copy", select_copy}, {"checksum", select_checksum}};
+  const auto found = std::find_if(std::begin(kernels), std::end(kernels),
+                                  [&](const KernelDef& def) { return def.op == op; });
+  return found == std::end(kernels) ? nullptr : found;
+}
+
+Queue NvmeDevice::create_queue(std::string_view, bool) {
+  const std::scoped_lock lock(mutex_);
+  return &queues_.emplace_back([this](const void* address) { return find(address); });
+}
+
+void NvmeDevice::destroy_queue(Queue queue) {
+  const std::scoped_lock lock(mutex_);
+  queues_.remove_if([&](const NvmeQueue& owned) { return &owned == queue; });
+}
+
+BoundWork NvmeDevice::bind(Queue queue, const Launch* launches, std::int64_t count) {
+  NvmeQueue::Work* const work =
+      static_cast<NvmeQueue*>(queue)->bind({launches, static_cast<std::size_t>(count)});
+  for (const NvmeQueue::Move& move : work->moves)
+    if (move.write)
+      for (Range& range : ranges_) range.touched = range.touched || &range.store == move.store;
+  return work;
+}
+
+void NvmeDevice::run(Queue queue, BoundWork work) {
+  static_cast<NvmeQueue*>(queue)->run(*static_cast<NvmeQueue::Work*>(work));
+}
+
+}  // namespace prun::nvme

@@ -1,0 +1,69 @@
+// The tier nvme as a device: its space is a store over the drives of the recipe, its queues copy.
+#pragma once
+
+#include <list>
+#include <mutex>
+
+#include "address_space.hpp"
+#include "nvme_queue.hpp"
+#include "prun/plugin.hpp"
+
+// What a recipe may say of it.
+#define PRUN_NVME_OPTIONS                                                                                  \
+  "paths | strings | [] | | Folders on the drives that the bytes are spread over, in stripes\n"            \
+  "stripe_kib | int | 1024 | 4..65536 | KiB in a row on one drive, and in one transfer; a multiple of 4\n" \
+  "depth | int | 16 | 1..1024 | Transfers under way at a time, each way on each drive\n"                   \
+  "limit | int | 30 | 1..86400 | Seconds after which a transfer counts as lost and the run ends\n"         \
+  "io | choice | auto | auto,io_uring,threads | What runs transfers; auto: threads where io_uring is "     \
+  "forbidden\n"                                                                                            \
+  "direct | bool | true | | Past the system's cache of files, where the file system can\n"                 \
+  "checksum | bool | false | | Compare what is read with checksums, which take a thousandth of it in "     \
+  "memory\n"
+
+namespace prun::nvme {
+
+class NvmeDevice : public Device {
+ public:
+  explicit NvmeDevice(const Options& options);
+
+  DeviceInfo info() override;
+  void* allocate(Space space, std::int64_t bytes) override;
+  void release(Space space, void* memory, std::int64_t bytes) override;
+  void upload(void* device, const void* host, std::int64_t bytes) override;
+  void download(void* host, const void* device, std::int64_t bytes) override;
+  void clear(void* device, std::int64_t bytes) override;
+  const KernelDef* kernel(std::string_view op) override;
+  Queue create_queue(std::string_view name, bool workers) override;
+  void destroy_queue(Queue queue) override;
+  void attach(Queue) override {}
+  BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override;
+  void run(Queue queue, BoundWork work) override;
+
+ protected:
+  // How its transfers are run.
+  virtual MakeRing make_ring();
+
+ private:
+  // What was allocated, and the addresses that stand for it.
+  struct Range {
+    Range(const Settings& settings, std::int64_t bytes, MakeRing make)
+        : addresses(bytes), store(settings, bytes, std::move(make)) {}
+    AddressSpace addresses;
+    Store store;
+    std::atomic<bool> touched = false;
+  };
+
+  Range& range_at(const void* address);
+  Place find(const void* address);
+  void announce(const Store& store);
+
+  Settings settings_;
+  std::string io_, name_, instead_;  // why there is no io_uring
+  std::int32_t local_ranks_ = 1;
+  std::mutex mutex_;
+  std::list<Range> ranges_;
+  std::list<NvmeQueue> queues_;
+  bool announced_ = false;
+};
+
+}  // namespace prun::nvme

@@ -1,0 +1,56 @@
+// A queue of the tier: runs copies between drives and memory, and sums of what lies there, one row of them
+// after the other.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <span>
+
+#include "nvme/store.hpp"
+#include "prun/device.hpp"
+
+namespace prun::nvme {
+
+// Where an address lies on drives; no store: it is memory.
+struct Place {
+  Store* store = nullptr;
+  std::int64_t offset = 0;
+};
+using FindPlace = std::function<Place(const void* address)>;
+
+class NvmeQueue {
+ public:
+  explicit NvmeQueue(FindPlace find) : find_(std::move(find)) {}
+  NvmeQueue(const NvmeQueue&) = delete;
+  NvmeQueue& operator=(const NvmeQueue&) = delete;
+
+  // Neighbours of one way are moved together.
+  struct Move {
+    Store* store = nullptr;
+    bool write = false;
+    std::vector<MovedPiece> pieces;
+  };
+  struct Sum {
+    Place from;
+    Tensor operand, sums;
+  };
+  // What a row of launches comes to.
+  struct Work {
+    std::vector<Move> moves;
+    std::vector<Sum> sums;
+  };
+  Work* bind(std::span<const Launch> launches);
+  void run(const Work& work);
+
+ private:
+  void add_copy(Work& work, const Launch& launch);
+  Channel& channel_of(Store& store);
+
+  const FindPlace find_;
+  std::deque<Work> works_;
+  std::map<Store*, std::unique_ptr<Channel>> channels_;
+  bool told_ = false;  // that memory is not registered
+};
+
+}  // namespace prun::nvme
