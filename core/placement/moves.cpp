@@ -2,7 +2,8 @@
 // instances have in turn; where ranks keep it in parts, each fetches its own before they come together. A
 // gradient is summed in memory that instances have in turn and leaves by the function `reduce`: behind the
 // sum over the ranks, and behind the ops that measure it and look through it, so that their bits are those
-// of a gradient that stays.
+// of a gradient that stays. What comes from a disk or goes there passes through pinned memory: nobody but a
+// tier's own copies reaches it.
 #include "placement/moves.hpp"
 
 #include <algorithm>
@@ -13,6 +14,21 @@
 
 namespace prun {
 namespace {
+
+// Appends a copy to a function, or puts it before an op of it.
+void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id to, Id before = none) {
+  const auto on_disk = [&](Id id) {
+    return program.value(id).place.value_or(MemoryPlace{}).space == Space::disk;
+  };
+  if (on_disk(from) || on_disk(to)) {
+    const Id passing =
+        program.add_op_creating(segment, function, Part::input, "copy", std::span(&from, 1), {}, before)[0];
+    program.value(passing).placement = program.value(from).placement;
+    program.value(passing).place = MemoryPlace{0, Space::pinned};
+    from = passing;
+  }
+  program.add_op(segment, function, Part::input, "copy", {from, to}, {}, before);
+}
 
 class Moves {
  public:
@@ -49,10 +65,6 @@ class Moves {
     return detail::concat("'", program_.segment(value.segment).name, ".", value.name, "'");
   }
 
-  void add(Id segment, FunctionKind function, const char* kind, std::vector<Id> operands, Id before = none) {
-    program_.add_op(segment, function, Part::input, kind, std::move(operands), {}, before);
-  }
-
   // ------------------------------------------------------------- single parameters
 
   void move_parameter(Id parameter) {
@@ -73,7 +85,7 @@ class Moves {
     for (Id user = 0; user < program_.segment_count(); ++user)
       for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
         use_instead(user, kind, parameter, fetched);
-    add(segment, FunctionKind::gather, "copy", {parameter, fetched});
+    add_copy(program_, segment, FunctionKind::gather, parameter, fetched);
   }
 
   void use_instead(Id segment, FunctionKind kind, Id old, Id fresh) {
@@ -140,8 +152,8 @@ class Moves {
     bucket.own_fetched = program_.add_value(std::move(part));
     program_.set_place(bucket.own_parameters, place);
     const std::vector<Id> ops = program_.segment(bucket.segment).ops(FunctionKind::gather);
-    add(bucket.segment, FunctionKind::gather, "copy", {bucket.own_parameters, bucket.own_fetched},
-        ops.front());
+    add_copy(program_, bucket.segment, FunctionKind::gather, bucket.own_parameters, bucket.own_fetched,
+             ops.front());
     for (Id op : ops)
       if (program_.op(op).operands.front() == bucket.own_parameters)
         program_.replace_operand(op, 0, bucket.own_fetched);
@@ -166,7 +178,7 @@ class Moves {
     bucket.own_gradients = program_.add_value(std::move(part));
     use_instead(bucket.segment, FunctionKind::update, bucket.own_sums, bucket.own_gradients);
     for (const Bucket::Padding& padding : bucket.padding)
-      add(bucket.segment, FunctionKind::zero, "zero", {padding.view});
+      program_.add_op(bucket.segment, FunctionKind::zero, Part::input, "zero", {padding.view}, {});
     return bucket.own_sums;
   }
 
@@ -226,7 +238,7 @@ class Moves {
       for (Id op : ops) move_op(op);
     }
     for (const auto& [before, move] : leaving_)
-      add(segment, FunctionKind::reduce, "copy", {move.sum, move.arrived});
+      add_copy(program_, segment, FunctionKind::reduce, move.sum, move.arrived);
   }
 
   // Whether the step will be kept is not known yet: all are looked through, unless the step is masked anyway.
@@ -303,8 +315,8 @@ class SavedMoves {
     const bool passes =
         value == program_.segment(segment_).incoming || value == program_.segment(segment_).outgoing;
     program_.value(value).in_turn = !passes;
-    program_.add_op(segment_, FunctionKind::put_away, Part::input, "copy", {value, away}, {});
-    program_.add_op(segment_, FunctionKind::bring_back, Part::input, "copy", {away, back}, {});
+    add_copy(program_, segment_, FunctionKind::put_away, value, away);
+    add_copy(program_, segment_, FunctionKind::bring_back, away, back);
     return entry->second = back;
   }
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::int64_t usual_bytes = std::int64_t{32} << 20, usual_share = 4;
 
-// What it exchanges or, where it exchanges nothing, what it moves by another queue than that which computes.
+// What it exchanges or, where it exchanges nothing, what it moves by another queue than that which computes:
+// but for what only passes through on its way to a disk or back.
 std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) {
   std::int64_t exchanged = 0, moved = 0;
   for (const Piece& piece : function.pieces)
@@ -16,7 +17,7 @@ std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) 
       const PlannedStep& step = function.steps[static_cast<std::size_t>(s)];
       if (step.exchange) exchanged += std::max(step.exchange->in.bytes, step.exchange->out.bytes);
       if (!step.exchange && !plan.queues[static_cast<std::size_t>(piece.queue)].workers &&
-          function.kind != FunctionKind::update)
+          function.kind != FunctionKind::update && step.operands.back().address.region != function.scratch)
         moved += step.operands.front().address.bytes;
     }
   return exchanged > 0 ? exchanged : moved;

@@ -110,9 +110,10 @@ class Replay {
           find_what_changes(program_.op(op));
     for (Id segment = 0; segment < program_.segment_count(); ++segment)
       for (Id op : program_.segment(segment).ops(FunctionKind::gather))
-        if (const std::vector<Id>& copied = program_.op(op).operands;
-            program_.value(copied.back()).role == Role::fetched)
-          counts_[copied.back()] = counts_[copied.front()];
+        if (const std::vector<Id>& copied = program_.op(op).operands; program_.op(op).def->copies)
+          if (const Role role = program_.value(copied.back()).role;
+              role == Role::fetched || role == Role::activation)
+            counts_[copied.back()] = counts_[copied.front()];
     for (const Bucket& bucket : program_.buckets()) {
       if (bucket.own_gradients != none) counts_[bucket.own_gradients] = Counts::steps;
       if (counts_[bucket.own_parameters] != Counts::updates) continue;

@@ -32,8 +32,9 @@ class FunctionPlanner {
     const bool reduces = function_.kind == FunctionKind::reduce;
     for (std::size_t range = 0; range < lifetimes_.size(); ++range) {
       std::vector<Lifetime>& list = lifetimes_[range];
-      function_.scratch_bytes.push_back(reduces ? assign_offsets_in_order(list)
-                                                : assign_offsets(list, alignment_of(range)));
+      function_.scratch_bytes.push_back(
+          reduces && range == 0 ? assign_offsets_in_order(list)
+                                : assign_offsets(list, layout_.alignment_in(layout_.ranges[range])));
     }
     for (PlannedStep& step : function_.steps) place_scratch(step);
     if (lowering_.fence > 0)
@@ -45,11 +46,6 @@ class FunctionPlanner {
   }
 
  private:
-  // Copies for drives lie in memory of the host.
-  std::int64_t alignment_of(std::size_t range) const {
-    return layout_.ranges[range].place.space == Space::host ? drive_alignment : alignment;
-  }
-
   // What frames a step exchanges all it can at once, behind all that it can compute before: each way between
   // queues takes time. The order of the others is the program's.
   std::vector<Id> ordered_ops() const {

@@ -36,6 +36,13 @@ std::int64_t Layout::bytes_in_memory() const {
   return bytes;
 }
 
+// Drives move what lies in memory of the host.
+std::int64_t Layout::alignment_in(const Range& range) const {
+  const bool drives = std::any_of(ranges.begin(), ranges.end(),
+                                  [](const Range& other) { return other.place.space == Space::disk; });
+  return drives && range.place.space != Space::device ? drive_alignment : alignment;
+}
+
 const Layout::Range* Layout::find(std::int64_t offset, std::int64_t bytes) const {
   for (const Range& range : ranges)
     if (range.begin <= offset && offset + bytes <= range.begin + range.bytes()) return &range;

@@ -257,6 +257,8 @@ struct Layout {
 
   // Of all that are memory.
   std::int64_t bytes_in_memory() const;
+  // What a range's regions, and values of a function, begin at multiples of.
+  std::int64_t alignment_in(const Range& range) const;
 
   // The range that all of these bytes lie in; null: there is none.
   const Range* find(std::int64_t offset, std::int64_t bytes) const;

@@ -43,8 +43,8 @@ class Regions {
  private:
   Layout::Range& here() { return plan_.layout.ranges[static_cast<std::size_t>(range_)]; }
 
-  std::int64_t take(Region region, std::int64_t bytes) {
-    const std::int64_t at = end_;
+  std::int64_t take(Region region, std::int64_t needed) {
+    const std::int64_t at = end_, bytes = align(needed, plan_.layout.alignment_in(here()));
     end_ += bytes;
     here().memory.bytes[static_cast<std::size_t>(region)] += bytes;
     plan_.layout.memory.bytes[static_cast<std::size_t>(region)] += bytes;

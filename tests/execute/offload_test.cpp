@@ -41,12 +41,15 @@ struct Lies {
 };
 
 std::vector<Lies> elsewhere() {
-  return {{"parameters", offloaded(true, false), true, false, false},
-          {"gradients", offloaded(false, true), false, true, false},
-          {"both", offloaded(true, true), true, true, false},
-          {"vertical", offloaded(true, true), true, true, true},
-          {"activations", offloaded(false, false, true), false, false, false},
-          {"all", offloaded(true, true, true), true, true, true}};
+  return {
+      {"parameters", offloaded(true, false), true, false, false},
+      {"gradients", offloaded(false, true), false, true, false},
+      {"both", offloaded(true, true), true, true, false},
+      {"vertical", offloaded(true, true), true, true, true},
+      {"activations", offloaded(false, false, true), false, false, false},
+      {"all", offloaded(true, true, true), true, true, true},
+      {"parameters_on_drives", offloaded_to_drives("/tmp", true, false, false, "nvme"), true, false, false},
+      {"all_on_drives", drives_alone("/tmp"), true, true, true}};
 }
 
 bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
@@ -482,6 +485,7 @@ TEST(Offload, EvaluationFindsTheParametersThatCameBack) {
   };
   EXPECT_EQ(losses(offloaded()), losses(""));
   EXPECT_EQ(losses(offloaded(true, true)), losses(""));
+  EXPECT_EQ(losses(drives_alone("/tmp")), losses(""));
 }
 
 // ---------------------------------------------------------------- what is refused

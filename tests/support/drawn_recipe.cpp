@@ -195,7 +195,8 @@ unsigned first_seed() {
 
 std::string drawn_offload(unsigned seed) {
   const bool parameters = seed / 3 % 2 == 1, gradients = seed / 6 % 2 == 1, activations = seed / 9 % 2 == 1;
-  return seed / 12 % 2 == 1 ? offloaded_to_drives("/tmp", parameters, gradients, activations)
+  const std::string others = seed / 5 % 2 == 1 ? "nvme" : "host";
+  return seed / 12 % 2 == 1 ? offloaded_to_drives("/tmp", parameters, gradients, activations, others)
                             : offloaded(parameters, gradients, activations);
 }
 

@@ -79,18 +79,23 @@ inline std::vector<Layout> optimizer_formats() {
 
 // Updates on the host's cores, over state in its memory.
 inline std::string offloaded(bool parameters = false, bool gradients = false, bool activations = false,
-                             const std::string& optimizer = "host") {
+                             const std::string& optimizer = "host", const std::string& others = "host") {
   std::string text = "[[strategy]]\nplugin = 'offload'\noptimizer = '" + optimizer + "'\n";
-  if (parameters) text += "parameters = 'host'\n";
-  if (gradients) text += "gradients = 'host'\n";
-  if (activations) text += "activations = 'host'\n";
+  if (parameters) text += "parameters = '" + others + "'\n";
+  if (gradients) text += "gradients = '" + others + "'\n";
+  if (activations) text += "activations = '" + others + "'\n";
   return text;
 }
-// The same over state on a drive.
+// The same over state on a drive; `others`: where the rest of them lies.
 inline std::string offloaded_to_drives(const std::string& folder, bool parameters = false,
-                                       bool gradients = false, bool activations = false) {
-  return offloaded(parameters, gradients, activations, "nvme") + "[tier.nvme]\npaths = ['" + folder +
+                                       bool gradients = false, bool activations = false,
+                                       const std::string& others = "host") {
+  return offloaded(parameters, gradients, activations, "nvme", others) + "[tier.nvme]\npaths = ['" + folder +
          "']\nchecksum = true\n";
+}
+// Everything on a drive.
+inline std::string drives_alone(const std::string& folder) {
+  return offloaded_to_drives(folder, true, true, true, "nvme");
 }
 // The same on another device.
 inline std::string offloaded_to(const std::string& device, const std::string& states = "device") {

@@ -33,7 +33,8 @@ class CpuDevice final : public Device {
         fuse_(options.flag("fuse")),
         spin_(options.integer("spin_us")),
         peak_flops_(options.number("peak_gflops") * 1e9),
-        memory_bytes_(memory_limit()) {
+        memory_bytes_(memory_limit()),
+        planned_bytes_(options.integer("plan_gib") << 30) {
     if (threads_ == 0) threads_ = static_cast<std::int32_t>(cores_.size());
     name_ = describe(threads_, isa_);
     arithmetic_ = std::string("isa = \"") + name_of(isa_) + "\"";
@@ -47,7 +48,7 @@ class CpuDevice final : public Device {
     info.kind = "cpu";
     info.arithmetic = arithmetic_;
     info.threads = threads_;
-    info.memory_bytes = memory_bytes_;
+    info.memory_bytes = planned_bytes_ > 0 ? planned_bytes_ : memory_bytes_;
     info.peak_flops = peak_flops_;
     info.host_memory = true;
     return info;
@@ -137,7 +138,7 @@ class CpuDevice final : public Device {
   bool fuse_;
   std::chrono::microseconds spin_;
   double peak_flops_;
-  std::int64_t memory_bytes_;
+  std::int64_t memory_bytes_, planned_bytes_;
   std::atomic<std::int64_t> allocated_ = 0;
   std::string name_, arithmetic_;
   std::unordered_map<std::string_view, KernelDef> kernels_;  // keys are KernelDef::op
@@ -154,4 +155,6 @@ PRUN_PLUGIN(device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the mem
             "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"
             "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
             "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
-            "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n");
+            "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n"
+            "plan_gib | int | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what "
+            "this one has\n");

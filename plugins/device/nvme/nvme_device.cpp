@@ -34,7 +34,10 @@ std::int64_t stripe_of(std::int64_t kib) {
 }  // namespace
 
 NvmeDevice::NvmeDevice(const Options& options)
-    : io_(options.text("io")), name_("nvme:"), local_ranks_(options.local_ranks()) {
+    : io_(options.text("io")),
+      name_("nvme:"),
+      planned_bytes_(options.integer("plan_gib") << 30),
+      local_ranks_(options.local_ranks()) {
   for (const std::string& path : options.texts("paths")) {
     settings_.folders.emplace_back(path);
     name_ += " " + path;
@@ -59,6 +62,7 @@ DeviceInfo NvmeDevice::info() {
   info.tier = true;
   info.memory_bytes = least / local_ranks_ * static_cast<std::int64_t>(settings_.folders.size());
   for (const Range& range : ranges_) info.memory_bytes += range.store.bytes();
+  if (planned_bytes_ > 0) info.memory_bytes = planned_bytes_ / local_ranks_;
   return info;
 }
 

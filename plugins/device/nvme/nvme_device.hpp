@@ -18,7 +18,9 @@
   "forbidden\n"                                                                                            \
   "direct | bool | true | | Past the system's cache of files, where the file system can\n"                 \
   "checksum | bool | false | | Compare what is read with checksums, which take a thousandth of it in "     \
-  "memory\n"
+  "memory\n"                                                                                               \
+  "plan_gib | int | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what these "   \
+  "drives have left\n"
 
 namespace prun::nvme {
 
@@ -59,6 +61,7 @@ class NvmeDevice : public Device {
 
   Settings settings_;
   std::string io_, name_, instead_;  // why there is no io_uring
+  std::int64_t planned_bytes_ = 0;
   std::int32_t local_ranks_ = 1;
   std::mutex mutex_;
   std::list<Range> ranges_;

@@ -68,6 +68,7 @@ void NvmeQueue::add_copy(Work& work, const Launch& launch) {
   PRUN_CHECK((source.store != nullptr) != (goal.store != nullptr), "one side of a copy must lie on drives");
   const bool write = goal.store != nullptr;
   const Place& place = write ? goal : source;
+  PRUN_CHECK(place.offset % block == 0, "a copy begins at ", place.offset, " of a tier");
   auto* const memory = static_cast<std::byte*>(write ? from.data : to.data);
   if (work.moves.empty() || work.moves.back().store != place.store || work.moves.back().write != write)
     work.moves.push_back({place.store, write, {}});

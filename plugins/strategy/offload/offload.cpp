@@ -1,4 +1,4 @@
-// Offload: what a rank's own device has no room for lies in the host's memory.
+// Offload: what a rank's own device has no room for lies in the host's memory, or on drives.
 //   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
 //                        come to them and parameters go back
 //   optimizer = "nvme"   so do updates, but master copies and moments lie on drives: they come to memory for
@@ -6,6 +6,8 @@
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
+// The last three are "nvme" likewise: then what updates need of them comes to memory and goes back as state
+// does.
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
 // them; what others touch too is copied there before the updates, and what those change of it is copied back.
@@ -13,6 +15,7 @@
 // update: the next step may write its own while updates still run.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -55,17 +58,17 @@ class Users {
   std::set<Id> others_touch_, updates_write_;
 };
 
-// What lies in the host's memory beside optimizer state.
-struct OnHost {
-  bool parameters = false, gradients = false;
+// Where parameters and gradients lie; nothing: on the device.
+struct Homes {
+  std::optional<MemoryPlace> parameters, gradients;
 };
 
 // The updates of one program, on their way to another device.
 class UpdatesElsewhere {
  public:
   // `states`: where what only updates touch lies.
-  UpdatesElsewhere(ProgramRef program, std::int32_t device, MemoryPlace states, OnHost on_host)
-      : program_(program), device_(device), states_(states), on_host_(on_host), users_(program) {}
+  UpdatesElsewhere(ProgramRef program, std::int32_t device, MemoryPlace states, const Homes& homes)
+      : program_(program), device_(device), states_(states), homes_(homes), users_(program) {}
 
   void run() {
     for (const Segment& segment : program_.segments())
@@ -118,11 +121,14 @@ class UpdatesElsewhere {
       const Role role = value == none ? Role::activation : program_.value(value).role;
       // Left out, made by an update, or where it should be.
       if (role == Role::activation || is_state(value)) continue;
-      if (role != Role::runtime && (users_.updates_write(value) ? on_host_.parameters : on_host_.gradients))
-        continue;
+      const std::optional<MemoryPlace> home = role == Role::runtime         ? std::nullopt
+                                              : users_.updates_write(value) ? homes_.parameters
+                                                                            : homes_.gradients;
+      if (home == pinned) continue;
+      const MemoryPlace place = home ? MemoryPlace{device_, Space::host} : pinned;
       program_.replace_operand(
           op, static_cast<int>(i),
-          is_shared(value) ? shared(value) : copied(segment, value, first, pinned, copies));
+          is_shared(value) ? shared(value) : copied(segment, value, first, place, copies));
     }
   }
 
@@ -164,7 +170,7 @@ class UpdatesElsewhere {
   ProgramRef program_;
   std::int32_t device_;
   MemoryPlace states_;
-  OnHost on_host_;
+  Homes homes_;
   Users users_;
   std::map<Id, Id> shared_;
 };
@@ -173,35 +179,42 @@ class Offload final : public Strategy {
  public:
   explicit Offload(const Options& options)
       : optimizer_(options.text("optimizer")),
-        activations_(options.text("activations") == "host"),
-        on_host_{options.text("parameters") == "host", options.text("gradients") == "host"} {
-    if (optimizer_ == "device" && (on_host_.parameters || on_host_.gradients))
+        parameters_(options.text("parameters")),
+        gradients_(options.text("gradients")),
+        activations_(options.text("activations")) {
+    if (optimizer_ == "device" && (parameters_ != "device" || gradients_ != "device"))
       throw_error(ErrorCode::bad_input,
-                  "parameters or gradients lie in the host's memory where updates run there; set optimizer = "
+                  "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
                   "\"host\" or \"nvme\" too");
   }
 
   void apply(ProgramRef program) override {
-    if (optimizer_ == "device" && !activations_) return;
+    if (optimizer_ == "device" && activations_ == "device") return;
     const std::int32_t host = program.device("cpu");  // whose memory it is that all this takes
+    const bool any_on_drives =
+        optimizer_ == "nvme" || parameters_ == "nvme" || gradients_ == "nvme" || activations_ == "nvme";
+    const MemoryPlace disk = any_on_drives ? MemoryPlace{program.device("nvme"), Space::disk} : MemoryPlace{};
+    const auto home = [&](const std::string& tier) -> std::optional<MemoryPlace> {
+      if (tier == "device") return {};
+      return tier == "nvme" ? disk : pinned;
+    };
     const std::vector<Segment> segments = program.segments();
-    for (std::size_t i = 1; activations_ && i < segments.size(); ++i) segments[i].keep_saved(pinned);
+    if (const auto saved = home(activations_))
+      for (std::size_t i = 1; i < segments.size(); ++i) segments[i].keep_saved(*saved);
     if (optimizer_ == "device") return;
-    const MemoryPlace states = optimizer_ == "nvme" ? MemoryPlace{program.device("nvme"), Space::disk}
-                                                    : MemoryPlace{host, Space::host};
-    UpdatesElsewhere(program, host, states, on_host_).run();
+    const MemoryPlace states = optimizer_ == "nvme" ? disk : MemoryPlace{host, Space::host};
+    const Homes homes{home(parameters_), home(gradients_)};
+    UpdatesElsewhere(program, host, states, homes).run();
     for (const Segment& segment : segments)
       for (const Id value : segment.values()) {
         const Role role = program.value(value).role;
-        if (role == Role::parameter ? on_host_.parameters : role == Role::gradient && on_host_.gradients)
-          program.place(value, pinned);
+        if (role == Role::parameter && homes.parameters) program.place(value, *homes.parameters);
+        if (role == Role::gradient && homes.gradients) program.place(value, *homes.gradients);
       }
   }
 
  private:
-  std::string optimizer_;
-  bool activations_;
-  OnHost on_host_;
+  std::string optimizer_, parameters_, gradients_, activations_;
 };
 
 }  // namespace
@@ -213,6 +226,8 @@ PRUN_PLUGIN(
     "optimizer   | choice | host | device,host,nvme | Where master copies and moments lie; updates run on "
     "the "
     "device or, of the others, on the host's cores\n"
-    "gradients   | choice | device | device,host | Where gradients lie once a step's are complete\n"
-    "parameters  | choice | device | device,host | Where parameters lie while nobody computes with them\n"
-    "activations | choice | device | device,host | Where what backward reads of forward lies in between\n");
+    "gradients   | choice | device | device,host,nvme | Where gradients lie once a step's are complete\n"
+    "parameters  | choice | device | device,host,nvme | Where parameters lie while nobody computes with "
+    "them\n"
+    "activations | choice | device | device,host,nvme | Where what backward reads of forward lies in "
+    "between\n");
