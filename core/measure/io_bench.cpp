@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t call_bytes = std::int64_t{64} << 20;   // that a queue is asked for at once
+constexpr std::int64_t call_bytes = std::int64_t{128} << 20;  // that a queue is asked for at once
 constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;  // of one copy
 
 // Of nothing but a tier.

@@ -109,7 +109,7 @@ TEST(Completion, ZshReadsItsScript) {
                words + "); CURRENT=${#words}; _prun' $PRUN")
         .out;
   };
-  EXPECT_EQ(in_zsh("bench k"), "-- kernels comm zero offload\n");
+  EXPECT_EQ(in_zsh("bench k"), "-- kernels comm io zero offload\n");
   EXPECT_EQ(in_zsh("check a"), "files -g *.toml\n");
   EXPECT_EQ(in_zsh("export d --type \"\""), "-- bf16 fp32\n");
   EXPECT_EQ(in_zsh("ckpt show \"\""), "files -/\n");

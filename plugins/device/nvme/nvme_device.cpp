@@ -1,5 +1,7 @@
 #include "nvme_device.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +23,15 @@ Kernel select_copy(const OpShape& shape) {
 
 Kernel select_checksum(const OpShape&) { return run_by_queue; }
 
-std::size_t rounded(std::int64_t bytes) {
-  return static_cast<std::size_t>((std::max<std::int64_t>(bytes, 1) + block - 1) / block * block);
+struct Room {
+  std::size_t unit = 0, bytes = 0;
+};
+// Whole huge pages where there is one to fill: a transfer into few pages has few parts.
+Room room_for(std::int64_t bytes) {
+  constexpr std::int64_t huge_page = std::int64_t{2} << 20;
+  const std::int64_t unit = bytes < huge_page ? block : huge_page;
+  return {static_cast<std::size_t>(unit),
+          static_cast<std::size_t>((std::max<std::int64_t>(bytes, 1) + unit - 1) / unit * unit)};
 }
 
 std::int64_t stripe_of(std::int64_t kib) {
@@ -88,9 +97,11 @@ void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
     announce(range.store);
     return range.addresses.begin();
   }
-  void* const memory = std::aligned_alloc(static_cast<std::size_t>(block), rounded(bytes));
+  const Room room = room_for(bytes);
+  void* const memory = std::aligned_alloc(room.unit, room.bytes);
   if (!memory) throw_error(ErrorCode::unsupported, out_of_memory);
-  return std::memset(memory, 0, rounded(bytes));
+  ::madvise(memory, room.bytes, MADV_HUGEPAGE);  // without them it is slower, no more
+  return std::memset(memory, 0, room.bytes);
 }
 
 // What is not as it should be, once, with what it came to.
