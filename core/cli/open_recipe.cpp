@@ -1,9 +1,13 @@
 #include "cli/open_recipe.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 
 #include "assemble/automatic.hpp"
 #include "assemble/batch_arithmetic.hpp"
+#include "base/text.hpp"
 #include "train/checkpoint_files.hpp"
 #include "train/checkpoint_folder.hpp"
 #include "train/local_ranks.hpp"
@@ -15,12 +19,49 @@ LocalPlace place_of(const Identity& rank) { return {rank.local_rank, rank.local_
 
 namespace {
 
+// Whether a call may take as long as it likes: what waits for other ranks is theirs to find, and data may be
+// large to open.
+bool may_take_long(const PluginAndWhere& call, std::int64_t world) {
+  if (call.plugin.starts_with("data")) return call.where == "in open()";
+  return call.plugin.starts_with("comm") || (call.plugin.starts_with("device") && world > 1);
+}
+
+// A device runs the kernels of others: what it was at, and whose they may be.
+std::string circumstances(const PluginAndWhere& call, const FlightRecorder& flight,
+                          const std::vector<std::string>& op_plugins) {
+  const FlightSnapshot snapshot = flight.snapshot();
+  if (!call.plugin.starts_with("device") || snapshot.step < 0) return "";
+  std::string text = "; " + it_was(describe_flight(snapshot));
+  if (!op_plugins.empty()) text += "; it may be a kernel of op plugin " + join(op_plugins, ", ");
+  return text;
+}
+
+std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const FlightRecorder& flight) {
+  const std::chrono::seconds limit(recipe.integer("run.hang_limit"));
+  if (limit.count() == 0) return nullptr;
+  const auto found = [world = mesh_of(recipe).world(), op_plugins = recipe.texts("plugins.ops"), limit,
+                      &flight](const PluginAndWhere& call) {
+    if (may_take_long(call, world)) return;
+    std::fprintf(
+        stderr,
+        "prun: %s hangs %s: it has not come back for %lld s (run.hang_limit)%s; mend the plugin or leave "
+        "it out of the recipe\n",
+        call.plugin.c_str(), call.where.c_str(), static_cast<long long>(limit.count()),
+        circumstances(call, flight, op_plugins).c_str());
+    ::_exit(exit_code(ErrorCode::hang));
+  };
+  return std::make_unique<OverdueWatch>(limit, found);
+}
+
 // With the device chosen, where that is left open.
 Opened opened(std::unique_ptr<PluginHost> plugins, const Recipe& written,
               const std::optional<Identity>& rank) {
+  auto flight = std::make_unique<FlightRecorder>();
+  std::unique_ptr<OverdueWatch> watch = watch_over_plugins(written, *flight);
   const auto world = static_cast<int>(mesh_of(written).world());
   DeviceChoice choice = choose_device(written, *plugins, rank ? place_of(*rank) : LocalPlace{0, world});
-  return {std::move(plugins), std::move(choice.recipe), std::move(choice.said)};
+  return {std::move(plugins), std::move(choice.recipe), std::move(choice.said), std::move(flight),
+          std::move(watch)};
 }
 
 bool has(const Settings& settings, std::string_view key) {

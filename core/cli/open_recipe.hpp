@@ -6,16 +6,21 @@
 
 #include "assemble/plugin_host.hpp"
 #include "cli/arguments.hpp"
+#include "launch/flight.hpp"
 #include "launch/identity.hpp"
+#include "plugin/overdue_watch.hpp"
 
 namespace prun {
 
 // Together with the plugins it can name.
 struct Opened {
   std::unique_ptr<PluginHost> plugins;
-  std::optional<Recipe> recipe;  // names its device
-  std::string chosen;            // which device and comm plugins were chosen for it, or nothing
-  bool imported = false;         // from a checkpoint that nobody trained
+  std::optional<Recipe> recipe;            // names its device
+  std::string chosen;                      // which device and comm plugins were chosen for it, or nothing
+  std::unique_ptr<FlightRecorder> flight;  // of a rank that is alone: what it does
+  // Ends the process where a plugin does not come back within run.hang_limit.
+  std::unique_ptr<OverdueWatch> watch;
+  bool imported = false;  // from a checkpoint that nobody trained
 };
 
 // `rank`: that this process is; else this host is taken to have all of them.

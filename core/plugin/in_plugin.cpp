@@ -1,9 +1,11 @@
-// The thread's marker, and what looks at it when the process ends. Handlers write with write(2) alone.
+// The thread's marker, and what looks at it when the process ends. Handlers write with write(2) alone. Other
+// threads look at a copy of it, in a place that the thread has taken for as long as it lives.
 #include "plugin/in_plugin.hpp"
 
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,39 @@ namespace prun {
 namespace {
 
 constinit thread_local const InPlugin* innermost = nullptr;
+
+struct Place {
+  std::atomic<bool> taken{false};
+  std::atomic<std::uint64_t> number{0};  // of the call; 0: the thread is in none
+  std::atomic<const char*> plugin{nullptr}, where{nullptr};
+};
+constinit std::array<Place, 256> places;
+constinit std::atomic<std::uint64_t> calls_so_far{0};
+
+Place* take_place() {
+  for (Place& place : places)
+    if (!place.taken.load(std::memory_order_relaxed) && !place.taken.exchange(true)) return &place;
+  return nullptr;
+}
+
+struct OwnPlace {
+  Place* const place = take_place();
+  ~OwnPlace() {
+    if (place) place->taken.store(false);
+  }
+};
+
+// Shows other threads what this one is in.
+void show(const InPlugin* call) {
+  thread_local const OwnPlace own;
+  if (!own.place) return;
+  own.place->number.store(0, std::memory_order_relaxed);
+  if (!call) return;
+  own.place->plugin.store(call->plugin(), std::memory_order_relaxed);
+  own.place->where.store(call->where(), std::memory_order_relaxed);
+  own.place->number.store(calls_so_far.fetch_add(1, std::memory_order_relaxed) + 1,
+                          std::memory_order_release);
+}
 
 constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
@@ -91,9 +126,23 @@ void on_exit() {
 InPlugin::InPlugin(const char* plugin, const char* where) noexcept
     : plugin_(plugin), where_(where), before_(innermost) {
   innermost = this;
+  show(this);
 }
-InPlugin::~InPlugin() { innermost = before_; }
+InPlugin::~InPlugin() {
+  innermost = before_;
+  show(before_);
+}
 const InPlugin* InPlugin::current() noexcept { return innermost; }
+
+std::vector<std::uint64_t> calls_into_plugins() {
+  std::vector<std::uint64_t> numbers;
+  for (const Place& place : places) numbers.push_back(place.number.load(std::memory_order_acquire));
+  return numbers;
+}
+
+PluginAndWhere call_into_plugin(std::size_t place) {
+  return {places.at(place).plugin.load(), places.at(place).where.load()};
+}
 
 UntimelyEndWatch::UntimelyEndWatch() {
   struct sigaction action {};

@@ -2,6 +2,10 @@
 // an exception that nobody catches.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 namespace prun {
 
 class InPlugin {
@@ -22,6 +26,16 @@ class InPlugin {
   const char* where_;
   const InPlugin* before_;
 };
+
+// The calls into plugins that threads are in, by place: a number that no other call of the process has, or 0.
+// Of more than 256 threads, some have no place.
+std::vector<std::uint64_t> calls_into_plugins();
+
+struct PluginAndWhere {
+  std::string plugin, where;
+};
+// Of a call that has lasted so long that it will not end just now.
+PluginAndWhere call_into_plugin(std::size_t place);
 
 // While it lives, the process cannot end in a plugin's code without a sentence on stderr and an exit code
 // that says so. One in a process, in main().

@@ -134,4 +134,21 @@ int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string&
   });
 }
 
+int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+                FlightRecorder& flight) {
+  std::optional<FlightProbe> probe, evaluation_probe;
+  Membership membership;
+  membership.probes = [&](const Assembly& of, Communicators*) {
+    probe.emplace(flight, of.program(), of.plan(), FlightProbe::Groups{});
+    return std::vector<Probe*>{&*probe};
+  };
+  membership.evaluation_probes = [&](const Assembly& of, Communicators*) {
+    evaluation_probe.emplace(flight, *of.evaluation(), of.evaluation_plan(), FlightProbe::Groups{},
+                             "evaluation: ");
+    return std::vector<Probe*>{&*evaluation_probe};
+  };
+  membership.before_step = [&](std::int64_t step) { flight.begin_step(step); };
+  return train(assembly, plugins, resume_command, membership);
+}
+
 }  // namespace prun

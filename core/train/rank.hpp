@@ -32,4 +32,8 @@ int with_membership(Session& session, const Recipe& recipe,
 int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                Session& session);
 
+// train() for the only rank; its flight record follows the queues.
+int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+                FlightRecorder& flight);
+
 }  // namespace prun
