@@ -4,7 +4,7 @@
 #include "assemble/plugin_host.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
-#include "inspect/kind_checks.hpp"
+#include "conform/kind_checks.hpp"
 #include "plugin/conformance.hpp"
 #include "plugin/scaffold.hpp"
 #include "recipe/explain.hpp"
@@ -70,9 +70,10 @@ DefaultOptions defaults_of(const PluginNote& note) {
   return {options_of(*section), section, section->required()};
 }
 
-int check(const std::string& path) {
+int check(const Arguments& arguments, const std::string& path) {
+  const std::vector<SearchPlace> places = plugin_places({}, {}, arguments.plugin_paths);
   const std::vector<ContractCheck> checks =
-      check_plugin(path, defaults_of, std::chrono::seconds(60), kind_checks());
+      check_plugin(path, defaults_of, std::chrono::seconds(30), kind_checks(places));
   for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
   return conforms(checks) ? 0 : 2;
 }
@@ -84,7 +85,7 @@ int plugins_command(const Arguments& arguments) {
   const std::string verb = words.empty() ? "list" : words[0];
   if (verb == "list" && words.size() <= 1) return list(arguments);
   if (verb == "inspect" && words.size() == 2) return inspect(arguments, words[1]);
-  if (verb == "check" && words.size() == 2) return check(words[1]);
+  if (verb == "check" && words.size() == 2) return check(arguments, words[1]);
   if (verb == "new" && (words.size() == 3 || words.size() == 4)) {
     const std::filesystem::path folder = words.size() == 4 ? words[3] : words[2];
     for (const std::filesystem::path& file : write_scaffold(words[1], words[2], folder))

@@ -210,6 +210,9 @@ class Border<OpPluginInterface> final : public OpPluginInterface, private Border
   Status kernels(Array<DeviceKernel>* kernels) noexcept override {
     return call("in kernels()", &I::kernels, kernels);
   }
+  Status examples(Array<OpExample>* examples) noexcept override {
+    return call("in examples()", &I::examples, examples);
+  }
 };
 
 template <>

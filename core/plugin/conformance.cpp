@@ -1,9 +1,10 @@
 // The numbered checks. Those of the file run here; those that run the plugin's code report from a child, line
-// by line: "begin 8", "passed 8", "failed 8 why".
+// by line: "begin 8", "doing the kernel of op 'x'", "passed 8", "failed 8 why", "skipped 8 why".
 #include "plugin/conformance.hpp"
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plugin/compatibility.hpp"
@@ -180,16 +181,30 @@ std::optional<Subject> check_file(const fs::path& path, const DefaultOptionsFor&
 
 // ---------------------------------------------------------------- in the child
 
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 // Reports one check to the parent; true when it passed.
 template <class Body>
 bool report(const Say& say, int number, Body&& body) {
   say("begin " + std::to_string(number) + "\n");
-  std::string detail;
-  const Status status = guard([&] { detail = body(); });
-  if (!status.ok()) detail = status.message;
-  std::replace(detail.begin(), detail.end(), '\n', ' ');
-  say(std::string(status.ok() ? "passed " : "failed ") + std::to_string(number) + " " + detail + "\n");
+  Finding finding;
+  const Status status = guard([&] { finding = body(); });
+  const char* const verdict = !status.ok() ? "failed " : finding.checked ? "passed " : "skipped ";
+  const std::string detail = status.ok() ? finding.detail : std::string(status.message);
+  say(verdict + std::to_string(number) + " " + on_one_line(detail) + "\n");
   return status.ok();
+}
+
+// One that only passes or throws.
+template <class Body>
+auto without_finding(Body body) {
+  return [body] {
+    body();
+    return Finding{};
+  };
 }
 
 std::string create_repeatedly(const PluginLibrary& library, const DefaultOptions& options) {
@@ -233,56 +248,79 @@ std::string create_unreadable(const PluginLibrary& library) {
   return "it reads no option when it is created";
 }
 
-std::string check_kind(const PluginLibrary& library, const DefaultOptions& options, const KindCheck& check) {
-  const auto destroy = [&](void* object) { library.destroy_raw(object); };
-  const std::unique_ptr<void, decltype(destroy)> object(library.create_raw(options.api), destroy);
-  return check.run(object.get(), library.note());
+Finding check_kind(const Say& say, const PluginLibrary& library, const Subject& subject,
+                   const KindCheck& check) {
+  const auto create = [&] {
+    return std::shared_ptr<void>(library.create_raw(subject.options.api),
+                                 [&](void* object) { library.destroy_raw(object); });
+  };
+  std::string last;
+  const auto doing = [&](std::string_view what) {
+    if (std::exchange(last, what) != what) say("doing " + on_one_line(std::string(what)) + "\n");
+  };
+  const std::shared_ptr<void> object = create();
+  return check.run({object.get(), library.note(), subject.path, create, doing});
 }
 
 void check_running(const Say& say, const Subject& subject) {
   MappedPlugin mapped;
   std::shared_ptr<const PluginLibrary> library;
-  if (!report(say, loads, quietly([&] { mapped = map_plugin(subject.path); }))) return;
-  if (!report(say, right_descriptor, quietly([&] { library = PluginLibrary::load(std::move(mapped)); })))
+  if (!report(say, loads, without_finding([&] { mapped = map_plugin(subject.path); }))) return;
+  if (!report(say, right_descriptor,
+              without_finding([&] { library = PluginLibrary::load(std::move(mapped)); })))
     return;
   std::string refusal;
   const DefaultOptions& options = subject.options;
   const bool created =
-      report(say, repeated_create, [&] { return refusal = create_repeatedly(*library, options); });
-  if (created && refusal.empty()) report(say, two_at_once, [&] { return create_two(*library, options); });
-  report(say, unreadable_options, [&] { return create_unreadable(*library); });
+      report(say, repeated_create, [&] { return Finding{refusal = create_repeatedly(*library, options)}; });
+  if (created && refusal.empty())
+    report(say, two_at_once, [&] { return Finding{create_two(*library, options)}; });
+  report(say, unreadable_options, [&] { return Finding{create_unreadable(*library)}; });
   if (!created || !refusal.empty()) return;
   int number = first_of_kind;
   for (const KindCheck& check : subject.kind_checks)
-    report(say, number++, [&] { return check_kind(*library, options, check); });
+    report(say, number++, [&] { return check_kind(say, *library, subject, check); });
 }
 
 // ---------------------------------------------------------------- from the child
 
-void note_line(std::string_view line, std::vector<ContractCheck>& checks, int& begun) {
+// The check that was under way last, and what of it.
+struct UnderWay {
+  int number = 0;
+  std::string doing;
+};
+
+CheckVerdict verdict_of(std::string_view word) {
+  return word == "passed"   ? CheckVerdict::passed
+         : word == "failed" ? CheckVerdict::failed
+                            : CheckVerdict::not_run;
+}
+
+void note_line(std::string_view line, std::vector<ContractCheck>& checks, UnderWay& under_way) {
   const std::size_t first = line.find(' '), second = line.find(' ', first + 1);
   const std::string_view word = line.substr(0, first);
   if (first == line.npos) return;
-  const int number = std::atoi(std::string(line.substr(first + 1, second - first - 1)).c_str());
-  if (number < loads || number > static_cast<int>(checks.size())) return;
-  if (word == "begin") {
-    begun = number;
+  if (word == "doing") {
+    under_way.doing = printable(line.substr(first + 1), 200);
     return;
   }
+  const int number = std::atoi(std::string(line.substr(first + 1, second - first - 1)).c_str());
+  if (number < loads || number > static_cast<int>(checks.size())) return;
+  under_way = {word == "begin" ? number : 0, {}};
+  if (word == "begin") return;
   ContractCheck& check = check_of(checks, number);
-  check.verdict = word == "passed" ? CheckVerdict::passed : CheckVerdict::failed;
+  check.verdict = verdict_of(word);
   if (second != line.npos) check.detail = printable(line.substr(second + 1), 1000);
-  begun = 0;
 }
 
 void note_result(const IsolatedResult& result, std::vector<ContractCheck>& checks) {
-  int begun = 0;  // the check that was under way when the child ended
-  for (const std::string_view line : split(result.output, '\n')) note_line(line, checks, begun);
+  UnderWay under_way;
+  for (const std::string_view line : split(result.output, '\n')) note_line(line, checks, under_way);
   if (result.returned) return;
   // A plugin may also die between two checks, such as in a thread of its own.
-  ContractCheck& check = check_of(checks, begun ? begun : static_cast<int>(loads));
+  ContractCheck& check = check_of(checks, under_way.number ? under_way.number : static_cast<int>(loads));
   check.verdict = CheckVerdict::failed;
-  check.detail = "the plugin " + result.ending;
+  check.detail = "the plugin " + result.ending + (under_way.doing.empty() ? "" : " in " + under_way.doing);
 }
 
 }  // namespace

@@ -23,12 +23,30 @@ struct DefaultOptions {
 // Throws Error when the schema in the note is broken.
 using DefaultOptionsFor = std::function<DefaultOptions(const PluginNote& note)>;
 
-// A check of what plugins of one kind do, made by those who know the kind. It runs in the child, and gets an
-// object made with default options; returns a detail worth saying, or throws Error.
+// Says what comes next, for whoever waits: it is named should it crash or not end.
+using Doing = std::function<void(std::string_view what)>;
+
+// What a plugin is tried as. It runs in the child.
+struct TriedPlugin {
+  void* object = nullptr;  // made with default options
+  const PluginNote& note;
+  const std::filesystem::path& path;
+  // One more such object.
+  std::function<std::shared_ptr<void>()> create;
+  Doing doing;
+};
+
+struct Finding {
+  std::string detail;   // worth saying, what was left out above all
+  bool checked = true;  // false: nothing could be tried, for the reason in `detail`
+};
+
+// A check of what plugins of one kind do, made by those who know the kind. Throws Error for a plugin that
+// does something else.
 struct KindCheck {
   std::string kind;
   std::string text;  // what is asked of the plugin
-  std::function<std::string(void* object, const PluginNote& note)> run;
+  std::function<Finding(const TriedPlugin& plugin)> run;
 };
 
 enum class CheckVerdict : std::uint8_t { not_run, passed, failed };
@@ -43,10 +61,10 @@ struct ContractCheck {
 // "PRUN-PLG-006  passed   exports prun_plugin_v1 and nothing else"
 std::string to_text(const ContractCheck& check);
 
-// All checks in order of their numbers; the ones of its kind are the last. `limit`: for everything that runs
-// the plugin's code.
+// All checks in order of their numbers; the ones of its kind are the last. `limit`: for each step of a check
+// that runs the plugin's code, after which its process is killed.
 std::vector<ContractCheck> check_plugin(const std::filesystem::path& path, const DefaultOptionsFor& defaults,
-                                        std::chrono::milliseconds limit = std::chrono::seconds(60),
+                                        std::chrono::milliseconds limit = std::chrono::seconds(30),
                                         const std::vector<KindCheck>& kind_checks = {});
 
 bool conforms(const std::vector<ContractCheck>& checks);

@@ -94,12 +94,15 @@ bool has_ended(pid_t child) {
          info.si_pid == child;
 }
 
-// With its output flowing, so that the child never blocks on a full pipe. False: out of time.
-bool wait_for(pid_t child, int fd, std::string& output, Clock::time_point deadline) {
+// With its output flowing, so that the child never blocks on a full pipe. False: it has said nothing for
+// longer than `limit`.
+bool wait_for(pid_t child, int fd, std::string& output, std::chrono::milliseconds limit) {
   bool open = true, ended = false;
-  while (!ended && Clock::now() < deadline) {
+  Clock::time_point last = Clock::now();
+  while (!ended && Clock::now() - last < limit) {
     pollfd entry{open ? fd : -1, POLLIN, 0};
-    ::poll(&entry, 1, 10);
+    const bool said = ::poll(&entry, 1, 10) > 0 && open;
+    if (said) last = Clock::now();
     ended = has_ended(child);
     open = open && drain(fd, output);
   }
@@ -126,7 +129,7 @@ IsolatedResult run_isolated(const std::function<void(const Say& say)>& body,
   if (child == 0) run_child(pipe.write.get(), body);
   pipe.write = FileDescriptor();
   IsolatedResult result;
-  const bool ended = wait_for(child, pipe.read.get(), result.output, Clock::now() + limit);
+  const bool ended = wait_for(child, pipe.read.get(), result.output, limit);
   const int status = reap(child);
   result.ending = ended ? describe_end(status) : detail::concat("took longer than ", limit.count(), " ms");
   result.returned = !result.output.empty() && result.output.back() == returned_mark;

@@ -15,8 +15,8 @@ struct IsolatedResult {
 };
 
 // `body` runs in the child with a function that sends text to the parent, and should not throw. Call this
-// where no other threads run: a child has only the thread that forked it. Throws storage when the system
-// gives no process.
+// where no other threads run: a child has only the thread that forked it. `limit`: for which it may say
+// nothing. Throws storage when the system gives no process.
 using Say = std::function<void(std::string_view text)>;
 IsolatedResult run_isolated(const std::function<void(const Say& say)>& body, std::chrono::milliseconds limit);
 

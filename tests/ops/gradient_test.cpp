@@ -3,16 +3,13 @@
 
 #include <cmath>
 
-#include "base/random.hpp"
 #include "base/safetensors.hpp"
+#include "conform/differentiated.hpp"
 #include "ops/op_cases.hpp"
 #include "support/assembly_fixture.hpp"
-#include "support/interpreter.hpp"
 
 namespace prun::test {
 namespace {
-
-constexpr Id segment_id = 1;
 
 Precision precision_of(DType type) {
   Precision precision;
@@ -25,66 +22,44 @@ Precision precision_of(DType type) {
 class Case {
  public:
   Case(const OpCase& op, DType type, DeviceInterface& device)
-      : program(std::make_shared<OpRegistry>(), precision_of(type), {2, 5}) {
-    const Segment segment = ProgramRef(&program_api(), &program).segment("case");
-    result = op.build(segment);
-    if (result != none) segment.outgoing(result);
-    verify(program);
-    add_backward(program);
-    verify(program);
-    runner = std::make_unique<Interpreter>(program, device);
-    const RandomStream draw(5, stream_id(op.name));
-    std::uint64_t next = 0;
-    for (Id id : program.parameters()) {
-      std::vector<double> numbers(static_cast<std::size_t>(program.value(id).elements()));
-      for (double& x : numbers) x = op.spread * draw.normal(next++);
-      runner->set(id, numbers);
-    }
+      : differentiated_(write(op, type, objective_), objective_, kernels_of(device), op.spread) {
     set_inputs({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}, {1, 4, 1, -1, 9, -1, 6, 5, 3, 10});
-    if (result != none) {
-      std::vector<double> upstream(static_cast<std::size_t>(program.value(result).elements()));
-      for (double& x : upstream) x = draw.normal(next++);
-      runner->set(program.segment(segment_id).outgoing_gradient, upstream);
-    }
-    if (const Id scale = program.find_runtime("inv_targets"); scale != none) runner->set(scale, {0.25});
-    if (const Id seed = program.find_runtime("seed"); seed != none) runner->set(seed, {12345});
+    if (const Id scale = program().find_runtime("inv_targets"); scale != none) values().set(scale, {0.25});
+    if (const Id seed = program().find_runtime("seed"); seed != none) values().set(seed, {12345});
   }
+
+  const Program& program() const { return differentiated_.program(); }
+  Interpreter& values() { return differentiated_.values(); }
+  Differentiated& differentiated() { return differentiated_; }
+  // What PyTorch calls y.
+  Id result() const { return objective_.result == none ? objective_.loss : objective_.result; }
 
   void set_inputs(const std::vector<double>& tokens, const std::vector<double>& targets) {
-    for (Id id : program.inputs()) {
-      const std::string& name = program.value(id).name;
-      if (name == "tokens") runner->set(id, tokens);
-      if (name == "targets") runner->set(id, targets);
-      if (name == "samples") runner->set(id, {7, 8});
+    for (Id id : program().inputs()) {
+      const std::string& name = program().value(id).name;
+      if (name == "tokens") values().set(id, tokens);
+      if (name == "targets") values().set(id, targets);
+      if (name == "samples") values().set(id, {7, 8});
     }
   }
 
-  // The scalar whose gradient backward computes.
-  double objective() {
-    const Id loss = program.find_runtime("loss_sum");
-    if (loss != none) runner->set(loss, {0});
-    runner->run(segment_id, FunctionKind::forward);
-    if (result == none) return 0.25 * runner->numbers(loss)[0];
-    const std::vector<double> y = runner->numbers(result),
-                              dy = runner->numbers(program.segment(segment_id).outgoing_gradient);
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
-    return sum;
+ private:
+  static std::unique_ptr<Program> write(const OpCase& op, DType type, Objective& objective) {
+    auto program =
+        std::make_unique<Program>(std::make_shared<OpRegistry>(), precision_of(type), ModelContext{2, 5});
+    const Segment segment = ProgramRef(&program_api(), program.get()).segment("case");
+    objective.result = op.build(segment);
+    if (objective.result != none) {
+      segment.outgoing(objective.result);
+    } else {
+      objective.loss = program->runtime("loss_sum");
+      objective.loss_scale = program->runtime("inv_targets");
+    }
+    return program;
   }
 
-  void differentiate() {
-    for (Id id : program.parameters())
-      runner->set(program.value(id).gradient,
-                  std::vector<double>(static_cast<std::size_t>(program.value(id).elements()), 0.0));
-    objective();
-    runner->run(segment_id, FunctionKind::backward);
-  }
-
-  std::vector<double> gradient(Id parameter) { return runner->numbers(program.value(parameter).gradient); }
-
-  Program program;
-  Id result = none;
-  std::unique_ptr<Interpreter> runner;
+  Objective objective_;
+  Differentiated differentiated_;
 };
 
 class OpTest : public testing::TestWithParam<OpCase> {};
@@ -92,25 +67,11 @@ class OpTest : public testing::TestWithParam<OpCase> {};
 TEST_P(OpTest, GradientsMatchFiniteDifferences) {
   const auto device = cpu_device();
   Case c(GetParam(), DType::f64, *device);
-  c.differentiate();
-  constexpr double step = 1e-5;
-  std::map<Id, std::vector<double>> gradients;  // read now: lm_head adds into them with every forward
-  for (Id id : c.program.parameters()) gradients[id] = c.gradient(id);
-  for (const auto& [id, analytic] : gradients) {
-    const std::vector<double> start = c.runner->numbers(id);
-    for (std::size_t i = 0; i < start.size(); ++i) {
-      std::vector<double> moved = start;
-      moved[i] = start[i] + step;
-      c.runner->set(id, moved);
-      const double above = c.objective();
-      moved[i] = start[i] - step;
-      c.runner->set(id, moved);
-      const double numeric = (above - c.objective()) / (2 * step);
-      ASSERT_NEAR(analytic[i], numeric, 1e-7 * (1 + std::abs(numeric)))
-          << c.program.value(id).name << "[" << i << "]";
-    }
-    c.runner->set(id, start);
-  }
+  constexpr std::size_t all = 1 << 20;
+  const auto miss = c.differentiated().compare(1e-7, all);
+  if (miss)
+    ADD_FAILURE() << c.program().value(miss->parameter).name << "[" << miss->element << "] is "
+                  << miss->gradient << ", differences say " << miss->difference;
 }
 
 std::vector<double> torch_numbers(const SafetensorsFile& file, const std::string& name) {
@@ -144,17 +105,15 @@ void compare_with_torch(const OpCase& op, DType type, double tolerance) {
   const SafetensorsFile file(std::string(PRUN_TEST_FIXTURES) + "/ops.safetensors");
   Case c(op, type, *device);
   const auto torch = [&](const std::string& name) { return torch_numbers(file, op.name + "/" + name); };
-  for (Id id : c.program.parameters()) c.runner->set(id, torch(c.program.value(id).name));
+  for (Id id : c.program().parameters()) c.values().set(id, torch(c.program().value(id).name));
   if (op.name == "embedding") c.set_inputs(torch("tokens"), {});
   if (op.name == "lm_head") c.set_inputs({}, torch("targets"));
-  if (c.result != none) c.runner->set(c.program.segment(segment_id).outgoing_gradient, torch("dy"));
-  c.differentiate();
-  if (c.result != none)
-    expect_close(c.runner->numbers(c.result), torch("y"), tolerance, "y");
-  else
-    expect_close(c.runner->numbers(c.program.find_runtime("loss_sum")), torch("y"), tolerance, "loss");
-  for (Id id : c.program.parameters())
-    expect_close(c.gradient(id), torch("d" + c.program.value(id).name), tolerance, c.program.value(id).name);
+  if (c.differentiated().arriving() != none) c.values().set(c.differentiated().arriving(), torch("dy"));
+  c.differentiated().differentiate();
+  expect_close(c.values().numbers(c.result()), torch("y"), tolerance, "y");
+  for (Id id : c.program().parameters())
+    expect_close(c.differentiated().gradient(id), torch("d" + c.program().value(id).name), tolerance,
+                 c.program().value(id).name);
 }
 
 // The cases PyTorch has made fixtures of; finite differences cover the rest.

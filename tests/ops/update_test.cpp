@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/safetensors.hpp"
+#include "conform/interpreter.hpp"
 #include "support/assembly_fixture.hpp"
-#include "support/interpreter.hpp"
 
 namespace prun::test {
 namespace {
@@ -31,7 +31,7 @@ void compare(const std::string& plugin, const std::vector<std::string>& sets) {
   segment.outgoing(segment.op("scale", {p}, {{"factor", 1.0}}));
   add_backward(program);
   add_update(program, *optimizer);
-  Interpreter runner(program, *device);
+  Interpreter runner(program, kernels_of(*device));
   runner.set(p, torch_numbers("update/parameter"));
   runner.set(program.runtime("lr"), {0.01});
   runner.set(program.runtime("clip"), {1.0});

@@ -194,6 +194,17 @@ class Plugin final : public OpPlugin {
         {"cpu",
          {"head", [](const OpShape& s) { return choose(s, 0, head<float>, head<double>); }, row_of_logits}}};
   }
+  std::vector<OpExample> examples() override {
+    const Dim batch{"batch", 2}, seq{"seq", 4}, hidden{"hidden", 6}, vocab{"vocab", 10};
+    return {OpExample("rows").numbers(0, {batch, seq}, 0, 9).values(1, {vocab, hidden}),
+            OpExample("head")
+                .values(0, {batch, seq, hidden})
+                .values(1, {vocab, hidden})
+                .numbers(2, {batch, seq}, -1, 9)
+                .scalar(3, 0.25)
+                .scalar(4, 0)
+                .loss(4, 3)};
+  }
 
  private:
   static Kernel choose(const OpShape& s, int operand, Kernel in_fp32, Kernel in_fp64) {

@@ -46,6 +46,9 @@ class Plugin final : public OpPlugin {
     return {{"cpu", {"squared_relu", [](const OpShape& s) { return fp32(s) ? forward : nullptr; }}},
             {"cpu", {"squared_relu_grad", [](const OpShape& s) { return fp32(s) ? backward : nullptr; }}}};
   }
+  std::vector<OpExample> examples() override {
+    return {OpExample("squared_relu").values(0, {{"batch", 2}, {"seq", 16}, {"hidden", 512}})};
+  }
 
  private:
   static bool fp32(const OpShape& s) { return s.operand[0].dtype == DType::f32; }

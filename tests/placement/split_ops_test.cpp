@@ -1,5 +1,6 @@
 // The LM head in ops that can be split computes what it did in one.
 #include "placement/split_ops.hpp"
+#include "conform/interpreter.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,6 @@
 #include "plan/plan.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
-#include "support/interpreter.hpp"
 
 namespace prun::test {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::string> kinds(const Program& program, FunctionKind function) {
 // Loss, dx, dweight.
 std::vector<double> step(const Program& program) {
   const auto device = cpu_device();
-  Interpreter runner(program, *device);
+  Interpreter runner(program, kernels_of(*device));
   const RandomStream draw(5, stream_id("head"));
   std::uint64_t next = 0;
   for (Id id : program.parameters()) {

@@ -1,7 +1,7 @@
 // `prun plugins check` on good plugins and on every kind of bad one: each verdict lies on the right check.
 #include "plugin/conformance.hpp"
 
-#include "inspect/kind_checks.hpp"
+#include "conform/kind_checks.hpp"
 #include "plugin/isolated.hpp"
 #include "plugin_fixtures.hpp"
 
@@ -18,7 +18,7 @@ class Conformance : public testing::Test {
   std::vector<ContractCheck> check(const std::string& file,
                                    std::chrono::milliseconds limit = std::chrono::seconds(60)) {
     const std::filesystem::path path = test::copy_fixture(file, folder_.path());
-    return check_plugin(path, defaults_, limit, kind_checks());
+    return check_plugin(path, defaults_, limit, kind_checks({{PRUN_TEST_PLUGINS, "the build"}}));
   }
 
   test::TempFolder folder_;

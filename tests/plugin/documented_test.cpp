@@ -1,15 +1,19 @@
-// docs/plugins.md is what an author has: the places it names exist, and it names every trait there is.
+// docs/plugins.md and hooks.md are what an author has: the places they name exist, and every trait, hook and
+// phase is there.
 #include <algorithm>
 #include <regex>
 
+#include "base/text.hpp"
 #include "plugin/traits.hpp"
 #include "plugin_fixtures.hpp"
+#include "prun/plugin.hpp"
 
 namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
 
+std::string hooks() { return test::contents(fs::path(PRUN_SOURCE_DIR) / "docs" / "hooks.md"); }
 std::string manual() { return test::contents(fs::path(PRUN_SOURCE_DIR) / "docs" / "plugins.md"); }
 
 // Of prun's source or of an installation, whose headers the source keeps in core and whose plugins are those
@@ -47,6 +51,51 @@ TEST(Manual, NamesEveryTraitAndItsValues) {
     for (const std::string_view value : rule.values)
       EXPECT_TRUE(test::holds(row, "`" + std::string(value) + "`"));
   }
+}
+
+// "model:build,write_config;strategy:apply;…" is what the interfaces' layout is known by.
+TEST(Manual, ListsEveryHookOfEveryKind) {
+  const std::string text = hooks();
+  std::size_t rows = 0;
+  for (const std::string_view kind : split(detail::interface_methods, ';')) {
+    const std::size_t colon = kind.find(':');
+    for (const std::string_view method : split(kind.substr(colon + 1), ',')) {
+      EXPECT_TRUE(test::holds(text, detail::concat("| ", kind.substr(0, colon), " | `", method, "` | ")));
+      ++rows;
+    }
+  }
+  const std::size_t begin = text.find("## Hooks"), end = text.find("## Phases");
+  EXPECT_EQ(static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                text.begin() + static_cast<std::ptrdiff_t>(end), '|')),
+            4 * (rows + 2))
+      << "a hook is listed that is none";
+}
+
+TEST(Manual, ListsEveryPhaseAndTrait) {
+  const std::string text = hooks();
+  for (const std::string_view phase : phases)
+    EXPECT_TRUE(test::holds(text, detail::concat("\n| `", phase, "` | ")));
+  for (const TraitRule& rule : trait_rules()) {
+    const std::size_t begin =
+        text.find(detail::concat("\n| ", rule.kind, " | `"), text.find("## Traits of a plugin"));
+    ASSERT_NE(begin, std::string::npos) << rule.kind;
+    EXPECT_TRUE(test::holds(text.substr(begin, text.find('\n', begin + 1) - begin),
+                            detail::concat("`", rule.key, "`")));
+  }
+}
+
+// What op_def() takes from an op's struct.
+TEST(Manual, ListsEveryTraitOfAnOp) {
+  const std::string header =
+      test::contents(fs::path(PRUN_SOURCE_DIR) / "core" / "include" / "prun" / "op.hpp");
+  const std::regex taken("requires \\{ Op::([a-z_]+); \\}");
+  int found = 0;
+  for (std::sregex_iterator at(header.begin(), header.end(), taken), end; at != end; ++at) {
+    if ((*at)[1] == "attrs") continue;
+    EXPECT_TRUE(test::holds(hooks(), "`" + (*at)[1].str() + "`"));
+    ++found;
+  }
+  EXPECT_EQ(found, 9);
 }
 
 }  // namespace

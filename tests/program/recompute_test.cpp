@@ -1,6 +1,7 @@
 // What backward computes again: what is kept, what runs twice, what a plan says of it. That the numbers stay
 // the same is tests/train/recompute_test.cpp.
 #include "program/recompute.hpp"
+#include "conform/interpreter.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,6 @@
 #include "program/passes.hpp"
 #include "program/step.hpp"
 #include "support/assembly_fixture.hpp"
-#include "support/interpreter.hpp"
 #include "support/lowering.hpp"
 
 namespace prun::test {
@@ -120,7 +120,7 @@ TEST(Recompute, ASplitBackwardComputesInEachFunctionWhatItReads) {
 // What a block hands back, and the gradients of its weights, with a batch of its own.
 std::vector<double> results_of(const Program& program, Id block) {
   const std::shared_ptr<DeviceInterface> device = cpu_device();
-  Interpreter interpreter(program, *device);
+  Interpreter interpreter(program, kernels_of(*device));
   const SegmentData& segment = program.segment(block);
   std::vector<Id> results = {segment.incoming_gradient};
   const auto fill = [&](Id id, double step) {

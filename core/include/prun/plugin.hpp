@@ -59,11 +59,11 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 // Virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
     "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update;data:open,read;observer:"
-    "start,step,event,finish;"
+    "start,step,evaluation,event,finish;"
     "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,"
     "destroy_queue,make_current,attach,bind,run,choices,prefer,stream,create_event,destroy_event,record,wait,"
     "write_counter,wait_counter,create_stamp,"
-    "destroy_stamp,stamp,read,check;op:ops,kernels;schedule:problem,stage,order,bubble;"
+    "destroy_stamp,stamp,read,check;op:ops,kernels,examples;schedule:problem,stage,order,bubble;"
     "comm:info,create,destroy,attach_memory,detach_memory,connect,prepare,start,finish,abort,counters,check,"
     "needs";
 
@@ -82,9 +82,9 @@ inline constexpr std::uint64_t layout_hash = detail::hash_layout<
     Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
     OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
     SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi, OptionsApi,
-    ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, ScheduleCall,
-    ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo,
-    HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
+    ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, OpExample,
+    ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters,
+    RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
     detail::hash_text(detail::interface_methods));
 
 // Returned by the entry; static, never freed. Grows at the end only.

@@ -1,0 +1,10 @@
+// Samples of a data plugin, read in several orders.
+#pragma once
+
+#include "plugin/conformance.hpp"
+
+namespace prun {
+
+Finding check_data(const TriedPlugin& plugin);
+
+}  // namespace prun

@@ -1,0 +1,51 @@
+// A segment with its gradients, and whether they are those of what it computes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "conform/interpreter.hpp"
+
+namespace prun {
+
+// What a segment computes, as one number whose gradients backward gives: its result times what comes to it
+// from behind, or a loss that it adds to.
+struct Objective {
+  Id result = none;
+  Id loss = none, loss_scale = none;  // runtime values
+};
+
+class Differentiated {
+ public:
+  // `program` has one segment beside the step's, and its forward alone. Parameters and what comes from behind
+  // are drawn; inputs and runtime values are the caller's to set.
+  Differentiated(std::unique_ptr<Program> program, const Objective& objective, KernelsOf kernels,
+                 double spread = 1);
+
+  const Program& program() const { return *program_; }
+  Interpreter& values() { return values_; }
+  Id arriving() const;  // the gradient of the result
+
+  double objective(const Interpreter::Before& before = {});
+  // Backward as well, gradients from zero on.
+  void differentiate(const Interpreter::Before& before = {});
+  std::vector<double> gradient(Id parameter) { return values_.numbers(program_->value(parameter).gradient); }
+
+  // Where gradients are farthest from differences of the objective, element by element, for at most so many
+  // elements of a parameter; in fp64. Nothing: nowhere farther than tolerance * (1 + |difference|).
+  struct Miss {
+    Id parameter = none;
+    std::size_t element = 0;
+    double gradient = 0, difference = 0;
+  };
+  std::optional<Miss> compare(double tolerance, std::size_t most_elements);
+
+ private:
+  static constexpr Id segment_ = 1;
+  std::unique_ptr<Program> program_;
+  Objective objective_;
+  Interpreter values_;
+};
+
+}  // namespace prun

@@ -1,0 +1,62 @@
+// One launch of a CPU kernel on operands of its own: each lies between fences, and so does the workspace.
+// What kernels do wrong is an Error that names the op and the operand.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+
+// An operand with its elements.
+struct TrialOperand {
+  OperandShape shape;
+  std::int64_t start[max_dims] = {};  // of a part, in the whole
+  std::vector<std::byte> bytes;
+
+  double number(std::size_t i) const;
+  void set(std::size_t i, double number);
+  std::size_t elements() const { return static_cast<std::size_t>(shape.elements()); }
+};
+
+// A floating-point type: what has a tolerance.
+constexpr bool is_real(DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; }
+
+struct KernelCall {
+  const OpDef* def = nullptr;
+  std::vector<Attr> attrs;
+  std::vector<TrialOperand> operands;  // before the launch; those that are written hold nothing
+  std::uint32_t begins = 0;            // bit i: the sum in operand i begins here
+
+  OpShape shape() const;
+};
+
+// How a launch is made: what the operands must not depend on.
+struct LaunchManner {
+  std::int32_t threads = 1;
+  bool backwards = false;               // the last piece of work first
+  unsigned char filling = 0xff;         // of the workspace and of what is to be written
+  std::int64_t* most_pieces = nullptr;  // into how many pieces the kernel has cut its work, if asked for
+  bool strict = false;                  // throws an Error for a kernel that changes what is not its to write
+};
+
+// The kernel for these operands, or null.
+Kernel select_kernel(const KernelDef& kernel, const KernelCall& call);
+
+// The operands afterwards.
+std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call, const LaunchManner& manner);
+
+// Throws an Error for a kernel that writes beside its results or its workspace, leaves elements unwritten,
+// reads what nobody wrote, or does not begin sums as it says.
+void try_memory(const KernelDef& kernel, const KernelCall& call);
+
+// Throws an Error for a kernel whose bits depend on the number of threads or on who is first. Returns whether
+// several threads had something to do.
+bool try_threads(const KernelDef& kernel, const KernelCall& call);
+
+// "op 'linear', operand 'bias'"
+std::string operand_text(const OpDef& def, std::size_t i);
+
+}  // namespace prun

@@ -1,0 +1,143 @@
+#include "conform/op_checks.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "conform/split_trial.hpp"
+#include "conform/weigh.hpp"
+
+namespace prun {
+namespace {
+
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
+
+// What came of trying a plugin's ops.
+class Tally {
+ public:
+  template <class Counts>
+  Tally(const OpsOnTrial& trial, Counts&& counts) : trial_(trial) {
+    for (const OpDef& op : trial.ops)
+      if (counts(op)) untried_.insert(op.kind);
+  }
+
+  bool is_own(std::string_view op) const {
+    return std::any_of(trial_.ops.begin(), trial_.ops.end(),
+                       [&](const OpDef& own) { return op == own.kind; });
+  }
+  void tried(std::string_view op) {
+    if (untried_.erase(std::string(op)) != 0) ++count_;
+  }
+  void leave_out(const std::string& what) { left_out_.insert(what); }
+
+  // `why` an op that nothing was said of was not tried.
+  Finding finding(const std::string& why) {
+    for (const std::string& op : untried_) left_out_.insert(in_quotes(op) + " (" + why + ")");
+    const std::vector<std::string> left(left_out_.begin(), left_out_.end());
+    std::string detail = detail::concat(count_, count_ == 1 ? " op" : " ops");
+    if (!left.empty()) detail += "; not checked: " + join(left, ", ");
+    return {detail, count_ > 0};
+  }
+
+ private:
+  const OpsOnTrial& trial_;
+  std::set<std::string> untried_, left_out_;
+  int count_ = 0;
+};
+
+bool has_kernel(const OpDef& op) { return !op.exchange; }
+bool has_gradient(const OpDef& op) { return op.gradient != nullptr; }
+
+constexpr const char* no_example = "no example of it, nor does another op's gradient run it";
+
+// Calls body(kernel, call) for each launch of one of the plugin's own kernels, in all types that it has them
+// for.
+template <class Body>
+void each_launch(const OpsOnTrial& trial, Tally& tally, std::span<const DType> in, Body&& body) {
+  for (const OpExample& example : trial.examples)
+    for (const DType type : in) {
+      trial.doing(detail::concat("the example of op '", example.op(), "' in ", name_of(type)));
+      OpTrial op(trial.registry, example, type, trial.kernels);
+      try {
+        op.run([&](const KernelDef& kernel, const KernelCall& call) {
+          if (!tally.is_own(call.def->kind)) return;
+          trial.doing(detail::concat("the kernel of op '", call.def->kind, "' in ", name_of(type)));
+          body(kernel, call);
+          tally.tried(call.def->kind);
+        });
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        if (in.size() == 1) tally.leave_out(error.what());
+      }
+    }
+}
+
+}  // namespace
+
+Finding check_memory(const OpsOnTrial& trial) {
+  Tally tally(trial, has_kernel);
+  each_launch(trial, tally, types, try_memory);
+  return tally.finding(no_example);
+}
+
+Finding check_threads(const OpsOnTrial& trial) {
+  Tally tally(trial, has_kernel);
+  std::set<std::string> alone;
+  each_launch(trial, tally, types, [&](const KernelDef& kernel, const KernelCall& call) {
+    if (!try_threads(kernel, call)) alone.insert(call.def->kind);
+  });
+  for (const std::string& op : alone)
+    tally.leave_out(in_quotes(op) + " with more than one piece of work (add a larger example)");
+  return tally.finding(no_example);
+}
+
+Finding check_gradients(const OpsOnTrial& trial) {
+  Tally tally(trial, has_gradient);
+  for (const OpExample& example : trial.examples) {
+    if (!has_gradient(trial.registry->find(example.op()))) continue;
+    trial.doing(detail::concat("the gradient of op '", example.op(), "'"));
+    try {
+      OpTrial op(trial.registry, example, DType::f64, trial.kernels);
+      if (const std::string problem = op.gradient_problem(); !problem.empty())
+        throw_error(ErrorCode::bad_input, problem);
+      tally.tried(example.op());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      tally.leave_out(error.what());
+    }
+  }
+  return tally.finding("no example of it with kernels for fp64");
+}
+
+Finding check_marks(const OpsOnTrial& trial) {
+  Tally tally(trial, has_kernel);
+  constexpr DType exact[] = {DType::f64};
+  each_launch(trial, tally, exact, [&](const KernelDef& kernel, const KernelCall& call) {
+    for (const std::string& dim : try_marks(kernel, call)) tally.leave_out(dim);
+  });
+  return tally.finding(no_example);
+}
+
+OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing) {
+  OpsOnTrial trial;
+  trial.registry = std::make_shared<OpRegistry>();
+  add_weigh_ops(*trial.registry);
+  trial.doing = std::move(doing);
+  Array<OpDef> ops;
+  raise(plugin.ops(&ops));
+  trial.ops.assign(ops.begin(), ops.end());
+  for (const OpDef& op : ops) trial.registry->add(op, name);
+  Array<OpExample> examples;
+  raise(plugin.examples(&examples));
+  trial.examples.assign(examples.begin(), examples.end());
+  Array<DeviceKernel> kernels;
+  raise(plugin.kernels(&kernels));
+  trial.kernels =
+      with_weigh_kernels([kernels, others = std::move(others)](std::string_view op) -> const KernelDef* {
+        for (const DeviceKernel& own : kernels)
+          if (std::string_view(own.device) == "cpu" && op == own.kernel.op) return &own.kernel;
+        return others(op);
+      });
+  return trial;
+}
+
+}  // namespace prun

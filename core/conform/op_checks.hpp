@@ -1,0 +1,33 @@
+// What `prun plugins check` asks of op plugins: each op with the operands of its examples, its gradient, and
+// what that emits.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "conform/op_trial.hpp"
+#include "plugin/conformance.hpp"
+
+namespace prun {
+
+// The ops of one plugin, or prun's own, with their examples and CPU kernels.
+struct OpsOnTrial {
+  std::shared_ptr<OpRegistry> registry;
+  std::vector<OpDef> ops;
+  std::vector<OpExample> examples;
+  KernelsOf kernels;
+  // Told what is tried next, for whoever waits for it.
+  Doing doing;
+};
+
+// Each throws an Error for the first op that is wrong.
+Finding check_memory(const OpsOnTrial& trial);
+Finding check_threads(const OpsOnTrial& trial);
+Finding check_gradients(const OpsOnTrial& trial);
+Finding check_marks(const OpsOnTrial& trial);
+
+// Of an op plugin that lies beside others, with the kernels of the device `cpu` for all other ops.
+OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing);
+
+}  // namespace prun

@@ -1,0 +1,119 @@
+#include "conform/optimizer_check.hpp"
+
+#include <cmath>
+
+#include "base/random.hpp"
+#include "conform/tiny_recipe.hpp"
+#include "plugin/traits.hpp"
+#include "prun/optimizer.hpp"
+
+namespace prun {
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr Id segment_id = 1;
+
+Numbers drawn(const std::string& what, std::int64_t begin, std::int64_t rows, std::int64_t columns) {
+  const RandomStream draw(5, stream_id(what));
+  Numbers numbers;
+  for (std::int64_t i = begin * columns; i < (begin + rows) * columns; ++i)
+    numbers.push_back(draw.normal(static_cast<std::uint64_t>(i)));
+  return numbers;
+}
+
+// Rows [begin, begin + rows) of a parameter, and its updates in fp64.
+class Updates {
+ public:
+  Updates(OptimizerInterface& optimizer, const KernelsOf& kernels, std::int64_t begin, std::int64_t rows)
+      : begin_(begin), rows_(rows), program_(write(optimizer, rows)), values_(*program_, kernels) {
+    values_.set(parameter_, drawn("parameter", begin, rows, columns));
+    values_.set(program_->runtime("lr"), {0.01});
+    values_.set(program_->runtime("clip"), {1.0});
+  }
+
+  void update(int step, bool keep) {
+    values_.set(program_->runtime("step"), {static_cast<double>(step)});
+    values_.set(program_->runtime("keep"), {keep ? 1.0 : 0.0});
+    values_.set(program_->value(parameter_).gradient,
+                drawn("gradient " + std::to_string(step), begin_, rows_, columns));
+    values_.run(segment_id, FunctionKind::update, [](const KernelDef& kernel, const KernelCall& call) {
+      try_memory(kernel, call);
+      try_threads(kernel, call);
+    });
+  }
+  // The parameter and its state.
+  std::vector<Numbers> numbers() {
+    std::vector<Numbers> all = {values_.numbers(parameter_)};
+    for (Id state : program_->value(parameter_).states) all.push_back(values_.numbers(state));
+    return all;
+  }
+
+ private:
+  static constexpr std::int64_t columns = 6;
+
+  std::unique_ptr<Program> write(OptimizerInterface& optimizer, std::int64_t rows) {
+    const Precision in_fp64{DType::f64, DType::f64, DType::f64, DType::f64};
+    auto program = std::make_unique<Program>(std::make_shared<OpRegistry>(), in_fp64, ModelContext{1, 1});
+    const Segment segment = ProgramRef(&program_api(), program.get()).segment("trial");
+    parameter_ = segment.weight("parameter", {{"rows", rows}, {"columns", columns}}, zeros());
+    segment.outgoing(segment.op("scale", {parameter_}, {{"factor", 1.0}}));
+    add_backward(*program);
+    add_update(*program, optimizer);
+    verify(*program);
+    return program;
+  }
+
+  const std::int64_t begin_, rows_;
+  Id parameter_ = none;
+  std::unique_ptr<Program> program_;
+  Interpreter values_;
+};
+
+void check_finite(const std::vector<Numbers>& numbers) {
+  for (const Numbers& tensor : numbers)
+    for (double x : tensor)
+      if (!std::isfinite(x))
+        throw_error(ErrorCode::bad_input,
+                    "an update leaves a number that is not finite, of gradients that are");
+}
+
+}  // namespace
+
+Finding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
+  auto& optimizer = *static_cast<OptimizerInterface*>(plugin.object);
+  const CpuKernels cpu(places);
+  constexpr std::int64_t rows = 4;
+  plugin.doing("an update");
+  try {
+    Updates whole(optimizer, cpu.kernels(), 0, rows), first(optimizer, cpu.kernels(), 0, rows / 2),
+        second(optimizer, cpu.kernels(), rows / 2, rows / 2);
+    const std::vector<Numbers> start = whole.numbers();
+    for (int step = 1; step <= 3; ++step) {
+      const std::vector<Numbers> before = whole.numbers();
+      whole.update(step, false);
+      if (whole.numbers() != before)
+        throw_error(ErrorCode::bad_input,
+                    "an update changes something though `keep` is 0: give the op UpdateContext::keep");
+      for (Updates* updates : {&whole, &first, &second}) updates->update(step, true);
+      check_finite(whole.numbers());
+    }
+    if (whole.numbers().front() == start.front())
+      throw_error(ErrorCode::bad_input,
+                  "three updates with gradients that are not zero leave the parameter as it was");
+    if (trait_of(plugin.note, "elementwise") != "yes")
+      return {"not checked: elements apart, since it does not say elementwise=yes"};
+    std::vector<Numbers> parts = first.numbers(), rest = second.numbers();
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      parts[i].insert(parts[i].end(), rest[i].begin(), rest[i].end());
+    if (parts != whole.numbers())
+      throw_error(ErrorCode::bad_input,
+                  "it says elementwise=yes, and gives other numbers for a parameter in two parts");
+    return {};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::not_found) throw;
+    return {detail::concat("not checked: ", error.what()), false};
+  }
+}
+
+}  // namespace prun

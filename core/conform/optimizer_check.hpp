@@ -1,0 +1,13 @@
+// An optimizer and one parameter.
+#pragma once
+
+#include <vector>
+
+#include "plugin/conformance.hpp"
+#include "plugin/discovery.hpp"
+
+namespace prun {
+
+Finding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+
+}  // namespace prun

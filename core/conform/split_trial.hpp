@@ -1,0 +1,16 @@
+// Whether an op's rule says the truth: computed in parts, as the dimensions that it leaves unmarked allow,
+// and of partial sums that it passes on, an op gives what it gives of the whole.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "conform/kernel_trial.hpp"
+
+namespace prun {
+
+// In fp64. Throws an Error that names op, mark and operand. Returns what it could not try: dimensions that
+// have no two equal parts.
+std::vector<std::string> try_marks(const KernelDef& kernel, const KernelCall& call);
+
+}  // namespace prun

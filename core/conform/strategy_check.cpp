@@ -1,0 +1,78 @@
+#include "conform/strategy_check.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "conform/tiny_recipe.hpp"
+#include "inspect/verify.hpp"
+#include "plugin/traits.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::int64_t steps = 2;
+
+// The axis that it works on with default options; empty: none.
+std::string axis_of(const PluginNote& note) {
+  const Schema schema = parse_schema(note.options, describe(note));
+  const recipe::Option* const axis = schema.find("axis");
+  if (!axis || axis->presence != recipe::Presence::has_default) return "";
+  return std::get<std::string>(axis->default_value);
+}
+
+std::string strategy(const std::string& name, const std::string& axis) {
+  return "[[strategy]]\nplugin = \"" + name + "\"\n" + (axis.empty() ? "" : "axis = \"" + axis + "\"\n");
+}
+
+// Two ranks on its axis, or on that of `data` where it has none; with ZeRO, where it is no part of that
+// itself, over two ranks more.
+std::string layout_of(const PluginNote& note, bool with_zero) {
+  const std::string axis = axis_of(note);
+  const bool splits_batch = trait_lists(note, "splits", "batch");
+  const bool own_axis = !axis.empty() && axis != "dp";
+  std::string text =
+      "[mesh]\n" + (own_axis ? axis + " = 2\n" : std::string()) + (!own_axis || with_zero ? "dp = 2\n" : "");
+  if (note.name != "data" && !splits_batch && (!own_axis || with_zero)) text += strategy("data", "dp");
+  if (own_axis && splits_batch && with_zero) text += strategy("data", "dp");
+  text += strategy(note.name, axis);
+  if (with_zero) text += strategy("zero", "dp");
+  return text;
+}
+
+// Why the plugin itself, or its traits, want nothing of a layout; empty: it is the plugin that is wrong.
+bool is_refusal(const Error& error, const PluginNote& note) {
+  const std::string_view said = error.what();
+  return said.find(describe(note) + ": ") != said.npos || said.find("conflicts") != said.npos;
+}
+
+}  // namespace
+
+Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others) {
+  std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
+  places.insert(places.end(), others.begin(), others.end());
+  const TrialFolder folder;
+  std::vector<std::string> tried, left;
+  for (const char* const model : trial_models)
+    for (const bool with_zero : {false, true}) {
+      if (with_zero && plugin.note.name == "zero") continue;
+      const std::string what = detail::concat(model, with_zero ? " with ZeRO" : "");
+      plugin.doing(what);
+      try {
+        PluginHost plugins(places);
+        const Recipe recipe = tiny_recipe(model, layout_of(plugin.note, with_zero), folder.path(), plugins);
+        const LayoutVerdict verdict = verify_layout(recipe, places, steps);
+        if (!verdict.equal())
+          throw_error(ErrorCode::bad_input, what, ": ", verdict.ranks,
+                      " ranks do not compute what one does; ", to_text(verdict));
+        tried.push_back(detail::concat(what, " on ", verdict.ranks, " ranks"));
+      } catch (const Error& error) {
+        if (!is_refusal(error, plugin.note)) throw_error(error.code(), what, ": ", error.what());
+        left.push_back(detail::concat(what, " (", error.what(), ")"));
+      }
+    }
+  std::string detail = join(tried, ", ");
+  if (!left.empty()) detail += (tried.empty() ? "" : "; ") + ("not checked: " + join(left, ", "));
+  return {detail, !tried.empty()};
+}
+
+}  // namespace prun

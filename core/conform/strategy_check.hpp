@@ -1,0 +1,13 @@
+// A strategy beside two models, with ZeRO and without: what its ranks compute is what one rank computes.
+#pragma once
+
+#include <vector>
+
+#include "plugin/conformance.hpp"
+#include "plugin/discovery.hpp"
+
+namespace prun {
+
+Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+
+}  // namespace prun
