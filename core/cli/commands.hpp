@@ -19,6 +19,7 @@ int import_command(const Arguments& arguments);
 int export_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int reference_command(const Arguments& arguments);
+int ops_command(const Arguments& arguments);
 int plugins_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
 int runs_command(const Arguments& arguments);

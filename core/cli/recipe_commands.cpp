@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "cli/commands.hpp"
+#include "cli/described_ops.hpp"
 #include "cli/open_recipe.hpp"
 #include "inspect/forecast.hpp"
 #include "inspect/report.hpp"
@@ -14,7 +15,6 @@
 #include "train/preflight.hpp"
 #include "train/rank.hpp"
 #include "train/restarts.hpp"
-#include "train/run.hpp"
 #include "train/run_folder.hpp"
 
 namespace prun {
@@ -131,7 +131,7 @@ int run_command(const Arguments& arguments) {
   const Assembly assembly(*opened.recipe, *opened.plugins);
   preflight(assembly, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
-  return train(assembly, *opened.plugins, resume_command(arguments, file));
+  return train_alone(assembly, *opened.plugins, resume_command(arguments, file), *opened.flight);
 }
 
 int check_command(const Arguments& arguments) {
@@ -201,16 +201,29 @@ int verify_command(const Arguments& arguments) {
   }
 }
 
+namespace {
+
+// The keys and plugins of that name; of a recipe where one is named.
+std::string explain_key(const Arguments& arguments, const std::string& name, const std::string& recipe) {
+  if (!recipe.empty()) return recipe::explain(name, *open_recipe(arguments, recipe).recipe);
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  return recipe::explain(name, plugins.catalog());
+}
+
+}  // namespace
+
 int explain_command(const Arguments& arguments) {
   if (arguments.words.empty() || arguments.words.size() > 2)
-    throw_error(ErrorCode::bad_input, "usage: prun explain KEY [RECIPE]");
-  if (arguments.words.size() == 2) {
-    Opened opened = open_recipe(arguments, arguments.words[1]);
-    std::fputs(recipe::explain(arguments.words[0], *opened.recipe).c_str(), stdout);
-    return 0;
+    throw_error(ErrorCode::bad_input, "usage: prun explain NAME [RECIPE]");
+  const std::string &name = arguments.words[0],
+                    recipe = arguments.words.size() == 2 ? arguments.words[1] : "";
+  const std::string op = explain_op(described_ops(arguments, recipe), name);
+  std::fputs(op.c_str(), stdout);
+  try {
+    std::fputs(explain_key(arguments, name, recipe).c_str(), stdout);
+  } catch (const Error& error) {
+    if (op.empty() || error.code() != ErrorCode::not_found) throw;
   }
-  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  std::fputs(recipe::explain(arguments.words[0], plugins.catalog()).c_str(), stdout);
   return 0;
 }
 

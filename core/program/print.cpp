@@ -21,11 +21,21 @@ std::string reference(const Program& program, Id id) {
   return value.role == Role::activation ? "%" + std::to_string(id) : "@" + value.name;
 }
 
+std::size_t count_of(const Op& op, bool written) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) count += (op.access(i) == Access::write) == written;
+  return count;
+}
+
+// Each by its name in the op's definition; the only result needs none.
 void print_operands(std::ostream& out, const Program& program, const Op& op, bool written) {
+  const bool named = !written || count_of(op, written) > 1;
   const char* separator = "";
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     if ((op.access(i) == Access::write) != written) continue;
-    out << separator << (op.access(i) == Access::update ? "&" : "") << reference(program, op.operands[i]);
+    out << separator;
+    if (named) out << op.def->operands[i].name << '=';
+    out << (op.access(i) == Access::update ? "&" : "") << reference(program, op.operands[i]);
     if (written) out << ':' << type_text(program.value(op.operands[i]));
     separator = ", ";
   }

@@ -403,9 +403,20 @@ Value Program::output_value(const Op& op, std::size_t index, const OperandShape&
   return value;
 }
 
+namespace {
+
+const OpDef& find_op(const OpRegistry& registry, std::string_view kind, const SegmentData& segment) {
+  if (registry.contains(kind)) return registry.find(kind);
+  throw_error(ErrorCode::not_found, "segment '", segment.name, "': there is no op '", kind, "'",
+              did_you_mean(kind, registry.kinds()),
+              "; one of an op plugin is there where the recipe names that: [plugins] ops = [\"...\"]");
+}
+
+}  // namespace
+
 Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_view kind,
                    std::vector<Id> operands, std::span<const AttrValue> attrs, Id before) {
-  Op op{&registry_->find(kind), segment_id, function, part, std::move(operands), {}};
+  Op op{&find_op(*registry_, kind, segment(segment_id)), segment_id, function, part, std::move(operands), {}};
   bind_attrs(op, attrs);
   check_operands(op);
   check_shapes(op);
@@ -450,7 +461,7 @@ void Program::check_lies_right(const Op& op, const OpShape& rule) const {
 std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, Part part,
                                          std::string_view kind, std::span<const Id> inputs,
                                          std::span<const AttrValue> attrs, Id before) {
-  Op op{&registry_->find(kind), segment_id, function, part, {}, {}};
+  Op op{&find_op(*registry_, kind, segment(segment_id)), segment_id, function, part, {}, {}};
   bind_attrs(op, attrs);
   std::size_t next = 0;
   for (std::uint64_t i = 0; i < op.def->operand_count; ++i) {
@@ -501,7 +512,7 @@ void Program::replace_operand(Id id, std::size_t index, Id value_id) {
 
 void Program::replace_kind(Id id, std::string_view kind) {
   Op& target = op(id);
-  const OpDef& def = registry_->find(kind);
+  const OpDef& def = find_op(*registry_, kind, segment(target.segment));
   bool same = def.operand_count == target.def->operand_count;
   for (std::uint64_t i = 0; same && i < def.operand_count; ++i)
     same = def.operands[i].access == target.def->operands[i].access;
@@ -519,7 +530,13 @@ void Program::replace_kind(Id id, std::string_view kind) {
 void Program::replace_op(Id id, std::string_view kind, std::vector<Id> operands,
                          std::span<const AttrValue> attrs) {
   const Op& old = op(id);
-  Op fresh{&registry_->find(kind), old.segment, old.function, old.part, std::move(operands), {}, old.again};
+  Op fresh{&find_op(*registry_, kind, segment(old.segment)),
+           old.segment,
+           old.function,
+           old.part,
+           std::move(operands),
+           {},
+           old.again};
   bind_attrs(fresh, attrs);
   check_operands(fresh);
   check_lies_right(fresh, check_shapes(fresh));

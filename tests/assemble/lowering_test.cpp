@@ -46,7 +46,7 @@ TEST(Lowering, AttentionRunsOnThePackedProjection) {
   for (const char* kind : packed) EXPECT_EQ(count_of(assembly.unlowered(), kind), 0) << kind;
   expect_fused(assembly.program(), 1, 1);
   const std::string text = to_text(assembly.program());
-  EXPECT_NE(text.find("= attention_packed(%"), std::string::npos) << text;
+  EXPECT_NE(text.find("= attention_packed(x=%"), std::string::npos) << text;
   EXPECT_EQ(text.find("split_heads"), std::string::npos) << text;
 }
 

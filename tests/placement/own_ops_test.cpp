@@ -61,7 +61,8 @@ std::string in_their_names(const Program& program) {
   for (const auto& [own, theirs] :
        {std::pair{"= rows(", "= embedding("}, std::pair{"rows_grad(", "embedding_weight_grad("},
         std::pair{"= head(", "= lm_head("}, std::pair{"total_of_all(", "all_reduce_update("},
-        std::pair{"largest_of_all(", "all_reduce_max("}, std::pair{" convert(", " cast("}})
+        std::pair{"largest_of_all(", "all_reduce_max("}, std::pair{" convert(", " cast("},
+        std::pair{"(numbers=", "(tokens="}})
     replace_all(text, own, theirs);
   return text;
 }

@@ -193,6 +193,69 @@ TEST_F(Border, VerifyWithoutAKernelForFp64NamesTheWayOut) {
   EXPECT_TRUE(holds(result.out, "prun verify --as-is compares in the recipe's own precision"));
 }
 
+// ---------------------------------------------------------------- plugins that do not come back
+
+TEST_F(Border, APluginThatHangsIsNamedAfterTheLimit) {
+  const auto expect_hang = [&](const std::string& verb, const std::string& more, const std::string& named,
+                               std::vector<std::string> sets) {
+    sets.push_back("run.hang_limit=1");
+    const Result result = run(verb, more, sets);
+    EXPECT_EQ(result.code, 11) << result.out;
+    EXPECT_TRUE(holds(result.out, "prun: " + named));
+  };
+  const std::string limit =
+      ": it has not come back for 1 s (run.hang_limit); mend the plugin or leave it out";
+  expect_hang("check", "[[strategy]]\nplugin = \"hangs_on_load\"\n",
+              "strategy plugin 'hangs_on_load' hangs while it was loaded" + limit, {});
+  expect_hang("plan", "[[strategy]]\nplugin = \"hangs-in-apply\"\n",
+              "strategy plugin 'hangs-in-apply' hangs in apply()" + limit, {});
+  expect_hang("run", "[[observer]]\nplugin = \"hangs-in-step\"\n",
+              "observer plugin 'hangs-in-step' hangs in step()" + limit, {});
+}
+
+TEST_F(Border, AKernelThatHangsIsPlacedAndItsPluginNamed) {
+  const Result result =
+      run("run", "[[strategy]]\nplugin = \"acts\"\nhow = \"swap\"\n[op.reckless]\nhow = \"hang\"\n",
+          {"plugins.ops=reckless", "run.hang_limit=1"});
+  EXPECT_EQ(result.code, 11) << result.out;
+  EXPECT_TRUE(holds(result.out,
+                    "prun: device plugin 'cpu' hangs in run(): it has not come back for 1 s "
+                    "(run.hang_limit); it was in step 1, in 'forward block.0 mb 0'"));
+  EXPECT_TRUE(holds(result.out, "; it may be a kernel of op plugin reckless; mend"));
+}
+
+// ---------------------------------------------------------------- ops by name
+
+TEST_F(Border, AnOpThatIsNotThereNamesItsSegmentAndWhereMoreComeFrom) {
+  const Result result = run("check", "[[strategy]]\nplugin = \"acts\"\nhow = \"swap\"\n");
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_TRUE(holds(result.out, "segment 'block': there is no op 'reckless'"));
+  EXPECT_TRUE(holds(result.out, "[plugins] ops = ["));
+}
+
+TEST_F(Border, OpsAreListedAndExplained) {
+  const Result list = prun({"ops", "list"});
+  EXPECT_EQ(list.code, 0);
+  EXPECT_TRUE(holds(list.out, "\nlinear  "));
+  EXPECT_EQ(list.out.find("reckless"), std::string::npos);
+  const std::string recipe = (folder_.path() / "recipe.toml").string();
+  run("check", "", {});
+  const Result more =
+      prun({"ops", "list", recipe, "--plugin-path", fixtures().string(), "--set", "plugins.ops=reckless"});
+  EXPECT_TRUE(holds(more.out, "y = x (op plugin 'reckless')"));
+  const Result linear = prun({"explain", "linear"});
+  EXPECT_EQ(linear.code, 0) << linear.out;
+  for (const char* part :
+       {"op linear\n", "    bias          read, optional, such as [out]\n", "    y             written\n",
+        "    in_dims       whole number, 1 where it is left out\n", "summed over        hidden\n",
+        "must be whole      none\n"})
+    EXPECT_TRUE(holds(linear.out, part));
+  const Result plain = prun(
+      {"explain", "reckless", recipe, "--plugin-path", fixtures().string(), "--set", "plugins.ops=reckless"});
+  EXPECT_TRUE(holds(plain.out, "op reckless\n  y = x\n"));
+  EXPECT_EQ(prun({"explain", "liner"}).code, 2);
+}
+
 // ---------------------------------------------------------------- which plugin is meant
 
 TEST_F(Border, TheCommandLineComesBeforeTheRecipe) {

@@ -183,6 +183,7 @@ TEST(Program, BackwardSumsWhatFlowsTogether) {
   const std::string text = to_text(*program);
   EXPECT_NE(text.find("gelu_grad"), std::string::npos);
   EXPECT_NE(text.find("accumulate"), std::string::npos);
+  EXPECT_NE(text.find(" = add(a=@x, b=%"), std::string::npos) << text;
   split_backward(*program);
   verify(*program);
   EXPECT_EQ(program->segment(1).ops(FunctionKind::backward_weight).size(), 1u);

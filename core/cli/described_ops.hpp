@@ -1,0 +1,14 @@
+// The ops that a command line can speak of.
+#pragma once
+
+#include <string>
+
+#include "cli/arguments.hpp"
+#include "conform/op_text.hpp"
+
+namespace prun {
+
+// prun's own and, of a recipe, those of the op plugins it names.
+DescribedOps described_ops(const Arguments& arguments, const std::string& recipe);
+
+}  // namespace prun
