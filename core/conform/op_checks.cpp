@@ -1,6 +1,7 @@
 #include "conform/op_checks.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.hpp"
 #include "conform/split_trial.hpp"
@@ -17,7 +18,7 @@ class Tally {
   template <class Counts>
   Tally(const OpsOnTrial& trial, Counts&& counts) : trial_(trial) {
     for (const OpDef& op : trial.ops)
-      if (counts(op)) untried_.insert(op.kind);
+      if (counts(op)) untried_[op.kind];
   }
 
   bool is_own(std::string_view op) const {
@@ -27,11 +28,16 @@ class Tally {
   void tried(std::string_view op) {
     if (untried_.erase(std::string(op)) != 0) ++count_;
   }
+  // There is an example of it, which could not be used.
+  void refused(std::string_view op, const std::string& why) {
+    if (const auto found = untried_.find(std::string(op)); found != untried_.end()) found->second = why;
+  }
   void leave_out(const std::string& what) { left_out_.insert(what); }
 
   // `why` an op that nothing was said of was not tried.
   Finding finding(const std::string& why) {
-    for (const std::string& op : untried_) left_out_.insert(in_quotes(op) + " (" + why + ")");
+    for (const auto& [op, refusal] : untried_)
+      left_out_.insert(in_quotes(op) + " (" + (refusal.empty() ? why : refusal) + ")");
     const std::vector<std::string> left(left_out_.begin(), left_out_.end());
     std::string detail = detail::concat(count_, count_ == 1 ? " op" : " ops");
     if (!left.empty()) detail += "; not checked: " + join(left, ", ");
@@ -40,7 +46,8 @@ class Tally {
 
  private:
   const OpsOnTrial& trial_;
-  std::set<std::string> untried_, left_out_;
+  std::map<std::string, std::string> untried_;  // and why, where there is an example
+  std::set<std::string> left_out_;
   int count_ = 0;
 };
 
@@ -66,7 +73,7 @@ void each_launch(const OpsOnTrial& trial, Tally& tally, std::span<const DType> i
         });
       } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported) throw;
-        if (in.size() == 1) tally.leave_out(error.what());
+        tally.refused(example.op(), error.what());
       }
     }
 }
@@ -102,10 +109,10 @@ Finding check_gradients(const OpsOnTrial& trial) {
       tally.tried(example.op());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::unsupported) throw;
-      tally.leave_out(error.what());
+      tally.refused(example.op(), error.what());
     }
   }
-  return tally.finding("no example of it with kernels for fp64");
+  return tally.finding("no example of it");
 }
 
 Finding check_marks(const OpsOnTrial& trial) {

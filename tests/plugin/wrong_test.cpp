@@ -51,6 +51,16 @@ TEST(WrongPlugin, TheSameOpWithoutAMistakePassesAll) {
   EXPECT_EQ(checks[14].detail, "1 op");
 }
 
+TEST(WrongPlugin, AnOpOfWhichNothingIsSaidIsNotCheckedRatherThanPassed) {
+  const std::vector<ContractCheck> checks = check("libprun_op_reckless.so");
+  ASSERT_EQ(checks.size(), 16u);
+  for (std::size_t i = 12; i < checks.size(); ++i) {
+    EXPECT_EQ(checks[i].verdict, CheckVerdict::not_run) << report(checks);
+    EXPECT_TRUE(holds(to_text(checks[i]), "not checked: 'reckless' (no example of it"));
+  }
+  EXPECT_TRUE(conforms(checks));
+}
+
 TEST(WrongPlugin, AGradientWithoutItsFactor) {
   expect_failure("libprun_op_wrong-factor.so", gradients, "op 'row_scale': the gradient of 'gain' is ");
 }
