@@ -35,9 +35,9 @@ class Lent {
   void* memory_ = nullptr;
 };
 
-void check_memory_of(DeviceInterface& device) {
+void check_memory(DeviceInterface& device, Space space) {
   for (int round = 0; round < 2; ++round) {
-    const Lent memory(device, Space::device);
+    const Lent memory(device, space);
     if (reinterpret_cast<std::uintptr_t>(memory.get()) % 4096 != 0)
       throw_error(ErrorCode::bad_input, "allocate() gives memory that is not aligned to 4096 bytes");
     if (const std::vector<float> zeros(count, 0); memory.numbers() != zeros)
@@ -138,19 +138,23 @@ Finding check_device(const TriedPlugin& plugin) {
   auto& device = *static_cast<DeviceInterface*>(plugin.object);
   plugin.doing("info()");
   DeviceInfo info;
-  raise(device.info(&info));
+  if (const Status status = device.info(&info); !status.ok())
+    return {
+        detail::concat("not checked, since it cannot be used here with default options: ", status.message),
+        false};
   if (info.kind.size == 0 || info.threads < 1)
     throw_error(ErrorCode::bad_input, "info() names no kind, or says ", info.threads, " threads");
   plugin.doing("kernel()");
   const int kernels = check_kernels(device);
   plugin.doing("allocate()");
+  const Space space = info.tier ? Space::disk : Space::device;
   void* memory = nullptr;
-  if (const Status none_here = device.allocate(Space::device, bytes, &memory); !none_here.ok())
-    return {
-        detail::concat("not checked: memory and queues, since it cannot be used here: ", none_here.message),
-        false};
-  raise(device.release(Space::device, memory, bytes));
-  check_memory_of(device);
+  if (const Status status = device.allocate(space, bytes, &memory); !status.ok())
+    return {detail::concat("not checked: memory and queues, since it cannot be used here: ", status.message),
+            false};
+  raise(device.release(space, memory, bytes));
+  check_memory(device, space);
+  if (info.tier) return {"not checked: queues of a tier"};
   plugin.doing("run()");
   check_order_of_queue(device, info);
   return {detail::concat(kernels, " of prun's ops have kernels")};
