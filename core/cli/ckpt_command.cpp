@@ -10,25 +10,34 @@
 namespace prun {
 namespace {
 
-int verify(const std::string& where) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  const std::vector<CheckpointVerdict> verdicts = verify_checkpoints(where);
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  bool good = true;
-  double bytes = 0;
+bool is_good(const CheckpointVerdict& verdict) { return verdict.troubles.empty(); }
+
+void print(const std::vector<CheckpointVerdict>& verdicts, bool quiet) {
   for (const CheckpointVerdict& verdict : verdicts) {
-    bytes += static_cast<double>(verdict.bytes);
-    good &= verdict.troubles.empty();
-    if (verdict.troubles.empty())
+    if (is_good(verdict) && !quiet)
       std::printf("%s: good, %lld tensors, %s\n", verdict.checkpoint.c_str(),
                   static_cast<long long>(verdict.tensors),
                   size_text(static_cast<double>(verdict.bytes)).c_str());
     for (const std::string& trouble : verdict.troubles)
       std::printf("%s: damaged: %s\n", verdict.checkpoint.c_str(), trouble.c_str());
   }
-  std::printf("%zu checkpoints read in %.1f s, %s/s\n", verdicts.size(), seconds,
-              size_text(bytes / std::max(seconds, 1e-9)).c_str());
+}
+
+int verify(const Arguments& arguments, const std::string& where) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const std::vector<CheckpointVerdict> verdicts = verify_checkpoints(where);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  double bytes = 0;
+  for (const CheckpointVerdict& verdict : verdicts) bytes += static_cast<double>(verdict.bytes);
+  if (arguments.has("--json"))
+    std::printf("%s\n", to_json(verdicts).c_str());
+  else
+    print(verdicts, arguments.has("--quiet"));
+  if (!arguments.has("--json") && !arguments.has("--quiet"))
+    std::printf("%zu checkpoints read in %.1f s, %s/s\n", verdicts.size(), seconds,
+                size_text(bytes / std::max(seconds, 1e-9)).c_str());
+  const bool good = std::all_of(verdicts.begin(), verdicts.end(), is_good);
   return good ? 0 : exit_code(ErrorCode::bad_input);
 }
 
@@ -54,14 +63,19 @@ int ckpt_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
   const std::string verb = words.empty() ? "" : words[0];
   if (verb == "ls" && words.size() == 2) {
-    std::fputs(list_checkpoints(words[1]).c_str(), stdout);
+    std::fputs(
+        (arguments.has("--json") ? checkpoints_json(words[1]) + "\n" : list_checkpoints(words[1])).c_str(),
+        stdout);
     return 0;
   }
   if (verb == "show" && words.size() == 2) {
-    std::fputs(describe_checkpoint(words[1], arguments.has("--recipe")).c_str(), stdout);
+    std::fputs((arguments.has("--json") ? checkpoint_json(words[1]) + "\n"
+                                        : describe_checkpoint(words[1], arguments.has("--recipe")))
+                   .c_str(),
+               stdout);
     return 0;
   }
-  if (verb == "verify" && words.size() == 2) return verify(words[1]);
+  if (verb == "verify" && words.size() == 2) return verify(arguments, words[1]);
   if (verb == "diff" && words.size() == 3) return diff(words[1], words[2]);
   if (verb == "reshard" && words.size() == 3) {
     reshard_checkpoint(words[1], words[2], arguments.number("--files", 1));

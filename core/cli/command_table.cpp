@@ -9,6 +9,7 @@ namespace prun {
 namespace {
 
 constexpr CommandOption json = {"--json", "", "as JSON, for programs"};
+constexpr CommandOption quiet = {"--quiet", "", "say only what is not good"};
 constexpr CommandOption costs = {"--costs", "FILE",
                                  "the cost table, in place of the one that prun bench writes"};
 constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
@@ -18,7 +19,7 @@ constexpr CommandOption weights_type = {"--type", "bf16|fp32",
 
 const std::vector<Command> table = {
     {"run", "RECIPE", "train", {}, run_command},
-    {"check", "RECIPE", "say everything that is wrong with it, run nothing", {}, check_command},
+    {"check", "RECIPE", "say everything that is wrong with it, run nothing", {json, quiet}, check_command},
     {"plan",
      "RECIPE",
      "batch, ranks, traffic, memory, FLOPs and predicted step time before anything runs",
@@ -94,16 +95,16 @@ const std::vector<Command> table = {
       {"--seed", "N", "of what is drawn, 1"},
       {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
      generate_command},
-    {"ckpt ls", "RUN", "the checkpoints in the folder of a run", {}, ckpt_command},
+    {"ckpt ls", "RUN", "the checkpoints in the folder of a run", {json}, ckpt_command},
     {"ckpt show",
      "CKPT",
      "what one is of: run, progress, plugins, tensors",
-     {{"--recipe", "", "the recipe that it was saved with"}},
+     {{"--recipe", "", "the recipe that it was saved with"}, json},
      ckpt_command},
     {"ckpt verify",
      "CKPT",
      "compare every byte of one, or of all in a run's folder, with its checksums",
-     {},
+     {json, quiet},
      ckpt_command},
     {"ckpt diff", "CKPT CKPT", "what differs: progress, recipe, tensors", {}, ckpt_command},
     {"ckpt reshard",
@@ -199,7 +200,7 @@ const std::vector<Command> table = {
     {"doctor",
      "[RECIPE]",
      "this machine, and what a recipe needs of it: each thing good, slow or broken, with what mends it",
-     {json},
+     {json, quiet},
      doctor_command},
     {"completion",
      "bash|zsh",

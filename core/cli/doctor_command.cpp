@@ -37,11 +37,15 @@ void examine(const Arguments& arguments, Findings& all) {
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
-  if (arguments.words.size() > 1) throw_error(ErrorCode::bad_input, "usage: prun doctor [RECIPE] [--json]");
+  if (arguments.words.size() > 1)
+    throw_error(ErrorCode::bad_input, "usage: prun doctor [RECIPE] [--json] [--quiet]");
   Findings all = machine_findings();
   examine(arguments, all);
+  const int code = nothing_broken(all) ? 0 : exit_code(ErrorCode::unsupported);
+  if (arguments.has("--quiet"))
+    std::erase_if(all, [](const Finding& one) { return one.health == Health::good; });
   std::fputs((arguments.has("--json") ? to_json(all) + "\n" : to_text(all)).c_str(), stdout);
-  return nothing_broken(all) ? 0 : exit_code(ErrorCode::unsupported);
+  return code;
 }
 
 }  // namespace prun

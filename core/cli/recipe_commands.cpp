@@ -1,7 +1,9 @@
 // run, check, plan, verify, explain, reference: everything that starts from a recipe.
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
+#include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/described_ops.hpp"
 #include "cli/open_recipe.hpp"
@@ -134,12 +136,37 @@ int run_command(const Arguments& arguments) {
   return train_alone(assembly, *opened.plugins, resume_command(arguments, file), *opened.flight);
 }
 
+namespace {
+
+// What checking came to, for programs: an Error is part of the answer.
+int check_for_programs(const std::string& file, const std::function<std::string()>& check) {
+  JsonWriter json;
+  json.begin_object().member("recipe", file);
+  int code = 0;
+  try {
+    const std::string batch = check();
+    json.member("good", true).member("batch", batch);
+  } catch (const Error& error) {
+    code = exit_code(error.code());
+    json.member("good", false).member("problem", std::string_view(error.what()));
+  }
+  std::printf("%s\n", json.end_object().take().c_str());
+  return code;
+}
+
+}  // namespace
+
 int check_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word("prun check RECIPE");
-  Opened opened = open_recipe(arguments, file);
-  const Assembly assembly(*opened.recipe, *opened.plugins);
-  preflight(assembly, *opened.plugins);
-  std::printf("%s: good; %s\n", file.c_str(), assembly.batch().text().c_str());
+  const std::string& file = arguments.only_word("prun check RECIPE [--json | --quiet]");
+  const auto check = [&] {
+    Opened opened = open_recipe(arguments, file);
+    const Assembly assembly(*opened.recipe, *opened.plugins);
+    preflight(assembly, *opened.plugins);
+    return assembly.batch().text();
+  };
+  if (arguments.has("--json")) return check_for_programs(file, check);
+  const std::string batch = check();
+  if (!arguments.has("--quiet")) std::printf("%s: good; %s\n", file.c_str(), batch.c_str());
   return 0;
 }
 

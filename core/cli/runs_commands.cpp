@@ -66,7 +66,8 @@ int watch_command(const Arguments& arguments) {
   const std::filesystem::path file = log_of(arguments.only_word("prun watch RUN")),
                               folder = file.parent_path();
   LogFollower follower(file, watched_bytes);
-  if (::isatty(STDOUT_FILENO) == 1) {
+  const char* const terminal = std::getenv("TERM");
+  if (::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view(terminal) != "dumb") {
     watch_on_terminal(folder, follower);
     return 0;
   }

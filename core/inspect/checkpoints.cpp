@@ -55,6 +55,14 @@ std::string line_of(const fs::path& folder, const std::optional<fs::path>& lates
   }
 }
 
+// Members of an object: what lists and descriptions of checkpoints say alike.
+void write_facts(JsonWriter& json, const fs::path& folder, const Manifest& manifest) {
+  json.member("checkpoint", folder.string()).member("run", manifest.run.id).member("save", manifest.save);
+  json.member("step", manifest.progress.step).member("updates", manifest.progress.updates);
+  json.member("samples", manifest.progress.samples).member("mesh", manifest.mesh);
+  json.member("files", manifest.files.size()).member("bytes", bytes_of(manifest));
+}
+
 std::string describe_plugins(const Manifest& manifest) {
   std::string text;
   const JsonValue plugins = parse_json(manifest.plugins, "plugins");
@@ -195,6 +203,43 @@ std::string list_checkpoints(const fs::path& run_folder) {
   return text;
 }
 
+std::string checkpoints_json(const fs::path& run_folder) {
+  const std::optional<fs::path> latest = read_latest(run_folder);
+  JsonWriter json;
+  json.begin_array();
+  for (const fs::path& folder : checkpoints_in(run_folder)) {
+    json.begin_object();
+    try {
+      const Manifest manifest = read_manifest(folder);
+      write_facts(json, folder, manifest);
+      json.member("latest", folder == latest);
+    } catch (const Error& error) {
+      json.member("checkpoint", folder.string()).member("trouble", std::string_view(error.what()));
+    }
+    json.end_object();
+  }
+  return json.end_array().take();
+}
+
+std::string checkpoint_json(const fs::path& checkpoint) {
+  const fs::path folder = find_checkpoint(checkpoint);
+  const CheckpointFiles files(folder);
+  JsonWriter json;
+  json.begin_object();
+  write_facts(json, folder, files.manifest());
+  json.name("plugins").value(parse_json(files.manifest().plugins, "plugins"));
+  json.name("recipe").begin_object();
+  for (const auto& [key, value] : files.manifest().recipe) json.member(key, value);
+  json.end_object().name("tensors").begin_array();
+  for (const auto& [name, tensor] : files.tensors()) {
+    json.begin_object().member("name", name).member("type", name_of(to_safetensors_type(tensor.type)));
+    json.name("shape").begin_array();
+    for (const std::int64_t extent : tensor.shape) json.value(extent);
+    json.end_array().end_object();
+  }
+  return json.end_array().end_object().take();
+}
+
 std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
   const fs::path folder = find_checkpoint(checkpoint);
   if (recipe) {
@@ -221,6 +266,18 @@ std::vector<CheckpointVerdict> verify_checkpoints(const fs::path& where) {
   std::vector<CheckpointVerdict> verdicts;
   for (const fs::path& folder : checkpoints_in(where)) verdicts.push_back(verify_checkpoint(folder));
   return verdicts;
+}
+
+std::string to_json(const std::vector<CheckpointVerdict>& verdicts) {
+  JsonWriter json;
+  json.begin_array();
+  for (const CheckpointVerdict& verdict : verdicts) {
+    json.begin_object().member("checkpoint", verdict.checkpoint.string()).member("tensors", verdict.tensors);
+    json.member("bytes", verdict.bytes).name("troubles").begin_array();
+    for (const std::string& trouble : verdict.troubles) json.value(trouble);
+    json.end_array().end_object();
+  }
+  return json.end_array().take();
 }
 
 CheckpointDifference compare_checkpoints(const fs::path& before, const fs::path& after) {

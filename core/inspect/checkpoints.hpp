@@ -13,8 +13,12 @@ namespace prun {
 // The checkpoints in the folder of a run, those saved last first, a line each; damaged ones are named.
 std::string list_checkpoints(const std::filesystem::path& run_folder);
 
+std::string checkpoints_json(const std::filesystem::path& run_folder);
+
 // What one is of: its manifest, and its tensors. `recipe`: the recipe it was saved with, instead.
 std::string describe_checkpoint(const std::filesystem::path& checkpoint, bool recipe);
+
+std::string checkpoint_json(const std::filesystem::path& checkpoint);
 
 // Every byte of one, or of all in the folder of a run, compared with its checksums.
 struct CheckpointVerdict {
@@ -24,6 +28,7 @@ struct CheckpointVerdict {
   std::vector<std::string> troubles;  // none: all is as it was written
 };
 std::vector<CheckpointVerdict> verify_checkpoints(const std::filesystem::path& where);
+std::string to_json(const std::vector<CheckpointVerdict>& verdicts);
 
 struct CheckpointDifference {
   std::string text;

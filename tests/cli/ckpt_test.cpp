@@ -1,8 +1,10 @@
 // prun ckpt: what it says of checkpoints, and does with them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/saved.hpp"
@@ -51,6 +53,38 @@ TEST_F(Ckpt, LsNamesAllAndTheLatest) {
   damage(step(4) + "/manifest.json");
   expect(ckpt({"ls", out_}), 0, "step-00000004 cannot be used: ");
   expect(ckpt({"ls", folder_.path()}), 2, "holds no checkpoint");
+}
+
+TEST_F(Ckpt, SpeaksJson) {
+  const JsonValue list = parse_json(ckpt({"ls", out_, "--json"}).out, "ls");
+  ASSERT_EQ(list.as_array().size(), 3u);
+  const JsonValue& latest = list.as_array()[0];
+  EXPECT_EQ(latest.at("step").as_int64(), 6);
+  EXPECT_EQ(latest.at("mesh").as_string(), "dp=2");
+  EXPECT_TRUE(latest.at("latest").as_bool());
+  const JsonValue shown = parse_json(ckpt({"show", out_, "--json"}).out, "show");
+  EXPECT_EQ(shown.at("bytes").as_int64(), latest.at("bytes").as_int64());
+  EXPECT_EQ(shown.at("recipe").at("run.steps").as_string(), "6");
+  const JsonArray& tensors = shown.at("tensors").as_array();
+  EXPECT_TRUE(std::any_of(tensors.begin(), tensors.end(), [](const JsonValue& tensor) {
+    return tensor.at("name").as_string() == "block.0.qkv.weight.m" &&
+           tensor.at("type").as_string() == "F32" && tensor.at("shape").as_array().size() == 4;
+  }));
+}
+
+TEST_F(Ckpt, VerifySaysAsMuchAsIsAsked) {
+  EXPECT_EQ(ckpt({"verify", out_, "--quiet"}).out, "");
+  damage(step(4) + "/rank-00001.safetensors");
+  const Result quiet = ckpt({"verify", out_, "--quiet"});
+  EXPECT_EQ(quiet.code, 2);
+  EXPECT_EQ(quiet.out.find("good"), std::string::npos) << quiet.out;
+  EXPECT_NE(quiet.out.find("step-00000004: damaged: "), std::string::npos) << quiet.out;
+  const Result json = ckpt({"verify", out_, "--json"});
+  EXPECT_EQ(json.code, 2);
+  const JsonValue verdicts = parse_json(json.out, "verify");
+  for (const JsonValue& verdict : verdicts.as_array())
+    EXPECT_EQ(verdict.at("troubles").as_array().empty(),
+              !verdict.at("checkpoint").as_string().ends_with("step-00000004"));
 }
 
 TEST_F(Ckpt, ShowSaysWhatItIsOf) {

@@ -71,6 +71,18 @@ TEST(Cli, WhatDoesNotFitIsRefusedBeforeItRuns) {
   EXPECT_NE(result.out.find("100.00 KiB may be used"), std::string::npos) << result.out;
 }
 
+TEST(Cli, CheckAnswersPrograms) {
+  const JsonValue good = parse_json(prun({"check", recipe_file(), "--json"}).out, "check");
+  EXPECT_TRUE(good.at("good").as_bool());
+  EXPECT_NE(good.at("batch").as_string().find("tokens a step"), std::string::npos);
+  const Result wrong = prun({"check", recipe_file(), "--json", "--set", "optimizer.lrr=1"});
+  EXPECT_EQ(wrong.code, 2);
+  const JsonValue bad = parse_json(wrong.out, "check");
+  EXPECT_FALSE(bad.at("good").as_bool());
+  EXPECT_NE(bad.at("problem").as_string().find("did you mean 'lr'"), std::string::npos);
+  EXPECT_EQ(prun({"check", recipe_file(), "--quiet"}).out, "");
+}
+
 TEST(Cli, PlanSpeaksJson) {
   const Result result = prun({"plan", recipe_file(), "--json"});
   ASSERT_EQ(result.code, 0) << result.out;

@@ -65,6 +65,7 @@ TEST(Doctor, BrokenIsAnExitCode) {
   EXPECT_EQ(good.code, 0) << good.out;
   EXPECT_NE(good.out.find("good    checkpoints"), std::string::npos) << good.out;
   EXPECT_FALSE(fs::exists(folder / "run"));
+  EXPECT_EQ(prun({"doctor", recipe, "--quiet"}).out.find("good "), std::string::npos);
   const Result small = prun({"doctor", recipe, "--json", "--set", "device.memory=1KiB"});
   EXPECT_EQ(small.code, 2);
   const JsonValue json = parse_json(small.out, "doctor");

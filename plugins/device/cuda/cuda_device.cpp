@@ -238,8 +238,8 @@ class CudaDevice final : public Device {
   void describe(double peak) {
     int count = 0;
     cudaDeviceProp gpu{};
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-      name_ = "cuda: no GPU here";
+    if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
+      name_ = "cuda: " + why_none(status);
       memory_bytes_ = std::int64_t{1} << 50;  // not known
     } else {
       choose_among(count);
@@ -254,6 +254,17 @@ class CudaDevice final : public Device {
       memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem) / sharers;
     }
     peak_flops_ = peak > 0 ? peak : peak_of(name_);
+  }
+
+  static std::string why_none(cudaError_t status) {
+    int driver = 0;
+    if (status != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+      return "no GPU here";
+    const auto text = [](int version) {
+      return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+    };
+    return "the driver here is for CUDA " + text(driver) + ", too old for " + text(CUDART_VERSION) +
+           "; install a newer driver";
   }
 
   // Where each rank is shown one GPU, that is its own.
