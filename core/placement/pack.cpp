@@ -335,6 +335,13 @@ class Packer {
     context.gradient = bucket.own_gradients;
     context.states = {bucket.states.data(), bucket.states.size()};
     raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
+    // What its ops hand to each other is as long as a rank's part.
+    const Value& own = program_.value(bucket.own_parameters);
+    for (Id op : program_.segment(bucket.segment).ops(FunctionKind::update))
+      for (Id operand : program_.op(op).operands)
+        if (operand != none && program_.value(operand).role == Role::activation &&
+            program_.value(operand).dims == own.dims)
+          program_.value(operand).placement = own.placement;
   }
 
   // Each rank has the squares and counts of its parts only.

@@ -141,6 +141,22 @@ INSTANTIATE_TEST_SUITE_P(Formats, OffloadedElsewhere,
                                           testing::Values(elsewhere()[2]), testing::Values(targets().back())),
                          name_of_three);
 
+// Of an optimizer of several ops: what one makes for the other is no longer than what it is made of.
+TEST(Offload, WhatUpdatesMakeInBetweenIsInPartsToo) {
+  for (const std::string& more : {std::string(), offloaded()}) {
+    const Assembly assembly(tiny_recipe({"optimizer.plugin=halving", "batch.micro=2"}, data_and_zero + more),
+                            plugins());
+    int scaled = 0;
+    for (const PlannedFunction& function : assembly.plan().functions)
+      for (const PlannedStep& step : function.steps) {
+        if (step.op == none || assembly.program().op(step.op).kind() != "scale") continue;
+        EXPECT_EQ(step.operands.front().address.bytes, step.operands.back().address.bytes);
+        ++scaled;
+      }
+    EXPECT_GT(scaled, 0);
+  }
+}
+
 // What is not kept on the device is not there; the other way round it is no second device at all.
 TEST(Offload, OnTheDeviceNothingChanges) {
   const Assembly plain(tiny_recipe(), plugins()),
