@@ -6,6 +6,7 @@
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
 #include "placement/moves.hpp"
+#include "plan/limits.hpp"
 #include "plan/ranks.hpp"
 #include "program/passes.hpp"
 #include "sim/ends.hpp"
@@ -88,6 +89,7 @@ std::vector<Plan> Assembly::plans_of(const Program& program, Purpose purpose,
       pipeline_ ? mesh().group(rank_, pipeline_->axis) : std::vector<int>{static_cast<int>(rank_)};
   const bool vertical = batch_.vertical && purpose == Purpose::training;
   std::vector<Plan> plans;
+  check_launches(program, batch_.accumulate);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     Work work = pipeline_  ? work_of(program, *pipeline_, static_cast<std::int64_t>(i))
                 : vertical ? vertical_work(program, batch_.accumulate)
@@ -186,7 +188,9 @@ std::int64_t Assembly::most_needed(std::int64_t ProcessNeed::*need) const {
 }
 
 // What lies on them was placed there by a strategy: computing more again moves little of it.
+// Of another machine nothing is known.
 void Assembly::check_further_memory() const {
+  if (device_info().absent) return;
   for (std::size_t number = 1; number < devices_.size(); ++number) {
     const DeviceInfo& info = device_infos_[number];
     std::int64_t needed = 0;

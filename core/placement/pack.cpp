@@ -253,6 +253,17 @@ class Packer {
     redirect_diagnosis(bucket);
     add_update(bucket);
     carry_edits(program_, bucket.parameters.front(), update, update_of(program_, bucket));
+    split_what_it_makes(bucket);
+  }
+
+  // What the ops of an update hand to each other is as long as a rank's part.
+  void split_what_it_makes(const Bucket& bucket) {
+    const Value& own = program_.value(bucket.own_parameters);
+    for (Id op : program_.segment(bucket.segment).ops(FunctionKind::update))
+      for (Id operand : program_.op(op).operands)
+        if (operand != none && program_.value(operand).role == Role::activation &&
+            program_.value(operand).dims == own.dims)
+          program_.value(operand).placement = own.placement;
   }
 
   // What looked through a gradient looks through its stretch of the own part.
@@ -335,13 +346,6 @@ class Packer {
     context.gradient = bucket.own_gradients;
     context.states = {bucket.states.data(), bucket.states.size()};
     raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
-    // What its ops hand to each other is as long as a rank's part.
-    const Value& own = program_.value(bucket.own_parameters);
-    for (Id op : program_.segment(bucket.segment).ops(FunctionKind::update))
-      for (Id operand : program_.op(op).operands)
-        if (operand != none && program_.value(operand).role == Role::activation &&
-            program_.value(operand).dims == own.dims)
-          program_.value(operand).placement = own.placement;
   }
 
   // Each rank has the squares and counts of its parts only.

@@ -82,6 +82,7 @@ class FunctionPlanner {
     step.op = id;
     const OpShape shape = program_.local_shape(op);
     const bool exchanges = lower_exchange(op, id, shape, step);
+    if (!exchanges) check_parts(op, shape);
     if (!exchanges) step.device = runner_of(op);
     check_reach(op, step.device);
     const std::int64_t workspace = exchanges ? 0 : choose_kernel(op, shape, device_at(step.device), step);
@@ -95,6 +96,20 @@ class FunctionPlanner {
     }
     if (!exchanges) add_cost(op.cost(shape));
     function_.steps.push_back(std::move(step));
+  }
+
+  // A kernel takes the extents of one operand for those of others: what the rule says of whole values must be
+  // so of the parts that a rank has, unless it goes by numbers that are of the whole.
+  void check_parts(const Op& op, const OpShape& parts) const {
+    const std::span attrs(op.def->attrs, op.def->attr_count);
+    if (!std::all_of(attrs.begin(), attrs.end(), [](const auto& attr) { return attr.real; })) return;
+    OpShape told = parts;
+    const Status status = op.def->rule(&told);
+    if (!status.ok()) refuse(op, "of the parts that a rank has: ", status.message);
+    for (std::int32_t i = 0; i < parts.count; ++i)
+      if (parts.operand[i].present && told.operand[i].elements() != parts.operand[i].elements())
+        refuse(op, "operand '", op.def->operands[i].name, "' has ", parts.operand[i].elements(),
+               " elements on a rank, where the others make ", told.operand[i].elements());
   }
 
   // ------------------------------------------------------------- devices and spaces

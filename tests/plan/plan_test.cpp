@@ -225,6 +225,24 @@ TEST(Plan, ExchangesThatDoNotFitAreRefused) {
       "of 2048 in fp32; exchange a value that lies as it needs");
 }
 
+TEST(Plan, AnOpWhoseOperandsDifferOnARankIsRefused) {
+  const Assembly assembly(tiny_recipe({}, data_parallel(2) + "[[strategy]]\nplugin = 'zero'\n"), plugins());
+  Program program = assembly.program();
+  const Bucket& bucket = program.buckets().front();
+  const Id whole = program.add_op_creating(bucket.segment, FunctionKind::update, Part::input, "scale",
+                                           std::span(&bucket.own_gradients, 1), {}, none)[0];
+  const auto device = cpu_device();
+  try {
+    make_plan(program, lowering_on(*device), 1, 0);
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              detail::concat("segment 'embedding', op 'scale': operand 'y' has ",
+                             program.local_elements(whole), " elements on a rank, where the others make ",
+                             program.local_elements(bucket.own_gradients)));
+  }
+}
+
 TEST(Plan, FunctionsArePlannedOnceHoweverManyLayers) {
   const Assembly two(tiny_recipe(), plugins()), eight(tiny_recipe({"model.layers=8"}), plugins());
   EXPECT_EQ(two.plan().functions.size(), eight.plan().functions.size());

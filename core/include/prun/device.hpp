@@ -32,7 +32,9 @@ struct DeviceInfo {
   // host's memory, and of the device's (a driver's context, libraries).
   std::int64_t process_bytes = 0;
   std::int64_t process_device_bytes = 0;
-  double peak_flops = 0;      // 0: not known
+  double peak_flops = 0;  // 0: not known
+  // Not on this machine: plans are made for one that has it, of which nothing else is known either.
+  bool absent = false;
   bool host_memory = false;   // the host may read and write Space::device itself
   bool asynchronous = false;  // its queues take work and run it later
   // How many pieces of work such a queue takes before it holds its feeder: a wait, a record, a counter to

@@ -88,6 +88,7 @@ class CudaDevice final : public Device {
     info.kind = "cuda";
     info.arithmetic = arithmetic_;
     info.memory_bytes = memory_bytes_;
+    info.absent = absent_;
     info.process_bytes = process_bytes;
     info.process_device_bytes = process_device_bytes;
     info.queue_depth = queue_depth;
@@ -240,6 +241,7 @@ class CudaDevice final : public Device {
     cudaDeviceProp gpu{};
     if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
       name_ = "cuda: " + why_none(status);
+      absent_ = true;
       memory_bytes_ = std::int64_t{1} << 50;  // not known
     } else {
       choose_among(count);
@@ -396,6 +398,7 @@ class CudaDevice final : public Device {
   std::string name_, arithmetic_, unit_;
   int units_ = 0;
   std::int64_t memory_bytes_ = 0;
+  bool absent_ = false;
   double peak_flops_ = 0;
   std::optional<Driver> driver_;
   Libraries libraries_;
