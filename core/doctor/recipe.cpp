@@ -41,6 +41,19 @@ std::string checkpoints(const Assembly& assembly) {
   return detail::concat(count, " of ", size(one), ", ", size(room), " free");
 }
 
+// Where a run of the recipe writes: its own folder, and those on the drives of its tiers.
+std::vector<std::filesystem::path> folders_written(const Recipe& recipe) {
+  std::vector<std::filesystem::path> folders = {run_folder(recipe)};
+  for (const RecipeSection& section : recipe.all_sections())
+    for (const auto& entry : section.entries()) {
+      const bool of_tier = entry.path.starts_with("tier.") && entry.path.ends_with(".paths");
+      const auto* const paths =
+          of_tier && entry.value ? std::get_if<std::vector<std::string>>(&*entry.value) : nullptr;
+      if (paths) folders.insert(folders.end(), paths->begin(), paths->end());
+    }
+  return folders;
+}
+
 }  // namespace
 
 Findings recipe_findings(const Recipe& recipe, PluginHost& plugins) {
@@ -52,7 +65,8 @@ Findings recipe_findings(const Recipe& recipe, PluginHost& plugins) {
   if (!assembly) return all;
   all.push_back(attempt("fits", [&] {
     check_fits_one_host(*assembly);
-    return detail::concat(assembly->mesh().world(), " ranks, each with ",
+    const std::int64_t world = assembly->mesh().world();
+    return detail::concat(world, world == 1 ? " rank with " : " ranks, each with ",
                           size(assembly->plan().layout.memory.total() + assembly->process_bytes()));
   }));
   all.push_back(attempt("limits", [&] {
@@ -63,7 +77,7 @@ Findings recipe_findings(const Recipe& recipe, PluginHost& plugins) {
     preflight(*assembly, plugins);
     return std::string("data can be read, the folder be written");
   }));
-  all.push_back(drive_finding(run_folder(recipe)));
+  for (const std::filesystem::path& folder : folders_written(recipe)) all.push_back(drive_finding(folder));
   if (saves(recipe)) all.push_back(attempt("checkpoints", [&] { return checkpoints(*assembly); }));
   return all;
 }

@@ -92,6 +92,19 @@ TEST(Doctor, CountsTheCheckpointsThatStay) {
   EXPECT_EQ(prun({"doctor", recipe, "--set", "run.keep=2"}).code, 0);
 }
 
+TEST(Doctor, TriesTheDrivesOfTiers) {
+  if (!fs::exists(fs::path(PRUN_TEST_PLUGINS) / "libprun_device_nvme.so"))
+    GTEST_SKIP() << "built without liburing";
+  const TempFolder folder;
+  const std::string recipe = folder / "tiny.toml";
+  std::ofstream(recipe) << tiny_recipe({"run.out=" + (folder / "run")}).resolved_toml() +
+                               "\n[tier.nvme]\npaths = ['" + (folder / "fast") + "']\n";
+  fs::create_directory(folder / "fast");
+  const Result both = prun({"doctor", recipe});
+  EXPECT_EQ(both.code, 0) << both.out;
+  EXPECT_NE(both.out.find((folder / "fast") + ": "), std::string::npos) << both.out;
+}
+
 TEST(Doctor, ALimitThatIsTooLowIsNamed) {
   const TempFolder folder;
   const std::string recipe = folder / "tiny.toml";
