@@ -229,7 +229,8 @@ class Replay {
     const Op& op = program_.op(step.op);
     const std::size_t own = op.operands.size();
     const bool carries = carries_parameters(op);
-    std::int64_t version = step_ + 1;  // of what it carries
+    // Of what it carries; where a rank's part is padding alone, nothing there says so.
+    std::int64_t version = kind_of(call) == FunctionKind::update ? step_ + 1 : step_;
     for (std::size_t i = 0; i < step.operands.size(); ++i) {
       const PlannedOperand& operand = step.operands[i];
       const Access access = i < own ? op.access(i) : Access::update;

@@ -504,6 +504,19 @@ TEST(Offload, EvaluationFindsTheParametersThatCameBack) {
   EXPECT_EQ(losses(drives_alone("/tmp")), losses(""));
 }
 
+// Of a segment with a single vector, the last ranks' part has no parameter in it.
+TEST(Offload, APartThatIsPaddingAloneIsFetchedAsAnyOther) {
+  std::string text = data_and_zero;
+  text.replace(text.find("stage = 2"), 9, "stage = 3");
+  const auto run = [&](const std::string& more) {
+    return run_ranks(tiny_recipe({"model.plugin=llama", "device.plugin=cpu-async", "comm.default=meet-async",
+                                  "batch.micro=1", "batch.global=2"},
+                                 text + more),
+                     3);
+  };
+  EXPECT_EQ(run(offloaded(true, true)), run(""));
+}
+
 // ---------------------------------------------------------------- what is refused
 
 TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
