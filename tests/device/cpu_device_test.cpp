@@ -187,7 +187,8 @@ TEST(CpuDevice, HasNoKernelForAnUnknownOp) {
 
 TEST(CpuDevice, MemoryIsZeroedResidentAndAligned) {
   Opened device;
-  for (std::int64_t bytes : {0L, 1L, 4096L, 4097L, 3L << 20, (5L << 20) + 8}) {
+  // The last is so large that several threads touch it.
+  for (std::int64_t bytes : {0L, 1L, 4096L, 4097L, 3L << 20, (5L << 20) + 8, (300L << 20) + 8}) {
     auto* memory = static_cast<unsigned char*>(device.allocate(bytes));
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0u);
