@@ -21,7 +21,6 @@ Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpos
   add_device(plugins_.create<DeviceInterface>("device", recipe_.section("device")));
   refuse_tier();
   make_fitting_plan();
-  check_further_memory();
   check_steps_end(false);
 }
 
@@ -74,9 +73,14 @@ std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) 
 
 // Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
 // Returns the bytes of the largest.
-std::int64_t Assembly::make_plans() {
+std::int64_t Assembly::make_plans(const PlannedChoice& choice) {
+  WrittenProgram written = writer_->write(choice);
+  unlowered_ = std::move(written.program);
+  pipeline_ = std::move(written.pipeline);
+  make_devices();
+  program_ = lowered(*unlowered_);
   plans_ = plans_of(*program_, purpose_, {});
-  if (purpose_ == Purpose::training && recipe_.integer("eval.every") > 0) plan_evaluation();
+  if (purpose_ == Purpose::training && recipe_.integer("eval.every") > 0) plan_evaluation(choice.way_to_fit);
   std::int64_t largest = 0;
   for (const Plan& plan : plans_) largest = std::max(largest, bytes_in_memory_of(0, plan));
   return largest;
@@ -107,10 +111,11 @@ std::vector<Plan> Assembly::plans_of(const Program& program, Purpose purpose,
 }
 
 // The same for every choice of what is computed again in backward, of which it has none.
-void Assembly::plan_evaluation() {
-  if (!evaluation_) {
+void Assembly::plan_evaluation(std::size_t way) {
+  if (!evaluation_ || evaluation_way_ != way) {
     evaluation_writer_.emplace(recipe_, plugins_, batch_, ops_.registry, Purpose::evaluation);
-    evaluation_ = lowered(*evaluation_writer_->write({}).program);
+    evaluation_ = lowered(*evaluation_writer_->write({{}, way}).program);
+    evaluation_way_ = way;
   }
   evaluation_plans_ = plans_of(*evaluation_, Purpose::evaluation, plans_);
   for (std::size_t i = 0; i < plans_.size(); ++i) make_room(plans_[i], evaluation_plans_[i]);
@@ -123,28 +128,40 @@ std::string Assembly::fingerprint() const {
   return all;
 }
 
-// The plan is exact, so what does not fit is known now. Where the program leaves it to the planner what is
-// computed again in backward, each try starts from a fresh program: strategies after that see the choice.
+// The plan is exact, so what does not fit is known now. What strategies leave to the planner is tried in
+// their order; what cannot be combined with the rest of the recipe is passed over.
 void Assembly::make_fitting_plan() {
-  const auto plan_bytes = [&](const RecomputeChoice& choice) {
-    WrittenProgram written = writer_->write(choice);
-    unlowered_ = std::move(written.program);
-    pipeline_ = std::move(written.pipeline);
-    make_devices();
-    program_ = lowered(*unlowered_);
-    return make_plans();
-  };
-  const std::int64_t needed = plan_bytes({});
-  state_process_needs();
-  const std::int64_t limit = memory_limit();
-  if (needed <= limit) return;
-  std::int64_t least = needed;
-  if (chooses_recompute(*unlowered_)) {
-    const std::vector<RecomputeChoice> choices = recompute_choices(*unlowered_);
-    for (std::size_t i = 1; i < choices.size() && least > limit; ++i) least = plan_bytes(choices[i]);
-    if (least <= limit) return;
+  NotFitting tried;
+  if (make_plans_that_fit(0, tried)) return;
+  for (std::size_t way = 1; way < unlowered_->ways_to_fit(); ++way) {
+    try {
+      if (make_plans_that_fit(way, tried)) return;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
+      if (tried.refused.empty()) tried.refused = error.what();
+    }
   }
-  refuse_memory(needed, least, limit);
+  refuse_memory(tried);
+}
+
+// Where the program leaves it to the planner what is computed again in backward, as little as will do; each
+// try starts from a fresh program: strategies after that see the choice.
+bool Assembly::make_plans_that_fit(std::size_t way, NotFitting& tried) {
+  const auto fits = [&](const RecomputeChoice& recompute) {
+    const std::int64_t bytes = make_plans({recompute, way});
+    if (process_needs_.empty()) state_process_needs();
+    if (tried.needed == 0) tried.needed = tried.least = bytes;
+    tried.least = std::min(tried.least, bytes);
+    if (bytes > memory_limit()) return false;
+    const std::string further = missing_further_memory();
+    if (tried.further.empty()) tried.further = further;
+    return further.empty();
+  };
+  if (fits({})) return true;
+  if (!chooses_recompute(*unlowered_)) return false;
+  const std::vector<RecomputeChoice> choices = recompute_choices(*unlowered_);
+  if (!fits(choices.back())) return false;
+  return std::any_of(choices.begin() + 1, choices.end(), fits);
 }
 
 // Each device what it runs.
@@ -189,8 +206,8 @@ std::int64_t Assembly::most_needed(std::int64_t ProcessNeed::*need) const {
 
 // What lies on them was placed there by a strategy: computing more again moves little of it.
 // Of another machine nothing is known.
-void Assembly::check_further_memory() const {
-  if (device_info().absent) return;
+std::string Assembly::missing_further_memory() const {
+  if (device_info().absent) return "";
   for (std::size_t number = 1; number < devices_.size(); ++number) {
     const DeviceInfo& info = device_infos_[number];
     std::int64_t needed = 0;
@@ -198,19 +215,36 @@ void Assembly::check_further_memory() const {
     const std::int64_t process = info.host_memory ? most_needed(&ProcessNeed::bytes) : 0;
     if (needed <= info.memory_bytes - process) continue;
     const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
-    throw_error(
-        ErrorCode::bad_input, "device ", number, " ('", info.name.view(), "'): the plan needs ", size(needed),
-        " of its memory", process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
+    return detail::concat(
+        "device ", number, " ('", info.name.view(), "'): the plan needs ", size(needed), " of its memory",
+        process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
         size(info.memory_bytes),
         " may be used in all; let the strategy that uses it place less there, or take a smaller model");
   }
+  return "";
 }
 
-// `least`: with full recompute, where the planner may choose it.
-void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const {
+// An op has its parameter whole, wherever that lies in between: the largest that is too large, in words.
+std::string Assembly::too_large_alone(std::int64_t limit) const {
+  Id largest = none;
+  for (const Id id : program_->parameters())
+    if (program_->local_bytes(id) > (largest == none ? limit : program_->local_bytes(largest))) largest = id;
+  if (largest == none) return "";
+  const Value& value = program_->value(largest);
+  return detail::concat(
+      "; '", program_->segment(value.segment).name, ".", value.name, "' alone has ",
+      size_text(static_cast<double>(program_->local_bytes(largest))),
+      ", and whoever computes with it needs it whole: split it over ranks (strategy tensor)");
+}
+
+void Assembly::refuse_memory(const NotFitting& tried) const {
+  if (!tried.further.empty()) throw_error(ErrorCode::bad_input, tried.further);
+  const std::int64_t limit = memory_limit();
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const std::int64_t own = most_needed(&ProcessNeed::device_bytes);
-  const std::string full = least == needed ? "" : detail::concat(", ", size(least), " with full recompute");
+  const char* const with =
+      unlowered_->ways_to_fit() > 1 ? " with all that strategies may change" : " with full recompute";
+  const std::string least = tried.least == tried.needed ? "" : detail::concat(", ", size(tried.least), with);
   const std::string beside = own == 0 ? "" : detail::concat(" beside ", size(own), " of the process");
   const std::string rest =
       limit > 0 ? detail::concat(", ", size(limit),
@@ -218,9 +252,13 @@ void Assembly::refuse_memory(std::int64_t needed, std::int64_t least, std::int64
                 : detail::concat(" and a rank's process ", size(device_info().memory_bytes - limit),
                                  " beside it, ", size(device_info().memory_bytes),
                                  " may be used in all; raise this machine's or container's limit on memory");
+  const std::string refused =
+      tried.refused.empty() ? "" : "; what strategies might change besides is refused: " + tried.refused;
   Diagnostics problems;
-  problems.add(recipe_.problem("device.memory", "the plan needs " + size(needed) + full + beside + rest));
+  problems.add(recipe_.problem("device.memory", "the plan needs " + size(tried.needed) + least + beside +
+                                                    rest + too_large_alone(limit) + refused));
   problems.throw_if_any();
+  throw_error(ErrorCode::internal, "a plan that does not fit is no problem");
 }
 
 // One rank alone waits for nobody: its own queues have been checked with the plan.

@@ -59,6 +59,12 @@ class Assembly {
   void each_parameter(Body&& body) const;
 
  private:
+  // What was found while no plan fitted.
+  struct NotFitting {
+    std::int64_t needed = 0, least = 0;  // bytes of the first plan, and of the smallest
+    std::string further;                 // what the first lacked that fits the first device, in words
+    std::string refused;                 // why the first was refused that strategies would have chosen
+  };
   std::size_t stage_of(std::int64_t rank) const {
     return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
   }
@@ -67,13 +73,15 @@ class Assembly {
   void add_device(std::shared_ptr<DeviceInterface> device);
   void make_devices();
   void make_fitting_plan();
+  std::int64_t make_plans(const PlannedChoice& choice);
+  bool make_plans_that_fit(std::size_t way, NotFitting& tried);
   std::unique_ptr<Program> lowered(const Program& program);
-  void plan_evaluation();
-  void check_further_memory() const;
+  void plan_evaluation(std::size_t way);
+  std::string missing_further_memory() const;
   std::int64_t memory_limit() const;
   std::int64_t most_needed(std::int64_t ProcessNeed::*need) const;
-  void refuse_memory(std::int64_t needed, std::int64_t least, std::int64_t limit) const;
-  std::int64_t make_plans();
+  std::string too_large_alone(std::int64_t limit) const;
+  [[noreturn]] void refuse_memory(const NotFitting& tried) const;
   std::vector<Plan> plans_of(const Program& program, Purpose purpose, const std::vector<Plan>& beneath) const;
   void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
   Lowering lowering() const;
@@ -89,6 +97,7 @@ class Assembly {
   std::vector<DeviceInfo> device_infos_;
   std::optional<ProgramWriter> writer_, evaluation_writer_;
   std::unique_ptr<Program> unlowered_, program_, evaluation_;
+  std::size_t evaluation_way_ = 0;  // of those that strategies leave to the planner
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                 // by the pipeline's coordinate
   std::vector<Plan> evaluation_plans_;      // likewise

@@ -58,13 +58,14 @@ Precision precision_of(const Recipe& recipe) {
   return precision;
 }
 
-WrittenProgram ProgramWriter::write(const RecomputeChoice& choice) {
+WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   pipeline_.reset();
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
   program_->set_mesh(mesh_of(recipe_));
   program_->set_recipe_sizes(sizes_of(recipe_));
-  program_->set_planned_recompute(choice);
+  program_->set_planned_recompute(choice.recompute);
+  program_->set_way_to_fit(choice.way_to_fit);
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");

@@ -30,13 +30,19 @@ inline bool makes_text(Purpose purpose) {
   return purpose == Purpose::generation || purpose == Purpose::windows;
 }
 
+// What strategies leave to the planner.
+struct PlannedChoice {
+  RecomputeChoice recompute;
+  std::size_t way_to_fit = 0;
+};
+
 struct WrittenProgram {
   std::unique_ptr<Program> program;
   std::optional<PipelineLayout> pipeline;
 };
 
-// Can write the same program several times, with another choice of what is computed again in backward. Its
-// arguments must outlive it, and it must outlive the programs: they point to the optimizer's ops.
+// Can write the same program several times, with another choice of what strategies leave open. Its arguments
+// must outlive it, and it must outlive the programs: they point to the optimizer's ops.
 class ProgramWriter {
  public:
   ProgramWriter(const Recipe& recipe, PluginHost& plugins, const BatchArithmetic& batch,
@@ -48,7 +54,7 @@ class ProgramWriter {
         purpose_(purpose) {}
 
   // Throws an Error for what a plugin refuses, and for rewritings that do not fit together.
-  WrittenProgram write(const RecomputeChoice& choice);
+  WrittenProgram write(const PlannedChoice& choice);
 
  private:
   void apply_strategies(std::string_view phase);

@@ -1,11 +1,14 @@
 #include "inspect/offload_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "plan/traffic.hpp"
+#include "sim/links.hpp"
 
 namespace prun {
 namespace {
@@ -29,6 +32,39 @@ std::optional<Beside> seconds_beside(const Forecast& forecast) {
     most.exposed = std::max(most.exposed, rank.times.exposed_transfers);
   }
   return most;
+}
+
+// Predicted, of the rank whose link holds it up longest.
+std::optional<Links> most_exposed_links(const Forecast& forecast) {
+  if (!forecast.prediction) return {};
+  Links most;
+  for (const RankTimes& rank : forecast.prediction->simulation.ranks)
+    if (const Links links = links_of(rank); links.exposed() >= most.exposed()) most = links;
+  return most;
+}
+
+std::string links_text(const Assembly& assembly, const Forecast& forecast) {
+  const std::optional<Links> links = most_exposed_links(forecast);
+  if (!links) return "";
+  std::string text;
+  for (const auto& [name, times] :
+       {std::pair{"to the device", links->to_device}, std::pair{"to the host", links->to_host}})
+    text += format("  link %-13s busy for %.1f ms a step, %.1f ms of it hidden, %.1f ms exposed\n", name,
+                   times.busy * 1e3, std::max(0.0, times.busy - times.exposed) * 1e3, times.exposed * 1e3);
+  const double tokens = tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens()));
+  if (tokens > 0)
+    text += format("  %.0f tokens a step rather than %lld would hide the rest, with a larger batch.micro\n",
+                   std::ceil(tokens), static_cast<long long>(assembly.batch().tokens()));
+  return text;
+}
+
+void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  const std::optional<Links> links = most_exposed_links(forecast);
+  if (!links) return;
+  json.member("to_device_seconds", links->to_device.busy).member("to_host_seconds", links->to_host.busy);
+  json.member("to_device_exposed_seconds", links->to_device.exposed);
+  json.member("to_host_exposed_seconds", links->to_host.exposed);
+  json.member("tokens_to_hide", tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens())));
 }
 
 // For how long the queues of tiers are at work, both ways together.
@@ -64,7 +100,7 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
     text += format(
         "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",
         seconds->busy * 1e3, seconds->exposed * 1e3);
-  return text;
+  return text + links_text(assembly, forecast);
 }
 
 void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
@@ -78,6 +114,7 @@ void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& f
         .member("exposed_drives_seconds", *forecast.exposed_drives);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     json.member("update_seconds", seconds->busy).member("exposed_seconds", seconds->exposed);
+  write_links(json, assembly, forecast);
   json.end_object();
 }
 

@@ -186,6 +186,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
           count_text(flops / static_cast<double>(assembly.batch().tokens())) +
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
+  for (const std::string& said : assembly.program().said_to_fit()) text += "to fit      " + said + "\n";
   text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) + "\n" +
           ranges_text(plan);
   for (int r = 0; r < regions; ++r) {
@@ -216,6 +217,9 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
   json.member("model_flops", step_flops(assembly));
   json.member("recompute", recomputed_text(assembly.unlowered()));
   json.member("recomputed_flops", again_flops(assembly));
+  json.name("to_fit").begin_array();
+  for (const std::string& said : assembly.program().said_to_fit()) json.value(said);
+  json.end_array();
   json.member("memory_bytes", plan.layout.bytes_in_memory());
   json.member("process_bytes", assembly.process_bytes());
   json.member("process_device_bytes", assembly.process_device_bytes());

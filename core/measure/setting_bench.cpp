@@ -117,6 +117,8 @@ Recipe at_offload(const Recipe& recipe, const std::string& setting) {
   const std::string key = key_of(recipe, "offload");
   Recipe set = for_timing(recipe)
                    .with(key + "plugin", "offload")
+                   .with(key + "mode", "each")
+                   .with(key + "update", "host")
                    .with(key + "optimizer", setting == "none" ? "device" : "host");
   for (const char* what : {"parameters", "gradients", "activations"})
     set = set.with(key + what, setting == "all" ? "host" : "device");

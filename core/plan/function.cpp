@@ -151,6 +151,11 @@ class FunctionPlanner {
     return runner;
   }
 
+  // From one memory to another.
+  bool crosses(const Op& op) const {
+    return op.def->copies && place_of(op.operands.front()) != place_of(op.operands.back());
+  }
+
   std::string device_text(std::int32_t device) const {
     return detail::concat("device ", device, " ('", device_at(device).name, "')");
   }
@@ -183,7 +188,8 @@ class FunctionPlanner {
   std::int32_t queue_of_kernel(const PlannedStep& step) {
     const FunctionKind kind = function_.kind;
     const bool moves = (kind == FunctionKind::gather || kind == FunctionKind::reduce ||
-                        kind == FunctionKind::put_away || kind == FunctionKind::bring_back) &&
+                        kind == FunctionKind::put_away || kind == FunctionKind::bring_back ||
+                        (kind == FunctionKind::update && crosses(program_.op(step.op)))) &&
                        program_.op(step.op).def->copies;
     const bool own = step.device == device_ && !moves, workers = own && function_.kind != FunctionKind::load;
     std::string name = workers ? "compute" : "copy";
@@ -374,11 +380,14 @@ class FunctionPlanner {
     lifetime_of(entry->second).last = at;
   }
 
-  // A reduction runs beside other functions, and so does an update on another device: they share no scratch
-  // with them.
+  // A reduction runs beside other functions, and so does an update on another device, or the copies for one:
+  // they share no scratch with them.
   Region scratch_region() const {
     if (function_.kind == FunctionKind::reduce) return Region::bucket;
-    return function_.kind == FunctionKind::update && device_ != 0 ? Region::update : Region::scratch;
+    if (function_.kind != FunctionKind::update) return Region::scratch;
+    const std::vector<Id>& ops = program_.segment(function_.segment).ops(function_.kind);
+    const bool moves = std::any_of(ops.begin(), ops.end(), [&](Id id) { return crosses(program_.op(id)); });
+    return device_ != 0 || moves ? Region::update : Region::scratch;
   }
 
   void place_scratch(PlannedStep& step) {

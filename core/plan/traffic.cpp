@@ -10,21 +10,37 @@ std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t member
   return counts_a_part ? bytes * members : bytes;
 }
 
-MovedBytes moved_bytes(const Program& program, const Plan& plan) {
+namespace {
+
+bool copies(const Program& program, const PlannedStep& step) {
+  return step.kernel && program.op(step.op).def->copies;
+}
+
+MemoryPlace place_of(const Plan& plan, const PlannedOperand& operand) {
+  return plan.layout.ranges[static_cast<std::size_t>(operand.address.range)].place;
+}
+
+}  // namespace
+
+Way way_of(const Program& program, const Plan& plan, const PlannedStep& step) {
   constexpr MemoryPlace own{0, Space::device};
-  const auto place_of = [&](const PlannedOperand& operand) {
-    return plan.layout.ranges[static_cast<std::size_t>(operand.address.range)].place;
-  };
+  if (!copies(program, step)) return Way::stays;
+  const bool from = place_of(plan, step.operands.front()) == own,
+             to = place_of(plan, step.operands.back()) == own;
+  return from == to ? Way::stays : from ? Way::to_host : Way::to_device;
+}
+
+MovedBytes moved_bytes(const Program& program, const Plan& plan) {
   MovedBytes moved;
   for (const Call& call : plan.calls)
     for (const PlannedStep& step : plan.steps(call)) {
-      if (!step.kernel || !program.op(step.op).def->copies) continue;
-      const MemoryPlace from = place_of(step.operands.front()), to = place_of(step.operands.back());
+      if (!copies(program, step)) continue;
       const std::int64_t bytes = step.operands.front().address.bytes;
-      if (from == own && to != own) moved.to_host += bytes;
-      if (to == own && from != own) moved.to_device += bytes;
-      if (from.space == Space::disk) moved.from_disk += bytes;
-      if (to.space == Space::disk) moved.to_disk += bytes;
+      const Way way = way_of(program, plan, step);
+      if (way == Way::to_host) moved.to_host += bytes;
+      if (way == Way::to_device) moved.to_device += bytes;
+      if (place_of(plan, step.operands.front()).space == Space::disk) moved.from_disk += bytes;
+      if (place_of(plan, step.operands.back()).space == Space::disk) moved.to_disk += bytes;
     }
   return moved;
 }

@@ -189,6 +189,13 @@ Status run_on(void* p, Id segment, FunctionKind function, std::int32_t device) {
 Status keep_saved(void* p, Id segment, MemoryPlace place) {
   return guard([&] { of(p).keep_saved(segment, place); });
 }
+Status choose_to_fit(void* p, Array<Text> ways, std::uint64_t* chosen) {
+  return guard([&] {
+    std::vector<std::string> texts;
+    for (const Text& way : ways) texts.emplace_back(way.view());
+    *chosen = of(p).choose_to_fit(texts);
+  });
+}
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
@@ -227,7 +234,8 @@ const ProgramApi& program_api() {
                               place,
                               run_on,
                               used_elsewhere,
-                              keep_saved};
+                              keep_saved,
+                              choose_to_fit};
   return api;
 }
 

@@ -302,6 +302,14 @@ void Program::run_on(Id segment_id, FunctionKind function, std::int32_t device) 
   segment(segment_id).devices[static_cast<std::size_t>(function)] = device;
 }
 
+std::size_t Program::choose_to_fit(const std::vector<std::string>& ways) {
+  if (ways.empty()) throw_error(ErrorCode::bad_input, "there is no way to choose from");
+  const std::size_t chosen = std::min(way_to_fit_, ways.size() - 1);
+  ways_to_fit_ = std::max(ways_to_fit_, ways.size());
+  said_to_fit_.push_back(ways[chosen]);
+  return chosen;
+}
+
 void Program::keep_saved(Id segment_id, MemoryPlace place) {
   check_device(place.device);
   segment(segment_id).saved = place;

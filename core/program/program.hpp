@@ -183,6 +183,10 @@ class Program {
   void keep_in_parts(std::string_view axis, KeptInParts kept);
   // What segments do that leave it to the planner; set before strategies run.
   void set_planned_recompute(RecomputeChoice choice) { planned_recompute_ = std::move(choice); }
+  // Which of the ways that strategies leave to the planner they go; set before they run.
+  void set_way_to_fit(std::size_t number) { way_to_fit_ = number; }
+  // The number of the way to go, of those said in words; that beyond the last is the last.
+  std::size_t choose_to_fit(const std::vector<std::string>& ways);
   // Asks for a pipeline: plan/pipeline lays it out.
   void ask_for_pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                         std::vector<std::int64_t> layers);
@@ -262,6 +266,9 @@ class Program {
   // By an op of a function that is not shown.
   bool is_used_elsewhere(Id value) const;
   const RecomputeChoice& planned_recompute() const { return planned_recompute_; }
+  // How many ways there are to choose from, and what was chosen, in the words of those who asked.
+  std::size_t ways_to_fit() const { return ways_to_fit_; }
+  const std::vector<std::string>& said_to_fit() const { return said_to_fit_; }
   const std::optional<PipelineRequest>& pipeline() const { return pipeline_; }
   // One rank's part of a value.
   std::vector<Dim> local_dims(Id id) const;
@@ -294,6 +301,8 @@ class Program {
   std::optional<PipelineRequest> pipeline_;
   std::vector<Bucket> buckets_;
   RecomputeChoice planned_recompute_;
+  std::size_t way_to_fit_ = 0, ways_to_fit_ = 1;
+  std::vector<std::string> said_to_fit_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;

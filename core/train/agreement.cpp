@@ -184,6 +184,13 @@ void check_units(const Assembly& assembly, const Exchange& exchange) {
   }
 }
 
+// What is chosen to fit follows from the memory that a rank finds.
+Topic fitting_topic(const Program& program) {
+  Topic topic{"fit their plans into memory in other ways", {}, "say in the recipe what lies where"};
+  for (const std::string& said : program.said_to_fit()) topic.facts.emplace_back("the choice", said);
+  return topic;
+}
+
 }  // namespace
 
 void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange) {
@@ -191,8 +198,8 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
-          {devices_topic(assembly.recipe()), arithmetic_topic(assembly.device_infos()), plans,
-           builds_topic(plugins)},
+          {devices_topic(assembly.recipe()), fitting_topic(assembly.program()),
+           arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)},
           exchange);
   check_units(assembly, exchange);
 }

@@ -101,6 +101,7 @@ class Run {
     info.plan_bytes = assembly_.plan().layout.bytes_in_memory();
     observers_.start(info);
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
+    for (const std::string& said : assembly_.program().said_to_fit()) observers_.event(EventKind::note, said);
     for (const std::string& said : trainer_.resume_warnings()) observers_.event(EventKind::warning, said);
     for (const std::string& said : trainer_.resume_notes()) observers_.event(EventKind::note, said);
   }

@@ -115,12 +115,14 @@ TEST(BenchZero, WhatCannotBeMeasuredIsRefused) {
   }
 }
 
-// One rank will do; gradients leave once a step.
+// One rank will do; gradients leave once a step. What the recipe leaves to the planner is said here.
 TEST(BenchOffload, EverySettingIsTrainedAndSaysWhereItsBytesAre) {
   const TempFolder folder;
   const std::string path = folder / "one.toml", file = folder / "settings.json",
                     table = folder / "settings.csv";
-  std::ofstream(path) << tiny_recipe({"device.threads=1"}).resolved_toml();
+  std::ofstream(path) << tiny_recipe({"device.threads=1"},
+                                     "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n")
+                             .resolved_toml();
   const Result result = prun({"bench", "offload", path, "--steps", "3", "--out", file});
   ASSERT_EQ(result.code, 0) << result.out;
   const JsonValue said = parse_json(read_file(file), "settings");

@@ -2,17 +2,21 @@
 // optimizer; gradients, updates and parameters of different layers are under way at the same time.
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "base/text.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
 #include "plan/traffic.hpp"
 #include "program/step.hpp"
+#include "sim/links.hpp"
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
+#include "train/agreement.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun::test {
@@ -40,6 +44,9 @@ struct Lies {
   friend std::ostream& operator<<(std::ostream& out, const Lies& lies) { return out << lies.name; }
 };
 
+// State comes to the device in turn.
+const std::string updated_here = offloaded() + "update = 'device'\n";
+
 std::vector<Lies> elsewhere() {
   return {
       {"parameters", offloaded(true, false), true, false, false},
@@ -49,7 +56,8 @@ std::vector<Lies> elsewhere() {
       {"activations", offloaded(false, false, true), false, false, false},
       {"all", offloaded(true, true, true), true, true, true},
       {"parameters_on_drives", offloaded_to_drives("/tmp", true, false, false, "nvme"), true, false, false},
-      {"all_on_drives", drives_alone("/tmp"), true, true, true}};
+      {"all_on_drives", drives_alone("/tmp"), true, true, true},
+      {"updated_here", updated_here, false, false, false}};
 }
 
 bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
@@ -138,7 +146,8 @@ TEST_P(OffloadedElsewhere, WithoutClippingTooTheBitsAreThose) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, OffloadedElsewhere,
                          testing::Combine(testing::ValuesIn(formats_in_parts()),
-                                          testing::Values(elsewhere()[2]), testing::Values(targets().back())),
+                                          testing::Values(elsewhere()[2], elsewhere().back()),
+                                          testing::Values(targets().back())),
                          name_of_three);
 
 // Of an optimizer of several ops: what one makes for the other is no longer than what it is made of.
@@ -389,6 +398,25 @@ TEST_P(OffloadTimes, UpdatesRunBesideBackward) {
   }
 }
 
+// One layer's state comes and another's goes back while a third is updated.
+TEST_P(OffloadTimes, StateComesAndGoesWhileOthersAreUpdatedOnTheDevice) {
+  const Assembly assembly(
+      tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), updated_here),
+      plugins());
+  const Timeline timeline(assembly);
+  const std::vector<Event> in = timeline.of(FunctionKind::update, "copy.in", 3),
+                           updates = timeline.of(FunctionKind::update, "compute", 3),
+                           out = timeline.of(FunctionKind::update, "copy.out", 3);
+  ASSERT_EQ(in.size(), 14u);
+  ASSERT_EQ(updates.size(), in.size());
+  ASSERT_EQ(out.size(), in.size());
+  EXPECT_TRUE(timeline.of(FunctionKind::update, "compute.1", 3).empty());
+  for (std::size_t i = 1; i + 1 < updates.size(); ++i) {
+    EXPECT_LT(in[i + 1].begin, updates[i].end) << i;
+    EXPECT_LT(out[i - 1].begin, updates[i].end) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -425,6 +453,21 @@ TEST(Offload, TheDeviceHasRoomForWhatIsUsedAlone) {
     EXPECT_GE(bytes_in(assembly, pinned, Region::gradient), 4 * assembly.parameters());
     return bytes_in(assembly, own, Region::gathered) + bytes_in(assembly, own, Region::unreduced) +
            bytes_in(assembly, own, Region::scratch) + bytes_in(assembly, own, Region::bucket);
+  };
+  EXPECT_EQ(in_turn("model.layers=4"), in_turn("model.layers=12"));
+  EXPECT_LT(in_turn("model.layers=1"), in_turn("model.layers=4"));
+}
+
+TEST(Offload, OfStateThatIsUpdatedOnTheDeviceThreeLayersAreThere) {
+  constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned};
+  const auto in_turn = [&](const char* layers) {
+    const Assembly assembly(
+        tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "run.bundle=0B", layers},
+                    updated_here),
+        plugins());
+    EXPECT_EQ(bytes_in(assembly, own, Region::state), 0);
+    EXPECT_GE(bytes_in(assembly, pinned, Region::state), 12 * assembly.parameters());
+    return bytes_in(assembly, own, Region::update);
   };
   EXPECT_EQ(in_turn("model.layers=4"), in_turn("model.layers=12"));
   EXPECT_LT(in_turn("model.layers=1"), in_turn("model.layers=4"));
@@ -469,6 +512,68 @@ TEST(Offload, ThePlanSaysWhatIsMoved) {
   EXPECT_NE(plan_json(moved, forecast(moved, plugins(), {}))
                 .find("\"offload\":{\"to_host_bytes\":" + std::to_string(all.to_host)),
             std::string::npos);
+}
+
+// Seconds: a segment's gradients and parameters to the host 1, its parameters back 3, each pass through it 1;
+// all else takes no time.
+class LinkPrices final : public Prices {
+ public:
+  double kernel(const Program& program, const PlannedStep& step) override {
+    const Op& op = program.op(step.op);
+    if (op.segment == program.step_segment()) return 0;
+    if (op.function == FunctionKind::forward || op.function == FunctionKind::backward)
+      return step.op == program.segment(op.segment).ops(op.function).back() ? 1 : 0;
+    if (op.function != FunctionKind::update || !op.def->copies) return 0;
+    const bool to_host = step.operands.front().address.range == 0;
+    double alike = 0;
+    for (const Id id : program.segment(op.segment).ops(FunctionKind::update))
+      alike += program.op(id).def->copies && is_back(program.op(id), program) != to_host;
+    return (to_host ? 1 : 3) / alike;
+  }
+  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 0; }
+
+ private:
+  static bool is_back(const Op& op, const Program& program) {
+    return program.value(op.operands.back()).role == Role::parameter;
+  }
+};
+
+// Of embedding, two layers and head, the parameters are back 4, 7, 10 and 13 after gradients began to leave:
+// forward, a second each, is held up for 4, the first of which the gradients take, then for 2, 2 and 2.
+TEST(Offload, ThePlanSaysWhatOfTheLinksNothingHides) {
+  const Assembly assembly(
+      tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.tied=false"}, offloaded()),
+      plugins());
+  LinkPrices prices;
+  Forecast predicted;
+  predicted.prediction =
+      Prediction{simulate(all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }),
+                          prices, {5}),
+                 false,
+                 {}};
+  EXPECT_NEAR(predicted.prediction->simulation.step_seconds, 4 + 4 + 10, 1e-9);
+  const Links links = links_of(predicted.prediction->simulation.ranks.front());
+  EXPECT_NEAR(links.to_host.busy, 4, 1e-9);
+  EXPECT_NEAR(links.to_host.exposed, 1, 1e-9);
+  EXPECT_NEAR(links.to_device.busy, 12, 1e-9);
+  EXPECT_NEAR(links.to_device.exposed, 9, 1e-9);
+  EXPECT_NEAR(links.passes, 8, 1e-9);
+  const std::string text = offload_text(assembly, predicted);
+  for (const char* const line :
+       {"link to the device busy for 12000.0 ms a step, 3000.0 ms of it hidden, 9000.0 ms",
+        "link to the host   busy for 4000.0 ms a step, 3000.0 ms of it hidden, 1000.0 ms",
+        "144 tokens a step rather than 64 would hide the rest"})
+    EXPECT_NE(text.find(line), std::string::npos) << text;
+}
+
+// Where activations leave, more tokens are more to carry.
+TEST(Offload, NoNumberOfTokensHidesWhatGrowsWithThem) {
+  Links links;
+  links.to_device = {12, 10};
+  links.passes = 8;
+  EXPECT_DOUBLE_EQ(tokens_to_hide(links, 64), 144);
+  links.grow = true;
+  EXPECT_EQ(tokens_to_hide(links, 64), 0);
 }
 
 // What is fetched twice, what leaves once, and nothing of the update.
@@ -517,6 +622,168 @@ TEST(Offload, APartThatIsPaddingAloneIsFetchedAsAnyOther) {
   EXPECT_EQ(run(offloaded(true, true)), run(""));
 }
 
+// ---------------------------------------------------------------- what the planner chooses
+
+const std::string automatic = "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n";
+const std::vector<std::string> one_microbatch = {"device.plugin=cpu-async", "precision.compute=bf16",
+                                                 "model.layers=6", "batch.global=2", "batch.micro=2"};
+
+// In the order in which they are tried.
+std::vector<std::string> ways() {
+  std::vector<std::string> all = {""};
+  for (const bool parameters : {false, true})
+    for (const bool activations : {false, true})
+      for (const bool gradients : {false, true}) all.push_back(offloaded(parameters, gradients, activations));
+  return all;
+}
+
+std::vector<std::string> within(std::int64_t bytes, const std::vector<std::string>& sets) {
+  return with(sets, {"device.memory=" + std::to_string(bytes) + "B"});
+}
+
+std::int64_t device_bytes(const std::vector<std::string>& sets, const std::string& more) {
+  const Assembly assembly(tiny_recipe(sets, more), plugins());
+  return assembly.bytes_in_memory_of(0, assembly.plan());
+}
+
+// The first way that fits, whatever is left to spare by later ones; it is the plan of those settings.
+TEST(OffloadAuto, TheFirstWayThatFitsIsChosen) {
+  std::vector<std::int64_t> bytes;
+  for (const std::string& way : ways()) bytes.push_back(device_bytes(one_microbatch, way));
+  EXPECT_LT(*std::min_element(bytes.begin(), bytes.end()), bytes.front() / 2);
+  for (const std::int64_t budget : bytes) {
+    const auto first = static_cast<std::size_t>(
+        std::find_if(bytes.begin(), bytes.end(), [&](std::int64_t one) { return one <= budget; }) -
+        bytes.begin());
+    const Assembly chosen(tiny_recipe(within(budget, one_microbatch), automatic), plugins());
+    EXPECT_EQ(chosen.fingerprint(),
+              Assembly(tiny_recipe(one_microbatch, ways()[first]), plugins()).fingerprint())
+        << first;
+  }
+}
+
+TEST(OffloadAuto, ThePlanSaysWhatWasChosen) {
+  const auto said = [](std::int64_t budget, const std::string& more) {
+    const Assembly assembly(tiny_recipe(within(budget, one_microbatch), more), plugins());
+    const std::string text = plan_text(assembly, forecast(assembly, plugins(), {}));
+    const std::size_t at = text.find("to fit      ");
+    return at == std::string::npos ? "" : text.substr(at + 12, text.find('\n', at) - at - 12);
+  };
+  const std::int64_t all = device_bytes(one_microbatch, "");
+  EXPECT_EQ(said(all, automatic), "offload: all lies on the device");
+  EXPECT_EQ(said(device_bytes(one_microbatch, offloaded()), automatic),
+            "offload: optimizer state lies in the host's memory");
+  EXPECT_EQ(said(device_bytes(one_microbatch, offloaded(false, true)), automatic),
+            "offload: optimizer state and gradients lie in the host's memory");
+  EXPECT_EQ(said(all, ""), "");
+  EXPECT_EQ(said(all, offloaded()), "");
+}
+
+// What is said stays so, and only the rest is chosen.
+TEST(OffloadAuto, SomeMayBeLeftToThePlannerAndOthersSaid) {
+  const std::string gradients = offloaded() + "gradients = 'auto'\n";
+  const auto plan_of = [](std::int64_t budget, const std::string& more) {
+    return Assembly(tiny_recipe(within(budget, one_microbatch), more), plugins()).fingerprint();
+  };
+  const std::int64_t all = device_bytes(one_microbatch, ""),
+                     without = device_bytes(one_microbatch, offloaded(false, true));
+  EXPECT_EQ(plan_of(all, gradients), plan_of(all, offloaded()));
+  EXPECT_EQ(plan_of(without, gradients), plan_of(all, offloaded(false, true)));
+}
+
+// Gradients of several microbatches in the usual order stay on the device: such ways are passed over.
+TEST(OffloadAuto, WhatTheRecipeCannotDoIsPassedOver) {
+  const std::vector<std::string> several = with(one_microbatch, {"batch.micro=1"});
+  const std::int64_t budget = device_bytes(several, offloaded(false, false, true));
+  ASSERT_LT(budget, device_bytes(several, offloaded()));
+  const Assembly chosen(tiny_recipe(within(budget, several), automatic), plugins());
+  EXPECT_EQ(chosen.program().said_to_fit(),
+            std::vector<std::string>{"offload: optimizer state and activations lie in the host's memory"});
+}
+
+// Less is computed again before anything leaves.
+TEST(OffloadAuto, RecomputationComesFirst) {
+  const std::string both = "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n" + automatic;
+  const std::int64_t budget =
+      device_bytes(one_microbatch, "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n");
+  ASSERT_LT(budget, device_bytes(one_microbatch, ""));
+  const Assembly chosen(tiny_recipe(within(budget, one_microbatch), both), plugins());
+  EXPECT_EQ(chosen.program().said_to_fit(), std::vector<std::string>{"offload: all lies on the device"});
+}
+
+TEST(OffloadAuto, TheBitsAreThoseOfTrainingWithout) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async",
+                                         "comm.default=meet-async",
+                                         "batch.micro=2",
+                                         "precision.compute=bf16",
+                                         "eval.every=1",
+                                         "data.validation=0.2"};
+  const std::int64_t budget = device_bytes(sets, data_and_zero + offloaded());
+  ASSERT_LT(budget, device_bytes(sets, data_and_zero));
+  EXPECT_EQ(run_ranks(tiny_recipe(within(budget, sets), data_and_zero + automatic), steps),
+            run_ranks(tiny_recipe(sets, data_and_zero), steps));
+}
+
+// Ranks whose devices leave them unequal room.
+TEST(OffloadAuto, RanksThatChooseDifferentlyAreRefusedWithBothChoices) {
+  const std::vector<std::string> sets = with(one_microbatch, {"comm.default=meet-async", "batch.micro=1"});
+  const auto of_rank = [&](std::int64_t rank, const std::string& like) {
+    return Assembly(
+        tiny_recipe(within(device_bytes(sets, data_and_zero + like), sets), data_and_zero + automatic),
+        plugins(), rank);
+  };
+  const Assembly ranks[] = {of_rank(0, ""), of_rank(1, offloaded())};
+  std::barrier meeting(2);
+  std::vector<std::string> texts(2), said(2);
+  const auto agree = [&](std::size_t rank) {
+    const Exchange exchange = [&](std::string_view, std::span<const int>, std::string_view mine) {
+      texts[rank] = mine;
+      meeting.arrive_and_wait();
+      std::vector<std::string> all = texts;
+      meeting.arrive_and_wait();
+      return all;
+    };
+    try {
+      check_agreement(ranks[rank], plugins(), exchange);
+    } catch (const Error& error) {
+      said[rank] = error.what();
+    }
+  };
+  std::thread other([&] { agree(1); });
+  agree(0);
+  other.join();
+  for (const std::string& text : said)
+    EXPECT_EQ(
+        text,
+        "rank 0 and rank 1 fit their plans into memory in other ways: the choice is offload: all lies on the "
+        "device on the one, offload: optimizer state lies in the host's memory on the other; say in the "
+        "recipe what lies where");
+}
+
+TEST(OffloadAuto, WhatDoesNotFitInAnyWayIsRefusedWithTheBytesThatWouldDo) {
+  std::int64_t least = device_bytes(one_microbatch, "");
+  for (const std::string& way : ways()) least = std::min(least, device_bytes(one_microbatch, way));
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto message = [](const std::vector<std::string>& sets) -> std::string {
+    try {
+      const Assembly assembly(tiny_recipe(sets, automatic), plugins());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string said = message(within(least - 1, one_microbatch));
+  EXPECT_NE(said.find("the plan needs " + size(device_bytes(one_microbatch, "")) + ", " + size(least) +
+                      " with all that strategies may change"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(said.find("alone has"), std::string::npos) << said;
+  // A matrix that is larger than the device.
+  const std::vector<std::string> wide = with(one_microbatch, {"model.vocab=4096"});
+  EXPECT_NE(message(within(100 << 10, wide)).find("alone has 256.00 KiB"), std::string::npos)
+      << message(within(100 << 10, wide));
+}
+
 // ---------------------------------------------------------------- what is refused
 
 TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
@@ -537,6 +804,8 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
         "after each microbatch, and it is to leave the device once a step");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
         "set optimizer = \"host\" or \"nvme\" too");
+  holds(message({}, automatic + "parameters = 'host'\n"), "leave those four out");
+  holds(message({}, updated_here + "gradients = 'host'\n"), "or leave update out");
 }
 
 }  // namespace

@@ -196,8 +196,9 @@ unsigned first_seed() {
 std::string drawn_offload(unsigned seed) {
   const bool parameters = seed / 3 % 2 == 1, gradients = seed / 6 % 2 == 1, activations = seed / 9 % 2 == 1;
   const std::string others = seed / 5 % 2 == 1 ? "nvme" : "host";
-  return seed / 12 % 2 == 1 ? offloaded_to_drives("/tmp", parameters, gradients, activations, others)
-                            : offloaded(parameters, gradients, activations);
+  if (seed / 12 % 2 == 1) return offloaded_to_drives("/tmp", parameters, gradients, activations, others);
+  const bool here = !parameters && !gradients && seed / 24 % 2 == 1;
+  return offloaded(parameters, gradients, activations) + (here ? "update = 'device'\n" : "");
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }

@@ -198,6 +198,10 @@ struct ProgramApi {
   // Phase `memory`: what backward reads of the segment's forward lies there in between, behind what is
   // computed again. It leaves as forward goes on and returns ahead of its backward.
   Status (*keep_saved)(void* program, Id segment, MemoryPlace place);
+  // Which of several ways, said in words, cheapest first: the first with which the plan fits all memory. The
+  // planner writes the program anew for each, and passes over those that are refused. Where several
+  // strategies ask, they go on together.
+  Status (*choose_to_fit)(void* program, Array<Text> ways, std::uint64_t* chosen);
 };
 
 class Segment;
@@ -270,6 +274,12 @@ class ProgramRef {
     bool used = false;
     raise(api_->used_elsewhere(program_, value, &used));
     return used;
+  }
+  std::size_t choose_to_fit(const std::vector<std::string>& ways) const {
+    const std::vector<Text> texts(ways.begin(), ways.end());
+    std::uint64_t chosen = 0;
+    raise(api_->choose_to_fit(program_, {texts.data(), texts.size()}, &chosen));
+    return chosen;
   }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }

@@ -1,13 +1,16 @@
 // Offload: what a rank's own device has no room for lies in the host's memory, or on drives.
 //   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
 //                        come to them and parameters go back
-//   optimizer = "nvme"   so do updates, but master copies and moments lie on drives: they come to memory for
+//                        (update = "device": state comes to the device in turn, and goes back)
+//   optimizer = "nvme"   updates run there too, but master copies and moments lie on drives: they come to
+//   memory for
 //                        an instance's update and go back behind it
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
 // The last three are "nvme" likewise: then what updates need of them comes to memory and goes back as state
 // does.
+//   "auto"               as "device" where the plan fits like that, else as the next that does
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
 // them; what others touch too is copied there before the updates, and what those change of it is copied back.
@@ -25,7 +28,8 @@
 namespace prun {
 namespace {
 
-constexpr MemoryPlace pinned{0, Space::pinned};
+constexpr std::int32_t own = 0;  // device: the recipe's
+constexpr MemoryPlace pinned{own, Space::pinned};
 
 std::vector<Id> operands_of(const OpInfo& op) { return {op.operands.begin(), op.operands.end()}; }
 
@@ -58,15 +62,47 @@ class Users {
   std::set<Id> others_touch_, updates_write_;
 };
 
+// Where each lies, in the words of the recipe.
+struct Lies {
+  std::string optimizer, gradients, parameters, activations;
+
+  bool any(const char* tier) const {
+    return optimizer == tier || gradients == tier || parameters == tier || activations == tier;
+  }
+  bool only_state_and_activations() const { return gradients == "device" && parameters == "device"; }
+  friend bool operator==(const Lies&, const Lies&) = default;
+};
+
+// "optimizer state and gradients lie in the host's memory"
+std::string text_of(const Lies& lies, const char* tier, const char* where) {
+  std::vector<std::string> there;
+  if (lies.optimizer == tier) there.emplace_back("optimizer state");
+  if (lies.gradients == tier) there.emplace_back("gradients");
+  if (lies.activations == tier) there.emplace_back("activations");
+  if (lies.parameters == tier) there.emplace_back("parameters");
+  std::string text;
+  for (std::size_t i = 0; i < there.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == there.size() ? " and " : ", ") + there[i];
+  const bool one = there.size() == 1 && lies.optimizer == tier;
+  return there.empty() ? "" : text + (one ? " lies " : " lie ") + where;
+}
+
+std::string text_of(const Lies& lies) {
+  const std::string on_host = text_of(lies, "host", "in the host's memory"),
+                    on_drives = text_of(lies, "nvme", "on drives");
+  if (on_host.empty() && on_drives.empty()) return "offload: all lies on the device";
+  return "offload: " + on_host + (on_host.empty() || on_drives.empty() ? "" : "; ") + on_drives;
+}
+
 // Where parameters and gradients lie; nothing: on the device.
 struct Homes {
   std::optional<MemoryPlace> parameters, gradients;
 };
 
-// The updates of one program, on their way to another device.
+// The updates of one program, and where they find what they need.
 class UpdatesElsewhere {
  public:
-  // `states`: where what only updates touch lies.
+  // `device`: which runs them. `states`: where what only updates touch lies.
   UpdatesElsewhere(ProgramRef program, std::int32_t device, MemoryPlace states, const Homes& homes)
       : program_(program), device_(device), states_(states), homes_(homes), users_(program) {}
 
@@ -84,12 +120,15 @@ class UpdatesElsewhere {
     for (const Id op : ops)
       if (!program_.op(op).def->exchange) move_states(segment, op, ops.front(), states);
     for (const Id op : ops)
-      if (!program_.op(op).def->exchange) move_operands(segment, op, ops.front(), others);
-    segment.run_on(FunctionKind::update, device_);
+      if (device_ != own && !program_.op(op).def->exchange) move_operands(segment, op, ops.front(), others);
+    if (device_ != own) segment.run_on(FunctionKind::update, device_);
     for (const std::map<Id, Id>* const copies : {&others, &states})
       for (const auto& [value, copy] : *copies)
         if (users_.updates_write(value)) write_copy(segment, FunctionKind::update, copy, behind(ops), value);
   }
+
+  // Where updates find what lies too far away for them.
+  MemoryPlace at_hand() const { return {device_, device_ == own ? Space::device : Space::host}; }
 
   bool is_state(Id value) const {
     return value != none && program_.value(value).role == Role::state && users_.only_updates_touch(value);
@@ -101,9 +140,9 @@ class UpdatesElsewhere {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (!is_state(operands[i])) continue;
       program_.place(operands[i], states_);
-      if (states_.space == Space::disk)
+      if (device_ == own || states_.space == Space::disk)
         program_.replace_operand(op, static_cast<int>(i),
-                                 copied(segment, operands[i], first, {device_, Space::host}, copies));
+                                 copied(segment, operands[i], first, at_hand(), copies));
     }
   }
 
@@ -125,7 +164,7 @@ class UpdatesElsewhere {
                                               : users_.updates_write(value) ? homes_.parameters
                                                                             : homes_.gradients;
       if (home == pinned) continue;
-      const MemoryPlace place = home ? MemoryPlace{device_, Space::host} : pinned;
+      const MemoryPlace place = home ? at_hand() : pinned;
       program_.replace_operand(
           op, static_cast<int>(i),
           is_shared(value) ? shared(value) : copied(segment, value, first, place, copies));
@@ -177,34 +216,33 @@ class UpdatesElsewhere {
 
 class Offload final : public Strategy {
  public:
-  explicit Offload(const Options& options)
-      : optimizer_(options.text("optimizer")),
-        parameters_(options.text("parameters")),
-        gradients_(options.text("gradients")),
-        activations_(options.text("activations")) {
-    if (optimizer_ == "device" && (parameters_ != "device" || gradients_ != "device"))
-      throw_error(ErrorCode::bad_input,
-                  "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
-                  "\"host\" or \"nvme\" too");
+  explicit Offload(const Options& options) : update_(options.text("update")) {
+    Lies wanted{options.text("optimizer"), options.text("gradients"), options.text("parameters"),
+                options.text("activations")};
+    if (options.text("mode") == "auto") choose_all(wanted);
+    check(wanted);
+    add_ways(wanted);
   }
 
   void apply(ProgramRef program) override {
-    if (optimizer_ == "device" && activations_ == "device") return;
+    const Lies lies = ways_.size() == 1 ? ways_.front() : chosen(program);
+    if (lies.optimizer == "device" && lies.activations == "device") return;
     const std::int32_t host = program.device("cpu");  // whose memory it is that all this takes
-    const bool any_on_drives =
-        optimizer_ == "nvme" || parameters_ == "nvme" || gradients_ == "nvme" || activations_ == "nvme";
-    const MemoryPlace disk = any_on_drives ? MemoryPlace{program.device("nvme"), Space::disk} : MemoryPlace{};
+    const MemoryPlace disk =
+        lies.any("nvme") ? MemoryPlace{program.device("nvme"), Space::disk} : MemoryPlace{};
     const auto home = [&](const std::string& tier) -> std::optional<MemoryPlace> {
       if (tier == "device") return {};
       return tier == "nvme" ? disk : pinned;
     };
     const std::vector<Segment> segments = program.segments();
-    if (const auto saved = home(activations_))
+    if (const auto saved = home(lies.activations))
       for (std::size_t i = 1; i < segments.size(); ++i) segments[i].keep_saved(*saved);
-    if (optimizer_ == "device") return;
-    const MemoryPlace states = optimizer_ == "nvme" ? disk : MemoryPlace{host, Space::host};
-    const Homes homes{home(parameters_), home(gradients_)};
-    UpdatesElsewhere(program, host, states, homes).run();
+    if (lies.optimizer == "device") return;
+    const bool here = update_ == "device";
+    const MemoryPlace states =
+        here || lies.optimizer == "nvme" ? *home(lies.optimizer) : MemoryPlace{host, Space::host};
+    const Homes homes{home(lies.parameters), home(lies.gradients)};
+    UpdatesElsewhere(program, here ? own : host, states, homes).run();
     for (const Segment& segment : segments)
       for (const Id value : segment.values()) {
         const Role role = program.value(value).role;
@@ -214,7 +252,64 @@ class Offload final : public Strategy {
   }
 
  private:
-  std::string optimizer_, parameters_, gradients_, activations_;
+  static void choose_all(Lies& wanted) {
+    if (wanted.optimizer != "host" || wanted.gradients != "device" || wanted.parameters != "device" ||
+        wanted.activations != "device")
+      throw_error(ErrorCode::bad_input,
+                  "mode = \"auto\" chooses where optimizer, gradients, parameters and activations lie; leave "
+                  "those four out, or set some of them to \"auto\" instead of mode");
+    wanted = {"auto", "auto", "auto", "auto"};
+  }
+
+  void check(const Lies& wanted) const {
+    const auto elsewhere = [](const std::string& tier) { return tier == "host" || tier == "nvme"; };
+    const bool others = elsewhere(wanted.gradients) || elsewhere(wanted.parameters);
+    if (wanted.optimizer == "device" && others)
+      throw_error(ErrorCode::bad_input,
+                  "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
+                  "\"host\" or \"nvme\" too");
+    if (update_ == "device" && (others || wanted.optimizer == "nvme"))
+      throw_error(
+          ErrorCode::bad_input,
+          "update = \"device\" fetches optimizer state from the host's memory and finds gradients and "
+          "parameters on the device; leave those there and state in the host's memory, or leave update out");
+  }
+
+  // What may go together, cheapest first: optimizer state moves once a step, parameters with each use, and
+  // drives are slower than memory.
+  void add_ways(const Lies& wanted) {
+    struct Tiers {
+      std::string state, others;
+    };
+    for (const auto& [state, others] :
+         {Tiers{"device", "host"}, Tiers{"host", "host"}, Tiers{"nvme", "host"}, Tiers{"nvme", "nvme"}})
+      for (const std::string& parameters : {std::string("device"), others})
+        for (const std::string& activations : {std::string("device"), others})
+          for (const std::string& gradients : {std::string("device"), others})
+            add_way(wanted, {state, gradients, parameters, activations});
+  }
+
+  // What is said stays so.
+  void add_way(const Lies& wanted, Lies lies) {
+    for (std::string Lies::*const what :
+         {&Lies::optimizer, &Lies::gradients, &Lies::parameters, &Lies::activations})
+      if (wanted.*what != "auto") lies.*what = wanted.*what;
+    const bool state_first = wanted.optimizer == "auto" && wanted.activations == "auto";
+    if (lies.optimizer == "device" &&
+        (!lies.only_state_and_activations() || (state_first && lies.activations != "device")))
+      return;
+    if (update_ == "device" && (!lies.only_state_and_activations() || lies.optimizer == "nvme")) return;
+    if (std::find(ways_.begin(), ways_.end(), lies) == ways_.end()) ways_.push_back(lies);
+  }
+
+  const Lies& chosen(ProgramRef program) const {
+    std::vector<std::string> texts;
+    for (const Lies& lies : ways_) texts.push_back(text_of(lies));
+    return ways_[program.choose_to_fit(texts)];
+  }
+
+  std::string update_;
+  std::vector<Lies> ways_;
 };
 
 }  // namespace
@@ -223,11 +318,13 @@ class Offload final : public Strategy {
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
     "phase=memory",
-    "optimizer   | choice | host | device,host,nvme | Where master copies and moments lie; updates run on "
-    "the "
-    "device or, of the others, on the host's cores\n"
-    "gradients   | choice | device | device,host,nvme | Where gradients lie once a step's are complete\n"
-    "parameters  | choice | device | device,host,nvme | Where parameters lie while nobody computes with "
+    "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "
+    "goes to the next place, what costs least first\n"
+    "optimizer   | choice | host | device,host,nvme,auto | Where master copies and moments lie\n"
+    "update      | choice | host | host,device | What updates state in the host's memory: its cores, or the "
+    "device, to which it comes in turn\n"
+    "gradients   | choice | device | device,host,nvme,auto | Where gradients lie once a step's are complete\n"
+    "parameters  | choice | device | device,host,nvme,auto | Where parameters lie while nobody computes with "
     "them\n"
-    "activations | choice | device | device,host,nvme | Where what backward reads of forward lies in "
+    "activations | choice | device | device,host,nvme,auto | Where what backward reads of forward lies in "
     "between\n");
