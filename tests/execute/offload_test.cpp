@@ -691,6 +691,17 @@ TEST(OffloadAuto, SomeMayBeLeftToThePlannerAndOthersSaid) {
   EXPECT_EQ(plan_of(without, gradients), plan_of(all, offloaded(false, true)));
 }
 
+TEST(OffloadAuto, StateThatLiesOnDrivesMayHaveGradientsOnTheHost) {
+  const std::string gradients =
+      offloaded(false, false, false, "nvme") + "gradients = 'auto'\n[tier.nvme]\npaths = ['/tmp']\n";
+  const std::int64_t budget = device_bytes(one_microbatch, offloaded_to_drives("/tmp", false, true));
+  ASSERT_LT(budget, device_bytes(one_microbatch, offloaded_to_drives("/tmp")));
+  const Assembly chosen(tiny_recipe(within(budget, one_microbatch), gradients), plugins());
+  EXPECT_EQ(chosen.program().said_to_fit(),
+            std::vector<std::string>{
+                "offload: gradients lie in the host's memory; optimizer state lies on drives"});
+}
+
 // Gradients of several microbatches in the usual order stay on the device: such ways are passed over.
 TEST(OffloadAuto, WhatTheRecipeCannotDoIsPassedOver) {
   const std::vector<std::string> several = with(one_microbatch, {"batch.micro=1"});
