@@ -42,6 +42,7 @@ OptionsApi api_of(Section& section) {
   api.section = &section;
   api.integer = [](void* s, Text key, std::int64_t* value) {
     if (key.view() == "threads") return *value = static_cast<Section*>(s)->threads, Status{};
+    if (key.view() == "plan_gib") return *value = 0, Status{};
     if (key.view() == "spin_us") return *value = static_cast<Section*>(s)->spin_us, Status{};
     return unknown(key);
   };
