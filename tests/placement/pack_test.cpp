@@ -119,9 +119,11 @@ TEST_F(Packing, AnotherTensorInAnUpdateIsRefused) {
 
 // An optimizer of several ops hands on what it made of the rank's part: as much as the part has.
 TEST(PackingAThirdPartys, WhatAnUpdateMakesOfPartsLiesInParts) {
-  const Assembly assembly(tiny_recipe({"optimizer.plugin=halving"},
-                                      data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 1\n"),
-                          plugins());
+  const Assembly assembly(
+      tiny_recipe(
+          {"optimizer.plugin=halving"},
+          "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 1\n"),
+      plugins());
   const Program& program = assembly.program();
   int halves = 0;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
