@@ -139,6 +139,15 @@ const std::vector<Command> table = {
      "a folder of Hugging Face of a checkpoint's weights, or of a run's latest",
      {{"--out", "DIR", "where to; needed"}, weights_type, {"--file-size", "SIZE", "of a file at most, 5GiB"}},
      export_command},
+    {"convert",
+     "FILE",
+     "a recipe from a DeepSpeed JSON, the arguments of Megatron-LM (a script, or a text) or a torchtitan "
+     "TOML; "
+     "every setting is carried over, refused or listed",
+     {{"--out", "RECIPE", "where to; standard output"},
+      {"--model", "CONFIG", "the model, as a config.json of Hugging Face"},
+      {"--ranks", "N", "how many ranks there are"}},
+     convert_command},
     {"runs",
      "[FOLDER]",
      "the runs in runs/ or FOLDER: state, step, loss, tokens a second",

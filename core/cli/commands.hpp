@@ -31,5 +31,6 @@ int completion_command(const Arguments& arguments);
 int man_command(const Arguments& arguments);
 int help_command(const Arguments& arguments);
 int version_command(const Arguments& arguments);
+int convert_command(const Arguments& arguments);
 
 }  // namespace prun

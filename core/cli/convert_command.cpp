@@ -1,0 +1,31 @@
+// prun convert: a recipe from the configuration of another framework.
+#include <cstdio>
+
+#include "assemble/plugin_host.hpp"
+#include "base/durable_file.hpp"
+#include "cli/commands.hpp"
+#include "convert/convert.hpp"
+
+namespace prun {
+
+int convert_command(const Arguments& arguments) {
+  const std::string& file = arguments.only_word(
+      "prun convert FILE [--out RECIPE] [--model CONFIG] [--ranks N] [--set KEY=VALUE]...");
+  convert::Given given;
+  if (arguments.values.count("--ranks") != 0) given.ranks = arguments.number("--ranks", 1);
+  if (const auto model = arguments.path("--model")) given.model = model->string();
+  given.sets = arguments.sets;
+  PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  const convert::Converted converted = convert::convert_file(file, given, plugins.catalog());
+  const auto out = arguments.path("--out");
+  if (!out) {
+    std::fputs(converted.recipe.c_str(), stdout);
+    return 0;
+  }
+  replace_text_file(*out, converted.recipe);
+  for (const std::string& line : converted.account) std::printf("%s\n", line.c_str());
+  std::printf("%s is written; next: prun check %s\n", out->c_str(), out->c_str());
+  return 0;
+}
+
+}  // namespace prun

@@ -1,0 +1,138 @@
+#include "convert/convert.hpp"
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "convert/sources.hpp"
+#include "recipe/recipe.hpp"
+#include "recipe/toml_reader.hpp"
+
+namespace prun::convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t most_bytes = std::size_t{1} << 20;
+
+// What a recipe cannot do without.
+struct Needed {
+  const char* key;
+  const char* flag;
+  const char* what;
+  bool of_shape = false;  // which a config.json says as well
+};
+constexpr std::array needed = {
+    Needed{"run.steps", "--set run.steps=N", "how many optimizer steps to take"},
+    Needed{"model.plugin", "--model CONFIG.json",
+           "which model, as a config.json of Hugging Face, or by --set model.plugin=llama and its options",
+           true},
+    Needed{"model.layers", "--set model.layers=N", "how many blocks, or --model CONFIG.json", true},
+    Needed{"model.hidden", "--set model.hidden=N", "how wide, or --model CONFIG.json", true},
+    Needed{"model.heads", "--set model.heads=N", "how many heads, or --model CONFIG.json", true},
+    Needed{"model.vocab", "--set model.vocab=N", "rows of the token table, or --model CONFIG.json", true},
+    Needed{"model.seq", "--set model.seq=N", "tokens of a sequence"},
+    Needed{"data.plugin", "--set data.plugin=tokens --set data.path=PREFIX",
+           "what to train on (docs/data.md), or data.plugin=text"},
+    Needed{"batch.global", "--set batch.global=N", "sequences a step"},
+    Needed{"batch.micro", "--set batch.micro=N", "sequences that a rank takes at once"},
+    Needed{"optimizer.plugin", "--set optimizer.plugin=adamw", "which optimizer"},
+    Needed{"optimizer.lr", "--set optimizer.lr=X", "the learning rate at its peak"},
+};
+
+std::string read(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw_error(ErrorCode::not_found, "cannot open ", file.string());
+  std::string text(most_bytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (in.bad() || fs::is_directory(file)) throw_error(ErrorCode::storage, "cannot read ", file.string());
+  if (text.size() > most_bytes)
+    throw_error(ErrorCode::bad_input, file.string(), ": more than 1 MiB, which is no configuration");
+  return text;
+}
+
+Transfer read_source(const fs::path& file, const Given& given) {
+  const std::string text = read(file);
+  const std::string_view inside = trim(text);
+  if (inside.starts_with('{')) {
+    Transfer transfer("DeepSpeed", given);
+    convert_deepspeed(transfer, parse_json(text, file.string()));
+    return transfer;
+  }
+  if (file.extension() == ".toml" || (inside.starts_with('[') && !inside.starts_with("[["))) {
+    recipe::Diagnostics diagnostics;
+    const auto source = std::make_shared<const recipe::Source>(
+        recipe::Source{file.string(), text, 0, recipe::Source::Kind::file});
+    const std::optional<recipe::Node> root = recipe::read_toml(source, diagnostics);
+    diagnostics.throw_if_any();
+    Transfer transfer("torchtitan", given);
+    convert_torchtitan(transfer, *root);
+    return transfer;
+  }
+  const ShellCommand command = read_shell(text, file.string());
+  if (command.arguments.empty())
+    throw_error(ErrorCode::bad_input, file.string(),
+                ": neither a DeepSpeed JSON, a torchtitan TOML, nor a script or a text with the arguments of "
+                "Megatron-LM");
+  Transfer transfer("Megatron-LM", given);
+  convert_megatron(transfer, command);
+  return transfer;
+}
+
+void ask_for_missing(Transfer& transfer) {
+  for (const Needed& each : needed)
+    if (!transfer.knows(each.key) && !(each.of_shape && !transfer.given().model.empty()))
+      transfer.ask(each.flag, each.what);
+}
+
+void refuse_if_asked(const Transfer& transfer, const fs::path& file) {
+  if (transfer.asked().empty()) return;
+  std::string text =
+      detail::concat(file.string(), " does not say all that a recipe needs; give prun convert as well:");
+  for (const auto& [flag, what] : transfer.asked()) text += detail::concat("\n  ", flag, "   ", what);
+  throw_error(ErrorCode::bad_input, text);
+}
+
+std::string name_of(const fs::path& file) {
+  std::string name;
+  for (const char c : file.stem().string())
+    name += std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' ? c : '-';
+  return name;
+}
+
+// With the values of the command line, as the schemas type them.
+void take_sets(Transfer& transfer, const Given& given, const std::string& name,
+               const recipe::PluginCatalog& catalog) {
+  for (const std::string& set : given.sets)
+    for (const char* list : {"strategy.", "observer.", "data.blend.", "validation."})
+      if (set.starts_with(list))
+        throw_error(ErrorCode::bad_input, "--set ", set,
+                    ": edit the recipe instead, which convert writes without it");
+  const recipe::Recipe checked = recipe::Recipe::parse(transfer.tables(), name, given.sets, catalog);
+  for (const std::string& set : given.sets) {
+    const std::string key(trim(std::string_view(set).substr(0, set.find('='))));
+    transfer.set(key, recipe::to_toml(*checked.entry(key).value), "--set " + key);
+  }
+}
+
+}  // namespace
+
+Converted convert_file(const fs::path& file, const Given& given, const recipe::PluginCatalog& catalog) {
+  Transfer transfer = read_source(file, given);
+  transfer.set_text("run.name", name_of(file), "the name of the file");
+  if (!given.model.empty()) transfer.set_text("model.config", given.model, "--model");
+  transfer.keep_console();
+  ask_for_missing(transfer);
+  refuse_if_asked(transfer, file);
+  take_sets(transfer, given, file.string() + " as a recipe", catalog);
+  Converted converted;
+  converted.account = transfer.account_lines();
+  for (const std::string& line : converted.account) converted.recipe += "# " + line + "\n";
+  converted.recipe += "\n" + transfer.tables();
+  return converted;
+}
+
+}  // namespace prun::convert

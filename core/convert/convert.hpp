@@ -1,0 +1,23 @@
+// A configuration of DeepSpeed, Megatron-LM or torchtitan as a recipe. What its file says and what becomes of
+// it is listed by name; what it does not say and a recipe must is asked for.
+#pragma once
+
+#include <filesystem>
+
+#include "convert/transfer.hpp"
+#include "recipe/catalog.hpp"
+
+namespace prun::convert {
+
+struct Converted {
+  std::string recipe;                // TOML, which begins with the account as a comment
+  std::vector<std::string> account;  // line by line
+};
+
+// Which framework wrote the file is seen by what is in it: JSON, TOML, or else the text of a shell. Throws
+// bad_input where it is none of them, cannot be what prun trains, or lacks something that `given` does not
+// have: all of it at once.
+Converted convert_file(const std::filesystem::path& file, const Given& given,
+                       const recipe::PluginCatalog& catalog);
+
+}  // namespace prun::convert

@@ -1,0 +1,335 @@
+// DeepSpeed's JSON. It says nothing of model, data or the number of steps and of ranks: these are asked for.
+#include <array>
+#include <cmath>
+
+#include "convert/layout.hpp"
+#include "convert/sources.hpp"
+#include "recipe/value.hpp"
+
+namespace prun::convert {
+namespace {
+
+constexpr Fate carried = Fate::carried, refused = Fate::refused, without_effect = Fate::without_effect;
+
+constexpr const char* buffers =
+    "run.bundle says how much is exchanged at a time; its default follows the model";
+constexpr const char* overlaps = "exchanges run beside computation wherever the plan allows it";
+constexpr const char* scales = "bf16 needs no loss scale";
+constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";
+constexpr const char* recomputes =
+    "which layers are recomputed is said by the model's code there; here by [[strategy]] plugin = "
+    "\"recompute\"";
+constexpr const char* schedules = "there is no such phase of training";
+constexpr const char* compressed = "exchanges are of whole numbers in precision.reduce";
+constexpr const char* pinned =
+    "what the offload strategy copies is always pinned, and prefetched by the plan";
+constexpr const char* drives = "a tier's options; [[tier]] is not filled in by convert";
+
+constexpr std::array rules = {
+    // Of fp16 and bf16 only what is not handled below is left.
+    Rule{"fp16.enabled", "false", without_effect, "as here"},
+    Rule{"fp16.*", "", without_effect, scales},
+    Rule{"bf16.enabled", "false", without_effect, "as here"},
+    Rule{"bfloat16.enabled", "false", without_effect, "as here"},
+    Rule{"bfloat16.loss_scale", "", without_effect, scales},
+    Rule{"bf16.immediate_grad_update", "", without_effect, "gradients are added where they arise"},
+    Rule{"data_types.grad_accum_dtype", "fp32|fp64|bf16", carried, "precision.gradient"},
+    Rule{"data_types.grad_accum_dtype", "", refused, "gradients are summed in fp32, bf16 or fp64"},
+    Rule{"communication_data_type", "fp32|bf16", carried, "precision.reduce"},
+    Rule{"communication_data_type", "bfp16|bfloat16", carried, "precision.reduce", "bf16"},
+    Rule{"communication_data_type", "", refused, "gradients travel in fp32, bf16 or fp64"},
+    Rule{"prescale_gradients", "", without_effect,
+         "sums over ranks are in precision.reduce, and divided in the update"},
+    Rule{"gradient_predivide_factor", "", without_effect, "sums over ranks are in precision.reduce"},
+    Rule{"sparse_gradients", "false", without_effect, "as here"},
+    Rule{"sparse_gradients", "", refused, "gradients of tables are whole"},
+    Rule{"gradient_clipping", "", carried, "optimizer.clip"},
+    Rule{"seed", "", carried, "run.seed"},
+    Rule{"steps_per_print", "", carried, "observer.console.every"},
+    Rule{"tensorboard.enabled", "true", carried, "observer.tensorboard."},
+    Rule{"monitor_config.tensorboard.enabled", "true", carried, "observer.tensorboard."},
+    Rule{"*tensorboard.*", "", without_effect, "event files lie in the run's folder"},
+    Rule{"*wandb.enabled", "true", refused, "the observers are console, jsonl, tensorboard and notify"},
+    Rule{"*csv_monitor.enabled", "true", refused, "the observer jsonl writes each step's numbers"},
+    Rule{"monitor_config.*", "", without_effect, "an observer that is not switched on"},
+    Rule{"wandb.*", "", without_effect, "an observer that is not switched on"},
+    Rule{"csv_monitor.*", "", without_effect, "an observer that is not switched on"},
+    Rule{"wall_clock_breakdown", "", without_effect, profiles},
+    Rule{"memory_breakdown", "", without_effect, profiles},
+    Rule{"dump_state", "", without_effect, "prun plan shows all of it"},
+    Rule{"flops_profiler.*", "", without_effect, profiles},
+    Rule{"comms_logger.*", "", without_effect, profiles},
+    Rule{"comms_config.*", "", without_effect, profiles},
+    Rule{"autotuning.*", "", without_effect, "prun plan prices a recipe in seconds"},
+    Rule{"zero_allow_untested_optimizer", "", without_effect,
+         "ZeRO takes every optimizer that treats elements alike"},
+    Rule{"zero_force_ds_cpu_optimizer", "", without_effect, "updates on the host are the same kernels"},
+    Rule{"disable_allgather", "", without_effect, overlaps},
+    Rule{"aio.*", "", without_effect, drives},
+    Rule{"checkpoint.*", "", without_effect, "a checkpoint goes on in any layout"},
+    Rule{"load_universal_checkpoint", "", without_effect, "a checkpoint goes on in any layout"},
+    Rule{"compile.*", "", without_effect, "what runs is planned ahead"},
+    // ZeRO
+    Rule{"zero_optimization.allgather_bucket_size", "", without_effect, buffers},
+    Rule{"zero_optimization.reduce_bucket_size", "", without_effect, buffers},
+    Rule{"zero_optimization.stage3_prefetch_bucket_size", "", without_effect, buffers},
+    Rule{"zero_optimization.stage3_max_live_parameters", "", without_effect,
+         "two layers' parameters are together at a time"},
+    Rule{"zero_optimization.stage3_max_reuse_distance", "", without_effect,
+         "two layers' parameters are together at a time"},
+    Rule{"zero_optimization.stage3_param_pers*", "", without_effect, buffers},
+    Rule{"zero_optimization.stage3_model_persistence_threshold", "", without_effect, buffers},
+    Rule{"zero_optimization.sub_group_size", "", without_effect, buffers},
+    Rule{"zero_optimization.allgather_partitions", "", without_effect, "the plan chooses the exchanges"},
+    Rule{"zero_optimization.reduce_scatter", "", without_effect, "the plan chooses the exchanges"},
+    Rule{"zero_optimization.contiguous_gradients", "", without_effect,
+         "gradients lie as the plan places them"},
+    Rule{"zero_optimization.round_robin_gradients", "", without_effect,
+         "gradients lie as the plan places them"},
+    Rule{"zero_optimization.overlap_comm", "", without_effect, overlaps},
+    Rule{"zero_optimization.comm_overlap", "", without_effect, overlaps},
+    Rule{"zero_optimization.*16*weights_on_model_save", "", without_effect,
+         "prun export writes whole weights of any checkpoint"},
+    Rule{"zero_optimization.load_from_fp32_weights", "", without_effect, "masters are saved as they are"},
+    Rule{"zero_optimization.elastic_checkpoint", "", without_effect, "a checkpoint goes on in any layout"},
+    Rule{"zero_optimization.ignore_unused_parameters", "", without_effect,
+         "every parameter of a model has a gradient"},
+    Rule{"zero_optimization.legacy_stage1", "", without_effect, "there is one stage 1"},
+    Rule{"zero_optimization.grad_hooks", "", without_effect, overlaps},
+    Rule{"zero_optimization.cpu_offload", "false", without_effect, "as here"},
+    Rule{"zero_optimization.cpu_offload_use_pin_memory", "", without_effect, pinned},
+    Rule{"zero_optimization.zero_quantized_weights", "true", refused, compressed},
+    Rule{"zero_optimization.zero_quantized_gradients", "true", refused, compressed},
+    Rule{"zero_optimization.zero_quantized_*", "false", without_effect, "as here"},
+    Rule{"zero_optimization.zero_hpz_partition_size", "1", without_effect, "as here"},
+    Rule{"zero_optimization.zero_hpz_partition_size", "", refused, "parameters are shared out over one axis"},
+    Rule{"zero_optimization.mics_*", "", refused, "parameters are shared out over one axis"},
+    Rule{"zero_optimization.zenflow.*", "", refused, "every gradient takes part in every update"},
+    Rule{"zero_optimization.offload_*.device", "none", without_effect, "as here"},
+    Rule{"zero_optimization.offload_*.nvme_path", "", without_effect, drives},
+    Rule{"zero_optimization.offload_*.ratio", "1|1.0", without_effect, "as here"},
+    Rule{"zero_optimization.offload_*.ratio", "", refused, "all of it is kept there, or nothing"},
+    Rule{"zero_optimization.offload_*", "", without_effect, pinned},
+    // What the model's code decides there
+    Rule{"activation_checkpointing.*", "false", without_effect, "as here"},
+    Rule{"activation_checkpointing.*", "null", without_effect, "as here"},
+    Rule{"activation_checkpointing.*", "", refused, recomputes},
+    Rule{"zero_optimization.stage3_gather_*", "", without_effect,
+         "prun export writes whole weights of any checkpoint"},
+    // Another model or another training
+    Rule{"sparse_attention.*", "", refused, "attention is causal and whole"},
+    Rule{"progressive_layer_drop.enabled", "false", without_effect, "as here"},
+    Rule{"progressive_layer_drop.*", "", refused, schedules},
+    Rule{"curriculum_learning.enabled", "false", without_effect, "as here"},
+    Rule{"curriculum_learning.*", "", refused, schedules},
+    Rule{"data_efficiency.enabled", "false", without_effect, "as here"},
+    Rule{"data_efficiency.*", "", refused, schedules},
+    Rule{"compression_training.*", "", refused, "weights are not compressed in training"},
+    Rule{"quantize_training.*", "", refused, "weights are not compressed in training"},
+    Rule{"elasticity.*", "", refused, "a run goes on with other ranks from a checkpoint, not by itself"},
+    Rule{"hybrid_engine.enabled", "false", without_effect, "as here"},
+    Rule{"hybrid_engine.*", "", refused, "training and generation are two commands"},
+    Rule{"eigenvalue.*", "", refused, schedules},
+    Rule{"sequence_parallel_size", "1", without_effect, "as here"},
+    Rule{"sequence_parallel_size", "", refused,
+         "attention is not split along the sequence; strategy tensor splits heads"},
+    Rule{"pipeline.*", "", refused, "stages are those of [[strategy]] plugin = \"pipeline\""},
+    Rule{"amp.enabled", "false", without_effect, "as here"},
+    Rule{"amp.*", "", refused, "precision.compute takes fp32, bf16 or fp64"},
+    Rule{"optimizer.params.bias_correction", "true", without_effect, "as here"},
+    Rule{"optimizer.params.torch_adam", "", without_effect, "the same update"},
+    Rule{"optimizer.params.adam_w_mode", "true", without_effect, "as here"},
+    Rule{"optimizer.params.adam_w_mode", "false", refused, "weight decay is decoupled from the gradient"},
+    Rule{"optimizer.params.amsgrad", "false", without_effect, "as here"},
+    Rule{"optimizer.params.nesterov", "false", without_effect, "as here"},
+    Rule{"optimizer.params.*", "", refused, "the optimizer has no such option"},
+    Rule{"optimizer.legacy_fusion", "", without_effect, "an update is one kernel"},
+    Rule{"scheduler.params.*", "", refused,
+         "a schedule rises in a straight line from 0, and then stays, falls in a line or as a cosine"},
+};
+
+// ------------------------------------------------------------------- reading
+
+std::string text_of(const JsonValue& value) {
+  switch (value.kind()) {
+    case JsonKind::null: return "null";
+    case JsonKind::boolean: return value.as_bool() ? "true" : "false";
+    case JsonKind::integer: return std::to_string(value.as_int64());
+    case JsonKind::unsigned_integer: return std::to_string(value.as_uint64());
+    case JsonKind::real: return recipe::to_toml(recipe::Value(value.as_double()));
+    case JsonKind::string: return value.as_string();
+    default: break;
+  }
+  JsonWriter json;
+  return json.value(value).take();
+}
+
+// "optimizer.params.lr"
+void flatten(Transfer& transfer, const std::string& above, const JsonObject& object) {
+  for (const JsonMember& member : object.members()) {
+    const std::string key = above + member.name;
+    if (member.value.is_object() && !member.value.as_object().members().empty())
+      flatten(transfer, key + ".", member.value.as_object());
+    else
+      transfer.add(key, text_of(member.value));
+  }
+}
+
+std::optional<std::int64_t> count(const Transfer& transfer, std::string_view key) {
+  if (!transfer.has(key)) return {};
+  return transfer.integer(key, 0);
+}
+
+// ------------------------------------------------------------------- parts
+
+void convert_precision(Transfer& transfer) {
+  const bool bf16 = transfer.is("bf16.enabled", "true") || transfer.is("bfloat16.enabled", "true");
+  const bool fp16 = transfer.is("fp16.enabled", "true");
+  for (const char* key : {"bf16.enabled", "bfloat16.enabled"})
+    if (transfer.is(key, "true")) transfer.set_text("precision.compute", "bf16", key), transfer.carried(key);
+  if (fp16) {
+    transfer.refuse("fp16.enabled", "there is no fp16; the recipe computes in bf16, over as many bits");
+    transfer.set_text("precision.compute", "bf16", "in place of fp16.enabled");
+  } else if (!bf16 && (transfer.is_left_open("fp16.enabled") || transfer.is_left_open("bf16.enabled"))) {
+    if (!transfer.knows("precision.compute"))
+      transfer.ask("--set precision.compute=bf16", "or fp32, which the configuration leaves open");
+  }
+}
+
+// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks; one may be
+// missing.
+void convert_batch(Transfer& transfer, Axes& axes) {
+  const char* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                              "gradient_accumulation_steps"};
+  std::optional<std::int64_t> global = count(transfer, keys[0]), micro = count(transfer, keys[1]),
+                              steps = count(transfer, keys[2]);
+  for (const auto& number : {global, micro, steps})
+    if (number && *number < 1) throw_error(ErrorCode::bad_input, "the batch sizes are counts from 1 on");
+  std::optional<std::int64_t> data;
+  std::string origin = "--ranks";
+  if (!transfer.given().ranks && global && micro && steps && *global % (*micro * *steps) == 0) {
+    data = *global / (*micro * *steps);
+    origin = "train_batch_size / (micro batch x accumulation)";
+  } else {
+    data = data_ranks(transfer, {}, axes.tensor);
+  }
+  if (!data) return;
+  axes.data = *data;
+  axes.data_origin = origin;
+  if (!global && micro) global = *micro * steps.value_or(1) * *data;
+  if (global && !micro && *global % (steps.value_or(1) * *data) == 0)
+    micro = *global / (steps.value_or(1) * *data);
+  if (!global || !micro) return;  // which is asked for
+  if (*global % (*micro * *data) != 0 || (steps && *steps * *micro * *data != *global))
+    throw_error(ErrorCode::bad_input, "train_batch_size = ", *global, " is not micro batch ", *micro,
+                " x accumulation ", steps.value_or(*global / (*micro * *data)), " x ", *data,
+                " ranks; --ranks N takes another number of them");
+  transfer.set_integer("batch.global", *global,
+                       !transfer.has(keys[0]) ? "micro batch x accumulation x ranks" : keys[0]);
+  transfer.set_integer("batch.micro", *micro,
+                       !transfer.has(keys[1]) ? "train_batch_size / (accumulation x ranks)" : keys[1]);
+  for (const char* key : keys)
+    if (transfer.has(key)) transfer.carried(key);
+}
+
+void convert_optimizer(Transfer& transfer) {
+  if (!transfer.has("optimizer.type")) return;
+  const std::string type = transfer.text("optimizer.type");
+  const bool adam = type == "Adam" || type == "AdamW" || type == "FusedAdam" || type == "DeepSpeedCPUAdam";
+  if (!adam && type != "SGD") {
+    transfer.refuse("optimizer.type", "the optimizers are adamw and sgd; others are plugins");
+    transfer.take("optimizer.params.lr", "optimizer.lr");
+    return;
+  }
+  transfer.carried("optimizer.type");
+  transfer.set_text("optimizer.plugin", adam ? "adamw" : "sgd", "optimizer.type");
+  transfer.take("optimizer.params.lr", "optimizer.lr", "0.001");
+  if (adam) {
+    transfer.take("optimizer.params.betas", "optimizer.betas", "[0.9, 0.999]");
+    transfer.take("optimizer.params.eps", "optimizer.eps", "1e-8");
+    transfer.take("optimizer.params.weight_decay", "optimizer.weight_decay", "0");
+  } else {
+    transfer.take("optimizer.params.momentum", "optimizer.momentum", "0");
+    if (transfer.number("optimizer.params.weight_decay").value_or(0) > 0)
+      transfer.refuse("optimizer.params.weight_decay", "weight decay is decoupled from the gradient");
+    else
+      transfer.take("optimizer.params.weight_decay", "optimizer.weight_decay", "0");
+  }
+}
+
+// Warm-up, and what follows it. A scheduler's peak stands above the optimizer's learning rate.
+void convert_schedule(Transfer& transfer) {
+  if (!transfer.has("scheduler.type")) return;
+  const std::string type = transfer.text("scheduler.type"), params = "scheduler.params.";
+  const bool decays = type == "WarmupDecayLR", cosine = type == "WarmupCosineLR";
+  if (type != "WarmupLR" && !decays && !cosine) {
+    transfer.refuse("scheduler.type", "the schedules are constant, linear and cosine, each behind a warm-up");
+    return;
+  }
+  transfer.carried("scheduler.type");
+  transfer.set_text("optimizer.schedule.kind",
+                    cosine   ? "cosine"
+                    : decays ? "linear"
+                             : "constant",
+                    "scheduler.type");
+  transfer.take("scheduler.params.warmup_num_steps", "optimizer.schedule.warmup", "1000");
+  if (transfer.has(params + "warmup_max_lr")) transfer.take(params + "warmup_max_lr", "optimizer.lr");
+  if (transfer.has(params + "total_num_steps"))
+    transfer.take(params + "total_num_steps", "optimizer.schedule.steps");
+  if (cosine) transfer.take(params + "cos_min_ratio", "optimizer.schedule.final", "0.0001");
+  if (transfer.number(params + "warmup_min_lr") == 0.0)
+    transfer.without_effect(params + "warmup_min_lr", "as here");
+  if (transfer.is(params + "warmup_type", "linear"))
+    transfer.without_effect(params + "warmup_type", "as here");
+  else if (!transfer.has(params + "warmup_type"))
+    transfer.refuse_default(params + "warmup_type", "log", "the learning rate rises in a straight line");
+}
+
+// `key`: of where something lies that `option` of the strategy offload says.
+void convert_place(Transfer& transfer, const std::string& key, std::string_view option) {
+  const std::string device = transfer.text(key);
+  if (device == "cpu" || device == "true") {
+    transfer.set_text(detail::concat("strategy.offload.", option), "host", key);
+    transfer.carried(key);
+  } else if (device == "nvme") {
+    transfer.set_text(detail::concat("strategy.offload.", option), "host", "in place of " + key);
+    transfer.refuse(key, "the recipe keeps it in the host's memory; nvme takes a [[tier]] as well");
+  }
+}
+
+void convert_zero(Transfer& transfer, const Axes& axes) {
+  const std::string zero = "zero_optimization.";
+  const std::int64_t stage = transfer.integer(zero + "stage", 0);
+  if (stage > 0 && axes.data == 1)
+    transfer.without_effect(zero + "stage", "one rank shares nothing out");
+  else if (transfer.has(zero + "stage"))
+    transfer.carried(zero + "stage");
+  write_zero(transfer, axes, stage, zero + "stage");
+  convert_place(transfer, zero + "offload_optimizer.device", "optimizer");
+  convert_place(transfer, zero + "cpu_offload", "optimizer");
+  convert_place(transfer, zero + "offload_param.device", "parameters");
+  convert_place(transfer, zero + "cpu_offload_params", "parameters");
+}
+
+}  // namespace
+
+void convert_deepspeed(Transfer& transfer, const JsonValue& root) {
+  flatten(transfer, "", root.as_object());
+  for (const Setting& setting : transfer.settings())
+    if (setting.text == "auto") transfer.leave_open(setting.key, "auto");
+  Axes axes;
+  if (transfer.has("tensor_parallel.autotp_size")) {
+    axes.tensor = transfer.integer("tensor_parallel.autotp_size", 1);
+    axes.tensor_origin = "tensor_parallel.autotp_size";
+    transfer.carried("tensor_parallel.autotp_size");
+  }
+  convert_batch(transfer, axes);
+  convert_precision(transfer);
+  convert_optimizer(transfer);
+  convert_schedule(transfer);
+  write_axes(transfer, axes);
+  convert_zero(transfer, axes);
+  transfer.apply(rules);
+}
+
+}  // namespace prun::convert

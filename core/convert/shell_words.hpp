@@ -1,0 +1,25 @@
+// The words of the command that starts training, out of a shell script or a text of arguments. Nothing is
+// run: variables, arrays, defaults and whole-number arithmetic are put in; what a run alone would know stays
+// as it is written.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun::convert {
+
+struct ShellCommand {
+  std::vector<std::string> launcher;   // words before the name of the .py file, such as torchrun's
+  std::vector<std::string> arguments;  // words behind it; all words where there is no such name
+  std::vector<std::string>
+      branched;  // words that stand between `if` and `fi`, or in a loop or function, and were not read
+};
+
+// Throws bad_input where the text is no shell script.
+ShellCommand read_shell(std::string_view text, std::string_view source);
+
+// Whether a word still has something that only a run would know: "$1", "${DATA_PATH}", "<path>".
+bool left_open(std::string_view word);
+
+}  // namespace prun::convert

@@ -1,0 +1,329 @@
+// A train_config of torchtitan. The shape of a model stands in its code there, under the name of a flavor.
+#include <array>
+
+#include "convert/layout.hpp"
+#include "convert/sources.hpp"
+#include "prun/error.hpp"
+#include "recipe/value.hpp"
+
+namespace prun::convert {
+namespace {
+
+constexpr Fate carried = Fate::carried, refused = Fate::refused, without_effect = Fate::without_effect;
+
+constexpr const char* tokens = "training reads tokens; prun tokenize makes them";
+constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";
+constexpr const char* checkpoints =
+    "checkpoints are whole, checked, written beside training, and go on in any layout";
+constexpr const char* planned = "the plan orders exchanges and computation";
+constexpr const char* rendezvous = "ranks are started by prun, srun, mpirun or torchrun (docs/clusters.md)";
+constexpr const char* eight_bits = "precision.compute takes bf16, fp32 or fp64";
+constexpr const char* choice = "the recipe computes again as little as makes the plan fit, mode = \"budget\"";
+
+constexpr std::array rules = {
+    Rule{"job.*", "", without_effect, "run.name and run.out say what a run is called and where it lies"},
+    Rule{"profiling.*", "", without_effect, profiles},
+    Rule{"metrics.log_freq", "", carried, "observer.console.every"},
+    Rule{"metrics.enable_tensorboard", "true", carried, "observer.tensorboard."},
+    Rule{"metrics.enable_wandb", "true", refused, "the observers are console, jsonl, tensorboard and notify"},
+    Rule{"metrics.*", "", without_effect, "log.jsonl has every number of every rank"},
+    Rule{"model.tokenizer_path", "", without_effect, tokens},
+    Rule{"model.hf_assets_path", "", without_effect, tokens},
+    Rule{"model.norm_type", "rmsnorm|fused_rmsnorm|compiled_rmsnorm", without_effect, "as here"},
+    Rule{"model.norm_type", "", refused, "llama norms by RMSNorm"},
+    Rule{"model.converters", "[]|", without_effect, "as here"},
+    Rule{"model.converters", "", refused, eight_bits},
+    Rule{"model.print_after_conversion", "", without_effect, "prun plan --program shows what runs"},
+    Rule{"optimizer.implementation", "", without_effect, "an update is one kernel"},
+    Rule{"optimizer.fused", "", without_effect, "an update is one kernel"},
+    Rule{"optimizer.early_step_in_backward", "false", without_effect, "as here"},
+    Rule{"optimizer.early_step_in_backward", "", refused,
+         "without clipping and with offload, updates start beside backward"},
+    Rule{"lr_scheduler.decay_ratio", "", refused,
+         "the learning rate falls from the end of the warm-up on; schedule.steps says until when"},
+    Rule{"training.max_norm", "", carried, "optimizer.clip"},
+    Rule{"training.seq_len", "", carried, "model.seq"},
+    Rule{"training.steps", "", carried, "run.steps"},
+    Rule{"training.seed", "", carried, "run.seed"},
+    Rule{"debug.seed", "", carried, "run.seed"},
+    Rule{"*.deterministic", "", without_effect,
+         "a recipe gives the same bits; on GPUs with device.deterministic"},
+    Rule{"training.dataset*", "", refused, "data are asked for; docs/data.md makes tokens of text"},
+    Rule{"dataset.*", "", refused, "data are asked for; docs/data.md makes tokens of text"},
+    Rule{"training.compile", "", without_effect, "what runs is planned ahead"},
+    Rule{"training.gc_*", "", without_effect, "there is nothing to collect"},
+    Rule{"training.mixed_precision_param", "bfloat16", carried, "precision.compute", "bf16"},
+    Rule{"training.mixed_precision_param", "float32", carried, "precision.compute", "fp32"},
+    Rule{"training.mixed_precision_reduce", "float32", carried, "precision.reduce", "fp32"},
+    Rule{"training.mixed_precision_reduce", "bfloat16", carried, "precision.reduce", "bf16"},
+    Rule{"training.dtype", "float32", without_effect, "masters are fp32"},
+    Rule{"training.enable_cpu_offload", "false", without_effect, "as here"},
+    Rule{"training.enable_fp8_*", "false", without_effect, "as here"},
+    Rule{"compile.*", "", without_effect, "what runs is planned ahead"},
+    Rule{"float8.enable_float8_linear", "true", refused, eight_bits},
+    Rule{"float8.*", "", without_effect, "they belong to a converter that is not switched on, or refused"},
+    Rule{"quantize.*", "", without_effect, "they belong to a converter that is not switched on, or refused"},
+    Rule{"mx.*", "", without_effect, "they belong to a converter that is not switched on, or refused"},
+    Rule{"comm.*", "", without_effect, "run.hang_limit is 600 seconds"},
+    Rule{"fault_tolerance.enable", "false", without_effect, "as here"},
+    Rule{"fault_tolerance.*", "", refused, "run.restarts starts all ranks again from the last checkpoint"},
+    Rule{"checkpoint.keep_latest_k", "", carried, "run.keep"},
+    Rule{"checkpoint.export_dtype", "", without_effect, "prun export --type"},
+    Rule{"checkpoint.initial_load_*", "", refused,
+         "model.init takes a folder of Hugging Face, or a checkpoint of prun"},
+    Rule{"checkpoint.*", "", without_effect, checkpoints},
+    Rule{"activation_checkpoint.selective_ac_option", "", refused, choice},
+    Rule{"activation_checkpoint.*", "", without_effect, "the choice of ops is the planner's"},
+    Rule{"validation.enabled", "false", without_effect, "as here"},
+    Rule{"validation.enable", "false", without_effect, "as here"},
+    Rule{"validation.dataset*", "", refused,
+         "[[validation]] names sets, data.validation a share of the data"},
+    Rule{"validation.*", "", without_effect, "an evaluation takes batches of the recipe's size"},
+    Rule{"parallelism.enable_async_tensor_parallel", "", without_effect, planned},
+    Rule{"parallelism.enable_compiled_autograd", "", without_effect, planned},
+    Rule{"parallelism.disable_loss_parallel", "", without_effect,
+         "the loss is split over tp with the vocabulary"},
+    Rule{"parallelism.context_parallel_degree", "1", without_effect, "as here"},
+    Rule{"parallelism.context_parallel_degree", "", refused,
+         "attention is not split along the sequence; strategy tensor splits heads"},
+    Rule{"experimental.context_parallel_degree", "1", without_effect, "as here"},
+    Rule{"parallelism.context_parallel_rotate_method", "", without_effect,
+         "attention is not split along the sequence"},
+    Rule{"parallelism.expert_*", "1", without_effect, "as here"},
+    Rule{"parallelism.expert_*", "", refused, "the model has no experts"},
+    Rule{"parallelism.pipeline_parallel_*", "", without_effect,
+         "stages are cut by cost; strategy.pipeline layers says it otherwise"},
+    Rule{"experimental.*", "", without_effect, "hooks into their trainer"},
+};
+
+// What torchtitan's code has of a flavor of llama3. Its debugmodel has had several.
+struct Flavor {
+  const char* name;
+  int layers, hidden, heads, kv_heads, ffn;
+};
+constexpr std::array flavors = {Flavor{"8B", 32, 4096, 32, 8, 14336}, Flavor{"70B", 80, 8192, 64, 8, 28672},
+                                Flavor{"405B", 126, 16384, 128, 8, 53248}};
+
+struct Schedule {
+  const char* theirs;
+  const char* ours;
+  int chunks;
+};
+constexpr std::array schedules = {Schedule{"1F1B", "1f1b", 1}, Schedule{"GPipe", "gpipe", 1},
+                                  Schedule{"Interleaved1F1B", "interleaved", 2},
+                                  Schedule{"ZBVZeroBubble", "zb-v", 2}};
+
+// ------------------------------------------------------------------- reading
+
+std::string text_of(const recipe::Node& node) {
+  using Kind = recipe::Node::Kind;
+  switch (node.kind) {
+    case Kind::integer: return std::to_string(node.integer);
+    case Kind::real: return recipe::to_toml(recipe::Value(node.real));
+    case Kind::boolean: return node.boolean ? "true" : "false";
+    case Kind::list: {
+      std::string text;
+      for (const recipe::Node& item : node.items)
+        text += (text.empty() ? "" : ", ") +
+                (item.kind == Kind::string ? "\"" + item.text + "\"" : text_of(item));
+      return "[" + text + "]";
+    }
+    default: return node.text;
+  }
+}
+
+void flatten(Transfer& transfer, const std::string& above, const recipe::Node& table) {
+  for (const recipe::Member& member : table.members)
+    if (member.value.kind == recipe::Node::Kind::table)
+      flatten(transfer, above + member.key + ".", member.value);
+    else
+      transfer.add(above + member.key, text_of(member.value));
+}
+
+// The first of several names that a setting has had.
+std::string first_of(const Transfer& transfer, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (transfer.has(key)) return key;
+  return *keys.begin();
+}
+
+// ------------------------------------------------------------------- parts
+
+void convert_model(Transfer& transfer) {
+  const std::string name = transfer.text("model.name", "llama3"),
+                    flavor = transfer.text("model.flavor", "debugmodel");
+  if (name != "llama3" && name != "llama2" && name != "llama") {
+    transfer.refuse("model.name", "the models are gpt and llama; others are plugins");
+    transfer.refuse("model.flavor", "a shape of a model that there is not");
+    return;
+  }
+  transfer.carried("model.name");
+  transfer.set_text("model.plugin", "llama", "model.name");
+  for (const Flavor& known : flavors)
+    if (known.name == flavor && name == "llama3") {
+      const std::string origin = "torchtitan's llama3 " + flavor;
+      transfer.set_integer("model.layers", known.layers, origin);
+      transfer.set_integer("model.hidden", known.hidden, origin);
+      transfer.set_integer("model.heads", known.heads, origin);
+      transfer.set_integer("model.kv_heads", known.kv_heads, origin);
+      transfer.set_integer("model.ffn", known.ffn, origin);
+      transfer.set_integer("model.vocab", 128256, origin);
+      transfer.set_number("model.rope_base", 500000, origin);
+      transfer.carried("model.flavor");
+      return;
+    }
+  transfer.refuse("model.flavor", "the shape is asked for, where its code there has it");
+}
+
+Axes convert_axes(Transfer& transfer) {
+  const auto degree = [&](std::initializer_list<const char*> keys, std::int64_t fallback) {
+    const std::string key = first_of(transfer, keys);
+    transfer.carried(key);
+    return transfer.integer(key, fallback);
+  };
+  Axes axes;
+  axes.tensor_origin = "tensor_parallel_degree";
+  axes.pipeline_origin = "pipeline_parallel_degree";
+  axes.tensor = degree({"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}, 1);
+  axes.pipeline =
+      degree({"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"}, 1);
+  const std::int64_t shards = degree({"parallelism.data_parallel_shard_degree",
+                                      "training.data_parallel_shard_degree", "training.data_parallel_degree"},
+                                     -1);
+  const std::string replicate = first_of(
+      transfer, {"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"});
+  const std::int64_t replicas = transfer.integer(replicate, 1);
+  if (axes.tensor < 1 || axes.pipeline < 1 || replicas < 1 || shards == 0)
+    throw_error(ErrorCode::bad_input, "degrees of parallelism are counts from 1 on");
+  std::optional<std::int64_t> all;
+  if (shards > 0) all = shards * replicas * axes.tensor * axes.pipeline;
+  axes.data = data_ranks(transfer, all, axes.tensor * axes.pipeline).value_or(1);
+  axes.data_origin =
+      shards > 0 && !transfer.given().ranks ? "data parallel degrees" : "--ranks / (tensor x pipeline)";
+  if (replicas == 1)
+    transfer.carried(replicate);
+  else if (shards == 1)
+    transfer.carried(replicate);
+  else
+    transfer.refuse(replicate,
+                    "parameters are shared out over all ranks of dp, not in each of several groups");
+  write_axes(transfer, axes);
+  const bool keeps = transfer.is("parallelism.fsdp_reshard_after_forward", "never");
+  transfer.carried("parallelism.fsdp_reshard_after_forward");
+  write_zero(transfer, axes,
+             shards == 1 ? 0
+             : keeps     ? 2
+                         : 3,
+             "data_parallel_shard_degree and fsdp_reshard_after_forward");
+  if (axes.tensor > 1)
+    transfer.set("strategy.tensor.sequence", "true",
+                 "tensor_parallel_degree, which splits the sequence as well");
+  return axes;
+}
+
+void convert_pipeline(Transfer& transfer, const Axes& axes) {
+  if (axes.pipeline == 1) return;
+  const std::string key = "parallelism.pipeline_parallel_schedule", name = transfer.text(key, "1F1B");
+  for (const Schedule& known : schedules)
+    if (name == known.theirs) {
+      transfer.set_text("strategy.pipeline.schedule", known.ours,
+                        transfer.has(key) ? key : "default of torchtitan's pipeline_parallel_schedule");
+      if (known.chunks > 1) transfer.set_integer("strategy.pipeline.chunks", known.chunks, key);
+      transfer.carried(key);
+      return;
+    }
+  transfer.refuse(key, "the schedules are gpipe, 1f1b, interleaved, zb-h1 and zb-v; others are plugins");
+}
+
+void convert_batch(Transfer& transfer, const Axes& axes) {
+  const std::string local = first_of(transfer, {"training.local_batch_size", "training.batch_size"});
+  const std::string pieces = "parallelism.pipeline_parallel_microbatch_size",
+                    global = "training.global_batch_size";
+  const std::int64_t size = transfer.integer(local, 8);
+  const std::string origin = transfer.has(local) ? local : "default of torchtitan's local_batch_size";
+  const bool pipeline = axes.pipeline > 1;
+  transfer.set_integer("batch.micro", pipeline ? transfer.integer(pieces, 1) : size,
+                       pipeline ? "pipeline_parallel_microbatch_size" : origin);
+  const std::int64_t all = transfer.integer(global, -1);
+  transfer.set_integer("batch.global", all > 0 ? all : size * axes.data,
+                       all > 0 ? global : origin + " x ranks of dp");
+  transfer.carried(local);
+  transfer.carried(global);
+  if (pipeline) transfer.carried(pieces);
+}
+
+void convert_optimizer(Transfer& transfer) {
+  const std::string name = transfer.text("optimizer.name", "AdamW");
+  if (name != "AdamW") {
+    transfer.refuse("optimizer.name", "the optimizers are adamw and sgd; others are plugins");
+  } else {
+    transfer.set_text(
+        "optimizer.plugin", "adamw",
+        transfer.has("optimizer.name") ? "optimizer.name" : "default of torchtitan's optimizer.name");
+    transfer.carried("optimizer.name");
+    transfer.set("optimizer.betas",
+                 "[" + scalar_toml(transfer.text("optimizer.beta1", "0.9")) + ", " +
+                     scalar_toml(transfer.text("optimizer.beta2", "0.95")) + "]",
+                 "optimizer.beta1 and beta2, or their defaults");
+    transfer.carried("optimizer.beta1");
+    transfer.carried("optimizer.beta2");
+    transfer.take("optimizer.eps", "optimizer.eps", "1e-8");
+    transfer.take("optimizer.weight_decay", "optimizer.weight_decay", "0.1");
+  }
+  transfer.take("optimizer.lr", "optimizer.lr", "8e-4");
+  transfer.take(first_of(transfer, {"lr_scheduler.warmup_steps", "training.warmup_steps"}),
+                "optimizer.schedule.warmup", "200");
+  const std::string decay = transfer.text("lr_scheduler.decay_type", "linear");
+  if (decay == "linear" || decay == "cosine")
+    transfer.take("lr_scheduler.decay_type", "optimizer.schedule.kind", "linear");
+  else
+    transfer.refuse("lr_scheduler.decay_type", "the schedules are constant, linear and cosine");
+  transfer.take(first_of(transfer, {"lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"}),
+                "optimizer.schedule.final", "0");
+}
+
+void convert_memory(Transfer& transfer) {
+  const std::string key = "activation_checkpoint.mode", mode = transfer.text(key, "selective");
+  if (mode == "full") transfer.set_text("strategy.recompute.mode", "full", key);
+  if (mode == "selective")
+    transfer.set_text("strategy.recompute.mode", "budget",
+                      transfer.has(key) ? key : "default of torchtitan's activation_checkpoint");
+  transfer.carried(key);
+  if (!transfer.is("training.enable_cpu_offload", "true")) return;
+  for (const char* part : {"optimizer", "parameters"})
+    transfer.set_text(detail::concat("strategy.offload.", part), "host", "training.enable_cpu_offload");
+  transfer.carried("training.enable_cpu_offload");
+}
+
+void convert_saving(Transfer& transfer) {
+  const std::string enabled = first_of(transfer, {"checkpoint.enable", "checkpoint.enable_checkpoint"});
+  if (transfer.is(enabled, "true")) {
+    transfer.take("checkpoint.interval", "run.save_every", "500");
+    transfer.carried(enabled);
+  }
+  if (transfer.is("validation.enabled", "true") || transfer.is("validation.enable", "true")) {
+    transfer.take("validation.freq", "eval.every", "10");
+    if (transfer.integer("validation.steps", -1) > 0) transfer.take("validation.steps", "eval.batches");
+    transfer.carried(first_of(transfer, {"validation.enabled", "validation.enable"}));
+    if (!transfer.knows("data.validation"))
+      transfer.ask("--set data.validation=0.01", "the share of the data to validate on");
+  }
+}
+
+}  // namespace
+
+void convert_torchtitan(Transfer& transfer, const recipe::Node& root) {
+  flatten(transfer, "", root);
+  convert_model(transfer);
+  const Axes axes = convert_axes(transfer);
+  convert_pipeline(transfer, axes);
+  convert_batch(transfer, axes);
+  convert_optimizer(transfer);
+  convert_memory(transfer);
+  convert_saving(transfer);
+  if (!transfer.has("training.mixed_precision_param"))
+    transfer.set_text("precision.compute", "bf16", "default of torchtitan's mixed_precision_param");
+  transfer.apply(rules);
+}
+
+}  // namespace prun::convert

@@ -1,0 +1,116 @@
+// A configuration of another framework on its way into a recipe. Each of its settings is accounted for:
+// carried over, not carried over, without effect here, or left open there, with a reason. What nobody
+// accounts for is unknown.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun::convert {
+
+enum class Fate : std::uint8_t {
+  open,
+  carried,
+  refused,
+  without_effect,
+  left_open,  // there, by a value such as auto, or one that only a run would know: as if it were not there
+};
+
+struct Setting {
+  std::string key, text;
+  Fate fate = Fate::open;
+  std::string why;  // unless it is carried
+};
+
+// What becomes of a key. The first rule that fits counts.
+struct Rule {
+  std::string_view key;   // * stands for any letters
+  std::string_view when;  // values that it holds for, with | between them; empty: all
+  Fate fate;
+  std::string_view to;          // carried: a recipe's key; else why
+  std::string_view value = {};  // carried: the recipe's word for it, where it is another
+};
+
+// What stands on the command line.
+struct Given {
+  std::optional<std::int64_t> ranks;
+  std::string model;              // a config.json, or a folder with one
+  std::vector<std::string> sets;  // "optimizer.lr=3e-4"
+};
+
+class Transfer {
+ public:
+  Transfer(std::string framework, const Given& given) : framework_(std::move(framework)), given_(given) {}
+
+  const std::string& framework() const { return framework_; }
+  const Given& given() const { return given_; }
+
+  // ------------------------------------------------------------- what is there
+  // A later setting of a key takes the place of an earlier one, which is then listed.
+  void add(std::string key, std::string text);
+  const std::vector<Setting>& settings() const { return settings_; }
+  bool has(std::string_view key) const { return find(key) && find(key)->fate != Fate::left_open; }
+  bool is_left_open(std::string_view key) const { return find(key) && find(key)->fate == Fate::left_open; }
+  // The value of a key, or the fallback.
+  std::string text(std::string_view key, std::string_view fallback = {}) const;
+  // Throws bad_input where it is none, naming the key.
+  std::optional<double> number(std::string_view key) const;
+  std::int64_t integer(std::string_view key, std::int64_t fallback) const;
+  bool is(std::string_view key, std::string_view value) const { return text(key) == value; }
+
+  // ------------------------------------------------------------- what becomes of it
+  void carried(std::string_view key) { account(key, Fate::carried, {}); }
+  void refuse(std::string_view key, std::string_view why) { account(key, Fate::refused, why); }
+  void without_effect(std::string_view key, std::string_view why) { account(key, Fate::without_effect, why); }
+  void leave_open(std::string_view key, std::string_view why) { account(key, Fate::left_open, why); }
+  // Something that the framework does unless told otherwise, and prun does not.
+  void refuse_default(std::string_view key, std::string_view value, std::string_view why);
+  // Of all settings that are still open.
+  void apply(std::span<const Rule> rules);
+
+  // ------------------------------------------------------------- the recipe
+  // "optimizer.lr", "strategy.zero.stage", "data.blend.1.path"; `toml` as it stands there. Later wins.
+  void set(std::string_view key, std::string toml, std::string_view origin);
+  void set_text(std::string_view key, std::string_view text, std::string_view origin);
+  void set_integer(std::string_view key, std::int64_t number, std::string_view origin);
+  void set_number(std::string_view key, double number, std::string_view origin);
+  // The value of a setting, or the framework's default, as the recipe's; one that is left open is asked for.
+  void take(std::string_view from, std::string_view to);
+  void take(std::string_view from, std::string_view to, std::string_view framework_default);
+  // Whether the recipe has a value for a key, given on the command line included.
+  bool knows(std::string_view key) const;
+  // A recipe that names an observer gets no console by itself.
+  void keep_console();
+  // What somebody has to say: "--set run.steps=N", "how many steps".
+  void ask(std::string flag, std::string what);
+  const std::vector<std::pair<std::string, std::string>>& asked() const { return asked_; }
+
+  // The recipe's tables as TOML, each value with its origin.
+  std::string tables() const;
+  // What was and what was not carried over, line by line.
+  std::vector<std::string> account_lines() const;
+
+ private:
+  struct Entry {
+    std::string key, toml, origin;
+  };
+
+  const Setting* find(std::string_view key) const;
+  void account(std::string_view key, Fate fate, std::string_view why);
+
+  std::string framework_;
+  const Given& given_;
+  std::vector<Setting> settings_;
+  std::map<std::string, std::vector<Entry>> sections_;
+  std::vector<std::pair<std::string, std::string>> asked_;
+};
+
+// A number, a boolean or a list as TOML writes it; anything else in quotes.
+std::string scalar_toml(std::string_view text);
+
+}  // namespace prun::convert
