@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "assemble/does_not_fit.hpp"
 #include "assemble/lasting.hpp"
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
@@ -238,7 +239,7 @@ std::string Assembly::too_large_alone(std::int64_t limit) const {
 }
 
 void Assembly::refuse_memory(const NotFitting& tried) const {
-  if (!tried.further.empty()) throw_error(ErrorCode::bad_input, tried.further);
+  if (!tried.further.empty()) throw DoesNotFit(ErrorCode::bad_input, tried.further);
   const std::int64_t limit = memory_limit();
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const std::int64_t own = most_needed(&ProcessNeed::device_bytes);
@@ -257,8 +258,7 @@ void Assembly::refuse_memory(const NotFitting& tried) const {
   Diagnostics problems;
   problems.add(recipe_.problem("device.memory", "the plan needs " + size(tried.needed) + least + beside +
                                                     rest + too_large_alone(limit) + refused));
-  problems.throw_if_any();
-  throw_error(ErrorCode::internal, "a plan that does not fit is no problem");
+  throw DoesNotFit(ErrorCode::bad_input, problems.text());
 }
 
 // One rank alone waits for nobody: its own queues have been checked with the plan.

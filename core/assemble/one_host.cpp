@@ -1,5 +1,6 @@
 #include "assemble/one_host.hpp"
 
+#include "assemble/does_not_fit.hpp"
 #include "base/text.hpp"
 
 namespace prun {
@@ -25,9 +26,12 @@ void check_fits_one_host(const Assembly& assembly) {
     all += assembly.bytes_in_memory_of(number, assembly.plan_of(rank)) + assembly.process_bytes_of(rank);
   if (all <= devices[number].memory_bytes) return;
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
-  throw_error(ErrorCode::bad_input, "the ", assembly.mesh().world(), " ranks together need ", size(all),
-              ", this machine has ", size(devices[number].memory_bytes),
-              "; take fewer ranks, a smaller model or batch.micro, or strategies that share out more");
+  throw DoesNotFit(
+      ErrorCode::bad_input,
+      detail::concat(
+          "the ", assembly.mesh().world(), " ranks together need ", size(all), ", this machine has ",
+          size(devices[number].memory_bytes),
+          "; take fewer ranks, a smaller model or batch.micro, or strategies that share out more"));
 }
 
 }  // namespace prun

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "assemble/one_host.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/described_ops.hpp"
@@ -10,6 +11,7 @@
 #include "inspect/forecast.hpp"
 #include "inspect/report.hpp"
 #include "inspect/verify.hpp"
+#include "inspect/what_fits.hpp"
 #include "launch/shared_folder.hpp"
 #include "program/passes.hpp"
 #include "recipe/explain.hpp"
@@ -56,6 +58,13 @@ std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
   return claim;
 }
 
+// The recipe's program and plan, or a refusal that says what would fit.
+Assembly assemble(const Opened& opened) {
+  return or_what_fits(
+      *opened.recipe, *opened.plugins, [](const Assembly&) {},
+      [&] { return Assembly(*opened.recipe, *opened.plugins); });
+}
+
 void say_choice(const Opened& opened) {
   if (!opened.chosen.empty()) std::fprintf(stderr, "prun: auto stands for %s\n", opened.chosen.c_str());
 }
@@ -63,10 +72,11 @@ void say_choice(const Opened& opened) {
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
   opened.plugins->set_local({0, ranks});
-  const Assembly checked(*opened.recipe, *opened.plugins);
+  const Assembly checked = assemble(opened);
   preflight(checked, *opened.plugins);
-  const LaunchOptions options =
-      ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
+  const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
+    return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
+  });
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   return launch_again(options, run_folder(*opened.recipe), opened.recipe->integer("run.restarts"),
                       resume_command(arguments, file));
@@ -130,7 +140,7 @@ int run_command(const Arguments& arguments) {
                 " on one host; start them with srun, mpirun or torchrun");
   if (world > 1 || opened.recipe->integer("run.restarts") > 0)
     return launch_ranks(arguments, opened, file, static_cast<int>(world));
-  const Assembly assembly(*opened.recipe, *opened.plugins);
+  const Assembly assembly = assemble(opened);
   preflight(assembly, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   return train_alone(assembly, *opened.plugins, resume_command(arguments, file), *opened.flight);
@@ -160,7 +170,7 @@ int check_command(const Arguments& arguments) {
   const std::string& file = arguments.only_word("prun check RECIPE [--json | --quiet]");
   const auto check = [&] {
     Opened opened = open_recipe(arguments, file);
-    const Assembly assembly(*opened.recipe, *opened.plugins);
+    const Assembly assembly = assemble(opened);
     preflight(assembly, *opened.plugins);
     return assembly.batch().text();
   };
@@ -177,7 +187,7 @@ int plan_command(const Arguments& arguments) {
   if (lowered && !arguments.has("--program"))
     throw_error(ErrorCode::bad_input, "--lowered goes with prun plan RECIPE --program");
   Opened opened = open_recipe(arguments, file);
-  const Assembly assembly(*opened.recipe, *opened.plugins);
+  const Assembly assembly = assemble(opened);
   if (arguments.has("--program"))
     std::fputs(to_text(lowered ? assembly.program() : assembly.unlowered()).c_str(), stdout);
   else if (arguments.has("--json"))

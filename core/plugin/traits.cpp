@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-constexpr std::string_view batch[] = {"batch"};
+constexpr std::string_view batch_model[] = {"batch", "model"};
 constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
 
@@ -22,8 +22,16 @@ constexpr TraitRule rules[] = {
      "Kinds of Hugging Face directories that it reads, by model_type of their config.json"},
     {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
-    {"strategy", "splits", TraitForm::list, batch, false,
-     "It splits the batch over its axis, so batch.global is counted for that many ranks"},
+    {"strategy", "splits", TraitForm::list, batch_model, false,
+     "batch: it splits the batch over its axis, so batch.global is counted for that many ranks; model: it "
+     "splits "
+     "the model over its axis, which prun offers where a plan does not fit"},
+    {"strategy",
+     "frees",
+     TraitForm::settings,
+     {},
+     false,
+     "Settings of its options with which ranks need less memory, each more than those before it"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
     {"device",
@@ -74,6 +82,13 @@ bool is_name(std::string_view text) {
   return is_pattern(text) && text.find_first_of("*?") == std::string_view::npos;
 }
 
+// "stage:1"
+bool is_setting(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  return colon != std::string_view::npos && is_name(trim(text.substr(0, colon))) &&
+         is_name(trim(text.substr(colon + 1)));
+}
+
 bool is_library(std::string_view text) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_+.";
   return text.find(".so") != std::string_view::npos &&
@@ -92,6 +107,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
       return stated + "; it may list " + values_text(rule);
     if (rule.form == TraitForm::names && !is_name(trim(item)))
       return stated + "; it may list names of small letters, digits, - and _";
+    if (rule.form == TraitForm::settings && !is_setting(trim(item)))
+      return stated + "; it may list settings of its options, such as stage:1";
     if (rule.form == TraitForm::patterns && !is_pattern(trim(item)))
       return stated + "; it may list names of " + std::string(rule.kind) + " plugins, * and ? in them";
   }

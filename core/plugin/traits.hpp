@@ -22,6 +22,7 @@ enum class TraitForm : std::uint8_t {
   library,   // a shared library, as the system looks for it
   name,      // of a plugin
   names,     // of anything, with commas between
+  settings,  // of its own options: "stage:1, stage:2"
 };
 
 struct TraitRule {

@@ -42,7 +42,10 @@ TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
   EXPECT_EQ(problem_of("strategy", {{"phase", "shards"}}),
             "its trait phase is 'shards'; it may be one of model, shard, partition, state, memory, order");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"splits", "batch,heads"}}),
-            "its trait splits is 'batch,heads'; it may list batch");
+            "its trait splits is 'batch,heads'; it may list batch, model");
+  EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"frees", "stage:1, stage:2"}}), "");
+  EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"frees", "stage"}}),
+            "its trait frees is 'stage'; it may list settings of its options, such as stage:1");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"conflicts", "a,,b"}}),
             "its trait conflicts is 'a,,b'; it may list names of strategy plugins, * and ? in them");
   EXPECT_EQ(problem_of("device", {{"comm", "nccl*"}}),

@@ -5,7 +5,7 @@
 //                       shard, partition, state, memory, order
 //   conflicts=tensor    strategies that it cannot be combined with: names with commas between; * stands for
 //                       any text, ? for any character
-//   splits=batch        it splits the batch over its axis, so batch.global is counted for that many ranks
+//   splits=batch        so batch.global counts for that many ranks; also model, and frees: docs/plugins.md
 // Its axis is the mesh axis that its string option `axis` names: the recipe is refused where [mesh] lacks it,
 // and an axis of several ranks must be some strategy's.
 #pragma once

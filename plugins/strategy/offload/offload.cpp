@@ -317,7 +317,7 @@ class Offload final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
-    "phase=memory",
+    "phase=memory; frees=optimizer:host, gradients:host, parameters:host, activations:host",
     "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "
     "goes to the next place, what costs least first\n"
     "optimizer   | choice | host | device,host,nvme,auto | Where master copies and moments lie\n"

@@ -1,0 +1,96 @@
+// Where a plan does not fit: the changes that prun names make it fit, as a user would type them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "binary.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Words = std::vector<std::string>;
+
+std::string recipe_file(const Words& sets) {
+  const fs::path path = temporary_folder() / "fits.toml";
+  std::ofstream(path) << tiny_recipe(sets).resolved_toml();
+  return path.string();
+}
+
+std::int64_t plan_bytes(const std::string& file) {
+  return parse_json(prun({"plan", file, "--json"}).out, "plan").at("memory_bytes").as_int64();
+}
+
+// "  --set a=b --set c=d   (1.00 MiB of memory)" of each line behind the heading.
+std::vector<Words> changes_in(const std::string& out) {
+  std::vector<Words> changes;
+  std::istringstream lines(out.substr(std::min(out.size(), out.find("What would fit:"))));
+  std::string line;
+  for (std::getline(lines, line); std::getline(lines, line) && line.starts_with("  --set ");) {
+    std::istringstream words(line.substr(0, line.find("   (")));
+    Words change;
+    for (std::string word; words >> word;) change.push_back(word);
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const Words large = {"model.layers=4", "batch.global=16", "batch.micro=16"};
+
+TEST(WhatFits, EachChangeThatIsNamedMakesItFit) {
+  const std::string file = recipe_file(large);
+  const Words limited = {"--set", "device.memory=" + std::to_string(plan_bytes(file) * 7 / 10)};
+  const Result check = prun(with({"check", file}, limited));
+  EXPECT_EQ(check.code, 2);
+  const std::vector<Words> changes = changes_in(check.out);
+  ASSERT_GE(changes.size(), 2U) << check.out;
+  ASSERT_LE(changes.size(), 3U) << check.out;
+  for (const Words& change : changes) {
+    const Result changed = prun(with(with({"check", file}, limited), change));
+    EXPECT_EQ(changed.code, 0) << changed.out;
+  }
+}
+
+TEST(WhatFits, PlanAndTheRefusalAtStartSayItToo) {
+  const std::string file = recipe_file(large);
+  const Words limited = {"--set", "device.memory=" + std::to_string(plan_bytes(file) * 7 / 10)};
+  for (const Words& command : {Words{"plan", file}, Words{file}}) {
+    const Result result = prun(with(command, limited));
+    EXPECT_EQ(result.code, 2);
+    EXPECT_GE(changes_in(result.out).size(), 2U) << result.out;
+  }
+}
+
+// Nothing but sharing helps here: with a microbatch of one sequence, parameters and their state are most of
+// it.
+TEST(WhatFits, RanksShareWhatTheyAllHave) {
+  const std::string file = recipe_file(
+      {"mesh.dp=2", "strategy.0.plugin=data", "batch.global=2", "batch.micro=1", "model.vocab=4096"});
+  const Words limited = {"--set", "device.memory=" + std::to_string(plan_bytes(file) * 9 / 10)};
+  const Result check = prun(with({"check", file}, limited));
+  EXPECT_EQ(check.code, 2);
+  EXPECT_NE(check.out.find("--set strategy.1.plugin=zero --set strategy.1.axis=dp --set strategy.1.stage="),
+            std::string::npos)
+      << check.out;
+  for (const Words& change : changes_in(check.out))
+    EXPECT_EQ(prun(with(with({"check", file}, limited), change)).code, 0) << change.back();
+}
+
+TEST(WhatFits, NothingFound) {
+  const Result check = prun({"check", recipe_file(large), "--set", "device.memory=1KiB"});
+  EXPECT_EQ(check.code, 2);
+  EXPECT_NE(check.out.find("changes that were planned makes it fit"), std::string::npos) << check.out;
+  EXPECT_NE(check.out.find("device.memory"), std::string::npos) << check.out;
+}
+
+}  // namespace
+}  // namespace prun::test
