@@ -49,6 +49,15 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
     arguments.values[name] = value_of(argc, argv, i);
 }
 
+// Of words that begin with no command.
+void refuse_unless_recipe(const std::vector<std::string>& words) {
+  if (words.size() == 1 || words[0].ends_with(".toml")) return;
+  std::vector<std::string> known;
+  for (const Command& command : commands()) known.emplace_back(command.name);
+  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]),
+              did_you_mean(words[0], known), " See prun --help");
+}
+
 bool goes_with(const std::string& option, const Command& command) {
   return std::any_of(command.options.begin(), command.options.end(),
                      [&](const CommandOption& known) { return known.name == option; });
@@ -129,9 +138,10 @@ Arguments parse_arguments(int argc, char** argv) {
   }
   if (arguments.words.empty())
     arguments.verb = "help";
-  else if (commands_named(arguments.words[0], {}).empty())
+  else if (commands_named(arguments.words[0], {}).empty()) {
+    refuse_unless_recipe(arguments.words);
     arguments.verb = "run";
-  else {
+  } else {
     arguments.verb = arguments.words[0];
     arguments.words.erase(arguments.words.begin());
   }

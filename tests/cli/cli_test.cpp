@@ -47,6 +47,13 @@ TEST(Cli, BadInputExitsWithTwo) {
   EXPECT_NE(wrong.out.find("batch.micro=x"), std::string::npos) << wrong.out;
 }
 
+TEST(Cli, ACommandThatThereIsNotIsNamedWithTheNearest) {
+  const Result result = prun({"chek", recipe_file()});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("there is no command 'chek'; did you mean 'check'?"), std::string::npos)
+      << result.out;
+}
+
 TEST(Cli, ImpossibleCombinationsAreShownTogether) {
   const Result result = prun({"check", recipe_file(), "--set", "batch.global=6", "--set",
                               "precision.compute=fp64", "--set", "mesh.dp=2"});

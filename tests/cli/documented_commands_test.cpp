@@ -1,0 +1,204 @@
+// README.md and docs/*.md: every command in them is run, in a folder that has what the text says is there, or
+// stands in a block whose first line says why it is not: "# elsewhere: …".
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "binary.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path source = PRUN_SOURCE_DIR;
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+void write(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+
+struct Block {
+  std::string language;
+  std::vector<std::string> lines;
+
+  // The arrows of docs/architecture.md are none.
+  bool has_commands() const {
+    const auto arrow = [](const std::string& line) { return line.find("→") != std::string::npos; };
+    return (language.empty() || language == "sh") && std::none_of(lines.begin(), lines.end(), arrow);
+  }
+  bool is_elsewhere() const { return lines.front().starts_with("# elsewhere: "); }
+};
+
+std::vector<Block> blocks_of(const fs::path& document) {
+  std::vector<Block> blocks;
+  std::ifstream in(document);
+  bool inside = false;
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t begin = line.find_first_not_of(' ');
+    if (begin != std::string::npos && line.compare(begin, 3, "```") == 0) {
+      if (!inside) blocks.push_back({line.substr(begin + 3), {}});
+      inside = !inside;
+    } else if (inside) {
+      blocks.back().lines.push_back(line);
+    }
+  }
+  EXPECT_FALSE(inside) << document << ": a block has no end";
+  return blocks;
+}
+
+std::vector<fs::path> documents() {
+  std::vector<fs::path> all = {source / "README.md"};
+  for (const auto& entry : fs::directory_iterator(source / "docs"))
+    if (entry.path().extension() == ".md") all.push_back(entry.path());
+  return all;
+}
+
+// A command without the remark that follows it.
+std::string command_of(const std::string& line) {
+  const std::size_t remark = line.find("  #");
+  std::string command = remark == std::string::npos ? line : line.substr(0, remark);
+  command.erase(command.find_last_not_of(' ') + 1);
+  return command.find_first_not_of(' ') == std::string::npos || command[0] == '#' || line[0] == ' ' ? ""
+                                                                                                    : command;
+}
+
+// Those of a document that are run here.
+std::vector<std::string> commands_of(const std::string& name) {
+  std::vector<std::string> commands;
+  for (const Block& block : blocks_of(source / name)) {
+    if (!block.has_commands() || block.is_elsewhere()) continue;
+    for (const std::string& line : block.lines)
+      if (const std::string command = command_of(line); !command.empty()) commands.push_back(command);
+  }
+  return commands;
+}
+
+// A folder of its own with `prun` on the path, and a home that is empty. Text to train on lies in it.
+fs::path workplace(const std::string& name) {
+  fs::path folder = temporary_folder() / name;
+  fs::create_directories(folder / "bin");
+  fs::create_symlink(PRUN_TEST_BINARY, folder / "bin" / "prun");
+  for (const char* each : {"trust.md", "data.md"}) fs::copy_file(source / "docs" / each, folder / each);
+  return folder;
+}
+
+void run_all(const fs::path& folder, const std::vector<std::string>& commands,
+             const std::map<std::string, std::string>& quicker = {}) {
+  EXPECT_FALSE(commands.empty());
+  for (const std::string& command : commands) {
+    std::string line = command;
+    if (const auto more = quicker.find(command); more != quicker.end()) line += " " + more->second;
+    const Result result =
+        shell("cd " + folder.string() + " && export HOME=" + folder.string() +
+              "/home PATH=$PWD/bin:$PATH && unset XDG_CACHE_HOME && " + line + " </dev/null");
+    EXPECT_EQ(result.code, 0) << line << "\n" << result.out;
+  }
+}
+
+// The recipe that a document shows whole, in small: fewer steps of a smaller model.
+std::string recipe_in(const std::string& name) {
+  for (const Block& block : blocks_of(source / name)) {
+    if (block.language != "toml") continue;
+    std::string text;
+    for (const std::string& line : block.lines) text += line + "\n";
+    if (text.find("[run]") == std::string::npos) continue;
+    for (const auto& [from, to] : {std::pair("steps = 200", "steps = 4"),
+                                   {"save_every = 100", "save_every = 2"},
+                                   {"hidden = 256", "hidden = 32"},
+                                   {"ffn = 688", "ffn = 64"},
+                                   {"seq = 256", "seq = 32"},
+                                   {"layers = 4", "layers = 2"}}) {
+      const std::size_t at = text.find(from);
+      EXPECT_NE(at, std::string::npos) << from;
+      text.replace(at, std::string(from).size(), to);
+    }
+    return text;
+  }
+  ADD_FAILURE() << name << " shows no recipe";
+  return "";
+}
+
+TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
+  const std::vector<std::string> run = {"README.md", "clusters.md", "coming-from.md", "data.md",
+                                        "hugging_face.md"};
+  for (const fs::path& document : documents())
+    for (const Block& block : blocks_of(document)) {
+      ASSERT_FALSE(block.lines.empty()) << document;
+      const bool known = std::find(run.begin(), run.end(), document.filename()) != run.end();
+      const bool run_or_marked = !block.has_commands() || block.is_elsewhere() || known;
+      EXPECT_TRUE(run_or_marked) << document << ": nobody runs\n" << block.lines.front();
+    }
+}
+
+// Of other machines, too, a recipe that is named is one that prun reads.
+TEST(DocumentedCommands, RecipesThatAreNamedCanBeRead) {
+  const std::regex recipe("configs/[A-Za-z0-9._-]+\\.toml");
+  std::set<std::string> names;
+  for (const fs::path& document : documents()) {
+    const std::string text = text_of(document);
+    for (std::sregex_iterator at(text.begin(), text.end(), recipe), end; at != end; ++at)
+      names.insert(at->str());
+  }
+  EXPECT_GE(names.size(), 5U);
+  for (const std::string& name : names) {
+    const Result result =
+        prun({"explain", "optimizer.lr", (source / name).string(), "--set", "device.plugin=cpu"});
+    EXPECT_EQ(result.code, 0) << name << result.out;
+  }
+}
+
+TEST(DocumentedCommands, OfTheReadmeAndOfExporting) {
+  const fs::path folder = workplace("readme");
+  write(folder / "first.toml", recipe_in("README.md"));
+  run_all(folder, commands_of("README.md"), {{"prun bench kernels first.toml", "--no-grid"}});
+  EXPECT_TRUE(fs::exists(folder / "first-hf" / "config.json"));
+  fs::copy(folder / "runs/first/step-00000004", folder / "runs/first/step-00001000",
+           fs::copy_options::recursive);
+  fs::create_directories(folder / "models");
+  run_all(folder, commands_of("docs/hugging_face.md"));
+}
+
+TEST(DocumentedCommands, OfData) {
+  const fs::path folder = workplace("data");
+  fs::copy_file(source / "tests/fixtures/tokenizer/gpt2.json", folder / "tokenizer.json");
+  write(folder / "corpus/a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"another one\"}\n");
+  fs::create_directories(folder / "data");
+  run_all(folder, commands_of("docs/data.md"));
+}
+
+TEST(DocumentedCommands, OfClusters) { run_all(workplace("clusters"), commands_of("docs/clusters.md")); }
+
+TEST(DocumentedCommands, OfComingFromElsewhere) {
+  const fs::path folder = workplace("elsewhere");
+  write(folder / "ds_config.json",
+        R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})");
+  fs::copy_file(source / "tests/fixtures/hugging_face/llama/config.json", folder / "config.json");
+  write(folder / "train_gpt.sh",
+        "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+        "\\\n"
+        "  --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 4 "
+        "--train-iters 10 --lr 1e-4\n");
+  write(folder / "llama3_8b.toml",
+        "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 8192\nsteps = 10\n");
+  for (const std::string& command : commands_of("docs/coming-from.md"))
+    run_all(folder, {command,
+                     "prun check run.toml --set model.layers=2 --set model.hidden=64 --set model.heads=8 "
+                     "--set model.ffn=128 --set model.vocab=256 --set model.seq=64"});
+}
+
+}  // namespace
+}  // namespace prun::test
