@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
-// Main, rendezvous, data.
-constexpr std::int64_t own_threads = 3;
+// Main, rendezvous, data, the watch over plugins.
+constexpr std::int64_t own_threads = 4;
 constexpr std::int64_t own_descriptors = 24;
 // The launcher's, and its own for each rank.
 constexpr std::int64_t launcher_descriptors = 24, descriptors_per_rank = 3;

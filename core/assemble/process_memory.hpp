@@ -6,7 +6,7 @@
 namespace prun {
 
 // What every process has besides its arena: code, libraries, stacks, the recipe, the program and its plans.
-inline constexpr std::int64_t base_process_bytes = std::int64_t{11} << 20;
+inline constexpr std::int64_t base_process_bytes = std::int64_t{12} << 20;
 
 struct ProcessNeed {
   std::int64_t bytes = 0;         // of the host

@@ -26,6 +26,11 @@ bool may_take_long(const PluginAndWhere& call, std::int64_t world) {
   return call.plugin.starts_with("comm") || (call.plugin.starts_with("device") && world > 1);
 }
 
+// Whether the other ranks will miss this one in an exchange, find where it is, and end together.
+bool others_wait_for(const PluginAndWhere& call, std::int64_t world) {
+  return world > 1 && (call.plugin.starts_with("data") || call.plugin.starts_with("observer"));
+}
+
 // A device runs the kernels of others: what it was at, and whose they may be.
 std::string circumstances(const PluginAndWhere& call, const FlightRecorder& flight,
                           const std::vector<std::string>& op_plugins) {
@@ -37,18 +42,20 @@ std::string circumstances(const PluginAndWhere& call, const FlightRecorder& flig
 }
 
 std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const FlightRecorder& flight) {
-  const std::chrono::seconds limit(recipe.integer("run.hang_limit"));
+  const std::int64_t world = mesh_of(recipe).world();
+  // Ranks that wait for each other end each other after the limit: what holds one up is said before that.
+  const std::chrono::milliseconds limit(recipe.integer("run.hang_limit") * (world > 1 ? 800 : 1000));
   if (limit.count() == 0) return nullptr;
-  const auto found = [world = mesh_of(recipe).world(), op_plugins = recipe.texts("plugins.ops"), limit,
+  const auto found = [world, op_plugins = recipe.texts("plugins.ops"), limit,
                       &flight](const PluginAndWhere& call) {
     if (may_take_long(call, world)) return;
     std::fprintf(
         stderr,
-        "prun: %s hangs %s: it has not come back for %lld s (run.hang_limit)%s; mend the plugin or leave "
+        "prun: %s hangs %s: it has not come back for %g s (run.hang_limit)%s; mend the plugin or leave "
         "it out of the recipe\n",
-        call.plugin.c_str(), call.where.c_str(), static_cast<long long>(limit.count()),
+        call.plugin.c_str(), call.where.c_str(), static_cast<double>(limit.count()) / 1000,
         circumstances(call, flight, op_plugins).c_str());
-    ::_exit(exit_code(ErrorCode::hang));
+    if (!others_wait_for(call, world)) ::_exit(exit_code(ErrorCode::hang));
   };
   return std::make_unique<OverdueWatch>(limit, found);
 }

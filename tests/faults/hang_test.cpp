@@ -199,6 +199,7 @@ TEST(Hang, ARankStartedByOthersThatDoesNotReachACollectiveIsNamed) {
       EXPECT_TRUE(contains(run.output(), " has waited for ")) << run.output();
       EXPECT_TRUE(contains(run.output(), "; it was in step ")) << run.output();
     }
+    EXPECT_TRUE(contains(runs[1].output(), "data plugin 'stalling' hangs in read()")) << runs[1].output();
   }
 }
 
@@ -213,6 +214,7 @@ TEST_P(HangOn, ARankThatDoesNotReachACollectiveIsNamed) {
   print_times("a rank stops reading data, until it is named (limit 3 s)", {seconds_since(start)});
   EXPECT_LT(seconds_since(start), latest);
   EXPECT_TRUE(contains(run.output(), named(1, pid) + "has not reached ")) << run.output();
+  EXPECT_TRUE(contains(run.output(), "data plugin 'stalling' hangs in read()")) << run.output();
 }
 
 // A comm plugin that is itself stuck: the others are in the same exchange, but wait in it.

@@ -117,26 +117,6 @@ TEST_F(Packing, AnotherTensorInAnUpdateIsRefused) {
       << sentence;
 }
 
-// An optimizer of several ops hands on what it made of the rank's part: as much as the part has.
-TEST(PackingAThirdPartys, WhatAnUpdateMakesOfPartsLiesInParts) {
-  const Assembly assembly(
-      tiny_recipe(
-          {"optimizer.plugin=halving"},
-          "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 1\n"),
-      plugins());
-  const Program& program = assembly.program();
-  int halves = 0;
-  for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (Id id : program.segment(segment).ops(FunctionKind::update)) {
-      const Op& op = program.op(id);
-      if (op.kind() != "scale") continue;
-      EXPECT_EQ(program.local_elements(op.operands[1]), program.local_elements(op.operands[0]));
-      EXPECT_EQ(2 * program.local_elements(op.operands[1]), program.value(op.operands[1]).dims[0].extent);
-      ++halves;
-    }
-  EXPECT_GE(halves, 3);
-}
-
 TEST_F(Packing, AnUpdateTakenOutIsRefused) {
   program->erase_op(first(FunctionKind::update));
   const std::string sentence = refusal();

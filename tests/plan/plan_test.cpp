@@ -226,7 +226,8 @@ TEST(Plan, ExchangesThatDoNotFitAreRefused) {
 }
 
 TEST(Plan, AnOpWhoseOperandsDifferOnARankIsRefused) {
-  const Assembly assembly(tiny_recipe({}, data_parallel(2) + "[[strategy]]\nplugin = 'zero'\n"), plugins());
+  const Recipe recipe = tiny_recipe({"batch.micro=2"}, data_parallel(2) + "[[strategy]]\nplugin = 'zero'\n");
+  const Assembly assembly(recipe, plugins());
   Program program = assembly.program();
   const Bucket& bucket = program.buckets().front();
   const Id whole = program.add_op_creating(bucket.segment, FunctionKind::update, Part::input, "scale",
