@@ -95,7 +95,7 @@ TEST_F(Packing, AnEditedOperandIsTheBucketsToo) {
   program->replace_operand(first(FunctionKind::update), 7, keep);
   pack();
   int edited = 0;
-  for (Id op : block.operations(FunctionKind::update))
+  for (Id op : program->segment(block.id()).ops(FunctionKind::update))
     if (program->op(op).kind() == "adamw") edited += program->op(op).operands[7] != clip;
   EXPECT_EQ(edited, 1);
 }
