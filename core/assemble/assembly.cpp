@@ -4,11 +4,13 @@
 
 #include "assemble/does_not_fit.hpp"
 #include "assemble/lasting.hpp"
+#include "assemble/one_host.hpp"
 #include "assemble/recipe_checks.hpp"
 #include "base/text.hpp"
 #include "placement/moves.hpp"
 #include "plan/limits.hpp"
 #include "plan/ranks.hpp"
+#include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "sim/ends.hpp"
 
@@ -72,6 +74,18 @@ std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) 
   return bytes;
 }
 
+std::string Assembly::plugin_of(std::size_t device) const {
+  return device == 0 ? recipe_.section("device").plugin() : program_->more_devices()[device - 1];
+}
+
+std::string Assembly::who_has_more(std::size_t device) const {
+  const std::string name = plugin_of(device);
+  const std::string_view option = trait_of(plugins_.note("device", name), "memory");
+  if (option.empty()) return "";
+  return detail::concat("; where the machine has more than the system shows, ",
+                        name == plugin_of(0) ? "device" : "tier." + name, ".", option, " says so");
+}
+
 // Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
 // Returns the bytes of the largest.
 std::int64_t Assembly::make_plans(const PlannedChoice& choice) {
@@ -130,19 +144,27 @@ std::string Assembly::fingerprint() const {
 }
 
 // The plan is exact, so what does not fit is known now. What strategies leave to the planner is tried in
-// their order; what cannot be combined with the rest of the recipe is passed over.
+// their order; what cannot be combined with the rest of the recipe is passed over. Where no way leaves hosts
+// with room for all their ranks, the first that fits each rank: who starts them knows how many a host has.
 void Assembly::make_fitting_plan() {
   NotFitting tried;
-  if (make_plans_that_fit(0, tried)) return;
+  std::optional<std::size_t> crowded;
+  const auto fits = [&](std::size_t way) {
+    if (!make_plans_that_fit(way, tried)) return false;
+    if (unlowered_->ways_to_fit() <= 1 || hosts_have_room(*this)) return true;
+    if (!crowded) crowded = way;
+    return false;
+  };
+  if (fits(0)) return;
   for (std::size_t way = 1; way < unlowered_->ways_to_fit(); ++way) {
     try {
-      if (make_plans_that_fit(way, tried)) return;
+      if (fits(way)) return;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
       if (tried.refused.empty()) tried.refused = error.what();
     }
   }
-  refuse_memory(tried);
+  if (!crowded || !make_plans_that_fit(*crowded, tried)) refuse_memory(tried);
 }
 
 // Where the program leaves it to the planner what is computed again in backward, as little as will do; each
@@ -220,7 +242,8 @@ std::string Assembly::missing_further_memory() const {
         "device ", number, " ('", info.name.view(), "'): the plan needs ", size(needed), " of its memory",
         process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
         size(info.memory_bytes),
-        " may be used in all; let the strategy that uses it place less there, or take a smaller model");
+        " may be used in all; let the strategy that uses it place less there, or take a smaller model",
+        who_has_more(number));
   }
   return "";
 }
@@ -255,9 +278,10 @@ void Assembly::refuse_memory(const NotFitting& tried) const {
                                  " may be used in all; raise this machine's or container's limit on memory");
   const std::string refused =
       tried.refused.empty() ? "" : "; what strategies might change besides is refused: " + tried.refused;
+  const std::string more = recipe_.section("device").bytes("memory") ? "" : who_has_more(0);
   Diagnostics problems;
   problems.add(recipe_.problem("device.memory", "the plan needs " + size(tried.needed) + least + beside +
-                                                    rest + too_large_alone(limit) + refused));
+                                                    rest + more + too_large_alone(limit) + refused));
   throw DoesNotFit(ErrorCode::bad_input, problems.text());
 }
 
@@ -303,8 +327,7 @@ Lowering Assembly::lowering() const {
 
 PlanDevice Assembly::plan_device(std::size_t number) const {
   const DeviceInfo& info = device_infos_[number];
-  const std::string plugin =
-      number == 0 ? recipe_.section("device").plugin() : program_->more_devices()[number - 1];
+  const std::string plugin = plugin_of(number);
   const auto offer = [this, number, plugin](std::string_view op) -> OfferedKernel {
     if (const KernelDef* own = devices_[number]->kernel(op))
       return {own, detail::concat("device plugin '", plugin, "'")};

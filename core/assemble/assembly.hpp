@@ -46,6 +46,9 @@ class Assembly {
   // What of a plan lies in the memory of a device, of a tier on its disk. The host's memory is one, whichever
   // device has what lies there; so is that of devices that are the same unit.
   std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;
+  // The end of a refusal: how one says that the machine has more memory than the device found. Empty where
+  // the device has no option for that.
+  std::string who_has_more(std::size_t device) const;
   // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
   // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. The constructor has asked
   // without.
@@ -84,6 +87,7 @@ class Assembly {
   [[noreturn]] void refuse_memory(const NotFitting& tried) const;
   std::vector<Plan> plans_of(const Program& program, Purpose purpose, const std::vector<Plan>& beneath) const;
   void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
+  std::string plugin_of(std::size_t device) const;
   Lowering lowering() const;
   PlanDevice plan_device(std::size_t number) const;
 

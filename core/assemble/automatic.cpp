@@ -48,8 +48,6 @@ void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& de
   for (const std::string& comm : comms_of(recipe, plugins)) make_comm(recipe, info, plugins, comm);
 }
 
-std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
-
 // Why the recipe does not run on this device here, or nothing.
 std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::string& device,
                          LocalPlace local) {
@@ -59,7 +57,7 @@ std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::s
     try_device(named(recipe, device), plugins, device, local);
     return "";
   } catch (const Error& error) {
-    return first_line(error.what());
+    return std::string(first_line(error.what()));
   }
 }
 

@@ -1,9 +1,15 @@
-// Whether all ranks of a run fit on one machine together.
+// Whether the ranks of a machine fit on it together.
 #pragma once
 
 #include "assemble/assembly.hpp"
 
 namespace prun {
+
+// How many ranks share a host's memory, as far as the device tells: one for each unit of it. Of another
+// machine it is not known: then each has a host of its own. Of the host's cores: all.
+std::int64_t ranks_of_host(const Assembly& assembly);
+// Whether each host has memory for so many; true where no device tells how much there is.
+bool hosts_have_room(const Assembly& assembly);
 
 // Refuses ranks that all run on this machine where it has not the memory for all of them, or not as many
 // units of the device.

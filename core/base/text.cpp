@@ -104,6 +104,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   std::string out;
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -28,6 +28,7 @@ bool is_control(char32_t value);
 
 std::string_view trim(std::string_view text);
 std::vector<std::string_view> split(std::string_view text, char separator);
+std::string_view first_line(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
 // 'text', with control characters and broken UTF-8 replaced by '?' and long text cut: safe on a terminal.

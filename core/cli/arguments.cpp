@@ -64,15 +64,27 @@ bool goes_with(const std::string& option, const Command& command) {
 }
 
 // An option that the command does not read would be lost without a word.
-void check_options(const Arguments& arguments) {
+void check_options(const Arguments& arguments, std::span<const Command* const> named) {
   std::vector<std::string> given(arguments.flags.begin(), arguments.flags.end());
   for (const auto& [option, value] : arguments.values) given.push_back(option);
-  const std::vector<const Command*> named = commands_named(arguments.verb, arguments.words);
   for (const std::string& option : given)
     if (std::none_of(named.begin(), named.end(),
                      [&](const Command* command) { return goes_with(option, *command); }))
       throw_error(ErrorCode::bad_input, usage_of(*named.front()), " has no option ", option, "; see prun ",
                   named.front()->name, " --help");
+}
+
+// By what the table says of it.
+void check_usage(const Arguments& arguments) {
+  const std::vector<const Command*> named = commands_named(arguments.verb, arguments.words);
+  check_options(arguments, named);
+  const auto [least, most] = word_count(*named.front());
+  if (named.size() > 1 || arguments.words.size() < least || arguments.words.size() > most)
+    throw_error(ErrorCode::bad_input, "usage: ", usage_with_options(named));
+  for (const CommandOption& option : named.front()->options)
+    if (option.needed && arguments.values.count(std::string(option.name)) == 0)
+      throw_error(ErrorCode::bad_input, usage_of(*named.front()), " needs ", option.name, " ", option.value,
+                  ": ", option.help, "; usage: ", usage_with_options(named));
 }
 
 }  // namespace
@@ -117,11 +129,6 @@ std::optional<std::filesystem::path> Arguments::path(const std::string& option) 
   return found->second;
 }
 
-const std::string& Arguments::only_word(const std::string& usage) const {
-  if (words.size() != 1) throw_error(ErrorCode::bad_input, "usage: ", usage);
-  return words[0];
-}
-
 Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
   arguments.all.assign(argv, argv + argc);
@@ -145,7 +152,7 @@ Arguments parse_arguments(int argc, char** argv) {
     arguments.verb = arguments.words[0];
     arguments.words.erase(arguments.words.begin());
   }
-  check_options(arguments);
+  check_usage(arguments);
   return arguments;
 }
 

@@ -28,14 +28,12 @@ struct Arguments {
   double real(const std::string& option, double fallback, double least, double most) const;
   // The file given with an option.
   std::optional<std::filesystem::path> path(const std::string& option) const;
-  // The only word, or an Error that says how the verb is used.
-  const std::string& only_word(const std::string& usage) const;
 };
 
 // A number within these limits; bad_input where the text is none.
 double to_number(const std::string& option, const std::string& text, double least, double most);
 
-// Throws bad_input for an option that the command does not have.
+// Throws bad_input for words and options that the command does not have, and without those that it needs.
 Arguments parse_arguments(int argc, char** argv);
 
 }  // namespace prun

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "assemble/timed_settings.hpp"
 #include "base/durable_file.hpp"
+#include "base/format.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
@@ -17,22 +19,34 @@
 namespace prun {
 namespace {
 
-constexpr const char* usage =
-    "usage: prun bench kernels [RECIPE] [--no-grid] [--out FILE] | prun bench comm [RECIPE | --ranks N] "
-    "[--out FILE] "
-    "| prun bench io FOLDER... [--stripe KIB] [--depth N] [--file-size SIZE] [--json] [--out FILE] "
-    "| "
-    "prun bench zero RECIPE [--steps N] [--stage N] [--json] [--out FILE.json|FILE.csv] | "
-    "prun bench offload RECIPE [--steps N] [--setting none|optimizer|all] [--json] [--out "
-    "FILE.json|FILE.csv]";
-
 std::filesystem::path target(const Arguments& arguments) {
   return arguments.path("--out").value_or(default_costs_path());
 }
 
-void save(const Arguments& arguments, const CostTable& table) {
+// A person is told this of what was measured; a program gets all of it.
+void save(const Arguments& arguments, const CostTable& table, const std::string& said) {
   merge_costs(target(arguments), table);
-  std::printf("wrote %s: %s\n", target(arguments).c_str(), to_text(table.machine).c_str());
+  if (arguments.has("--json"))
+    std::printf("%s\n", to_json(table).c_str());
+  else
+    std::printf("%swrote %s: %s\n", said.c_str(), target(arguments).c_str(), to_text(table.machine).c_str());
+}
+
+// Each way that predictions choose among, as a recipe and a command that settle it.
+void bench_each_way(const Opened& opened, const Arguments& arguments, CostTable& table, const Say& say) {
+  for (const RecipeWay& way : ways_of(*opened.unsettled, *opened.plugins)) try {
+      if (!way.settled.empty()) say(way.said());
+      std::vector<std::string> command = arguments.all;
+      for (const std::string& set : way.settled) command.insert(command.end(), {"--set", set});
+      bench_recipe(*opened.plugins, way.recipe, table, say, command);
+    } catch (const Error& error) {
+      if (way.settled.empty() || exit_code(error.code()) != exit_code(ErrorCode::bad_input)) throw;
+      say(detail::concat("not ", way.said(), ", which is refused: ", first_line(error.what())));
+    }
+}
+
+std::string memory_line(const CostTable& table) {
+  return table.host_gb_per_second ? format("memory of the host: %.1f GB/s\n", *table.host_gb_per_second) : "";
 }
 
 int kernels(const Arguments& arguments) {
@@ -46,15 +60,17 @@ int kernels(const Arguments& arguments) {
                   how_long_steps_take(timed_steps));
   CostTable table;
   table.machine = this_machine();
-  const Say say = [](const std::string& what) {
+  const bool text = !arguments.has("--json");
+  const Say say = [text](const std::string& what) {
+    if (!text) return;
     std::printf("measuring: %s\n", what.c_str());
     std::fflush(stdout);
   };
   if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say);
-  if (opened.recipe) bench_recipe(*opened.plugins, *opened.recipe, table, say, arguments.all);
-  std::printf("%zu kernels by formula, %zu and %zu exchanges as they are\n", table.kernels.size(),
-              table.exact.size(), table.exact_exchanges.size());
-  save(arguments, table);
+  if (opened.unsettled) bench_each_way(opened, arguments, table, say);
+  save(arguments, table,
+       detail::concat(table.kernels.size(), " kernels by formula, ", table.exact.size(), " and ",
+                      table.exact_exchanges.size(), " exchanges as they are\n", memory_line(table)));
   return 0;
 }
 
@@ -77,13 +93,13 @@ Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
   return *opened.recipe;
 }
 
-void print_exchange(const ExchangeKey& key, const ExchangeCurve& curve) {
+std::string exchange_line(const ExchangeKey& key, const ExchangeCurve& curve) {
   const ExchangePoint &first = curve.points.front(), &last = curve.points.back();
   const double rate = static_cast<double>(last.bytes) / last.seconds / 1e9;
-  std::printf("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB, bus %6.2f GB/s\n",
-              name_of(key.kind), static_cast<long long>(key.members), first.seconds * 1e6,
-              static_cast<long long>(first.bytes), rate, static_cast<long long>(last.bytes >> 20),
-              rate * bus_share(key.kind, key.members));
+  return format("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB, bus %6.2f GB/s\n",
+                name_of(key.kind), static_cast<long long>(key.members), first.seconds * 1e6,
+                static_cast<long long>(first.bytes), rate, static_cast<long long>(last.bytes >> 20),
+                rate * bus_share(key.kind, key.members));
 }
 
 int comm(const Arguments& arguments) {
@@ -91,9 +107,9 @@ int comm(const Arguments& arguments) {
   const Recipe recipe = recipe_of_comm(arguments, opened);
   if (is_asked()) return answer_bench_comm(recipe, opened.plugins->places());
   const CostTable table = bench_comm(recipe, opened.plugins->places(), arguments.all);
-  std::printf("exchanges of %s\n", table.exchanges.begin()->first.device.c_str());
-  for (const auto& [key, curve] : table.exchanges) print_exchange(key, curve);
-  save(arguments, table);
+  std::string said = "exchanges of " + table.exchanges.begin()->first.device + "\n";
+  for (const auto& [key, curve] : table.exchanges) said += exchange_line(key, curve);
+  save(arguments, table, said);
   return 0;
 }
 
@@ -171,6 +187,7 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
     std::vector<std::string> command = arguments.all;
     command.insert(command.end(), {detail::concat("--", bench.name), setting});
     results.push_back(time_setting(bench, *opened.recipe, *opened.plugins, setting, command));
+    compare_with_first(bench, results);
     if (table) std::fputs(line_of(bench, results.back(), results.front()).c_str(), stdout);
     std::fflush(stdout);
   }
@@ -186,15 +203,11 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
-  const std::vector<std::string>& words = arguments.words;
-  const bool of_kernels = !words.empty() && words[0] == "kernels" && words.size() <= 2;
-  const bool of_comm = !words.empty() && words[0] == "comm" && words.size() <= 2;
-  if (words.size() == 2 && words[0] == "zero") return settings(arguments, zero_bench());
-  if (words.size() == 2 && words[0] == "offload") return settings(arguments, offload_bench());
-  const bool of_drives = words.size() >= 2 && words[0] == "io";
-  if (!of_kernels && !of_comm && !of_drives) throw_error(ErrorCode::bad_input, usage);
+  const std::string& verb = arguments.words[0];
+  if (verb == "zero") return settings(arguments, zero_bench());
+  if (verb == "offload") return settings(arguments, offload_bench());
   check_can_merge(target(arguments), this_machine());
-  return of_drives ? io(arguments) : of_kernels ? kernels(arguments) : comm(arguments);
+  return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
 }
 
 }  // namespace prun

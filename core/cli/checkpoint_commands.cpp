@@ -84,7 +84,7 @@ std::string tokens_text(std::span<const std::int32_t> tokens) {
 }  // namespace
 
 int eval_command(const Arguments& arguments) {
-  const std::string& where = arguments.only_word("prun eval CKPT|RUN [--batches N] [--set KEY=VALUE]...");
+  const std::string& where = arguments.words[0];
   const Opened opened = open_checkpoint(arguments, where, asked_rank());
   const Recipe& recipe = *opened.recipe;
   if (lacks_length(opened))
@@ -108,10 +108,8 @@ int generate_command(const Arguments& arguments) {
   const auto given = arguments.values.find("--tokens");
   const bool by_tokens = given != arguments.values.end();
   if (arguments.words.size() != (by_tokens ? 1u : 2u))
-    throw_error(
-        ErrorCode::bad_input,
-        "usage: prun generate CKPT|RUN (\"text\" | --tokens 1,2,3) [--max-tokens N] [--temperature T] "
-        "[--top-p P] [--seed N] [--tokenizer FILE] [--set KEY=VALUE]...");
+    throw_error(ErrorCode::bad_input,
+                "prun generate CKPT takes a text in quotes or --tokens 1,2,3, one of both");
   const Opened opened = open_checkpoint(arguments, arguments.words[0], asked_rank());
   Recipe recipe = one_text(*opened.recipe, *opened.plugins);
   const Language language(arguments, recipe, arguments.words[0]);

@@ -49,8 +49,6 @@ int diff(const std::string& before, const std::string& after) {
 }
 
 int prune(const Arguments& arguments, const std::string& folder) {
-  if (arguments.values.count("--keep") == 0)
-    throw_error(ErrorCode::bad_input, "prun ckpt prune needs --keep N: how many checkpoints stay");
   const Keep keep{arguments.number("--keep", 0), arguments.number("--keep-every", 0)};
   for (const std::filesystem::path& removed : prune_checkpoints(folder, keep))
     std::printf("removed %s\n", removed.c_str());
@@ -61,31 +59,22 @@ int prune(const Arguments& arguments, const std::string& folder) {
 
 int ckpt_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
-  const std::string verb = words.empty() ? "" : words[0];
-  if (verb == "ls" && words.size() == 2) {
-    std::fputs(
-        (arguments.has("--json") ? checkpoints_json(words[1]) + "\n" : list_checkpoints(words[1])).c_str(),
-        stdout);
-    return 0;
-  }
-  if (verb == "show" && words.size() == 2) {
-    std::fputs((arguments.has("--json") ? checkpoint_json(words[1]) + "\n"
-                                        : describe_checkpoint(words[1], arguments.has("--recipe")))
+  const std::string &verb = words[0], &where = words[1];
+  if (verb == "verify") return verify(arguments, where);
+  if (verb == "diff") return diff(where, words[2]);
+  if (verb == "prune") return prune(arguments, where);
+  const bool json = arguments.has("--json");
+  if (verb == "ls")
+    std::fputs((json ? checkpoints_json(where) + "\n" : list_checkpoints(where)).c_str(), stdout);
+  else if (verb == "show")
+    std::fputs((json ? checkpoint_json(where) + "\n" : describe_checkpoint(where, arguments.has("--recipe")))
                    .c_str(),
                stdout);
-    return 0;
-  }
-  if (verb == "verify" && words.size() == 2) return verify(arguments, words[1]);
-  if (verb == "diff" && words.size() == 3) return diff(words[1], words[2]);
-  if (verb == "reshard" && words.size() == 3) {
-    reshard_checkpoint(words[1], words[2], arguments.number("--files", 1));
+  else {
+    reshard_checkpoint(where, words[2], arguments.number("--files", 1));
     std::printf("wrote %s\n", words[2].c_str());
-    return 0;
   }
-  if (verb == "prune" && words.size() == 2) return prune(arguments, words[1]);
-  throw_error(ErrorCode::bad_input,
-              "usage: prun ckpt ls RUN | show CKPT [--recipe] | verify CKPT | diff CKPT CKPT | "
-              "reshard CKPT FOLDER [--files N] | prune RUN --keep N [--keep-every N]");
+  return 0;
 }
 
 }  // namespace prun

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 
 namespace prun {
 namespace {
 
 constexpr CommandOption json = {"--json", "", "as JSON, for programs"};
+constexpr CommandOption measured_json = {"--json", "", "what was measured, as the cost table has it"};
 constexpr CommandOption quiet = {"--quiet", "", "say only what is not good"};
 constexpr CommandOption costs = {"--costs", "FILE",
                                  "the cost table, in place of the one that prun bench writes"};
@@ -46,13 +49,13 @@ const std::vector<Command> table = {
     {"bench kernels",
      "[RECIPE]",
      "measure this machine's kernels, a recipe's own with its exchanges too, into the cost table",
-     {{"--no-grid", "", "the recipe's alone"}, out_costs},
+     {{"--no-grid", "", "the recipe's alone"}, measured_json, out_costs},
      bench_command},
     {"bench comm",
      "[RECIPE]",
      "measure exchanges between ranks, of a recipe's device and comm plugin between its ranks, into the cost "
      "table",
-     {{"--ranks", "N", "without a recipe: among so many threads, 2"}, out_costs},
+     {{"--ranks", "N", "without a recipe: among so many threads, 2"}, measured_json, out_costs},
      bench_command},
     {"bench io",
      "FOLDER...",
@@ -72,9 +75,9 @@ const std::vector<Command> table = {
      bench_command},
     {"bench offload",
      "RECIPE",
-     "the same of what strategy offload keeps in the host's memory: none, optimizer, all",
+     "the same of what strategy offload keeps in the host's memory, or on drives",
      {{"--steps", "N", "steps of each, 20"},
-      {"--setting", "none|optimizer|all", "that one alone"},
+      {"--setting", "none|optimizer|all|nvme-optimizer|nvme-all", "that one alone"},
       json,
       out_results},
      bench_command},
@@ -115,14 +118,15 @@ const std::vector<Command> table = {
     {"ckpt prune",
      "RUN",
      "remove the oldest",
-     {{"--keep", "N", "newest that stay"}, {"--keep-every", "N", "those stay too whose step is a multiple"}},
+     {{"--keep", "N", "newest that stay", true},
+      {"--keep-every", "N", "those stay too whose step is a multiple"}},
      ckpt_command},
     {"tokenize",
      "TOKENIZER FILE...",
      "text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), into PREFIX.bin and PREFIX.idx, with a "
      "Hugging Face "
      "tokenizer.json",
-     {{"--out", "PREFIX", "where to; needed"},
+     {{"--out", "PREFIX", "where to", true},
       {"--key", "NAME", "of JSON lines: whose value is the text; text"},
       {"--end-of-text", "TOKEN", "what ends a document"},
       {"--replace", "", "broken UTF-8 by U+FFFD rather than refuse it"},
@@ -132,12 +136,12 @@ const std::vector<Command> table = {
      "DIR",
      "a checkpoint of the weights in a folder of Hugging Face; none is needed: model.init takes the folder "
      "as well",
-     {{"--out", "CKPT", "where to; needed"}, weights_type},
+     {{"--out", "CKPT", "where to", true}, weights_type},
      import_command},
     {"export",
      "CKPT",
      "a folder of Hugging Face of a checkpoint's weights, or of a run's latest",
-     {{"--out", "DIR", "where to; needed"}, weights_type, {"--file-size", "SIZE", "of a file at most, 5GiB"}},
+     {{"--out", "DIR", "where to", true}, weights_type, {"--file-size", "SIZE", "of a file at most, 5GiB"}},
      export_command},
     {"convert",
      "FILE",
@@ -161,7 +165,7 @@ const std::vector<Command> table = {
     {"diff",
      "RUN RUN",
      "what differs: recipe, versions, plan, from which step on losses part, speed",
-     {},
+     {json},
      diff_command},
     {"report",
      "RUN...",
@@ -190,8 +194,10 @@ const std::vector<Command> table = {
     {"plugins new", "KIND NAME [FOLDER]", "a small project that builds a plugin", {}, plugins_command},
     {"plugins check",
      "PATH",
-     "open a plugin in a process of its own and test its contract: the border, and what its kind promises",
-     {},
+     "open a plugin in a process of its own and test its contract: the border, and what its kind promises; a "
+     "file, or a name that prun plugins list shows",
+     {{"--options", "TOML",
+       "options of its own, as in a recipe: 'layers = 4'; several on lines of their own"}},
      plugins_command},
     {"reference",
      "",
@@ -217,7 +223,7 @@ const std::vector<Command> table = {
      {},
      completion_command},
     {"man", "", "this as a manual page: prun man | man -l -", {}, man_command},
-    {"help", "[COMMAND]", "what there is, or the options of one command", {}, help_command},
+    {"help", "[COMMAND]...", "what there is, or the options of one command", {}, help_command},
     {"version", "", "of prun and of its plugins", {}, version_command},
 };
 
@@ -263,6 +269,17 @@ std::vector<const Command*> commands_named(std::string_view verb, std::span<cons
     found.push_back(&command);
   }
   return found;
+}
+
+WordCount word_count(const Command& command) {
+  WordCount count;
+  count.least = count.most = split(command.name, ' ').size() - 1;
+  for (const std::string_view word : split(command.words, ' ')) {
+    if (word.empty()) continue;
+    count.least += word.front() != '[';
+    count.most = word.ends_with("...") ? std::numeric_limits<std::size_t>::max() : count.most + 1;
+  }
+  return count;
 }
 
 }  // namespace prun

@@ -15,6 +15,7 @@ struct CommandOption {
   std::string_view name;   // "--steps"
   std::string_view value;  // what follows it, "N"; one of "a|b"; empty: nothing
   std::string_view help;
+  bool needed = false;
 };
 
 struct Command {
@@ -46,5 +47,11 @@ std::span<const Variable> variables();
 
 // The command that these words name: by two of them if that can be, else all that begin with the first.
 std::vector<const Command*> commands_named(std::string_view verb, std::span<const std::string> words);
+
+// How many words follow the first one of a command, its own second one among them.
+struct WordCount {
+  std::size_t least = 0, most = 0;
+};
+WordCount word_count(const Command& command);
 
 }  // namespace prun

@@ -9,8 +9,8 @@
 namespace prun {
 namespace {
 
-// What may stand for a word of the table: words to choose from, or @recipes, @files, @folders; else nothing
-// is known.
+// What may stand for a word of the table: words to choose from, or @recipes, @files, @folders, @keys; else
+// nothing is known.
 std::string kind_of(std::string_view word) {
   while (!word.empty() && word.front() == '[') word.remove_prefix(1);
   while (!word.empty() && (word.back() == ']' || word.back() == '.')) word.remove_suffix(1);
@@ -23,6 +23,7 @@ std::string kind_of(std::string_view word) {
     return choices;
   }
   if (word == "RECIPE") return "@recipes";
+  if (word == "KEY=VALUE") return "@keys";
   for (const std::string_view folder : {"RUN", "CKPT", "DIR", "FOLDER"})
     if (word == folder) return "@folders";
   for (const std::string_view file : {"FILE", "TOKENIZER", "PATH", "PREFIX"})
@@ -78,8 +79,9 @@ std::string options_by_command() {
   return out + branch("*", std::string(trim(common)));
 }
 
-// "COMMAND OPTION": what follows it. All options that take a value are here.
-std::string values_by_option() {
+// "COMMAND OPTION": what follows it. All options that take a value are here. "COMMAND KEY=": values of a
+// recipe's key.
+std::string values_by_option(const SettableKeys& keys) {
   std::string out;
   const auto add = [&](const std::string& command, const CommandOption& option) {
     if (!option.value.empty())
@@ -88,6 +90,8 @@ std::string values_by_option() {
   for (const Command& command : commands())
     for (const CommandOption& option : command.options) add(in_ticks(command.name), option);
   for (const CommandOption& option : common_options()) add("*", option);
+  for (const recipe::SettableKey& key : keys)
+    if (!key.values.empty()) out += branch("*" + in_ticks(" " + key.path + "="), join(key.values, " "));
   return out + "    *) return 1 ;;\n";
 }
 
@@ -107,14 +111,22 @@ std::string words_by_place() {
   return out;
 }
 
-std::string tables() {
+std::string keys_branch(const SettableKeys& keys) {
+  std::string paths;
+  for (const recipe::SettableKey& key : keys) paths += (paths.empty() ? "" : " ") + key.path;
+  return branch("*", paths);
+}
+
+std::string tables(const SettableKeys& keys) {
   return function("_prun_second_words", second_words()) + function("_prun_options", options_by_command()) +
-         function("_prun_value", values_by_option()) + function("_prun_word", words_by_place());
+         function("_prun_value", values_by_option(keys)) + function("_prun_word", words_by_place()) +
+         function("_prun_keys", keys_branch(keys));
 }
 
 // What both shells do: goes over the words before the one at hand and sets `kind` to what that may be.
 constexpr std::string_view look_back = R"sh(  for word in "${before[@]}"; do
-    if [ "$word" = '=' ]; then pending=value; continue; fi
+    if [ "$word" = '=' ]; then pending="$last="; continue; fi
+    last=$word
     if [ -n "$pending" ]; then pending=; continue; fi
     case $word in
       -*) if _prun_value "$command $word" >/dev/null; then pending=$word; fi ;;
@@ -131,7 +143,11 @@ constexpr std::string_view look_back = R"sh(  for word in "${before[@]}"; do
         fi ;;
     esac
   done
-  if [ -n "$pending" ]; then kind=$(_prun_value "$command $pending")
+  if [ -n "$pending" ]; then
+    case $current in
+      *=*) prefix=${current%%=*}=; kind=$(_prun_value "$command $prefix") ;;
+      *) kind=$(_prun_value "$command $pending") ;;
+    esac
   elif [ "${current#-}" != "$current" ]; then kind=$(_prun_options "$command")
   elif [ -z "$command" ]; then kind="$verbs @recipes"
   elif [ "$place" -eq 0 ] && [ -n "$(_prun_second_words "$command")" ]; then kind=$(_prun_second_words "$command")
@@ -139,16 +155,17 @@ constexpr std::string_view look_back = R"sh(  for word in "${before[@]}"; do
   fi
 )sh";
 
-std::string bash_script() {
-  return "# bash completion of prun, written by: prun completion bash\n\n" + tables() + R"sh(_prun_add() {
+std::string bash_script(const SettableKeys& keys) {
+  return "# bash completion of prun, written by: prun completion bash\n\n" + tables(keys) + R"sh(_prun_add() {
   local one
   while IFS= read -r one; do COMPREPLY+=("$one"); done < <(compgen "$@" -- "$current")
 }
 
 _prun() {
-  local current=${COMP_WORDS[COMP_CWORD]} command= pending= kind= word place=0 verbs=')sh" +
+  local current=${COMP_WORDS[COMP_CWORD]} command= pending= kind= word last= prefix= place=0 verbs=')sh" +
          first_words() + R"sh('
   local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
+  if [ "$current" = '=' ]; then before+=('='); current=; fi
 )sh" + std::string(look_back) +
          R"sh(  COMPREPLY=()
   local choices=
@@ -157,21 +174,22 @@ _prun() {
       @recipes) _prun_add -f -X '!*.toml'; _prun_add -d ;;
       @folders) _prun_add -d ;;
       @files) _prun_add -f ;;
-      *) choices="$choices $word" ;;
+      @keys) _prun_add -S = -W "$(_prun_keys)"; compopt -o nospace 2>/dev/null ;;
+      *) choices="$choices $prefix$word" ;;
     esac
   done
-  case $kind in *@*) compopt -o filenames 2>/dev/null ;; esac
+  case $kind in *@recipes* | *@f*) compopt -o filenames 2>/dev/null ;; esac
   if [ -n "$choices" ]; then _prun_add -W "$choices"; fi
 }
 complete -F _prun prun
 )sh";
 }
 
-std::string zsh_script() {
-  return "#compdef prun\n# zsh completion of prun, written by: prun completion zsh\n\n" + tables() +
+std::string zsh_script(const SettableKeys& keys) {
+  return "#compdef prun\n# zsh completion of prun, written by: prun completion zsh\n\n" + tables(keys) +
          R"sh(_prun() {
   setopt localoptions shwordsplit
-  local current=${words[CURRENT]} command= pending= kind= word place=0 verbs=')sh" +
+  local current=${words[CURRENT]} command= pending= kind= word last= prefix= place=0 verbs=')sh" +
          first_words() + R"sh('
   local -a before=("${(@)words[2,CURRENT-1]}")
 )sh" + std::string(look_back) +
@@ -181,7 +199,8 @@ std::string zsh_script() {
       @recipes) _files -g '*.toml' ;;
       @folders) _files -/ ;;
       @files) _files ;;
-      *) choices+=("$word") ;;
+      @keys) compadd -S = -- $(_prun_keys) ;;
+      *) choices+=("$prefix$word") ;;
     esac
   done
   if [ ${#choices} -gt 0 ]; then compadd -- "${choices[@]}"; fi
@@ -192,9 +211,9 @@ if [ "${funcstack[1]}" = _prun ]; then _prun "$@"; else compdef _prun prun; fi
 
 }  // namespace
 
-std::string completion_script(std::string_view shell) {
-  if (shell == "bash") return bash_script();
-  if (shell == "zsh") return zsh_script();
+std::string completion_script(std::string_view shell, const SettableKeys& keys) {
+  if (shell == "bash") return bash_script(keys);
+  if (shell == "zsh") return zsh_script(keys);
   throw_error(ErrorCode::bad_input, "prun completion knows bash and zsh, not ", in_quotes(shell));
 }
 

@@ -9,8 +9,7 @@
 namespace prun {
 
 int convert_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word(
-      "prun convert FILE [--out RECIPE] [--model CONFIG] [--ranks N] [--set KEY=VALUE]...");
+  const std::string& file = arguments.words[0];
   convert::Given given;
   if (arguments.values.count("--ranks") != 0) given.ranks = arguments.number("--ranks", 1);
   if (const auto model = arguments.path("--model")) given.model = model->string();

@@ -37,8 +37,6 @@ void examine(const Arguments& arguments, Findings& all) {
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
-  if (arguments.words.size() > 1)
-    throw_error(ErrorCode::bad_input, "usage: prun doctor [RECIPE] [--json] [--quiet]");
   Findings all = machine_findings();
   examine(arguments, all);
   const int code = nothing_broken(all) ? 0 : exit_code(ErrorCode::unsupported);

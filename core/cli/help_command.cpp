@@ -1,6 +1,7 @@
 // help, man, completion, version: what the table of commands says.
 #include <cstdio>
 
+#include "assemble/plugin_host.hpp"
 #include "cli/commands.hpp"
 #include "cli/completion.hpp"
 #include "cli/manual.hpp"
@@ -31,7 +32,8 @@ int man_command(const Arguments&) {
 }
 
 int completion_command(const Arguments& arguments) {
-  print(completion_script(arguments.only_word("prun completion bash|zsh")));
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  print(completion_script(arguments.words[0], recipe::settable_keys(plugins.catalog())));
   return 0;
 }
 

@@ -16,12 +16,10 @@ std::optional<DType> type_of(const Arguments& arguments) {
   throw_error(ErrorCode::bad_input, "--type takes bf16 or fp32, not ", in_quotes(found->second));
 }
 
-Conversion conversion(const Arguments& arguments, const char* usage) {
+Conversion conversion(const Arguments& arguments) {
   Conversion how;
-  how.from = arguments.only_word(usage);
-  const auto to = arguments.path("--out");
-  if (!to) throw_error(ErrorCode::bad_input, "usage: ", usage);
-  how.to = *to;
+  how.from = arguments.words[0];
+  how.to = arguments.path("--out").value();
   how.type = type_of(arguments);
   how.file_bytes = arguments.bytes("--file-size", how.file_bytes);
   how.sets = arguments.sets;
@@ -32,15 +30,14 @@ Conversion conversion(const Arguments& arguments, const char* usage) {
 
 int import_command(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
-  const Conversion how = conversion(arguments, "prun import DIR --out FOLDER [--type bf16|fp32]");
+  const Conversion how = conversion(arguments);
   std::fputs(import_directory(plugins, how).c_str(), stdout);
   return 0;
 }
 
 int export_command(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
-  const Conversion how =
-      conversion(arguments, "prun export CKPT --out DIR [--type bf16|fp32] [--file-size SIZE]");
+  const Conversion how = conversion(arguments);
   std::fputs(export_checkpoint(plugins, how).c_str(), stdout);
   return 0;
 }

@@ -40,10 +40,6 @@ void write_new(const fs::path& file, const std::string& text) {
 }  // namespace
 
 int init_command(const Arguments& arguments) {
-  if (!arguments.words.empty())
-    throw_error(ErrorCode::bad_input,
-                "usage: prun init [--model gpt|llama|PATH] [--data PATH] [--goal quick|train] ",
-                "[--out FILE]");
   const fs::path file = arguments.path("--out").value_or("recipe.toml");
   if (std::error_code ignored; fs::exists(file, ignored))
     throw_error(ErrorCode::bad_input, file.string(), " is there already; name another with --out");

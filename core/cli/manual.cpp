@@ -45,9 +45,13 @@ std::string usage_of(const CommandOption& option) {
   return std::string(option.name) + (option.value.empty() ? "" : " " + std::string(option.value));
 }
 
+std::string help_of(const CommandOption& option) {
+  return std::string(option.help) + (option.needed ? "; needed" : "");
+}
+
 std::string options_text(std::span<const CommandOption> options, std::size_t columns) {
   std::string out;
-  for (const CommandOption& option : options) out += entry(usage_of(option), option.help, columns);
+  for (const CommandOption& option : options) out += entry(usage_of(option), help_of(option), columns);
   return out;
 }
 
@@ -65,7 +69,7 @@ std::string item(std::string_view name, std::string_view help) {
 
 std::string items(std::span<const CommandOption> options) {
   std::string out;
-  for (const CommandOption& option : options) out += item(usage_of(option), option.help);
+  for (const CommandOption& option : options) out += item(usage_of(option), help_of(option));
   return out;
 }
 
@@ -75,6 +79,16 @@ std::string usage_of(const Command& command) {
   std::string text = "prun";
   if (command.name != "run") text += " " + std::string(command.name);
   return command.words.empty() ? text : text + " " + std::string(command.words);
+}
+
+std::string usage_with_options(std::span<const Command* const> commands) {
+  std::string text;
+  for (const Command* const command : commands) {
+    text += (text.empty() ? "" : " | ") + usage_of(*command);
+    for (const CommandOption& option : command->options)
+      text += " " + (option.needed ? usage_of(option) : "[" + usage_of(option) + "]");
+  }
+  return text;
 }
 
 std::string summary(std::size_t columns) {

@@ -9,6 +9,8 @@ namespace prun {
 
 // "prun check RECIPE"
 std::string usage_of(const Command& command);
+// "prun check RECIPE [--json] [--quiet]", of several with bars between.
+std::string usage_with_options(std::span<const Command* const> commands);
 
 // All commands, in lines of at most so many columns.
 std::string summary(std::size_t columns);

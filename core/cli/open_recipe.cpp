@@ -8,9 +8,12 @@
 #include "assemble/automatic.hpp"
 #include "assemble/batch_arithmetic.hpp"
 #include "base/text.hpp"
+#include "inspect/quickest.hpp"
+#include "recipe/core_schema.hpp"
 #include "train/checkpoint_files.hpp"
 #include "train/checkpoint_folder.hpp"
 #include "train/local_ranks.hpp"
+#include "train/resumed_settings.hpp"
 #include "train/settings.hpp"
 
 namespace prun {
@@ -60,15 +63,24 @@ std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const Fli
   return std::make_unique<OverdueWatch>(limit, found);
 }
 
-// With the device chosen, where that is left open.
-Opened opened(std::unique_ptr<PluginHost> plugins, const Recipe& written,
+// What is left open is settled: first the device, by which all else is planned.
+Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, const Recipe& written,
               const std::optional<Identity>& rank) {
-  auto flight = std::make_unique<FlightRecorder>();
-  std::unique_ptr<OverdueWatch> watch = watch_over_plugins(written, *flight);
+  Opened opened;
+  opened.flight = std::make_unique<FlightRecorder>();
+  opened.watch = watch_over_plugins(written, *opened.flight);
   const auto world = static_cast<int>(mesh_of(written).world());
-  DeviceChoice choice = choose_device(written, *plugins, rank ? place_of(*rank) : LocalPlace{0, world});
-  return {std::move(plugins), std::move(choice.recipe), std::move(choice.said), std::move(flight),
-          std::move(watch)};
+  const DeviceChoice device = choose_device(written, *plugins, rank ? place_of(*rank) : LocalPlace{0, world});
+  const RecipeWay before = settled_as_before(device.recipe, *plugins);
+  const Quickest quickest = choose_quickest(before.recipe, *plugins, arguments.path("--costs"));
+  opened.unsettled = device.recipe;
+  opened.recipe = quickest.recipe;
+  std::vector<std::string> said = {device.said, quickest.said};
+  if (!before.settled.empty()) said.push_back(before.said() + ", as in the run that goes on");
+  std::erase(said, "");
+  opened.chosen = join(said, "; ");
+  opened.plugins = std::move(plugins);
+  return opened;
 }
 
 bool has(const Settings& settings, std::string_view key) {
@@ -92,12 +104,42 @@ void complete_import(Settings& settings, const CheckpointFiles& files) {
     settings.emplace_back("precision.compute", "'bf16'");
 }
 
+// Whether it is the plugin of a section ("data.", "strategy.0.") that reads a key, not the core, or somebody
+// in a section inside that one.
+bool is_read_by_plugin(const std::string& key, const std::string& section) {
+  if (!key.starts_with(section)) return false;
+  for (const recipe::SectionRule& rule : recipe::core_sections()) {
+    const bool inside = rule.name.starts_with(section) && key.starts_with(rule.name + ".");
+    const bool same = rule.list ? section.starts_with(rule.name + ".") : section == rule.name + ".";
+    if (inside || (same && rule.schema.find(std::string_view(key).substr(section.size())))) return false;
+  }
+  return true;
+}
+
+// Where another plugin is asked for in a section, what the recipe said to the one before has no meaning; what
+// it said to the core keeps its own.
+void forget_replaced_plugins(Settings& settings, const std::vector<std::string>& sets) {
+  constexpr std::string_view plugin = "plugin";
+  for (const std::string& set : sets) {
+    const std::size_t equals = std::min(set.find('='), set.size());
+    const std::string key(trim(std::string_view(set).substr(0, equals)));
+    if (!key.ends_with(plugin)) continue;
+    const auto named = recipe::parse_value(recipe::OptionType::string,
+                                           std::string_view(set).substr(std::min(equals + 1, set.size())));
+    const auto was = std::find_if(settings.begin(), settings.end(),
+                                  [&](const auto& setting) { return setting.first == key; });
+    if (was == settings.end() || !named || was->second == recipe::to_toml(*named)) continue;
+    const std::string section = key.substr(0, key.size() - plugin.size());
+    std::erase_if(settings, [&](const auto& setting) { return is_read_by_plugin(setting.first, section); });
+  }
+}
+
 }  // namespace
 
 Opened open_recipe(const Arguments& arguments, const std::string& file, const std::optional<Identity>& rank) {
   auto plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
   const Recipe written = Recipe::load(file, arguments.sets, plugins->catalog());
-  return opened(std::move(plugins), written, rank);
+  return opened(std::move(plugins), arguments, written, rank);
 }
 
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
@@ -112,9 +154,10 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
   std::erase_if(settings, [](const auto& setting) {
     return setting.first == "model.config" || setting.first == "model.init" || setting.first == "run.resume";
   });
+  forget_replaced_plugins(settings, arguments.sets);
   const Recipe written =
       Recipe::parse(to_toml(settings), folder / manifest_name, arguments.sets, plugins->catalog());
-  Opened result = opened(std::move(plugins), written, rank);
+  Opened result = opened(std::move(plugins), arguments, written, rank);
   result.imported = imported;
   return result;
 }

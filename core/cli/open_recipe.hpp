@@ -15,8 +15,9 @@ namespace prun {
 // Together with the plugins it can name.
 struct Opened {
   std::unique_ptr<PluginHost> plugins;
-  std::optional<Recipe> recipe;            // names its device
-  std::string chosen;                      // which device and comm plugins were chosen for it, or nothing
+  std::optional<Recipe> recipe;            // leaves nothing to `auto`
+  std::optional<Recipe> unsettled;         // names its device, and leaves open what predicted times settle
+  std::string chosen;                      // what was chosen where it left something open, or nothing
   std::unique_ptr<FlightRecorder> flight;  // of a rank that is alone: what it does
   // Ends the process where a plugin does not come back within run.hang_limit.
   std::unique_ptr<OverdueWatch> watch;

@@ -20,8 +20,6 @@ DescribedOps described_ops(const Arguments& arguments, const std::string& recipe
 
 int ops_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
-  if (words.empty() || words[0] != "list" || words.size() > 2)
-    throw_error(ErrorCode::bad_input, "usage: prun ops list [RECIPE]");
   std::fputs(list_of_ops(described_ops(arguments, words.size() == 2 ? words[1] : "")).c_str(), stdout);
   return 0;
 }

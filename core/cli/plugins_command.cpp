@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "conform/kind_checks.hpp"
+#include "conform/trial_options.hpp"
 #include "plugin/conformance.hpp"
 #include "plugin/scaffold.hpp"
 #include "recipe/explain.hpp"
@@ -65,36 +66,41 @@ int inspect(const Arguments& arguments, const std::string& word) {
   return 0;
 }
 
-DefaultOptions defaults_of(const PluginNote& note) {
-  auto section = std::make_shared<DefaultSection>(parse_schema(note.options, describe(note)));
-  return {options_of(*section), section, section->required()};
+// A file, or all plugins of a name.
+std::vector<std::filesystem::path> paths_of(const Arguments& arguments, const std::string& word) {
+  if (word.find('/') != std::string::npos || word.ends_with(".so")) return {word};
+  std::vector<std::filesystem::path> paths;
+  for (const PluginCandidate& plugin : named(arguments, word)) paths.push_back(plugin.path);
+  return paths;
 }
 
-int check(const Arguments& arguments, const std::string& path) {
+int check(const Arguments& arguments, const std::string& word) {
   const std::vector<SearchPlace> places = plugin_places({}, {}, arguments.plugin_paths);
-  const std::vector<ContractCheck> checks =
-      check_plugin(path, defaults_of, std::chrono::seconds(30), kind_checks(places));
-  for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
-  return conforms(checks) ? 0 : 2;
+  const auto given = arguments.values.find("--options");
+  const std::string options = given == arguments.values.end() ? "" : given->second;
+  bool all_conform = true;
+  for (const std::filesystem::path& path : paths_of(arguments, word)) {
+    const std::vector<ContractCheck> checks = check_plugin(
+        path, [&](const PluginNote& note) { return default_options(trial_schema(note, options)); },
+        std::chrono::seconds(30), kind_checks(places, options));
+    for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
+    all_conform = all_conform && conforms(checks);
+  }
+  return all_conform ? 0 : 2;
 }
 
 }  // namespace
 
 int plugins_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
-  const std::string verb = words.empty() ? "list" : words[0];
-  if (verb == "list" && words.size() <= 1) return list(arguments);
-  if (verb == "inspect" && words.size() == 2) return inspect(arguments, words[1]);
-  if (verb == "check" && words.size() == 2) return check(arguments, words[1]);
-  if (verb == "new" && (words.size() == 3 || words.size() == 4)) {
-    const std::filesystem::path folder = words.size() == 4 ? words[3] : words[2];
-    for (const std::filesystem::path& file : write_scaffold(words[1], words[2], folder))
-      std::printf("wrote %s\n", file.c_str());
-    return 0;
-  }
-  throw_error(
-      ErrorCode::bad_input,
-      "usage: prun plugins list [--all] [--json] | inspect NAME | new KIND NAME [FOLDER] | check PATH");
+  const std::string& verb = words[0];
+  if (verb == "list") return list(arguments);
+  if (verb == "inspect") return inspect(arguments, words[1]);
+  if (verb == "check") return check(arguments, words[1]);
+  const std::filesystem::path folder = words.back();
+  for (const std::filesystem::path& file : write_scaffold(words[1], words[2], folder))
+    std::printf("wrote %s\n", file.c_str());
+  return 0;
 }
 
 }  // namespace prun

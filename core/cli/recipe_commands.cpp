@@ -123,10 +123,21 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
   });
 }
 
+// Nobody beside it says how to go on.
+int run_alone(const Assembly& assembly, const Opened& opened, const std::string& command) {
+  try {
+    return train_alone(assembly, *opened.plugins, command, *opened.flight);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::storage) throw;
+    throw_error(error.code(), error.what(), "\nprun:   next, once files can be written: ",
+                command_to_go_on(command, run_folder(*opened.recipe)));
+  }
+}
+
 }  // namespace
 
 int run_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word("prun RECIPE [--set KEY=VALUE]...");
+  const std::string& file = arguments.words[0];
   const std::optional<Identity> identity = identity_from_environment();
   if (identity && identity->how == "kubernetes")
     if (const int ranks = ranks_of_pod(arguments, file, *identity); ranks > 1)
@@ -143,7 +154,7 @@ int run_command(const Arguments& arguments) {
   const Assembly assembly = assemble(opened);
   preflight(assembly, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
-  return train_alone(assembly, *opened.plugins, resume_command(arguments, file), *opened.flight);
+  return run_alone(assembly, opened, resume_command(arguments, file));
 }
 
 namespace {
@@ -167,7 +178,7 @@ int check_for_programs(const std::string& file, const std::function<std::string(
 }  // namespace
 
 int check_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word("prun check RECIPE [--json | --quiet]");
+  const std::string& file = arguments.words[0];
   const auto check = [&] {
     Opened opened = open_recipe(arguments, file);
     const Assembly assembly = assemble(opened);
@@ -181,8 +192,7 @@ int check_command(const Arguments& arguments) {
 }
 
 int plan_command(const Arguments& arguments) {
-  const std::string& file =
-      arguments.only_word("prun plan RECIPE [--json] [--program [--lowered]] [--costs FILE]");
+  const std::string& file = arguments.words[0];
   const bool lowered = arguments.has("--lowered");
   if (lowered && !arguments.has("--program"))
     throw_error(ErrorCode::bad_input, "--lowered goes with prun plan RECIPE --program");
@@ -191,8 +201,9 @@ int plan_command(const Arguments& arguments) {
   if (arguments.has("--program"))
     std::fputs(to_text(lowered ? assembly.program() : assembly.unlowered()).c_str(), stdout);
   else if (arguments.has("--json"))
-    std::printf("%s\n",
-                plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str());
+    std::printf("%s\n", plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs")),
+                                  opened.chosen)
+                            .c_str());
   else {
     if (!opened.chosen.empty()) std::printf("auto        %s\n", opened.chosen.c_str());
     std::fputs(plan_text(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str(),
@@ -219,7 +230,7 @@ Recipe in_fp64(Recipe recipe) {
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word("prun verify RECIPE [--steps N] [--as-is]");
+  const std::string& file = arguments.words[0];
   const Opened opened = open_recipe(arguments, file, asked_rank());
   Recipe recipe = *opened.recipe;
   const bool as_is = arguments.has("--as-is");
@@ -250,8 +261,6 @@ std::string explain_key(const Arguments& arguments, const std::string& name, con
 }  // namespace
 
 int explain_command(const Arguments& arguments) {
-  if (arguments.words.empty() || arguments.words.size() > 2)
-    throw_error(ErrorCode::bad_input, "usage: prun explain NAME [RECIPE]");
   const std::string &name = arguments.words[0],
                     recipe = arguments.words.size() == 2 ? arguments.words[1] : "";
   const std::string op = explain_op(described_ops(arguments, recipe), name);

@@ -13,11 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* usage = "prun report RUN [RUN]... [--out FILE], or prun report RECIPE [--out FILE]";
-
 bool is_recipe(const std::string& word) {
   std::error_code ignored;
-  return !fs::is_directory(word, ignored) && fs::path(word).extension() != ".jsonl";
+  const fs::path extension = fs::path(word).extension();
+  return extension == ".toml" || (fs::is_regular_file(word, ignored) && extension != ".jsonl");
 }
 
 // As the run's folder says it was; the choices that `auto` left open are made anew.
@@ -47,7 +46,6 @@ fs::path place_of_page(const Arguments& arguments, const fs::path& what, bool re
 }  // namespace
 
 int report_command(const Arguments& arguments) {
-  if (arguments.words.empty()) throw_error(ErrorCode::bad_input, "usage: ", usage);
   const std::string& first = arguments.words.front();
   const bool recipe = arguments.words.size() == 1 && is_recipe(first);
   const fs::path out = place_of_page(arguments, first, recipe);

@@ -54,7 +54,6 @@ void watch_on_terminal(const std::filesystem::path& folder, LogFollower& followe
 }  // namespace
 
 int runs_command(const Arguments& arguments) {
-  if (arguments.words.size() > 1) throw_error(ErrorCode::bad_input, "usage: prun runs [FOLDER] [--json]");
   const std::vector<RunRow> rows = list_runs(arguments.words.empty() ? "runs" : arguments.words[0]);
   const std::string text = arguments.has("--json") ? runs_json(rows) + "\n" : runs_text(rows, now_seconds());
   std::fputs(text.c_str(), stdout);
@@ -63,8 +62,7 @@ int runs_command(const Arguments& arguments) {
 
 // Where nobody sees a screen change, one look is what is wanted.
 int watch_command(const Arguments& arguments) {
-  const std::filesystem::path file = log_of(arguments.only_word("prun watch RUN")),
-                              folder = file.parent_path();
+  const std::filesystem::path file = log_of(arguments.words[0]), folder = file.parent_path();
   LogFollower follower(file, watched_bytes);
   const char* const terminal = std::getenv("TERM");
   if (::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view(terminal) != "dumb") {
@@ -76,9 +74,9 @@ int watch_command(const Arguments& arguments) {
 }
 
 int diff_command(const Arguments& arguments) {
-  if (arguments.words.size() != 2) throw_error(ErrorCode::bad_input, "usage: prun diff RUN RUN");
   const RunDifference difference = compare_runs(arguments.words[0], arguments.words[1]);
-  std::fputs(difference.text.c_str(), stdout);
+  const std::string text = arguments.has("--json") ? to_json(difference) + "\n" : to_text(difference);
+  std::fputs(text.c_str(), stdout);
   return difference.differ ? 1 : 0;
 }
 

@@ -34,12 +34,9 @@ TokenId end_of_text(const Tokenizer& tokenizer, const Arguments& arguments) {
 }
 
 TokenizeRequest request_of(const Tokenizer& tokenizer, const Arguments& arguments) {
-  const std::optional<std::filesystem::path> prefix = arguments.path("--out");
-  if (!prefix || arguments.words.size() < 2)
-    throw_error(ErrorCode::bad_input, "usage: prun tokenize TOKENIZER FILE... --out PREFIX");
   TokenizeRequest request;
   request.files.assign(arguments.words.begin() + 1, arguments.words.end());
-  request.prefix = *prefix;
+  request.prefix = arguments.path("--out").value();
   if (const auto key = arguments.values.find("--key"); key != arguments.values.end())
     request.key = key->second;
   request.end_of_text = end_of_text(tokenizer, arguments);
@@ -74,8 +71,6 @@ class ProgressLine {
 }  // namespace
 
 int tokenize_command(const Arguments& arguments) {
-  if (arguments.words.empty())
-    throw_error(ErrorCode::bad_input, "usage: prun tokenize TOKENIZER FILE... --out PREFIX");
   const Tokenizer tokenizer = Tokenizer::load(arguments.words[0]);
   const TokenizeRequest request = request_of(tokenizer, arguments);
   const Clock::time_point begin = Clock::now();

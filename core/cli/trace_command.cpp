@@ -17,7 +17,6 @@
 namespace prun {
 namespace {
 
-constexpr const char* usage = "prun trace RECIPE [--steps N] [--out FILE] [--simulated] [--costs FILE]";
 constexpr std::int64_t most_steps = 1000;
 
 double median(std::vector<double> list) {
@@ -149,7 +148,7 @@ int recorded(const Recipe& recipe, PluginHost& plugins, std::int64_t steps, cons
 }  // namespace
 
 int trace_command(const Arguments& arguments) {
-  const std::string& file = arguments.only_word(usage);
+  const std::string& file = arguments.words[0];
   const Opened opened = open_recipe(arguments, file, asked_rank());
   const std::int64_t steps = arguments.number("--steps", 3);
   if (steps > most_steps)

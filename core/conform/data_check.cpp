@@ -60,7 +60,7 @@ Finding check_data(const TriedPlugin& plugin) {
   const DataInfo info = open(data);
   if (info.samples < 1)
     return {detail::concat("not checked: with default options there are ", info.samples, " samples"), false};
-  const std::shared_ptr<void> another = plugin.create();
+  const std::shared_ptr<void> another = plugin.create(plugin.options);
   auto& other = *static_cast<DataInterface*>(another.get());
   if (const DataInfo again = open(other); again.samples != info.samples || again.vocab != info.vocab)
     throw_error(ErrorCode::bad_input, "open() of a second object says ", again.samples,

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
+#include "base/text.hpp"
+#include "conform/op_checks.hpp"
+#include "conform/tiny_recipe.hpp"
+#include "conform/trial_options.hpp"
 #include "ops/registry.hpp"
 #include "prun/device.hpp"
 
@@ -25,11 +30,22 @@ class Lent {
   void* get() const { return memory_; }
   std::vector<float> numbers() const {
     std::vector<float> numbers(count);
-    raise(device_.download(numbers.data(), memory_, bytes));
+    if (is_hosts())
+      std::memcpy(numbers.data(), memory_, bytes);
+    else
+      raise(device_.download(numbers.data(), memory_, bytes));
     return numbers;
+  }
+  void set(const std::vector<float>& numbers) {
+    if (is_hosts())
+      std::memcpy(memory_, numbers.data(), bytes);
+    else
+      raise(device_.upload(memory_, numbers.data(), bytes));
   }
 
  private:
+  bool is_hosts() const { return space_ == Space::pinned; }
+
   DeviceInterface& device_;
   Space space_;
   void* memory_ = nullptr;
@@ -73,15 +89,17 @@ void finish(DeviceInterface& device, const DeviceInfo& info, Queue queue) {
   raise(device.release(Space::pinned, memory, sizeof(Counter)));
 }
 
-// Copies on from one place to the next; in another order the last would get nothing.
+// Copies on from one place to the next, of a tier between memory of the host and its disk; in another order
+// the last would get nothing.
 void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
   const KernelDef* const copy = device.kernel("copy");
   if (!copy) throw_error(ErrorCode::bad_input, "it has no kernel for op 'copy'");
   constexpr std::size_t places = 6;
   std::vector<std::unique_ptr<Lent>> memory;
-  for (std::size_t i = 0; i < places; ++i) memory.push_back(std::make_unique<Lent>(device, Space::device));
-  std::vector<float> numbers(count, 3.0f);
-  raise(device.upload(memory[0]->get(), numbers.data(), bytes));
+  for (std::size_t i = 0; i < places; ++i) {
+    const Space space = !info.tier ? Space::device : i % 2 == 0 ? Space::pinned : Space::disk;
+    memory.push_back(std::make_unique<Lent>(device, space));
+  }
   OpShape shape;
   const Dim dim{"elements", count};
   shape.count = 2;
@@ -107,8 +125,9 @@ void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
   raise(device.bind(queue, launches.data(), half, &work[0]));
   raise(device.bind(queue, launches.data() + half, static_cast<std::int64_t>(launches.size()) - half,
                     &work[1]));
-  raise(device.upload(memory[0]->get(), numbers.data(), bytes));
-  for (std::size_t i = 1; i < places; ++i) raise(device.clear(memory[i]->get(), bytes));
+  const std::vector<float> numbers(count, 3.0f), zeros(count, 0.0f);
+  for (std::size_t i = 0; i < places; ++i)
+    memory[i]->set(i == 0 ? numbers : zeros);  // bind() may have spoilt them
   for (BoundWork piece : work) raise(device.run(queue, piece));
   finish(device, info, queue);
   const bool arrived = memory.back()->numbers() == numbers;
@@ -132,7 +151,83 @@ int check_kernels(DeviceInterface& device) {
   return found;
 }
 
+// Why it cannot be used here; empty: it can.
+std::string hindrance(DeviceInterface& device) {
+  DeviceInfo info;
+  if (const Status status = device.info(&info); !status.ok()) return std::string(status.message);
+  if (info.absent) return "it is not on this machine";
+  if (info.tier) return "a tier computes nothing";
+  void* memory = nullptr;
+  if (const Status status = device.allocate(Space::device, bytes, &memory); !status.ok())
+    return std::string(status.message);
+  raise(device.release(Space::device, memory, bytes));
+  return "";
+}
+
+std::string kind_of(DeviceInterface& device) {
+  DeviceInfo info;
+  return device.info(&info).ok() ? std::string(info.kind.view()) : "";
+}
+
+// A device of that kind that can be used here, or null and why not.
+std::shared_ptr<DeviceInterface> find_device(const std::vector<SearchPlace>& places, const std::string& kind,
+                                             std::string& why) {
+  why = "there is no device plugin of that kind";
+  PluginHost plugins(places);
+  for (const std::string& name : plugin_names(places, "device")) try {
+      const DefaultOptions options = default_options(trial_schema(plugins.note("device", name), ""));
+      auto device = plugins.create<DeviceInterface>("device", name, options.api);
+      if (kind_of(*device) != kind) continue;
+      why = hindrance(*device);
+      if (why.empty()) return device;
+    } catch (const Error&) {  // one that cannot be used is not the one that is looked for
+    }
+  return nullptr;
+}
+
 }  // namespace
+
+Finding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
+  auto& device = *static_cast<DeviceInterface*>(plugin.object);
+  if (const std::string why = hindrance(device); !why.empty()) return {"not checked: " + why, false};
+  const CpuKernels cpu(places);
+  const bool is_cpu = kind_of(device) == "cpu";
+  const OpsOnTrial trial = builtin_ops_on_trial(is_cpu ? kernels_of(device) : cpu.kernels(), plugin.doing);
+  if (is_cpu) check_memory(trial), check_threads(trial);
+  return check_on_device(trial, device, kernels_of(device));
+}
+
+Finding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& others) {
+  auto& ops = *static_cast<OpPluginInterface*>(plugin.object);
+  const CpuKernels cpu(others);
+  Array<DeviceKernel> kernels;
+  raise(ops.kernels(&kernels));
+  std::set<std::string> kinds;
+  for (const DeviceKernel& kernel : kernels) kinds.insert(kernel.device);
+  kinds.erase("cpu");
+  if (kinds.empty()) return {"it has kernels for the CPU alone"};
+  std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
+  places.insert(places.end(), others.begin(), others.end());
+  std::vector<std::string> said;
+  bool checked = false;
+  for (const std::string& kind : kinds) {
+    std::string why;
+    const std::shared_ptr<DeviceInterface> device = find_device(places, kind, why);
+    if (!device) {
+      said.push_back(detail::concat("not checked: kernels for '", kind, "', since ", why));
+      continue;
+    }
+    const auto there = [&](std::string_view op) -> const KernelDef* {
+      for (const DeviceKernel& own : kernels)
+        if (kind == own.device && op == own.kernel.op) return &own.kernel;
+      return nullptr;
+    };
+    const OpsOnTrial trial = ops_of(ops, plugin.note.name, cpu.kernels(), plugin.doing);
+    said.push_back(kind + ": " + check_on_device(trial, *device, there).detail);
+    checked = true;
+  }
+  return {join(said, "; "), checked};
+}
 
 Finding check_device(const TriedPlugin& plugin) {
   auto& device = *static_cast<DeviceInterface*>(plugin.object);
@@ -154,7 +249,6 @@ Finding check_device(const TriedPlugin& plugin) {
             false};
   raise(device.release(space, memory, bytes));
   check_memory(device, space);
-  if (info.tier) return {"not checked: queues of a tier"};
   plugin.doing("run()");
   check_order_of_queue(device, info);
   return {detail::concat(kernels, " of prun's ops have kernels")};

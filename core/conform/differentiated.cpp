@@ -33,11 +33,16 @@ Differentiated::Differentiated(std::unique_ptr<Program> program, const Objective
   if (objective_.result != none) fill(arriving(), 1);
 }
 
-Id Differentiated::arriving() const { return program_->segment(segment_).outgoing_gradient; }
+Id Differentiated::arriving() const { return program_->segment(last()).outgoing_gradient; }
 
 double Differentiated::objective(const Interpreter::Before& before) {
   if (objective_.loss != none) values_.set(objective_.loss, {0});
-  values_.run(segment_, FunctionKind::forward, before);
+  for (Id segment = 1; segment <= last(); ++segment) {
+    if (segment > 1)
+      values_.set(program_->segment(segment).incoming,
+                  values_.numbers(program_->segment(segment - 1).outgoing));
+    values_.run(segment, FunctionKind::forward, before);
+  }
   if (objective_.result == none)
     return values_.numbers(objective_.loss_scale)[0] * values_.numbers(objective_.loss)[0];
   const std::vector<double> y = values_.numbers(objective_.result), dy = values_.numbers(arriving());
@@ -52,7 +57,12 @@ void Differentiated::differentiate(const Interpreter::Before& before) {
       values_.set(gradient,
                   std::vector<double>(static_cast<std::size_t>(program_->value(id).elements()), 0.0));
   objective(before);
-  values_.run(segment_, FunctionKind::backward, before);
+  for (Id segment = last(); segment >= 1; --segment) {
+    values_.run(segment, FunctionKind::backward, before);
+    if (segment > 1)
+      values_.set(program_->segment(segment - 1).outgoing_gradient,
+                  values_.numbers(program_->segment(segment).incoming_gradient));
+  }
 }
 
 std::optional<Differentiated::Miss> Differentiated::compare(double tolerance, std::size_t most_elements) {
@@ -66,6 +76,7 @@ std::optional<Differentiated::Miss> Differentiated::compare(double tolerance, st
   std::optional<Miss> worst;
   double distance = 1;
   for (const auto& [id, analytic] : gradients) {
+    if (program_->value(id).frozen) continue;
     const std::vector<double> start = values_.numbers(id);
     const std::size_t stride = (start.size() + most_elements - 1) / most_elements;
     for (std::size_t i = 0; i < start.size(); i += stride) {

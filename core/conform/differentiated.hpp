@@ -1,4 +1,4 @@
-// A segment with its gradients, and whether they are those of what it computes.
+// A chain of segments with its gradients, and whether they are those of what it computes.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// What a segment computes, as one number whose gradients backward gives: its result times what comes to it
+// What a chain computes, as one number whose gradients backward gives: its result times what comes to it
 // from behind, or a loss that it adds to.
 struct Objective {
   Id result = none;
@@ -18,14 +18,14 @@ struct Objective {
 
 class Differentiated {
  public:
-  // `program` has one segment beside the step's, and its forward alone. Parameters and what comes from behind
-  // are drawn; inputs and runtime values are the caller's to set.
+  // `program` is forward alone. A segment that repeats is run once. Parameters and what comes from behind are
+  // drawn; inputs and runtime values are the caller's to set.
   Differentiated(std::unique_ptr<Program> program, const Objective& objective, KernelsOf kernels,
                  double spread = 1);
 
   const Program& program() const { return *program_; }
   Interpreter& values() { return values_; }
-  Id arriving() const;  // the gradient of the result
+  Id arriving() const;  // the gradient of the last segment's result
 
   double objective(const Interpreter::Before& before = {});
   // Backward as well, gradients from zero on.
@@ -42,7 +42,8 @@ class Differentiated {
   std::optional<Miss> compare(double tolerance, std::size_t most_elements);
 
  private:
-  static constexpr Id segment_ = 1;
+  Id last() const { return program_->segment_count() - 1; }
+
   std::unique_ptr<Program> program_;
   Objective objective_;
   Interpreter values_;

@@ -51,23 +51,6 @@ class TakenTurns {
   const LaunchManner& manner_;
 };
 
-Tensor tensor_of(const TrialOperand& operand, FencedBytes& bytes) {
-  Tensor tensor;
-  if (!operand.shape.present) return tensor;
-  tensor.data = bytes.data();
-  tensor.dtype = operand.shape.dtype;
-  tensor.rank = operand.shape.rank;
-  for (int d = 0; d < tensor.rank; ++d) {
-    tensor.dim[d] = operand.shape.dims[d].extent;
-    tensor.start[d] = operand.start[d];
-  }
-  return tensor;
-}
-
-bool holds_nothing(const KernelCall& call, std::size_t i) {
-  return call.def->operands[i].access == Access::write || (call.begins >> i & 1u) != 0;
-}
-
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   throw_error(ErrorCode::bad_input, "the kernel of ", parts...);
@@ -87,15 +70,10 @@ std::size_t first_difference(const std::vector<TrialOperand>& a, const std::vect
 
 // Begins the sums that it says it can, over bytes that hold nothing, and adds to zeros.
 void try_begins(const KernelDef& kernel, const KernelCall& call) {
-  KernelCall begun = call, added = call;
-  for (std::size_t i = 0; i < call.operands.size(); ++i)
-    if ((kernel.writes_first >> i & 1u) != 0 && call.operands[i].shape.present &&
-        call.def->operands[i].access == Access::update) {
-      begun.begins |= 1u << i;
-      std::fill(added.operands[i].bytes.begin(), added.operands[i].bytes.end(), std::byte{0});
-    }
-  if (begun.begins == 0) return;
-  const std::vector<TrialOperand> want = launch(kernel, added, {}), got = launch(kernel, begun, {});
+  const auto sums = begun_sums(kernel, call);
+  if (!sums) return;
+  const std::vector<TrialOperand> want = launch(kernel, sums->added, {}),
+                                  got = launch(kernel, sums->begun, {});
   for (std::size_t i = 0; i < want.size(); ++i)
     for (std::size_t e = 0; e < want[i].elements(); ++e)
       if (want[i].shape.present && !(want[i].number(e) == got[i].number(e)))
@@ -144,6 +122,34 @@ std::string operand_text(const OpDef& def, std::size_t i) {
   return detail::concat("op '", def.kind, "', operand '", def.operands[i].name, "',");
 }
 
+Tensor tensor_of(const TrialOperand& operand, void* data) {
+  Tensor tensor;
+  tensor.data = data;
+  tensor.dtype = operand.shape.dtype;
+  tensor.rank = operand.shape.rank;
+  for (int d = 0; d < tensor.rank; ++d) {
+    tensor.dim[d] = operand.shape.dims[d].extent;
+    tensor.start[d] = operand.start[d];
+  }
+  return tensor;
+}
+
+bool holds_nothing(const KernelCall& call, std::size_t i) {
+  return call.def->operands[i].access == Access::write || (call.begins >> i & 1u) != 0;
+}
+
+std::optional<BegunSums> begun_sums(const KernelDef& kernel, const KernelCall& call) {
+  BegunSums sums{call, call};
+  for (std::size_t i = 0; i < call.operands.size(); ++i)
+    if ((kernel.writes_first >> i & 1u) != 0 && call.operands[i].shape.present &&
+        call.def->operands[i].access == Access::update) {
+      sums.begun.begins |= 1u << i;
+      std::vector<std::byte>& bytes = sums.added.operands[i].bytes;
+      std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    }
+  return sums.begun.begins == 0 ? std::nullopt : std::optional(std::move(sums));
+}
+
 Kernel select_kernel(const KernelDef& kernel, const KernelCall& call) { return kernel.select(call.shape()); }
 
 std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call,
@@ -164,7 +170,7 @@ std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call
     const TrialOperand& operand = call.operands[i];
     memory.emplace_back(static_cast<std::size_t>(operand.shape.bytes()), filling);
     if (!holds_nothing(call, i)) std::copy(operand.bytes.begin(), operand.bytes.end(), memory[i].data());
-    tensors.push_back(tensor_of(operand, memory[i]));
+    tensors.push_back(operand.shape.present ? tensor_of(operand, memory[i].data()) : Tensor{});
     if (call.def->operands[i].access != Access::read) args.changes |= 1u << i;
   }
   args.operands = tensors.data();

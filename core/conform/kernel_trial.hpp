@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,15 @@ struct KernelCall {
   OpShape shape() const;
 };
 
+// Whether the launch may count on nothing of what lies in that operand before it.
+bool holds_nothing(const KernelCall& call, std::size_t i);
+
+// A call whose sums begin as far as the kernel says it can (writes_first), and the same that adds to zeros.
+struct BegunSums {
+  KernelCall begun, added;
+};
+std::optional<BegunSums> begun_sums(const KernelDef& kernel, const KernelCall& call);
+
 // How a launch is made: what the operands must not depend on.
 struct LaunchManner {
   std::int32_t threads = 1;
@@ -44,6 +54,9 @@ struct LaunchManner {
 
 // The kernel for these operands, or null.
 Kernel select_kernel(const KernelDef& kernel, const KernelCall& call);
+
+// The operand as kernels see it, which lies there.
+Tensor tensor_of(const TrialOperand& operand, void* data);
 
 // The operands afterwards.
 std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call, const LaunchManner& manner);

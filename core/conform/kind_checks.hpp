@@ -9,7 +9,7 @@
 namespace prun {
 
 // `places`: where other plugins are found that one is tried with, such as models for a strategy. What needs
-// one that is not there is left out, and said.
-std::vector<KindCheck> kind_checks(const std::vector<SearchPlace>& places);
+// one that is not there is left out, and said. `given`: as for trial_schema().
+std::vector<KindCheck> kind_checks(const std::vector<SearchPlace>& places, const std::string& given = "");
 
 }  // namespace prun

@@ -4,6 +4,8 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "conform/builtin_examples.hpp"
+#include "conform/device_launches.hpp"
 #include "conform/split_trial.hpp"
 #include "conform/weigh.hpp"
 
@@ -36,8 +38,10 @@ class Tally {
 
   // `why` an op that nothing was said of was not tried.
   Finding finding(const std::string& why) {
+    std::map<std::string, std::vector<std::string>> by_reason;
     for (const auto& [op, refusal] : untried_)
-      left_out_.insert(in_quotes(op) + " (" + (refusal.empty() ? why : refusal) + ")");
+      by_reason[refusal.empty() ? why : refusal].push_back(in_quotes(op));
+    for (const auto& [reason, ops] : by_reason) left_out_.insert(join(ops, ", ") + " (" + reason + ")");
     const std::vector<std::string> left(left_out_.begin(), left_out_.end());
     std::string detail = detail::concat(count_, count_ == 1 ? " op" : " ops");
     if (!left.empty()) detail += "; not checked: " + join(left, ", ");
@@ -122,6 +126,22 @@ Finding check_marks(const OpsOnTrial& trial) {
     for (const std::string& dim : try_marks(kernel, call)) tally.leave_out(dim);
   });
   return tally.finding(no_example);
+}
+
+Finding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there) {
+  Tally tally(trial, [&](const OpDef& op) { return has_kernel(op) && there(op.kind); });
+  DeviceLaunches launches(device);
+  each_launch(trial, tally, types, [&](const KernelDef& kernel, const KernelCall& call) {
+    if (const KernelDef* const own = there(call.def->kind)) launches.compare(*own, kernel, call);
+  });
+  return tally.finding(no_example);
+}
+
+OpsOnTrial builtin_ops_on_trial(const KernelsOf& kernels, Doing doing) {
+  OpsOnTrial trial{std::make_shared<OpRegistry>(), builtin_ops(), builtin_examples(),
+                   with_weigh_kernels(kernels), std::move(doing)};
+  add_weigh_ops(*trial.registry);
+  return trial;
 }
 
 OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing) {

@@ -26,6 +26,11 @@ Finding check_memory(const OpsOnTrial& trial);
 Finding check_threads(const OpsOnTrial& trial);
 Finding check_gradients(const OpsOnTrial& trial);
 Finding check_marks(const OpsOnTrial& trial);
+// Those that a device has, against the CPU's.
+Finding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there);
+
+// All of prun's own, with the kernels of the CPU.
+OpsOnTrial builtin_ops_on_trial(const KernelsOf& kernels, Doing doing);
 
 // Of an op plugin that lies beside others, with the kernels of the device `cpu` for all other ops.
 OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing);

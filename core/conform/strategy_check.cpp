@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "conform/tiny_recipe.hpp"
+#include "conform/trial_options.hpp"
 #include "inspect/verify.hpp"
 #include "plugin/traits.hpp"
 
@@ -12,9 +13,9 @@ namespace {
 
 constexpr std::int64_t steps = 2;
 
-// The axis that it works on with default options; empty: none.
-std::string axis_of(const PluginNote& note) {
-  const Schema schema = parse_schema(note.options, describe(note));
+// The axis that it works on; empty: none.
+std::string axis_of(const PluginNote& note, const std::string& given) {
+  const Schema schema = trial_schema(note, given);
   const recipe::Option* const axis = schema.find("axis");
   if (!axis || axis->presence != recipe::Presence::has_default) return "";
   return std::get<std::string>(axis->default_value);
@@ -26,15 +27,15 @@ std::string strategy(const std::string& name, const std::string& axis) {
 
 // Two ranks on its axis, or on that of `data` where it has none; with ZeRO, where it is no part of that
 // itself, over two ranks more.
-std::string layout_of(const PluginNote& note, bool with_zero) {
-  const std::string axis = axis_of(note);
+std::string layout_of(const PluginNote& note, const std::string& given, bool with_zero) {
+  const std::string axis = axis_of(note, given);
   const bool splits_batch = trait_lists(note, "splits", "batch");
   const bool own_axis = !axis.empty() && axis != "dp";
   std::string text =
       "[mesh]\n" + (own_axis ? axis + " = 2\n" : std::string()) + (!own_axis || with_zero ? "dp = 2\n" : "");
   if (note.name != "data" && !splits_batch && (!own_axis || with_zero)) text += strategy("data", "dp");
   if (own_axis && splits_batch && with_zero) text += strategy("data", "dp");
-  text += strategy(note.name, axis);
+  text += strategy(note.name, "") + given + "\n";
   if (with_zero) text += strategy("zero", "dp");
   return text;
 }
@@ -47,7 +48,8 @@ bool is_refusal(const Error& error, const PluginNote& note) {
 
 }  // namespace
 
-Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others) {
+Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others,
+                       const std::string& given) {
   std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
   places.insert(places.end(), others.begin(), others.end());
   const TrialFolder folder;
@@ -59,7 +61,8 @@ Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>
       plugin.doing(what);
       try {
         PluginHost plugins(places);
-        const Recipe recipe = tiny_recipe(model, layout_of(plugin.note, with_zero), folder.path(), plugins);
+        const Recipe recipe =
+            tiny_recipe(model, layout_of(plugin.note, given, with_zero), folder.path(), plugins);
         const LayoutVerdict verdict = verify_layout(recipe, places, steps);
         if (!verdict.equal())
           throw_error(ErrorCode::bad_input, what, ": ", verdict.ranks,

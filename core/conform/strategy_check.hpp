@@ -8,6 +8,8 @@
 
 namespace prun {
 
-Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+// `given`: options of its own, as in its section of a recipe.
+Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
+                       const std::string& given);
 
 }  // namespace prun

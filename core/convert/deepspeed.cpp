@@ -108,7 +108,8 @@ constexpr std::array rules = {
     Rule{"zero_optimization.offload_*.device", "none", without_effect, "as here"},
     Rule{"zero_optimization.offload_*.nvme_path", "", without_effect, drives},
     Rule{"zero_optimization.offload_*.ratio", "1|1.0", without_effect, "as here"},
-    Rule{"zero_optimization.offload_*.ratio", "", refused, "all of it is kept there, or nothing"},
+    Rule{"zero_optimization.offload_*.ratio", "", refused,
+         "a share is said as optimizer = \"host:30, device:70\" of the strategy offload"},
     Rule{"zero_optimization.offload_*", "", without_effect, pinned},
     // What the model's code decides there
     Rule{"activation_checkpointing.*", "false", without_effect, "as here"},
@@ -213,7 +214,12 @@ void convert_batch(Transfer& transfer, Axes& axes) {
   } else {
     data = data_ranks(transfer, {}, axes.tensor);
   }
-  if (!data) return;
+  if (!data) {
+    // Nothing is written without the ranks, which are asked for. With them, either size says the other.
+    for (const char* key : {"batch.global", "batch.micro"})
+      if (global || micro) transfer.set_integer(key, global ? *global : *micro, "until --ranks is known");
+    return;
+  }
   axes.data = *data;
   axes.data_origin = origin;
   if (!global && micro) global = *micro * steps.value_or(1) * *data;

@@ -138,7 +138,8 @@ constexpr std::array rules = {
     Rule{"main-*-dtype", "", refused, "precision.master and precision.gradient say how state is kept"},
     Rule{"optimizer-cpu-offload", on, carried, "strategy.offload.optimizer", "host"},
     Rule{"optimizer-offload-fraction", "1|1.0", without_effect, "as here"},
-    Rule{"optimizer-offload-fraction", "", refused, "all of it is kept there, or nothing"},
+    Rule{"optimizer-offload-fraction", "", refused,
+         "a share is said as optimizer = \"host:30, device:70\" of the strategy offload"},
     Rule{"cpu-optimizer", on, carried, "strategy.offload.optimizer", "host"},
     Rule{"*pin*cpu*", "", without_effect, "what is copied is always pinned"},
     // Shape and layout

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
@@ -35,6 +36,21 @@ Finding attempt(const std::string& what, const std::function<std::string()>& bod
   } catch (const Error& error) {
     return {Health::broken, what, error.what(), ""};
   }
+}
+
+Findings findings_in(std::string_view lines) {
+  Findings findings;
+  for (const std::string_view line : split(lines, '\n')) {
+    if (line.empty()) continue;
+    const std::vector<std::string_view> parts = split(line, '|');
+    const auto word = std::find(words.begin(), words.end(), std::string_view(parts[0]));
+    if (parts.size() != 4 || word == words.end())
+      throw_error(ErrorCode::bad_input, "a finding of a plugin is not good|what|found|mend: '", line,
+                  "'; mend the plugin's examine()");
+    findings.push_back({static_cast<Health>(word - words.begin()), std::string(parts[1]),
+                        std::string(parts[2]), std::string(parts[3])});
+  }
+  return findings;
 }
 
 bool nothing_broken(std::span<const Finding> findings) {

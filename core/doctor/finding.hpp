@@ -22,6 +22,9 @@ using Findings = std::vector<Finding>;
 // Good, with what `body` says, or broken, with the sentence of its Error, which says what to do.
 Finding attempt(const std::string& what, const std::function<std::string()>& body);
 
+// Of lines as plugins write them: `good|what|found|mend`.
+Findings findings_in(std::string_view lines);
+
 bool nothing_broken(std::span<const Finding> findings);
 std::string to_text(std::span<const Finding> findings);
 std::string to_json(std::span<const Finding> findings);

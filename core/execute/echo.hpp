@@ -32,6 +32,7 @@ class Echo final : public CommInterface {
   Status counters(Communicator communicator, CommCounters* counters) noexcept override;
   Status check(Communicator communicator) noexcept override;
   Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override;
+  Status examine(Text*) noexcept override { return {}; }
 
  private:
   std::vector<std::int64_t> members_;  // by queue; a communicator points to its number

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/thread.hpp"
+#include "plugin/in_plugin.hpp"
 #include "sim/events.hpp"
 
 namespace prun {
@@ -16,6 +17,24 @@ DeviceInfo info_of(DeviceInterface& device) {
   raise(device.info(&info));
   return info;
 }
+
+// The host's wait for a device that runs its work later, as if it were a call: one that gets no further is
+// found as a plugin is that does not come back.
+class WaitForDevice {
+ public:
+  explicit WaitForDevice(const std::string& device) : device_(device) {}
+
+  void is_at(std::uint64_t progress) {
+    if (here_ && progress == seen_) return;
+    seen_ = progress;
+    here_.emplace(device_.c_str(), "while its queues work");
+  }
+
+ private:
+  const std::string& device_;
+  std::uint64_t seen_ = 0;
+  std::optional<InPlugin> here_;
+};
 
 }  // namespace
 
@@ -32,6 +51,7 @@ Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info,
                              bool is_asynchronous)
     : device(its_device),
       asynchronous(is_asynchronous),
+      device_text(detail::concat("device '", info_of(its_device).name.view(), "'")),
       depth(info_of(its_device).queue_depth),
       ticket(counter, is_asynchronous) {
   raise(device.create_queue(info.name, info.workers, &handle));
@@ -297,11 +317,19 @@ bool Executor::is_done(const QueueRun& queue, std::int64_t step) const {
          queue.ticket.counter().load() >= ticket(queue.index, step, queue.calls.back().call->position);
 }
 
+// By all queues together: it grows for as long as any of them gets on.
+std::uint64_t Executor::tickets_written() const {
+  std::uint64_t sum = 0;
+  for (const auto& queue : queues_) sum += queue->ticket.counter().load();
+  return sum;
+}
+
 void Executor::await_step(QueueRun& queue, std::int64_t step) {
   if (queue.calls.empty()) return;
   const std::uint64_t last = ticket(queue.index, step, queue.calls.back().call->position);
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
+  std::optional<WaitForDevice> wait;
   // A device that fails may write no ticket any more: it must be asked. The next step has been started, so
   // nothing is lost where this one's end is seen a little later; looking takes a core's time.
   while (queue.asynchronous && !queue.ticket.reached(last)) {
@@ -309,6 +337,8 @@ void Executor::await_step(QueueRun& queue, std::int64_t step) {
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
     if (!status.ok()) fail(queue, status, step);
     tell_progress();
+    if (!wait) wait.emplace(queue.device_text);
+    wait->is_at(tickets_written());
     std::this_thread::sleep_for(std::clamp<Clock::duration>(
         (Clock::now() - begin) / 64, std::chrono::microseconds(20), std::chrono::milliseconds(1)));
   }

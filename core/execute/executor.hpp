@@ -101,7 +101,8 @@ class Executor {
 
     DeviceInterface& device;
     const bool asynchronous;
-    const std::int64_t depth;  // as DeviceInfo has it
+    const std::string device_text;  // "device 'cuda: NVIDIA H200'"
+    const std::int64_t depth;       // as DeviceInfo has it
     std::int32_t index = 0;
     Queue handle = nullptr;
     void* stream = nullptr;
@@ -208,6 +209,7 @@ class Executor {
   std::optional<double> exposed_communication(std::int64_t step);
 
   std::uint64_t ticket(std::int32_t queue, std::int64_t step, std::int32_t position) const;
+  std::uint64_t tickets_written() const;
   void await_step(QueueRun& queue, std::int64_t step);
   bool is_done(const QueueRun& queue, std::int64_t step) const;
   void fail(QueueRun& queue, const Status& status, std::int64_t step);

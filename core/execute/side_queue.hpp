@@ -11,14 +11,15 @@ namespace prun {
 
 class SideQueue {
  public:
-  SideQueue(DeviceInterface& device, std::string_view name)
+  // `computes`, rather than only copies.
+  SideQueue(DeviceInterface& device, std::string_view name, bool computes = false)
       : device_(device),
         counter_memory_(device, sizeof(Counter)),
         counter_(*new (counter_memory_.data()) Counter(0)) {
     DeviceInfo info;
     raise(device_.info(&info));
     asynchronous_ = info.asynchronous;
-    raise(device_.create_queue(name, false, &handle_));
+    raise(device_.create_queue(name, computes, &handle_));
     if (asynchronous_) raise(device_.stream(handle_, &stream_));
   }
   ~SideQueue() { device_.destroy_queue(handle_); }

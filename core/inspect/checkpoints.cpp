@@ -307,10 +307,8 @@ void reshard_checkpoint(const fs::path& from, const fs::path& to, std::int64_t f
   manifest.files.clear();
   for (const std::vector<TensorSlice>& slices : parts) {
     const fs::path file = folder.staging() / rank_file_name(manifest.files.size());
-    std::vector<std::byte> bytes;
-    write_slices(file, slices, [&](std::size_t number) {
-      bytes = bytes_of(source, slices[number]);
-      return std::span<const std::byte>(bytes);
+    write_slices(file, slices, [&](std::size_t number, const WriteBytes& write) {
+      write(bytes_of(source, slices[number]));
     });
     manifest.files.push_back(file_record(file));
   }

@@ -1,6 +1,7 @@
 #include "inspect/forecast.hpp"
 
 #include "assemble/comm_needs.hpp"
+#include "assemble/one_host.hpp"
 #include "sim/costs_file.hpp"
 
 namespace prun {
@@ -17,6 +18,14 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   std::vector<std::string> names;
   for (const DeviceInfo& device : assembly.device_infos()) names.emplace_back(device.name.view());
   return names;
+}
+
+// Whose memory is the host's; of one device alone nobody asks who is beside it.
+std::vector<bool> devices_on_host(const Assembly& assembly) {
+  std::vector<bool> on_host;
+  if (assembly.device_infos().size() > 1)
+    for (const DeviceInfo& device : assembly.device_infos()) on_host.push_back(device.host_memory);
+  return on_host;
 }
 
 // Queues of axes whose comm plugin enqueues.
@@ -38,7 +47,9 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   SimulateOptions options;
   options.at_once = started_at_once(assembly, plugins);
-  return predict(ranks, table, names_of_devices(assembly), this_machine(), options);
+  options.ranks_of_host = ranks_of_host(assembly);
+  return predict(ranks, table, names_of_devices(assembly), this_machine(), options,
+                 devices_on_host(assembly));
 }
 
 // The same table, by which a device takes no time.
@@ -63,6 +74,10 @@ Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const Cos
   const Machine here = this_machine();
   Prediction prediction = predict_by(assembly, plugins, table);
   const DeviceInfo& device = assembly.device_info();
+  if (!table.host_gb_per_second && !devices_on_host(assembly).empty())
+    prediction.notes.emplace_back(
+        "updates and copies as if the host's memory carried any number of them; prun bench kernels RECIPE "
+        "measures what it carries");
   if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()))
     prediction.notes.emplace_back(
         "exchanges as between the host's memory; prun bench comm RECIPE measures the device's");

@@ -235,10 +235,8 @@ std::string import_directory(PluginHost& plugins, const Conversion& how) {
   DurableFolder folder(how.to);
   Manifest manifest = manifest_of(recipe, plugins);
   const fs::path file = folder.staging() / rank_file_name(0);
-  std::vector<std::byte> kept;
-  write_slices(file, slices, [&](std::size_t number) {
-    kept = bytes_of(reader, from[number], slices[number]);
-    return std::span<const std::byte>(kept);
+  write_slices(file, slices, [&](std::size_t number, const WriteBytes& write) {
+    write(bytes_of(reader, from[number], slices[number]));
   });
   manifest.files.push_back(file_record(file));
   replace_text_file(folder.staging() / manifest_name, to_text(manifest));

@@ -58,6 +58,32 @@ std::string links_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
+// Of the rank that is held up longest by what shares its links and its host's memory.
+struct SharedTimes {
+  double bytes = 0, bandwidth = 0, slowed = 0;
+};
+std::optional<SharedTimes> shared_times(const Forecast& forecast) {
+  if (!forecast.prediction || !forecast.prediction->host_bandwidth) return {};
+  SharedTimes most;
+  for (const RankTimes& rank : forecast.prediction->simulation.ranks) {
+    most.bytes = std::max(most.bytes, rank.host_bytes);
+    most.slowed = std::max(most.slowed, rank.slowed);
+  }
+  most.bandwidth = *forecast.prediction->host_bandwidth;
+  return most;
+}
+
+std::string shared_text(const Forecast& forecast) {
+  const std::optional<SharedTimes> times = shared_times(forecast);
+  if (!times) return "";
+  return format(
+      "  memory of the host %s a step and rank, at %.1f GB/s (%.1f ms); sharing it and links makes updates "
+      "and "
+      "copies %.1f ms longer\n",
+      size_text(times->bytes).c_str(), times->bandwidth / 1e9, times->bytes / times->bandwidth * 1e3,
+      times->slowed * 1e3);
+}
+
 void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
   const std::optional<Links> links = most_exposed_links(forecast);
   if (!links) return;
@@ -100,7 +126,7 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
     text += format(
         "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",
         seconds->busy * 1e3, seconds->exposed * 1e3);
-  return text + links_text(assembly, forecast);
+  return text + links_text(assembly, forecast) + shared_text(forecast);
 }
 
 void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
@@ -115,6 +141,10 @@ void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& f
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     json.member("update_seconds", seconds->busy).member("exposed_seconds", seconds->exposed);
   write_links(json, assembly, forecast);
+  if (const std::optional<SharedTimes> times = shared_times(forecast))
+    json.member("host_bytes", times->bytes)
+        .member("host_bytes_per_second", times->bandwidth)
+        .member("slowed_seconds", times->slowed);
   json.end_object();
 }
 

@@ -204,12 +204,12 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   return text + forecast_text(assembly, forecast);
 }
 
-std::string plan_json(const Assembly& assembly, const Forecast& forecast) {
+std::string plan_json(const Assembly& assembly, const Forecast& forecast, const std::string& chosen) {
   const Plan& plan = assembly.plan();
   const BatchArithmetic& batch = assembly.batch();
   JsonWriter json;
   json.begin_object();
-  json.name("batch").begin_object();
+  json.member("auto", chosen).name("batch").begin_object();
   json.member("global", batch.global).member("micro", batch.micro).member("accumulate", batch.accumulate);
   json.member("ranks", batch.ranks).member("seq", batch.seq).member("tokens", batch.tokens()).end_object();
   json.member("parameters", assembly.parameters());

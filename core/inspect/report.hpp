@@ -8,6 +8,6 @@
 namespace prun {
 
 std::string plan_text(const Assembly& assembly, const Forecast& forecast);
-std::string plan_json(const Assembly& assembly, const Forecast& forecast);
+std::string plan_json(const Assembly& assembly, const Forecast& forecast, const std::string& chosen = {});
 
 }  // namespace prun

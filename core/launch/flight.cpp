@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <set>
 
 #include "base/limits.hpp"
 #include "base/random.hpp"
@@ -336,11 +337,26 @@ std::string for_how_long(std::int64_t since_ns, std::optional<std::int64_t> now_
   return text;
 }
 
+// The call that is under way, the last one begun where several queues have one. Empty: none is.
+std::string call_under_way(const FlightSnapshot& snapshot) {
+  std::multiset<std::string> ended;
+  for (std::size_t i = snapshot.events.size(); i-- > 0;) {
+    const FlightEvent& event = snapshot.events[i];
+    if (event.kind == FlightKind::call_end) ended.insert(event.text);
+    if (event.kind != FlightKind::call_begin) continue;
+    const auto its_end = ended.find(event.text);
+    if (its_end == ended.end()) return event.text;
+    ended.erase(its_end);
+  }
+  return "";
+}
+
 std::string describe_call(const FlightSnapshot& snapshot) {
+  if (const std::string call = call_under_way(snapshot); !call.empty()) return ", in '" + call + "'";
   for (std::size_t i = snapshot.events.size(); i-- > 0;) {
     const FlightEvent& event = snapshot.events[i];
     switch (event.kind) {
-      case FlightKind::call_begin: return ", in '" + event.text + "'";
+      case FlightKind::call_begin:
       case FlightKind::call_end: return ", after '" + event.text + "'";
       case FlightKind::note: return ", after the note '" + event.text + "'";
       case FlightKind::step_begin: return ", at its beginning";

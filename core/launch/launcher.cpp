@@ -462,8 +462,10 @@ void Launch::tell_circumstances(const Failure& failure, pid_t pid) {
   const bool lost = failure.exit_code == exit_code(ErrorCode::rank_died) ||
                     failure.exit_code == exit_code(ErrorCode::hang) ||
                     failure.exit_code == exit_code(ErrorCode::comm_failed);
-  const std::string next = lost && options_.next ? options_.next() : "";
-  if (!next.empty()) options_.say("prun:   next: " + next);
+  const bool full = failure.exit_code == exit_code(ErrorCode::storage);
+  const std::string next = (lost || full) && options_.next ? options_.next() : "";
+  if (!next.empty())
+    options_.say((full ? "prun:   next, once files can be written: " : "prun:   next: ") + next);
 }
 
 int Launch::conclude() {

@@ -17,6 +17,7 @@
 #include <ctime>
 
 #include "base/limits.hpp"
+#include "base/signals_blocked.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
@@ -67,22 +68,6 @@ void let_go_of_everything_but(int alive) {
   ::_exit(1);
 }
 
-// A child forked while this lives has them blocked from its first instruction on.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
 }  // namespace
 
 SharedFolder::SharedFolder() {
@@ -92,7 +77,7 @@ SharedFolder::SharedFolder() {
   if (::pipe2(ends, O_CLOEXEC) == 0) {
     const FileDescriptor read_end(ends[0]);
     alive_ = FileDescriptor(ends[1]);
-    const AllSignalsBlocked blocked;
+    const SignalsBlocked blocked;
     remover_ = ::fork();
     if (remover_ == 0) remove_when_alone(read_end.get(), path.c_str());
   }

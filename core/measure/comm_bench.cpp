@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <optional>
-#include <set>
-#include <thread>
 
 #include "assemble/batch_arithmetic.hpp"
 #include "base/json.hpp"
 #include "execute/communicators.hpp"
 #include "execute/device_memory.hpp"
-#include "execute/meetings.hpp"
+#include "execute/rank_threads.hpp"
 #include "execute/side_queue.hpp"
 #include "execute/staging.hpp"
+#include "measure/smallest_recipe.hpp"
 #include "train/rank_answers.hpp"
 
 namespace prun {
@@ -202,68 +200,21 @@ class BenchRank {
   AttachedMemory attached_;
 };
 
-// All ranks as threads, each with plugins of its own, as a process would have them.
-class ThreadRanks {
- public:
-  ThreadRanks(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t largest)
-      : recipe_(recipe), places_(places), largest_(largest), seconds_(mesh_of(recipe).ranks().size()) {}
-
-  std::vector<std::vector<double>> run() {
-    {
-      std::vector<std::jthread> threads;
-      for (const int rank : mesh_of(recipe_).ranks()) threads.emplace_back([this, rank] { run_rank(rank); });
-    }
-    if (error_) std::rethrow_exception(error_);
-    return seconds_;
-  }
-
- private:
-  void run_rank(int rank) {
-    try {
-      PluginHost plugins(places_);
-      plugins.set_local({rank, static_cast<int>(seconds_.size())});
-      const Exchange exchange = [&](std::string_view channel, std::span<const int> members,
-                                    std::string_view mine) {
-        return meetings_.all_gather(channel, members, rank, mine);
-      };
-      BenchRank bench(recipe_, plugins, rank, exchange, largest_);
-      enter(bench);
-      try {
-        seconds_[static_cast<std::size_t>(rank)] = bench.measure();
-      } catch (...) {
-        fail();
-      }
-      leave(bench);
-    } catch (...) {
-      fail();
-    }
-  }
-
-  void enter(BenchRank& bench) {
-    const std::scoped_lock lock(mutex_);
-    running_.insert(&bench);
-    if (error_) bench.abort();
-  }
-  void leave(BenchRank& bench) {
-    const std::scoped_lock lock(mutex_);
-    running_.erase(&bench);
-  }
-  void fail() {
-    const std::scoped_lock lock(mutex_);
-    if (!error_) error_ = std::current_exception();
-    meetings_.give_up();
-    for (BenchRank* bench : running_) bench->abort();
-  }
-
-  const Recipe& recipe_;
-  const std::vector<SearchPlace>& places_;
-  const std::int64_t largest_;
-  Meetings meetings_;
-  std::vector<std::vector<double>> seconds_;  // by rank, as they measure them
-  std::mutex mutex_;
-  std::set<BenchRank*> running_;
-  std::exception_ptr error_;
-};
+// All ranks as threads, each with plugins of its own, as a process would have them. Seconds by rank, as they
+// measure them.
+std::vector<std::vector<double>> measure_threads(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                                 std::int64_t largest) {
+  const auto world = static_cast<int>(mesh_of(recipe).world());
+  std::vector<std::vector<double>> seconds(static_cast<std::size_t>(world));
+  RankThreads<BenchRank> ranks;
+  ranks.run(world, [&](int rank, const Exchange& exchange) {
+    PluginHost plugins(places);
+    plugins.set_local({rank, world});
+    BenchRank bench(recipe, plugins, rank, exchange, largest);
+    ranks.until_aborted(bench, [&] { seconds[static_cast<std::size_t>(rank)] = bench.measure(); });
+  });
+  return seconds;
+}
 
 std::vector<double> numbers_of(const std::string& answer) {
   std::vector<double> numbers;
@@ -304,32 +255,8 @@ std::string memory_of_exchanges(const Recipe& recipe, PluginHost& plugins) {
 }  // namespace
 
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins) {
-  constexpr const char* text = R"(
-[run]
-name = "exchanges"
-steps = 1
-[model]
-plugin = "gpt"
-layers = 1
-hidden = 8
-heads = 1
-seq = 8
-vocab = 8
-[data]
-plugin = "text"
-path = "none"
-[batch]
-micro = 1
-[optimizer]
-plugin = "sgd"
-lr = 0.1
-[device]
-plugin = "cpu"
-[comm]
-default = "ucx"
-[[strategy]]
-plugin = "data"
-)";
+  const std::string text =
+      std::string(smallest_recipe) + "[comm]\ndefault = \"ucx\"\n[[strategy]]\nplugin = \"data\"\n";
   const std::string count = std::to_string(ranks);
   const std::vector<std::string> sets = {"mesh.dp=" + count, "batch.global=" + count};
   return Recipe::parse(text, "a recipe of nothing but ranks", sets, plugins.catalog());
@@ -341,7 +268,7 @@ CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& place
   PluginHost plugins(places);
   const std::string memory = memory_of_exchanges(recipe, plugins);
   if (command.empty() || !ranks_are_processes(recipe, plugins))
-    return table_of(ThreadRanks(recipe, places, largest).run(), memory, largest);
+    return table_of(measure_threads(recipe, places, largest), memory, largest);
   PRUN_CHECK(largest == largest_exchange, "processes measure up to ", largest_exchange, " bytes");
   std::vector<std::vector<double>> seconds;
   for (const std::string& answer : ask_processes(recipe, plugins, command))

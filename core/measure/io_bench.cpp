@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "execute/device_memory.hpp"
+#include "measure/smallest_recipe.hpp"
 
 namespace prun {
 namespace {
@@ -21,35 +22,11 @@ constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;  // of one copy
 
 // Of nothing but a tier.
 Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plugins) {
-  constexpr const char* text = R"(
-[run]
-name = "drives"
-steps = 1
-[model]
-plugin = "gpt"
-layers = 1
-hidden = 8
-heads = 1
-seq = 8
-vocab = 8
-[data]
-plugin = "text"
-path = "none"
-[batch]
-global = 1
-micro = 1
-[optimizer]
-plugin = "sgd"
-lr = 0.1
-[device]
-plugin = "cpu"
-[tier.nvme]
-)";
   std::string paths;
   for (const std::filesystem::path& folder : asked.folders)
     paths += (paths.empty() ? "" : ", ") + recipe::to_toml(std::filesystem::absolute(folder).string());
-  return Recipe::parse(text + detail::concat("paths = [", paths, "]\nstripe_kib = ", one.stripe_kib,
-                                             "\ndepth = ", one.depth, "\n"),
+  return Recipe::parse(smallest_recipe + detail::concat("[tier.nvme]\npaths = [", paths, "]\nstripe_kib = ",
+                                                        one.stripe_kib, "\ndepth = ", one.depth, "\n"),
                        "the drives", {}, plugins.catalog());
 }
 

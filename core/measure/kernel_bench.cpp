@@ -14,6 +14,7 @@
 #include "base/random.hpp"
 #include "measure/kernel_timer.hpp"
 #include "measure/layout_bench.hpp"
+#include "measure/memory_bench.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun {
@@ -136,6 +137,12 @@ Recipe grid_recipe(const GridFamily& family, const GridModel& model, const char*
   return Recipe::parse(text, "the grid", {}, plugins.catalog());
 }
 
+void bench_memory(CostTable& table, const Say& say) {
+  if (table.host_gb_per_second) return;
+  say("the host's memory");
+  table.host_gb_per_second = host_bandwidth() / 1e9;
+}
+
 // Samples of one device, and the fits that follow from them.
 void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
                 const Say& say) {
@@ -221,6 +228,7 @@ Overheads time_overheads(DeviceInterface& device) {
 }
 
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say) {
+  bench_memory(table, say);
   const LetterFile letters;
   bench_grid(plugins, "0", letters.path(), table, say);
   if (this_machine().cores > 1) bench_grid(plugins, "1", letters.path(), table, say);
@@ -245,6 +253,7 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   const std::string name(info.name.view());
   say("the recipe itself on " + name);
   table.overheads[name] = time_overheads(*device);
+  if (Assembly(recipe, plugins).device_infos().size() > 1) bench_memory(table, say);
   const std::int64_t world = mesh_of(recipe).world();
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
   if (world > 1 && (world <= room || info.one_process_each)) {

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/traffic.hpp"
+
 namespace prun {
 
 double trimmed_mean(std::vector<double> list) {
@@ -11,6 +13,12 @@ double trimmed_mean(std::vector<double> list) {
   std::sort(list.begin(), list.end());
   if (list.size() > 2) list.resize(list.size() - (list.size() + 9) / 10);
   return std::accumulate(list.begin(), list.end(), 0.0) / static_cast<double>(list.size());
+}
+
+double fastest_mean(std::vector<double> list) {
+  std::sort(list.begin(), list.end());
+  list.resize((list.size() + 3) / 4);
+  return trimmed_mean(std::move(list));
 }
 
 KernelTimer::KernelTimer(const Plan& plan, std::int64_t steps)
@@ -114,8 +122,18 @@ KernelTimer::Shares KernelTimer::shares() const {
   return shares;
 }
 
+// The simulation knows what then holds it up. Where the recipe's device computes on the host, so do others,
+// on the same cores: there all that was found in steps is the price.
+bool KernelTimer::moves_beside_others(const Assembly& assembly, const PlannedStep& step) const {
+  if (assembly.device_info().host_memory || assembly.device_infos().size() == 1) return false;
+  std::vector<bool> on_host;
+  for (const DeviceInfo& device : assembly.device_infos()) on_host.push_back(device.host_memory);
+  return link_of(assembly.program(), plan_, step) >= 0 ||
+         host_bytes(assembly.program(), plan_, step, on_host) > 0;
+}
+
 void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,
-                      ByShape& by_shape) {
+                      ByShape& by_shape) const {
   if (step.exchange || times.seconds.empty()) return;
   const Op& op = assembly.program().op(step.op);
   const OpShape shape = assembly.program().local_shape(op);
@@ -129,7 +147,9 @@ void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const T
   raise(op.def->cost(&shape, &time.cost));
   const auto weight = static_cast<double>(times.launches);
   auto& [entry, launches] = by_shape.try_emplace({time.device, time.shape}, time, 0).first->second;
-  entry.seconds += weight * share * trimmed_mean(times.seconds);
+  entry.seconds +=
+      weight * share *
+      (moves_beside_others(assembly, step) ? fastest_mean(times.seconds) : trimmed_mean(times.seconds));
   launches += weight;
 }
 

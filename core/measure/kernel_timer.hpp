@@ -22,6 +22,8 @@ struct KernelTime {
 
 // On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.
 double trimmed_mean(std::vector<double> list);
+// Of the fastest quarter: what it takes while it shares links and the host's memory with nobody or few.
+double fastest_mean(std::vector<double> list);
 
 class KernelTimer final : public Probe {
  public:
@@ -55,8 +57,9 @@ class KernelTimer final : public Probe {
   using Shares = std::vector<std::vector<double>>;
   Shares shares() const;
   double alone(const Call& call) const;
-  static void add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,
-                  ByShape& by_shape);
+  bool moves_beside_others(const Assembly& assembly, const PlannedStep& step) const;
+  void add(const Assembly& assembly, const PlannedStep& step, const Times& times, double share,
+           ByShape& by_shape) const;
 
   const Plan& plan_;
   std::vector<double> began_;              // by queue

@@ -29,10 +29,12 @@ std::int64_t sent_by(Trainer& trainer) {
   return static_cast<std::int64_t>(bytes);
 }
 
-std::int64_t host_bytes(const Plan& plan) {
+// Beside the device's own memory: the host's, and that on drives.
+std::int64_t bytes_elsewhere(const Plan& plan, bool on_drives) {
   std::int64_t bytes = 0;
   for (const Layout::Range& range : plan.layout.ranges)
-    if (range.place != MemoryPlace{}) bytes += range.bytes();
+    if (range.place != MemoryPlace{} && (range.place.space == Space::disk) == on_drives)
+      bytes += range.bytes();
   return bytes;
 }
 
@@ -60,8 +62,10 @@ std::string time_steps(Trainer& trainer, std::int64_t steps) {
       .member("planned", on_device ? memory.device_plan_bytes + memory.device_process_bytes
                                    : memory.plan_bytes + memory.process_bytes)
       .member("in_use", on_device ? memory.device_bytes : memory.peak_bytes)
-      .member("host", host_bytes(trainer.assembly().plan()))
+      .member("host", bytes_elsewhere(trainer.assembly().plan(), false))
       .member("moved", moved.to_host + moved.to_device)
+      .member("disk", bytes_elsewhere(trainer.assembly().plan(), true))
+      .member("drives_moved", moved.from_disk + moved.to_disk)
       .member("sent", (sent_by(trainer) - sent_before) / steps);
   if (measured > 0) json.member("exposed", exposed / static_cast<double>(measured));
   return json.end_object().take();
@@ -76,6 +80,8 @@ SettingCost cost_of(const std::vector<std::string>& answers, std::int64_t tokens
     cost.measured_bytes = std::max(cost.measured_bytes, rank.at("in_use").as_int64());
     cost.host_bytes = std::max(cost.host_bytes, rank.at("host").as_int64());
     cost.moved_bytes = std::max(cost.moved_bytes, rank.at("moved").as_int64());
+    cost.disk_bytes = std::max(cost.disk_bytes, rank.at("disk").as_int64());
+    cost.drives_moved_bytes = std::max(cost.drives_moved_bytes, rank.at("drives_moved").as_int64());
     cost.sent_bytes = std::max(cost.sent_bytes, rank.at("sent").as_int64());
     if (const JsonValue* exposed = rank.find("exposed"))
       cost.exposed_seconds = std::max(cost.exposed_seconds.value_or(0), exposed->as_double());
@@ -115,13 +121,14 @@ Recipe at_zero_stage(const Recipe& recipe, const std::string& stage) {
 
 Recipe at_offload(const Recipe& recipe, const std::string& setting) {
   const std::string key = key_of(recipe, "offload");
+  const std::string tier = setting.starts_with("nvme") ? "nvme" : "host";
   Recipe set = for_timing(recipe)
                    .with(key + "plugin", "offload")
                    .with(key + "mode", "each")
                    .with(key + "update", "host")
-                   .with(key + "optimizer", setting == "none" ? "device" : "host");
+                   .with(key + "optimizer", setting == "none" ? "device" : tier);
   for (const char* what : {"parameters", "gradients", "activations"})
-    set = set.with(key + what, setting == "all" ? "host" : "device");
+    set = set.with(key + what, setting.ends_with("all") ? tier : "device");
   return set;
 }
 
@@ -141,7 +148,8 @@ const SettingBench& zero_bench() {
 }
 
 const SettingBench& offload_bench() {
-  static const SettingBench bench{"setting", {"none", "optimizer", "all"}, false, true, 10, at_offload};
+  static const SettingBench bench{
+      "setting", {"none", "optimizer", "all", "nvme-optimizer", "nvme-all"}, false, true, 14, at_offload};
   return bench;
 }
 
@@ -162,11 +170,20 @@ SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, Plug
   }
 }
 
+void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& results) {
+  if (!bench.moves || results.empty() || results.front().setting != bench.settings.front()) return;
+  const std::optional<SettingCost> first = results.front().cost;
+  for (SettingResult& result : results)
+    if (first && result.cost)
+      result.cost->beyond_first_seconds = result.cost->step_seconds - first->step_seconds;
+}
+
 std::string header_of(const SettingBench& bench) {
   const std::string of_first = "of " + bench.settings.front();
-  const std::string host = bench.moves ? format("%12s %12s ", "host", "moved a step") : "";
+  const std::string elsewhere =
+      bench.moves ? format("%12s %12s %12s %12s ", "host", "moved a step", "drives", "moved a step") : "";
   return format("%-*s %12s %12s %8s %12s %12s %s%12s %16s\n", bench.width, bench.name, "step", "tokens/s",
-                of_first.c_str(), "planned", "in use", host.c_str(), "sent a step", "exposed comm");
+                of_first.c_str(), "planned", "in use", elsewhere.c_str(), "sent a step", "exposed comm");
 }
 
 std::string line_of(const SettingBench& bench, const SettingResult& result, const SettingResult& first) {
@@ -181,13 +198,15 @@ std::string line_of(const SettingBench& bench, const SettingResult& result, cons
                     exposed = cost.exposed_seconds ? format("%.3f ms %5.1f%%", *cost.exposed_seconds * 1e3,
                                                             *cost.exposed_seconds / cost.step_seconds * 100)
                                                    : "-",
-                    host = bench.moves ? format("%12s %12s ", size(cost.host_bytes).c_str(),
-                                                size(cost.moved_bytes).c_str())
-                                       : "";
+                    elsewhere = bench.moves
+                                    ? format("%12s %12s %12s %12s ", size(cost.host_bytes).c_str(),
+                                             size(cost.moved_bytes).c_str(), size(cost.disk_bytes).c_str(),
+                                             size(cost.drives_moved_bytes).c_str())
+                                    : "";
   return format("%-*s %9.3f ms %12.0f %8s %12s %12s %s%12s %16s\n", bench.width, result.setting.c_str(),
                 cost.step_seconds * 1e3, cost.tokens_per_second, of_first.c_str(),
-                size(cost.planned_bytes).c_str(), in_use.c_str(), host.c_str(), size(cost.sent_bytes).c_str(),
-                exposed.c_str());
+                size(cost.planned_bytes).c_str(), in_use.c_str(), elsewhere.c_str(),
+                size(cost.sent_bytes).c_str(), exposed.c_str());
 }
 
 std::string json_of(const SettingBench& bench, const Recipe& recipe,
@@ -210,7 +229,12 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
           .member("measured_bytes", result.cost->measured_bytes)
           .member("sent_bytes", result.cost->sent_bytes);
       if (bench.moves)
-        json.member("host_bytes", result.cost->host_bytes).member("moved_bytes", result.cost->moved_bytes);
+        json.member("host_bytes", result.cost->host_bytes)
+            .member("moved_bytes", result.cost->moved_bytes)
+            .member("disk_bytes", result.cost->disk_bytes)
+            .member("drives_moved_bytes", result.cost->drives_moved_bytes);
+      if (result.cost->beyond_first_seconds)
+        json.member("beyond_first_seconds", *result.cost->beyond_first_seconds);
       if (result.cost->exposed_seconds) json.member("exposed_seconds", *result.cost->exposed_seconds);
     } else {
       json.member("refused", result.refused);
@@ -221,19 +245,27 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
 }
 
 std::string csv_of(const SettingBench& bench, const std::vector<SettingResult>& results) {
-  std::string text = std::string(bench.name) +
-                     ",step_seconds,tokens_per_second,planned_bytes,measured_bytes,sent_bytes,"
-                     "exposed_seconds" +
-                     (bench.moves ? ",host_bytes,moved_bytes\n" : "\n");
+  std::string text =
+      std::string(bench.name) +
+      ",step_seconds,tokens_per_second,planned_bytes,measured_bytes,sent_bytes,"
+      "exposed_seconds" +
+      (bench.moves ? ",host_bytes,moved_bytes,disk_bytes,drives_moved_bytes,beyond_first_seconds\n" : "\n");
+  const auto seconds = [](const std::optional<double>& number) {
+    return number ? format("%.9g", *number) : std::string();
+  };
   const auto whole = [](std::int64_t number) { return std::to_string(number); };
   for (const SettingResult& result : results)
     if (const std::optional<SettingCost>& cost = result.cost)
       text += result.setting + format(",%.9g,%.9g,", cost->step_seconds, cost->tokens_per_second) +
               whole(cost->planned_bytes) + "," + whole(cost->measured_bytes) + "," + whole(cost->sent_bytes) +
-              "," + (cost->exposed_seconds ? format("%.9g", *cost->exposed_seconds) : "") +
-              (bench.moves ? "," + whole(cost->host_bytes) + "," + whole(cost->moved_bytes) : "") + "\n";
+              "," + seconds(cost->exposed_seconds) +
+              (bench.moves ? "," + whole(cost->host_bytes) + "," + whole(cost->moved_bytes) + "," +
+                                 whole(cost->disk_bytes) + "," + whole(cost->drives_moved_bytes) + "," +
+                                 seconds(cost->beyond_first_seconds)
+                           : "") +
+              "\n";
     else
-      text += result.setting + (bench.moves ? ",,,,,,,,\n" : ",,,,,,\n");
+      text += result.setting + (bench.moves ? ",,,,,,,,,,,\n" : ",,,,,,\n");
   return text;
 }
 

@@ -21,7 +21,7 @@ struct SettingBench {
 };
 // Stages 0 to 3 of the strategy `zero`.
 const SettingBench& zero_bench();
-// What the strategy `offload` keeps in the host's memory: none, optimizer, all.
+// What the strategy `offload` keeps elsewhere: none, optimizer or all in the host's memory, either on drives.
 const SettingBench& offload_bench();
 
 // Seconds and bytes of the rank that has most of them.
@@ -32,8 +32,13 @@ struct SettingCost {
   std::int64_t measured_bytes = 0;        // 0: nobody knows
   std::int64_t host_bytes = 0;            // of the plan, beside the device's own memory
   std::int64_t moved_bytes = 0;           // a step, between the two, both ways
+  std::int64_t disk_bytes = 0;            // of the plan, on drives
+  std::int64_t drives_moved_bytes = 0;    // a step, from and to them
   std::int64_t sent_bytes = 0;            // a step, as the comm plugins count
   std::optional<double> exposed_seconds;  // communication, on average; nothing where no step was measured
+  // What a step takes more than with nothing elsewhere, where that ran: transfers and updates that nothing
+  // hid.
+  std::optional<double> beyond_first_seconds;
 };
 
 struct SettingResult {
@@ -49,6 +54,8 @@ MakeQuestion how_a_setting_does(std::int64_t steps);
 // with the recipe at that setting.
 SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, PluginHost& plugins,
                            const std::string& setting, const std::vector<std::string>& command);
+// Sets beyond_first_seconds of each that stands beside the bench's first.
+void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& results);
 
 // A table: its head, and a line of it beside the `first`. The same as JSON, and as CSV.
 std::string header_of(const SettingBench& bench);

@@ -66,19 +66,23 @@ void add_axes(Html& page, const Range& steps, const Range& values) {
                  {{"x", coordinate(x_of(steps, at))}, {"y", coordinate(height - 8)}, {"class", "tick x"}});
 }
 
-// Lines end where a value is not finite, and go on behind it.
+// Lines end where a value is not finite, and go on behind it. A point between two such is a dash.
 std::string path_of(const Curve& curve, const Range& steps, const Range& values) {
   std::string path;
-  bool pen_down = false;
+  int length = 0;  // of the line at hand
+  const auto end_line = [&] {
+    if (length == 1) path += "m-3 0h6";
+    length = 0;
+  };
   for (const CurvePoint& point : curve.points) {
     if (!std::isfinite(point.value)) {
-      pen_down = false;
+      end_line();
       continue;
     }
-    path += (pen_down ? "L" : "M") + coordinate(x_of(steps, point.step)) + " " +
+    path += (length++ > 0 ? "L" : "M") + coordinate(x_of(steps, point.step)) + " " +
             coordinate(y_of(values, point.value));
-    pen_down = true;
   }
+  end_line();
   return path;
 }
 

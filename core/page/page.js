@@ -90,12 +90,13 @@
     }
 
     path(points, inside) {
-      let text = "", down = false;
+      let text = "", length = 0;
+      const endLine = () => { if (length === 1) text += "m-3 0h6"; length = 0; };
       for (const point of points) {
-        if (!inside(point)) { down = false; continue; }
-        text += (down ? "L" : "M") + this.sx(x(point)).toFixed(1) + " " + this.sy(point[2]).toFixed(1);
-        down = true;
+        if (!inside(point)) { endLine(); continue; }
+        text += (length++ > 0 ? "L" : "M") + this.sx(x(point)).toFixed(1) + " " + this.sy(point[2]).toFixed(1);
       }
+      endLine();
       return text;
     }
 

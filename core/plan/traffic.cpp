@@ -45,4 +45,35 @@ MovedBytes moved_bytes(const Program& program, const Plan& plan) {
   return moved;
 }
 
+std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step) {
+  if (!copies(program, step)) return -1;
+  const auto number = [](std::int32_t device, bool out) { return 2 * device + (out ? 1 : 0); };
+  const MemoryPlace from = place_of(plan, step.operands.front()), to = place_of(plan, step.operands.back());
+  if (from.space == Space::disk) return number(from.device, true);
+  if (to.space == Space::disk) return number(to.device, false);
+  const Way way = way_of(program, plan, step);
+  return way == Way::stays ? -1 : number(0, way == Way::to_host);
+}
+
+double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
+                  const std::vector<bool>& on_host) {
+  const auto is_on_host = [&](std::int32_t device) { return on_host.at(static_cast<std::size_t>(device)); };
+  const auto lies_there = [&](const PlannedOperand& operand) {
+    const MemoryPlace place = place_of(plan, operand);
+    return place.space == Space::pinned || place.space == Space::host ||
+           (place.space == Space::device && is_on_host(place.device));
+  };
+  if (copies(program, step)) {
+    const PlannedOperand &from = step.operands.front(), &to = step.operands.back();
+    const int sides = (lies_there(from) ? 1 : 0) + (lies_there(to) ? 1 : 0);
+    return static_cast<double>(sides * from.address.bytes);
+  }
+  if (!step.kernel || step.device == 0 || !is_on_host(step.device)) return 0;
+  const Op& op = program.op(step.op);
+  const OpShape shape = program.local_shape(op);
+  OpCost cost;
+  raise(op.def->cost(&shape, &cost));
+  return cost.bytes;
+}
+
 }  // namespace prun

@@ -20,4 +20,14 @@ struct MovedBytes {
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
+// The link that a copy goes over, by number: one each way between the recipe's device and what lies beside
+// it, and between each tier and memory; -1: none.
+std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step);
+
+// Bytes that a step moves through memory of the host: of a copy, each side that lies there; of what a further
+// device computes on the host's cores, all that the op reads and writes. What the recipe's device computes
+// there finds much of it in caches, and is left out. `on_host`: by device, whether its memory is the host's.
+double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
+                  const std::vector<bool>& on_host);
+
 }  // namespace prun

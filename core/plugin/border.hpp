@@ -164,6 +164,7 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
   Status run(Queue queue, BoundWork work) noexcept override { return call("in run()", &I::run, queue, work); }
   Status choices(Text* lines) noexcept override { return call("in choices()", &I::choices, lines); }
   Status prefer(Text lines) noexcept override { return call("in prefer()", &I::prefer, lines); }
+  Status examine(Text* lines) noexcept override { return call("in examine()", &I::examine, lines); }
   Status stream(Queue queue, void** stream) noexcept override {
     return call("in stream()", &I::stream, queue, stream);
   }
@@ -282,6 +283,7 @@ class Border<CommInterface> final : public CommInterface, private BorderCalls<Co
   Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override {
     return call("in needs()", &I::needs, op, rank, size, needs);
   }
+  Status examine(Text* lines) noexcept override { return call("in examine()", &I::examine, lines); }
 };
 
 }  // namespace prun

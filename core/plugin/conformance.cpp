@@ -250,16 +250,21 @@ std::string create_unreadable(const PluginLibrary& library) {
 
 Finding check_kind(const Say& say, const PluginLibrary& library, const Subject& subject,
                    const KindCheck& check) {
-  const auto create = [&] {
-    return std::shared_ptr<void>(library.create_raw(subject.options.api),
+  const auto create = [&](const OptionsApi& options) {
+    return std::shared_ptr<void>(library.create_raw(options),
                                  [&](void* object) { library.destroy_raw(object); });
   };
   std::string last;
   const auto doing = [&](std::string_view what) {
     if (std::exchange(last, what) != what) say("doing " + on_one_line(std::string(what)) + "\n");
   };
-  const std::shared_ptr<void> object = create();
-  return check.run({object.get(), library.note(), subject.path, create, doing});
+  const OptionsApi& options = subject.options.api;
+  const std::shared_ptr<void> object = create(options);
+  return check.run({object.get(), library.note(), subject.path, create, options, doing});
+}
+
+Finding unchecked_without(const std::vector<std::string>& required) {
+  return {"not checked: it has no default for " + join(required, ", ") + "; give that by --options", false};
 }
 
 void check_running(const Say& say, const Subject& subject) {
@@ -276,10 +281,13 @@ void check_running(const Say& say, const Subject& subject) {
   if (created && refusal.empty())
     report(say, two_at_once, [&] { return Finding{create_two(*library, options)}; });
   report(say, unreadable_options, [&] { return Finding{create_unreadable(*library)}; });
-  if (!created || !refusal.empty()) return;
+  if (!created) return;
   int number = first_of_kind;
   for (const KindCheck& check : subject.kind_checks)
-    report(say, number++, [&] { return check_kind(say, *library, subject, check); });
+    report(say, number++, [&] {
+      return refusal.empty() ? check_kind(say, *library, subject, check)
+                             : unchecked_without(options.required);
+    });
 }
 
 // ---------------------------------------------------------------- from the child

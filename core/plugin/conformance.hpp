@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// A section in which every option has its default.
+// A section in which every option has its default, or what it is tried with.
 struct DefaultOptions {
   OptionsApi api = {};
   std::shared_ptr<void> owner;        // keeps what api.section points to
@@ -28,11 +28,12 @@ using Doing = std::function<void(std::string_view what)>;
 
 // What a plugin is tried as. It runs in the child.
 struct TriedPlugin {
-  void* object = nullptr;  // made with default options
+  void* object = nullptr;
   const PluginNote& note;
   const std::filesystem::path& path;
-  // One more such object.
-  std::function<std::shared_ptr<void>()> create;
+  // One more object, with these options.
+  std::function<std::shared_ptr<void>(const OptionsApi& options)> create;
+  const OptionsApi& options;  // that `object` was made with
   Doing doing;
 };
 

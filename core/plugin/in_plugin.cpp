@@ -47,8 +47,7 @@ void show(const InPlugin* call) {
   if (!call) return;
   own.place->plugin.store(call->plugin(), std::memory_order_relaxed);
   own.place->where.store(call->where(), std::memory_order_relaxed);
-  own.place->number.store(calls_so_far.fetch_add(1, std::memory_order_relaxed) + 1,
-                          std::memory_order_release);
+  own.place->number.store(call->number(), std::memory_order_release);
 }
 
 constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -124,7 +123,10 @@ void on_exit() {
 }  // namespace
 
 InPlugin::InPlugin(const char* plugin, const char* where) noexcept
-    : plugin_(plugin), where_(where), before_(innermost) {
+    : plugin_(plugin),
+      where_(where),
+      before_(innermost),
+      number_(calls_so_far.fetch_add(1, std::memory_order_relaxed) + 1) {
   innermost = this;
   show(this);
 }

@@ -20,15 +20,17 @@ class InPlugin {
   static const InPlugin* current() noexcept;
   const char* plugin() const noexcept { return plugin_; }
   const char* where() const noexcept { return where_; }
+  std::uint64_t number() const noexcept { return number_; }
 
  private:
   const char* plugin_;
   const char* where_;
   const InPlugin* before_;
+  const std::uint64_t number_;  // that no other call of the process has
 };
 
-// The calls into plugins that threads are in, by place: a number that no other call of the process has, or 0.
-// Of more than 256 threads, some have no place.
+// The calls into plugins that threads are in, the innermost ones, by place: their numbers, or 0. Of more than
+// 256 threads, some have no place.
 std::vector<std::uint64_t> calls_into_plugins();
 
 struct PluginAndWhere {

@@ -1,13 +1,12 @@
 #include "plugin/overdue_watch.hpp"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
 
 namespace prun {
@@ -15,22 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
-
-// Signals are for the threads that were there before: a new one begins with what its maker has blocked.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 // The call that a thread is in, and for how long this has been seen.
 struct Seen {

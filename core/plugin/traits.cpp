@@ -32,6 +32,13 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Settings of its options with which ranks need less memory, each more than those before it"},
+    {"strategy",
+     "timed",
+     TraitForm::names,
+     {},
+     false,
+     "Its options that are choices whose `auto` prun settles: what a step is predicted to take least time "
+     "with"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
     {"device",
@@ -46,6 +53,12 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Comm plugin that goes with it; without it, `auto` does not stand for this device"},
+    {"device",
+     "memory",
+     TraitForm::option,
+     {},
+     false,
+     "Option of its section by which one says how much memory the machine has; refusals name it"},
     {"schedule", "backward", TraitForm::choice, whole_split, true,
      "Whether it says backward, or backward_input and backward_weight"},
 };
@@ -102,6 +115,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
   if (rule.form == TraitForm::library)
     return is_library(value) ? "" : stated + "; it must be the name of a shared library, such as libm.so.6";
   if (rule.form == TraitForm::name) return is_name(value) ? "" : stated + "; it must be the name of a plugin";
+  if (rule.form == TraitForm::option)
+    return is_name(value) ? "" : stated + "; it must be the name of one of its options";
   for (const std::string_view item : split(value, ',')) {
     if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
       return stated + "; it may list " + values_text(rule);

@@ -21,6 +21,7 @@ enum class TraitForm : std::uint8_t {
              // shell
   library,   // a shared library, as the system looks for it
   name,      // of a plugin
+  option,    // one of its own
   names,     // of anything, with commas between
   settings,  // of its own options: "stage:1, stage:2"
 };

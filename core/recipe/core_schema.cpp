@@ -66,7 +66,7 @@ constexpr std::array<Declaration, 19> declarations = {{
     {"batch", Form::table, "", "", "How many sequences a step takes.", R"(
       global | int | required | 1..1000000000 | Sequences a step, over all ranks
       micro  | int | required | 1..1000000 | Sequences a rank takes at once; accumulation follows
-      order  | choice | horizontal | horizontal,vertical | Of microbatches: each through all layers before the next, or all through a layer before the next layer
+      order  | choice | horizontal | horizontal,vertical,auto | Of microbatches: each through all layers before the next, or all through a layer before the next layer; auto: what is predicted to take less time
       pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
     )"},
     {"eval", Form::table, "", "",

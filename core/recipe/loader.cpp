@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/near_path.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
 #include "recipe/toml_reader.hpp"
@@ -126,6 +127,13 @@ class Loader {
 
 LoadedTree load_tree(const std::filesystem::path& file, Diagnostics& diagnostics) {
   std::string text;
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored))
+    throw_error(ErrorCode::bad_input, in_quotes(file.string()),
+                " is a folder, not a recipe; a run goes on by prun RECIPE --set run.resume=", file.string());
+  if (fs::status(file, ignored).type() == fs::file_type::not_found)
+    throw_error(ErrorCode::not_found, "cannot read recipe ", in_quotes(file.string()),
+                ": there is no such file", did_you_mean_beside(file));
   try {
     text = read_file(file);
   } catch (const Error& error) {

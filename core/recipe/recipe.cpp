@@ -59,7 +59,7 @@ Recipe Recipe::parse(std::string text, std::string name, std::span<const std::st
 Recipe Recipe::with(std::string_view path, std::string_view value) const {
   Diagnostics diagnostics;
   const std::string edit = std::string(path) + "=" + std::string(value);
-  return build(Input(*input_), std::span(&edit, 1), "edit ", diagnostics);
+  return build(Input(*input_), std::span(&edit, 1), "set by prun: ", diagnostics);
 }
 
 Recipe Recipe::build(Input input, std::span<const std::string> overrides, std::string_view prefix,

@@ -9,6 +9,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
+#include "base/near_path.hpp"
 #include "runs/log_line.hpp"
 
 namespace prun {
@@ -187,7 +188,8 @@ fs::path log_of(const fs::path& run) {
   const fs::path file = fs::is_directory(run, ignored) ? run / "log.jsonl" : run;
   if (!fs::exists(file, ignored))
     throw_error(ErrorCode::not_found, "there is no ", file.string(),
-                "; give the folder of a run that has [[observer]] plugin = \"jsonl\"");
+                "; give the folder of a run that has [[observer]] plugin = \"jsonl\"",
+                fs::exists(run, ignored) ? std::string() : did_you_mean_beside(run));
   return file;
 }
 

@@ -145,6 +145,7 @@ double ExchangeCurve::seconds(std::int64_t bytes) const {
 
 void CostTable::merge(const CostTable& newer) {
   machine = newer.machine;
+  if (newer.host_gb_per_second) host_gb_per_second = newer.host_gb_per_second;
   const auto take = [](auto& mine, const auto& theirs) {
     for (const auto& [key, value] : theirs) mine.insert_or_assign(key, value);
   };
@@ -231,6 +232,17 @@ std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std:
 Overheads TablePrices::overheads() {
   const auto found = table_.overheads.find(devices_.front());
   return found == table_.overheads.end() ? Overheads{} : found->second;
+}
+
+// Between a device whose memory is the host's and that memory there is no link.
+Carried TablePrices::carried(const Program& program, const Plan& plan, const PlannedStep& step) {
+  if (on_host_.empty() || !step.kernel) return {};
+  Carried carried;
+  carried.host = host_bytes(program, plan, step, on_host_);
+  carried.link = link_of(program, plan, step);
+  if (carried.link >= 0 && on_host_.at(static_cast<std::size_t>(carried.link / 2))) carried.link = -1;
+  if (carried.link >= 0) carried.link_bytes = static_cast<double>(step.operands.front().address.bytes);
+  return carried;
 }
 
 std::vector<std::string> TablePrices::notes() const {

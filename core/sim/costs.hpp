@@ -94,6 +94,8 @@ struct ExchangeTime {
 
 struct CostTable {
   Machine machine;
+  // That all cores together read and write in memory of the host; nothing: not measured.
+  std::optional<double> host_gb_per_second;
   std::map<std::string, Overheads> overheads;  // by device
   std::map<KernelKey, KernelFit> kernels;
   std::map<ExactKey, double> exact;  // seconds of one kernel; they take precedence
@@ -107,17 +109,20 @@ struct CostTable {
 };
 
 // Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for
-// what the table says nothing about.
+// what the table says nothing about. `on_host`: by device, whether its memory is the host's; where it says
+// nothing, neither links nor that memory hold anybody up.
 class TablePrices final : public Prices {
  public:
-  TablePrices(const CostTable& table, std::vector<std::string> devices)
-      : table_(table), devices_(std::move(devices)) {}
+  TablePrices(const CostTable& table, std::vector<std::string> devices, std::vector<bool> on_host = {})
+      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)) {}
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   double fixed(const PlannedExchange& exchange, std::int64_t members) override;
   double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   Overheads overheads() override;
+  Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
+  double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }
 
   // Whether some exchange's price is that of one with nothing beside it.
   bool exchanges_alone() const { return exchanges_alone_; }
@@ -130,6 +135,7 @@ class TablePrices final : public Prices {
 
   const CostTable& table_;
   std::vector<std::string> devices_;
+  std::vector<bool> on_host_;
   std::int64_t measured_ = 0, fitted_ = 0;
   bool exchanges_alone_ = false;
   std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size

@@ -51,6 +51,10 @@ class Fields {
     if (!value.is_array()) fail("'", name, "' must be a list");
     return value.as_array();
   }
+  std::optional<double> number_if_there(const char* name) {
+    if (!object_->find(name)) return {};
+    return number(take(name), name);
+  }
   double number(const JsonValue& value, const char* name) const {
     const bool numeric = value.is_integer() || value.kind() == JsonKind::real;
     if (!numeric || !(value.as_double() >= 0) || value.as_double() > longest)
@@ -83,6 +87,8 @@ class TableReader {
     if (const std::int64_t found = root_.count("prun_costs", 0); found != version)
       root_.fail("is of version ", found, ", this prun writes version ", version);
     read_machine();
+    table_.host_gb_per_second = root_.number_if_there("host_gb_per_second");
+    if (table_.host_gb_per_second == 0.0) root_.fail("'host_gb_per_second' must be more than 0");
     each("overheads", [&](Fields& f) {
       insert(f, table_.overheads, f.text("device"), Overheads{f.seconds("call"), f.seconds("handoff")});
     });
@@ -196,6 +202,7 @@ std::string to_json(const CostTable& table) {
   json.begin_object().member("prun_costs", version);
   json.name("machine").begin_object().member("cpu", table.machine.cpu);
   json.member("cores", table.machine.cores).member("isa", table.machine.isa).end_object();
+  if (table.host_gb_per_second) json.member("host_gb_per_second", *table.host_gb_per_second);
   json.name("overheads").begin_array();
   for (const auto& [device, overheads] : table.overheads) {
     json.begin_object().member("device", device);

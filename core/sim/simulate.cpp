@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "sim/pieces.hpp"
+#include "sim/sharing.hpp"
 #include "sim/trace.hpp"
 
 namespace prun {
@@ -28,6 +29,7 @@ struct Lane {
   std::size_t exchange = 0;
   bool at_once = false;  // a call's exchanges are started together
   bool arrived = false;
+  bool moving = false, moved = false;      // bytes beside others: under way, over
   std::map<std::size_t, std::size_t> met;  // by channel: exchanges behind it
 
   // Of an asynchronous one.
@@ -54,6 +56,12 @@ struct Feeder {
 // What exchanges of a rank compete for.
 struct Pool {
   std::int64_t handed = 0, begun = 0, inside = 0, most = 0;
+};
+
+// What a call takes alone, and the bytes that it moves.
+struct CallCost {
+  double seconds = 0, host_bytes = 0;
+  std::map<std::int32_t, double> links;  // bytes by link
 };
 
 // An exchange that some have reached.
@@ -83,17 +91,21 @@ class Simulator {
     for (std::size_t r = 0; r < result_.ranks.size(); ++r) make_lanes(r);
     if (options_.limits)
       for (std::size_t r = 0; r < result_.ranks.size(); ++r) make_feeder(r);
+    else
+      make_carriers();
   }
 
   Simulation run() {
     for (std::size_t rank = 0; rank < feeders_.size(); ++rank) feed(rank);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) wake(lane);
-    while (!ready_.empty()) {
-      const std::size_t lane = ready_.front();
-      ready_.pop_front();
-      waiting_[lane] = false;
-      work(lane);
-    }
+    do {
+      while (!ready_.empty()) {
+        const std::size_t lane = ready_.front();
+        ready_.pop_front();
+        waiting_[lane] = false;
+        work(lane);
+      }
+    } while (end_next_move());
     for (const Lane& lane : lanes_)
       if (unfinished(lane)) report_deadlock();
     finish();
@@ -156,6 +168,33 @@ class Simulator {
       for (Lane* lane : lanes) lane->pool = pools_.size();
       pools_.push_back(pool);
     }
+  }
+
+  // Links of each rank, as fast as the fastest call that uses them, and the memory of each host that a
+  // simulated rank is on.
+  void make_carriers() {
+    for (std::size_t rank = 0; rank < result_.ranks.size(); ++rank) {
+      std::map<std::int32_t, double> fastest;
+      for (const Call& call : result_.ranks[rank].simulated.plan->calls) {
+        if (group_of(lane_of(rank, call.queue))) continue;
+        const CallCost& cost = cost_of(rank, call);
+        result_.ranks[rank].host_bytes += cost.host_bytes;
+        for (const auto& [link, bytes] : cost.links)
+          if (cost.seconds > 0) fastest[link] = std::max(fastest[link], bytes / cost.seconds);
+      }
+      for (const auto& [link, rate] : fastest) links_[{rank, link}] = sharing_.add_carrier(rate);
+    }
+    const double bandwidth = prices_.host_bandwidth();
+    if (bandwidth <= 0) return;
+    for (const RankTimes& rank : result_.ranks) hosts_[host_of(rank.rank)];
+    for (auto& [number, host] : hosts_) host.carrier = sharing_.add_carrier(bandwidth);
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      if (const auto host = hosts_.find(host_of(ranks_[i].rank)); host != hosts_.end())
+        ++host->second.alike[static_cast<std::size_t>(classes_[i])];
+  }
+
+  std::int64_t host_of(int rank) const {
+    return options_.ranks_of_host > 0 ? rank / options_.ranks_of_host : 0;
   }
 
   Lane& lane_of(std::size_t rank, std::int32_t queue) {
@@ -313,10 +352,7 @@ class Simulator {
 
   // Of its exchanges, so many.
   bool run_call(Lane& lane, std::size_t index, std::size_t until) {
-    if (!group_of(lane)) {
-      lane.now = lane.begin + compute_seconds(lane);
-      return true;
-    }
+    if (!group_of(lane)) return compute(lane, index);
     const std::span<const PlannedStep> steps = rank_of(lane).plan->steps(lane.call());
     while (lane.exchange < std::min(until, steps.size())) {
       PRUN_CHECK(steps[lane.exchange].exchange, "a kernel on a queue that communicates");
@@ -336,15 +372,62 @@ class Simulator {
 
   std::vector<Event>& events_of(const Lane& lane) { return result_.ranks[lane.rank].events; }
 
+  // Whether it is over. What moves bytes beside others ends when those let it.
+  bool compute(Lane& lane, std::size_t index) {
+    const CallCost& cost = cost_of(lane.rank, lane.call());
+    if (!lane.moving) {
+      std::vector<Sharing::Load> loads = loads_of(lane, cost);
+      lane.now = lane.begin + cost.seconds;
+      if (loads.empty()) return true;
+      sharing_.begin(index, lane.begin, cost.seconds, std::move(loads));
+      lane.moving = true;
+    }
+    if (!lane.moved) return false;
+    if (lane.step() + 1 == options_.steps)
+      result_.ranks[lane.rank].slowed += lane.now - lane.begin - cost.seconds;
+    lane.moving = lane.moved = false;
+    return true;
+  }
+
+  // False: there is none. Nobody else can go on, so none begins before.
+  bool end_next_move() {
+    const std::optional<Sharing::Ended> ended = sharing_.next();
+    if (!ended) return false;
+    Lane& lane = lanes_[ended->tag];
+    lane.now = ended->at;
+    lane.moved = true;
+    wake(ended->tag);
+    return true;
+  }
+
+  std::vector<Sharing::Load> loads_of(const Lane& lane, const CallCost& cost) const {
+    std::vector<Sharing::Load> loads;
+    if (cost.seconds <= 0) return loads;
+    for (const auto& [link, bytes] : cost.links)
+      if (const auto found = links_.find({lane.rank, link}); found != links_.end() && bytes > 0)
+        loads.push_back({found->second, bytes / cost.seconds});
+    const double most = prices_.host_bandwidth(), asked = std::min(most, cost.host_bytes / cost.seconds);
+    const std::int64_t own = host_of(rank_of(lane).rank);
+    for (const auto& [number, host] : hosts_)
+      if (const auto alike = host.alike.find(lane.rank); asked > 0 && alike != host.alike.end())
+        loads.push_back({host.carrier, asked, static_cast<double>(alike->second), number == own});
+    return loads;
+  }
+
   // The same for every instance and microbatch.
-  double compute_seconds(const Lane& lane) {
-    const SimulatedRank& rank = rank_of(lane);
-    const Call& call = lane.call();
-    const auto [entry, fresh] = seconds_.try_emplace({rank.plan, call.function, call.piece}, overheads_.call);
-    if (fresh)
-      for (const PlannedStep& step : rank.plan->steps(call))
-        entry->second += prices_.kernel(*rank.program, step);
-    return entry->second;
+  const CallCost& cost_of(std::size_t number, const Call& call) {
+    const SimulatedRank& rank = result_.ranks[number].simulated;
+    const auto [entry, fresh] = costs_.try_emplace({rank.plan, call.function, call.piece});
+    CallCost& cost = entry->second;
+    if (!fresh) return cost;
+    cost.seconds = overheads_.call;
+    for (const PlannedStep& step : rank.plan->steps(call)) {
+      cost.seconds += prices_.kernel(*rank.program, step);
+      const Carried carried = prices_.carried(*rank.program, *rank.plan, step);
+      cost.host_bytes += carried.host;
+      if (carried.link >= 0) cost.links[carried.link] += carried.link_bytes;
+    }
+    return cost;
   }
 
   // ------------------------------------------------------------- meeting others
@@ -528,7 +611,15 @@ class Simulator {
   std::vector<std::size_t> first_lane_;  // by simulated rank
   std::deque<std::size_t> ready_;
   std::vector<bool> waiting_;  // in ready_
-  std::map<std::tuple<const Plan*, std::int32_t, std::int32_t>, double> seconds_;
+  std::map<std::tuple<const Plan*, std::int32_t, std::int32_t>, CallCost> costs_;
+  // What calls share: links by rank and number, and hosts with how many of each class are there.
+  struct Host {
+    std::size_t carrier = 0;
+    std::map<std::size_t, std::int64_t> alike;
+  };
+  Sharing sharing_;
+  std::map<std::pair<std::size_t, std::int32_t>, std::size_t> links_;
+  std::map<std::int64_t, Host> hosts_;
   std::unordered_map<const std::vector<int>*, std::size_t> company_by_group_;
   std::map<std::vector<int>, std::size_t> companies_;
   std::map<std::tuple<std::string, std::size_t, int, int>, std::size_t> channel_numbers_;

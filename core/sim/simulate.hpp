@@ -1,6 +1,7 @@
 // Runs plans in virtual time. Each queue goes through its calls in order and waits as the plan says; an
 // exchange begins when all who take part have reached it; a send meets the receive that has the same number
-// between the same two ranks.
+// between the same two ranks. Calls that move bytes through the same link or the host's memory at the same
+// time share what it carries: a link as much as the fastest of its rank's calls that use it.
 //
 // Ranks that cannot be told apart (same plan, same company) are simulated once, however many they are.
 #pragma once
@@ -18,6 +19,13 @@ struct Overheads {
   double handoff = 0;  // from the end of a call until a queue that stood still for it goes on
 };
 
+// Bytes that a step moves through what others move theirs through at the same time.
+struct Carried {
+  double host = 0;         // through memory of the host
+  double link_bytes = 0;   // through a link of its rank's
+  std::int32_t link = -1;  // which one, by a number of the prices' own; none where it is -1
+};
+
 // What things take, in seconds.
 class Prices {
  public:
@@ -33,6 +41,9 @@ class Prices {
     return 0;
   }
   virtual Overheads overheads() { return {}; }
+  virtual Carried carried(const Program&, const Plan&, const PlannedStep&) { return {}; }
+  // Bytes a second that go through memory of a host; 0: nobody is held up there.
+  virtual double host_bandwidth() { return 0; }
 };
 
 // Ranks by number, in the order of the members.
@@ -73,6 +84,8 @@ struct SimulateOptions {
   std::function<QueueLimits(const QueueInfo&)> limits = {};
   // The feeder also hands over the stamps of timed probes.
   bool stamps = false;
+  // Ranks of a host, whose memory they share: those of consecutive numbers; 0: all.
+  std::int64_t ranks_of_host = 0;
   // Queues whose comm plugin gets the exchanges of a call at once. Nothing: none.
   std::function<bool(const QueueInfo&)> at_once = {};
 };
@@ -84,6 +97,9 @@ struct RankTimes {
   SimulatedRank simulated;
   StepTimes times;            // of the last step
   std::vector<Event> events;  // of all steps
+  // Of a step: bytes that it moves through memory of the host, and how much longer its calls took because
+  // others moved bytes through the same memory or link.
+  double host_bytes = 0, slowed = 0;
 };
 
 struct Simulation {

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "assemble/automatic.hpp"
 #include "base/sha256.hpp"
 
 namespace prun {
@@ -60,6 +61,21 @@ Topic devices_topic(const Recipe& recipe) {
   return {"run on different devices",
           {{"device.plugin", recipe.section("device").plugin()}},
           "name one in the recipe, with device.plugin"};
+}
+
+// What `auto` may have stood for, which hosts with other cost tables settle otherwise.
+Topic open_settings_topic(const Recipe& recipe) {
+  Topic topic{"settle `auto` in other ways", {}, "say in the recipe which it is"};
+  const auto may_be_open = [](const recipe::Entry& entry) {
+    const std::vector<std::string>& choices = entry.option.choices;
+    return std::find(choices.begin(), choices.end(), automatic) != choices.end() &&
+           !belongs_to_a_place(entry.path);
+  };
+  for (const RecipeSection& section : recipe.all_sections())
+    for (const recipe::Entry& entry : section.entries())
+      if (entry.value && may_be_open(entry))
+        topic.facts.emplace_back(entry.path, recipe::to_toml(*entry.value));
+  return topic;
 }
 
 Facts facts_of(const LoadedCheckpoint& loaded) {
@@ -198,8 +214,9 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
-          {devices_topic(assembly.recipe()), fitting_topic(assembly.program()),
-           arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)},
+          {devices_topic(assembly.recipe()), open_settings_topic(assembly.recipe()),
+           fitting_topic(assembly.program()), arithmetic_topic(assembly.device_infos()), plans,
+           builds_topic(plugins)},
           exchange);
   check_units(assembly, exchange);
 }

@@ -147,7 +147,8 @@ void write_slices(const fs::path& file, const std::vector<TensorSlice>& slices, 
     specs.push_back({of.tensor, of.type, of.slice.is_box() ? of.slice.extent : Extents{of.slice.count}});
   }
   SafetensorsWriter writer(file, std::move(specs), {{slices_key, slices_text(slices)}}, Checksums::written);
-  for (const SafetensorsSpec& spec : writer.order()) writer.write(spec.name, bytes(numbers.at(spec.name)));
+  for (const SafetensorsSpec& spec : writer.order())
+    bytes(numbers.at(spec.name), [&](std::span<const std::byte> piece) { writer.write(spec.name, piece); });
   writer.finish();
 }
 

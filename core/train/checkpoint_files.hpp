@@ -19,8 +19,9 @@
 
 namespace prun {
 
-// The bytes of a slice, by its number; good until the next call.
-using BytesOfSlice = std::function<std::span<const std::byte>(std::size_t number)>;
+// Hands the bytes of a slice, by its number, to `write`, in as many pieces as it likes.
+using WriteBytes = std::function<void(std::span<const std::byte>)>;
+using BytesOfSlice = std::function<void(std::size_t number, const WriteBytes& write)>;
 
 // One file, of tensors with different names. It appears whole or not at all.
 void write_slices(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,

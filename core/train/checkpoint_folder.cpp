@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/durable_file.hpp"
+#include "base/near_path.hpp"
 #include "base/text.hpp"
 
 namespace prun {
@@ -90,11 +91,11 @@ fs::path find_checkpoint(const fs::path& where) {
   const fs::file_type type = fs::status(where, error).type();
   if (type == fs::file_type::not_found)
     throw_error(ErrorCode::not_found, where.string(),
-                " is not there; run.resume takes the folder of a checkpoint or of a run");
+                " is not there; give the folder of a checkpoint or of a run", did_you_mean_beside(where));
   if (type == fs::file_type::none) throw_storage_error("look at", where, error.value());
   if (type != fs::file_type::directory)
     throw_error(ErrorCode::bad_input, where.string(),
-                " is not a folder; run.resume takes the folder of a checkpoint or of a run");
+                " is not a folder; give the folder of a checkpoint or of a run");
   if (is_checkpoint(where)) return where;
   if (const auto latest = read_latest(where)) return *latest;
   throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ", manifest_name,
@@ -112,6 +113,15 @@ std::vector<fs::path> checkpoints_from(const fs::path& where) {
   if (const std::optional<RunIdentity> owner = owner_of(where))
     for (const OwnCheckpoint& own : own_checkpoints(where, *owner)) add(own.path);
   return list;
+}
+
+std::optional<Manifest> manifest_to_go_on_from(const fs::path& where) {
+  for (const fs::path& folder : checkpoints_from(where)) try {
+      return read_manifest(folder);
+    } catch (const Error& error) {
+      if (exit_code(error.code()) != exit_code(ErrorCode::bad_input)) throw;
+    }
+  return {};
 }
 
 std::vector<fs::path> checkpoints_in(const fs::path& where) {

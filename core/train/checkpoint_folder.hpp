@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& where);
 // Those that a run may go on from, best first: the one that is named or, of a run's folder, its latest, those
 // whose manifest is damaged, so that they are noticed, and what the run saved before.
 std::vector<std::filesystem::path> checkpoints_from(const std::filesystem::path& where);
+// The manifest of the best of them of which it can be read.
+std::optional<Manifest> manifest_to_go_on_from(const std::filesystem::path& where);
 
 // All that lie in the folder of a run, damaged ones included, those saved last first; or the one that is
 // named.

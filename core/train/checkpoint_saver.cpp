@@ -30,6 +30,24 @@ std::string mesh_text(const Mesh& mesh) {
   return text;
 }
 
+// The floats of two halves that lie one behind the other.
+void join_halves(std::span<const std::byte> halves, const WriteBytes& write) {
+  constexpr std::size_t at_a_time = std::size_t{1} << 18;
+  const std::size_t count = halves.size() / sizeof(float);
+  const auto half = [&](std::size_t number) {
+    std::uint16_t bits;
+    std::memcpy(&bits, halves.data() + number * sizeof bits, sizeof bits);
+    return bits;
+  };
+  std::vector<float> joined;
+  for (std::size_t first = 0; first < count; first += joined.size()) {
+    joined.resize(std::min(at_a_time, count - first));
+    for (std::size_t i = 0; i < joined.size(); ++i)
+      joined[i] = joined_halves(half(first + i), half(count + first + i));
+    write(std::as_bytes(std::span(joined)));
+  }
+}
+
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, std::string plugins,
@@ -118,24 +136,19 @@ void CheckpointSaver::copy() {
   if (!copy_) copy_.emplace(*assembly_.devices().front(), std::max<std::int64_t>(bytes_, 1));
   std::byte* to = copy_->data();
   for (const HeldSlice& held : slices_) {
-    if (held.rounded != none)
-      join_halves(held, to);
-    else
-      memory_.read(held.value, held.instance, held.at * size_of(held.type),
-                   {to, static_cast<std::size_t>(held.bytes())});
+    copy(held, to);
     to += held.bytes();
   }
 }
 
-void CheckpointSaver::join_halves(const HeldSlice& held, std::byte* to) const {
-  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(held.slice.count)), low(rounded.size());
+// Training stands still meanwhile: a float that lies in two halves is copied as those, one behind the other.
+void CheckpointSaver::copy(const HeldSlice& held, std::byte* to) const {
+  const auto bytes = static_cast<std::size_t>(held.bytes());
+  if (held.rounded == none)
+    return memory_.read(held.value, held.instance, held.at * size_of(held.type), {to, bytes});
   const std::int64_t offset = held.at * size_of(DType::u16);
-  memory_.read(held.rounded, held.instance, offset, std::as_writable_bytes(std::span(rounded)));
-  memory_.read(held.value, held.instance, offset, std::as_writable_bytes(std::span(low)));
-  for (std::size_t i = 0; i < low.size(); ++i) {
-    const float number = joined_halves(rounded[i], low[i]);
-    std::memcpy(to + i * sizeof number, &number, sizeof number);
-  }
+  memory_.read(held.rounded, held.instance, offset, {to, bytes / 2});
+  memory_.read(held.value, held.instance, offset, {to + bytes / 2, bytes / 2});
 }
 
 // ------------------------------------------------------------------- the thread
@@ -148,7 +161,12 @@ void CheckpointSaver::write(const std::stop_token& stop) {
     from += held.bytes();
   }
   write_slices(staging_ / rank_file_name(static_cast<std::size_t>(assembly_.rank())),
-               {slices_.begin(), slices_.end()}, [&](std::size_t number) { return bytes[number]; });
+               {slices_.begin(), slices_.end()}, [&](std::size_t number, const WriteBytes& give) {
+                 if (slices_[number].rounded != none)
+                   join_halves(bytes[number], give);
+                 else
+                   give(bytes[number]);
+               });
   {
     const std::scoped_lock lock(mutex_);
     written_ = true;

@@ -52,7 +52,7 @@ class CheckpointSaver {
  private:
   std::vector<std::string> meet(std::string_view channel, const std::string& mine) const;
   void copy();
-  void join_halves(const HeldSlice& held, std::byte* to) const;
+  void copy(const HeldSlice& held, std::byte* to) const;
   void write(const std::stop_token& stop);
   void put_in_place(const std::stop_token& stop);
   bool wait_for_files(const std::stop_token& stop);

@@ -7,13 +7,15 @@
 namespace prun {
 namespace {
 
-// Not from getrusage: its figure goes back to before exec, to the process that started this one. A system
-// that has no such line: 0.
+// Not from getrusage: its figure goes back to before exec, to the process that started this one. Huge pages
+// that were set aside are counted apart. A system that has no such lines: 0.
 std::int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
+  std::int64_t bytes = 0;
   for (std::string key; status >> key; status.ignore(std::numeric_limits<std::streamsize>::max(), '\n'))
-    if (std::int64_t kibibytes = 0; key == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
-  return 0;
+    if (std::int64_t kibibytes = 0; (key == "VmHWM:" || key == "HugetlbPages:") && status >> kibibytes)
+      bytes += kibibytes * 1024;
+  return bytes;
 }
 
 std::string to_text(const RankMemory& memory) {

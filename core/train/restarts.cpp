@@ -34,6 +34,11 @@ std::int64_t last_save(const fs::path& run_folder) {
 
 }  // namespace
 
+std::string command_to_go_on(const std::string& command, const fs::path& run_folder) {
+  return command + (last_save(run_folder) > 0 ? " --set run.resume=" + run_folder.string()
+                                              : std::string(" --set run.fresh=true"));
+}
+
 int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t restarts,
                  const std::string& command) {
   const auto say = [&](std::string_view line) {
@@ -45,10 +50,7 @@ int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t
   if (restarts > 0)
     options.next = {};
   else
-    options.next = [command, run_folder] {
-      return command + (last_save(run_folder) > 0 ? " --set run.resume=" + run_folder.string()
-                                                  : std::string(" --set run.fresh=true"));
-    };
+    options.next = [command, run_folder] { return command_to_go_on(command, run_folder); };
   const std::vector<std::string> words = options.arguments;
   std::int64_t in_a_row = 0;
   for (std::int64_t save = last_save(run_folder);;) {

@@ -15,4 +15,7 @@ namespace prun {
 int launch_again(LaunchOptions options, const std::filesystem::path& run_folder, std::int64_t restarts,
                  const std::string& command);
 
+// The command that goes on from the last checkpoint in the run's folder, or begins anew where there is none.
+std::string command_to_go_on(const std::string& command, const std::filesystem::path& run_folder);
+
 }  // namespace prun

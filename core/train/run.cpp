@@ -250,7 +250,7 @@ class Run {
   }
 
   void tell_saved() {
-    if (const auto path = trainer_.saved()) observers_.event(EventKind::saved, "saved " + path->string());
+    if (const auto path = trainer_.saved()) observers_.event(EventKind::saved, path->string());
   }
 
   // Without its folder a save goes nowhere, or into another one of that name.

@@ -26,6 +26,9 @@ Captured capture(Stream stream, const std::function<void()>& work) {
 
 Graph::Graph(Stream stream, const std::function<void()>& work) {
   const Captured captured = capture(stream, work);
+  std::size_t nodes = 0;
+  check(cudaGraphGetNodes(captured.get(), nullptr, &nodes), "counting what a graph holds");
+  nodes_ = static_cast<std::int64_t>(nodes);
   check(cudaGraphInstantiate(&graph_, captured.get(), 0), "making a graph");
   check(cudaGraphUpload(graph_, stream), "making a graph");
 }

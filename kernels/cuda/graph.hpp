@@ -31,8 +31,11 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   void run(Stream stream) const { check(cudaGraphLaunch(graph_, stream), "launching a graph"); }
+  // Of which each alone would be a command to the driver.
+  std::int64_t nodes() const { return nodes_; }
 
  private:
+  std::int64_t nodes_ = 0;
   cudaGraphExec_t graph_ = nullptr;
 };
 

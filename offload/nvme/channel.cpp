@@ -110,6 +110,7 @@ bool Channel::next_transfer(Slot& slot) {
   slot.transfer.offset = stretch.offset;
   slot.transfer.bytes = bytes;
   slot.transfer.memory = bytes == wanted && is_aligned(target) ? target : slot.own_memory(bytes);
+  if (slot.passes_through()) copied_ += wanted;
   if (write_ && slot.passes_through()) {
     std::memcpy(slot.transfer.memory, target, static_cast<std::size_t>(wanted));
     std::memset(slot.transfer.memory + wanted, 0, static_cast<std::size_t>(bytes - wanted));

@@ -39,6 +39,8 @@ class Channel {
 
   // Transfers that failed and were tried again.
   std::int64_t tried_again() const { return tried_again_; }
+  // Bytes that passed through memory of the channel, since drives do not take them as they lie.
+  std::int64_t copied() const { return copied_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -62,7 +64,7 @@ class Channel {
   std::vector<std::size_t> waiting_;    // slots that the ring has no room for, or that pause
   std::vector<std::size_t> under_way_;  // by file
   std::vector<Ended> ended_;
-  std::int64_t tried_again_ = 0;
+  std::int64_t tried_again_ = 0, copied_ = 0;
   // Of the move at hand.
   bool write_ = false;
   std::span<const MovedPiece> pieces_;

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
-#include <thread>
 
 #include "base/crc32c.hpp"
+#include "base/thread.hpp"
 #include "prun/error.hpp"
 
 namespace prun::nvme {
@@ -19,24 +18,6 @@ struct alignas(block) Block {
   std::array<std::byte, static_cast<std::size_t>(block)> bytes{};
 };
 
-// A drive each.
-template <class Body>
-void beside_each_other(std::size_t count, Body&& body) {
-  std::vector<std::exception_ptr> failed(count);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < count; ++i)
-    threads.emplace_back([&, i] {
-      try {
-        body(i);
-      } catch (...) {
-        failed[i] = std::current_exception();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& one : failed)
-    if (one) std::rethrow_exception(one);
-}
-
 }  // namespace
 
 Store::Store(Settings settings, std::int64_t bytes, MakeRing make_ring)
@@ -44,14 +25,15 @@ Store::Store(Settings settings, std::int64_t bytes, MakeRing make_ring)
   PRUN_CHECK(!settings_.folders.empty() && settings_.stripe > 0 && settings_.stripe % block == 0,
              settings_.folders.size(), " folders, stripes of ", settings_.stripe);
   files_.resize(settings_.folders.size());
-  beside_each_other(files_.size(), [&](std::size_t file) {
+  share_out(files_.size(), files_.size(), "a drive", [&](std::size_t, std::size_t file) {
     files_[file] =
         std::make_unique<DriveFile>(settings_.folders[file], bytes_of_file(file), settings_.direct);
   });
   if (settings_.checksum)
     for (std::size_t file = 0; file < files_.size(); ++file)
       checksums_.emplace_back(bytes_of_file(file) / block, crc32c(Block{}.bytes));
-  channel_ = open_channel();
+  idle_.push_back(open_channel());
+  opened_ = 1;
 }
 
 std::int64_t Store::bytes_of_file(std::size_t file) const {
@@ -76,43 +58,75 @@ std::unique_ptr<Channel> Store::open_channel() {
 
 // ---------------------------------------------------------------- any bytes
 
+// A few at a time have more under way than one that waits for each of its pieces.
+Store::Loan::Loan(Store& store) : store_(store) {
+  constexpr std::size_t most = 4;
+  std::unique_lock lock(store_.host_);
+  store_.returned_.wait(lock, [&] { return !store_.idle_.empty() || store_.opened_ < most; });
+  if (store_.idle_.empty()) {
+    channel_ = store_.open_channel();
+    ++store_.opened_;
+  } else {
+    channel_ = std::move(store_.idle_.back());
+    store_.idle_.pop_back();
+  }
+}
+
+Store::Loan::~Loan() {
+  const std::scoped_lock lock(store_.host_);
+  store_.idle_.push_back(std::move(channel_));
+  store_.returned_.notify_one();
+}
+
+void Store::Loan::move(bool write, std::int64_t address, std::byte* memory, std::int64_t bytes) {
+  const MovedPiece piece{address, memory, bytes};
+  channel_->move(write, {&piece, 1});
+}
+
 void Store::read(std::int64_t address, std::span<std::byte> to) {
-  const std::scoped_lock lock(host_);
-  const std::int64_t ahead = address - block_of(address);
-  if (ahead > 0 && !to.empty()) {
-    Block first;
-    const MovedPiece piece{address - ahead, first.bytes.data(), block};
-    channel_->move(false, {&piece, 1});
-    const auto count = std::min<std::size_t>(to.size(), static_cast<std::size_t>(block - ahead));
-    std::memcpy(to.data(), first.bytes.data() + ahead, count);
+  Loan loan(*this);
+  const std::int64_t ahead = round_up(address, block) - address;
+  if (const auto count = std::min<std::size_t>(to.size(), static_cast<std::size_t>(ahead)); count > 0) {
+    look(loan, address, to.first(count));
     address += static_cast<std::int64_t>(count);
     to = to.subspan(count);
   }
-  const MovedPiece piece{address, to.data(), static_cast<std::int64_t>(to.size())};
-  if (!to.empty()) channel_->move(false, {&piece, 1});
+  const std::int64_t whole = block_of(static_cast<std::int64_t>(to.size()));
+  if (whole > 0) loan.move(false, address, to.data(), whole);
+  if (const auto rest = to.subspan(static_cast<std::size_t>(whole)); !rest.empty())
+    look(loan, address + whole, rest);
 }
 
 void Store::write(std::int64_t address, std::span<const std::byte> from) {
-  const std::scoped_lock lock(host_);
+  Loan loan(*this);
   const std::int64_t ahead = round_up(address, block) - address;
   if (const auto count = std::min<std::size_t>(from.size(), static_cast<std::size_t>(ahead)); count > 0) {
-    patch(address, from.first(count));
+    patch(loan, address, from.first(count));
     address += static_cast<std::int64_t>(count);
     from = from.subspan(count);
   }
-  const auto whole = static_cast<std::size_t>(block_of(static_cast<std::int64_t>(from.size())));
-  const MovedPiece piece{address, const_cast<std::byte*>(from.data()), static_cast<std::int64_t>(whole)};
-  if (whole > 0) channel_->move(true, {&piece, 1});
-  if (from.size() > whole) patch(address + static_cast<std::int64_t>(whole), from.subspan(whole));
+  const std::int64_t whole = block_of(static_cast<std::int64_t>(from.size()));
+  if (whole > 0) loan.move(true, address, const_cast<std::byte*>(from.data()), whole);
+  if (const auto rest = from.subspan(static_cast<std::size_t>(whole)); !rest.empty())
+    patch(loan, address + whole, rest);
 }
 
-// Bytes within one block, of which the rest stays.
-void Store::patch(std::int64_t address, std::span<const std::byte> from) {
+// Bytes within one block, of which somebody else may write the rest meanwhile.
+void Store::look(Loan& loan, std::int64_t address, std::span<std::byte> to) {
+  const std::scoped_lock lock(edges_);
   Block whole;
-  const MovedPiece piece{block_of(address), whole.bytes.data(), block};
-  channel_->move(false, {&piece, 1});
-  std::memcpy(whole.bytes.data() + (address - piece.address), from.data(), from.size());
-  channel_->move(true, {&piece, 1});
+  const std::int64_t begin = block_of(address);
+  loan.move(false, begin, whole.bytes.data(), block);
+  std::memcpy(to.data(), whole.bytes.data() + (address - begin), to.size());
+}
+
+void Store::patch(Loan& loan, std::int64_t address, std::span<const std::byte> from) {
+  const std::scoped_lock lock(edges_);
+  Block whole;
+  const std::int64_t begin = block_of(address);
+  loan.move(false, begin, whole.bytes.data(), block);
+  std::memcpy(whole.bytes.data() + (address - begin), from.data(), from.size());
+  loan.move(true, begin, whole.bytes.data(), block);
 }
 
 void Store::clear(std::int64_t address, std::int64_t bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 
@@ -55,16 +56,34 @@ class Store {
                                             std::span<const std::byte> bytes) const;
 
  private:
+  // A channel for as long as somebody from anywhere moves bytes; waits where all are taken.
+  class Loan {
+   public:
+    explicit Loan(Store& store);
+    ~Loan();
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    void move(bool write, std::int64_t address, std::byte* memory, std::int64_t bytes);
+
+   private:
+    Store& store_;
+    std::unique_ptr<Channel> channel_;
+  };
+
   std::int64_t bytes_of_file(std::size_t file) const;
-  void patch(std::int64_t address, std::span<const std::byte> from);
+  void look(Loan& loan, std::int64_t address, std::span<std::byte> to);
+  void patch(Loan& loan, std::int64_t address, std::span<const std::byte> from);
 
   const Settings settings_;
   const std::int64_t bytes_;
   const MakeRing make_ring_;
   std::vector<std::unique_ptr<DriveFile>> files_;
   std::vector<std::vector<std::uint32_t>> checksums_;  // by file and block; none where they are not asked for
-  std::mutex host_;                                    // of the channel of those who come from anywhere
-  std::unique_ptr<Channel> channel_;
+  std::mutex edges_;                                   // of blocks of which somebody else may write the rest
+  std::mutex host_;                                    // of the channels of those who come from anywhere
+  std::condition_variable returned_;
+  std::size_t opened_ = 0;
+  std::vector<std::unique_ptr<Channel>> idle_;
 };
 
 }  // namespace prun::nvme

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread.hpp"
 #include "nvme/ring.hpp"
 
 namespace prun::nvme {
@@ -50,8 +51,12 @@ class ThreadRing final : public Ring {
   ThreadRing(const std::vector<int>& files, std::size_t depth) : shared_(std::make_shared<Shared>()) {
     shared_->files = files;
     shared_->depth = depth;
-    for (std::size_t i = 0; i < std::min(depth, most_threads); ++i)
-      std::thread([shared = shared_] { work_on(shared); }).detach();
+    for (std::size_t i = 0; i < std::min(depth, most_threads); ++i) try {
+        start_thread("transfers between drives and memory", [shared = shared_] { work_on(shared); }).detach();
+      } catch (const Error&) {
+        if (i == 0) throw;
+        break;  // fewer do as well
+      }
   }
   ~ThreadRing() override {
     const std::scoped_lock lock(shared_->mutex);

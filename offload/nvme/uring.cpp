@@ -1,6 +1,7 @@
 #include <liburing.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <system_error>
 
@@ -29,14 +30,16 @@ class Uring final : public Ring {
   Uring& operator=(const Uring&) = delete;
 
   std::string know(std::span<std::byte> memory) override {
-    if (piece_of(memory) >= 0 || known_.size() == most_pieces) return {};
-    for (; !memory.empty() && known_.size() < most_pieces;
-         memory = memory.subspan(std::min(memory.size(), most_memory))) {
+    if (piece_of(memory) >= 0) return {};
+    for (; !memory.empty(); memory = memory.subspan(std::min(memory.size(), most_memory))) {
       const std::span<std::byte> piece = memory.first(std::min(memory.size(), most_memory));
+      if (piece_of(piece) >= 0) continue;
+      if (known_.size() == most_pieces) return "no more than 1024 pieces of it";
       const iovec vector{piece.data(), piece.size()};
       const auto index = static_cast<unsigned>(known_.size());
       const int result =
           has_table_ ? io_uring_register_buffers_update_tag(&ring_, index, &vector, nullptr, 1) : -ENOSYS;
+      if (result == -ENOMEM) return "too little may be locked; ulimit -l unlimited helps";
       if (result < 0) return std::strerror(-result);
       known_.push_back(piece);
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/assembly_fixture.hpp"
+#include "support/built_plugins.hpp"
 #include "support/layouts.hpp"
 
 namespace prun::test {
@@ -11,11 +12,7 @@ namespace {
 class Nccl : public testing::Test {
  protected:
   void SetUp() override {
-    try {
-      plugins().find("comm", "nccl");
-    } catch (const Error& missing) {
-      GTEST_SKIP() << missing.what();
-    }
+    if (!is_built("comm", "nccl")) GTEST_SKIP() << "there is no comm plugin 'nccl'";
   }
 };
 

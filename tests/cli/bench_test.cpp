@@ -106,7 +106,7 @@ TEST(BenchZero, WhatCannotBeMeasuredIsRefused) {
       {{"bench", "zero", recipe, "--out", "stages.txt"}, "stages.txt: a file that ends in .json or in .csv"},
       {{"bench", "zero", recipe, "--set", "mesh.dp=1", "--set", "batch.micro=4"}, "has one rank"},
       {{"bench", "offload", recipe, "--setting", "some"},
-       "--setting takes none, optimizer or all, not 'some'"},
+       "--setting takes none, optimizer, all, nvme-optimizer or nvme-all, not 'some'"},
       {{"bench", "zero"}, "usage: "}};
   for (const auto& [words, said] : cases) {
     const Result result = prun(words);
@@ -121,27 +121,40 @@ TEST(BenchOffload, EverySettingIsTrainedAndSaysWhereItsBytesAre) {
   const std::string path = folder / "one.toml", file = folder / "settings.json",
                     table = folder / "settings.csv";
   std::ofstream(path) << tiny_recipe({"device.threads=1"},
-                                     "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n")
+                                     "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n"
+                                     "[tier.nvme]\npaths = ['" +
+                                         folder.path() + "']\n")
                              .resolved_toml();
   const Result result = prun({"bench", "offload", path, "--steps", "3", "--out", file});
   ASSERT_EQ(result.code, 0) << result.out;
   const JsonValue said = parse_json(read_file(file), "settings");
   const JsonArray& settings = said.at("settings").as_array();
-  ASSERT_EQ(settings.size(), 3u);
-  const char* const names[] = {"none", "optimizer", "all"};
-  std::int64_t host = 0, moved = 0;
+  const char* const names[] = {"none", "optimizer", "all", "nvme-optimizer", "nvme-all"};
+  ASSERT_EQ(settings.size(), std::size(names));
+  EXPECT_EQ(settings[0].at("beyond_first_seconds").as_double(), 0);
+  std::int64_t host = 0, moved = 0, disk = 0, drives_moved = 0;
   for (std::size_t i = 0; i < settings.size(); ++i) {
     EXPECT_EQ(settings[i].at("setting").as_string(), names[i]);
     EXPECT_NE(result.out.find(std::string("\n") + names[i] + " "), std::string::npos) << result.out;
-    EXPECT_GT(settings[i].at("host_bytes").as_int64(), host) << i;
-    EXPECT_GT(settings[i].at("moved_bytes").as_int64(), moved) << i;
     EXPECT_GT(settings[i].at("step_seconds").as_double(), 0) << i;
-    host = settings[i].at("host_bytes").as_int64();
-    moved = settings[i].at("moved_bytes").as_int64();
+    EXPECT_TRUE(settings[i].find("beyond_first_seconds")) << i;
+    const std::int64_t host_now = settings[i].at("host_bytes").as_int64(),
+                       moved_now = settings[i].at("moved_bytes").as_int64(),
+                       disk_now = settings[i].at("disk_bytes").as_int64(),
+                       drives_now = settings[i].at("drives_moved_bytes").as_int64();
+    if (i < 3) {  // more and more in the host's memory
+      EXPECT_GT(host_now, host) << i;
+      EXPECT_GT(moved_now, moved) << i;
+      EXPECT_EQ(disk_now + drives_now, 0) << i;
+    } else {
+      EXPECT_GT(disk_now, disk) << i;
+      EXPECT_GT(drives_now, drives_moved) << i;
+    }
+    host = host_now, moved = moved_now, disk = disk_now, drives_moved = drives_now;
   }
   const Result one = prun({"bench", "offload", path, "--steps", "3", "--setting", "all", "--out", table});
   ASSERT_EQ(one.code, 0) << one.out;
-  EXPECT_NE(read_file(table).find("exposed_seconds,host_bytes,moved_bytes\nall,"), std::string::npos);
+  EXPECT_NE(read_file(table).find("drives_moved_bytes,beyond_first_seconds\nall,"), std::string::npos);
 }
 
 // ---------------------------------------------------------------- io

@@ -129,7 +129,7 @@ TEST_F(Ckpt, ReshardWritesTheSameAsOtherFiles) {
 }
 
 TEST_F(Ckpt, PruneKeepsWhatItIsTold) {
-  expect(ckpt({"prune", out_}), 2, "needs --keep N");
+  expect(ckpt({"prune", out_}), 2, "prun ckpt prune RUN needs --keep N: newest that stay; usage: ");
   expect(ckpt({"prune", out_, "--keep", "1", "--keep-every", "4"}), 0, "removed " + step(2) + "\n");
   EXPECT_TRUE(fs::exists(step(4)));
   expect(ckpt({"prune", out_, "--keep", "1"}), 0, "removed " + step(4) + "\n");
@@ -138,9 +138,10 @@ TEST_F(Ckpt, PruneKeepsWhatItIsTold) {
 }
 
 TEST_F(Ckpt, WrongUseIsToldTheUsage) {
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{}, {"ls"}, {"show", "a", "b"}, {"merge", "a"}})
-    expect(ckpt(words), 2, "usage: prun ckpt ls RUN | show CKPT");
+  for (const std::vector<std::string>& words : {std::vector<std::string>{}, {"merge", "a"}})
+    expect(ckpt(words), 2, "usage: prun ckpt ls RUN [--json] | prun ckpt show CKPT");
+  expect(ckpt({"ls"}), 2, "usage: prun ckpt ls RUN [--json]\n");
+  expect(ckpt({"show", "a", "b"}), 2, "usage: prun ckpt show CKPT [--recipe] [--json]\n");
 }
 
 }  // namespace

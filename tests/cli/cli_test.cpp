@@ -11,6 +11,7 @@
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/temp_folder.hpp"
 
 namespace prun::test {
 namespace {
@@ -112,6 +113,26 @@ TEST(Cli, PlanShowsTheProgramBeforeAndAfterLowering) {
   const Result alone = prun({"plan", recipe, "--lowered"});
   EXPECT_EQ(alone.code, 2);
   EXPECT_NE(alone.out.find("--lowered goes with prun plan RECIPE --program"), std::string::npos) << alone.out;
+}
+
+TEST(Cli, WhatIsNotThereGetsTheNearestNameThatIs) {
+  const TempFolder folder;
+  folder.write("first.toml", "");
+  folder.write("runs/first/log.jsonl", "");
+  const auto said = [&](const std::string& verb, const std::string& name) {
+    const Result result = prun({verb, folder / name});
+    EXPECT_EQ(result.code, 2) << result.out;
+    return result.out;
+  };
+  const auto meant = [&](const std::string& name) { return "; did you mean '" + (folder / name) + "'?"; };
+  for (const char* verb : {"run", "check", "report"})
+    EXPECT_NE(said(verb, "frist.toml").find("there is no such file" + meant("first.toml")),
+              std::string::npos);
+  for (const char* verb : {"report", "watch", "eval"})
+    EXPECT_NE(said(verb, "runs/frist").find(meant("runs/first")), std::string::npos) << verb;
+  EXPECT_NE(said("run", "runs/first")
+                .find("is a folder, not a recipe; a run goes on by prun RECIPE --set run.resume="),
+            std::string::npos);
 }
 
 TEST(Cli, PlanPredictsWhereTheMachineWasMeasured) {
@@ -281,7 +302,7 @@ TEST(Cli, WhatAllRanksWouldRefuseIsRefusedOnce) {
                                           {"run.resume=" + saved + "/nothing"},
                                           {"run.out=/proc/version/x"}};
   const std::string names[] = {"/nowhere/tokens.bin", "too few for one sample", "step-00000002: tensor '",
-                               "run.resume takes the folder of a checkpoint or of a run", "/proc/version/x"};
+                               "give the folder of a checkpoint or of a run", "/proc/version/x"};
   for (const int ranks : {1, 3})
     for (const std::string& verb : {std::string("run"), std::string("check")})
       for (std::size_t i = 0; i < std::size(bad); ++i) {
@@ -451,6 +472,11 @@ TEST(Cli, WhatAutoStandsForIsSaidInOneLine) {
 TEST(Cli, EveryVerbThatListsPluginsWorks) {
   EXPECT_NE(prun({"plugins", "list"}).out.find("GPT-2"), std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "gpt"}).out.find("layers"), std::string::npos);
+  EXPECT_NE(prun({"plugins", "check", "sgd"}).out.find("passed   updates what it is given"),
+            std::string::npos);
+  EXPECT_NE(prun({"plugins", "check", "gpt", "--options", "layrs = 2"}).out.find("did you mean 'layers'?"),
+            std::string::npos);
+  EXPECT_NE(prun({"plugins", "check", "spd"}).out.find("there is no plugin 'spd'"), std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "schedule/zb-v"}).out.find("schedule plugin 'zb-v'"),
             std::string::npos);
   EXPECT_NE(prun({"plugins", "inspect", "1f1b"}).out.find("backward whole"), std::string::npos);

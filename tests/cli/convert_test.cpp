@@ -224,6 +224,19 @@ TEST(ConvertDeepSpeed, WhatIsAutoIsAskedFor) {
                     {}});
 }
 
+// Of two sizes and the ranks, any two say the third.
+TEST(ConvertDeepSpeed, WhereRanksAreMissingNothingElseIsAskedFor) {
+  for (const char* size : {"train_batch_size", "train_micro_batch_size_per_gpu"}) {
+    const std::string config =
+        detail::concat(R"({"bf16": {"enabled": true}, ")", size,
+                       R"(": 16, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})");
+    const Result asks = prun(with({"convert", file_of("ranks.json", config)}, sets(small_model)));
+    EXPECT_EQ(asks.code, 2);
+    EXPECT_NE(asks.out.find("--ranks N"), std::string::npos) << asks.out;
+    EXPECT_EQ(asks.out.find("--set batch."), std::string::npos) << asks.out;
+  }
+}
+
 // deepspeedai/DeepSpeedExamples, training/tensor_parallel/hf_integration/configs/ds_config.json
 TEST(ConvertDeepSpeed, TensorParallel) {
   expect_converted({"ds_config.json",

@@ -132,8 +132,8 @@ std::string recipe_in(const std::string& name) {
 }
 
 TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
-  const std::vector<std::string> run = {"README.md", "clusters.md", "coming-from.md", "data.md",
-                                        "hugging_face.md"};
+  const std::vector<std::string> run = {"README.md", "clusters.md",     "coming-from.md",
+                                        "data.md",   "hugging_face.md", "strategies.md"};
   for (const fs::path& document : documents())
     for (const Block& block : blocks_of(document)) {
       ASSERT_FALSE(block.lines.empty()) << document;
@@ -177,6 +177,13 @@ TEST(DocumentedCommands, OfData) {
   write(folder / "corpus/a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"another one\"}\n");
   fs::create_directories(folder / "data");
   run_all(folder, commands_of("docs/data.md"));
+}
+
+TEST(DocumentedCommands, OfStrategies) {
+  const fs::path folder = workplace("strategies");
+  write(folder / "run.toml", recipe_in("README.md"));
+  run_all(folder, commands_of("docs/strategies.md"),
+          {{"prun bench kernels run.toml --set batch.order=auto", "--no-grid"}});
 }
 
 TEST(DocumentedCommands, OfClusters) { run_all(workplace("clusters"), commands_of("docs/clusters.md")); }

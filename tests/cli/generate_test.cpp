@@ -56,6 +56,27 @@ TEST_F(OfACheckpoint, EvalFindsTheLossThatTrainingFoundInAnyLayout) {
             std::string::npos);
 }
 
+// Options of the plugin that the run had are not asked of the one that takes its place.
+TEST_F(OfACheckpoint, AnotherPluginIsNotAskedForOptionsOfTheOneBefore) {
+  const std::string text = said({"eval", out_, "--json"}, mesh(1, 1, 1));
+  EXPECT_EQ(said({"eval", out_, "--json", "--set", "optimizer.plugin = sgd"}, mesh(1, 1, 1)), text);
+  const Result same =
+      prun({"eval", out_, "--set", "optimizer.plugin=adamw", "--set", "optimizer.momentum=1"});
+  EXPECT_EQ(same.code, 2) << same.out;
+  EXPECT_NE(same.out.find("unknown key 'momentum'"), std::string::npos) << same.out;
+}
+
+// data.validation among it: without that there would be nothing to evaluate on, whatever the plugin reads.
+TEST_F(OfACheckpoint, WhatTheCoreReadsOfASectionStaysWhicheverPluginItNames) {
+  const std::string text = folder_.write("text.txt", std::string(4000, 'a'));
+  const Result other = prun({"eval", out_, "--set", "data.plugin=text", "--set", "data.path=" + text});
+  EXPECT_EQ(other.code, 2) << other.out;
+  EXPECT_NE(other.out.find("tokens go up to 255, model.vocab = 64 is too small"), std::string::npos)
+      << other.out;
+  EXPECT_EQ(said({"eval", out_, "--json", "--set", "data.plugin='tokens'"}, mesh(1, 1, 1)),
+            said({"eval", out_, "--json"}, mesh(1, 1, 1)));
+}
+
 TEST_F(OfACheckpoint, GenerateGivesTheSameTextInAnyLayout) {
   for (const std::vector<std::string>& how :
        {std::vector<std::string>{}, {"--temperature", "1.3", "--top-p", "0.9", "--seed", "5"}}) {

@@ -51,7 +51,7 @@ TEST(Help, AnOptionOfAnotherCommandIsRefused) {
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.out.find("prun check RECIPE has no option --program"), std::string::npos) << result.out;
   EXPECT_EQ(prun({"bench", "comm", "--no-grid"}).code, 2);
-  EXPECT_EQ(prun({"--json", "plugins"}).code, 0);
+  EXPECT_EQ(prun({"--json", "plugins", "list"}).code, 0);
 }
 
 TEST(ManualPage, IsOneForManAndMandoc) {
@@ -91,6 +91,12 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(offered("report d d \"\""), "d\n");
   EXPECT_EQ(offered("export d --type \"\""), "bf16\nfp32\n");
   EXPECT_EQ(offered("plan --set optimizer.lr = 1 a"), "a b.toml\n");
+  EXPECT_EQ(offered("plan --set optimizer.plu"), "optimizer.plugin=\n");
+  EXPECT_EQ(offered("plan --set strategy.0.sta"), "strategy.0.stage=\n");
+  EXPECT_EQ(offered("plan --set optimizer.plugin ="), "adamw\nsgd\n");
+  EXPECT_EQ(offered("plan --set optimizer.plugin = ad"), "adamw\n");
+  EXPECT_EQ(offered("plan --set optimizer.plugin=ad"), "optimizer.plugin=adamw\n");
+  EXPECT_EQ(offered("plan a.toml --set run.poison = \"\""), "false\ntrue\n");
   EXPECT_EQ(offered("init --model \"\""), "a b.toml\nc.txt\nd\ngpt\nllama\n");
   EXPECT_EQ(offered("plan --lo"), "--lowered\n");
   EXPECT_EQ(offered("check --lo"), "\n");
@@ -113,6 +119,8 @@ TEST(Completion, ZshReadsItsScript) {
   EXPECT_EQ(in_zsh("check a"), "files -g *.toml\n");
   EXPECT_EQ(in_zsh("export d --type \"\""), "-- bf16 fp32\n");
   EXPECT_EQ(in_zsh("ckpt show \"\""), "files -/\n");
+  EXPECT_NE(in_zsh("plan --set opt").find(" optimizer.lr "), std::string::npos);
+  EXPECT_EQ(in_zsh("plan --set optimizer.plugin="), "-- optimizer.plugin=adamw optimizer.plugin=sgd\n");
 }
 
 TEST(Completion, KnowsTwoShells) {

@@ -89,6 +89,19 @@ TEST(Memory, OneRankHasItsPlanAndOneConstant) {
   }
 }
 
+// State, parameters and gradients that lie in the host's memory, and come to the device in turn.
+TEST(Memory, WhatLiesOnTheHostIsWhatWasPlanned) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  const Recipe recipe = tiny_recipe(
+      {"run.steps=3", "model.layers=6", "model.hidden=384", "batch.order=vertical"},
+      "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = 'host'\ngradients = 'host'\n"
+      "activations = 'host'\n");
+  const std::vector<RankMemory> ranks = train(recipe.resolved_toml());
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_GT(ranks[0].plan_bytes, std::int64_t{150} << 20);
+  EXPECT_LT(std::abs(deviation(ranks[0])), tolerance) << to_text(ranks[0]);
+}
+
 // What is written beside training is copied first.
 TEST(Memory, ARunThatSavesHasItsCopyBesides) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";

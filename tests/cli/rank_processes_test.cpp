@@ -67,9 +67,10 @@ TEST(RankProcesses, VerifyFindsTheSameDifference) {
 TEST(RankProcesses, KernelsAndExchangesOfALayoutAreTimed) {
   const fs::path costs = temporary_folder() / "processes.json";
   const Result result = prun_with_test_plugins(
-      {"bench", "kernels", recipe_on_async("timed", true), "--no-grid", "--out", costs.string()});
+      {"bench", "kernels", recipe_on_async("timed", true), "--no-grid", "--json", "--out", costs.string()});
   ASSERT_EQ(result.code, 0) << result.out;
   const CostTable table = read_costs(costs).value();
+  EXPECT_EQ(result.out, to_json(table) + "\n");
   EXPECT_GT(table.exact.size(), 10u);
   EXPECT_GT(table.exact_exchanges.size(), 1u);
   for (const auto& [exchange, time] : table.exact_exchanges) {
@@ -87,6 +88,10 @@ TEST(RankProcesses, ExchangesOfARecipeAreTimed) {
   const CostTable table = read_costs(costs).value();
   EXPECT_EQ(table.exchanges.size(), 6u);
   EXPECT_TRUE(table.has_exchanges_of("cpu-async"));
+  fs::remove(costs);
+  const Result for_programs = prun_with_test_plugins(
+      {"bench", "comm", recipe_on_async("exchanges", true), "--json", "--out", costs.string()});
+  EXPECT_EQ(for_programs.out, to_json(read_costs(costs).value()) + "\n");
 }
 
 TEST(RankProcesses, ATraceHasTheQueuesOfAllRanks) {

@@ -40,7 +40,7 @@ TEST(TokenizeCommand, SaysHowItIsUsed) {
   const TempFolder folder;
   const std::string text = folder.write("a.txt", "a");
   says(prun({"tokenize"}), 2, "usage: prun tokenize TOKENIZER FILE... --out PREFIX");
-  says(prun({"tokenize", tokenizer, text}), 2, "usage: prun tokenize");
+  says(prun({"tokenize", tokenizer, text}), 2, "needs --out PREFIX: where to; usage: prun tokenize");
   says(prun({"tokenize", folder / "none.json", text, "--out", folder / "s"}), 2,
        "is not a file; name a tokenizer.json");
   says(prun({"tokenize", tokenizer, text, "--out", folder / "s", "--end-of-text", "<eos>"}), 2,

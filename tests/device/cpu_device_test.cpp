@@ -17,7 +17,7 @@
 
 #include "call_counter.hpp"
 #include "cores.hpp"
-#include "host_memory.hpp"
+#include "host/host_memory.hpp"
 #include "isa.hpp"
 #include "prun/plugin.hpp"
 
@@ -32,6 +32,7 @@ struct Section {
   std::string isa = "auto";
   std::int64_t spin_us = 50;
   double peak_gflops = 0;
+  double host_gib = 0;
 };
 
 Status unknown(Text key) { return Status::failure(ErrorCode::internal, key.view()); }
@@ -42,11 +43,12 @@ OptionsApi api_of(Section& section) {
   api.section = &section;
   api.integer = [](void* s, Text key, std::int64_t* value) {
     if (key.view() == "threads") return *value = static_cast<Section*>(s)->threads, Status{};
-    if (key.view() == "plan_gib") return *value = 0, Status{};
     if (key.view() == "spin_us") return *value = static_cast<Section*>(s)->spin_us, Status{};
     return unknown(key);
   };
   api.number = [](void* s, Text key, double* value) {
+    if (key.view() == "plan_gib") return *value = 0, Status{};
+    if (key.view() == "host_gib") return *value = static_cast<Section*>(s)->host_gib, Status{};
     if (key.view() != "peak_gflops") return unknown(key);
     return *value = static_cast<Section*>(s)->peak_gflops, Status{};
   };
@@ -140,7 +142,7 @@ TEST(CpuDevice, DescribesItself) {
   EXPECT_EQ(info.name.view(), "cpu: 2 threads, generic");
   EXPECT_EQ(info.kind.view(), "cpu");
   EXPECT_EQ(info.threads, 2);
-  EXPECT_EQ(info.memory_bytes, memory_limit());
+  EXPECT_EQ(info.memory_bytes, host::memory_limit());
   EXPECT_EQ(info.peak_flops, 1.5e9);
   EXPECT_TRUE(info.host_memory);
   EXPECT_EQ(Opened({.threads = 1, .isa = "generic"}).info().name.view(), "cpu: 1 thread, generic");
@@ -212,15 +214,13 @@ TEST(CpuDevice, RefusesMoreMemoryThanThereIs) {
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_TRUE(mentions(error, std::to_string(too_much))) << error.what();
   EXPECT_TRUE(mentions(error, "use a smaller model")) << error.what();
+  EXPECT_TRUE(mentions(error, "host_gib")) << error.what();
   raise(device->release(Space::device, some, 4096));
   EXPECT_EQ(error_of([&] { device.allocate(-1); }).code(), ErrorCode::internal);
 }
 
-TEST(CpuDevice, SaysSoWhenTheSystemRefusesMemory) {
-  constexpr std::int64_t more_than_any_address_space = std::int64_t{1} << 60;
-  const Error error = error_of([] { map_memory(more_than_any_address_space); });
-  EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  EXPECT_TRUE(mentions(error, "bytes of memory")) << error.what();
+TEST(CpuDevice, TakesTheWordOfWhoKnowsTheMachine) {
+  EXPECT_EQ(Opened({.host_gib = 1.5}).info().memory_bytes, std::int64_t{3} << 29);
 }
 
 TEST(CpuDevice, CopiesUpAndDown) {
@@ -345,56 +345,6 @@ TEST(CpuDevice, LeavesThreadsAloneWithoutPinOrWithTooFewCores) {
       EXPECT_EQ(usable_cores(), cores);
     }).join();
   }
-}
-
-// A tree of proc and sys files that says what a test wants.
-class FakeSystem {
- public:
-  FakeSystem()
-      : root_(std::filesystem::path(testing::TempDir()) / ("prun_system_" + std::to_string(getpid()))) {
-    write("proc/meminfo", "MemTotal:       1000 kB\nMemFree: 1 kB\n");
-  }
-  ~FakeSystem() { std::filesystem::remove_all(root_); }
-  void write(const std::string& file, std::string_view text) const {
-    std::filesystem::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
-  const std::filesystem::path& root() const { return root_; }
-
- private:
-  std::filesystem::path root_;
-};
-
-TEST(MemoryLimit, IsTheMachinesWithoutAControlGroup) {
-  const FakeSystem system;
-  EXPECT_EQ(memory_limit(system.root()), 1'024'000);
-  system.write("proc/self/cgroup", "0::/job\n");
-  system.write("sys/fs/cgroup/job/memory.max", "max\n");
-  EXPECT_EQ(memory_limit(system.root()), 1'024'000);
-}
-
-TEST(MemoryLimit, IsTheLeastOfAllGroupsAbove) {
-  const FakeSystem system;
-  system.write("proc/self/cgroup", "0::/outer/inner\n");
-  system.write("sys/fs/cgroup/outer/inner/memory.max", "900000\n");
-  EXPECT_EQ(memory_limit(system.root()), 900'000);
-  system.write("sys/fs/cgroup/outer/memory.max", "800000\n");
-  EXPECT_EQ(memory_limit(system.root()), 800'000);
-}
-
-TEST(MemoryLimit, KnowsTheFirstVersionAndContainers) {
-  const FakeSystem system;
-  system.write("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/out/of/sight\n0::/\n");
-  system.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_EQ(memory_limit(system.root()), 1'024'000);
-  system.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "700000\n");
-  EXPECT_EQ(memory_limit(system.root()), 700'000);
-}
-
-TEST(MemoryLimit, IsAnErrorWhenTheMachineDoesNotSay) {
-  const FakeSystem system;
-  system.write("proc/meminfo", "nothing\n");
-  EXPECT_EQ(error_of([&] { memory_limit(system.root()); }).code(), ErrorCode::unsupported);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Which NUMA node a PCI device is at, and that memory is asked for there.
-#include "numa.hpp"
+#include "host/numa.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
@@ -17,9 +17,9 @@ TEST(Numa, TheNodeStandsBesideTheDevice) {
   const TempFolder folder;
   folder.write("0000:1b:00.0/numa_node", "1\n");
   folder.write("0000:1c:00.0/numa_node", "-1\n");
-  EXPECT_EQ(cuda::numa_node_of("0000:1B:00.0", folder.path()), 1);
-  EXPECT_EQ(cuda::numa_node_of("0000:1C:00.0", folder.path()), -1);
-  EXPECT_EQ(cuda::numa_node_of("0000:1D:00.0", folder.path()), -1);
+  EXPECT_EQ(host::numa_node_of("0000:1B:00.0", folder.path()), 1);
+  EXPECT_EQ(host::numa_node_of("0000:1C:00.0", folder.path()), -1);
+  EXPECT_EQ(host::numa_node_of("0000:1D:00.0", folder.path()), -1);
 }
 
 // On a thread of its own, which takes its policy with it.
@@ -28,7 +28,7 @@ TEST(Numa, MemoryIsPreferredThere) {
   int policy = -1;
   unsigned long nodes = 0;
   std::thread([&] {
-    allowed = cuda::prefer_numa_node(0);
+    allowed = host::prefer_numa_node(0);
     ::syscall(SYS_get_mempolicy, &policy, &nodes, 8 * sizeof nodes, nullptr, 0);
   }).join();
   if (!allowed) GTEST_SKIP() << "the system does not allow it";
@@ -37,8 +37,8 @@ TEST(Numa, MemoryIsPreferredThere) {
 }
 
 TEST(Numa, NoNodeIsNone) {
-  EXPECT_FALSE(cuda::prefer_numa_node(-1));
-  EXPECT_FALSE(cuda::prefer_numa_node(64));
+  EXPECT_FALSE(host::prefer_numa_node(-1));
+  EXPECT_FALSE(host::prefer_numa_node(64));
 }
 
 }  // namespace

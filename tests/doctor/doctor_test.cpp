@@ -7,6 +7,7 @@
 #include "cli/binary.hpp"
 #include "doctor/drive.hpp"
 #include "doctor/machine.hpp"
+#include "doctor/plugins.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
@@ -41,6 +42,23 @@ TEST(Doctor, ReadsWhatTheSystemSays) {
   EXPECT_EQ(of(all, "memory nodes").found.substr(0, 2), "2,");
   write(root / "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   EXPECT_EQ(of(machine_findings(root), "huge pages").health, Health::good);
+}
+
+TEST(Doctor, PluginsTellWhatTheyFind) {
+  const Findings found = findings_in("good|ways|tcp|\nslow|links|none|plug one in\n");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].found, "tcp");
+  EXPECT_EQ(found[1].health, Health::slow);
+  EXPECT_EQ(found[1].mend, "plug one in");
+  for (const char* wrong : {"fine|ways|tcp|", "good|ways|tcp", "good|ways|a|b|c", "tcp"})
+    EXPECT_THROW(findings_in(wrong), Error) << wrong;
+}
+
+TEST(Doctor, SaysHowUcxCarriesBytesHere) {
+  const Finding ways = of(plugin_findings(plugins()), "UCX transports");
+  EXPECT_EQ(ways.health, Health::good);
+  for (const char* way : {"self", "tcp", "posix"})
+    EXPECT_NE((" " + ways.found + " ").find(std::string(" ") + way + " "), std::string::npos) << ways.found;
 }
 
 TEST(Doctor, EachFindingThatIsNotGoodSaysWhatToDo) {

@@ -80,6 +80,7 @@ class Listening final : public CommInterface {
   Status counters(Communicator, CommCounters*) noexcept override { return {}; }
   Status check(Communicator) noexcept override { return {}; }
   Status needs(const CommOp&, std::int32_t, std::int32_t, CommNeeds*) noexcept override { return {}; }
+  Status examine(Text*) noexcept override { return {}; }
 
   const std::vector<std::string>& calls() const { return calls_; }
   const std::vector<CommOp>& told() const { return told_; }

@@ -13,6 +13,7 @@
 #include "plan/traffic.hpp"
 #include "program/step.hpp"
 #include "sim/links.hpp"
+#include "sim/predict.hpp"
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
@@ -40,12 +41,15 @@ struct Lies {
   const char* name;
   std::string text;
   bool parameters = false, gradients = false, vertical = false;
+  bool shared = false;  // parameters, in per cent: ranks that keep them in parts have no whole ones
 
   friend std::ostream& operator<<(std::ostream& out, const Lies& lies) { return out << lies.name; }
 };
 
 // State comes to the device in turn.
 const std::string updated_here = offloaded() + "update = 'device'\n";
+
+const std::string on_drives = "[tier.nvme]\npaths = ['/tmp']\nchecksum = true\n";
 
 std::vector<Lies> elsewhere() {
   return {
@@ -57,7 +61,14 @@ std::vector<Lies> elsewhere() {
       {"all", offloaded(true, true, true), true, true, true},
       {"parameters_on_drives", offloaded_to_drives("/tmp", true, false, false, "nvme"), true, false, false},
       {"all_on_drives", drives_alone("/tmp"), true, true, true},
-      {"updated_here", updated_here, false, false, false}};
+      {"updated_here", updated_here, false, false, false},
+      {"shares", offloaded(false, false, false, "device:30, host:40, nvme:30") + on_drives, false, false,
+       false},
+      {"shares_here", offloaded(false, false, false, "device:40, host:60") + "update = 'device'\n", false,
+       false, false},
+      {"shared_parameters",
+       offloaded(false, true) + "parameters = 'device:40, host:30, nvme:30'\n" + on_drives, true, true, true,
+       true}};
 }
 
 bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
@@ -66,7 +77,7 @@ bool has(const Layout& layout, const char* text) { return layout.text.find(text)
 // microbatch on after the other; what is summed over ranks after each microbatch is not complete once a step.
 bool is_refused(const Layout& layout, const Lies& lies) {
   const bool zero3 = has(layout, "stage = 3");
-  if (lies.parameters && has(layout, "'zero'") && !zero3) return true;
+  if (lies.parameters && has(layout, "'zero'") && (!zero3 || lies.shared)) return true;
   return lies.vertical && (has(layout, "'pipeline'") || (zero3 && !has(layout, "reduce = 'step'")));
 }
 
@@ -146,7 +157,7 @@ TEST_P(OffloadedElsewhere, WithoutClippingTooTheBitsAreThose) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, OffloadedElsewhere,
                          testing::Combine(testing::ValuesIn(formats_in_parts()),
-                                          testing::Values(elsewhere()[2], elsewhere().back()),
+                                          testing::Values(elsewhere()[2], elsewhere()[8], elsewhere()[10]),
                                           testing::Values(targets().back())),
                          name_of_three);
 
@@ -473,6 +484,64 @@ TEST(Offload, OfStateThatIsUpdatedOnTheDeviceThreeLayersAreThere) {
   EXPECT_LT(in_turn("model.layers=1"), in_turn("model.layers=4"));
 }
 
+// In whole tensors, which are small beside all of them.
+TEST(Offload, EachTierHasItsPerCentOfTheState) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16",
+                                         "model.layers=4", "model.hidden=256"};
+  constexpr MemoryPlace own{0, Space::device}, host{1, Space::host}, disk{2, Space::disk};
+  const auto shares = [&](const std::string& asked) {
+    const Assembly assembly(tiny_recipe(sets, offloaded(false, false, false, asked) + on_drives), plugins());
+    std::vector<double> bytes;
+    for (const MemoryPlace place : {own, host, disk})
+      bytes.push_back(static_cast<double>(bytes_in(assembly, place, Region::state)));
+    const double all = bytes[0] + bytes[1] + bytes[2];
+    EXPECT_GE(all, 12 * static_cast<double>(assembly.parameters()));
+    for (double& one : bytes) one *= 100 / all;
+    return bytes;
+  };
+  constexpr double near = 3;
+  const std::vector<double> two = shares("host:70, nvme:30"), three = shares("nvme:20,device:45, host : 35");
+  EXPECT_EQ(two[0], 0);
+  EXPECT_NEAR(two[1], 70, near);
+  EXPECT_NEAR(two[2], 30, near);
+  EXPECT_NEAR(three[0], 45, near);
+  EXPECT_NEAR(three[1], 35, near);
+  EXPECT_NEAR(three[2], 20, near);
+}
+
+TEST(Offload, EachTierHasItsPerCentOfTheParameters) {
+  const Assembly assembly(
+      tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.layers=4", "model.hidden=256"},
+                  offloaded() + "parameters = 'device:40, host:30, nvme:30'\n" + on_drives),
+      plugins());
+  constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned}, disk{2, Space::disk};
+  constexpr double near = 5;
+  const auto percent_in = [&](MemoryPlace place) {
+    return 100 * static_cast<double>(bytes_in(assembly, place, Region::parameter)) /
+           (2 * static_cast<double>(assembly.parameters()));
+  };
+  EXPECT_NEAR(percent_in(own), 40, near);
+  EXPECT_NEAR(percent_in(pinned), 30, near);
+  EXPECT_NEAR(percent_in(disk), 30, near);
+}
+
+// Ranks that keep it in parts have few tensors, which may be far from it: so much is said.
+TEST(Offload, ThePlanSaysHowNearToThePerCentItCame) {
+  const auto said = [](const std::vector<std::string>& sets, const std::string& more) {
+    return Assembly(tiny_recipe(with(sets, {"precision.compute=bf16"}), more), plugins())
+        .program()
+        .said_to_fit();
+  };
+  using Said = std::vector<std::string>;
+  const std::string halves = offloaded(false, false, false, "host:50, nvme:50");
+  EXPECT_EQ(said({"batch.micro=2"}, data_and_zero + halves + on_drives),
+            Said{"offload: optimizer state lies 44 % in the host's memory and 56 % on drives"});
+  EXPECT_EQ(
+      said({"model.layers=12"}, halves + "gradients = 'host'\n" + on_drives),
+      Said{"offload: optimizer state lies 50 % in the host's memory and 50 % on drives; gradients lie in the "
+           "host's memory"});
+}
+
 // What backward reads of forward, the boundaries included where it is computed again.
 TEST(Offload, WhatIsSavedElsewhereTakesTwoLayersOfTheDevice) {
   constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned};
@@ -538,6 +607,18 @@ class LinkPrices final : public Prices {
   }
 };
 
+// Five steps of one rank, by these prices.
+Forecast forecast_by(Prices& prices, const Assembly& assembly, std::optional<double> host_rate = {}) {
+  Forecast predicted;
+  predicted.prediction =
+      Prediction{simulate(all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }),
+                          prices, {5}),
+                 false,
+                 {},
+                 host_rate};
+  return predicted;
+}
+
 // Of embedding, two layers and head, the parameters are back 4, 7, 10 and 13 after gradients began to leave:
 // forward, a second each, is held up for 4, the first of which the gradients take, then for 2, 2 and 2.
 TEST(Offload, ThePlanSaysWhatOfTheLinksNothingHides) {
@@ -545,12 +626,7 @@ TEST(Offload, ThePlanSaysWhatOfTheLinksNothingHides) {
       tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.tied=false"}, offloaded()),
       plugins());
   LinkPrices prices;
-  Forecast predicted;
-  predicted.prediction =
-      Prediction{simulate(all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }),
-                          prices, {5}),
-                 false,
-                 {}};
+  Forecast predicted = forecast_by(prices, assembly);
   EXPECT_NEAR(predicted.prediction->simulation.step_seconds, 4 + 4 + 10, 1e-9);
   const Links links = links_of(predicted.prediction->simulation.ranks.front());
   EXPECT_NEAR(links.to_host.busy, 4, 1e-9);
@@ -564,6 +640,96 @@ TEST(Offload, ThePlanSaysWhatOfTheLinksNothingHides) {
         "link to the host   busy for 4000.0 ms a step, 3000.0 ms of it hidden, 1000.0 ms",
         "144 tokens a step rather than 64 would hide the rest"})
     EXPECT_NE(text.find(line), std::string::npos) << text;
+}
+
+// Each byte between device and host once, those of updates on the host's cores as often as they are read and
+// written; over a link nothing else. Where the device's memory is the host's, there is no link, and both
+// sides of a copy count.
+TEST(Offload, WhatPassesTheHostsMemoryIsCounted) {
+  for (const bool own : {true, false}) {
+    const Assembly assembly(
+        tiny_recipe({own ? "device.plugin=cpu-async" : "device.plugin=cpu", "precision.compute=bf16"},
+                    offloaded()),
+        plugins());
+    const Program& program = assembly.program();
+    const CostTable table;
+    TablePrices prices(table, {"one", "other"}, {!own, true});
+    double host = 0, updated = 0, to_device = 0, to_host = 0;
+    for (const Call& call : assembly.plan().calls)
+      for (const PlannedStep& step : assembly.plan().steps(call)) {
+        const Carried carried = prices.carried(program, assembly.plan(), step);
+        host += carried.host;
+        if (step.kernel && !program.op(step.op).def->copies) updated += carried.host;
+        if (carried.link == 0) to_device += carried.link_bytes;
+        if (carried.link == 1) to_host += carried.link_bytes;
+      }
+    const MovedBytes moved = moved_bytes(program, assembly.plan());
+    const auto between = static_cast<double>(moved.to_host + moved.to_device);
+    EXPECT_EQ(to_device, own ? static_cast<double>(moved.to_device) : 0);
+    EXPECT_EQ(to_host, own ? static_cast<double>(moved.to_host) : 0);
+    // Gradient, parameter, master copy and moments: read, and all but the first written.
+    EXPECT_NEAR(updated / static_cast<double>(assembly.parameters()), 4 + 2 * (2 + 12), 0.1);
+    EXPECT_NEAR(host - updated, (own ? 1 : 2) * between, 0.01 * between);
+  }
+}
+
+// Every kernel at a nanosecond a byte.
+CostTable table_for(const Assembly& assembly) {
+  CostTable table;
+  table.machine = this_machine();
+  for (const PlannedFunction& function : assembly.plan().functions)
+    for (const PlannedStep& step : function.steps)
+      if (step.kernel) {
+        const Op& op = assembly.program().op(step.op);
+        const DType type = element_type(assembly.program().local_shape(op));
+        table.kernels[{std::string(op.kind()), type, step.device == 0 ? "own" : "host"}] = {0, 0, 1e-9};
+      }
+  return table;
+}
+
+// As much as all ask for at once holds nobody up; less does, and more ranks on a host share what there is.
+TEST(Offload, APredictedStepTakesLongerWhereTheHostsMemoryCarriesLess) {
+  const auto assembly_of = [](const std::string& layout) {
+    return std::make_unique<Assembly>(
+        tiny_recipe({"device.plugin=cpu-async", "comm.default=meet-async", "precision.compute=bf16",
+                     "batch.micro=1", "batch.global=2", "model.layers=8"},
+                    layout + offloaded(true, false)),
+        plugins());
+  };
+  const auto alone = assembly_of(""), two = assembly_of(data_parallel(2));
+  const auto seconds = [](const Assembly& assembly, std::optional<double> gb_per_second,
+                          std::int64_t ranks_of_host = 0) {
+    CostTable table = table_for(assembly);
+    table.host_gb_per_second = gb_per_second;
+    table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-9}}};
+    SimulateOptions options;
+    options.ranks_of_host = ranks_of_host;
+    return predict(
+               all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
+               table, {"own", "host"}, this_machine(), options, {false, true})
+        .simulation.step_seconds;
+  };
+  const double unbound = seconds(*alone, {});
+  EXPECT_EQ(seconds(*alone, 100), unbound);
+  EXPECT_GT(seconds(*alone, 0.8), 1.02 * unbound);
+  EXPECT_EQ(seconds(*two, 100, 2), seconds(*two, 100, 1));
+  EXPECT_GT(seconds(*two, 0.8, 2), 1.02 * seconds(*two, 0.8, 1));
+}
+
+TEST(Offload, ThePlanSaysWhatTheHostsMemoryHolds) {
+  const Assembly assembly(tiny_recipe({"device.plugin=cpu-async"}, offloaded()), plugins());
+  LinkPrices prices;
+  Forecast predicted = forecast_by(prices, assembly, 2e9);
+  predicted.prediction->simulation.ranks[0].host_bytes = 1 << 30;
+  predicted.prediction->simulation.ranks[0].slowed = 0.25;
+  const std::string text = offload_text(assembly, predicted);
+  EXPECT_NE(
+      text.find("memory of the host 1.00 GiB a step and rank, at 2.0 GB/s (536.9 ms); sharing it and links "
+                "makes updates and copies 250.0 ms longer"),
+      std::string::npos)
+      << text;
+  predicted.prediction->host_bandwidth.reset();
+  EXPECT_EQ(offload_text(assembly, predicted).find("memory of the host"), std::string::npos);
 }
 
 // Where activations leave, more tokens are more to carry.
@@ -702,6 +868,30 @@ TEST(OffloadAuto, StateThatLiesOnDrivesMayHaveGradientsOnTheHost) {
                 "offload: gradients lie in the host's memory; optimizer state lies on drives"});
 }
 
+// The state of one rank fits into the host's memory, that of two does not: it goes on to drives. Without any,
+// the first way that fits each stays.
+TEST(OffloadAuto, WhatAllRanksOfAHostNeedDecides) {
+  const std::vector<std::string> sets = {"device.plugin=cpu-async", "comm.default=meet-async",
+                                         "model.layers=24",         "model.hidden=512",
+                                         "batch.global=4",          "batch.micro=2"};
+  const std::string drives = "[tier.nvme]\npaths = ['/tmp']\n";
+  const std::int64_t budget = std::max(device_bytes(sets, data_parallel(2) + offloaded()),
+                                       device_bytes(sets, data_parallel(2) + offloaded_to_drives("/tmp")));
+  ASSERT_LT(budget, device_bytes(sets, ""));
+  const auto said = [&](const std::string& gib, const std::string& layout, const std::string& more) {
+    const Assembly chosen(tiny_recipe(with(within(budget, sets), {"tier.cpu.host_gib=" + gib}),
+                                      layout + offloaded(false, false, false, "auto") + more),
+                          plugins());
+    return chosen.program().said_to_fit();
+  };
+  const std::vector<std::string> on_host = {"offload: optimizer state lies in the host's memory"};
+  EXPECT_EQ(said("1", "", drives), on_host);
+  EXPECT_EQ(said("1", data_parallel(2), drives),
+            std::vector<std::string>{"offload: optimizer state lies on drives"});
+  EXPECT_EQ(said("2", data_parallel(2), drives), on_host);
+  EXPECT_EQ(said("1", data_parallel(2), ""), on_host);
+}
+
 // Gradients of several microbatches in the usual order stay on the device: such ways are passed over.
 TEST(OffloadAuto, WhatTheRecipeCannotDoIsPassedOver) {
   const std::vector<std::string> several = with(one_microbatch, {"batch.micro=1"});
@@ -735,15 +925,8 @@ TEST(OffloadAuto, TheBitsAreThoseOfTrainingWithout) {
             run_ranks(tiny_recipe(sets, data_and_zero), steps));
 }
 
-// Ranks whose devices leave them unequal room.
-TEST(OffloadAuto, RanksThatChooseDifferentlyAreRefusedWithBothChoices) {
-  const std::vector<std::string> sets = with(one_microbatch, {"comm.default=meet-async", "batch.micro=1"});
-  const auto of_rank = [&](std::int64_t rank, const std::string& like) {
-    return Assembly(
-        tiny_recipe(within(device_bytes(sets, data_and_zero + like), sets), data_and_zero + automatic),
-        plugins(), rank);
-  };
-  const Assembly ranks[] = {of_rank(0, ""), of_rank(1, offloaded())};
+// What each of two ranks says of the other.
+std::vector<std::string> disagreements(const Assembly (&ranks)[2]) {
   std::barrier meeting(2);
   std::vector<std::string> texts(2), said(2);
   const auto agree = [&](std::size_t rank) {
@@ -763,12 +946,35 @@ TEST(OffloadAuto, RanksThatChooseDifferentlyAreRefusedWithBothChoices) {
   std::thread other([&] { agree(1); });
   agree(0);
   other.join();
-  for (const std::string& text : said)
+  return said;
+}
+
+// Ranks whose devices leave them unequal room.
+TEST(OffloadAuto, RanksThatChooseDifferentlyAreRefusedWithBothChoices) {
+  const std::vector<std::string> sets = with(one_microbatch, {"comm.default=meet-async", "batch.micro=1"});
+  const auto of_rank = [&](std::int64_t rank, const std::string& like) {
+    return Assembly(
+        tiny_recipe(within(device_bytes(sets, data_and_zero + like), sets), data_and_zero + automatic),
+        plugins(), rank);
+  };
+  for (const std::string& text : disagreements({of_rank(0, ""), of_rank(1, offloaded())}))
     EXPECT_EQ(
         text,
         "rank 0 and rank 1 fit their plans into memory in other ways: the choice is offload: all lies on the "
         "device on the one, offload: optimizer state lies in the host's memory on the other; say in the "
         "recipe what lies where");
+}
+
+// Hosts whose cost tables differ.
+TEST(OffloadAuto, RanksThatSettleItDifferentlyAreRefusedWithBothSettings) {
+  const std::vector<std::string> sets = with(one_microbatch, {"comm.default=meet-async", "batch.micro=1"});
+  const auto of_rank = [&](std::int64_t rank, const std::string& way) {
+    return Assembly(tiny_recipe(sets, data_and_zero + way), plugins(), rank);
+  };
+  for (const std::string& text : disagreements({of_rank(0, offloaded()), of_rank(1, updated_here)}))
+    EXPECT_EQ(text,
+              "rank 0 and rank 1 settle `auto` in other ways: strategy.2.update is \"host\" on the one, "
+              "\"device\" on the other; say in the recipe which it is");
 }
 
 TEST(OffloadAuto, WhatDoesNotFitInAnyWayIsRefusedWithTheBytesThatWouldDo) {
@@ -817,6 +1023,41 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
         "set optimizer = \"host\" or \"nvme\" too");
   holds(message({}, automatic + "parameters = 'host'\n"), "leave those four out");
   holds(message({}, updated_here + "gradients = 'host'\n"), "or leave update out");
+  std::string zero3 = data_and_zero;
+  zero3.replace(zero3.find("stage = 2"), 9, "stage = 3");
+  const auto of_shares = [&](const std::string& shares, const std::string& more = "") {
+    return message({}, offloaded(false, false, false, shares) + more);
+  };
+  for (const char* const wrong :
+       {"tape", "host:100", "host:70", "host:70, nvme:20", "host:50, host:50", "host:x, nvme:30",
+        "host:70; nvme:30", "host:0, nvme:100", "auto:50, host:50", ""})
+    holds(of_shares(wrong),
+          "; it may be device, host, nvme, auto, or per cent in several of the first three");
+  holds(message({}, offloaded() + "parameters = 'host:70'\n"), "parameters is \"host:70\"; it may be device");
+  holds(message({"batch.micro=2"}, zero3 + offloaded() + "parameters = 'device:40, host:60'\n"),
+        "in parts; let all parameters lie in one place, or leave strategy zero out");
+  holds(of_shares("host:70, nvme:30", "update = 'device'\n" + on_drives), "or leave update out");
+}
+
+// A machine that grows shows less than it will have: whoever knows it says so.
+TEST(Offload, TheHostHasWhatTheSystemShowsOrWhatIsSaid) {
+  const auto planned_for = [](const char* gib) -> std::string {
+    try {
+      const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "model.vocab=200000",
+                                           "model.hidden=1024", std::string("tier.cpu.host_gib=") + gib},
+                                          offloaded()),
+                              plugins());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "planned";
+  };
+  const std::string refused = planned_for("1");
+  EXPECT_NE(refused.find("1.00 GiB may be used in all"), std::string::npos) << refused;
+  EXPECT_TRUE(
+      refused.ends_with("where the machine has more than the system shows, tier.cpu.host_gib says so"))
+      << refused;
+  EXPECT_EQ(planned_for("100"), "planned");
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ TEST(Kill, WhileItSaves) {
   int killed_in_a_save = 0;
   for (int trial = 0; trial < (is_long() ? 200 : 8); ++trial) {
     PrunRun run(words);
-    ASSERT_TRUE(run.process().says("saved ")) << run.output();
+    ASSERT_TRUE(run.process().says("saved: ")) << run.output();
     EXPECT_LE(unfinished_in(out).size(), 2u) << "what the last one left is still there";
     ::usleep(static_cast<useconds_t>(random() % 40'000));
     const int victim = static_cast<int>(random() % 3);

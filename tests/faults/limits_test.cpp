@@ -147,10 +147,13 @@ TEST(Limits, MemoryOfAControlGroup) {
   EXPECT_TRUE(contains(ended.text, " beside it, 8.00 MiB may be used in all; raise ")) << ended.text;
 }
 
-// With a /dev/shm of that size, in a mount namespace.
+// With a folder of that size, in a mount namespace.
+Ended run_with_mount(const std::string& folder, const std::string& size, const std::string& command) {
+  return run_shell("unshare --mount sh -c 'mount -t tmpfs -o size=" + size + " tmpfs " + folder + " && " +
+                   command + "'");
+}
 Ended run_with_shared_memory(const std::string& size, const std::string& command) {
-  return run_shell("unshare --mount sh -c 'mount -t tmpfs -o size=" + size + " tmpfs /dev/shm && " + command +
-                   "'");
+  return run_with_mount("/dev/shm", size, command);
 }
 bool makes_mounts() { return run_with_shared_memory("1m", "true").code == 0; }
 
@@ -165,6 +168,25 @@ TEST(Limits, SharedMemory) {
   EXPECT_FALSE(contains(refused.text, "UCX")) << refused.text;
   const Ended enough = run_with_shared_memory("4m", prun_on(recipe));
   EXPECT_EQ(enough.code, 0) << enough.text;
+}
+
+// It takes one checkpoint, as the trial before the first step finds, and not all of them.
+TEST(Limits, ADiskThatFillsUp) {
+  if (!makes_mounts()) GTEST_SKIP() << "no mount namespace can be made here";
+  const std::string disk = out_folder("disk");
+  fs::create_directories(disk);
+  for (const int ranks : {1, 2}) {
+    const std::string recipe = recipe_file(
+        "fills", ranks, {"run.steps=1000", "run.save_every=1", "run.keep=0", "run.out=" + disk + "/run"});
+    const Ended ended = run_with_mount(disk, "2m", prun_on(recipe));
+    EXPECT_EQ(ended.code, 13) << ended.text;
+    EXPECT_TRUE(
+        contains(ended.text, "No space left on device; free some space or choose a folder on another disk"))
+        << ended.text;
+    EXPECT_TRUE(contains(ended.text, "prun:   next, once files can be written: prun " + recipe +
+                                         " --set run.resume=" + disk + "/run"))
+        << ended.text;
+  }
 }
 
 // Where the need is not known before ranks start, UCX's own reason is.

@@ -48,7 +48,7 @@ TEST_P(StopOn, SavesOnceAndResumesToTheSameBits) {
     EXPECT_TRUE(stopped.seconds_until_gone(10));
     EXPECT_EQ(checkpoints_in(out_folder(name)), 1);
     EXPECT_EQ(count_of(stopped.output(), "stopped at step "), 1) << stopped.output();
-    EXPECT_EQ(count_of(stopped.output(), "saved "), 1) << stopped.output();
+    EXPECT_EQ(count_of(stopped.output(), "saved: "), 1) << stopped.output();
     EXPECT_EQ(count_of(stopped.output(), "prun: rank"), 0) << stopped.output();
     const int step = stopped.process().number_after("stopped at step ");
     EXPECT_LT(step, 500);

@@ -56,6 +56,18 @@ TEST(Flight, BeginsBeforeTheFirstStep) {
   EXPECT_EQ(describe_flight(recorder.snapshot()), "before the first step, in 'load'");
 }
 
+TEST(Flight, ACallThatIsUnderWaySaysMoreThanOneThatHasEndedSince) {
+  FlightRecorder recorder;
+  recorder.begin_call("forward");
+  for (int i = 0; i < 2; ++i) {
+    recorder.begin_call("load");
+    recorder.end_call("load");
+  }
+  EXPECT_EQ(describe_flight(recorder.snapshot()), "before the first step, in 'forward'");
+  recorder.end_call("forward");
+  EXPECT_EQ(describe_flight(recorder.snapshot()), "before the first step, after 'forward'");
+}
+
 TEST(Flight, KeepsTheLastEvents) {
   FlightRecorder recorder;
   for (int i = 0; i < 1000; ++i) recorder.note("event " + std::to_string(i) + std::string(100, 'x'));

@@ -283,6 +283,26 @@ TEST(JsonlErrors, NameThePath) {
   expect_storage_error([&] { start(""); }, "the run has no folder");
 }
 
+TEST(JsonlErrors, TwoThatWriteOneLogAreRefused) {
+  const TempFolder folder;
+  const std::string path = folder / "log.jsonl";
+  {
+    LogFile first(path);
+    first.append("{}");
+    try {
+      LogFile second(path);
+      ADD_FAILURE() << "both write";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_input);
+      EXPECT_NE(std::string(error.what()).find(path + ": another observer or run writes into this log"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  LogFile(path).append("{}");
+  EXPECT_EQ(read_file(path), "{}\n{}\n");
+}
+
 TEST(JsonlErrors, ARecordBeforeTheStartIsABrokenPromise) {
   JsonlObserver observer = observer_of("unused");
   EXPECT_THROW(observer.step(step_of(1)), Error);

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "faulty_ring.hpp"
+#include "host/host_memory.hpp"
 #include "nvme/store.hpp"
 #include "support/temp_folder.hpp"
 
@@ -204,6 +207,85 @@ TEST(Store, NeedsNoNameAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(settings.folders.front()));
 }
 
+// What devices hand out as memory that drives reach is known to the ring as it lies: one buffer, no copy. A
+// last block that is not full is all that passes through other memory.
+TEST(Store, MovesMemoryOfTheHostWithoutACopy) {
+  const TempFolder folder;
+  Store store(small(folder), 4 * mib, make_uring);
+  const auto out = store.open_channel(), in = store.open_channel();
+  auto* const memory = static_cast<std::byte*>(host::map_memory(4 * mib));
+  const std::span<std::byte> all(memory, static_cast<std::size_t>(4 * mib));
+  const Bytes drawn_bytes = drawn(all.size(), 9);
+  std::copy(drawn_bytes.begin(), drawn_bytes.end(), memory);
+  EXPECT_EQ(out->know(all), "");
+  EXPECT_EQ(in->know(all), "");
+  out->move(true, std::vector<MovedPiece>{{0, memory, 4 * mib}});
+  std::fill(all.begin(), all.end(), std::byte{0});
+  in->move(false, std::vector<MovedPiece>{{0, memory, 3 * mib + 100}});
+  EXPECT_EQ(out->copied(), 0);
+  EXPECT_EQ(in->copied(), 100);
+  EXPECT_TRUE(std::equal(memory, memory + 3 * mib + 100, drawn_bytes.begin()));
+  EXPECT_EQ(memory[3 * mib + 100], std::byte{0});
+  host::unmap_memory(memory, 4 * mib);
+}
+
+// How many hold their threads at a time.
+struct Waiting {
+  std::atomic<int> now = 0, most = 0;
+};
+
+// A ring on which transfers take their time, as on a drive that is far away.
+class SlowRing final : public Ring {
+ public:
+  SlowRing(std::unique_ptr<Ring> real, Waiting& waiting) : real_(std::move(real)), waiting_(waiting) {}
+  bool add(const Transfer& transfer) override { return real_->add(transfer); }
+  void wait(std::chrono::microseconds at_most, std::vector<Ended>& ended) override {
+    const int now = ++waiting_.now;
+    int most = waiting_.most;
+    while (most < now && !waiting_.most.compare_exchange_weak(most, now)) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    real_->wait(at_most, ended);
+    --waiting_.now;
+  }
+
+ private:
+  std::unique_ptr<Ring> real_;
+  Waiting& waiting_;
+};
+
+// Threads that draw initial values, or read a checkpoint, do not wait for each other; neighbours that share a
+// block lose none of it.
+TEST(Store, SeveralThreadsMoveBytesBesideEachOther) {
+  const TempFolder folder;
+  Waiting waiting;
+  Store store(small(folder), mib, [&](const std::vector<int>& files, std::size_t depth) {
+    return std::make_unique<SlowRing>(make_uring(files, depth), waiting);
+  });
+  const Bytes all = drawn(static_cast<std::size_t>(mib) - 4000, 13);
+  constexpr std::size_t threads = 12, pieces = 96;
+  const auto at = [&](std::size_t piece) { return all.size() * piece / pieces; };
+  {
+    std::vector<std::jthread> writers;
+    for (std::size_t t = 0; t < threads; ++t)
+      writers.emplace_back([&, t] {
+        for (std::size_t piece = t; piece < pieces; piece += threads) {
+          const std::size_t size = at(piece + 1) - at(piece);
+          store.write(static_cast<std::int64_t>(at(piece)), std::span(all).subspan(at(piece), size));
+          Bytes mine(size);
+          store.read(static_cast<std::int64_t>(at(piece)), mine);
+          EXPECT_TRUE(
+              std::equal(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(at(piece))));
+        }
+      });
+  }
+  Bytes read(all.size());
+  store.read(0, read);
+  EXPECT_TRUE(read == all);
+  EXPECT_GT(waiting.most, 1);
+  EXPECT_LE(waiting.most, 4);
+}
+
 TEST(Store, OutlivesItsFolder) {
   const TempFolder folder;
   const Settings settings = small(folder);
@@ -242,6 +324,20 @@ TEST(Store, GoesThroughTheCacheWhereItMust) {
   Store store(settings, mib, make_uring);
   EXPECT_FALSE(store.files().front()->is_direct());
   write_and_read_back(store);
+}
+
+// Plans bind copies of the same memory again and again; the kernel takes it in pieces of 1 GiB.
+TEST(Store, RegistersMemoryOnceHoweverLargeItIs) {
+  constexpr std::int64_t bytes = (std::int64_t{1} << 30) + 4096;
+  const TempFolder folder;
+  Store store(small(folder), mib, make_uring);
+  const auto channel = store.open_channel();
+  void* const memory = host::map_memory(bytes);
+  const std::span<std::byte> all(static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes));
+  const std::string first = channel->know(all);
+  for (int i = 0; i < 1024 && first.empty(); ++i) ASSERT_EQ(channel->know(all), "") << i;
+  host::unmap_memory(memory, bytes);
+  if (!first.empty()) GTEST_SKIP() << "the system registers no memory: " << first;
 }
 
 // What a file has lost is no success of fewer bytes.

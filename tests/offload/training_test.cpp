@@ -6,10 +6,13 @@
 #include <chrono>
 #include <filesystem>
 
+#include "base/format.hpp"
+#include "base/text.hpp"
 #include "cli/binary.hpp"
 #include "plan/traffic.hpp"
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/built_plugins.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
 #include "train/local_ranks.hpp"
@@ -84,7 +87,8 @@ TEST(Drives, SeveralAndThreadsAndTheCacheGiveTheSameBits) {
 
 // Saved on one tier, gone on with on another: as if nothing had been.
 TEST(Drives, ARunGoesOnFromAnyTierOnAnyOther) {
-  const std::string kinds[] = {"", offloaded(), offloaded_to_drives("/tmp"), drives_alone("/tmp")};
+  const std::string kinds[] = {"", offloaded(), offloaded() + "update = 'device'\n",
+                               offloaded_to_drives("/tmp"), drives_alone("/tmp")};
   const std::vector<std::string> sets = {"precision.compute=bf16", "batch.order=vertical"};
   const Results expected = run_ranks(tiny_recipe(sets), 8);
   const std::vector<double> parameters(expected[0].begin() + 8, expected[0].end());
@@ -177,6 +181,35 @@ TEST(Drives, WhereAllLiesThereItIsMovedOnceAUse) {
         EXPECT_EQ(range.memory.bytes[static_cast<std::size_t>(region)], 0) << name_of(region);
 }
 
+// One buffer between a drive and whoever computes: memory that the device has pinned, or that the host's
+// cores update in, in whole blocks; nobody on the host copies it once more.
+TEST(Drives, ReachTheMemoryThatTheDeviceHasPinned) {
+  const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16",
+                                       "batch.order=vertical", "run.bundle=0B"},
+                                      drives_alone("/tmp")),
+                          plugins());
+  const Plan& plan = assembly.plan();
+  const auto place = [&](const PlannedOperand& operand) {
+    return plan.layout.ranges[static_cast<std::size_t>(operand.address.range)].place;
+  };
+  std::int64_t of_drives = 0;
+  for (const Call& call : plan.calls)
+    for (const PlannedStep& step : plan.steps(call)) {
+      if (!step.kernel || !assembly.program().op(step.op).def->copies) continue;
+      const PlannedOperand &from = step.operands.front(), &to = step.operands.back();
+      const bool reads = place(from).space == Space::disk;
+      if (!reads && place(to).space != Space::disk) {
+        EXPECT_TRUE(place(from) == MemoryPlace{} || place(to) == MemoryPlace{}) << "copied on the host";
+        continue;
+      }
+      const PlannedOperand& memory = reads ? to : from;
+      EXPECT_EQ(plan.resolve(call, memory.address, 0) % 4096, 0);
+      EXPECT_EQ(place(memory).space, place(memory).device == 0 ? Space::pinned : Space::host);
+      ++of_drives;
+    }
+  EXPECT_GT(of_drives, 0);
+}
+
 // As many instances' at a time, however many there are, all of memory where everything lies there; what lies
 // on drives is no memory.
 TEST(Drives, MemoryDoesNotGrowWithWhatLiesThere) {
@@ -248,9 +281,7 @@ TEST(Drives, APlanIsMadeForTheRoomThatThereIs) {
 
 // Of parameters, gradients and state on all ranks' drives together; and what is in memory fits the machine.
 TEST(Drives, LargeRecipesFitTheMachinesTheyAreFor) {
-  const std::vector<std::string> devices = plugins().catalog().names("device");
-  if (std::find(devices.begin(), devices.end(), "cuda") == devices.end())
-    GTEST_SKIP() << "built without CUDA";
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";
   for (const auto& [name, bytes_a_parameter] :
        {std::pair("llama-13b-nvme", 10.0), std::pair("llama-33b-nvme", 14.0)}) {
     const std::vector<std::string> sets = {"tier.nvme.plan_gib=1000", "tier.cpu.plan_gib=128"};
@@ -267,6 +298,90 @@ TEST(Drives, LargeRecipesFitTheMachinesTheyAreFor) {
         << name;
     EXPECT_LE(assembly.bytes_in_memory_of(0, plan), std::int64_t{136} << 30) << name;
   }
+}
+
+// ---------------------------------------------------------------- what the planner chooses
+
+const std::vector<std::string> one_microbatch = {"device.plugin=cpu-async", "precision.compute=bf16",
+                                                 "model.layers=6", "batch.global=2", "batch.micro=2"};
+
+std::string automatic_in(const TempFolder& folder) {
+  return "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n[tier.nvme]\npaths = ['" + folder.path() +
+         "']\nchecksum = true\n";
+}
+
+struct Room {
+  std::int64_t device = 0, host = 0;
+};
+
+// What a plan needs of device and host, the process of a rank included.
+Room room_for(const std::vector<std::string>& sets, const std::string& more) {
+  const Assembly assembly(tiny_recipe(sets, more), plugins());
+  return {assembly.bytes_in_memory_of(0, assembly.plan()),
+          assembly.bytes_in_memory_of(1, assembly.plan()) + assembly.process_bytes()};
+}
+
+// Of a machine that has no more.
+std::vector<std::string> within(Room room, const std::vector<std::string>& sets) {
+  constexpr double gib = 1 << 30;
+  return with(sets, {"device.memory=" + std::to_string(room.device) + "B",
+                     format("tier.cpu.plan_gib=%.17g", static_cast<double>(room.host) / gib)});
+}
+
+// With a byte less of the host's memory the next way is taken: first state on drives, in the end all there
+// is.
+TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
+  const TempFolder folder;
+  const auto said = [&](Room room) {
+    const Assembly chosen(tiny_recipe(within(room, one_microbatch), automatic_in(folder)), plugins());
+    return chosen.program().said_to_fit().at(0);
+  };
+  Room state = room_for(one_microbatch, offloaded()),
+       all = room_for(one_microbatch, offloaded(true, true, true));
+  EXPECT_EQ(said(state), "offload: optimizer state lies in the host's memory");
+  EXPECT_EQ(said(all),
+            "offload: optimizer state, gradients, activations and parameters lie in the host's memory");
+  --state.host;
+  EXPECT_EQ(said(state), "offload: optimizer state lies on drives");
+  --all.host;
+  EXPECT_EQ(said(all),
+            "offload: gradients, activations and parameters lie in the host's memory; optimizer state lies "
+            "on drives");
+  const Room drives = room_for(one_microbatch, drives_alone(folder.path()));
+  EXPECT_EQ(said(drives), "offload: optimizer state, gradients, activations and parameters lie on drives");
+}
+
+TEST(DrivesAuto, TheBitsAreThoseOfTrainingWithout) {
+  const TempFolder folder;
+  const Results expected = run_ranks(tiny_recipe(one_microbatch), steps);
+  for (const std::string& way : {offloaded_to_drives(folder.path()), drives_alone(folder.path())}) {
+    const std::vector<std::string> sets = within(room_for(one_microbatch, way), one_microbatch);
+    EXPECT_EQ(run_ranks(tiny_recipe(sets, automatic_in(folder)), steps), expected) << way;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// State that comes to memory in turn is there for three instances, of the largest: with less than that the
+// recipe is refused with what it takes, wherever updates run.
+TEST(Drives, StateThatIsTooLargeInTurnIsRefusedWithTheBytesItTakes) {
+  const std::vector<std::string> wide = with(one_microbatch, {"model.vocab=4096"});
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto said = [&](Room room, const std::string& way) { return refusal(within(room, wide), way); };
+  const std::string drives = offloaded_to_drives("/tmp"), here = offloaded() + "update = 'device'\n";
+  Room room = room_for(wide, drives);
+  EXPECT_EQ(said(room, drives), "nothing is refused");
+  const Assembly planned(tiny_recipe(wide, drives), plugins());
+  --room.host;
+  EXPECT_NE(said(room, drives)
+                .find("the plan needs " + size(room.host + 1 - planned.process_bytes()) +
+                      " of its memory and a rank's process " + size(planned.process_bytes()) + " beside it"),
+            std::string::npos)
+      << said(room, drives);
+  room = room_for(wide, here);
+  EXPECT_EQ(said(room, here), "nothing is refused");
+  --room.device;
+  EXPECT_NE(said(room, here).find("the plan needs " + size(room.device + 1) + ", "), std::string::npos)
+      << said(room, here);
 }
 
 // ---------------------------------------------------------------- faults

@@ -106,6 +106,14 @@ TEST_F(RunPage, ABrowserShowsTheNumbersOfTheLog) {
     EXPECT_TRUE(has(both, said)) << said;
 }
 
+TEST_F(RunPage, ACurveOfOnePointCanBeSeen) {
+  const std::string page = page_of({written("run", start_line(1000, 1) + step_line(1001, 1, 5.4375))});
+  EXPECT_TRUE(has(page, "m-3 0h6\">")) << page;
+  EXPECT_FALSE(has(page_of({written("more", three_steps())}), "m-3 0h6\">"));
+  PRUN_NEEDS_BROWSER();
+  EXPECT_TRUE(has(rendered(folder.write("one.html", page)), "m-3 0h6\">")) << "the script draws it otherwise";
+}
+
 // The policy of a page lets no other script act, so this one acts on a page without it.
 std::string acted_upon(std::string page, const std::string& script) {
   const std::string policy = "<meta http-equiv=\"Content-Security-Policy\"";

@@ -8,10 +8,14 @@ namespace {
 
 class Border : public testing::Test {
  protected:
-  // The tiny recipe with `more` behind it, under a verb, with the fixtures at hand.
-  Result run(const std::string& verb, const std::string& more, const std::vector<std::string>& sets = {}) {
+  // The tiny recipe on a device, with `more` behind it, under a verb, with the fixtures at hand.
+  Result run(const std::string& verb, const std::string& more, const std::vector<std::string>& sets = {},
+             const std::string& device = "cpu") {
     const std::filesystem::path file = folder_.path() / "recipe.toml", out = folder_.path() / "out";
-    write_file(file, tiny_recipe({"run.steps=3", "run.out=" + out.string()}).resolved_toml() + more);
+    write_file(
+        file,
+        tiny_recipe({"run.steps=3", "run.out=" + out.string(), "device.plugin=" + device}).resolved_toml() +
+            more);
     std::vector<std::string> words = {verb, file.string(), "--plugin-path", fixtures().string()};
     for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
     return prun(words);
@@ -221,6 +225,18 @@ TEST_F(Border, AKernelThatHangsIsPlacedAndItsPluginNamed) {
   EXPECT_TRUE(holds(result.out,
                     "prun: device plugin 'cpu' hangs in run(): it has not come back for 1 s "
                     "(run.hang_limit); it was in step 1, in 'forward block.0 mb 0'"));
+  EXPECT_TRUE(holds(result.out, "; it may be a kernel of op plugin reckless; mend"));
+}
+
+// Nobody is inside it when it hangs.
+TEST_F(Border, AKernelThatHangsOnADeviceThatRunsItLaterIsNamed) {
+  const Result result = run(
+      "run", "[[strategy]]\nplugin = \"acts\"\nhow = \"swap\"\n[op.reckless]\nhow = \"hang\"\n",
+      {"plugins.ops=reckless", "run.hang_limit=1", "plugins.path=" PRUN_TEST_PLUGINS "/test"}, "cpu-async");
+  EXPECT_EQ(result.code, 11) << result.out;
+  EXPECT_TRUE(holds(result.out,
+                    "hangs while its queues work: it has not come back for 1 s (run.hang_limit); it was "
+                    "in step 1, in 'forward"));
   EXPECT_TRUE(holds(result.out, "; it may be a kernel of op plugin reckless; mend"));
 }
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "assemble/section_options.hpp"
 #include "conform/kind_checks.hpp"
+#include "conform/trial_options.hpp"
 #include "plugin/conformance.hpp"
 #include "plugin/discovery.hpp"
 
@@ -34,10 +34,7 @@ TEST(Builtins, NeedNothingOfPrunBeyondTheSdkLibrary) {
 }
 
 TEST(Builtins, KeepTheContract) {
-  const auto defaults = [](const PluginNote& note) {
-    auto section = std::make_shared<DefaultSection>(parse_schema(note.options, describe(note)));
-    return DefaultOptions{options_of(*section), section, section->required()};
-  };
+  const auto defaults = [](const PluginNote& note) { return default_options(trial_schema(note, "")); };
   for (const PluginCandidate& plugin : builtins())
     for (const ContractCheck& check : check_plugin(plugin.path, defaults, std::chrono::seconds(60),
                                                    kind_checks({{PRUN_TEST_PLUGINS, "the build"}})))

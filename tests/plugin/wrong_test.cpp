@@ -1,6 +1,6 @@
 // Plugins with one mistake each: `prun plugins check` finds it and says which op, operand or call it is in.
-#include "assemble/section_options.hpp"
 #include "conform/kind_checks.hpp"
+#include "conform/trial_options.hpp"
 #include "plugin/conformance.hpp"
 #include "plugin_fixtures.hpp"
 
@@ -11,14 +11,14 @@ using test::holds;
 
 constexpr auto patience = std::chrono::seconds(30);
 
-std::vector<ContractCheck> check(const std::string& file, std::chrono::milliseconds limit = patience) {
+// `beside`: a plugin in the same folder.
+std::vector<ContractCheck> check(const std::string& file, std::chrono::milliseconds limit = patience,
+                                 const std::string& options = "", const std::string& beside = "") {
   const test::TempFolder folder;
-  const auto defaults = [](const PluginNote& note) {
-    auto section = std::make_shared<DefaultSection>(parse_schema(note.options, describe(note)));
-    return DefaultOptions{options_of(*section), section, section->required()};
-  };
-  return check_plugin(test::copy_fixture(file, folder.path()), defaults, limit,
-                      kind_checks({{PRUN_TEST_PLUGINS, "the build"}}));
+  if (!beside.empty()) test::copy_fixture(beside, folder.path());
+  const auto given = [&](const PluginNote& note) { return default_options(trial_schema(note, options)); };
+  return check_plugin(test::copy_fixture(file, folder.path()), given, limit,
+                      kind_checks({{PRUN_TEST_PLUGINS, "the build"}}, options));
 }
 
 std::string report(const std::vector<ContractCheck>& checks) {
@@ -29,8 +29,8 @@ std::string report(const std::vector<ContractCheck>& checks) {
 
 // The first check that fails says this.
 void expect_failure(const std::string& file, const std::string& asked, const std::string& why,
-                    std::chrono::milliseconds limit = patience) {
-  const std::vector<ContractCheck> checks = check(file, limit);
+                    std::chrono::milliseconds limit = patience, const std::string& beside = "") {
+  const std::vector<ContractCheck> checks = check(file, limit, "", beside);
   for (const ContractCheck& one : checks) {
     if (one.verdict != CheckVerdict::failed) continue;
     EXPECT_TRUE(holds(one.text, asked)) << report(checks);
@@ -45,7 +45,7 @@ constexpr const char *memory = "read no more than they are given", *threads = "d
 
 TEST(WrongPlugin, TheSameOpWithoutAMistakePassesAll) {
   const std::vector<ContractCheck> checks = check("libprun_op_row-scale.so");
-  ASSERT_EQ(checks.size(), 16u);
+  ASSERT_EQ(checks.size(), 17u);
   for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
   EXPECT_EQ(checks[12].detail, "2 ops");
   EXPECT_EQ(checks[14].detail, "1 op");
@@ -53,8 +53,8 @@ TEST(WrongPlugin, TheSameOpWithoutAMistakePassesAll) {
 
 TEST(WrongPlugin, AnOpOfWhichNothingIsSaidIsNotCheckedRatherThanPassed) {
   const std::vector<ContractCheck> checks = check("libprun_op_reckless.so");
-  ASSERT_EQ(checks.size(), 16u);
-  for (std::size_t i = 12; i < checks.size(); ++i) {
+  ASSERT_EQ(checks.size(), 17u);
+  for (std::size_t i = 12; i < 16; ++i) {
     EXPECT_EQ(checks[i].verdict, CheckVerdict::not_run) << report(checks);
     EXPECT_TRUE(holds(to_text(checks[i]), "not checked: 'reckless' (no example of it"));
   }
@@ -139,6 +139,178 @@ TEST(WrongPlugin, AnObserverThatDoesNotComeBack) {
 
 TEST(WrongPlugin, AnObserverThatWantsFiniteLosses) {
   expect_failure("libprun_observer_delicate.so", "survives all that it may be told", "a loss of nan");
+}
+
+// ---------------------------------------------------------------- kernels of devices
+
+constexpr const char *elsewhere = "kernels for other devices",
+                     *of_device = "what those of the device 'cpu' do";
+
+TEST(WrongPlugin, KernelsForADeviceThatIsHere) {
+  const std::vector<ContractCheck> checks =
+      check("libprun_op_row-scale-there.so", patience, "", "libprun_device_host-side.so");
+  EXPECT_TRUE(conforms(checks)) << report(checks);
+  EXPECT_EQ(checks.back().detail, "host-side: 1 op") << report(checks);
+}
+
+TEST(WrongPlugin, AKernelForADeviceThatIsWrongThere) {
+  expect_failure("libprun_op_wrong-there.so", elsewhere, "the kernel of op 'row_scale', operand 'y', gives ",
+                 patience, "libprun_device_host-side.so");
+}
+
+TEST(WrongPlugin, KernelsForADeviceThatIsNotHereAreNotChecked) {
+  const std::vector<ContractCheck> checks = check("libprun_op_wrong-there.so");
+  EXPECT_EQ(checks.back().verdict, CheckVerdict::not_run);
+  EXPECT_EQ(checks.back().detail,
+            "not checked: kernels for 'host-side', since there is no device plugin of that kind");
+}
+
+TEST(WrongPlugin, ADeviceWithoutAMistakePassesAll) {
+  const std::vector<ContractCheck> checks = check("libprun_device_host-side.so");
+  ASSERT_EQ(checks.size(), 14u);
+  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+}
+
+TEST(WrongPlugin, ADeviceWithAWrongKernel) {
+  expect_failure("libprun_device_wrong-add.so", of_device, "the kernel of op 'add', operand 'y', gives ");
+}
+
+TEST(WrongPlugin, ADeviceWhoseKernelAddsToWhatItShouldWrite) {
+  expect_failure("libprun_device_wrong-onto.so", of_device, "nan in element 0");
+}
+
+TEST(WrongPlugin, ADeviceWhoseKernelDoesNotBeginASumAsItSays) {
+  expect_failure("libprun_device_wrong-begins.so", of_device,
+                 "as it begins the sum (writes_first), and the CPU");
+}
+
+TEST(WrongPlugin, TheDeviceCpuPassesAll) {
+  const std::vector<ContractCheck> checks = check_plugin(
+      PRUN_TEST_PLUGINS "/libprun_device_cpu.so",
+      [](const PluginNote& note) { return default_options(trial_schema(note, "")); }, patience,
+      kind_checks({{PRUN_TEST_PLUGINS, "the build"}}));
+  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+}
+
+TEST(WrongPlugin, ATierPassesWithAFolderGiven) {
+  const std::string tier = PRUN_TEST_PLUGINS "/libprun_device_nvme.so";
+  if (!std::filesystem::exists(tier)) GTEST_SKIP() << "built without liburing";
+  const test::TempFolder folder;
+  const std::string options = "paths = [\"" + folder.path().string() + "\"]";
+  const std::vector<ContractCheck> checks = check_plugin(
+      tier, [&](const PluginNote& note) { return default_options(trial_schema(note, options)); }, patience,
+      kind_checks({{PRUN_TEST_PLUGINS, "the build"}}, options));
+  EXPECT_EQ(checks[12].verdict, CheckVerdict::passed) << report(checks);
+  EXPECT_EQ(checks[12].detail, "2 of prun's ops have kernels");
+  EXPECT_EQ(checks[13].detail, "not checked: a tier computes nothing");
+}
+
+// ---------------------------------------------------------------- models
+
+constexpr const char *program = "writes the same program each time",
+                     *of_loss = "finite differences of its loss", *ends = "with each option at its ends";
+
+TEST(WrongPlugin, TheSameModelWithoutAMistakePassesAll) {
+  const std::vector<ContractCheck> checks = check("libprun_model_two-segments.so");
+  ASSERT_EQ(checks.size(), 15u);
+  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  EXPECT_EQ(checks[12].detail, "2 parameters of 131072 elements in 2 segments");
+  EXPECT_EQ(checks[13].detail, "2 parameters, a segment of each kind");
+  EXPECT_EQ(checks[14].detail, "10 values built, 0 refused");
+}
+
+TEST(WrongPlugin, AModelsParameterThatNobodyUses) {
+  expect_failure("libprun_model_wrong-unused.so", program, "parameter 'spare' is used by no op");
+}
+
+TEST(WrongPlugin, AModelsParameterThatDoesNotReachTheLoss) {
+  expect_failure("libprun_model_wrong-detached.so", program,
+                 "parameter 'head.detached' does not reach the loss");
+}
+
+TEST(WrongPlugin, AModelThatIsAnotherOneTheNextTime) {
+  expect_failure("libprun_model_wrong-fickle.so", program,
+                 "build() writes another program when it is called again");
+}
+
+TEST(WrongPlugin, AModelWhoseOpHasAWrongGradient) {
+  expect_failure("libprun_model_wrong-own_op.so", of_loss, "the gradient of 'head.gain' is ", patience,
+                 "libprun_op_wrong-factor.so");
+}
+
+TEST(WrongPlugin, AModelThatDividesByAnOption) {
+  expect_failure("libprun_model_wrong-divide.so", ends,
+                 "the plugin crashed with SIGFPE (Floating point exception) in parts = 0");
+}
+
+TEST(WrongPlugin, AModelThatSlipsOverAnOption) {
+  expect_failure("libprun_model_wrong-slip.so", ends,
+                 "strange = true: model plugin 'wrong-slip': there is no such thing");
+}
+
+TEST(WrongPlugin, AModelThatIsNeverWritten) {
+  expect_failure("libprun_model_wrong-hang.so", program, "the plugin took longer than 1500 ms in build()",
+                 std::chrono::milliseconds(1500));
+}
+
+TEST(WrongPlugin, BuiltInModelsPassAll) {
+  for (const char* const model : {"gpt", "llama"}) {
+    const std::vector<ContractCheck> checks = check_plugin(
+        PRUN_TEST_PLUGINS "/libprun_model_" + std::string(model) + ".so",
+        [](const PluginNote& note) { return default_options(trial_schema(note, "")); }, patience,
+        kind_checks({{PRUN_TEST_PLUGINS, "the build"}}));
+    for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  }
+}
+
+// ---------------------------------------------------------------- comm plugins
+
+constexpr const char *exchanges = "does every exchange of two and three ranks", *lets_go = "lets a rank go";
+
+TEST(WrongPlugin, TheSameCommPluginWithoutAMistakePassesAll) {
+  const std::vector<ContractCheck> checks = check("libprun_comm_threads-meet.so");
+  ASSERT_EQ(checks.size(), 14u);
+  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+}
+
+TEST(WrongPlugin, ASumThatForgetsTheLastOfAnOddNumber) {
+  expect_failure("libprun_comm_wrong-odd.so", exchanges,
+                 "all_reduce (sum) of 1 x fp64 among 2 ranks: gives a wrong result on rank ");
+}
+
+TEST(WrongPlugin, AnExchangeThatWritesBesideItsResult) {
+  expect_failure("libprun_comm_wrong-beside.so", exchanges,
+                 "all_to_all of 0 x fp64 among 2 ranks: writes beside its result on rank 0");
+}
+
+TEST(WrongPlugin, BytesThatAreNotThoseThatWerePlanned) {
+  expect_failure("libprun_comm_wrong-miscount.so", exchanges,
+                 "all_reduce (sum) of 0 x fp64 among 2 ranks: rank ");
+}
+
+TEST(WrongPlugin, ACommPluginThatWaitsThoughItIsAborted) {
+  expect_failure(
+      "libprun_comm_wrong-deaf.so", lets_go,
+      "the plugin took longer than 1500 ms in start() and finish() of a rank that waits for another, after "
+      "abort()",
+      std::chrono::milliseconds(1500));
+}
+
+// ---------------------------------------------------------------- options
+
+TEST(PluginOptions, AreGivenWhereThereIsNoDefault) {
+  const std::string required = "libprun_data_picky.so";
+  std::vector<ContractCheck> checks = check(required);
+  EXPECT_TRUE(holds(checks.back().detail, "not checked: it has no default for "));
+  EXPECT_TRUE(holds(checks.back().detail, "; give that by --options")) << report(checks);
+  checks = check(required, patience, "nonsense = 1");
+  EXPECT_TRUE(holds(report(checks), "has no option 'nonsense'"));
+}
+
+TEST(PluginOptions, ReachThePlugin) {
+  const std::vector<ContractCheck> checks =
+      check("libprun_model_two-segments.so", patience, "vocab = 24\nhidden = 3");
+  EXPECT_TRUE(holds(checks[12].detail, "2 parameters of 144 elements")) << report(checks);
 }
 
 }  // namespace

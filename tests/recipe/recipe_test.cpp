@@ -201,7 +201,7 @@ TEST(Recipe, EditsGiveANewRecipe) {
   EXPECT_EQ(recipe.integer("mesh.dp"), 4);
   EXPECT_EQ(edited.integer("mesh.dp"), 1);
   EXPECT_EQ(edited.integer("model.layers"), 2);
-  EXPECT_EQ(edited.origin("mesh.dp"), "edit mesh.dp=1");
+  EXPECT_EQ(edited.origin("mesh.dp"), "set by prun: mesh.dp=1");
   EXPECT_THROW(recipe.with("mesh.dp", "0"), Error);
 }
 

@@ -141,15 +141,25 @@ TEST_F(Diff, TheStepAtWhichLossesPart) {
   for (const char* said :
        {"optimizer.lr  0.1  0.2", "part in step 2 of 3", "most at step 2: 4 and 4.25, 0.25 apart",
         "last at step 3: 3 and 3.125, 0.125 apart", "quantile 0.50", "+100.0 %"})
-    EXPECT_TRUE(has(difference.text, said)) << said << "\n" << difference.text;
+    EXPECT_TRUE(has(to_text(difference), said)) << said << "\n" << to_text(difference);
+  const JsonValue json = parse_json(to_json(difference), "diff");
+  EXPECT_TRUE(json.at("differ").as_bool());
+  EXPECT_EQ(json.at("recipe").as_array()[0].at("name").as_string(), "optimizer.lr");
+  EXPECT_EQ(json.at("recipe").as_array()[0].at("second").as_string(), "0.2");
+  EXPECT_EQ(json.at("common_steps").as_int64(), 3);
+  EXPECT_EQ(json.at("losses_part").at("first").at("step").as_int64(), 2);
+  EXPECT_EQ(json.at("losses_part").at("most").at("second").as_double(), 4.25);
+  EXPECT_EQ(json.at("losses_part").at("last").at("second").as_double(), 3.125);
+  EXPECT_EQ(json.at("step_seconds").as_array().size(), 4u);
 }
 
 TEST_F(Diff, WhereARunLiesIsNoDifference) {
   run("a", "[run]\nname = \"a\"  # x\nout = \"a\"  # x\n", step_line(1, 1, 5));
   run("b", "[run]\nname = \"b\"  # x\nout = \"b\"  # x\n", step_line(1, 1, 5, 2) + step_line(2, 2, 4));
   const RunDifference difference = compared();
-  EXPECT_FALSE(difference.differ) << difference.text;
-  EXPECT_TRUE(has(difference.text, "the same bits in all 1 steps")) << difference.text;
+  EXPECT_FALSE(difference.differ) << to_text(difference);
+  EXPECT_TRUE(has(to_text(difference), "the same bits in all 1 steps")) << to_text(difference);
+  EXPECT_EQ(parse_json(to_json(difference), "diff").as_object().find("losses_part"), nullptr);
 }
 
 TEST_F(Diff, AnotherBuildOfAPlugin) {
@@ -161,7 +171,7 @@ TEST_F(Diff, AnotherBuildOfAPlugin) {
     run(name, "", step_line(1, 1, 5));
     folder.write(std::string(name) + "/plugins.json", plugins(name));
   }
-  EXPECT_TRUE(has(compared().text, "comm.ucx  0.1.0, build a  0.1.0, build b")) << compared().text;
+  EXPECT_TRUE(has(to_text(compared()), "comm.ucx  0.1.0, build a  0.1.0, build b")) << to_text(compared());
   EXPECT_TRUE(compared().differ);
 }
 
@@ -172,7 +182,7 @@ TEST_F(Diff, ListsAreComparedItemByItem) {
   other.replace(other.find("stage = 1"), 9, "stage = 2");
   run("a", two, step_line(1, 1, 5));
   run("b", other, step_line(1, 1, 5));
-  EXPECT_TRUE(has(compared().text, "strategy.1.stage  1  2")) << compared().text;
+  EXPECT_TRUE(has(to_text(compared()), "strategy.1.stage  1  2")) << to_text(compared());
 }
 
 }  // namespace

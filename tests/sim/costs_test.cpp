@@ -69,6 +69,7 @@ TEST(Curve, IsStraightBetweenPointsAndGrowsBeyond) {
 CostTable example() {
   CostTable table;
   table.machine = {"A \"good\" CPU", 4, "avx2"};
+  table.host_gb_per_second = 123.5;
   table.overheads[device] = {1e-7, 5e-6};
   table.kernels[{"linear", DType::f32, device}] = {1e-6, 1.5e-11, 0};
   table.kernels[{"linear", DType::bf16, device}] = {1e-6, 2.5e-11, 1e-12};
@@ -84,9 +85,22 @@ TEST(CostFile, RoundTrips) {
   const CostTable read = parse_costs(text, "costs.json");
   EXPECT_EQ(to_json(read), text);
   EXPECT_EQ(read.machine, example().machine);
+  EXPECT_EQ(read.host_gb_per_second, 123.5);
   EXPECT_EQ(read.kernels.at({"linear", DType::bf16, device}).per_byte, 1e-12);
   EXPECT_EQ(read.exchanges.at({CommKind::all_reduce, 2}).points.at(1).bytes, 1 << 20);
   EXPECT_EQ(read.exact_exchanges.at({device, "dp", CommKind::all_reduce, 2, 4096}).lateness, 7e-6);
+}
+
+// Tables from before it was measured have nothing of it, and what is measured later is added.
+TEST(CostFile, WhatTheHostsMemoryCarriesMayBeMissing) {
+  CostTable table = example();
+  table.host_gb_per_second.reset();
+  const CostTable read = parse_costs(to_json(table), "costs.json");
+  EXPECT_FALSE(read.host_gb_per_second);
+  table.merge(example());
+  EXPECT_EQ(table.host_gb_per_second, 123.5);
+  table.merge(read);
+  EXPECT_EQ(table.host_gb_per_second, 123.5);
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -126,6 +140,8 @@ TEST(CostFile, SaysInOneSentenceWhatIsWrong) {
         Case{"[1048576,", "[1048576.5,", "'points' must be pairs of bytes and seconds"},
         Case{"[[1024,2e-05]]", "[]", "exchanges[1] 'points' is empty"},
         Case{"\"members\":2", "\"members\":1", "'members' must be a whole number from 2 on"},
+        Case{"_second\":123.5", "_second\":-1", "'host_gb_per_second' must be a number from 0"},
+        Case{"_second\":123.5", "_second\":0", "'host_gb_per_second' must be more than 0"},
         Case{"\"exact\":[", "\"exact\":[7,", "exact[0] must be an object"}}) {
     const std::string text = problem(replaced(good, c.from, c.to));
     EXPECT_NE(text.find(c.says), std::string::npos) << text;

@@ -6,6 +6,7 @@
 
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/built_plugins.hpp"
 
 namespace prun::test {
 namespace {
@@ -39,9 +40,7 @@ TEST(LargeRecipes, MtNlgOnTwoThousandRanksEnds) { ends_in_virtual_time("mt-nlg-5
 // Of parameters, gradients and optimizer state; and all of it on a GPU of 139 GiB, with 3 GiB for the
 // process.
 void fits_one_gpu(const std::string& name, const std::string& gradient, double bytes_a_parameter) {
-  const std::vector<std::string> devices = plugins().catalog().names("device");
-  if (std::find(devices.begin(), devices.end(), "cuda") == devices.end())
-    GTEST_SKIP() << "built without CUDA";
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";
   const Assembly assembly(recipe_in_configs(name, {"device.plugin=cuda", "precision.gradient=" + gradient}),
                           plugins());
   const Memory& memory = assembly.plan().layout.memory;

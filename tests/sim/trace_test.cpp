@@ -15,6 +15,7 @@
 #include "sim/predict.hpp"
 #include "sim/trace.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "support/plan_builder.hpp"
 #include "train/local_ranks.hpp"
 
@@ -203,6 +204,32 @@ TEST(Bench, WhatCallsTakeIsSharedOutAmongTheirKernels) {
     }
     EXPECT_GT(timer.result(assembly).size(), 10u);
     for (const KernelTime& time : timer.result(assembly)) EXPECT_NEAR(time.seconds, 0.25, 1e-9) << time.shape;
+  }
+}
+
+// What shares a link or the host's memory counts as it is while nobody is beside it, which the simulation
+// adds again; where the recipe's device computes on the host all count as they are.
+TEST(Bench, WhatIsMovedBesideOthersCountsAsItIsAlone) {
+  for (const bool own : {true, false}) {
+    const Assembly assembly(tiny_recipe({own ? "device.plugin=cpu-async" : "device.plugin=cpu"}, offloaded()),
+                            plugins());
+    const Plan& plan = assembly.plan();
+    KernelTimer timer(plan, 8);
+    for (int step = 0; step < 16; step += 2)
+      for (const Call& call : plan.calls) {
+        const double each = step < 4 ? 1 : 3;
+        timer.begin_call(call.queue, call, step, 0);
+        for (std::size_t i = 0; i < plan.steps(call).size(); ++i)
+          timer.end_kernel(call.queue, call, i, each * static_cast<double>(i + 1));
+      }
+    int alone = 0, others = 0;
+    for (const KernelTime& time : timer.result(assembly)) {
+      const bool moves = time.op == "copy" || time.op == "adamw";
+      EXPECT_NEAR(time.seconds, own && moves ? 1 : 17.0 / 7, 1e-9) << time.shape;
+      ++(moves ? alone : others);
+    }
+    EXPECT_GT(alone, 2);
+    EXPECT_GT(others, 10);
   }
 }
 

@@ -22,6 +22,7 @@ constexpr const char* permitted[] = {
     "need at least one each",     // fewer layers than stages
     "in rounds of",               // interleaved, and a padded batch has fewer microbatches
     "is to leave the device",     // gradients that are not complete once a step, layer after layer
+    "lie in one place",           // parameters in parts, which are not whole tensors to share out
     "parameters in parts too",    // on the host, where ranks keep optimizer state alone in parts
     "leave one of the two out",   // a pipeline and the vertical order
 };
@@ -194,11 +195,19 @@ unsigned first_seed() {
 }
 
 std::string drawn_offload(unsigned seed) {
-  const bool parameters = seed / 3 % 2 == 1, gradients = seed / 6 % 2 == 1, activations = seed / 9 % 2 == 1;
-  const std::string others = seed / 5 % 2 == 1 ? "nvme" : "host";
-  if (seed / 12 % 2 == 1) return offloaded_to_drives("/tmp", parameters, gradients, activations, others);
-  const bool here = !parameters && !gradients && seed / 24 % 2 == 1;
-  return offloaded(parameters, gradients, activations) + (here ? "update = 'device'\n" : "");
+  const bool parameters = seed / 3 % 2 == 1, gradients = seed / 6 % 2 == 1, activations = seed / 9 % 2 == 1,
+             drives = seed / 12 % 2 == 1, shared = seed / 7 % 2 == 1;
+  const std::string others = drives && seed / 5 % 2 == 1 ? "nvme" : "host";
+  const bool here = !drives && !parameters && !gradients && seed / 24 % 2 == 1;
+  std::string text =
+      drives ? offloaded_to_drives("/tmp", parameters, gradients, activations, others,
+                                   shared ? "device:20, host:50, nvme:30" : "nvme")
+             : offloaded(parameters, gradients, activations, shared ? "device:40, host:60" : "host") +
+                   (here ? "update = 'device'\n" : "");
+  const std::string whole = "parameters = '" + others;
+  if (const std::size_t at = text.find(whole); at != std::string::npos && seed / 11 % 3 == 1)
+    text.replace(at, whole.size(), "parameters = 'device:40, " + others + ":60");
+  return text;
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }

@@ -89,9 +89,10 @@ inline std::string offloaded(bool parameters = false, bool gradients = false, bo
 // The same over state on a drive; `others`: where the rest of them lies.
 inline std::string offloaded_to_drives(const std::string& folder, bool parameters = false,
                                        bool gradients = false, bool activations = false,
-                                       const std::string& others = "host") {
-  return offloaded(parameters, gradients, activations, "nvme", others) + "[tier.nvme]\npaths = ['" + folder +
-         "']\nchecksum = true\n";
+                                       const std::string& others = "host",
+                                       const std::string& optimizer = "nvme") {
+  return offloaded(parameters, gradients, activations, optimizer, others) + "[tier.nvme]\npaths = ['" +
+         folder + "']\nchecksum = true\n";
 }
 // Everything on a drive.
 inline std::string drives_alone(const std::string& folder) {

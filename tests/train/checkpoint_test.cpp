@@ -408,10 +408,10 @@ TEST_F(Checkpoint, WhatIsNoCheckpointIsRefusedAtOnce) {
   const auto refused = [&](const std::string& part, const fs::path& where) {
     expect_error(part, [&] { check_checkpoint(run.assembly, where); });
   };
-  refused("is not there; run.resume takes", at("nowhere"));
+  refused("is not there; give the folder of a checkpoint", at("nowhere"));
   run.save_after(1);
-  refused("is not a folder; run.resume takes", file("step-00000001"));
-  refused("is not there; run.resume takes", file("step-00000001") / "more");
+  refused("is not a folder; give the folder of a checkpoint", file("step-00000001"));
+  refused("is not there; give the folder of a checkpoint", file("step-00000001") / "more");
   fs::create_directory(at("empty"));
   refused("holds no checkpoint: there is neither", at("empty"));
   fs::rename(at("step-00000001") / manifest_name, at("manifest"));

@@ -127,6 +127,8 @@ class Comm {
   // Of member `rank` of a group of that size. Of `op`, the kind, type, count and peer are read, and whether
   // in and out are the same.
   virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
+  // As Device::examine(): it opens what groups of ranks would need.
+  virtual std::string examine() { return {}; }
 };
 
 class CommInterface {
@@ -147,6 +149,8 @@ class CommInterface {
   virtual Status counters(Communicator communicator, CommCounters* counters) noexcept = 0;
   virtual Status check(Communicator communicator) noexcept = 0;
   virtual Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept = 0;
+  // The text is good until it is asked for again.
+  virtual Status examine(Text* lines) noexcept = 0;
 
  protected:
   ~CommInterface() = default;
@@ -198,10 +202,17 @@ class CommAdapter final : public CommInterface {
   Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept override {
     return guard([&] { *needs = comm().needs(op, rank, size); });
   }
+  Status examine(Text* lines) noexcept override {
+    return guard([&] {
+      findings_ = comm().examine();
+      *lines = findings_;
+    });
+  }
 
  private:
   Comm& comm() { return author_; }
   Author author_;
+  std::string findings_;
 };
 
 }  // namespace prun

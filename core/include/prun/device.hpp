@@ -113,6 +113,10 @@ class Device {
   // trying would find today.
   virtual void prefer(std::string_view) {}
 
+  // For `prun doctor`: what it finds of this machine beyond its name, a line each, `good|what|found|mend` or
+  // slow or broken instead; `mend` may be empty. Throws where a run would.
+  virtual std::string examine() { return {}; }
+
   // Asynchronous devices only.
 
   // What comm plugins enqueue on, and kernels are given as KernelContext::stream.
@@ -163,6 +167,8 @@ class DeviceInterface {
   // The text is good until it is asked for again.
   virtual Status choices(Text* lines) noexcept = 0;
   virtual Status prefer(Text lines) noexcept = 0;
+  // The text is good until it is asked for again.
+  virtual Status examine(Text* lines) noexcept = 0;
   virtual Status stream(Queue queue, void** stream) noexcept = 0;
   virtual Status create_event(QueueEvent* event) noexcept = 0;
   virtual Status destroy_event(QueueEvent event) noexcept = 0;
@@ -236,6 +242,12 @@ class DeviceAdapter final : public DeviceInterface {
   Status prefer(Text lines) noexcept override {
     return guard([&] { device().prefer(lines.view()); });
   }
+  Status examine(Text* lines) noexcept override {
+    return guard([&] {
+      findings_ = device().examine();
+      *lines = findings_;
+    });
+  }
   Status stream(Queue queue, void** stream) noexcept override {
     return guard([&] { *stream = device().stream(queue); });
   }
@@ -276,7 +288,7 @@ class DeviceAdapter final : public DeviceInterface {
  private:
   Device& device() { return author_; }
   Author author_;
-  std::string choices_;
+  std::string choices_, findings_;
 };
 
 }  // namespace prun

@@ -61,11 +61,12 @@ inline constexpr std::string_view interface_methods =
     "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update;data:open,read;observer:"
     "start,step,evaluation,event,finish;"
     "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,"
-    "destroy_queue,make_current,attach,bind,run,choices,prefer,stream,create_event,destroy_event,record,wait,"
+    "destroy_queue,make_current,attach,bind,run,choices,prefer,examine,stream,create_event,destroy_event,"
+    "record,wait,"
     "write_counter,wait_counter,create_stamp,"
     "destroy_stamp,stamp,read,check;op:ops,kernels,examples;schedule:problem,stage,order,bubble;"
     "comm:info,create,destroy,attach_memory,detach_memory,connect,prepare,start,finish,abort,counters,check,"
-    "needs";
+    "needs,examine";
 
 }  // namespace detail
 

@@ -70,6 +70,10 @@ class NcclComm final : public Comm {
     return info;
   }
 
+  std::string examine() override {
+    return "good|NCCL|" + api().version + ", " + api().library.path() + "|\n";
+  }
+
   Communicator create(const CommGroup& group) override {
     const Blocks blocks = blocks_for(group.groups);
     if (group.parent) return GroupMember::split(of(group.parent), group, blocks).release();

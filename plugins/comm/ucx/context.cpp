@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 #include <string>
 
 // Exported by libucs, declared in a header that is not installed.
@@ -105,6 +106,27 @@ Context::Context() {
   ucp_context_h context = nullptr;
   check_ucx("start", ErrorCode::unsupported, [&] { return ucp_init(&params, config.get(), &context); });
   context_.reset(context);
+}
+
+// UCX tells of them in print alone: "resource 3  :  md 2  dev 1  flags -- tcp/eth0".
+std::set<std::string> Context::transports() const {
+  char* text = nullptr;
+  std::size_t size = 0;
+  FILE* const out = ::open_memstream(&text, &size);
+  if (!out) throw_error(ErrorCode::unsupported, "no memory for what UCX prints");
+  ucp_context_print_info(context_.get(), out);
+  std::fclose(out);
+  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
+  std::set<std::string> found;
+  std::istringstream lines(std::string(text, size));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t slash = line.rfind('/'), blank = line.rfind(' ', slash);
+    if (line.find("resource") == std::string::npos || slash == std::string::npos ||
+        blank == std::string::npos)
+      continue;
+    found.insert(line.substr(blank + 1, slash - blank - 1));
+  }
+  return found;
 }
 
 }  // namespace prun::ucx

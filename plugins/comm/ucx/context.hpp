@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "prun/error.hpp"
 
@@ -19,6 +21,8 @@ class Context {
  public:
   Context();
   ucp_context_h get() const { return context_.get(); }
+  // Ways in which it can carry bytes here: "self", "tcp", "posix".
+  std::set<std::string> transports() const;
 
  private:
   struct Cleanup {

@@ -46,6 +46,19 @@ class UcxComm final : public Comm {
     return info;
   }
 
+  // Of the ways UCX has here, it takes the fastest that both ends have.
+  std::string examine() override {
+    const std::set<std::string> ways = context()->transports();
+    std::string list;
+    for (const std::string& way : ways) list += (list.empty() ? "" : " ") + way;
+    const bool shares = ways.count("posix") + ways.count("sysv") > 0;
+    return (shares ? "good" : "slow") + ("|UCX transports|" + list + "|") +
+           (shares ? ""
+                   : "let UCX_TLS name posix or sysv as well: ranks of a host talk through their network "
+                     "otherwise") +
+           "\n";
+  }
+
   Communicator create(const CommGroup& group) override {
     return std::make_unique<GroupMember>(
                group, [this] { return context(); }, settings_)

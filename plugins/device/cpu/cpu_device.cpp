@@ -11,7 +11,7 @@
 #include "attention_fusion.hpp"
 #include "cores.hpp"
 #include "gradient_fusion.hpp"
-#include "host_memory.hpp"
+#include "host/host_memory.hpp"
 #include "isa.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
@@ -21,6 +21,10 @@ namespace {
 
 std::string describe(std::int32_t threads, Isa isa) {
   return "cpu: " + std::to_string(threads) + (threads == 1 ? " thread, " : " threads, ") + name_of(isa);
+}
+
+std::int64_t gib(const Options& options, std::string_view key) {
+  return static_cast<std::int64_t>(options.number(key) * (1 << 30));
 }
 
 class CpuDevice final : public Device {
@@ -33,8 +37,9 @@ class CpuDevice final : public Device {
         fuse_(options.flag("fuse")),
         spin_(options.integer("spin_us")),
         peak_flops_(options.number("peak_gflops") * 1e9),
-        memory_bytes_(memory_limit()),
-        planned_bytes_(options.integer("plan_gib") << 30) {
+        tells_(options.local_rank() == 0),
+        memory_bytes_(host::memory_limit(gib(options, "host_gib"))),
+        planned_bytes_(gib(options, "plan_gib")) {
     if (threads_ == 0) threads_ = static_cast<std::int32_t>(cores_.size());
     name_ = describe(threads_, isa_);
     arithmetic_ = std::string("isa = \"") + name_of(isa_) + "\"";
@@ -62,14 +67,17 @@ class CpuDevice final : public Device {
       throw_error(
           ErrorCode::unsupported, "device cpu: ", bytes, " bytes do not fit: ", before, " of ", memory_bytes_,
           " are in use; use a smaller model or batch, a machine with more memory, or raise the memory limit "
-          "of this process's control group");
-    void* memory = map_memory(bytes);
+          "of this process's control group; where the machine has more than the system shows, say so by "
+          "host_gib");
+    std::string note;
+    void* memory = host::map_memory(bytes, &note);
     allocated_ += bytes;
+    if (tells_ && !note.empty()) log_line(note);
     return memory;
   }
 
   void release(Space, void* memory, std::int64_t bytes) override {
-    unmap_memory(memory, bytes);
+    host::unmap_memory(memory, bytes);
     allocated_ -= bytes;
   }
 
@@ -138,6 +146,7 @@ class CpuDevice final : public Device {
   bool fuse_;
   std::chrono::microseconds spin_;
   double peak_flops_;
+  bool tells_;  // for all ranks of the host
   std::int64_t memory_bytes_, planned_bytes_;
   std::atomic<std::int64_t> allocated_ = 0;
   std::string name_, arithmetic_;
@@ -148,13 +157,16 @@ class CpuDevice final : public Device {
 }  // namespace
 }  // namespace prun::cpu
 
-PRUN_PLUGIN(device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
-            "comm=ucx",
-            "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use\n"
-            "pin | bool | true | | Keep each thread on a core of its own, if there are enough cores\n"
-            "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"
-            "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
-            "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
-            "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n"
-            "plan_gib | int | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what "
-            "this one has\n");
+PRUN_PLUGIN(
+    device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
+    "comm=ucx; memory=host_gib",
+    "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use\n"
+    "pin | bool | true | | Keep each thread on a core of its own, if there are enough cores\n"
+    "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"
+    "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
+    "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
+    "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n"
+    "host_gib | float | 0 | 0..1073741824 | GiB that this machine has, where the system shows less (a "
+    "virtual machine that grows); a control group's limit stays; 0: what the system shows\n"
+    "plan_gib | float | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what "
+    "this one has\n");

@@ -15,10 +15,11 @@
 #include "attention_fusion.hpp"
 #include "cuda/stamp.hpp"
 #include "driver.hpp"
+#include "examine.hpp"
 #include "gpu_memory.hpp"
 #include "gradient_fusion.hpp"
+#include "host/numa.hpp"
 #include "libraries.hpp"
-#include "numa.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
 
@@ -47,17 +48,20 @@ std::string cache_folder() {
 bool can_agree(int local_ranks) { return local_ranks == 1 || !cache_folder().empty(); }
 
 // Before the driver is first asked for anything: kernels are loaded when they are bound, not all of those
-// that libraries bring; and streams that may wait for each other get channels of their own.
+// that libraries bring; and streams that may wait for each other get channels of their own, for kernels and
+// for copies: behind a copy that waits in a channel, one of another stream that it waits for would never
+// begin.
 void set_environment() {
   setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", 0);
 }
 
 // Context, kernels and libraries: a little more than was measured of any recipe (docs/benchmarks.md).
 constexpr std::int64_t process_bytes = std::int64_t{896} << 20,
                        process_device_bytes = std::int64_t{608} << 20;
-// Launches that a channel of the driver takes before it holds whoever launches; a little fewer.
-constexpr std::int64_t queue_depth = 1000;
+// Pieces of work that a queue takes before it holds whoever feeds it: one or two commands each, on average.
+constexpr std::int64_t queue_depth = Room::most / 2;
 
 class CudaDevice final : public Device {
  public:
@@ -72,13 +76,11 @@ class CudaDevice final : public Device {
         libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
                     options.flag("deterministic"), options.text("attention"), cache_folder()}) {
     set_environment();
-    for (auto family : {activation_ops, attention_ops, bias_ops, collective_ops, documents_ops, dropout_ops,
-                        elementwise_ops, embedding_ops, heads_ops, linear_ops, lm_head_ops, memory_ops,
-                        norm_ops, optimizer_ops})
-      for (DeviceOp& op : family()) {
-        const std::string name = op.def.op;
-        PRUN_CHECK(ops_.emplace(name, std::move(op)).second, "two kernels for op ", name);
-      }
+    for (auto family :
+         {activation_ops, bias_ops, collective_ops, documents_ops, dropout_ops, elementwise_ops,
+          embedding_ops, heads_ops, linear_ops, lm_head_ops, memory_ops, norm_ops, optimizer_ops})
+      add(family());
+    add(attention_ops(options.flag("deterministic")));
     describe(options.number("peak_tflops") * 1e12);
   }
 
@@ -102,6 +104,7 @@ class CudaDevice final : public Device {
 
   void* allocate(Space space, std::int64_t bytes) override {
     use();
+    stay_near();
     const std::scoped_lock lock(mutex_);
     if (space == Space::device) {
       auto range = std::make_unique<DeviceRange>(driver(), ordinal_, bytes);
@@ -109,9 +112,9 @@ class CudaDevice final : public Device {
       device_ranges_[at] = std::move(range);
       return at;
     }
-    stay_near();
     auto range = std::make_unique<PinnedRange>(bytes);
     void* at = range->data();
+    if (local_rank_ == 0 && !range->note().empty()) log_line(range->note());
     pinned_ranges_[at] = std::move(range);
     return at;
   }
@@ -135,6 +138,7 @@ class CudaDevice final : public Device {
 
   std::string choices() override { return libraries_.choices(); }
   void prefer(std::string_view lines) override { libraries_.prefer(lines); }
+  std::string examine() override { return examine_gpus(); }
 
   std::int64_t memory_in_use() override {
     use();
@@ -157,8 +161,8 @@ class CudaDevice final : public Device {
   Queue create_queue(std::string_view name, bool workers) override {
     use();
     return queues_
-        .emplace_back(
-            std::make_unique<CudaQueue>(std::string(name), CudaQueue::Settings{!workers, waits_, graphs_}))
+        .emplace_back(std::make_unique<CudaQueue>(std::string(name),
+                                                  CudaQueue::Settings{!workers, waits_, graphs_}, driver()))
         .get();
   }
   void destroy_queue(Queue queue) override {
@@ -191,18 +195,22 @@ class CudaDevice final : public Device {
   }
   void destroy_event(QueueEvent event) override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
   void record(Queue queue, QueueEvent event) override {
+    of(queue).make_room(1);
     check(cudaEventRecord(static_cast<cudaEvent_t>(event), of(queue).stream()), "recording an event");
   }
   void wait(Queue queue, QueueEvent event) override {
+    of(queue).make_room(1);
     check(cudaStreamWaitEvent(of(queue).stream(), static_cast<cudaEvent_t>(event), 0),
           "waiting for an event");
   }
   void write_counter(Queue queue, Counter* counter, std::uint64_t value) override {
+    of(queue).make_room(1);
     driver().check(driver().write_value(of(queue).stream(), reinterpret_cast<CUdeviceptr>(counter), value,
                                         CU_STREAM_WRITE_VALUE_DEFAULT),
                    "writing a counter");
   }
   void wait_counter(Queue queue, const Counter* counter, std::uint64_t value) override {
+    of(queue).make_room(1);
     driver().check(driver().wait_value(of(queue).stream(), reinterpret_cast<CUdeviceptr>(counter), value,
                                        CU_STREAM_WAIT_VALUE_GEQ),
                    "waiting for a counter");
@@ -224,6 +232,7 @@ class CudaDevice final : public Device {
   }
   void destroy_stamp(Stamp stamp) override { free_stamps_.push_back(static_cast<std::uint64_t*>(stamp)); }
   void stamp(Queue queue, Stamp stamp) override {
+    of(queue).make_room(1);
     write_time(static_cast<std::uint64_t*>(stamp), of(queue).stream());
   }
   double read(Stamp stamp) override {
@@ -232,6 +241,13 @@ class CudaDevice final : public Device {
   void check(Queue queue) override { of(queue).check(); }
 
  private:
+  void add(std::vector<DeviceOp> family) {
+    for (DeviceOp& op : family) {
+      const std::string name = op.def.op;
+      PRUN_CHECK(ops_.emplace(name, std::move(op)).second, "two kernels for op ", name);
+    }
+  }
+
   static CudaQueue& of(Queue queue) { return *static_cast<CudaQueue*>(queue); }
   static void check(cudaError_t status, const char* what) { cuda::check(status, what); }
 
@@ -288,11 +304,12 @@ class CudaDevice final : public Device {
     return text;
   }
 
-  // Host memory of this process is that of one GPU.
+  // Host memory of this process is that of one GPU, whichever device gives it: a plan's first range is this
+  // one's.
   void stay_near() const {
     char address[32] = {};
     if (cudaDeviceGetPCIBusId(address, sizeof address, ordinal_) == cudaSuccess)
-      prefer_numa_node(numa_node_of(address));
+      host::prefer_numa_node(host::numa_node_of(address));
   }
 
   // Makes the GPU the calling thread's.

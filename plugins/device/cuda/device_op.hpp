@@ -41,7 +41,7 @@ std::vector<Fusion> fusions();
 
 // By file of ops/.
 std::vector<DeviceOp> activation_ops();
-std::vector<DeviceOp> attention_ops();
+std::vector<DeviceOp> attention_ops(bool deterministic);
 std::vector<DeviceOp> bias_ops();
 std::vector<DeviceOp> collective_ops();
 std::vector<DeviceOp> documents_ops();

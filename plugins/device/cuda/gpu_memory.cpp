@@ -1,7 +1,9 @@
 #include "gpu_memory.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
+
+#include "host/host_memory.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -54,16 +56,40 @@ void DeviceRange::free() {
   if (address_) driver_.free_address(address_, bytes_);
 }
 
-PinnedRange::PinnedRange(std::int64_t bytes) {
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
-  const cudaError_t status = cudaHostAlloc(&memory_, size, cudaHostAllocPortable | cudaHostAllocMapped);
-  if (status == cudaErrorMemoryAllocation)
-    throw_error(ErrorCode::unsupported, "device cuda: the system does not grant ", bytes,
-                " bytes of page-locked host memory; use a smaller batch or raise the limit on locked memory");
-  check(status, "page-locked host memory");
-  std::memset(memory_, 0, size);
+PinnedRange::PinnedRange(std::int64_t bytes) : bytes_(std::max<std::int64_t>(bytes, 1)) {
+  memory_ = host::map_memory(bytes_, &note_);
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    lock();
+  } catch (const Error&) {
+    host::unmap_memory(memory_, bytes_);
+    throw;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  host::add_note(note_, host::long_time_text("page-locking", bytes_, took.count()));
 }
 
-PinnedRange::~PinnedRange() { cudaFreeHost(memory_); }
+void PinnedRange::lock() {
+  const cudaError_t status = cudaHostRegister(memory_, static_cast<std::size_t>(bytes_),
+                                              cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (status == cudaErrorMemoryAllocation)
+    throw_error(
+        ErrorCode::unsupported, "device cuda: the driver does not page-lock ", bytes_,
+        " bytes of host memory; use a smaller model or batch, more ranks (drivers refuse 512 GiB and more "
+        "in one piece) or raise the limit on locked memory");
+  check(status, "page-locking host memory");
+  void* seen = nullptr;
+  if (cudaHostGetDevicePointer(&seen, memory_, 0) == cudaSuccess && seen == memory_) return;
+  cudaHostUnregister(memory_);
+  throw_error(
+      ErrorCode::unsupported,
+      "device cuda: this GPU sees page-locked host memory at other addresses than the host; use a 64-bit "
+      "Linux with unified addressing");
+}
+
+PinnedRange::~PinnedRange() {
+  cudaHostUnregister(memory_);
+  host::unmap_memory(memory_, bytes_);
+}
 
 }  // namespace prun::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "driver.hpp"
 
@@ -29,7 +30,9 @@ class DeviceRange {
   bool created_ = false, mapped_ = false;
 };
 
-// Page-locked host memory at the same address for the host and all GPUs. Zeroed, aligned to 4096.
+// Page-locked host memory at the same address for the host and all GPUs. Zeroed, aligned to 4096. Pages are
+// got by all cores first, and locked by one call then: the driver alone zeroes them by one thread, and a copy
+// must lie within what was locked by one call.
 class PinnedRange {
  public:
   explicit PinnedRange(std::int64_t bytes);
@@ -38,9 +41,15 @@ class PinnedRange {
   PinnedRange& operator=(const PinnedRange&) = delete;
 
   void* data() const { return memory_; }
+  // What is worth saying of it: what took long, and that it lies in small pages.
+  const std::string& note() const { return note_; }
 
  private:
+  void lock();
+
+  const std::int64_t bytes_;
   void* memory_ = nullptr;
+  std::string note_;
 };
 
 }  // namespace prun::cuda

@@ -1,5 +1,8 @@
 #include "queue.hpp"
 
+#include <new>
+#include <thread>
+
 #include "cuda/stopwatch.hpp"
 
 namespace prun::cuda {
@@ -22,8 +25,12 @@ Stream make_stream(int priority) {
 
 }  // namespace
 
-CudaQueue::CudaQueue(std::string name, const Settings& settings)
-    : name_(std::move(name)), settings_(settings) {
+CudaQueue::CudaQueue(std::string name, const Settings& settings, const Driver& driver)
+    : name_(std::move(name)),
+      settings_(settings),
+      driver_(driver),
+      done_memory_(sizeof(std::uint64_t)),
+      done_(*new (done_memory_.data()) std::atomic<std::uint64_t>(0)) {
   const auto [least, greatest] = priorities();
   stream_ = make_stream(settings.urgent ? greatest : (least + greatest) / 2);
 }
@@ -56,6 +63,7 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
 // cuDNN's plans load theirs when they are made.
 void CudaQueue::load(Stretch& stretch) {
   const Graph loaded(stream_, [&] { run_works(stretch); });
+  stretch.commands = loaded.nodes();
 }
 
 // ---------------------------------------------------------------- the form of a stretch
@@ -150,10 +158,31 @@ void CudaQueue::run(const Piece& piece) {
 }
 
 void CudaQueue::run(const Stretch& stretch) {
-  if (stretch.graph)
-    stretch.graph->run(stream_);
-  else
-    run_works(stretch);
+  if (stretch.graph) {
+    make_room(1);
+    return stretch.graph->run(stream_);
+  }
+  constexpr std::int64_t of_a_library = 8;  // where they cannot be counted: cuDNN gives fewer
+  const auto works = static_cast<std::int64_t>(stretch.works.size());
+  const std::int64_t each = stretch.commands > 0 ? (stretch.commands + works - 1) / works : of_a_library;
+  for (const NamedWork& named : stretch.works) {
+    make_room(each);
+    run_work(named, named.work, stream_);
+  }
+}
+
+void CudaQueue::make_room(std::int64_t commands) {
+  const auto mark = [this](std::uint64_t given) {
+    driver_.check(driver_.write_value(stream_, reinterpret_cast<CUdeviceptr>(&done_), given,
+                                      CU_STREAM_WRITE_VALUE_DEFAULT),
+                  "marking how far a queue is");
+  };
+  const auto pause = [this] {
+    check();
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+  };
+  room_.take(
+      commands, mark, [this] { return done_.load(std::memory_order_acquire); }, pause);
 }
 
 void CudaQueue::run_works(const Stretch& stretch) {

@@ -12,6 +12,8 @@
 #include "cuda/gemm.hpp"
 #include "cuda/graph.hpp"
 #include "driver.hpp"
+#include "gpu_memory.hpp"
+#include "room.hpp"
 
 namespace prun::cuda {
 
@@ -19,6 +21,7 @@ namespace prun::cuda {
 struct Stretch {
   std::vector<NamedWork> works;
   std::unique_ptr<Graph> graph;
+  std::int64_t commands = 0;  // that it gives the driver, works apart
 };
 // The work of a call.
 using Piece = std::vector<Stretch>;
@@ -33,8 +36,8 @@ class CudaQueue {
     bool waits;   // for each op, so that an error names it
     bool graphs;  // may be used
   };
-  // Made while the device is current.
-  CudaQueue(std::string name, const Settings& settings);
+  // Made while the device is current; the driver must outlive it.
+  CudaQueue(std::string name, const Settings& settings, const Driver& driver);
   ~CudaQueue();
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
@@ -43,6 +46,8 @@ class CudaQueue {
   // Stays where it is as long as the queue.
   Piece& add(std::vector<NamedWork> works);
   void run(const Piece& piece);
+  // Holds the caller until the driver takes so many commands more without holding it.
+  void make_room(std::int64_t commands);
   // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
   void check();
 
@@ -70,6 +75,10 @@ class CudaQueue {
 
   std::string name_;
   Settings settings_;
+  const Driver& driver_;
+  PinnedRange done_memory_;
+  std::atomic<std::uint64_t>& done_;  // of the commands that it was given
+  Room room_;
   Stream stream_ = nullptr, side_ = nullptr;
   void* side_workspace_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;

@@ -1,12 +1,10 @@
 #include "nvme_device.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <system_error>
+
+#include "host/host_memory.hpp"
 
 namespace prun::nvme {
 namespace {
@@ -23,17 +21,6 @@ Kernel select_copy(const OpShape& shape) {
 
 Kernel select_checksum(const OpShape&) { return run_by_queue; }
 
-struct Room {
-  std::size_t unit = 0, bytes = 0;
-};
-// Whole huge pages where there is one to fill: a transfer into few pages has few parts.
-Room room_for(std::int64_t bytes) {
-  constexpr std::int64_t huge_page = std::int64_t{2} << 20;
-  const std::int64_t unit = bytes < huge_page ? block : huge_page;
-  return {static_cast<std::size_t>(unit),
-          static_cast<std::size_t>((std::max<std::int64_t>(bytes, 1) + unit - 1) / unit * unit)};
-}
-
 std::int64_t stripe_of(std::int64_t kib) {
   if (kib * 1024 % block != 0)
     throw_error(ErrorCode::bad_input, "stripe_kib is ", kib, "; it must be a multiple of ", block / 1024);
@@ -45,7 +32,7 @@ std::int64_t stripe_of(std::int64_t kib) {
 NvmeDevice::NvmeDevice(const Options& options)
     : io_(options.text("io")),
       name_("nvme:"),
-      planned_bytes_(options.integer("plan_gib") << 30),
+      planned_bytes_(static_cast<std::int64_t>(options.number("plan_gib") * (1 << 30))),
       local_ranks_(options.local_ranks()) {
   for (const std::string& path : options.texts("paths")) {
     settings_.folders.emplace_back(path);
@@ -82,6 +69,7 @@ MakeRing NvmeDevice::make_ring() {
     try {
       return make_uring(files, depth);
     } catch (const std::system_error& error) {
+      const std::scoped_lock lock(instead_mutex_);
       instead_ = error.code().message();
       return make_thread_ring(files, depth);
     }
@@ -97,16 +85,13 @@ void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
     announce(range.store);
     return range.addresses.begin();
   }
-  const Room room = room_for(bytes);
-  void* const memory = std::aligned_alloc(room.unit, room.bytes);
-  if (!memory) throw_error(ErrorCode::unsupported, out_of_memory);
-  ::madvise(memory, room.bytes, MADV_HUGEPAGE);  // without them it is slower, no more
-  return std::memset(memory, 0, room.bytes);
+  return host::map_memory(bytes);
 }
 
 // What is not as it should be, once, with what it came to.
 void NvmeDevice::announce(const Store& store) {
   if (std::exchange(announced_, true)) return;
+  const std::scoped_lock lock(instead_mutex_);
   const DriveFile& file = *store.files().front();
   const auto rate = static_cast<std::int64_t>(file.first_rate() / 1e6);
   if (!instead_.empty())
@@ -119,8 +104,8 @@ void NvmeDevice::announce(const Store& store) {
                " MB/s there");
 }
 
-void NvmeDevice::release(Space space, void* memory, std::int64_t) {
-  if (space != Space::disk) return std::free(memory);
+void NvmeDevice::release(Space space, void* memory, std::int64_t bytes) {
+  if (space != Space::disk) return host::unmap_memory(memory, bytes);
   const std::scoped_lock lock(mutex_);
   ranges_.remove_if([&](const Range& range) { return range.addresses.begin() == memory; });
 }

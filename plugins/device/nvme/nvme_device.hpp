@@ -19,7 +19,7 @@
   "direct | bool | true | | Past the system's cache of files, where the file system can\n"                 \
   "checksum | bool | false | | Compare what is read with checksums, which take a thousandth of it in "     \
   "memory\n"                                                                                               \
-  "plan_gib | int | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what these "   \
+  "plan_gib | float | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what these " \
   "drives have left\n"
 
 namespace prun::nvme {
@@ -60,7 +60,9 @@ class NvmeDevice : public Device {
   void announce(const Store& store);
 
   Settings settings_;
-  std::string io_, name_, instead_;  // why there is no io_uring
+  std::string io_, name_;
+  std::mutex instead_mutex_;  // stores open channels from several threads
+  std::string instead_;       // why there is no io_uring
   std::int64_t planned_bytes_ = 0;
   std::int32_t local_ranks_ = 1;
   std::mutex mutex_;

@@ -77,7 +77,7 @@ void NvmeQueue::add_copy(Work& work, const Launch& launch) {
       channel_of(*place.store).know({memory, static_cast<std::size_t>(bytes_of(from))});
   if (!refused.empty() && !std::exchange(told_, true))
     log_line("the system does not keep memory registered for io_uring (", refused,
-             "), so each transfer takes more of a core; ulimit -l unlimited helps");
+             "), so each transfer takes more of a core");
 }
 
 void NvmeQueue::run(const Work& work) {

@@ -2,6 +2,7 @@
 #include "log_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +40,7 @@ LogFile::LogFile(std::string path, int descriptor) : path_(std::move(path)), des
 }
 
 LogFile::LogFile(std::string path) : LogFile(path, open_to_append(path)) {
+  expect_alone();
   within_line_ = ends_within_line();
   if (observer::Outlet::may_stand_still(descriptor_)) outlet_.emplace(descriptor_, path_);
 }
@@ -86,6 +88,15 @@ void LogFile::expect_named() const {
     throw_error(
         ErrorCode::storage, path_,
         ": the log was removed while the run wrote into it; leave the run's folder alone until it ends");
+}
+
+// Two that write every step would each look like steps done twice. A file system may know no locks.
+void LogFile::expect_alone() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) fail("examined");
+  if (S_ISREG(facts.st_mode) && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw_error(ErrorCode::bad_input, path_,
+                ": another observer or run writes into this log; leave one out or give it another path");
 }
 
 void LogFile::fail(const char* action) const {

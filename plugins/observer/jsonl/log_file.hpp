@@ -30,6 +30,7 @@ class LogFile {
   LogFile(std::string path, int descriptor);
   [[noreturn]] void fail(const char* action) const;
   bool ends_within_line() const;
+  void expect_alone() const;
   void expect_named() const;
   void offer(std::string_view line);
   std::string lost_lines() const;  // the record of them

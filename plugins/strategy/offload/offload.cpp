@@ -1,10 +1,12 @@
 // Offload: what a rank's own device has no room for lies in the host's memory, or on drives.
 //   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
 //                        come to them and parameters go back
-//                        (update = "device": state comes to the device in turn, and goes back)
+//                        (update = "device": state comes to the device in turn, and goes back; "auto" is
+//                        settled by the core, and stands for "host" where nobody did)
 //   optimizer = "nvme"   updates run there too, but master copies and moments lie on drives: they come to
-//   memory for
-//                        an instance's update and go back behind it
+//                        memory for an instance's update and go back behind it
+//   optimizer = "host:70, nvme:30", and parameters likewise: per cent, in whole tensors, so that each layer
+//                        has some here and some there
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
@@ -19,11 +21,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "prun/plugin.hpp"
+#include "spread.hpp"
 
 namespace prun {
 namespace {
@@ -31,43 +33,12 @@ namespace {
 constexpr std::int32_t own = 0;  // device: the recipe's
 constexpr MemoryPlace pinned{own, Space::pinned};
 
-std::vector<Id> operands_of(const OpInfo& op) { return {op.operands.begin(), op.operands.end()}; }
-
-bool writes(const OpInfo& op, std::size_t operand) {
-  return op.def->operands[operand].access != Access::read;
-}
-
-// Who touches the values of a program: updates, or others too. An exchange is the recipe's device's, wherever
-// it stands.
-class Users {
- public:
-  explicit Users(ProgramRef program) {
-    for (const Segment& segment : program.segments())
-      for (int kind = 0; kind < function_kinds; ++kind)
-        for (const Id id : segment.operations(static_cast<FunctionKind>(kind))) add(program.op(id));
-  }
-
-  bool only_updates_touch(Id value) const { return others_touch_.count(value) == 0; }
-  bool updates_write(Id value) const { return updates_write_.count(value) != 0; }
-
- private:
-  void add(const OpInfo& op) {
-    const bool updates = op.function == FunctionKind::update && !op.def->exchange;
-    for (std::size_t i = 0; i < op.operands.size; ++i) {
-      if (!updates) others_touch_.insert(op.operands.data[i]);
-      if (updates && writes(op, i)) updates_write_.insert(op.operands.data[i]);
-    }
-  }
-
-  std::set<Id> others_touch_, updates_write_;
-};
-
 // Where each lies, in the words of the recipe.
 struct Lies {
   std::string optimizer, gradients, parameters, activations;
 
   bool any(const char* tier) const {
-    return optimizer == tier || gradients == tier || parameters == tier || activations == tier;
+    return lies_in(optimizer, tier) || gradients == tier || lies_in(parameters, tier) || activations == tier;
   }
   bool only_state_and_activations() const { return gradients == "device" && parameters == "device"; }
   friend bool operator==(const Lies&, const Lies&) = default;
@@ -87,24 +58,41 @@ std::string text_of(const Lies& lies, const char* tier, const char* where) {
   return there.empty() ? "" : text + (one ? " lies " : " lie ") + where;
 }
 
-std::string text_of(const Lies& lies) {
-  const std::string on_host = text_of(lies, "host", "in the host's memory"),
-                    on_drives = text_of(lies, "nvme", "on drives");
-  if (on_host.empty() && on_drives.empty()) return "offload: all lies on the device";
-  return "offload: " + on_host + (on_host.empty() || on_drives.empty() ? "" : "; ") + on_drives;
+struct Spreads {
+  Spread states, parameters;
+
+  Spreads(ProgramRef program, const Users& users, const Lies& lies)
+      : states(states_of(program, users), read_shares("optimizer", lies.optimizer)),
+        parameters(parameters_of(program), read_shares("parameters", lies.parameters)) {}
+
+  bool in_one_place() const { return states.in_one_place() && parameters.in_one_place(); }
+};
+
+std::string text_of(const Lies& lies, const Spreads& spreads) {
+  std::string text;
+  for (const std::string& part :
+       {spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
+        spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
+        text_of(lies, "host", "in the host's memory"), text_of(lies, "nvme", "on drives")})
+    text += (text.empty() || part.empty() ? "" : "; ") + part;
+  return "offload: " + (text.empty() ? "all lies on the device" : text);
 }
 
 // Where parameters and gradients lie; nothing: on the device.
 struct Homes {
-  std::optional<MemoryPlace> parameters, gradients;
+  std::map<Id, MemoryPlace> parameters;
+  std::optional<MemoryPlace> parts;  // of parameters that ranks keep in parts
+  bool parts_lie_alike = true;       // else there is no such place
+  std::optional<MemoryPlace> gradients;
 };
 
 // The updates of one program, and where they find what they need.
 class UpdatesElsewhere {
  public:
   // `device`: which runs them. `states`: where what only updates touch lies.
-  UpdatesElsewhere(ProgramRef program, std::int32_t device, MemoryPlace states, const Homes& homes)
-      : program_(program), device_(device), states_(states), homes_(homes), users_(program) {}
+  UpdatesElsewhere(ProgramRef program, std::int32_t device, std::map<Id, MemoryPlace> states,
+                   const Homes& homes)
+      : program_(program), device_(device), states_(std::move(states)), homes_(homes), users_(program) {}
 
   void run() {
     for (const Segment& segment : program_.segments())
@@ -130,8 +118,13 @@ class UpdatesElsewhere {
   // Where updates find what lies too far away for them.
   MemoryPlace at_hand() const { return {device_, device_ == own ? Space::device : Space::host}; }
 
-  bool is_state(Id value) const {
-    return value != none && program_.value(value).role == Role::state && users_.only_updates_touch(value);
+  bool is_state(Id value) const { return states_.count(value) != 0; }
+  bool reaches(MemoryPlace home) const {
+    return device_ == own ? home == MemoryPlace{} : home.space == Space::host;
+  }
+  // Drives reach memory of the host's device alone, the recipe's device what is pinned.
+  MemoryPlace at_hand(MemoryPlace home) const {
+    return device_ != own && home == MemoryPlace{} ? pinned : at_hand();
   }
 
   // What lies where updates do not reach it comes to them first: that takes longest.
@@ -139,10 +132,11 @@ class UpdatesElsewhere {
     const std::vector<Id> operands = operands_of(program_.op(op));
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (!is_state(operands[i])) continue;
-      program_.place(operands[i], states_);
-      if (device_ == own || states_.space == Space::disk)
+      const MemoryPlace home = states_.at(operands[i]);
+      program_.place(operands[i], home);
+      if (!reaches(home))
         program_.replace_operand(op, static_cast<int>(i),
-                                 copied(segment, operands[i], first, at_hand(), copies));
+                                 copied(segment, operands[i], first, at_hand(home), copies));
     }
   }
 
@@ -153,6 +147,17 @@ class UpdatesElsewhere {
     return found == ops.end() ? none : *found;
   }
 
+  std::optional<MemoryPlace> home_of_parameter(Id value) const {
+    const ValueInfo info = program_.value(value);
+    if (info.role != Role::parameter && homes_.parts_lie_alike) return homes_.parts;
+    if (info.role != Role::parameter)
+      throw_error(ErrorCode::unsupported, "parameters are shared out by whole tensors, and ranks keep '",
+                  info.name.view(),
+                  "' in parts; let all parameters lie in one place, or leave strategy zero out");
+    const auto found = homes_.parameters.find(value);
+    return found == homes_.parameters.end() ? std::nullopt : std::optional(found->second);
+  }
+
   void move_operands(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
     const std::vector<Id> operands = operands_of(program_.op(op));
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -161,7 +166,7 @@ class UpdatesElsewhere {
       // Left out, made by an update, or where it should be.
       if (role == Role::activation || is_state(value)) continue;
       const std::optional<MemoryPlace> home = role == Role::runtime         ? std::nullopt
-                                              : users_.updates_write(value) ? homes_.parameters
+                                              : users_.updates_write(value) ? home_of_parameter(value)
                                                                             : homes_.gradients;
       if (home == pinned) continue;
       const MemoryPlace place = home ? at_hand() : pinned;
@@ -208,7 +213,7 @@ class UpdatesElsewhere {
 
   ProgramRef program_;
   std::int32_t device_;
-  MemoryPlace states_;
+  std::map<Id, MemoryPlace> states_;
   Homes homes_;
   Users users_;
   std::map<Id, Id> shared_;
@@ -225,7 +230,8 @@ class Offload final : public Strategy {
   }
 
   void apply(ProgramRef program) override {
-    const Lies lies = ways_.size() == 1 ? ways_.front() : chosen(program);
+    const Users users(program);
+    const Lies lies = chosen(program, users);
     if (lies.optimizer == "device" && lies.activations == "device") return;
     const std::int32_t host = program.device("cpu");  // whose memory it is that all this takes
     const MemoryPlace disk =
@@ -239,16 +245,23 @@ class Offload final : public Strategy {
       for (std::size_t i = 1; i < segments.size(); ++i) segments[i].keep_saved(*saved);
     if (lies.optimizer == "device") return;
     const bool here = update_ == "device";
-    const MemoryPlace states =
-        here || lies.optimizer == "nvme" ? *home(lies.optimizer) : MemoryPlace{host, Space::host};
-    const Homes homes{home(lies.parameters), home(lies.gradients)};
-    UpdatesElsewhere(program, here ? own : host, states, homes).run();
+    const Spreads spreads(program, users, lies);
+    std::map<Id, MemoryPlace> states;
+    for (const auto& [value, tier] : spreads.states.tiers())
+      states[value] =
+          tier == "host" && !here ? MemoryPlace{host, Space::host} : home(tier).value_or(MemoryPlace{});
+    Homes homes;
+    for (const auto& [value, tier] : spreads.parameters.tiers())
+      if (const auto place = home(tier)) homes.parameters[value] = *place;
+    homes.parts_lie_alike = spreads.parameters.in_one_place();
+    if (homes.parts_lie_alike) homes.parts = home(lies.parameters);
+    homes.gradients = home(lies.gradients);
+    UpdatesElsewhere(program, here ? own : host, std::move(states), homes).run();
+    for (const auto& [value, place] : homes.parameters) program.place(value, place);
+    if (!homes.gradients) return;
     for (const Segment& segment : segments)
-      for (const Id value : segment.values()) {
-        const Role role = program.value(value).role;
-        if (role == Role::parameter && homes.parameters) program.place(value, *homes.parameters);
-        if (role == Role::gradient && homes.gradients) program.place(value, *homes.gradients);
-      }
+      for (const Id value : segment.values())
+        if (program.value(value).role == Role::gradient) program.place(value, *homes.gradients);
   }
 
  private:
@@ -262,13 +275,17 @@ class Offload final : public Strategy {
   }
 
   void check(const Lies& wanted) const {
-    const auto elsewhere = [](const std::string& tier) { return tier == "host" || tier == "nvme"; };
+    read_shares("optimizer", wanted.optimizer);
+    read_shares("parameters", wanted.parameters);
+    const auto elsewhere = [](const std::string& place) {
+      return lies_in(place, "host") || lies_in(place, "nvme");
+    };
     const bool others = elsewhere(wanted.gradients) || elsewhere(wanted.parameters);
     if (wanted.optimizer == "device" && others)
       throw_error(ErrorCode::bad_input,
                   "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
                   "\"host\" or \"nvme\" too");
-    if (update_ == "device" && (others || wanted.optimizer == "nvme"))
+    if (update_ == "device" && (others || lies_in(wanted.optimizer, "nvme")))
       throw_error(
           ErrorCode::bad_input,
           "update = \"device\" fetches optimizer state from the host's memory and finds gradients and "
@@ -298,14 +315,21 @@ class Offload final : public Strategy {
     if (lies.optimizer == "device" &&
         (!lies.only_state_and_activations() || (state_first && lies.activations != "device")))
       return;
-    if (update_ == "device" && (!lies.only_state_and_activations() || lies.optimizer == "nvme")) return;
+    if (update_ == "device" && (!lies.only_state_and_activations() || lies_in(lies.optimizer, "nvme")))
+      return;
     if (std::find(ways_.begin(), ways_.end(), lies) == ways_.end()) ways_.push_back(lies);
   }
 
-  const Lies& chosen(ProgramRef program) const {
+  // What is only said, and exact, needs no choice.
+  const Lies& chosen(ProgramRef program, const Users& users) const {
     std::vector<std::string> texts;
-    for (const Lies& lies : ways_) texts.push_back(text_of(lies));
-    return ways_[program.choose_to_fit(texts)];
+    bool exact = true;
+    for (const Lies& lies : ways_) {
+      const Spreads spreads(program, users, lies);
+      exact &= spreads.in_one_place();
+      texts.push_back(text_of(lies, spreads));
+    }
+    return exact && ways_.size() == 1 ? ways_.front() : ways_[program.choose_to_fit(texts)];
   }
 
   std::string update_;
@@ -317,14 +341,14 @@ class Offload final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
-    "phase=memory; frees=optimizer:host, gradients:host, parameters:host, activations:host",
+    "phase=memory; frees=optimizer:host, gradients:host, parameters:host, activations:host; timed=update",
     "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "
     "goes to the next place, what costs least first\n"
-    "optimizer   | choice | host | device,host,nvme,auto | Where master copies and moments lie\n"
-    "update      | choice | host | host,device | What updates state in the host's memory: its cores, or the "
-    "device, to which it comes in turn\n"
+    "optimizer   | string | host | | Where master copies and moments lie: device, host, nvme, auto, or per "
+    "cent in several, such as host:70, nvme:30\n"
+    "update      | choice | host | host,device,auto | What updates state in the host's memory: its cores, or "
+    "the device, to which it comes in turn; auto: what is predicted to take less time\n"
     "gradients   | choice | device | device,host,nvme,auto | Where gradients lie once a step's are complete\n"
-    "parameters  | choice | device | device,host,nvme,auto | Where parameters lie while nobody computes with "
-    "them\n"
+    "parameters  | string | device | | Where parameters lie while nobody computes with them: as optimizer\n"
     "activations | choice | device | device,host,nvme,auto | Where what backward reads of forward lies in "
     "between\n");

@@ -61,7 +61,7 @@ class CpuAsync final : public Device {
     DeviceInfo info;
     info.name = "cpu-async";
     info.kind = "cpu";
-    info.memory_bytes = memory_bytes_ > 0 ? memory_bytes_ : cpu::memory_limit();
+    info.memory_bytes = memory_bytes_ > 0 ? memory_bytes_ : host::memory_limit();
     info.asynchronous = true;
     info.queue_depth = silent_ ? 0 : behaviour_.depth;
     info.one_process_each = alone_;
@@ -71,13 +71,13 @@ class CpuAsync final : public Device {
   }
 
   void* allocate(Space space, std::int64_t bytes) override {
-    return space == Space::device ? memory_.allocate(bytes) : cpu::map_memory(bytes);
+    return space == Space::device ? memory_.allocate(bytes) : host::map_memory(bytes);
   }
   void release(Space space, void* memory, std::int64_t bytes) override {
     if (space == Space::device)
       memory_.release(memory, bytes);
     else
-      cpu::unmap_memory(memory, bytes);
+      host::unmap_memory(memory, bytes);
   }
   void upload(void* device, const void* host, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(memory_.real(device), host, static_cast<std::size_t>(bytes));

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "host_memory.hpp"
+#include "host/host_memory.hpp"
 #include "prun/error.hpp"
 
 namespace prun::async {
@@ -22,14 +22,14 @@ class ShiftedMemory {
     PRUN_CHECK(address != MAP_FAILED, bytes, " bytes of addresses");
     const std::scoped_lock lock(mutex_);
     ranges_.push_back(
-        {static_cast<std::byte*>(address), static_cast<std::byte*>(cpu::map_memory(bytes)), bytes});
+        {static_cast<std::byte*>(address), static_cast<std::byte*>(host::map_memory(bytes)), bytes});
     return address;
   }
   void release(void* address, std::int64_t bytes) {
     const std::scoped_lock lock(mutex_);
     for (Range& range : ranges_)
       if (range.address == address) {
-        cpu::unmap_memory(range.real, bytes);
+        host::unmap_memory(range.real, bytes);
         ::munmap(address, static_cast<std::size_t>(bytes) + 4096);
         range = ranges_.back();
         ranges_.pop_back();

@@ -167,14 +167,15 @@ std::int64_t workspace(const OpShape& s, std::int32_t) {
   return cudnn_may<packed>(s, 0) ? cudnn_workspace(layout_of<packed>(s, 0)) : 0;
 }
 
-// Enough for either.
-template <bool packed>
+// Enough for either. That of cuDNN's which gives the same bits every time grows with the square of the
+// length.
+template <bool packed, bool deterministic>
 std::int64_t grad_workspace(const OpShape& s, std::int32_t) {
   const AttentionLayout layout = layout_of<packed>(s, 1);
   const std::int64_t own = by_value(s.operand[1].dtype, [&]<class T>() -> std::int64_t {
     return attention_backward_workspace<T>(layout.shape);
   });
-  return cudnn_may<packed>(s, 1) ? std::max(own, cudnn_backward_workspace(layout, true)) : own;
+  return cudnn_may<packed>(s, 1) ? std::max(own, cudnn_backward_workspace(layout, deterministic)) : own;
 }
 
 template <bool packed>
@@ -219,13 +220,14 @@ Kernel select_attention_at(const OpShape& s) {
 
 // Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14, driver 580), as
 // long as something else is under way: it stays out of them.
-std::vector<DeviceOp> attention_ops() {
+std::vector<DeviceOp> attention_ops(bool deterministic) {
+  const auto bytes = deterministic ? grad_workspace<false, true> : grad_workspace<false, false>;
+  const auto packed_bytes = deterministic ? grad_workspace<true, true> : grad_workspace<true, false>;
   std::vector<DeviceOp> ops = {
       {{"attention", select_attention<false>, workspace<false>}, bind_attention<false>},
-      {{"attention_grad", select_attention_grad<false>, grad_workspace<false>}, bind_attention_grad<false>},
+      {{"attention_grad", select_attention_grad<false>, bytes}, bind_attention_grad<false>},
       {{"attention_packed", select_attention<true>, workspace<true>}, bind_attention<true>},
-      {{"attention_packed_grad", select_attention_grad<true>, grad_workspace<true>},
-       bind_attention_grad<true>}};
+      {{"attention_packed_grad", select_attention_grad<true>, packed_bytes}, bind_attention_grad<true>}};
   for (DeviceOp& op : ops) op.captures = false;
   ops.push_back({{"attention_at", select_attention_at}});
   return ops;

@@ -1,4 +1,4 @@
-#include "numa.hpp"
+#include "host/numa.hpp"
 
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -8,7 +8,7 @@
 #include <cctype>
 #include <fstream>
 
-namespace prun::cuda {
+namespace prun::host {
 
 int numa_node_of(std::string address, const std::string& devices) {
   std::transform(address.begin(), address.end(), address.begin(),
@@ -25,4 +25,4 @@ bool prefer_numa_node(int node) {
   return ::syscall(SYS_set_mempolicy, MPOL_PREFERRED, &nodes, most_nodes) == 0;
 }
 
-}  // namespace prun::cuda
+}  // namespace prun::host

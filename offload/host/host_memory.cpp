@@ -1,15 +1,18 @@
 // Huge pages have to be asked for before the first touch, so memory is mapped first and populated after.
-#include "host_memory.hpp"
+#include "host/host_memory.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -17,32 +20,34 @@
 #include <utility>
 #include <vector>
 
-#include "cores.hpp"
 #include "prun/error.hpp"
 
-namespace prun::cpu {
+namespace prun::host {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
+// From here on it matters which pages it lies in, to whoever waits for it.
+constexpr std::size_t large = std::size_t{1} << 30;
 
 std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
 
 std::size_t mapped_size(std::int64_t bytes) {
-  return round_up(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), page_size());
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  return round_up(size, size < large ? page_size() : huge_page);
 }
 
 [[noreturn]] void refuse(std::size_t size, int error) {
-  throw_error(ErrorCode::unsupported, "device cpu: the system does not grant ", size, " bytes of memory (",
+  throw_error(ErrorCode::unsupported, "host memory: the system does not grant ", size, " bytes of memory (",
               std::strerror(error), "); use a smaller model or batch, or a machine with more memory");
 }
 
 // Owns a mapping until it is handed out.
 class Mapping {
  public:
-  explicit Mapping(std::size_t size) : size_(size) {
-    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  explicit Mapping(std::size_t size, int flags = 0) : size_(size) {
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     if (memory == MAP_FAILED) refuse(size, errno);
     start_ = static_cast<char*>(memory);
   }
@@ -53,7 +58,6 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
 
   char* start() const { return start_; }
-  std::size_t size() const { return size_; }
   char* hand_out() { return std::exchange(start_, nullptr); }
   // Keeps `size` bytes that begin at a multiple of `alignment`, gives the rest back.
   void trim(std::size_t alignment, std::size_t size) {
@@ -81,10 +85,12 @@ void populate(char* start, std::size_t size) {
   for (std::size_t at = 0; at < size; at += page_size()) *static_cast<volatile char*>(start + at) = 0;
 }
 
-// Zeroing takes a thread a second for a few GiB: several share out what is large.
+// Zeroing takes a thread a second for a few GiB: several share out what is large. They inherit from this one
+// on which node memory is to lie.
 void populate_together(char* start, std::size_t size) {
   constexpr std::size_t share = std::size_t{128} << 20;
-  const std::size_t parts = std::clamp<std::size_t>(size / share, 1, usable_cores().size());
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t parts = std::clamp<std::size_t>(size / share, 1, cores);
   std::vector<std::exception_ptr> errors(parts);
   const auto populate_part = [&](std::size_t part) {
     const auto at = [&](std::size_t i) {
@@ -110,6 +116,30 @@ void populate_together(char* start, std::size_t size) {
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
+}
+
+// Huge pages that were set aside, where enough of them are free; nobody else can use them. Null: they are
+// not, or this process's control group may not have them, which shows as it touches them.
+void* map_set_aside(std::size_t size) {
+  constexpr int two_mib = 21 << MAP_HUGE_SHIFT;
+  try {
+    Mapping mapping(size, MAP_HUGETLB | two_mib);
+    populate_together(mapping.start(), size);
+    return mapping.hand_out();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+void* map_anonymous(std::size_t size) {
+  const bool has_huge = size >= huge_page;
+  Mapping mapping(has_huge ? size + huge_page : size);
+  if (has_huge) {
+    mapping.trim(huge_page, size);
+    madvise(mapping.start(), size, MADV_HUGEPAGE);  // a wish: without it the pages are small
+  }
+  populate_together(mapping.start(), size);
+  return mapping.hand_out();
 }
 
 // "max" and a missing or unreadable file are no limit.
@@ -168,25 +198,62 @@ std::int64_t machine_memory(const std::filesystem::path& root) {
 
 }  // namespace
 
-void* map_memory(std::int64_t bytes) {
+void* map_memory(std::int64_t bytes, std::string* note) {
   PRUN_CHECK(bytes >= 0, bytes, " bytes");
   const std::size_t size = mapped_size(bytes);
-  const bool large = size >= huge_page;
-  Mapping mapping(large ? size + huge_page : size);
-  if (large) {
-    mapping.trim(huge_page, size);
-    madvise(mapping.start(), size, MADV_HUGEPAGE);  // a wish: without it the pages are small
+  if (note) note->clear();
+  if (size < large) return map_anonymous(size);
+  const auto begin = std::chrono::steady_clock::now();
+  void* memory = map_set_aside(size);
+  if (!memory) {
+    const std::optional<std::int64_t> before = note ? bytes_in_huge_pages() : std::nullopt;
+    memory = map_anonymous(size);
+    if (before) *note = small_pages_text(bytes, bytes_in_huge_pages().value_or(*before) - *before);
   }
-  populate_together(mapping.start(), size);
-  return mapping.hand_out();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  if (note) add_note(*note, long_time_text("getting", bytes, took.count()));
+  return memory;
 }
 
 void unmap_memory(void* memory, std::int64_t bytes) {
   PRUN_CHECK(munmap(memory, mapped_size(bytes)) == 0, "memory of ", bytes, " bytes: ", std::strerror(errno));
 }
 
-std::int64_t memory_limit(const std::filesystem::path& root) {
-  return std::min(machine_memory(root), control_group_limit(root));
+std::optional<std::int64_t> bytes_in_huge_pages(const std::filesystem::path& root) {
+  std::ifstream lines(root / "proc/self/smaps_rollup");
+  std::optional<std::int64_t> bytes;
+  for (std::string line; std::getline(lines, line);)
+    for (const std::string_view key : {"AnonHugePages:", "Private_Hugetlb:"})
+      if (line.starts_with(key)) bytes = bytes.value_or(0) + std::stoll(line.substr(key.size())) * 1024;
+  return bytes;
 }
 
-}  // namespace prun::cpu
+void add_note(std::string& note, const std::string& more) {
+  if (!note.empty() && !more.empty()) note += "; ";
+  note += more;
+}
+
+std::string long_time_text(const char* what, std::int64_t bytes, double seconds) {
+  constexpr double worth_saying = 2;
+  if (seconds < worth_saying) return "";
+  char text[96];
+  std::snprintf(text, sizeof text, "%s %.1f GiB of host memory took %.1f s", what,
+                static_cast<double>(bytes) / static_cast<double>(large), seconds);
+  return text;
+}
+
+std::string small_pages_text(std::int64_t bytes, std::int64_t huge) {
+  if (bytes < static_cast<std::int64_t>(large) || huge >= bytes / 10 * 9) return "";
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  return detail::concat(
+      (bytes - huge) / gib, " of ", bytes / gib,
+      " GiB of host memory lie in small pages, which take longer to get, to pin and to reach: the system has "
+      "no more huge ones; see that /sys/kernel/mm/transparent_hugepage/enabled is 'madvise' or 'always', or "
+      "set some aside (sysctl vm.nr_hugepages)");
+}
+
+std::int64_t memory_limit(std::int64_t said, const std::filesystem::path& root) {
+  return std::min(said > 0 ? said : machine_memory(root), control_group_limit(root));
+}
+
+}  // namespace prun::host

@@ -1,10 +1,10 @@
-// Host memory beside a GPU: on machines with several NUMA nodes, copies from and to another node's memory
+// Memory beside a GPU: on machines with several NUMA nodes, copies from and to another node's memory
 // share the link between processors with everybody else.
 #pragma once
 
 #include <string>
 
-namespace prun::cuda {
+namespace prun::host {
 
 // The node that a PCI device is at, by its address ("0000:1B:00.0"); -1: the system does not say, or has one
 // alone. `devices`: where the system lists them.
@@ -14,4 +14,4 @@ int numa_node_of(std::string address, const std::string& devices = "/sys/bus/pci
 // False where the system does not allow it: then they lie as before.
 bool prefer_numa_node(int node);
 
-}  // namespace prun::cuda
+}  // namespace prun::host

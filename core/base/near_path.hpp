@@ -1,0 +1,12 @@
+// What somebody may have meant who names a file or folder that is not there.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace prun {
+
+// "; did you mean 'runs/first'?", of what lies in the same folder, or empty.
+std::string did_you_mean_beside(const std::filesystem::path& missing);
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// Groups of two and three ranks, as threads: every exchange against what it is said to be.
+#pragma once
+
+#include "plugin/conformance.hpp"
+
+namespace prun {
+
+Finding check_comm(const TriedPlugin& plugin);
+
+// A rank that waits for one that never comes is made to give up.
+Finding check_comm_abort(const TriedPlugin& plugin);
+
+}  // namespace prun

@@ -1,0 +1,19 @@
+// What may follow --set, for shells that complete it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "recipe/catalog.hpp"
+
+namespace prun::recipe {
+
+struct SettableKey {
+  std::string path;                 // "optimizer.lr", "strategy.0.stage"
+  std::vector<std::string> values;  // to choose from; empty: nothing is known of them
+};
+
+// Of the core and of all plugins that the catalog names, in order of their paths. Of lists, the first items.
+std::vector<SettableKey> settable_keys(const PluginCatalog& catalog);
+
+}  // namespace prun::recipe

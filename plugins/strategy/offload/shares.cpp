@@ -1,0 +1,64 @@
+#include "shares.hpp"
+
+#include <algorithm>
+
+#include "prun/error.hpp"
+
+namespace prun {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+[[noreturn]] void refuse(std::string_view key, const std::string& text) {
+  throw_error(
+      ErrorCode::bad_input, key, " is \"", text,
+      "\"; it may be device, host, nvme, auto, or per cent in several of the first three that come to "
+      "100, such as \"host:70, nvme:30\"");
+}
+
+bool is_tier(std::string_view text) { return text == "device" || text == "host" || text == "nvme"; }
+
+// 1 to 99; nothing else is one of several shares.
+int percent_of(std::string_view digits) {
+  const bool good = !digits.empty() && digits.size() <= 2 &&
+                    digits.find_first_not_of("0123456789") == std::string_view::npos;
+  return good ? std::stoi(std::string(digits)) : 0;
+}
+
+// "host:70"
+Share read_share(std::string_view key, std::string_view item, const std::string& all) {
+  const std::size_t colon = item.find(':');
+  if (colon == std::string_view::npos) refuse(key, all);
+  Share share{std::string(trimmed(item.substr(0, colon))), percent_of(trimmed(item.substr(colon + 1)))};
+  if (!is_tier(share.tier) || share.percent == 0) refuse(key, all);
+  return share;
+}
+
+}  // namespace
+
+std::vector<Share> read_shares(std::string_view key, const std::string& text) {
+  if (is_tier(text) || text == "auto") return {{text}};
+  std::vector<Share> shares;
+  int sum = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    shares.push_back(read_share(key, item, text));
+    sum += shares.back().percent;
+    const auto same = [&](const Share& share) { return share.tier == shares.back().tier; };
+    if (std::count_if(shares.begin(), shares.end(), same) > 1) refuse(key, text);
+  }
+  if (sum != 100) refuse(key, text);
+  return shares;
+}
+
+bool lies_in(const std::string& text, std::string_view tier) {
+  const std::vector<Share> shares = read_shares("place", text);
+  return std::any_of(shares.begin(), shares.end(), [&](const Share& share) { return share.tier == tier; });
+}
+
+}  // namespace prun

@@ -1,0 +1,90 @@
+#include "spread.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace prun {
+namespace {
+
+Sized tensor_of(Id value, const ValueInfo& info, std::int64_t repeat) {
+  auto bytes = static_cast<double>(repeat * size_of(info.dtype));
+  for (std::int32_t d = 0; d < info.rank; ++d) bytes *= static_cast<double>(info.dims[d].extent);
+  return {value, bytes, repeat > 1};
+}
+
+const char* where(const std::string& tier) {
+  return tier == "host" ? "in the host's memory" : tier == "nvme" ? "on drives" : "on the device";
+}
+
+}  // namespace
+
+std::vector<Id> operands_of(const OpInfo& op) { return {op.operands.begin(), op.operands.end()}; }
+
+Users::Users(ProgramRef program) {
+  for (const Segment& segment : program.segments())
+    for (int kind = 0; kind < function_kinds; ++kind)
+      for (const Id id : segment.operations(static_cast<FunctionKind>(kind))) add(program.op(id));
+}
+
+void Users::add(const OpInfo& op) {
+  const bool updates = op.function == FunctionKind::update && !op.def->exchange;
+  for (std::size_t i = 0; i < op.operands.size; ++i) {
+    const bool writes = op.def->operands[i].access != Access::read;
+    if (!updates) others_touch_.insert(op.operands.data[i]);
+    if (updates && writes) updates_write_.insert(op.operands.data[i]);
+  }
+}
+
+std::vector<Sized> states_of(ProgramRef program, const Users& users) {
+  std::vector<Sized> states;
+  std::set<Id> seen;
+  for (const Segment& segment : program.segments())
+    for (const Id op : segment.operations(FunctionKind::update)) {
+      if (program.op(op).def->exchange) continue;
+      for (const Id value : operands_of(program.op(op))) {
+        if (value == none || !users.only_updates_touch(value) || !seen.insert(value).second) continue;
+        const ValueInfo info = program.value(value);
+        if (info.role == Role::state) states.push_back(tensor_of(value, info, segment.info().repeat));
+      }
+    }
+  return states;
+}
+
+std::vector<Sized> parameters_of(ProgramRef program) {
+  std::vector<Sized> parameters;
+  for (const Segment& segment : program.segments())
+    for (const Id value : segment.values())
+      if (const ValueInfo info = program.value(value); info.role == Role::parameter)
+        parameters.push_back(tensor_of(value, info, segment.info().repeat));
+  return parameters;
+}
+
+Spread::Spread(std::vector<Sized> tensors, const std::vector<Share>& shares) {
+  for (const Sized& one : tensors) bytes_ += one.bytes;
+  for (const Share& share : shares) tiers_.push_back({share.tier, bytes_ * share.percent / 100});
+  std::stable_sort(tensors.begin(), tensors.end(), [](const Sized& a, const Sized& b) {
+    return a.of_layers != b.of_layers ? b.of_layers : a.bytes > b.bytes;
+  });
+  const auto wants_less = [](const Tier& a, const Tier& b) { return a.wanted < b.wanted; };
+  const auto lacks_less = [](const Tier& a, const Tier& b) {
+    return a.wanted - a.bytes < b.wanted - b.bytes;
+  };
+  for (const Sized& one : tensors) {
+    Tier& tier = one.of_layers ? *std::max_element(tiers_.begin(), tiers_.end(), lacks_less)
+                               : *std::max_element(tiers_.begin(), tiers_.end(), wants_less);
+    tier.bytes += one.bytes;
+    tier_of_[one.id] = tier.name;
+  }
+}
+
+std::string Spread::said() const {
+  std::string text;
+  for (std::size_t i = 0; i < tiers_.size(); ++i) {
+    const double percent = 100 * tiers_[i].bytes / std::max(bytes_, 1.0);
+    text += i == 0 ? "" : i + 1 == tiers_.size() ? " and " : ", ";
+    text += std::to_string(std::lround(percent)) + " % " + where(tiers_[i].name);
+  }
+  return text;
+}
+
+}  // namespace prun

@@ -1,0 +1,65 @@
+// Which tier has which tensors. A share is made of whole tensors, so that each layer finds some here and some
+// there, and all tiers are at work at the same time.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "prun/plugin.hpp"
+#include "shares.hpp"
+
+namespace prun {
+
+std::vector<Id> operands_of(const OpInfo& op);
+
+// Who touches the values of a program: updates, or others too. An exchange is the recipe's device's, wherever
+// it stands.
+class Users {
+ public:
+  explicit Users(ProgramRef program);
+
+  bool only_updates_touch(Id value) const { return others_touch_.count(value) == 0; }
+  bool updates_write(Id value) const { return updates_write_.count(value) != 0; }
+
+ private:
+  void add(const OpInfo& op);
+
+  std::set<Id> others_touch_, updates_write_;
+};
+
+struct Sized {
+  Id id = none;
+  double bytes = 0;  // of all instances
+  bool of_layers = false;
+};
+// What only updates touch.
+std::vector<Sized> states_of(ProgramRef program, const Users& users);
+std::vector<Sized> parameters_of(ProgramRef program);
+
+class Spread {
+ public:
+  // What does not repeat lies where most is to lie, so that two stages of a pipeline that share a parameter
+  // have it alike. Then the largest tensor first, each where most is missing: as near to the shares as whole
+  // tensors of layers come.
+  Spread(std::vector<Sized> tensors, const std::vector<Share>& shares);
+
+  // By value.
+  const std::map<Id, std::string>& tiers() const { return tier_of_; }
+  bool in_one_place() const { return tiers_.size() == 1; }
+  // "67 % in the host's memory and 33 % on drives"
+  std::string said() const;
+
+ private:
+  struct Tier {
+    std::string name;
+    double wanted = 0, bytes = 0;
+  };
+
+  std::vector<Tier> tiers_;
+  double bytes_ = 0;
+  std::map<Id, std::string> tier_of_;
+};
+
+}  // namespace prun
