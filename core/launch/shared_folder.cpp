@@ -1,8 +1,8 @@
 // A forked child in a session of its own reads from a pipe whose other end this process holds. It reads until
 // that is closed, which the system does for a process that is killed, and removes the folder. A rank may
-// outlive its launcher by an instant and still put something in: so it tries again. It makes system calls
-// only: no other program has to be there, and the process it was forked from may have threads whose locks
-// nobody in the child would ever release.
+// outlive its launcher, by seconds on a machine that has other things to do, and still put something in: so
+// it tries again. It makes system calls only: no other program has to be there, and the process it was forked
+// from may have threads whose locks nobody in the child would ever release.
 #include "launch/shared_folder.hpp"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@
 namespace prun {
 namespace {
 
-constexpr int attempts = 10;
+constexpr int attempts = 600;  // a minute
 constexpr timespec pause_between{0, 100'000'000};
 
 // The files in a folder that holds nothing else.
