@@ -291,12 +291,28 @@ Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_
   return turns_of(std::move(bytes), together);
 }
 
-Turns take_update_turns(std::span<const Bundle> updated, std::vector<std::int64_t> bytes) {
+namespace {
+
+// Whether an instance's update computes in three pieces or more.
+bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
+  const PlannedFunction& update =
+      plan.functions[static_cast<std::size_t>(plan.find(FunctionKind::update, instance))];
+  return std::count_if(update.pieces.begin(), update.pieces.end(), [&](const Piece& piece) {
+           return plan.queues[static_cast<std::size_t>(piece.queue)].workers;
+         }) >= 3;
+}
+
+}  // namespace
+
+Turns take_update_turns(const Plan& plan, std::span<const Bundle> updated, std::vector<std::int64_t> bytes) {
   Together together;
   Bundle order;
   for (const Bundle& bundle : updated) order.insert(order.end(), bundle.begin(), bundle.end());
+  std::vector<bool> pieces;
+  for (const std::int32_t i : order) pieces.push_back(is_updated_in_pieces(plan, i));
   for (std::size_t i = 0; i < order.size(); ++i)
-    for (std::size_t before = i < 2 ? 0 : i - 2; before < i; ++before) together.add(order[before], order[i]);
+    for (std::size_t before = i < 2 ? 0 : i - 2; before < i; ++before)
+      if (!pieces[before] || !pieces[i]) together.add(order[before], order[i]);
   return turns_of(std::move(bytes), together);
 }
 

@@ -48,6 +48,7 @@ struct Lies {
 
 // State comes to the device in turn.
 const std::string updated_here = offloaded() + "update = 'device'\n";
+const std::string by_tensor = "tile = 'tensor'\n", by_layer = "tile = 'layer'\n";
 
 const std::string on_drives = "[tier.nvme]\npaths = ['/tmp']\nchecksum = true\n";
 
@@ -68,6 +69,10 @@ std::vector<Lies> elsewhere() {
        false, false},
       {"shared_parameters",
        offloaded(false, true) + "parameters = 'device:40, host:30, nvme:30'\n" + on_drives, true, true, true,
+       true},
+      {"tiles", offloaded(true, true) + by_tensor, true, true, true},
+      {"tiles_here", updated_here + by_tensor, false, false, false},
+      {"tiles_on_drives", offloaded(true, true, true, "nvme", "nvme") + by_tensor + on_drives, true, true,
        true}};
 }
 
@@ -428,6 +433,24 @@ TEST_P(OffloadTimes, StateComesAndGoesWhileOthersAreUpdatedOnTheDevice) {
   }
 }
 
+// One tensor's state comes while another's goes back, from layer to layer too.
+TEST_P(OffloadTimes, TensorsComeAndGoWhileOthersAreUpdated) {
+  const Assembly assembly(tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets),
+                                      updated_here + by_tensor),
+                          plugins());
+  const Timeline timeline(assembly);
+  const std::vector<Event> in = timeline.of(FunctionKind::update, "copy.in", 3),
+                           updates = timeline.of(FunctionKind::update, "compute", 3),
+                           out = timeline.of(FunctionKind::update, "copy.out", 3);
+  ASSERT_GE(updates.size(), 3u * 12u);
+  ASSERT_EQ(out.size(), updates.size());
+  const auto beside_others = std::count_if(out.begin(), out.end(), [&](const Event& goes) {
+    return std::any_of(in.begin(), in.end(),
+                       [&](const Event& comes) { return comes.begin < goes.end && goes.begin < comes.end; });
+  });
+  EXPECT_GT(beside_others, static_cast<std::ptrdiff_t>(out.size()) / 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -482,6 +505,37 @@ TEST(Offload, OfStateThatIsUpdatedOnTheDeviceThreeLayersAreThere) {
   };
   EXPECT_EQ(in_turn("model.layers=4"), in_turn("model.layers=12"));
   EXPECT_LT(in_turn("model.layers=1"), in_turn("model.layers=4"));
+}
+
+// Bytes of the device that updates of state from the host take.
+std::int64_t updates_take(const std::vector<std::string>& sets, const std::string& tile) {
+  const Assembly assembly(tiny_recipe(with({"device.plugin=cpu-async", "precision.compute=bf16",
+                                            "run.bundle=0B", "model.vocab=64"},
+                                           sets),
+                                      updated_here + tile),
+                          plugins());
+  return bytes_in(assembly, {0, Space::device}, Region::update);
+}
+
+TEST(Offload, OfStateThatComesByTensorsThreeAreThereHoweverManyLayers) {
+  const std::vector<std::string> four = {"model.layers=4", "model.hidden=256"},
+                                 twelve = {"model.layers=12", "model.hidden=256"};
+  EXPECT_EQ(updates_take(four, by_tensor), updates_take(twelve, by_tensor));
+  EXPECT_LT(updates_take(four, by_tensor), updates_take(four, by_layer) / 3);
+}
+
+TEST(Offload, StateComesByTensorsWhereThereIsNoRoomForLayers) {
+  const auto planned = [](const std::vector<std::string>& sets) {
+    return Assembly(tiny_recipe(with({"device.plugin=cpu-async", "model.hidden=256", "model.layers=4"}, sets),
+                                updated_here),
+                    plugins());
+  };
+  const Assembly whole = planned({});
+  EXPECT_EQ(whole.program().said_to_fit().front().find("tensor"), std::string::npos);
+  const std::int64_t needed = whole.plan().layout.ranges.front().bytes();
+  const Assembly tiled = planned({"device.memory=" + std::to_string(needed - 1) + "B"});
+  EXPECT_NE(tiled.program().said_to_fit().front().find(", updated tensor by tensor"), std::string::npos);
+  EXPECT_LT(tiled.plan().layout.ranges.front().bytes(), needed);
 }
 
 // In whole tensors, which are small beside all of them.
@@ -842,7 +896,8 @@ TEST(OffloadAuto, ThePlanSaysWhatWasChosen) {
   EXPECT_EQ(said(device_bytes(one_microbatch, offloaded(false, true)), automatic),
             "offload: optimizer state and gradients lie in the host's memory");
   EXPECT_EQ(said(all, ""), "");
-  EXPECT_EQ(said(all, offloaded()), "");
+  EXPECT_EQ(said(all, offloaded()), "offload: optimizer state lies in the host's memory");
+  EXPECT_EQ(said(all, offloaded() + by_layer), "");
 }
 
 // What is said stays so, and only the rest is chosen.

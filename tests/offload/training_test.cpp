@@ -328,27 +328,38 @@ std::vector<std::string> within(Room room, const std::vector<std::string>& sets)
                      format("tier.cpu.plan_gib=%.17g", static_cast<double>(room.host) / gib)});
 }
 
-// With a byte less of the host's memory the next way is taken: first state on drives, in the end all there
-// is.
+const std::string by_tensor = "tile = 'tensor'\n";
+
+// With a byte less of the host's memory the next way is taken: by tensors, then state on drives, in the end
+// all there is.
 TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
   const TempFolder folder;
   const auto said = [&](Room room) {
     const Assembly chosen(tiny_recipe(within(room, one_microbatch), automatic_in(folder)), plugins());
     return chosen.program().said_to_fit().at(0);
   };
+  const std::string
+      state_on_host = "offload: optimizer state lies in the host's memory",
+      all_on_host =
+          "offload: optimizer state, gradients, activations and parameters lie in the host's memory",
+      tiled = ", updated tensor by tensor";
   Room state = room_for(one_microbatch, offloaded()),
        all = room_for(one_microbatch, offloaded(true, true, true));
-  EXPECT_EQ(said(state), "offload: optimizer state lies in the host's memory");
-  EXPECT_EQ(said(all),
-            "offload: optimizer state, gradients, activations and parameters lie in the host's memory");
+  EXPECT_EQ(said(state), state_on_host);
+  EXPECT_EQ(said(all), all_on_host);
   --state.host;
-  EXPECT_EQ(said(state), "offload: optimizer state lies on drives");
+  EXPECT_EQ(said(state), state_on_host + tiled);
   --all.host;
   EXPECT_EQ(said(all),
             "offload: gradients, activations and parameters lie in the host's memory; optimizer state lies "
             "on drives");
-  const Room drives = room_for(one_microbatch, drives_alone(folder.path()));
-  EXPECT_EQ(said(drives), "offload: optimizer state, gradients, activations and parameters lie on drives");
+  state = room_for(one_microbatch, offloaded() + by_tensor);
+  --state.host;
+  EXPECT_EQ(said(state), "offload: optimizer state lies on drives" + tiled);
+  const Room drives = room_for(one_microbatch, offloaded(true, true, true, "nvme", "nvme") + by_tensor +
+                                                   "[tier.nvme]\npaths = ['" + folder.path() + "']\n");
+  EXPECT_EQ(said(drives),
+            "offload: optimizer state, gradients, activations and parameters lie on drives" + tiled);
 }
 
 TEST(DrivesAuto, TheBitsAreThoseOfTrainingWithout) {
@@ -361,27 +372,32 @@ TEST(DrivesAuto, TheBitsAreThoseOfTrainingWithout) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-// State that comes to memory in turn is there for three instances, of the largest: with less than that the
-// recipe is refused with what it takes, wherever updates run.
+// State that comes to memory in turn is there for three instances, of the largest, or for three tensors: with
+// less than that the recipe is refused with what it takes, wherever updates run.
 TEST(Drives, StateThatIsTooLargeInTurnIsRefusedWithTheBytesItTakes) {
   const std::vector<std::string> wide = with(one_microbatch, {"model.vocab=4096"});
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const auto said = [&](Room room, const std::string& way) { return refusal(within(room, wide), way); };
-  const std::string drives = offloaded_to_drives("/tmp"), here = offloaded() + "update = 'device'\n";
-  Room room = room_for(wide, drives);
-  EXPECT_EQ(said(room, drives), "nothing is refused");
-  const Assembly planned(tiny_recipe(wide, drives), plugins());
-  --room.host;
-  EXPECT_NE(said(room, drives)
-                .find("the plan needs " + size(room.host + 1 - planned.process_bytes()) +
-                      " of its memory and a rank's process " + size(planned.process_bytes()) + " beside it"),
-            std::string::npos)
-      << said(room, drives);
-  room = room_for(wide, here);
-  EXPECT_EQ(said(room, here), "nothing is refused");
-  --room.device;
-  EXPECT_NE(said(room, here).find("the plan needs " + size(room.device + 1) + ", "), std::string::npos)
-      << said(room, here);
+  for (const char* tile : {"tile = 'layer'\n", "tile = 'tensor'\n"}) {
+    const std::string drives =
+                          offloaded(false, false, false, "nvme") + tile + "[tier.nvme]\npaths = ['/tmp']\n",
+                      here = offloaded() + "update = 'device'\n" + tile;
+    Room room = room_for(wide, drives);
+    EXPECT_EQ(said(room, drives), "nothing is refused");
+    const Assembly planned(tiny_recipe(wide, drives), plugins());
+    --room.host;
+    EXPECT_NE(
+        said(room, drives)
+            .find("the plan needs " + size(room.host + 1 - planned.process_bytes()) +
+                  " of its memory and a rank's process " + size(planned.process_bytes()) + " beside it"),
+        std::string::npos)
+        << said(room, drives);
+    room = room_for(wide, here);
+    EXPECT_EQ(said(room, here), "nothing is refused");
+    --room.device;
+    EXPECT_NE(said(room, here).find("the plan needs " + size(room.device + 1) + ", "), std::string::npos)
+        << said(room, here);
+  }
 }
 
 // ---------------------------------------------------------------- faults

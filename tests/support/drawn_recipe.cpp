@@ -204,6 +204,7 @@ std::string drawn_offload(unsigned seed) {
                                    shared ? "device:20, host:50, nvme:30" : "nvme")
              : offloaded(parameters, gradients, activations, shared ? "device:40, host:60" : "host") +
                    (here ? "update = 'device'\n" : "");
+  if (seed / 13 % 2 == 1) text.insert(text.find("optimizer = "), "tile = 'tensor'\n");
   const std::string whole = "parameters = '" + others;
   if (const std::size_t at = text.find(whole); at != std::string::npos && seed / 11 % 3 == 1)
     text.replace(at, whole.size(), "parameters = 'device:40, " + others + ":60");

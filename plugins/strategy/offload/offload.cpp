@@ -12,6 +12,7 @@
 //   activations = "host" what backward reads of forward leaves meanwhile
 // The last three are "nvme" likewise: then what updates need of them comes to memory and goes back as state
 // does.
+//   tile = "tensor"      what updates need comes to memory in pieces of a layer, which takes less of it
 //   "auto"               as "device" where the plan fits like that, else as the next that does
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
@@ -26,12 +27,14 @@
 
 #include "prun/plugin.hpp"
 #include "spread.hpp"
+#include "tiles.hpp"
 
 namespace prun {
 namespace {
 
 constexpr std::int32_t own = 0;  // device: the recipe's
 constexpr MemoryPlace pinned{own, Space::pinned};
+constexpr std::size_t ahead = 3;  // tiles there at once: one comes, one is updated, one goes back
 
 // Where each lies, in the words of the recipe.
 struct Lies {
@@ -42,6 +45,14 @@ struct Lies {
   }
   bool only_state_and_activations() const { return gradients == "device" && parameters == "device"; }
   friend bool operator==(const Lies&, const Lies&) = default;
+};
+
+// Tiled: what updates need of a layer comes to memory in pieces, which takes less of it and reads less ahead.
+struct Way {
+  Lies lies;
+  bool tiled = false;
+
+  friend bool operator==(const Way&, const Way&) = default;
 };
 
 // "optimizer state and gradients lie in the host's memory"
@@ -68,14 +79,16 @@ struct Spreads {
   bool in_one_place() const { return states.in_one_place() && parameters.in_one_place(); }
 };
 
-std::string text_of(const Lies& lies, const Spreads& spreads) {
+std::string text_of(const Way& way, const Spreads& spreads) {
+  const Lies& lies = way.lies;
   std::string text;
   for (const std::string& part :
        {spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
         spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
         text_of(lies, "host", "in the host's memory"), text_of(lies, "nvme", "on drives")})
     text += (text.empty() || part.empty() ? "" : "; ") + part;
-  return "offload: " + (text.empty() ? "all lies on the device" : text);
+  return "offload: " + (text.empty() ? "all lies on the device" : text) +
+         (way.tiled ? ", updated tensor by tensor" : "");
 }
 
 // Where parameters and gradients lie; nothing: on the device.
@@ -89,10 +102,16 @@ struct Homes {
 // The updates of one program, and where they find what they need.
 class UpdatesElsewhere {
  public:
-  // `device`: which runs them. `states`: where what only updates touch lies.
+  // `device`: which runs them. `states`: where what only updates touch lies. `tiled`: not all that the
+  // updates of a layer need has to be in memory at once.
   UpdatesElsewhere(ProgramRef program, std::int32_t device, std::map<Id, MemoryPlace> states,
-                   const Homes& homes)
-      : program_(program), device_(device), states_(std::move(states)), homes_(homes), users_(program) {}
+                   const Homes& homes, bool tiled)
+      : program_(program),
+        device_(device),
+        states_(std::move(states)),
+        homes_(homes),
+        users_(program),
+        tiled_(tiled) {}
 
   void run() {
     for (const Segment& segment : program_.segments())
@@ -100,19 +119,43 @@ class UpdatesElsewhere {
   }
 
  private:
-  // All that a segment's updates need comes before the first, and all that they change goes back behind the
-  // last: where what follows (a gather) finds it.
+  struct Copies {
+    std::map<Id, Id> states, others;  // by what they are of
+  };
+
+  // What a tile's updates need comes two tiles ahead of them, and what they change goes back behind them:
+  // three tiles are there at once. The last goes back before what follows the updates (a gather) reads it.
   void move(const Segment& segment) {
     const std::vector<Id> ops = segment.operations(FunctionKind::update);
-    std::map<Id, Id> states, others;
-    for (const Id op : ops)
-      if (!program_.op(op).def->exchange) move_states(segment, op, ops.front(), states);
-    for (const Id op : ops)
-      if (device_ != own && !program_.op(op).def->exchange) move_operands(segment, op, ops.front(), others);
+    const std::vector<Tile> tiles = tiles_of(program_, ops, tiled_);
+    Copies copies;
+    const auto fetch = [&](std::size_t tile, Id before) {
+      for (const Id op : tiles[tile]) move_states(segment, op, before, copies.states);
+      for (const Id op : tiles[tile])
+        if (device_ != own) move_operands(segment, op, before, copies.others);
+    };
+    const std::vector<std::set<Id>> done = written_last(tiles);
+    for (std::size_t t = 0; t < std::min(ahead, tiles.size()); ++t) fetch(t, tiles.front().front());
     if (device_ != own) segment.run_on(FunctionKind::update, device_);
-    for (const std::map<Id, Id>* const copies : {&others, &states})
-      for (const auto& [value, copy] : *copies)
-        if (users_.updates_write(value)) write_copy(segment, FunctionKind::update, copy, behind(ops), value);
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      const Id next = t + 1 < tiles.size() ? tiles[t + 1].front() : behind(ops);
+      if (t > 0 && t + ahead - 1 < tiles.size()) fetch(t + ahead - 1, tiles[t].front());
+      for (const std::map<Id, Id>* const some : {&copies.others, &copies.states})
+        for (const auto& [value, copy] : *some)
+          if (done[t].count(value) != 0) write_copy(segment, FunctionKind::update, copy, next, value);
+    }
+  }
+
+  // By tile: what no later one changes.
+  std::vector<std::set<Id>> written_last(const std::vector<Tile>& tiles) const {
+    std::map<Id, std::size_t> last;
+    for (std::size_t t = 0; t < tiles.size(); ++t)
+      for (const Id op : tiles[t])
+        for (const Id value : operands_of(program_.op(op)))
+          if (value != none && users_.updates_write(value)) last[value] = t;
+    std::vector<std::set<Id>> written(tiles.size());
+    for (const auto& [value, tile] : last) written[tile].insert(value);
+    return written;
   }
 
   // Where updates find what lies too far away for them.
@@ -216,12 +259,13 @@ class UpdatesElsewhere {
   std::map<Id, MemoryPlace> states_;
   Homes homes_;
   Users users_;
+  bool tiled_;
   std::map<Id, Id> shared_;
 };
 
 class Offload final : public Strategy {
  public:
-  explicit Offload(const Options& options) : update_(options.text("update")) {
+  explicit Offload(const Options& options) : update_(options.text("update")), tile_(options.text("tile")) {
     Lies wanted{options.text("optimizer"), options.text("gradients"), options.text("parameters"),
                 options.text("activations")};
     if (options.text("mode") == "auto") choose_all(wanted);
@@ -231,7 +275,7 @@ class Offload final : public Strategy {
 
   void apply(ProgramRef program) override {
     const Users users(program);
-    const Lies lies = chosen(program, users);
+    const auto& [lies, tiled] = chosen(program, users);
     if (lies.optimizer == "device" && lies.activations == "device") return;
     const std::int32_t host = program.device("cpu");  // whose memory it is that all this takes
     const MemoryPlace disk =
@@ -256,7 +300,7 @@ class Offload final : public Strategy {
     homes.parts_lie_alike = spreads.parameters.in_one_place();
     if (homes.parts_lie_alike) homes.parts = home(lies.parameters);
     homes.gradients = home(lies.gradients);
-    UpdatesElsewhere(program, here ? own : host, std::move(states), homes).run();
+    UpdatesElsewhere(program, here ? own : host, std::move(states), homes, tiled).run();
     for (const auto& [value, place] : homes.parameters) program.place(value, place);
     if (!homes.gradients) return;
     for (const Segment& segment : segments)
@@ -317,23 +361,26 @@ class Offload final : public Strategy {
       return;
     if (update_ == "device" && (!lies.only_state_and_activations() || lies_in(lies.optimizer, "nvme")))
       return;
-    if (std::find(ways_.begin(), ways_.end(), lies) == ways_.end()) ways_.push_back(lies);
+    for (const bool tiled : {false, true})
+      if (tile_ == "auto" ? lies.optimizer != "device" || !tiled : tiled == (tile_ == "tensor"))
+        if (const Way way{lies, tiled}; std::find(ways_.begin(), ways_.end(), way) == ways_.end())
+          ways_.push_back(way);
   }
 
   // What is only said, and exact, needs no choice.
-  const Lies& chosen(ProgramRef program, const Users& users) const {
+  const Way& chosen(ProgramRef program, const Users& users) const {
     std::vector<std::string> texts;
     bool exact = true;
-    for (const Lies& lies : ways_) {
-      const Spreads spreads(program, users, lies);
+    for (const Way& way : ways_) {
+      const Spreads spreads(program, users, way.lies);
       exact &= spreads.in_one_place();
-      texts.push_back(text_of(lies, spreads));
+      texts.push_back(text_of(way, spreads));
     }
     return exact && ways_.size() == 1 ? ways_.front() : ways_[program.choose_to_fit(texts)];
   }
 
-  std::string update_;
-  std::vector<Lies> ways_;
+  std::string update_, tile_;
+  std::vector<Way> ways_;
 };
 
 }  // namespace
@@ -348,6 +395,9 @@ PRUN_PLUGIN(
     "cent in several, such as host:70, nvme:30\n"
     "update      | choice | host | host,device,auto | What updates state in the host's memory: its cores, or "
     "the device, to which it comes in turn; auto: what is predicted to take less time\n"
+    "tile        | choice | auto | auto,layer,tensor | How much of what updates need comes to memory at a "
+    "time: "
+    "three layers, or three times a layer's largest tensor; auto: tensors where layers do not fit\n"
     "gradients   | choice | device | device,host,nvme,auto | Where gradients lie once a step's are complete\n"
     "parameters  | string | device | | Where parameters lie while nobody computes with them: as optimizer\n"
     "activations | choice | device | device,host,nvme,auto | Where what backward reads of forward lies in "
