@@ -11,12 +11,8 @@ namespace prun::test {
 namespace {
 
 constexpr int ranks = 3;
-constexpr double limit = 3;  // run.hang_limit
-
-// Seconds until a hang must be over, on a machine that has other things to do.
-constexpr double latest = limit + 10;
-
-const std::vector<std::string> hang_sets = {"run.steps=1000000", "run.hang_limit=3"};
+// The limit is longer than a rank that can go on may have to wait for a core.
+const std::vector<std::string> hang_sets = {"run.steps=1000000", "run.hang_limit=8"};
 
 std::string named(int rank, pid_t pid) {
   return "prun: rank " + std::to_string(rank) + " (pid " + std::to_string(pid) + ") ";
@@ -49,7 +45,7 @@ TEST_P(HangOn, AStoppedRankIsNamed) {
     ASSERT_TRUE(run.process().says("step 3/")) << run.output();
     ::usleep(static_cast<useconds_t>(random() % 300'000));
     const auto start = Clock::now();
-    ASSERT_EQ(::kill(pid, SIGSTOP), 0) << run.output();
+    ASSERT_TRUE(send_signal(pid, SIGSTOP)) << run.output();
     EXPECT_EQ(run.process().end(), 11) << run.output();
     times.push_back(seconds_since(start));
     EXPECT_LT(times.back(), latest);
@@ -57,7 +53,7 @@ TEST_P(HangOn, AStoppedRankIsNamed) {
         << run.output();
     EXPECT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
   }
-  print_times("a rank is stopped, until it is named and all are gone (limit 3 s)", times);
+  print_times("a rank is stopped, until it is named and all are gone (limit 8 s)", times);
 }
 
 // Loading, meeting and connecting are watched like the steps.
@@ -72,14 +68,14 @@ TEST(Hang, AStoppedRankIsNamedBeforeTheFirstStep) {
     ASSERT_GT(pid, 0);
     ::usleep(static_cast<useconds_t>(random() % 150'000));
     const auto start = Clock::now();
-    ASSERT_EQ(::kill(pid, SIGSTOP), 0) << run.output();
+    ASSERT_TRUE(send_signal(pid, SIGSTOP)) << run.output();
     EXPECT_EQ(run.process().end(), 11) << run.output();
     times.push_back(seconds_since(start));
     EXPECT_LT(times.back(), latest);
     EXPECT_TRUE(contains(run.output(), named(victim, pid) + "is stopped")) << run.output();
     EXPECT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
   }
-  print_times("a rank is stopped while it starts, until it is named (limit 3 s)", times);
+  print_times("a rank is stopped while it starts, until it is named (limit 8 s)", times);
 }
 
 // The rendezvous watches over ranks that somebody else started while they meet.
@@ -97,7 +93,7 @@ TEST(Hang, ARankStartedByHandThatDoesNotMeetTheOthersIsNamed) {
   const auto start = Clock::now();
   EXPECT_EQ(first.process().end(), 11) << first.output();
   EXPECT_LT(seconds_since(start), latest);
-  EXPECT_TRUE(contains(first.output(), "rank 1 did not come to 'plan' within 3 s")) << first.output();
+  EXPECT_TRUE(contains(first.output(), "rank 1 did not come to 'plan' within 8 s")) << first.output();
 }
 
 // ------------------------------------------------------------------- ranks that others have started
@@ -211,7 +207,7 @@ TEST_P(HangOn, ARankThatDoesNotReachACollectiveIsNamed) {
   ASSERT_TRUE(run.process().says("rank 1 reads no more")) << run.output();
   const auto start = Clock::now();
   EXPECT_EQ(run.process().end(), 11) << run.output();
-  print_times("a rank stops reading data, until it is named (limit 3 s)", {seconds_since(start)});
+  print_times("a rank stops reading data, until it is named (limit 8 s)", {seconds_since(start)});
   EXPECT_LT(seconds_since(start), latest);
   EXPECT_TRUE(contains(run.output(), named(1, pid) + "has not reached ")) << run.output();
   EXPECT_TRUE(contains(run.output(), "data plugin 'stalling' hangs in read()")) << run.output();

@@ -49,7 +49,7 @@ Tensors saved_by_one_rank() {
                                          {"precision.compute=fp64", "precision.state=fp64", "run.steps=30",
                                           "run.save_every=30", "batch.global=8"});
   PrunRun run({recipe});
-  EXPECT_EQ(run.process().end(60), 0) << run.output();
+  EXPECT_EQ(run.process().end(), 0) << run.output();
   return saved_tensors(out_folder("one-rank"));
 }
 
@@ -93,7 +93,7 @@ TEST(Hosts, BothEndWithASentenceWhenTheCableIsCut) {
     const std::size_t at = outcome.text.find(ended);
     ASSERT_NE(at, std::string::npos) << outcome.text;
     EXPECT_EQ(std::atoi(outcome.text.c_str() + at + ended.size()), 12) << outcome.text << said;
-    EXPECT_LT(std::atof(outcome.text.c_str() + outcome.text.find(word, at) + word.size()), 12)
+    EXPECT_LT(std::atof(outcome.text.c_str() + outcome.text.find(word, at) + word.size()), latest)
         << outcome.text;
     const std::string sentence = "prun: rank " + std::to_string(rank) + ": ";
     ASSERT_TRUE(contains(said, sentence)) << said;
@@ -150,25 +150,25 @@ TEST(Hosts, APodIsARank) {
   const int port = free_port();
   PrunRun first({recipe}, pod_variables(0, 2, port, false)),
       second({recipe}, pod_variables(1, 2, port, false));
-  EXPECT_EQ(first.process().end(60), 0) << first.output();
-  EXPECT_EQ(second.process().end(60), 0) << second.output();
+  EXPECT_EQ(first.process().end(), 0) << first.output();
+  EXPECT_EQ(second.process().end(), 0) << second.output();
   expect_equal_to_one_rank("pods");
 }
 
 TEST(Hosts, APodStartsItsShareOfTheRanks) {
   const std::vector<std::string> sets = {"run.steps=5", "run.save_every=5"};
   PrunRun alone({recipe_file("here", 4, sets)});
-  EXPECT_EQ(alone.process().end(60), 0) << alone.output();
+  EXPECT_EQ(alone.process().end(), 0) << alone.output();
   for (const bool newer : {false, true}) {
     const std::string name = newer ? "shares-newer" : "shares", recipe = recipe_file(name, 4, sets);
     const int port = free_port();
     PrunRun first({recipe}, pod_variables(0, 2, port, newer)),
         second({recipe}, pod_variables(1, 2, port, newer));
-    EXPECT_EQ(first.process().end(60), 0) << first.output();
-    EXPECT_EQ(second.process().end(60), 0) << second.output();
+    EXPECT_EQ(first.process().end(), 0) << first.output();
+    EXPECT_EQ(second.process().end(), 0) << second.output();
     EXPECT_EQ(count_of(first.output() + second.output(), "step 5/5 "), 1) << first.output();
     EXPECT_EQ(largest_difference(saved_tensors(out_folder(name)), saved_tensors(out_folder("here"))), 0);
-    EXPECT_TRUE(first.seconds_until_gone(5) && second.seconds_until_gone(5));
+    EXPECT_TRUE(first.seconds_until_gone() && second.seconds_until_gone());
   }
 }
 
@@ -179,12 +179,11 @@ TEST(Hosts, APodWhoseRankDiesEndsAndSoDoTheOthers) {
       second({recipe}, pod_variables(1, 2, port, false));
   ASSERT_TRUE(first.process().says("step 2/")) << first.output();
   const pid_t victim = second.process_with("RANK=3");
-  ASSERT_GT(victim, 0);
-  ::kill(victim, SIGKILL);
-  EXPECT_EQ(second.process().end(30), 10) << second.output();
+  ASSERT_TRUE(send_signal(victim, SIGKILL));
+  EXPECT_EQ(second.process().end(), 10) << second.output();
   EXPECT_TRUE(contains(second.output(), " was killed by signal 9 (SIGKILL)")) << second.output();
-  EXPECT_EQ(first.process().end(30), 12) << first.output();
-  EXPECT_TRUE(first.seconds_until_gone(5) && second.seconds_until_gone(5));
+  EXPECT_EQ(first.process().end(), 12) << first.output();
+  EXPECT_TRUE(first.seconds_until_gone() && second.seconds_until_gone());
 }
 
 TEST(Hosts, PodsThatCannotHaveAsManyRanksEachAreRefused) {
@@ -198,8 +197,8 @@ TEST(Hosts, TorchrunsVariablesByHandDoTheSame) {
   const std::string recipe = two_ranks("by-hand");
   const int port = free_port();
   PrunRun first({recipe}, torchrun_variables(0, 2, port)), second({recipe}, torchrun_variables(1, 2, port));
-  EXPECT_EQ(first.process().end(60), 0) << first.output();
-  EXPECT_EQ(second.process().end(60), 0) << second.output();
+  EXPECT_EQ(first.process().end(), 0) << first.output();
+  EXPECT_EQ(second.process().end(), 0) << second.output();
   expect_equal_to_one_rank("by-hand");
 }
 

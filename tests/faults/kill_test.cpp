@@ -10,7 +10,6 @@ namespace prun::test {
 namespace {
 
 constexpr int ranks = 3;
-constexpr double latest = 10;  // seconds until all must be gone, on a machine that has other things to do
 
 // On a device.
 class KillOn : public testing::TestWithParam<RunDevice> {
@@ -37,7 +36,7 @@ TEST_P(KillOn, ARankAtAnyMoment) {
     ASSERT_GT(pid, 0) << run.output();
     ::usleep(static_cast<useconds_t>(random() % 1'200'000));  // the first step ends after about 300 ms
     const auto start = Clock::now();
-    ASSERT_EQ(::kill(pid, SIGKILL), 0) << run.output();
+    ASSERT_TRUE(send_signal(pid, SIGKILL)) << run.output();
     EXPECT_EQ(run.process().end(), 10) << run.output();
     EXPECT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
     times.push_back(seconds_since(start));
@@ -104,15 +103,18 @@ TEST(Kill, WhileItSaves) {
   const std::string out = out_folder("kill-saving");
   std::vector<std::string> words = {recipe};
   int killed_in_a_save = 0;
+  std::set<std::string> left;  // by the one before
   for (int trial = 0; trial < (is_long() ? 200 : 8); ++trial) {
     PrunRun run(words);
     ASSERT_TRUE(run.process().says("saved: ")) << run.output();
-    EXPECT_LE(unfinished_in(out).size(), 2u) << "what the last one left is still there";
+    for (const std::string& name : unfinished_in(out))
+      EXPECT_FALSE(left.contains(name)) << name << " is still there";
     ::usleep(static_cast<useconds_t>(random() % 40'000));
     const int victim = static_cast<int>(random() % 3);
-    ::kill(victim == 2 ? run.process().pid() : run.rank(victim), SIGKILL);
-    ASSERT_TRUE(run.seconds_until_gone(5)) << run.alive().size() << " are left";
-    killed_in_a_save += !unfinished_in(out).empty();
+    ASSERT_TRUE(send_signal(victim == 2 ? run.process().pid() : run.rank(victim), SIGKILL));
+    ASSERT_TRUE(run.seconds_until_gone(latest)) << run.alive().size() << " are left";
+    left = unfinished_in(out);
+    killed_in_a_save += !left.empty();
     ASSERT_FALSE(saved_tensors(out).empty());
     words = {recipe, "--set", "run.resume=" + out};
   }
@@ -121,10 +123,10 @@ TEST(Kill, WhileItSaves) {
   const std::string steps = "run.steps=" + std::to_string(std::atoi(newest.c_str() + 5) + 3);
   words.insert(words.end(), {"--set", steps});
   PrunRun last(words);
-  ASSERT_EQ(last.process().end(60), 0) << last.output();
+  ASSERT_EQ(last.process().end(), 0) << last.output();
   EXPECT_EQ(unfinished_in(out), std::set<std::string>());
   PrunRun whole({layout_file("not-killed", zero, {steps, "run.save_every=1000000", "batch.micro=2"})});
-  ASSERT_EQ(whole.process().end(60), 0) << whole.output();
+  ASSERT_EQ(whole.process().end(), 0) << whole.output();
   EXPECT_TRUE(saved_tensors(out) == saved_tensors(out_folder("not-killed"))) << "other bits at " << newest;
 }
 

@@ -51,7 +51,8 @@ TEST(Orderly, OurLauncherEndsWithTheReason) {
     }
 }
 
-// Whoever learns of another rank's failure first ends because of that.
+// Whoever learns of another rank's failure first ends because of that. Rank 0, which tells it to the others,
+// waits a few seconds only for those that come later: it is the last to start.
 TEST(Orderly, RanksThatOthersStartedEndWithTheReason) {
   for (const Mistake& mistake : mistakes())
     for (const int ranks : {2, 3}) {
@@ -59,7 +60,7 @@ TEST(Orderly, RanksThatOthersStartedEndWithTheReason) {
       for (int trial = 0; trial < trials(); ++trial) {
         const int port = free_port();
         std::vector<PrunRun> runs;
-        for (int rank = 0; rank < ranks; ++rank)
+        for (int rank = ranks; rank-- > 0;)
           runs.emplace_back(std::vector<std::string>{recipe}, torchrun_variables(rank, ranks, port));
         int with_the_reason = 0;
         for (PrunRun& run : runs) {

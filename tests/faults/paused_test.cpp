@@ -4,39 +4,49 @@
 #include <filesystem>
 
 #include "runs.hpp"
+#include "support/temp_folder.hpp"
 
 namespace prun::test {
 namespace {
 
-// Some 80 bytes a line: more than pipe and buffer hold.
-const std::vector<std::string> many_lines = {"run.steps=6000", "run.save_every=6000", "run.hang_limit=20"};
+// A pipe that holds little, as some do. With the buffer it has room for 900 lines of some 80 bytes.
+constexpr int pipe_bytes = 4096;
+const std::vector<std::string> many_lines = {"run.steps=2000", "run.save_every=2000", "run.hang_limit=60"};
 
 TEST(Paused, OutputHoldsUpNoRank) {
   for (const int ranks : {1, 2}) {
     const std::string name = "unread-" + std::to_string(ranks);
     PrunRun run({recipe_file(name, ranks, many_lines)});
-    ASSERT_TRUE(run.seconds_until_gone(120)) << "it waits for a reader";
+    run.process().hold(pipe_bytes);
+    ASSERT_TRUE(run.seconds_until_gone(patience)) << "it waits for a reader";
     EXPECT_EQ(run.process().end(), 0) << run.output();
-    EXPECT_TRUE(std::filesystem::exists(out_folder(name) + "/step-00006000"));
+    EXPECT_LT(count_of(run.output(), " | loss "), 1000) << "nobody had to be waited for";
+    EXPECT_TRUE(std::filesystem::exists(out_folder(name) + "/step-00002000"));
   }
 }
 
 TEST(Paused, TheFirstSigintStopsAndSaves) {
-  const std::string name = "unread-stop";
-  PrunRun run({recipe_file(name, 1, {"run.steps=10000000"})});
-  ::sleep(2);  // until nothing more can be printed
+  const std::string name = "unread-stop", log = out_folder(name) + "/log.jsonl";
+  PrunRun run({layout_file(name, "[[observer]]\nplugin = \"jsonl\"\n", {"run.steps=10000000"})});
+  run.process().hold(pipe_bytes);
+  // Until nothing more can be printed.
+  for (const auto start = Clock::now(); count_of(read_file(log), "\"loss\":") < 1000;) {
+    ASSERT_LT(seconds_since(start), patience) << run.output();
+    ::usleep(100'000);
+  }
   run.process().signal(SIGINT);
-  ASSERT_TRUE(run.seconds_until_gone(20)) << "it waits for a reader";
+  ASSERT_TRUE(run.seconds_until_gone()) << "it waits for a reader";
   EXPECT_EQ(run.process().end(), 130) << run.output();
   EXPECT_TRUE(std::filesystem::exists(out_folder(name) + "/latest"));
 }
 
 TEST(Paused, LinesThatFoundNoRoomAreCounted) {
   const std::string name = "unread-then-read";
-  PrunRun run({recipe_file(name, 1, {"run.steps=10000000", "run.save_every=5000", "run.keep=1"})});
+  PrunRun run({recipe_file(name, 1, {"run.steps=10000000", "run.save_every=2000", "run.keep=1"})});
+  run.process().hold(pipe_bytes);
   const std::string saved = out_folder(name) + "/latest";  // after more lines than pipe and buffer hold
-  for (int tenths = 0; tenths < 600 && !std::filesystem::exists(saved); ++tenths) ::usleep(100'000);
-  ASSERT_TRUE(std::filesystem::exists(saved));
+  for (const auto start = Clock::now(); !std::filesystem::exists(saved); ::usleep(100'000))
+    ASSERT_LT(seconds_since(start), patience);
   EXPECT_TRUE(run.process().says(" not shown: nobody read in time)\n")) << run.output();
   run.process().signal(SIGINT);
   EXPECT_EQ(run.process().end(), 130);

@@ -15,8 +15,8 @@ struct Pair {
 Pair refused(const std::vector<std::string>& first, const std::vector<std::string>& second, int world = 2) {
   const int port = free_port();
   PrunRun a(first, torchrun_variables(0, world, port)), b(second, torchrun_variables(1, world, port));
-  EXPECT_EQ(a.process().end(30), 2) << a.output();
-  EXPECT_EQ(b.process().end(30), 2) << b.output();
+  EXPECT_EQ(a.process().end(), 2) << a.output();
+  EXPECT_EQ(b.process().end(), 2) << b.output();
   EXPECT_EQ(count_of(a.output() + b.output(), "step 1/"), 0) << a.output() << b.output();
   return {a.output(), b.output()};
 }
@@ -64,7 +64,7 @@ TEST(Plans, OtherInstructionsAreRefused) {
 }
 
 TEST(Plans, AnotherTokenIsSaid) {
-  const std::string recipe = recipe_file("token", 2, {"run.hang_limit=3"});
+  const std::string recipe = recipe_file("token", 2, {"run.hang_limit=8"});
   const int port = free_port();
   Variables other = torchrun_variables(1, 2, port);
   for (auto& [name, value] : other)
@@ -76,7 +76,7 @@ TEST(Plans, AnotherTokenIsSaid) {
       "a process that calls itself rank 1 came with another token; give all ranks the same PRUN_TOKEN";
   EXPECT_TRUE(a.process().says("prun: " + sentence)) << a.output();
   EXPECT_EQ(a.process().end(), 11) << a.output();
-  EXPECT_TRUE(contains(a.output(), "rank 1 did not come to 'plan' within 3 s; " + sentence)) << a.output();
+  EXPECT_TRUE(contains(a.output(), "rank 1 did not come to 'plan' within 8 s; " + sentence)) << a.output();
 }
 
 TEST(Plans, AnotherWorldThanTheMeshIsRefused) {
@@ -96,7 +96,7 @@ TEST(Plans, RanksThatDisagreeAboutTheWorldAreRefused) {
   const std::string recipe = recipe_file("worlds", 2);
   const int port = free_port();
   PrunRun b({recipe}, torchrun_variables(1, 3, port)), a({recipe}, torchrun_variables(0, 2, port));
-  EXPECT_EQ(b.process().end(30), 2) << b.output();
+  EXPECT_EQ(b.process().end(), 2) << b.output();
   EXPECT_TRUE(contains(b.output(), "its number of ranks is another one")) << b.output();
   EXPECT_EQ(a.process().end(0.2), -1) << "rank 0 waits for its rank 1: " << a.output();
 }

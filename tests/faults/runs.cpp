@@ -1,9 +1,6 @@
 #include "runs.hpp"
 
-#include <arpa/inet.h>
 #include <dirent.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cmath>
@@ -93,7 +90,7 @@ PrunRun::PrunRun(const std::vector<std::string>& words, Variables variables)
 std::set<pid_t> PrunRun::alive() const { return processes_with(std::string(tag_name) + "=" + tag_); }
 
 pid_t PrunRun::process_with(const std::string& setting) const {
-  for (const auto start = Clock::now(); seconds_since(start) < 20; ::usleep(500))
+  for (const auto start = Clock::now(); seconds_since(start) < patience; ::usleep(500))
     for (const pid_t pid : alive())
       if (has_setting(pid, setting)) return pid;
   return -1;
@@ -103,6 +100,13 @@ std::optional<double> PrunRun::seconds_until_gone(double limit) const {
   for (const auto start = Clock::now(); seconds_since(start) < limit; ::usleep(1000))
     if (alive().empty()) return seconds_since(start);
   return {};
+}
+
+bool PrunRun::goes_on(int steps) { return process_.says(" | loss ", count_of(output(), " | loss ") + steps); }
+
+int PrunRun::stop_and_save(int signal) {
+  process_.signal(signal);
+  return process_.end() == 128 + signal ? process_.number_after("stopped at step ") : -1;
 }
 
 namespace {
@@ -141,24 +145,12 @@ Variables srun_variables(int rank, int world, int port) {
                                  {"SLURM_STEP_TASKS_PER_NODE", std::to_string(world)}});
 }
 
-int free_port() {
-  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw_error(ErrorCode::internal, "no free port: ", std::strerror(errno));
-  return ntohs(address.sin_port);
-}
-
 // ------------------------------------------------------------------- what was saved
 
 Tensors saved_tensors(const std::string& out) {
-  const std::optional<fs::path> latest = read_latest(out);
-  if (!latest) throw_error(ErrorCode::not_found, "no checkpoint in ", out);
-  return saved_in(*latest);
+  const std::optional<fs::path> newest = read_latest(out);
+  if (!newest) throw_error(ErrorCode::not_found, "no checkpoint in ", out);
+  return saved_in(*newest);
 }
 
 double largest_difference(const Tensors& a, const Tensors& b) {

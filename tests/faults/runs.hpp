@@ -14,6 +14,7 @@
 
 #include "launch/leftovers.hpp"
 #include "launch/process.hpp"
+#include "support/free_port.hpp"
 #include "support/saved.hpp"
 
 namespace prun::test {
@@ -41,6 +42,10 @@ std::vector<RunDevice> run_devices();
 // The recipe, and where the tests' plugins are.
 std::vector<std::string> with_test_plugins(const std::string& recipe);
 
+// Seconds until all must be gone, or a rank has been named: less than one on a machine that has nothing else
+// to do.
+inline constexpr double latest = 60;
+
 // A prun process and whatever it starts, which is recognized by a variable of its environment.
 class PrunRun {
  public:
@@ -51,11 +56,16 @@ class PrunRun {
   const std::string& output() { return process_.output(); }
   // All processes that live, the launcher among them.
   std::set<pid_t> alive() const;
-  // Waits for a rank that prun starts, or for whoever has a variable: "RANK=3".
+  // Waits for a rank that prun starts, or for whoever has a variable: "RANK=3". -1: there is none.
   pid_t rank(int number) const { return process_with("PRUN_RANK=" + std::to_string(number)); }
   pid_t process_with(const std::string& setting) const;
   // Until all of them are gone: the seconds it took. Nothing when some live on after the limit.
-  std::optional<double> seconds_until_gone(double limit) const;
+  std::optional<double> seconds_until_gone(double limit = latest) const;
+  // Until so many more steps have been printed than now.
+  bool goes_on(int steps);
+  // Stops a run without an end where it is: the step that it saved last, or -1 when it did not end as it
+  // should.
+  int stop_and_save(int signal = SIGTERM);
 
  private:
   std::string tag_;
@@ -67,8 +77,6 @@ Variables torchrun_variables(int rank, int world, int port);
 Variables mpirun_variables(int rank, int world, int port);
 Variables srun_variables(int rank, int world, int port);
 inline constexpr const char* test_token = "a token of this test that is long enough";
-// A port of 127.0.0.1 that was free a moment ago, and at which torchrun's ranks find MASTER_PORT for it.
-int free_port();
 
 // Every tensor of the newest checkpoint in the folder of a run; what is damaged is an error.
 Tensors saved_tensors(const std::string& out);

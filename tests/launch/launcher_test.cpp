@@ -16,8 +16,9 @@ namespace prun::test {
 namespace {
 
 // Seconds, for what takes less than one on a machine that has nothing else to do.
-constexpr double latest = 10;
-constexpr int hang_ms = 1500;
+constexpr double latest = 60;
+// Longer than a rank that can go on may have to wait for a core.
+constexpr int hang_ms = 5000;
 
 bool is_long() { return std::getenv("PRUN_LONG") != nullptr; }
 
@@ -123,7 +124,7 @@ TEST(Launcher, ForwardsAStopAndWaitsForAgreement) {
 TEST(Launcher, ARankThatIsAskedToStopStopsAll) {
   Process launcher = launch_ranks(3, 0, {"steps"});
   ASSERT_TRUE(launcher.says("runs", 3)) << launcher.output();
-  ::kill(pid_of(launcher, 1), SIGTERM);
+  ASSERT_TRUE(send_signal(pid_of(launcher, 1), SIGTERM));
   EXPECT_EQ(launcher.end(), 128 + SIGTERM) << launcher.output();
 }
 
@@ -131,6 +132,7 @@ TEST(Launcher, ASecondInterruptKillsAtOnce) {
   Process launcher = launch_ranks(2, 0, {"nap", "3", "1"});
   ASSERT_TRUE(launcher.says("runs", 2));
   launcher.signal(SIGINT);
+  EXPECT_TRUE(launcher.has_taken(SIGINT));
   EXPECT_EQ(launcher.end(0.3), -1) << launcher.output();
   const auto start = Clock::now();
   launcher.signal(SIGINT);
@@ -150,7 +152,7 @@ TEST(Launcher, AKilledRankIsNamedAndAllAreGone) {
     ::usleep(static_cast<useconds_t>(random() % 100'000));
     const int pid = pid_of(launcher, victim);
     const auto start = Clock::now();
-    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    ASSERT_TRUE(send_signal(pid, SIGKILL)) << launcher.output();
     EXPECT_EQ(launcher.end(), 10) << launcher.output();
     slowest = std::max(slowest, seconds_since(start));
     const std::string named = "prun: rank " + std::to_string(victim) + " (pid " + std::to_string(pid) +
@@ -180,9 +182,9 @@ TEST(Launcher, WhatARankStartedGoesWithIt) {
   ASSERT_TRUE(launcher.says("child pid"));
   const int child = launcher.number_after("child pid ");
   ASSERT_TRUE(is_running(child));
-  ::kill(pid_of(launcher, 0), SIGKILL);
+  ASSERT_TRUE(send_signal(pid_of(launcher, 0), SIGKILL));
   EXPECT_EQ(launcher.end(), 10);
-  for (int i = 0; i < 500 && is_running(child); ++i) ::usleep(2000);
+  for (const auto start = Clock::now(); is_running(child) && seconds_since(start) < latest;) ::usleep(2000);
   EXPECT_FALSE(is_running(child));
 }
 
@@ -190,7 +192,7 @@ TEST(Launcher, NamesAStoppedRank) {
   Process launcher = launch_ranks(4, hang_ms, {"steps"});
   ASSERT_TRUE(launcher.says("runs", 4));
   const auto start = Clock::now();
-  ::kill(pid_of(launcher, 2), SIGSTOP);
+  ASSERT_TRUE(send_signal(pid_of(launcher, 2), SIGSTOP));
   EXPECT_EQ(launcher.end(), 11) << launcher.output();
   EXPECT_LT(seconds_since(start), latest);
   EXPECT_TRUE(contains(launcher.output(), "prun: rank 2 (pid ")) << launcher.output();
@@ -221,9 +223,9 @@ TEST(Launcher, NamesTheRankThatDoesNotCome) {
 }
 
 TEST(Launcher, NamesTheRankThatDoesNotComeToTheRendezvous) {
-  Process launcher = launch_ranks(3, 0, {"absent", "400", "1"});
+  Process launcher = launch_ranks(3, 0, {"absent", "5000", "1"});
   EXPECT_EQ(launcher.end(), 11) << launcher.output();
-  EXPECT_TRUE(contains(launcher.output(), "rank 1 did not come to 'assembly' within 0.4 s"))
+  EXPECT_TRUE(contains(launcher.output(), "rank 1 did not come to 'assembly' within 5 s"))
       << launcher.output();
 }
 

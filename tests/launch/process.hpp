@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,9 +24,15 @@ namespace prun::test {
 using Clock = std::chrono::steady_clock;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
+// Seconds for what takes less than a few on a machine that has nothing else to do.
+inline constexpr double patience = 240;
+
 inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+// Never to everybody, whom -1 would mean: so a process that was not found is no danger.
+inline bool send_signal(pid_t pid, int number) { return pid > 0 && ::kill(pid, number) == 0; }
 
 class Process {
  public:
@@ -34,13 +42,21 @@ class Process {
     texts.insert(texts.end(), arguments.begin(), arguments.end());
     for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
     const std::vector<char*> argv = pointers(texts), envp = pointers(settings);
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
+    int ends[2], begun[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0 || ::pipe2(begun, O_CLOEXEC) != 0) std::abort();
     output_ = FileDescriptor(ends[0]);
-    const FileDescriptor write_end(ends[1]);
+    const FileDescriptor write_end(ends[1]), begins(begun[0]);
+    FileDescriptor until_it_runs(begun[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    hold(1 << 20);  // a test that does not get a core for a while loses no line
     pid_ = ::fork();
-    if (pid_ != 0) return;
+    if (pid_ != 0) {
+      // Until it is the program, with its name and environment.
+      until_it_runs = FileDescriptor();
+      char none;
+      while (::read(begins.get(), &none, 1) < 0 && errno == EINTR) continue;
+      return;
+    }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(ends[1], STDOUT_FILENO);
     ::dup2(ends[1], STDERR_FILENO);
@@ -60,7 +76,17 @@ class Process {
   Process& operator=(Process&&) = delete;
 
   pid_t pid() const { return pid_; }
-  void signal(int number) const { ::kill(pid_, number); }
+  void signal(int number) const { send_signal(pid_, number); }
+
+  // How much it may write before somebody reads; as much as there is where the system allows no more.
+  void hold(int bytes) const { ::fcntl(output_.get(), F_SETPIPE_SZ, bytes); }
+
+  // Until it has taken the signal that was sent last; false after the limit.
+  bool has_taken(int number) const {
+    for (const auto start = Clock::now(); seconds_since(start) < patience; ::usleep(2000))
+      if (!is_pending(number)) return true;
+    return false;
+  }
 
   // Everything it and its children have written so far.
   const std::string& output() {
@@ -71,7 +97,7 @@ class Process {
   }
 
   // Until the text has been written `times` times; false after the limit.
-  bool says(const std::string& what, int times = 1, double limit = 60) {
+  bool says(const std::string& what, int times = 1, double limit = patience) {
     for (const auto start = Clock::now(); seconds_since(start) < limit;) {
       int seen = 0;
       const std::string& all = output();
@@ -84,7 +110,7 @@ class Process {
   }
 
   // Its exit code, or 1000 + the signal that killed it; -1 when it runs on.
-  int end(double limit = 60) {
+  int end(double limit = patience) {
     for (const auto start = Clock::now(); !status_ && seconds_since(start) < limit; ::usleep(2000)) {
       output();  // so that it does not block
       int status = 0;
@@ -107,6 +133,13 @@ class Process {
     for (std::string& text : texts) out.push_back(text.data());
     out.push_back(nullptr);
     return out;
+  }
+
+  bool is_pending(int number) const {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string word, mask; status >> word;)
+      if (word == "ShdPnd:" && status >> mask) return std::stoull(mask, nullptr, 16) >> (number - 1) & 1;
+    return false;
   }
 
   pid_t pid_ = -1;

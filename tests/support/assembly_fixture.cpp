@@ -23,12 +23,16 @@ PluginHost& plugins() {
 }
 
 std::filesystem::path temporary_folder() {
+  // A process that was forked leaves it alone.
   struct Folder {
-    fs::path path = fs::temp_directory_path() / ("prun-test-" + std::to_string(getpid()));
-    Folder() { fs::create_directories(path); }
+    std::string path = (fs::temp_directory_path() / "prun-test-XXXXXX").string();
+    const pid_t owner = ::getpid();
+    Folder() {
+      if (!::mkdtemp(path.data())) throw_error(ErrorCode::storage, "cannot make ", path);
+    }
     ~Folder() {
       std::error_code ignored;
-      fs::remove_all(path, ignored);
+      if (::getpid() == owner) fs::remove_all(path, ignored);
     }
   };
   static const Folder folder;
