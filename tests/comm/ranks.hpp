@@ -91,7 +91,7 @@ struct Outcome {
   bool killed = false;
 };
 
-// Forks `size` processes, runs the body in each and waits for them, 60 s at most.
+// Forks `size` processes, runs the body in each and waits for them, four minutes at most.
 std::vector<Outcome> run_ranks(int size, const std::function<void(const Rank&)>& body, int meshes = 1);
 
 // Expects that every rank's body returns.

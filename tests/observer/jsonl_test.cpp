@@ -263,7 +263,7 @@ TEST(JsonlObserver, APipeThatNobodyReads) {
   LogFile log(path);
   for (int i = 0; i < 1000; ++i) log.append(long_line);
   std::string seen, piece(1 << 16, '\0');
-  for (int tries = 0; tries < 5000 && lines_lost(seen) < 900; ++tries) {
+  for (int tries = 0; tries < 100'000 && lines_lost(seen) < 900; ++tries) {
     for (ssize_t count; (count = ::read(reader, piece.data(), piece.size())) > 0;)
       seen.append(piece, 0, static_cast<std::size_t>(count));
     log.append("{}");

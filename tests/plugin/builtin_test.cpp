@@ -36,7 +36,7 @@ TEST(Builtins, NeedNothingOfPrunBeyondTheSdkLibrary) {
 TEST(Builtins, KeepTheContract) {
   const auto defaults = [](const PluginNote& note) { return default_options(trial_schema(note, "")); };
   for (const PluginCandidate& plugin : builtins())
-    for (const ContractCheck& check : check_plugin(plugin.path, defaults, std::chrono::seconds(60),
+    for (const ContractCheck& check : check_plugin(plugin.path, defaults, std::chrono::minutes(4),
                                                    kind_checks({{PRUN_TEST_PLUGINS, "the build"}})))
       EXPECT_NE(check.verdict, CheckVerdict::failed) << plugin.path << ": " << to_text(check);
 }

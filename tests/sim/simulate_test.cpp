@@ -266,7 +266,7 @@ TEST(Simulate, RanksThatCannotBeToldApartCostOneRanksWork) {
   const Assembly two(tiny_recipe({"batch.global=8"}, data_parallel(2)), plugins());
   simulate(all_ranks(two.program(), [&](int) -> const Plan& { return two.plan(); }), of_two);
   EXPECT_EQ(prices.asked, of_two.asked);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
 }
 
 // 8 stages of 512 data-parallel ranks: a rank a stage is simulated.
