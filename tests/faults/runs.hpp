@@ -44,7 +44,7 @@ std::vector<std::string> with_test_plugins(const std::string& recipe);
 
 // Seconds until all must be gone, or a rank has been named: less than one on a machine that has nothing else
 // to do.
-inline constexpr double latest = 60;
+inline constexpr double latest = 90;
 
 // A prun process and whatever it starts, which is recognized by a variable of its environment.
 class PrunRun {

@@ -25,10 +25,10 @@ inline std::set<std::string> names_of(pid_t pid) {
   return names;
 }
 
-// What is still there after ten seconds: who removes it does so when the process has gone.
+// What stays there: who removes it does so when the process has gone, and tries for a minute.
 inline std::set<std::string> leftovers(const Process& process) {
   std::set<std::string> names;
-  for (const auto start = Clock::now(); seconds_since(start) < 10; ::usleep(2000))
+  for (const auto start = Clock::now(); seconds_since(start) < 90; ::usleep(2000))
     if (names = names_of(process.pid()); names.empty()) break;
   return names;
 }
