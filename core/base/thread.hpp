@@ -27,10 +27,11 @@ Thread start_thread(std::string_view what, Body&& body) {
   }
 }
 
-// Calls body(thread, i) for every i below `count` by several threads, of which the caller is the first. What
-// goes wrong first is thrown once all have ended; nothing new is begun then.
+// Calls body(thread, i) for every i below `count` by several threads, of which the caller is the first: by
+// fewer where the system has no more to give. What goes wrong first is thrown once all have ended; nothing
+// new is begun then.
 template <class Body>
-void share_out(std::size_t threads, std::size_t count, std::string_view what, Body&& body) {
+void share_out(std::size_t threads, std::size_t count, Body&& body) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   std::optional<Error> trouble;
@@ -47,8 +48,12 @@ void share_out(std::size_t threads, std::size_t count, std::string_view what, Bo
   };
   {
     std::vector<std::jthread> workers;
-    for (std::size_t t = 1; t < std::min(threads, count); ++t)
-      workers.push_back(start_thread<std::jthread>(what, [&, t] { work(t); }));
+    try {
+      for (std::size_t t = 1; t < std::min(threads, count); ++t)
+        workers.emplace_back([&work, t] { work(t); });
+    } catch (const std::system_error&) {
+      // Those that there are do what is left.
+    }
     work(0);
   }
   if (trouble) throw *trouble;

@@ -99,14 +99,13 @@ void add_pieces(const TensorSlice& slice, std::vector<TensorSlice>& pieces) {
 // What is wrong with each of them, or nothing, in their order; by all cores.
 std::vector<std::string> troubles_of(const CheckpointFiles& files, std::span<const TensorSlice> slices) {
   std::vector<std::string> troubles(slices.size());
-  share_out(std::thread::hardware_concurrency(), slices.size(), "verifying a checkpoint",
-            [&](std::size_t, std::size_t i) {
-              try {
-                bytes_of(files, slices[i]);
-              } catch (const Error& error) {
-                troubles[i] = error.what();
-              }
-            });
+  share_out(std::thread::hardware_concurrency(), slices.size(), [&](std::size_t, std::size_t i) {
+    try {
+      bytes_of(files, slices[i]);
+    } catch (const Error& error) {
+      troubles[i] = error.what();
+    }
+  });
   std::erase(troubles, "");
   return troubles;
 }

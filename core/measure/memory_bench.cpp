@@ -31,7 +31,7 @@ double host_bandwidth() {
   const auto a = std::make_unique_for_overwrite<float[]>(elements),
              b = std::make_unique_for_overwrite<float[]>(elements);
   const auto all = [&](auto&& each) {
-    share_out(threads, elements / piece, "the memory bench",
+    share_out(threads, elements / piece,
               [&](std::size_t, std::size_t i) { each(a.get() + i * piece, b.get() + i * piece); });
   };
   all([](float* x, float* y) {

@@ -148,8 +148,7 @@ void read_slice(const CheckpointFiles& files, const HeldSlice& held, const PlanM
 
 void read_slices(const CheckpointFiles& files, std::span<const HeldSlice> list, const PlanMemory& memory,
                  std::size_t threads) {
-  share_out(threads, list.size(), "reading a checkpoint",
-            [&](std::size_t, std::size_t i) { read_slice(files, list[i], memory); });
+  share_out(threads, list.size(), [&](std::size_t, std::size_t i) { read_slice(files, list[i], memory); });
 }
 
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {

@@ -118,7 +118,7 @@ void initialize(const Assembly& assembly, const PlanMemory& memory, const StartV
   std::deque<Filler> fillers;
   for (std::size_t t = 0; t < threads; ++t)
     fillers.emplace_back(*assembly.devices().front(), elements, converted_bytes);
-  share_out(threads, list.size(), "initial values",
+  share_out(threads, list.size(),
             [&](std::size_t t, std::size_t i) { fillers[t].fill(list[i], draw, memory); });
 }
 

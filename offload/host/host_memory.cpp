@@ -9,17 +9,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "base/thread.hpp"
 #include "prun/error.hpp"
 
 namespace prun::host {
@@ -91,31 +89,11 @@ void populate_together(char* start, std::size_t size) {
   constexpr std::size_t share = std::size_t{128} << 20;
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const std::size_t parts = std::clamp<std::size_t>(size / share, 1, cores);
-  std::vector<std::exception_ptr> errors(parts);
-  const auto populate_part = [&](std::size_t part) {
-    const auto at = [&](std::size_t i) {
-      return i == parts ? size : size / parts * i / huge_page * huge_page;
-    };
-    try {
-      populate(start + at(part), at(part + 1) - at(part));
-    } catch (const Error&) {
-      errors[part] = std::current_exception();
-    }
+  const auto at = [&](std::size_t part) {
+    return part == parts ? size : size / parts * part / huge_page * huge_page;
   };
-  std::vector<std::thread> threads;
-  std::size_t next = 0;
-  try {
-    while (next + 1 < parts) {
-      threads.emplace_back(populate_part, next);
-      ++next;
-    }
-  } catch (const std::system_error&) {
-    // No more threads are to be had: this one does what is left.
-  }
-  for (; next < parts; ++next) populate_part(next);
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  share_out(parts, parts,
+            [&](std::size_t, std::size_t part) { populate(start + at(part), at(part + 1) - at(part)); });
 }
 
 // Huge pages that were set aside, where enough of them are free; nobody else can use them. Null: they are

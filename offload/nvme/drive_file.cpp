@@ -95,7 +95,7 @@ void DriveFile::fill(std::int64_t bytes) {
   std::memset(zeros.get(), 0, static_cast<std::size_t>(fill_bytes));
   const auto begin = std::chrono::steady_clock::now();
   const auto pieces = static_cast<std::size_t>((bytes + fill_bytes - 1) / fill_bytes);
-  share_out(fill_threads, pieces, "the first pass over a drive", [&](std::size_t, std::size_t piece) {
+  share_out(fill_threads, pieces, [&](std::size_t, std::size_t piece) {
     std::int64_t at = static_cast<std::int64_t>(piece) * fill_bytes;
     const std::int64_t end = std::min(bytes, at + fill_bytes);
     while (at < end) {

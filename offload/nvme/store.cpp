@@ -25,7 +25,7 @@ Store::Store(Settings settings, std::int64_t bytes, MakeRing make_ring)
   PRUN_CHECK(!settings_.folders.empty() && settings_.stripe > 0 && settings_.stripe % block == 0,
              settings_.folders.size(), " folders, stripes of ", settings_.stripe);
   files_.resize(settings_.folders.size());
-  share_out(files_.size(), files_.size(), "a drive", [&](std::size_t, std::size_t file) {
+  share_out(files_.size(), files_.size(), [&](std::size_t, std::size_t file) {
     files_[file] =
         std::make_unique<DriveFile>(settings_.folders[file], bytes_of_file(file), settings_.direct);
   });
