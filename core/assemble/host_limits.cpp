@@ -1,7 +1,6 @@
 #include "assemble/host_limits.hpp"
 
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <set>
 
 #include "assemble/comm_needs.hpp"
+#include "base/saturated.hpp"
 #include "base/text.hpp"
 
 namespace prun {
@@ -132,7 +132,7 @@ fs::path shared_memory_folder() {
 std::int64_t room_in_shared_memory() {
   struct statvfs facts {};
   if (::statvfs(shared_memory_folder().c_str(), &facts) != 0 || facts.f_blocks == 0) return unlimited;
-  return static_cast<std::int64_t>(facts.f_bavail * facts.f_frsize);
+  return bytes_left(facts);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "doctor/drive.hpp"
 
 #include <fcntl.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <memory>
 
 #include "base/durable_file.hpp"
+#include "base/saturated.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
 
@@ -81,7 +81,7 @@ std::int64_t free_bytes(const fs::path& folder) {
   struct statvfs facts {};
   const fs::path at = existing(folder);
   if (::statvfs(at.c_str(), &facts) != 0) throw_storage_error("asking for free space of", at, errno);
-  return static_cast<std::int64_t>(facts.f_bavail * facts.f_frsize);
+  return bytes_left(facts);
 }
 
 Finding drive_finding(const fs::path& folder) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +9,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 
+#include "base/saturated.hpp"
 #include "base/thread.hpp"
 #include "prun/error.hpp"
 
@@ -48,7 +49,14 @@ std::int64_t room_in(const std::filesystem::path& folder) {
   if (::statvfs(folder.c_str(), &facts) != 0)
     throw_error(ErrorCode::bad_input, "tier nvme: ", folder.string(), ": ", std::strerror(errno),
                 "; make that folder or name another one in [tier.nvme] paths");
-  return static_cast<std::int64_t>(facts.f_bavail) * static_cast<std::int64_t>(facts.f_frsize);
+  return bytes_left(facts);
+}
+
+std::int64_t room_in_all(std::span<const std::filesystem::path> folders, std::int64_t ranks,
+                         std::int64_t own) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& folder : folders) least = std::min(least, room_in(folder));
+  return saturated_sum(own, saturated_product(static_cast<std::uint64_t>(least / ranks), folders.size()));
 }
 
 DriveFile::DriveFile(std::filesystem::path folder, std::int64_t bytes, bool direct)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 
 namespace prun::nvme {
 
@@ -39,5 +40,9 @@ class DriveFile {
 
 // Bytes that a process may put into files of a folder. Throws where there is no such folder.
 std::int64_t room_in(const std::filesystem::path& folder);
+// Bytes that one of `ranks` may have in files of these folders, as many in each; `own` of them it has there
+// already.
+std::int64_t room_in_all(std::span<const std::filesystem::path> folders, std::int64_t ranks,
+                         std::int64_t own);
 
 }  // namespace prun::nvme

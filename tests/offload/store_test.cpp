@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <limits>
 #include <map>
 #include <random>
 #include <thread>
@@ -318,6 +319,15 @@ TEST(Store, RefusesWhatDoesNotFit) {
   EXPECT_NE(
       failure_of([&] { Store(settings, mib, make_uring); }).find("make that folder or name another one"),
       std::string::npos);
+}
+
+TEST(Store, CountsTheRoomOfAllFoldersForEachRank) {
+  const std::vector<std::filesystem::path> folders = {"/proc", "/proc"};  // which has none
+  EXPECT_EQ(room_in_all(folders, 2, 4096), 4096);
+  const TempFolder folder;
+  EXPECT_GT(room_in_all(small(folder, 2).folders, 2, 0), 0);
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(room_in_all(small(folder, 2).folders, 2, most), most);
 }
 
 // Past the cache or through it, a file system that knows no other way included.

@@ -1,7 +1,6 @@
 #include "nvme_device.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <system_error>
 
 #include "host/host_memory.hpp"
@@ -50,14 +49,13 @@ DeviceInfo NvmeDevice::info() {
   if (settings_.folders.empty())
     throw_error(ErrorCode::bad_input,
                 "[tier.nvme] paths is empty; name a folder on each drive that bytes may lie on");
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  for (const auto& folder : settings_.folders) least = std::min(least, room_in(folder));
   DeviceInfo info;
   info.name = name_;
   info.kind = "nvme";
   info.tier = true;
-  info.memory_bytes = least / local_ranks_ * static_cast<std::int64_t>(settings_.folders.size());
-  for (const Range& range : ranges_) info.memory_bytes += range.store.bytes();
+  std::int64_t own = 0;
+  for (const Range& range : ranges_) own += range.store.bytes();
+  info.memory_bytes = room_in_all(settings_.folders, local_ranks_, own);
   if (planned_bytes_ > 0) info.memory_bytes = planned_bytes_ / local_ranks_;
   return info;
 }

@@ -1,0 +1,27 @@
+// Numbers of bytes that stop at the largest one: file systems that know no bound say that they have more left
+// than fits.
+#pragma once
+
+#include <sys/statvfs.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace prun {
+
+inline std::int64_t saturated_sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
+}
+
+// Of numbers that are not negative, as those below.
+inline std::int64_t saturated_product(std::uint64_t a, std::uint64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
+}
+
+inline std::int64_t bytes_left(const struct statvfs& facts) {
+  return saturated_product(facts.f_bavail, facts.f_frsize);
+}
+
+}  // namespace prun
