@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -45,9 +46,14 @@ void show(const InPlugin* call) {
   if (!own.place) return;
   own.place->number.store(0, std::memory_order_relaxed);
   if (!call) return;
-  own.place->plugin.store(call->plugin(), std::memory_order_relaxed);
-  own.place->where.store(call->where(), std::memory_order_relaxed);
+  own.place->plugin.store(call->plugin(), std::memory_order_release);
+  own.place->where.store(call->where(), std::memory_order_release);
   own.place->number.store(call->number(), std::memory_order_release);
+}
+
+// Of a call that is made within that one, or in none.
+std::uint64_t depth_within(const InPlugin* call) {
+  return std::min<std::size_t>(call ? depth_of(call->number()) + 1 : 1, 255);
 }
 
 constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -126,7 +132,7 @@ InPlugin::InPlugin(const char* plugin, const char* where) noexcept
     : plugin_(plugin),
       where_(where),
       before_(innermost),
-      number_(calls_so_far.fetch_add(1, std::memory_order_relaxed) + 1) {
+      number_((calls_so_far.fetch_add(1, std::memory_order_relaxed) + 1) << 8 | depth_within(innermost)) {
   innermost = this;
   show(this);
 }
@@ -142,8 +148,11 @@ std::vector<std::uint64_t> calls_into_plugins() {
   return numbers;
 }
 
-PluginAndWhere call_into_plugin(std::size_t place) {
-  return {places.at(place).plugin.load(), places.at(place).where.load()};
+std::optional<PluginAndWhere> call_into_plugin(std::size_t place, std::uint64_t number) {
+  const Place& at = places.at(place);
+  const char *const plugin = at.plugin.load(), *const where = at.where.load();
+  if (at.number.load() != number) return {};
+  return PluginAndWhere{plugin, where};
 }
 
 UntimelyEndWatch::UntimelyEndWatch() {

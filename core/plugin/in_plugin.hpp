@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,14 +21,18 @@ class InPlugin {
   static const InPlugin* current() noexcept;
   const char* plugin() const noexcept { return plugin_; }
   const char* where() const noexcept { return where_; }
+  // That no other call of the process has; depth_of() it is how many calls the thread is in.
   std::uint64_t number() const noexcept { return number_; }
 
  private:
   const char* plugin_;
   const char* where_;
   const InPlugin* before_;
-  const std::uint64_t number_;  // that no other call of the process has
+  const std::uint64_t number_;
 };
+
+// 1: the outermost call. Of 255 and more all are 255.
+constexpr std::size_t depth_of(std::uint64_t number) { return number & 0xff; }
 
 // The calls into plugins that threads are in, the innermost ones, by place: their numbers, or 0. Of more than
 // 256 threads, some have no place.
@@ -36,8 +41,8 @@ std::vector<std::uint64_t> calls_into_plugins();
 struct PluginAndWhere {
   std::string plugin, where;
 };
-// Of a call that has lasted so long that it will not end just now.
-PluginAndWhere call_into_plugin(std::size_t place);
+// Of the call with that number; nothing where it has ended, or another is within it.
+std::optional<PluginAndWhere> call_into_plugin(std::size_t place, std::uint64_t number);
 
 // While it lives, the process cannot end in a plugin's code without a sentence on stderr and an exit code
 // that says so. One in a process, in main().

@@ -15,12 +15,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// The call that a thread is in, and for how long this has been seen.
+// A call that a thread is in, and since when this has been seen.
 struct Seen {
   std::uint64_t number = 0;
-  Clock::duration time{};
+  Clock::duration since{};
   bool told = false;
 };
+
+// By depth: a call goes on while one within it is seen. `calls` may have such as have ended since; nobody
+// sees those again.
+Seen* seen_again(std::vector<Seen>& calls, std::uint64_t number, Clock::duration now) {
+  calls.resize(depth_of(number));
+  if (number == 0) return nullptr;
+  if (calls.back().number != number) calls.back() = {number, now};
+  return &calls.back();
+}
 
 }  // namespace
 
@@ -33,24 +42,25 @@ OverdueWatch::OverdueWatch(std::chrono::milliseconds limit, Found found)
 
 // Time in which the whole process was stopped does not count: the watch was as well.
 void OverdueWatch::run(const std::stop_token& stop) const {
-  std::vector<Seen> seen;
+  std::vector<std::vector<Seen>> seen;  // by place
   std::mutex mutex;
   std::condition_variable_any changed;
   std::unique_lock lock(mutex);
   const auto nap = std::clamp<std::chrono::milliseconds>(limit_ / 10, 10ms, 1s);
+  Clock::duration watched{};
   Clock::time_point last = Clock::now();
   while (!changed.wait_for(lock, stop, nap, [&] { return stop.stop_requested(); })) {
     const Clock::time_point now = Clock::now();
-    const Clock::duration passed = std::min<Clock::duration>(now - std::exchange(last, now), 2 * nap);
+    watched += std::min<Clock::duration>(now - std::exchange(last, now), 2 * nap);
     const std::vector<std::uint64_t> calls = calls_into_plugins();
     seen.resize(calls.size());
     for (std::size_t place = 0; place < calls.size(); ++place) {
-      Seen& call = seen[place];
-      call =
-          call.number == calls[place] ? Seen{call.number, call.time + passed, call.told} : Seen{calls[place]};
-      if (call.number == 0 || call.told || call.time < limit_) continue;
-      call.told = true;
-      found_(call_into_plugin(place));
+      Seen* const call = seen_again(seen[place], calls[place], watched);
+      if (!call || call->told || watched - call->since < limit_) continue;
+      const std::optional<PluginAndWhere> named = call_into_plugin(place, call->number);
+      if (!named) continue;
+      call->told = true;
+      found_(*named);
     }
   }
 }

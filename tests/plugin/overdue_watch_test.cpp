@@ -45,6 +45,27 @@ TEST(OverdueWatch, TellsACallThatLastsOnceAndNoneThatEnds) {
   EXPECT_LE(told_of_quick, quick_that_lasted);
 }
 
+// Found and named by its own time, however often it is seen in a call that is within it.
+TEST(OverdueWatch, TellsACallOnceThatMakesShortOnes) {
+  std::atomic<int> told = 0;
+  const OverdueWatch watch(200ms, [&](const PluginAndWhere& call) {
+    if (call.plugin == "test plugin 'outer'" && call.where == "in outer()") ++told;
+  });
+  const InPlugin outer("test plugin 'outer'", "in outer()");
+  const auto make_short_calls = [](int count) {
+    for (int i = 0; i < count; ++i) {
+      {
+        const InPlugin inner("test plugin 'inner'", "in inner()");
+        std::this_thread::sleep_for(40ms);
+      }
+      std::this_thread::sleep_for(25ms);
+    }
+  };
+  for (int i = 0; i < 200 && told == 0; ++i) make_short_calls(1);
+  make_short_calls(8);
+  EXPECT_EQ(told, 1);
+}
+
 TEST(OverdueWatch, ACallGoesOnBehindOneWithinIt) {
   const InPlugin outer("test plugin 'a'", "in outer()");
   const auto number = [] {
