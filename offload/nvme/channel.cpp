@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <mutex>
 #include <utility>
 
 #include "nvme/store.hpp"
@@ -65,10 +67,20 @@ Channel::Channel(Store& store, std::unique_ptr<Ring> ring) : store_(store), ring
   }
 }
 
-Channel::~Channel() = default;
+// A ring that is closed leaves the system what it has under way: memory that a lost transfer may write is
+// nobody else's as long as the process lives.
+Channel::~Channel() {
+  ring_.reset();
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<Slot>>;
+  if (!lost_) return;
+  const std::scoped_lock lock(mutex);
+  std::move(slots_.begin(), slots_.end(), std::back_inserter(kept));
+}
 
-void Channel::move(bool write, std::span<const MovedPiece> pieces) {
+void Channel::move(bool write, std::span<const MovedPiece> pieces, Memory memory) {
   write_ = write;
+  memory_ = memory;
   pieces_ = pieces;
   piece_ = 0;
   moved_ = 0;
@@ -109,7 +121,8 @@ bool Channel::next_transfer(Slot& slot) {
   slot.transfer.file = stretch.file;
   slot.transfer.offset = stretch.offset;
   slot.transfer.bytes = bytes;
-  slot.transfer.memory = bytes == wanted && is_aligned(target) ? target : slot.own_memory(bytes);
+  const bool takes_target = bytes == wanted && is_aligned(target) && (write_ || memory_ == Memory::stays);
+  slot.transfer.memory = takes_target ? target : slot.own_memory(bytes);
   if (slot.passes_through()) copied_ += wanted;
   if (write_ && slot.passes_through()) {
     std::memcpy(slot.transfer.memory, target, static_cast<std::size_t>(wanted));

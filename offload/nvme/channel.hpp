@@ -25,6 +25,10 @@ struct MovedPiece {
   std::int64_t bytes = 0;
 };
 
+// Whether memory that bytes are moved to is there until the channel is closed, whatever is thrown. What is
+// read into other memory passes through the channel's own: a transfer that is lost may still write.
+enum class Memory { stays, may_go };
+
 class Channel {
  public:
   Channel(Store& store, std::unique_ptr<Ring> ring);
@@ -35,11 +39,12 @@ class Channel {
   // Memory that it will be given again and again. Empty, or why the system does not want to know it.
   std::string know(std::span<std::byte> memory) { return ring_->know(memory); }
   // Holds the caller until all of it is moved. By one thread at a time.
-  void move(bool write, std::span<const MovedPiece> pieces);
+  void move(bool write, std::span<const MovedPiece> pieces, Memory memory = Memory::stays);
 
   // Transfers that failed and were tried again.
   std::int64_t tried_again() const { return tried_again_; }
-  // Bytes that passed through memory of the channel, since drives do not take them as they lie.
+  // Bytes that passed through memory of the channel, since drives do not take them as they lie, or they may
+  // not stay there.
   std::int64_t copied() const { return copied_; }
 
  private:
@@ -67,6 +72,7 @@ class Channel {
   std::int64_t tried_again_ = 0, copied_ = 0;
   // Of the move at hand.
   bool write_ = false;
+  Memory memory_ = Memory::stays;
   std::span<const MovedPiece> pieces_;
   std::size_t piece_ = 0;
   std::int64_t moved_ = 0;  // of that piece

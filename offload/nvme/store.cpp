@@ -80,7 +80,7 @@ Store::Loan::~Loan() {
 
 void Store::Loan::move(bool write, std::int64_t address, std::byte* memory, std::int64_t bytes) {
   const MovedPiece piece{address, memory, bytes};
-  channel_->move(write, {&piece, 1});
+  channel_->move(write, {&piece, 1}, Memory::may_go);
 }
 
 void Store::read(std::int64_t address, std::span<std::byte> to) {

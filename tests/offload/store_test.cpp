@@ -166,6 +166,62 @@ INSTANTIATE_TEST_SUITE_P(Faults, ForGood, testing::Values("eio!", "enospc!", "la
                            return name.substr(0, name.size() - 1);
                          });
 
+// ---------------------------------------------------------------- what is lost may still come
+
+// A ring that never hands back what it reads, and writes there once more when it is closed: then all must
+// still be as it left it, and be nobody else's.
+class BelatedRing final : public Ring {
+ public:
+  explicit BelatedRing(std::vector<Transfer>& all) : all_(all) {}
+  ~BelatedRing() override {
+    for (const Transfer& transfer : own_) {
+      const std::span<const std::byte> bytes(transfer.memory, static_cast<std::size_t>(transfer.bytes));
+      EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == mark; }));
+      std::fill_n(transfer.memory, transfer.bytes, std::byte{1});
+    }
+  }
+  BelatedRing(const BelatedRing&) = delete;
+  BelatedRing& operator=(const BelatedRing&) = delete;
+
+  bool add(const Transfer& transfer) override {
+    std::fill_n(transfer.memory, transfer.bytes, mark);
+    own_.push_back(transfer);
+    all_.push_back(transfer);
+    return true;
+  }
+  void wait(std::chrono::microseconds at_most, std::vector<Ended>&) override {
+    std::this_thread::sleep_for(at_most);
+  }
+
+ private:
+  static constexpr std::byte mark{0xab};
+  std::vector<Transfer> own_;
+  std::vector<Transfer>& all_;
+};
+
+// What a caller gives, on the stack or the heap, goes with the exception.
+TEST(LostTransfers, WriteToMemoryOfTheChannelAloneWhichStays) {
+  const TempFolder folder;
+  Settings settings = small(folder);
+  settings.limit = std::chrono::seconds(1);
+  std::vector<Transfer> lost;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(mib));
+  auto* const aligned = reinterpret_cast<std::byte*>(
+      (reinterpret_cast<std::uintptr_t>(bytes.data()) + block - 1) / block * block);
+  for (const std::size_t count : {std::size_t{256} << 10, std::size_t{100}}) {
+    Store store(settings, mib,
+                [&](const std::vector<int>&, std::size_t) { return std::make_unique<BelatedRing>(lost); });
+    EXPECT_NE(failure_of([&] { store.read(0, std::span(aligned, count)); }).find("not ended within 1 s"),
+              std::string::npos);
+  }
+  ASSERT_FALSE(lost.empty());
+  for (const Transfer& transfer : lost) {
+    EXPECT_TRUE(transfer.memory + transfer.bytes <= bytes.data() ||
+                transfer.memory >= bytes.data() + bytes.size());
+    EXPECT_EQ(transfer.memory[transfer.bytes - 1], std::byte{1}) << "it is there still";
+  }
+}
+
 // ---------------------------------------------------------------- checksums
 
 TEST(Store, FindsEveryFlippedBit) {
