@@ -62,16 +62,24 @@ DeviceInfo NvmeDevice::info() {
 
 MakeRing NvmeDevice::make_ring() {
   if (io_ == "threads") return make_thread_ring;
-  if (io_ == "io_uring") return make_uring;
   return [this](const std::vector<int>& files, std::size_t depth) -> std::unique_ptr<Ring> {
     try {
       return make_uring(files, depth);
     } catch (const std::system_error& error) {
-      const std::scoped_lock lock(instead_mutex_);
-      instead_ = error.code().message();
+      use_threads(error.code().message());
       return make_thread_ring(files, depth);
     }
   };
+}
+
+// Of the first store's channels it is announced with what that came to, of later ones at once.
+void NvmeDevice::use_threads(const std::string& why) {
+  if (io_ == "io_uring")
+    throw_error(ErrorCode::unsupported, "the system forbids io_uring (", why,
+                "); allow it, or leave [tier.nvme] io out, so that threads read and write");
+  const std::scoped_lock lock(instead_mutex_);
+  if (!std::exchange(instead_, why).empty() || !announced_) return;
+  log_line("the system gives no more of io_uring (", why, "), so threads read and write beside it");
 }
 
 void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
@@ -88,8 +96,8 @@ void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
 
 // What is not as it should be, once, with what it came to.
 void NvmeDevice::announce(const Store& store) {
-  if (std::exchange(announced_, true)) return;
   const std::scoped_lock lock(instead_mutex_);
+  if (std::exchange(announced_, true)) return;
   const DriveFile& file = *store.files().front();
   const auto rate = static_cast<std::int64_t>(file.first_rate() / 1e6);
   if (!instead_.empty())

@@ -57,18 +57,19 @@ class NvmeDevice : public Device {
 
   Range& range_at(const void* address);
   Place find(const void* address);
+  void use_threads(const std::string& why);
   void announce(const Store& store);
 
   Settings settings_;
   std::string io_, name_;
   std::mutex instead_mutex_;  // stores open channels from several threads
-  std::string instead_;       // why there is no io_uring
+  std::string instead_;       // why there is no io_uring, or no more of it
+  bool announced_ = false;
   std::int64_t planned_bytes_ = 0;
   std::int32_t local_ranks_ = 1;
   std::mutex mutex_;
   std::list<Range> ranges_;
   std::list<NvmeQueue> queues_;
-  bool announced_ = false;
 };
 
 }  // namespace prun::nvme
