@@ -1,5 +1,7 @@
 #include "inspect/forecast.hpp"
 
+#include <algorithm>
+
 #include "assemble/comm_needs.hpp"
 #include "assemble/one_host.hpp"
 #include "sim/costs_file.hpp"
@@ -61,12 +63,16 @@ CostTable without_time(CostTable table, std::string_view device) {
   return table;
 }
 
+// Where calls share links and memory, one that comes sooner may hold up another: then nothing of it is
+// exposed.
 std::optional<double> exposed_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                                      const Prediction& prediction) {
   for (const DeviceInfo& device : assembly.device_infos())
     if (device.tier)
-      return prediction.simulation.step_seconds -
-             predict_by(assembly, plugins, without_time(table, device.name.view())).simulation.step_seconds;
+      return std::max(
+          0.0,
+          prediction.simulation.step_seconds -
+              predict_by(assembly, plugins, without_time(table, device.name.view())).simulation.step_seconds);
   return {};
 }
 

@@ -9,6 +9,10 @@
 namespace prun {
 namespace {
 
+struct Work {
+  double begin = 0, end = 0;
+};
+
 class Reader {
  public:
   explicit Reader(const RankTimes& rank) : rank_(rank), plan_(*rank.simulated.plan) {
@@ -16,7 +20,10 @@ class Reader {
       calls_[{call.queue, call.position}] = &call;
       if (const Way way = way_of(call); way != Way::stays) of_queue_[call.queue] = way;
     }
-    for (const Event& event : rank.events) last_ = std::max(last_, event.step);
+    for (const Event& event : rank.events) {
+      last_ = std::max(last_, event.step);
+      if (event.waits_for < 0) works_[event.queue].push_back({event.begin, event.end});
+    }
   }
 
   Links read() const {
@@ -27,7 +34,7 @@ class Reader {
       if (event.waits_for < 0)
         add_call(links, *calls_.at({event.queue, event.position}), seconds);
       else if (computes(event.queue))
-        add_wait(links, event.waits_for, seconds);
+        add_wait(links, event);
     }
     return links;
   }
@@ -60,16 +67,23 @@ class Reader {
     if (passes && computes(call.queue)) links.passes += seconds;
   }
 
-  void add_wait(Links& links, std::int32_t queue, double seconds) const {
-    const auto found = of_queue_.find(queue);
+  // While the queue that is waited for stands still itself, somebody else is to blame.
+  void add_wait(Links& links, const Event& wait) const {
+    const auto found = of_queue_.find(wait.waits_for);
     if (found == of_queue_.end()) return;
-    direction(links, found->second)->exposed += seconds;
+    const std::vector<Work>& works = works_.at(wait.waits_for);
+    const auto is_over = [&](const Work& work) { return work.end <= wait.begin; };
+    for (auto work = std::partition_point(works.begin(), works.end(), is_over);
+         work != works.end() && work->begin < wait.end; ++work)
+      direction(links, found->second)->exposed +=
+          std::min(work->end, wait.end) - std::max(work->begin, wait.begin);
   }
 
   const RankTimes& rank_;
   const Plan& plan_;
   std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls_;  // by queue and position
   std::map<std::int32_t, Way> of_queue_;                                // of those that carry something
+  std::map<std::int32_t, std::vector<Work>> works_;                     // by queue, one after the other
   std::int64_t last_ = 0;
 };
 

@@ -9,7 +9,7 @@ namespace prun {
 // Seconds of one direction.
 struct LinkTimes {
   double busy = 0;
-  double exposed = 0;  // for which the device's queues that compute are held up by it
+  double exposed = 0;  // of these, for which the device's queues that compute are held up
 };
 
 struct Links {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cmath>
 #include <map>
 #include <memory>
+#include <random>
 #include <thread>
 
 #include "base/text.hpp"
@@ -12,6 +14,7 @@
 #include "inspect/report.hpp"
 #include "plan/traffic.hpp"
 #include "program/step.hpp"
+#include "sim/costs_file.hpp"
 #include "sim/links.hpp"
 #include "sim/predict.hpp"
 #include "sim/simulate.hpp"
@@ -637,16 +640,18 @@ TEST(Offload, ThePlanSaysWhatIsMoved) {
             std::string::npos);
 }
 
-// Seconds: a segment's gradients and parameters to the host 1, its parameters back 3, each pass through it 1;
-// all else takes no time.
+// Seconds: a segment's gradients and parameters to the host 1, its parameters back 3, each pass through it 1,
+// its update as said; all else takes no time.
 class LinkPrices final : public Prices {
  public:
+  explicit LinkPrices(double update = 0) : update_(update) {}
   double kernel(const Program& program, const PlannedStep& step) override {
     const Op& op = program.op(step.op);
     if (op.segment == program.step_segment()) return 0;
     if (op.function == FunctionKind::forward || op.function == FunctionKind::backward)
       return step.op == program.segment(op.segment).ops(op.function).back() ? 1 : 0;
-    if (op.function != FunctionKind::update || !op.def->copies) return 0;
+    if (op.function != FunctionKind::update) return 0;
+    if (!op.def->copies) return step.op == last_update(program, op.segment) ? update_ : 0;
     const bool to_host = step.operands.front().address.range == 0;
     double alike = 0;
     for (const Id id : program.segment(op.segment).ops(FunctionKind::update))
@@ -656,9 +661,17 @@ class LinkPrices final : public Prices {
   double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 0; }
 
  private:
+  static Id last_update(const Program& program, Id segment) {
+    Id last = none;
+    for (const Id id : program.segment(segment).ops(FunctionKind::update))
+      if (!program.op(id).def->copies) last = id;
+    return last;
+  }
   static bool is_back(const Op& op, const Program& program) {
     return program.value(op.operands.back()).role == Role::parameter;
   }
+
+  double update_;
 };
 
 // Five steps of one rank, by these prices.
@@ -694,6 +707,22 @@ TEST(Offload, ThePlanSaysWhatOfTheLinksNothingHides) {
         "link to the host   busy for 4000.0 ms a step, 3000.0 ms of it hidden, 1000.0 ms",
         "144 tokens a step rather than 64 would hide the rest"})
     EXPECT_NE(text.find(line), std::string::npos) << text;
+}
+
+// Updates of five seconds each: parameters are back 9, 14, 19 and 24 after gradients began to leave, and the
+// link carries them for three seconds of each time that forward waits. The rest is the updates'.
+TEST(Offload, ALinkIsNotToBlameForWhatItWaitsForItself) {
+  const Assembly assembly(
+      tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.tied=false"}, offloaded()),
+      plugins());
+  LinkPrices prices(5);
+  const Forecast predicted = forecast_by(prices, assembly);
+  const RankTimes& rank = predicted.prediction->simulation.ranks.front();
+  EXPECT_NEAR(rank.times.exposed_transfers, 9 + 4 + 4 + 4, 1e-9);
+  const Links links = links_of(rank);
+  EXPECT_NEAR(links.to_device.busy, 12, 1e-9);
+  EXPECT_NEAR(links.to_device.exposed, 12, 1e-9);
+  EXPECT_NEAR(links.to_host.exposed, 1, 1e-9);
 }
 
 // Each byte between device and host once, those of updates on the host's cores as often as they are read and
@@ -784,6 +813,50 @@ TEST(Offload, ThePlanSaysWhatTheHostsMemoryHolds) {
       << text;
   predicted.prediction->host_bandwidth.reset();
   EXPECT_EQ(offload_text(assembly, predicted).find("memory of the host"), std::string::npos);
+}
+
+// Every kernel, and the host's memory, at a speed of its own.
+CostTable drawn_table(const Assembly& assembly, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&] { return std::exp2(static_cast<double>(random() % 12) - 6); };
+  CostTable table;
+  table.machine = this_machine();
+  table.host_gb_per_second = draw();
+  for (const PlannedFunction& function : assembly.plan().functions)
+    for (const PlannedStep& step : function.steps)
+      if (step.kernel) {
+        const Op& op = assembly.program().op(step.op);
+        const auto device = static_cast<std::size_t>(step.device);
+        table.kernels[{std::string(op.kind()), element_type(assembly.program().local_shape(op)),
+                       std::string(assembly.device_infos()[device].name.view())}] = {0, 0, 1e-9 * draw()};
+      }
+  return table;
+}
+
+// Where all share the host's memory, a step may even be quicker for what comes later: that is no time which
+// drives expose.
+TEST(Offload, DrivesThatTakeTimeNeverExposeLessThanNone) {
+  const std::filesystem::path costs = temporary_folder() / "drawn.json";
+  const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16"},
+                                      offloaded_to_drives("/tmp", true, true)),
+                          plugins());
+  const auto forecast_of = [&](const CostTable& table) {
+    std::filesystem::remove(costs);
+    merge_costs(costs, table);
+    return forecast(assembly, plugins(), costs);
+  };
+  double least = 0;
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    CostTable table = drawn_table(assembly, seed);
+    const Forecast with = forecast_of(table);
+    for (auto& [key, fit] : table.kernels)
+      if (key.device.starts_with("nvme")) fit = {};
+    const double longer =
+        with.prediction->simulation.step_seconds - forecast_of(table).prediction->simulation.step_seconds;
+    least = std::min(least, longer);
+    EXPECT_EQ(with.exposed_drives, std::max(0.0, longer)) << seed;
+  }
+  EXPECT_LT(least, 0);
 }
 
 // Where activations leave, more tokens are more to carry.
