@@ -204,11 +204,15 @@ std::unique_ptr<Program> Assembly::lowered(const Program& program) {
 void Assembly::state_process_needs() {
   const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
   for (const int rank : ranks) {
-    ProcessNeed need = process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank});
-    // The copy that is written beside training; ranks of a stage share out what it is made of.
-    if (purpose_ == Purpose::training && saves(recipe_))
-      need.bytes += lasting_bytes(*program_, plan_of(rank).instances) *
-                    static_cast<std::int64_t>(ranks.size()) / mesh().world();
+    ProcessNeed need = process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank},
+                                    std::span(device_infos_).subspan(1));
+    // The copy that is written beside training; ranks of a stage share out what it is made of. It comes to be
+    // when all is read.
+    const std::int64_t copied = saves(recipe_) ? lasting_bytes(*program_, plan_of(rank).instances) *
+                                                     static_cast<std::int64_t>(ranks.size()) / mesh().world()
+                                               : 0;
+    if (purpose_ == Purpose::training)
+      need.bytes += std::max(copied, reading_bytes(recipe_, device_info(), mesh().world()));
     process_needs_.push_back(need);
   }
 }
@@ -235,7 +239,8 @@ std::string Assembly::missing_further_memory() const {
     const DeviceInfo& info = device_infos_[number];
     std::int64_t needed = 0;
     for (const Plan& plan : plans_) needed = std::max(needed, bytes_in_memory_of(number, plan));
-    const std::int64_t process = info.host_memory ? most_needed(&ProcessNeed::bytes) : 0;
+    const std::int64_t process =
+        info.host_memory ? most_needed(&ProcessNeed::bytes) : info.process_device_bytes;
     if (needed <= info.memory_bytes - process) continue;
     const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
     return detail::concat(

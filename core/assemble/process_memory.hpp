@@ -1,6 +1,8 @@
 // What a rank's process needs beside its plan, stated in advance.
 #pragma once
 
+#include <span>
+
 #include "assemble/comm_needs.hpp"
 
 namespace prun {
@@ -13,7 +15,14 @@ struct ProcessNeed {
   std::int64_t device_bytes = 0;  // of the device
 };
 
-// With what the rank's device and comm plugins state.
-ProcessNeed process_need(const RankTraffic& rank);
+// With what the rank's devices and comm plugins state; `others`: its devices but the first.
+ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> others);
+
+// The host's threads that a rank may use while no step runs: where the device does not compute on the host's
+// cores, all of them are idle, and the ranks of the host share them.
+std::size_t host_threads(const DeviceInfo& device, std::int64_t world);
+// What they read tensors of a checkpoint through before the first step, a piece each at a time; 0 where the
+// recipe starts from none.
+std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world);
 
 }  // namespace prun

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -35,7 +36,7 @@ namespace {
 constexpr std::uint64_t max_header_bytes = 100'000'000;
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::string_view metadata_name = "__metadata__";
-constexpr std::uint64_t chunk_bytes = 4 << 20;
+constexpr auto chunk_bytes = static_cast<std::uint64_t>(checksum_chunk_bytes);
 constexpr std::size_t checksum_digits = 8;
 constexpr std::string_view data_key = "prun.crc32c.data", header_key = "prun.crc32c.header";
 
@@ -372,6 +373,14 @@ const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
 std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry) const {
   PRUN_CHECK(entry.begin <= entry.end && entry.end <= file().size(), "entry of another file");
   return file().subspan(entry.begin, entry.end - entry.begin);
+}
+
+// Whole chunks, as check() has looked at them.
+void SafetensorsFile::let_go(const SafetensorsEntry& entry, std::uint64_t first, std::uint64_t end) const {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = (entry.begin + first / chunk_bytes * chunk_bytes) / page * page;
+  const std::uint64_t last = std::min(entry.begin + chunks_of(end) * chunk_bytes, entry.end);
+  if (begin < last) ::madvise(const_cast<std::byte*>(map_.get()) + begin, last - begin, MADV_DONTNEED);
 }
 
 // ---- Writer ----

@@ -112,6 +112,8 @@ class SafetensorsFile {
   // May start at any address: copy out before use as a wider type.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   std::span<const std::byte> bytes(std::string_view name) const { return bytes(entry(name)); }
+  // Bytes [first, end) of a tensor need not stay in this process's memory; they can be read again.
+  void let_go(const SafetensorsEntry& entry, std::uint64_t first, std::uint64_t end) const;
 
  private:
   struct Unmap {
@@ -130,6 +132,9 @@ class SafetensorsFile {
   std::vector<std::size_t> first_chunk_;  // of each tensor, in the list of checksums
   std::string checksums_;                 // of the header; empty: there are none
 };
+
+// Of a tensor, from its beginning on, what has a checksum of its own.
+inline constexpr std::int64_t checksum_chunk_bytes = std::int64_t{4} << 20;
 
 struct SafetensorsSpec {
   std::string name;

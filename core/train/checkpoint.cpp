@@ -6,6 +6,7 @@
 #include <set>
 
 #include "assemble/lasting.hpp"
+#include "assemble/process_memory.hpp"
 #include "base/floats.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -15,7 +16,6 @@
 #include "train/checkpoint_files.hpp"
 #include "train/kernel_choices.hpp"
 #include "train/settings.hpp"
-#include "train/weights.hpp"
 
 namespace prun {
 namespace {
@@ -151,9 +151,23 @@ void read_slices(const CheckpointFiles& files, std::span<const HeldSlice> list, 
   share_out(threads, list.size(), [&](std::size_t, std::size_t i) { read_slice(files, list[i], memory); });
 }
 
+// As long as what has a checksum in a file: what reading takes of memory does not grow with the tensors.
+std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector<HeldSlice>& list) {
+  std::vector<HeldSlice> pieces;
+  for (const HeldSlice& held : list) {
+    const std::int64_t most = checksum_chunk_bytes / size_of(files.tensor(held.tensor).type);
+    for (std::int64_t first = 0; first < held.slice.count; first += most) {
+      HeldSlice& piece = pieces.emplace_back(held);
+      piece.slice.first += first;
+      piece.slice.count = std::min(most, held.slice.count - first);
+      piece.at += first;
+    }
+  }
+  return pieces;
+}
+
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {
-  std::vector<HeldSlice> list = held_slices(assembly, assembly.rank());
-  std::erase_if(list, [](const HeldSlice& held) { return held.slice.count == 0; });
+  std::vector<HeldSlice> list = in_pieces(files, held_slices(assembly, assembly.rank()));
   const auto halves = std::stable_partition(list.begin(), list.end(),
                                             [](const HeldSlice& held) { return held.rounded == none; });
   const auto whole = static_cast<std::size_t>(halves - list.begin());

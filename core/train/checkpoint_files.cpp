@@ -125,16 +125,20 @@ bool covers(const std::vector<Copy>& copies, std::int64_t count) {
   return end == count;
 }
 
-void check_piece(const CheckpointFiles::Piece& piece, std::size_t number, const std::vector<Copy>& copies,
-                 std::int64_t size) {
+// The bytes of a piece that copies begin and end within; none: both are 0.
+struct Span {
+  std::uint64_t first = 0, end = 0;
+};
+
+Span span_in(std::size_t piece, const std::vector<Copy>& copies, std::int64_t size) {
   std::int64_t first = INT64_MAX, end = 0;
   for (const Copy& copy : copies) {
-    if (copy.piece != number) continue;
+    if (copy.piece != piece) continue;
     first = std::min(first, copy.from * size);
     end = std::max(end, (copy.from + copy.count) * size);
   }
-  if (first < end)
-    piece.file->check(*piece.entry, static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(end));
+  if (first >= end) return {};
+  return {static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(end)};
 }
 
 }  // namespace
@@ -221,13 +225,19 @@ void CheckpointFiles::read(const TensorSlice& wanted, std::span<std::byte> to) c
     throw_error(ErrorCode::bad_input, folder_.string(), ": of tensor ", in_quotes(wanted.tensor),
                 " some elements are in no file, or in two; the checkpoint is not whole");
   const std::int64_t size = size_of(from.type);
-  for (std::size_t i = 0; i < from.pieces.size(); ++i) check_piece(from.pieces[i], i, copies, size);
+  std::vector<Span> spans;
+  for (std::size_t i = 0; i < from.pieces.size(); ++i) {
+    const Span span = spans.emplace_back(span_in(i, copies, size));
+    if (span.end > 0) from.pieces[i].file->check(*from.pieces[i].entry, span.first, span.end);
+  }
   for (const Copy& copy : copies) {
     const Piece& piece = from.pieces[copy.piece];
     const std::span<const std::byte> bytes = piece.file->bytes(*piece.entry);
     std::memcpy(to.data() + copy.to * size, bytes.data() + copy.from * size,
                 static_cast<std::size_t>(copy.count * size));
   }
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    from.pieces[i].file->let_go(*from.pieces[i].entry, spans[i].first, spans[i].end);
 }
 
 }  // namespace prun

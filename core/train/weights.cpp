@@ -4,7 +4,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <thread>
 
 #include "base/floats.hpp"
 #include "base/random.hpp"
@@ -91,13 +90,6 @@ class Filler {
 };
 
 }  // namespace
-
-std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
-  if (device.host_memory) return static_cast<std::size_t>(std::max(1, device.threads));
-  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  const std::int64_t ranks = std::clamp<std::int64_t>(world, 1, std::max(1, device.units));
-  return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
-}
 
 void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start) {
   // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start, and from

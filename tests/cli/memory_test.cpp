@@ -120,6 +120,28 @@ TEST(Memory, ARunThatSavesHasItsCopyBesides) {
   }
 }
 
+// What is read of its files passes through little memory, wherever they lie.
+TEST(Memory, ARunThatGoesOnNeedsNoMoreThanOneThatBegins) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  const std::vector<std::string> sets = {"model.layers=6", "model.hidden=384", "batch.global=8",
+                                         "model.seq=64"};
+  for (const fs::path& where : {fs::temp_directory_path(), fs::path("/dev/shm")}) {
+    if (!fs::is_directory(where) || fs::space(where).available < std::uintmax_t{1} << 30) continue;
+    const fs::path first = where / ("prun-test-first-" + std::to_string(::getpid()));
+    std::vector<std::string> saving = sets;
+    saving.insert(saving.end(), {"run.steps=2", "run.save_every=2", "run.out=" + first.string()});
+    std::ofstream(temporary_folder() / "first.toml") << tiny_recipe(saving).resolved_toml();
+    const Result run = prun({(temporary_folder() / "first.toml").string()});
+    EXPECT_EQ(run.code, 0) << run.out;
+    std::vector<std::string> resuming = sets;
+    resuming.insert(resuming.end(), {"run.steps=4", "run.resume=" + first.string()});
+    const std::vector<RankMemory> ranks = train(tiny_recipe(resuming).resolved_toml());
+    fs::remove_all(first);
+    ASSERT_EQ(ranks.size(), 1u) << where;
+    EXPECT_LT(std::abs(deviation(ranks[0])), tolerance) << where << ": " << to_text(ranks[0]);
+  }
+}
+
 // Nothing if it is refused because it does not fit.
 std::optional<std::int64_t> plan_bytes(std::int64_t vocab) {
   try {
