@@ -42,7 +42,7 @@ void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& de
   const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(made->info(&info));
-  if (info.unit.size == 0) throw_error(ErrorCode::unsupported, info.name.view());
+  if (info.absent) throw_error(ErrorCode::unsupported, info.name.view());
   if (local.alike && info.units > 0 && local.ranks > info.units)
     throw_error(ErrorCode::unsupported, info.units, " here for ", local.ranks, " ranks");
   for (const std::string& comm : comms_of(recipe, plugins)) make_comm(recipe, info, plugins, comm);

@@ -38,9 +38,12 @@ std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t 
 
 }  // namespace
 
+std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world) {
+  return device.units > 0 ? device.units : device.absent ? 1 : world;
+}
+
 std::int64_t ranks_of_host(const Assembly& assembly) {
-  const DeviceInfo& device = assembly.device_info();
-  return device.units > 0 ? device.units : device.absent ? 1 : assembly.mesh().world();
+  return ranks_of_host(assembly.device_info(), assembly.mesh().world());
 }
 
 bool hosts_have_room(const Assembly& assembly) {

@@ -7,6 +7,7 @@ namespace prun {
 
 // How many ranks share a host's memory, as far as the device tells: one for each unit of it. Of another
 // machine it is not known: then each has a host of its own. Of the host's cores: all.
+std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
 // Whether each host has memory for so many; true where no device tells how much there is.
 bool hosts_have_room(const Assembly& assembly);

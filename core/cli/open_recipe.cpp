@@ -7,6 +7,7 @@
 
 #include "assemble/automatic.hpp"
 #include "assemble/batch_arithmetic.hpp"
+#include "assemble/one_host.hpp"
 #include "base/text.hpp"
 #include "inspect/quickest.hpp"
 #include "recipe/core_schema.hpp"
@@ -63,6 +64,20 @@ std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const Fli
   return std::make_unique<OverdueWatch>(limit, found);
 }
 
+// Of a plan that nobody has started ranks for: that of the first on its host.
+LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
+  const std::int64_t world = mesh_of(recipe).world();
+  if (world == 1) return {};
+  DeviceInfo info;
+  try {
+    const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+    raise(device->info(&info));
+  } catch (const Error&) {
+    return {};  // whoever needs the device says why there is none
+  }
+  return {0, static_cast<int>(ranks_of_host(info, world))};
+}
+
 // What is left open is settled: first the device, by which all else is planned.
 Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, const Recipe& written,
               const std::optional<Identity>& rank) {
@@ -71,6 +86,7 @@ Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, c
   opened.watch = watch_over_plugins(written, *opened.flight);
   const auto world = static_cast<int>(mesh_of(written).world());
   const DeviceChoice device = choose_device(written, *plugins, rank ? place_of(*rank) : LocalPlace{0, world});
+  plugins->set_local(rank ? place_of(*rank) : planned_place(device.recipe, *plugins));
   const RecipeWay before = settled_as_before(device.recipe, *plugins);
   const Quickest quickest = choose_quickest(before.recipe, *plugins, arguments.path("--costs"));
   opened.unsettled = device.recipe;

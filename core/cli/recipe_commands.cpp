@@ -114,7 +114,6 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const Identity& identity = session.identity();
     Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
-    opened.plugins->set_local(place_of(identity));
     const bool first = identity.rank == 0 && identity.how != "prun";
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;

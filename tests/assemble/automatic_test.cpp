@@ -79,6 +79,13 @@ TEST(Auto, OneUnitIsNotForTwoRanksThatSeeTheSame) {
   EXPECT_EQ(device_of(machine.choose(1, {0, 1})), "cuda");
 }
 
+// It is there, and says that any number of ranks may have it.
+TEST(Auto, WhatRanksShareIsForAnyNumberOfThem) {
+  Machine machine("auto");
+  const DeviceChoice many = machine.choose(3, {0, 3}, {"batch.global=6", "device.units=0"});
+  EXPECT_EQ(many.said, "device cuda and comm nccl");
+}
+
 TEST(Auto, MoreRanksThanUnitsAreRefusedBeforeTheyStart) {
   const Assembly assembly(
       tiny_recipe({"device.plugin=cpu-async", "device.units=1", "batch.micro=1"}, data_parallel(2)),

@@ -279,6 +279,29 @@ TEST(Drives, APlanIsMadeForTheRoomThatThereIs) {
   EXPECT_EQ(planned_for("1000"), "nothing is refused");
 }
 
+// Before any is started: each has its part of what the host's drives hold.
+TEST(Drives, ACheckKnowsHowManyRanksShareThem) {
+  const TempFolder folder;
+  const std::string text = data_parallel(2) + offloaded_to_drives(folder.path());
+  const Assembly assembly(tiny_recipe({"batch.micro=2"}, text), plugins());
+  const std::vector<DeviceInfo>& devices = assembly.device_infos();
+  const auto tier =
+      std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) { return device.tier; });
+  const double gib = static_cast<double>(assembly.bytes_in_memory_of(
+                         static_cast<std::size_t>(tier - devices.begin()), assembly.plan())) /
+                     (1 << 30);
+  const auto check = [&](double parts) {
+    const std::string plan_gib = format("tier.nvme.plan_gib=%.9f", parts * gib);
+    const std::string file =
+        folder.write("shared.toml", tiny_recipe({"batch.micro=2", plan_gib}, text).resolved_toml());
+    return prun({"check", file});
+  };
+  const Result one = check(1.5), both = check(2.5);
+  EXPECT_EQ(one.code, 2) << one.out;
+  EXPECT_NE(one.out.find("may be used in all"), std::string::npos) << one.out;
+  EXPECT_EQ(both.code, 0) << both.out;
+}
+
 // Of parameters, gradients and state on all ranks' drives together; and what is in memory fits the machine.
 TEST(Drives, LargeRecipesFitTheMachinesTheyAreFor) {
   if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";

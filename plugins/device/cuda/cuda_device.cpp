@@ -22,6 +22,7 @@
 #include "libraries.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
+#include "sharers.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -266,12 +267,12 @@ class CudaDevice final : public Device {
         unit_ = "GPU " + hex_of(gpu.uuid.bytes);
         units_ = count;
       }
-      name_ = std::string("cuda: ") + gpu.name + ", " + libraries_.versions();
+      sharers_ = shares_ ? sharers_of(local_ranks_, count, chosen_) : 1;
+      name_ = "cuda: " + name_of(gpu.name, sharers_) + ", " + libraries_.versions();
       arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
-      const int sharers = shares_ ? (local_ranks_ + count - 1) / count : 1;
-      memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem) / sharers;
+      memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem) / sharers_;
     }
-    peak_flops_ = peak > 0 ? peak : peak_of(name_);
+    peak_flops_ = (peak > 0 ? peak : peak_of(name_)) / sharers_;
   }
 
   static std::string why_none(cudaError_t status) {
@@ -416,6 +417,7 @@ class CudaDevice final : public Device {
   int units_ = 0;
   std::int64_t memory_bytes_ = 0;
   bool absent_ = false;
+  int sharers_ = 1;
   double peak_flops_ = 0;
   std::optional<Driver> driver_;
   Libraries libraries_;
