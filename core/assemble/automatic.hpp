@@ -10,6 +10,9 @@
 namespace prun {
 
 inline constexpr std::string_view automatic = "auto";
+// In which our launcher tells its ranks what it has chosen: none needs to ask a device that it will not use,
+// whose driver would stay in its memory.
+inline constexpr const char* chosen_device_variable = "PRUN_CHOSEN_DEVICE";
 
 // Throws unsupported where the driver that a device states cannot be opened here.
 void check_driver(PluginHost& plugins, const std::string& device);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "assemble/automatic.hpp"
 #include "assemble/batch_arithmetic.hpp"
@@ -78,6 +79,14 @@ LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
   return {0, static_cast<int>(ranks_of_host(info, world))};
 }
 
+// With the device that whoever started this rank has chosen.
+Recipe with_chosen_device(const Recipe& written, const std::optional<Identity>& rank) {
+  const char* const chosen = std::getenv(chosen_device_variable);
+  const bool is_told = rank && rank->how == "prun" && chosen;
+  return is_told && written.section("device").plugin() == automatic ? written.with("device.plugin", chosen)
+                                                                    : written;
+}
+
 // What is left open is settled: first the device, by which all else is planned.
 Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, const Recipe& written,
               const std::optional<Identity>& rank) {
@@ -85,7 +94,8 @@ Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, c
   opened.flight = std::make_unique<FlightRecorder>();
   opened.watch = watch_over_plugins(written, *opened.flight);
   const auto world = static_cast<int>(mesh_of(written).world());
-  const DeviceChoice device = choose_device(written, *plugins, rank ? place_of(*rank) : LocalPlace{0, world});
+  const DeviceChoice device = choose_device(with_chosen_device(written, rank), *plugins,
+                                            rank ? place_of(*rank) : LocalPlace{0, world});
   plugins->set_local(rank ? place_of(*rank) : planned_place(device.recipe, *plugins));
   const RecipeWay before = settled_as_before(device.recipe, *plugins);
   const Quickest quickest = choose_quickest(before.recipe, *plugins, arguments.path("--costs"));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "assemble/automatic.hpp"
 #include "assemble/host_limits.hpp"
 #include "assemble/one_host.hpp"
 #include "launch/heartbeat.hpp"
@@ -99,7 +100,8 @@ LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std:
   LaunchOptions options;
   options.ranks = static_cast<int>(assembly.mesh().world());
   options.arguments = command;
-  options.environment = {{"PRUN_UCX_LOG", std::filesystem::absolute(log)}};
+  options.environment = {{"PRUN_UCX_LOG", std::filesystem::absolute(log)},
+                         {chosen_device_variable, assembly.recipe().section("device").plugin()}};
   options.hang_limit = std::chrono::seconds(assembly.recipe().integer("run.hang_limit"));
   return options;
 }

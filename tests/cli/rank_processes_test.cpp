@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <sstream>
 
 #include "base/json.hpp"
 #include "binary.hpp"
@@ -136,6 +137,26 @@ TEST(RankProcesses, WhatNoRankCanIsSaidBeforeTheyStart) {
       result.out,
       "prun: each of the 2 ranks takes a unit of device 'cpu-async', and this machine has 1; take as many "
       "ranks, or device.plugin = \"cpu\"\n");
+}
+
+// Of a machine with two units: what is on record was loaded by a rank, and stays in its memory.
+TEST(RankProcesses, LoadNoDeviceThatTheLauncherHasNotChosen) {
+  const fs::path out = temporary_folder() / "chosen", file = temporary_folder() / "chosen.toml";
+  std::string text =
+      tiny_recipe({"batch.micro=1", "batch.global=6", "run.steps=1", "run.out=" + out.string()},
+                  data_parallel(3))
+          .resolved_toml();
+  const std::size_t device = text.find("[device]");
+  text.erase(device, text.find("\n[", device) - device);
+  std::ofstream(file) << text;
+  const Result result = prun({file.string(), "--plugin-path", PRUN_TEST_PLUGINS "/test/auto"});
+  ASSERT_EQ(result.code, 0) << result.out;
+  EXPECT_NE(result.out.find("auto stands for device cpu and comm ucx; device cuda: "), std::string::npos)
+      << result.out;
+  std::ostringstream record;
+  record << std::ifstream(out / "plugins.json").rdbuf();
+  EXPECT_NE(record.str().find("\"cpu\""), std::string::npos) << record.str();
+  EXPECT_EQ(record.str().find("\"cuda\""), std::string::npos) << record.str();
 }
 
 // Late enough for ranks to be there, on a machine that has other things to do as well.
