@@ -4,8 +4,7 @@
 //
 //   cpu_adamw [THREADS [MILLIONS]]
 //
-// Threads: all cores that the process may use; millions of parameters: 64. Built on demand:
-// cmake --build build --target cpu_adamw.
+// Threads: all cores that the process may use; millions of parameters: 64.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,0 +1,114 @@
+"""The rows of tools/bench/offload_table that train: which recipe, what is changed in it, what is aimed at, how long it takes."""
+
+from dataclasses import dataclass, field
+
+from rows import strategy, zero
+
+FEW_LAYERS = 4    # which have every kernel that all of them have
+TIMED_STEPS = 13  # of prun bench kernels
+
+RECOMPUTED = strategy("recompute")
+
+
+def offload(**where):
+    return RECOMPUTED + strategy("offload", **where)
+
+
+EVERYTHING = {"optimizer": "host", "parameters": "host", "gradients": "host", "activations": "host"}
+
+
+@dataclass(frozen=True)
+class Row:
+    recipe: str
+    strategies: str
+    start: float  # seconds on an H200 until the first step, and of a step: estimates, for --minutes
+    step: float
+    changes: list = field(default_factory=list)
+    steps: int = 6
+    aim: float | None = None        # tokens/s
+    computes: float | None = None   # aim: computing's share of a step
+    drives: float | None = None     # aim: of the time that 32 bytes a parameter take at what prun bench io shows of both ways
+    updated: int | None = None      # bytes a parameter that an update in the host's memory reads and writes, where there is a bound
+    beside: str | None = None       # the same with its state in the host's memory: what drives expose is the difference
+    ranks: int = 1
+    layers: int = 32
+
+    def clips(self):
+        return "optimizer.clip=1" in self.changes
+
+    def on_drives(self):
+        return "nvme" in self.strategies
+
+    def prediction(self):
+        """Seconds to measure the kernels of the recipe with few layers."""
+        return 25 + TIMED_STEPS * FEW_LAYERS / self.layers * self.step
+
+
+def everything(step, aim=None, changes=(), updated=26):
+    return Row("llama-8b-offload", offload(**EVERYTHING), 60, step, list(changes), aim=aim, updated=updated)
+
+
+def eight_b(step, changes=(), updated=None, **where):
+    return Row("llama-8b-offload", offload(**where), 60, step, list(changes), updated=updated)
+
+
+def optimizer_alone(step, computes, changes=()):
+    return Row("llama-8b-offload", offload(optimizer="host"), 50, step, ["batch.global=16"] + list(changes), computes=computes,
+               updated=26)
+
+
+THREE_B = ["model.layers=28", "model.hidden=3072", "model.heads=24", "model.ffn=8192", "model.seq=2048", "batch.global=16",
+           "batch.micro=4", "optimizer.clip=1"]
+CLIP = ["optimizer.clip=1"]
+FOUR = ["batch.global=16"]
+
+
+def three_b(where, step, changes, drives=None, beside=None):
+    return Row("llama-8b", offload(optimizer=where), 45, step, THREE_B + changes, steps=4, drives=drives, beside=beside, layers=28)
+
+
+TRAINED = {
+    "8b": everything(2, 6300),
+    "8b clip": everything(2.7, 4700, CLIP),
+    "8b bf16 moments": everything(2, None, ["precision.moments=bf16"], updated=18),
+    "8b x4 vertical": everything(8, None, FOUR + ["batch.order=vertical"]),
+    # Gradients of several microbatches add up on the device, in this order.
+    "8b x4 horizontal": eight_b(8, FOUR, 26, optimizer="host", parameters="host", activations="host"),
+    "8b auto": eight_b(2, mode="auto"),
+    "8b update device": eight_b(3, optimizer="host", update="device", activations="host"),
+    "8b update auto": eight_b(3, optimizer="host", update="auto", activations="host"),
+    "64k": optimizer_alone(7, 0.85),
+    "64k clip": optimizer_alone(8, 0.75, CLIP),
+    "3b disk": three_b("nvme", 38, ["precision.master=fp32"], 0.78, "3b host"),
+    "3b disk split": three_b("nvme", 28, [], 0.65, "3b host split"),
+    "3b host": three_b("host", 4, ["precision.master=fp32"]),
+    "3b host split": three_b("host", 4, []),
+    "33b": Row("llama-33b-nvme", offload(optimizer="host:62, nvme:38", activations="host"), 170, 110, ["batch.global=8"], steps=2,
+               layers=60),
+    "two gpus": Row("llama-8b-offload", zero(2, 3) + offload(**EVERYTHING), 60, 2.5, ["batch.global=8", "run.measure_comm=2"],
+                    ranks=2),
+}
+
+# 20 steps of each beside the same without offload: what strategy offload is told, and what is changed in recipe and reference.
+VERTICAL = ["batch.order=vertical", "optimizer.clip=1"]
+ONE_PASS = ["batch.global=4"]
+BITS = {
+    "optimizer on the host": (dict(optimizer="host"), VERTICAL),
+    "in the usual order": (dict(optimizer="host", parameters="host", activations="host"), CLIP),
+    "and gradients": (dict(optimizer="host", gradients="host"), VERTICAL),
+    "and parameters": (dict(optimizer="host", parameters="host"), VERTICAL),
+    "activations alone": (dict(optimizer="device", activations="host"), VERTICAL),
+    "everything on the host": (EVERYTHING, VERTICAL),
+    "the same without clipping": (EVERYTHING, ONE_PASS),
+    "the same with bf16 moments": (EVERYTHING, VERTICAL + ["precision.moments=bf16"]),
+    "the same with a whole master": (EVERYTHING, VERTICAL + ["precision.master=fp32"]),
+    "updates on the device": (dict(optimizer="host", update="device"), VERTICAL),
+    "updates where it is quickest": (dict(optimizer="host", update="auto"), VERTICAL),
+    "what does not fit": (dict(mode="auto"), VERTICAL),
+    "optimizer on drives": (dict(optimizer="nvme"), VERTICAL),
+    "in several places": (dict(optimizer="device:20, host:50, nvme:30", parameters="device:40, host:60"), VERTICAL),
+    "everything on drives": (dict.fromkeys(EVERYTHING, "nvme"), VERTICAL),
+    "everything on drives without clipping": (dict.fromkeys(EVERYTHING, "nvme"), ONE_PASS),
+}
+BITS_MODEL = ["model.layers=4", "model.hidden=1024", "model.heads=8", "model.kv_heads=2", "model.ffn=3584", "model.seq=512",
+              "model.vocab=8192", "batch.global=8", "batch.micro=4"]
