@@ -17,29 +17,54 @@ def kind_of(queue):
     return "exchanges"
 
 
+class Spans:
+    """By queue, what it did and whom it waited for: begin and end in seconds, in order."""
+
+    def __init__(self, events):
+        names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name" and event["pid"] == 0}
+        self.calls, self.waits = ({name: [] for name in names.values()} for _ in range(2))
+        for event in events:
+            if event["ph"] == "X" and event["pid"] == 0:
+                of = self.waits if event["cat"] == "wait" else self.calls
+                begin = event["ts"] / 1e6
+                name = event["name"].removeprefix("wait for ")
+                of[names[event["tid"]]].append((begin, begin + event["dur"] / 1e6, name, event["args"]["step"]))
+
+    def steps(self):
+        return {step for calls in self.calls.values() for *_, step in calls}
+
+    def to_blame(self, queue, begin, end, asked=("compute",)):
+        """Who was at work while this queue was waited for: itself, or, while it waited as well, whom it waited for."""
+        for call_begin, call_end, *_ in self.calls.get(queue, []):
+            if call_begin < end and begin < call_end:
+                yield kind_of(queue), min(end, call_end) - max(begin, call_begin)
+        for wait_begin, wait_end, other, _ in self.waits.get(queue, []):
+            if wait_begin < end and begin < wait_end and other not in asked:
+                yield from self.to_blame(other, max(begin, wait_begin), min(end, wait_end), (*asked, queue))
+
+
 def times_of(file, last_alone):
     """Seconds of a step: for which the device computes and does forward, what its computing waits for, by kind, and for how long
     each kind is at work. Of a simulation the last step alone is what repeats."""
-    events = json.loads(file.read_text())["traceEvents"]
-    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name" and event["pid"] == 0}
-    spans = [event for event in events if event["ph"] == "X" and event["pid"] == 0]
-    steps = {span["args"]["step"] for span in spans}
-    steps = {max(steps)} if last_alone else steps
+    spans = Spans(json.loads(file.read_text())["traceEvents"])
+    steps = {max(spans.steps())} if last_alone else spans.steps()
     times = {"compute": 0.0, "forward": 0.0, "exposed": dict.fromkeys(KINDS, 0.0), "busy": dict.fromkeys(KINDS, 0.0)}
-    for span in spans:
-        if span["args"]["step"] in steps:
-            add(times, names[span["tid"]], span, span["dur"] / 1e6 / len(steps))
+    for queue, calls in spans.calls.items():
+        for begin, end, name, step in calls:
+            if step in steps:
+                add_call(times, queue, name, (end - begin) / len(steps))
+    for begin, end, queue, step in spans.waits["compute"]:
+        if step in steps:
+            for kind, seconds in spans.to_blame(queue, begin, end):
+                if kind in KINDS:
+                    times["exposed"][kind] += seconds / len(steps)
     return times
 
 
-def add(times, queue, span, seconds):
-    if span["cat"] == "wait":
-        kind = kind_of(span["name"].removeprefix("wait for "))
-        if queue == "compute" and kind in KINDS:
-            times["exposed"][kind] += seconds
-    elif queue == "compute":
+def add_call(times, queue, name, seconds):
+    if queue == "compute":
         times["compute"] += seconds
-        times["forward"] += seconds if span["name"].startswith("forward") else 0
+        times["forward"] += seconds if name.startswith("forward") else 0
     elif (kind := kind_of(queue)) in KINDS:
         times["busy"][kind] += seconds
 
