@@ -118,13 +118,46 @@ std::string ranges_text(const Plan& plan) {
   return text;
 }
 
+void write_regions(JsonWriter& json, const Memory& memory) {
+  json.name("memory").begin_object();
+  for (int r = 0; r < regions; ++r)
+    json.member(name_of(static_cast<Region>(r)), memory.bytes[static_cast<std::size_t>(r)]);
+  json.end_object();
+}
+
 void write_ranges(JsonWriter& json, const Plan& plan) {
   json.name("ranges").begin_array();
   for (const Layout::Range& range : plan.layout.ranges) {
     json.begin_object().member("device", range.place.device).member("space", name_of(range.place.space));
-    json.member("begin", range.begin).member("bytes", range.bytes()).end_object();
+    json.member("begin", range.begin).member("bytes", range.bytes());
+    write_regions(json, range.memory);
+    json.end_object();
   }
   json.end_array();
+}
+
+// "40 % in device memory, 60 % in pinned host memory": of what has its home in several places.
+std::string shares_text(const Layout& layout, Region region) {
+  const auto at = static_cast<std::size_t>(region);
+  if (!lasts(region) && region != Region::slot) return "";
+  std::vector<std::string> shares;
+  for (const Layout::Range& range : layout.ranges)
+    if (const std::int64_t bytes = range.memory.bytes[at]; bytes > 0)
+      shares.push_back(format("%.0f %% in ", 100 * static_cast<double>(bytes) /
+                                                 static_cast<double>(layout.memory.bytes[at])) +
+                       place_text(range.place));
+  return shares.size() < 2 ? "" : "  " + join(shares, ", ");
+}
+
+// What the arena is made of.
+std::string regions_text(const Layout& layout) {
+  std::string text;
+  for (int r = 0; r < regions; ++r)
+    if (const std::int64_t bytes = layout.memory.bytes[static_cast<std::size_t>(r)]; bytes != 0)
+      text += format("  %-20s %12s", name_of(static_cast<Region>(r)),
+                     size_text(static_cast<double>(bytes)).c_str()) +
+              shares_text(layout, static_cast<Region>(r)) + "\n";
+  return text;
 }
 
 double tokens_per_second(const Assembly& assembly, const Simulation& simulation) {
@@ -172,7 +205,6 @@ void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& 
 
 std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   const Plan& plan = assembly.plan();
-  const Memory& memory = plan.layout.memory;
   std::string text = "batch       " + assembly.batch().text() + "\n";
   text += grid_text(assembly.mesh());
   text += "device      " + std::string(assembly.device_info().name.view()) + "\n";
@@ -188,13 +220,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().said_to_fit()) text += "to fit      " + said + "\n";
   text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) + "\n" +
-          ranges_text(plan);
-  for (int r = 0; r < regions; ++r) {
-    const std::int64_t bytes = memory.bytes[static_cast<std::size_t>(r)];
-    if (bytes)
-      text += format("  %-20s %12s\n", name_of(static_cast<Region>(r)),
-                     size_text(static_cast<double>(bytes)).c_str());
-  }
+          ranges_text(plan) + regions_text(plan.layout);
   text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";
   if (assembly.process_device_bytes() > 0)
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
@@ -223,10 +249,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   json.member("memory_bytes", plan.layout.bytes_in_memory());
   json.member("process_bytes", assembly.process_bytes());
   json.member("process_device_bytes", assembly.process_device_bytes());
-  json.name("memory").begin_object();
-  for (int r = 0; r < regions; ++r)
-    json.member(name_of(static_cast<Region>(r)), plan.layout.memory.bytes[static_cast<std::size_t>(r)]);
-  json.end_object();
+  write_regions(json, plan.layout.memory);
   write_ranges(json, plan);
   write_grid(json, assembly, forecast);
   write_offload(json, assembly, forecast);

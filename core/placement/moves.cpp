@@ -3,7 +3,7 @@
 // gradient is summed in memory that instances have in turn and leaves by the function `reduce`: behind the
 // sum over the ranks, and behind the ops that measure it and look through it, so that their bits are those
 // of a gradient that stays. What comes from a disk or goes there passes through pinned memory: nobody but a
-// tier's own copies reaches it.
+// tier's own copies reaches it. What is saved is shared out over places by whole values.
 #include "placement/moves.hpp"
 
 #include <algorithm>
@@ -37,15 +37,16 @@ class Moves {
 
   void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
-      leaving_.clear();
       for (Bucket& bucket : program_.buckets())
         if (bucket.segment == segment) move_bucket(bucket);
       const std::vector<Id> values = program_.segment(segment).values;
       for (Id id : values)
         if (program_.value(id).role == Role::parameter && program_.value(id).bucket < 0) move_parameter(id);
-      leave(segment);
     }
-    if (free_updates_ && leave_ && !stay_) update_before_norm(program_);
+    if (leaving_.empty()) return;
+    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
+      leave(segment);
+    if (free_updates_ && !stay_) update_before_norm(program_);
   }
 
  private:
@@ -71,7 +72,8 @@ class Moves {
     if (is_elsewhere(parameter)) fetch(parameter);
     const Id gradient = program_.value(parameter).gradient;
     if (is_elsewhere(gradient)) take_away(parameter);
-    stay_ |= gradient != none && gradient == program_.value(parameter).gradient;
+    stay_ |= gradient != none && gradient == program_.value(parameter).gradient &&
+             program_.value(parameter).copy_of != none;
   }
 
   void fetch(Id parameter) {
@@ -229,30 +231,39 @@ class Moves {
         "stage = 3 with reduce = \"step\", or stage = 1)");
   }
 
-  // In the order in which they stood: a norm is a sum.
+  // In the order in which they stood, and gradients that stay are measured there too: a norm is a sum.
   void leave(Id segment) {
-    if (leaving_.empty()) return;
-    leave_ = true;
-    for (FunctionKind kind : {FunctionKind::norm, FunctionKind::diagnose}) {
-      const std::vector<Id> ops = program_.segment(segment).ops(kind);
-      for (Id op : ops) move_op(op);
-    }
+    const std::vector<Id> norms = program_.segment(segment).ops(FunctionKind::norm),
+                          diagnoses = program_.segment(segment).ops(FunctionKind::diagnose);
+    for (Id op : norms)
+      if (reads_gradient(op)) move_op(op);
+    for (Id op : diagnoses)
+      if (reads_what_leaves(op)) move_op(op);
     for (const auto& [before, move] : leaving_)
-      add_copy(program_, segment, FunctionKind::reduce, move.sum, move.arrived);
+      if (program_.value(before).segment == segment)
+        add_copy(program_, segment, FunctionKind::reduce, move.sum, move.arrived);
+  }
+
+  bool reads_gradient(Id op) const {
+    const std::vector<Id>& operands = program_.op(op).operands;
+    return std::any_of(operands.begin(), operands.end(), [&](Id id) {
+      return id != none && (program_.value(id).role == Role::gradient || program_.value(id).bucket >= 0);
+    });
+  }
+
+  bool reads_what_leaves(Id op) const {
+    const std::vector<Id>& operands = program_.op(op).operands;
+    return std::any_of(operands.begin(), operands.end(), [&](Id id) { return leaving_.count(id) != 0; });
   }
 
   // Whether the step will be kept is not known yet: all are looked through, unless the step is masked anyway.
   void move_op(Id id) {
     const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");
     std::vector<Id> operands = program_.op(id).operands;
-    bool leaves = false;
     for (Id& operand : operands) {
-      const auto found = leaving_.find(operand);
-      leaves |= found != leaving_.end();
-      if (found != leaving_.end()) operand = found->second.sum;
+      if (const auto found = leaving_.find(operand); found != leaving_.end()) operand = found->second.sum;
       if (operand == keep) operand = halt;
     }
-    if (!leaves) return;
     program_.add_copy(id, FunctionKind::reduce, std::move(operands), none);
     program_.erase_op(id);
   }
@@ -265,31 +276,34 @@ class Moves {
   Program& program_;
   const GradientParts parts_;
   const bool free_updates_;
-  bool leave_ = false, stay_ = false;  // some gradients do
-  std::map<Id, Move> leaving_;  // of the segment at hand, by what the ops of a gradient that stays read
+  bool stay_ = false;           // some gradients do that are not measured as they are complete
+  std::map<Id, Move> leaving_;  // by what the ops of a gradient that stays read
 };
 
 // What backward reads of a segment's forward.
 class SavedMoves {
  public:
-  SavedMoves(Program& program, Id segment, MemoryPlace place)
-      : program_(program), segment_(segment), place_(place) {}
+  SavedMoves(Program& program, Id segment) : program_(program), segment_(segment) {}
 
   void run() {
     for (Id op : program_.segment(segment_).ops(FunctionKind::forward)) add_written(program_.op(op));
     if (const Id incoming = program_.segment(segment_).incoming; incoming != none) made_.insert(incoming);
     for (FunctionKind kind : passes_back) leave_what_changes(kind);
-    for (FunctionKind kind : passes_back) {
-      const std::vector<Id> ops = program_.segment(segment_).ops(kind);
-      for (Id op : ops)
-        for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
-          if (const Id value = program_.op(op).operands[i]; made_.count(value) != 0)
-            program_.replace_operand(op, i, returned(value));
-    }
+    for (FunctionKind kind : passes_back) add_read(kind);
+    share_out();
+    for (Move& move : moves_) make_room(move);
+    add_copies();
+    for (FunctionKind kind : passes_back) read_what_returned(kind);
   }
 
  private:
   static constexpr FunctionKind passes_back[] = {FunctionKind::backward, FunctionKind::backward_weight};
+
+  struct Move {
+    Id value = none;
+    MemoryPlace to;
+    Id away = none, back = none;
+  };
 
   void add_written(const Op& op) {
     for (std::size_t i = 0; i < op.operands.size(); ++i)
@@ -306,18 +320,54 @@ class SavedMoves {
         if (program_.op(id).access(i) != Access::read) made_.erase(program_.op(id).operands[i]);
   }
 
-  Id returned(Id value) {
-    const auto [entry, fresh] = returned_.try_emplace(value, none);
-    if (!fresh) return entry->second;
-    const Id away = like(value, ".away"), back = like(value, ".back");
-    program_.value(away).place = place_;
-    program_.value(back).in_turn = true;
-    const bool passes =
-        value == program_.segment(segment_).incoming || value == program_.segment(segment_).outgoing;
-    program_.value(value).in_turn = !passes;
-    add_copy(program_, segment_, FunctionKind::put_away, value, away);
-    add_copy(program_, segment_, FunctionKind::bring_back, away, back);
-    return entry->second = back;
+  void add_read(FunctionKind kind) {
+    for (Id op : program_.segment(segment_).ops(kind))
+      for (Id value : program_.op(op).operands)
+        if (made_.count(value) != 0 && !move_of(value)) moves_.push_back({value, {}});
+  }
+
+  Move* move_of(Id value) {
+    const auto found =
+        std::find_if(moves_.begin(), moves_.end(), [&](const Move& move) { return move.value == value; });
+    return found == moves_.end() ? nullptr : &*found;
+  }
+
+  // The largest first, each where most is missing; what stays on the device is no move.
+  void share_out() {
+    std::vector<Move*> largest_first;
+    double all = 0;
+    for (Move& move : moves_) {
+      largest_first.push_back(&move);
+      all += bytes_of(move);
+    }
+    std::stable_sort(largest_first.begin(), largest_first.end(),
+                     [&](const Move* a, const Move* b) { return bytes_of(*a) > bytes_of(*b); });
+    struct Missing {
+      MemoryPlace place;
+      double bytes;
+    };
+    std::vector<Missing> missing;
+    for (const SavedShare& share : program_.segment(segment_).saved)
+      missing.push_back({share.place, all * share.percent / 100});
+    for (Move* const move : largest_first) {
+      Missing& most = *std::max_element(missing.begin(), missing.end(),
+                                        [](const Missing& a, const Missing& b) { return a.bytes < b.bytes; });
+      move->to = most.place;
+      most.bytes -= bytes_of(*move);
+    }
+    std::erase_if(moves_, [](const Move& move) { return move.to == MemoryPlace{}; });
+  }
+
+  double bytes_of(const Move& move) const { return static_cast<double>(program_.local_bytes(move.value)); }
+
+  void make_room(Move& move) {
+    move.away = like(move.value, ".away");
+    move.back = like(move.value, ".back");
+    program_.value(move.away).place = move.to;
+    program_.value(move.back).in_turn = true;
+    const bool passes = move.value == program_.segment(segment_).incoming ||
+                        move.value == program_.segment(segment_).outgoing;
+    program_.value(move.value).in_turn = !passes;
   }
 
   Id like(Id id, const char* suffix) {
@@ -327,19 +377,37 @@ class SavedMoves {
     return program_.add_value(std::move(copy));
   }
 
+  // What has the longer way, by way of memory to a drive, leaves first, and returns behind what waits for no
+  // drive.
+  void add_copies() {
+    const auto copy = [&](bool drives, FunctionKind function, Id Move::*from, Id Move::*to) {
+      for (const Move& move : moves_)
+        if ((move.to.space == Space::disk) == drives)
+          add_copy(program_, segment_, function, move.*from, move.*to);
+    };
+    for (const bool drives : {true, false}) copy(drives, FunctionKind::put_away, &Move::value, &Move::away);
+    for (const bool drives : {false, true}) copy(drives, FunctionKind::bring_back, &Move::away, &Move::back);
+  }
+
+  void read_what_returned(FunctionKind kind) {
+    const std::vector<Id> ops = program_.segment(segment_).ops(kind);
+    for (Id op : ops)
+      for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+        if (const Move* const move = move_of(program_.op(op).operands[i]))
+          program_.replace_operand(op, i, move->back);
+  }
+
   Program& program_;
   const Id segment_;
-  const MemoryPlace place_;
-  std::set<Id> made_;          // by forward, or by the one before
-  std::map<Id, Id> returned_;  // of those that backward reads
+  std::set<Id> made_;        // by forward, or by the one before
+  std::vector<Move> moves_;  // of those that backward reads, in that order
 };
 
 }  // namespace
 
 void derive_saved_moves(Program& program) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
-    if (const std::optional<MemoryPlace> saved = program.segment(segment).saved)
-      SavedMoves(program, segment, *saved).run();
+    if (!program.segment(segment).saved.empty()) SavedMoves(program, segment).run();
 }
 
 void derive_moves(Program& program, GradientParts parts, bool free_updates) {

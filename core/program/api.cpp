@@ -187,7 +187,10 @@ Status run_on(void* p, Id segment, FunctionKind function, std::int32_t device) {
   return guard([&] { of(p).run_on(segment, function, device); });
 }
 Status keep_saved(void* p, Id segment, MemoryPlace place) {
-  return guard([&] { of(p).keep_saved(segment, place); });
+  return guard([&] { of(p).share_saved(segment, {{place}}); });
+}
+Status share_saved(void* p, Id segment, Array<SavedShare> shares) {
+  return guard([&] { of(p).share_saved(segment, {shares.begin(), shares.end()}); });
 }
 Status choose_to_fit(void* p, Array<Text> ways, std::uint64_t* chosen) {
   return guard([&] {
@@ -235,7 +238,8 @@ const ProgramApi& program_api() {
                               run_on,
                               used_elsewhere,
                               keep_saved,
-                              choose_to_fit};
+                              choose_to_fit,
+                              share_saved};
   return api;
 }
 

@@ -310,9 +310,24 @@ std::size_t Program::choose_to_fit(const std::vector<std::string>& ways) {
   return chosen;
 }
 
-void Program::keep_saved(Id segment_id, MemoryPlace place) {
-  check_device(place.device);
-  segment(segment_id).saved = place;
+void Program::share_saved(Id segment_id, std::vector<SavedShare> shares) {
+  std::int64_t sum = 0;
+  for (const SavedShare& share : shares) {
+    check_device(share.place.device);
+    const auto same = [&](const SavedShare& other) { return other.place == share.place; };
+    const bool twice = std::count_if(shares.begin(), shares.end(), same) > 1;
+    if (twice || share.percent < 1)
+      throw_error(ErrorCode::bad_input, "segment '", segment(segment_id).name,
+                  "': ", name_of(share.place.space), " of device ", share.place.device, " is to have ",
+                  share.percent, " per cent of what backward reads of forward",
+                  twice ? ", and is named twice" : "", "; name each place once, with 1 per cent or more");
+    sum += share.percent;
+  }
+  if (sum != 100)
+    throw_error(ErrorCode::bad_input, "segment '", segment(segment_id).name,
+                "': the shares of what backward reads of forward come to ", sum,
+                " per cent; let them come to 100");
+  segment(segment_id).saved = std::move(shares);
 }
 
 bool Program::is_shown(Id segment_id, FunctionKind function) const {

@@ -160,8 +160,8 @@ struct SegmentData {
   std::array<std::int32_t, function_kinds> devices{};  // which run them
   std::vector<Id> values;
   bool recompute_to_fit = false;  // what it computes again is the planner's choice
-  // Where what backward reads of forward lies meanwhile; nothing: on the device.
-  std::optional<MemoryPlace> saved;
+  // Where what backward reads of forward lies meanwhile; empty: on the device.
+  std::vector<SavedShare> saved;
 
   std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
   const std::vector<Id>& ops(FunctionKind kind) const { return functions[static_cast<std::size_t>(kind)]; }
@@ -195,7 +195,7 @@ class Program {
   // A value lies there; a function of a segment runs there.
   void set_place(Id value, MemoryPlace place);
   void run_on(Id segment, FunctionKind function, std::int32_t device);
-  void keep_saved(Id segment, MemoryPlace place);
+  void share_saved(Id segment, std::vector<SavedShare> shares);
   // Plugins are shown the functions that this device runs; nothing: all.
   void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
   Id add_segment(std::string_view name, std::int64_t repeat);

@@ -9,6 +9,8 @@
 #include <random>
 #include <thread>
 
+#include "base/format.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
@@ -44,7 +46,7 @@ struct Lies {
   const char* name;
   std::string text;
   bool parameters = false, gradients = false, vertical = false;
-  bool shared = false;  // parameters, in per cent: ranks that keep them in parts have no whole ones
+  bool shared = false;  // these two, in per cent: ranks that keep them in parts have no whole ones
 
   friend std::ostream& operator<<(std::ostream& out, const Lies& lies) { return out << lies.name; }
 };
@@ -76,7 +78,12 @@ std::vector<Lies> elsewhere() {
       {"tiles", offloaded(true, true) + by_tensor, true, true, true},
       {"tiles_here", updated_here + by_tensor, false, false, false},
       {"tiles_on_drives", offloaded(true, true, true, "nvme", "nvme") + by_tensor + on_drives, true, true,
-       true}};
+       true},
+      {"shared_gradients", offloaded() + "gradients = 'device:40, host:30, nvme:30'\n" + on_drives, false,
+       true, false, true},
+      {"shared_activations", offloaded() + "activations = 'device:30, host:40, nvme:30'\n" + on_drives, false,
+       false, false},
+      {"all_shared", shared_by_all("/tmp"), true, true, true, true}};
 }
 
 bool has(const Layout& layout, const char* text) { return layout.text.find(text) != std::string::npos; }
@@ -85,7 +92,7 @@ bool has(const Layout& layout, const char* text) { return layout.text.find(text)
 // microbatch on after the other; what is summed over ranks after each microbatch is not complete once a step.
 bool is_refused(const Layout& layout, const Lies& lies) {
   const bool zero3 = has(layout, "stage = 3");
-  if (lies.parameters && has(layout, "'zero'") && (!zero3 || lies.shared)) return true;
+  if (has(layout, "'zero'") && (lies.shared || (lies.parameters && !zero3))) return true;
   return lies.vertical && (has(layout, "'pipeline'") || (zero3 && !has(layout, "reduce = 'step'")));
 }
 
@@ -247,12 +254,41 @@ TEST(Offload, AStepThatIsNotFiniteEndsARunWhoseUpdatesDoNotWait) {
   EXPECT_EQ(results[2].non_finite, "block.1.qkv.bias");
 }
 
+// In whole tensors of each layer, some of which stay: the norm is the same sum.
+TEST(Offload, TheNormOfGradientsInSeveralPlacesHasTheBitsOfThoseInOne) {
+  const auto norms = [](const std::string& more, bool pipeline) {
+    const std::string layout =
+        pipeline ? "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\nschedule = '1f1b'\n"
+                 : data_parallel(2);
+    std::vector<std::vector<double>> of_rank(2);
+    run_local_ranks(
+        tiny_recipe({"device.plugin=cpu-async", "comm.default=meet-async", "model.layers=4",
+                     pipeline ? "batch.global=1" : "batch.global=2", "batch.micro=1"},
+                    layout + more),
+        plugins().places(), [&](Trainer& trainer) {
+          trainer.run(10, [&](const StepResult& result) {
+            of_rank[static_cast<std::size_t>(trainer.assembly().rank())].push_back(result.grad_norm);
+          });
+        });
+    return of_rank;
+  };
+  for (const bool pipeline : {false, true}) {
+    const std::vector<std::vector<double>> expected = norms("", pipeline);
+    EXPECT_EQ(expected[0].size(), 10u);
+    for (const char* shares : {"device:60, host:40", "device:40, host:60", "host:50, nvme:50"})
+      EXPECT_EQ(norms(offloaded() + "gradients = '" + shares + "'\n" + on_drives, pipeline), expected)
+          << shares;
+  }
+}
+
 TEST(Offload, UpdatesWaitForTheNormWhereItDecides) {
   const auto waits = [](const std::vector<std::string>& sets, const std::string& more) {
     const Assembly assembly(tiny_recipe(sets, more), plugins());
     return !updates_before_norm(assembly.program());
   };
   EXPECT_FALSE(waits({"optimizer.clip=0"}, offloaded(false, true)));
+  EXPECT_FALSE(waits({"optimizer.clip=0", "batch.order=vertical"},
+                     offloaded() + "gradients = 'device:40, host:60'\n"));
   EXPECT_TRUE(waits({"optimizer.clip=1"}, offloaded(false, true)));
   EXPECT_TRUE(waits({"optimizer.clip=0", "run.on_nonfinite=skip"}, offloaded(false, true)));
   EXPECT_TRUE(waits({"optimizer.clip=0"}, offloaded(true, false)));
@@ -566,20 +602,57 @@ TEST(Offload, EachTierHasItsPerCentOfTheState) {
   EXPECT_NEAR(three[2], 20, near);
 }
 
-TEST(Offload, EachTierHasItsPerCentOfTheParameters) {
+// Of a region, what lies on the device, in the host's memory and on drives.
+std::vector<double> percents_of(const Assembly& assembly, Region region) {
+  std::vector<double> percents;
+  for (const MemoryPlace place : {MemoryPlace{0, Space::device}, {0, Space::pinned}, {2, Space::disk}})
+    percents.push_back(
+        100 * static_cast<double>(bytes_in(assembly, place, region)) /
+        static_cast<double>(assembly.plan().layout.memory.bytes[static_cast<std::size_t>(region)]));
+  return percents;
+}
+
+void expect_near(const std::vector<double>& percents, const std::vector<double>& asked) {
+  constexpr double near = 6;
+  for (std::size_t i = 0; i < asked.size(); ++i) EXPECT_NEAR(percents[i], asked[i], near) << i;
+}
+
+const std::vector<std::string> four_wide_layers = {"device.plugin=cpu-async", "precision.compute=bf16",
+                                                   "model.layers=4", "model.hidden=256",
+                                                   "batch.order=vertical"};
+
+TEST(Offload, EachTierHasItsPerCentOfParametersGradientsAndWhatIsSaved) {
   const Assembly assembly(
-      tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.layers=4", "model.hidden=256"},
-                  offloaded() + "parameters = 'device:40, host:30, nvme:30'\n" + on_drives),
+      tiny_recipe(four_wide_layers, offloaded() + "parameters = 'device:40, host:30, nvme:30'\n" +
+                                        "gradients = 'device:40, host:30, nvme:30'\n" +
+                                        "activations = 'nvme:20, device:50, host:30'\n" + on_drives),
       plugins());
-  constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned}, disk{2, Space::disk};
-  constexpr double near = 5;
-  const auto percent_in = [&](MemoryPlace place) {
-    return 100 * static_cast<double>(bytes_in(assembly, place, Region::parameter)) /
-           (2 * static_cast<double>(assembly.parameters()));
-  };
-  EXPECT_NEAR(percent_in(own), 40, near);
-  EXPECT_NEAR(percent_in(pinned), 30, near);
-  EXPECT_NEAR(percent_in(disk), 30, near);
+  expect_near(percents_of(assembly, Region::parameter), {40, 30, 30});
+  expect_near(percents_of(assembly, Region::gradient), {40, 30, 30});
+  expect_near(percents_of(assembly, Region::slot), {50, 30, 20});
+}
+
+// What was saved is known to the plan alone.
+TEST(Offload, ThePlanSaysHowManyPerCentLieWhere) {
+  const Assembly assembly(
+      tiny_recipe(four_wide_layers,
+                  offloaded() + "activations = 'nvme:20, device:50, host:30'\n" + on_drives),
+      plugins());
+  const std::vector<double> saved = percents_of(assembly, Region::slot);
+  const std::string text = plan_text(assembly, forecast(assembly, plugins(), {})),
+                    shares = format(
+                        "  %.0f %% in device memory, %.0f %% in pinned host memory, %.0f %% in disk of "
+                        "device 2\n",
+                        saved[0], saved[1], saved[2]);
+  EXPECT_LT(text.find("\n  saved "), text.find(shares)) << text;
+  EXPECT_NE(text.find(shares), std::string::npos) << text;
+  const JsonValue plan = parse_json(plan_json(assembly, forecast(assembly, plugins(), {})), "plan");
+  std::int64_t bytes = 0;
+  for (const JsonValue& range : plan.at("ranges").as_array())
+    if (range.at("space").as_string() != "device memory") bytes += range.at("memory").at("saved").as_int64();
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(bytes, bytes_in(assembly, {0, Space::pinned}, Region::slot) +
+                       bytes_in(assembly, {2, Space::disk}, Region::slot));
 }
 
 // Ranks that keep it in parts have few tensors, which may be far from it: so much is said.
@@ -597,6 +670,12 @@ TEST(Offload, ThePlanSaysHowNearToThePerCentItCame) {
       said({"model.layers=12"}, halves + "gradients = 'host'\n" + on_drives),
       Said{"offload: optimizer state lies 50 % in the host's memory and 50 % on drives; gradients lie in the "
            "host's memory"});
+  EXPECT_EQ(
+      said({"model.layers=12", "batch.order=vertical"},
+           offloaded() + "gradients = 'host:50, nvme:50'\nactivations = 'device:70, host:30'\n" + on_drives),
+      Said{"offload: gradients lie 45 % in the host's memory and 55 % on drives; activations lie 70 % on the "
+           "device and 30 % in the host's memory, as near as whole tensors of a layer come; optimizer "
+           "state lies in the host's memory"});
 }
 
 // What backward reads of forward, the boundaries included where it is computed again.
@@ -1161,9 +1240,19 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
         "host:70; nvme:30", "host:0, nvme:100", "auto:50, host:50", ""})
     holds(of_shares(wrong),
           "; it may be device, host, nvme, auto, or per cent in several of the first three");
-  holds(message({}, offloaded() + "parameters = 'host:70'\n"), "parameters is \"host:70\"; it may be device");
+  for (const std::string key : {"parameters", "gradients", "activations"})
+    holds(message({}, offloaded() + key + " = 'host:70'\n"),
+          (key + " is \"host:70\"; it may be device").c_str());
   holds(message({"batch.micro=2"}, zero3 + offloaded() + "parameters = 'device:40, host:60'\n"),
         "in parts; let all parameters lie in one place, or leave strategy zero out");
+  holds(message({"batch.micro=2"}, zero3 + offloaded() + "gradients = 'device:40, host:60'\n"),
+        "in parts; let all gradients lie in one place, or leave strategy zero out");
+  holds(message({"batch.micro=2"}, offloaded() + "gradients = 'device:90, host:10'\n"),
+        "set batch.order = \"vertical\"");
+  holds(message({}, updated_here + "gradients = 'device:40, host:60'\n"), "or leave update out");
+  holds(message({},
+                "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\ngradients = 'device:9, host:91'\n"),
+        "set optimizer = \"host\" or \"nvme\" too");
   holds(of_shares("host:70, nvme:30", "update = 'device'\n" + on_drives), "or leave update out");
 }
 

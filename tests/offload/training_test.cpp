@@ -87,8 +87,12 @@ TEST(Drives, SeveralAndThreadsAndTheCacheGiveTheSameBits) {
 
 // Saved on one tier, gone on with on another: as if nothing had been.
 TEST(Drives, ARunGoesOnFromAnyTierOnAnyOther) {
-  const std::string kinds[] = {"", offloaded(), offloaded() + "update = 'device'\n",
-                               offloaded_to_drives("/tmp"), drives_alone("/tmp")};
+  const std::string kinds[] = {"",
+                               offloaded(),
+                               offloaded() + "update = 'device'\n",
+                               offloaded_to_drives("/tmp"),
+                               drives_alone("/tmp"),
+                               shared_by_all("/tmp")};
   const std::vector<std::string> sets = {"precision.compute=bf16", "batch.order=vertical"};
   const Results expected = run_ranks(tiny_recipe(sets), 8);
   const std::vector<double> parameters(expected[0].begin() + 8, expected[0].end());

@@ -22,7 +22,7 @@ constexpr const char* permitted[] = {
     "need at least one each",     // fewer layers than stages
     "in rounds of",               // interleaved, and a padded batch has fewer microbatches
     "is to leave the device",     // gradients that are not complete once a step, layer after layer
-    "lie in one place",           // parameters in parts, which are not whole tensors to share out
+    "lie in one place",           // what is kept in parts, which are not whole tensors to share out
     "parameters in parts too",    // on the host, where ranks keep optimizer state alone in parts
     "leave one of the two out",   // a pipeline and the vertical order
 };
@@ -195,20 +195,23 @@ unsigned first_seed() {
 }
 
 std::string drawn_offload(unsigned seed) {
-  const bool parameters = seed / 3 % 2 == 1, gradients = seed / 6 % 2 == 1, activations = seed / 9 % 2 == 1,
-             drives = seed / 12 % 2 == 1, shared = seed / 7 % 2 == 1;
-  const std::string others = drives && seed / 5 % 2 == 1 ? "nvme" : "host";
-  const bool here = !drives && !parameters && !gradients && seed / 24 % 2 == 1;
-  std::string text =
-      drives ? offloaded_to_drives("/tmp", parameters, gradients, activations, others,
-                                   shared ? "device:20, host:50, nvme:30" : "nvme")
-             : offloaded(parameters, gradients, activations, shared ? "device:40, host:60" : "host") +
-                   (here ? "update = 'device'\n" : "");
-  if (seed / 13 % 2 == 1) text.insert(text.find("optimizer = "), "tile = 'tensor'\n");
-  const std::string whole = "parameters = '" + others;
-  if (const std::size_t at = text.find(whole); at != std::string::npos && seed / 11 % 3 == 1)
-    text.replace(at, whole.size(), "parameters = 'device:40, " + others + ":60");
-  return text;
+  const auto flip = [&](unsigned period) { return seed / period % 2 == 1; };
+  const bool parameters = flip(3), gradients = flip(6), activations = flip(9), drives = flip(12);
+  const std::string others = drives && flip(5) ? "nvme" : "host",
+                    with_device = "device:40, " + others + ":60",
+                    all = drives ? "device:20, host:50, nvme:30" : "device:40, host:60",
+                    state = drives ? "nvme" : "host";
+  std::string text = "[[strategy]]\nplugin = 'offload'\n";
+  const auto lies = [&](const char* what, const std::string& where) {
+    text += std::string(what) + " = '" + where + "'\n";
+  };
+  lies("optimizer", flip(7) ? all : state);
+  if (parameters) lies("parameters", seed / 11 % 3 == 1 ? with_device : others);
+  if (gradients) lies("gradients", seed / 13 % 3 == 0 ? others : seed / 13 % 3 == 1 ? with_device : all);
+  if (activations) lies("activations", flip(4) ? all : others);
+  if (flip(13)) lies("tile", "tensor");
+  if (!drives && !parameters && !gradients && flip(24)) text += "update = 'device'\n";
+  return text + (drives ? "[tier.nvme]\npaths = ['/tmp']\nchecksum = true\n" : "");
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }

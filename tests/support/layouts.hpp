@@ -104,6 +104,12 @@ inline std::string offloaded_to(const std::string& device, const std::string& st
          states + "'\n";
 }
 
+// Each in per cent on the device, in the host's memory and on a drive.
+inline std::string shared_by_all(const std::string& folder) {
+  const std::string shares = "device:30, host:40, nvme:30";
+  return offloaded_to_drives(folder, true, true, true, shares, shares);
+}
+
 inline Target on_cpu() { return {"cpu", {"device.threads=1", "comm.default=meet", "batch.micro=1"}}; }
 inline Target on_async(const std::vector<std::string>& sets = {}) {
   return {"async", with({"device.plugin=cpu-async", "comm.default=meet-async", "batch.micro=1"}, sets)};

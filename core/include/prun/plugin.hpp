@@ -82,9 +82,9 @@ struct HostApi {
 inline constexpr std::uint64_t layout_hash = detail::hash_layout<
     Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
     OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
-    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, ParameterSpec, ProgramApi, OptionsApi,
-    ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel, OpExample,
-    ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters,
+    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, SavedShare, ParameterSpec, ProgramApi,
+    OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, Launch, DeviceKernel,
+    OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters,
     RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
     detail::hash_text(detail::interface_methods));
 

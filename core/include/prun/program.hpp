@@ -130,6 +130,12 @@ struct KeptInParts {
   bool parameters = false;  // then they are gathered ahead of each use
 };
 
+// What has a part of what a segment's backward reads of its forward, in per cent of the bytes.
+struct SavedShare {
+  MemoryPlace place;
+  std::int32_t percent = 100;
+};
+
 struct ParameterSpec {
   Text name;
   Array<Dim> dims;
@@ -202,6 +208,9 @@ struct ProgramApi {
   // planner writes the program anew for each, and passes over those that are refused. Where several
   // strategies ask, they go on together.
   Status (*choose_to_fit)(void* program, Array<Text> ways, std::uint64_t* chosen);
+  // As keep_saved, in several places whose per cent come to 100: whole values, the largest first, each where
+  // most is missing. What falls to the recipe's device's own memory stays there.
+  Status (*share_saved)(void* program, Id segment, Array<SavedShare> shares);
 };
 
 class Segment;
@@ -328,6 +337,9 @@ class Segment {
     raise(api().run_on(handle(), id_, function, device));
   }
   void keep_saved(MemoryPlace place) const { raise(api().keep_saved(handle(), id_, place)); }
+  void share_saved(const std::vector<SavedShare>& shares) const {
+    raise(api().share_saved(handle(), id_, {shares.data(), shares.size()}));
+  }
 
   // What the previous segment hands over, and what this one hands on.
   Id incoming() const {

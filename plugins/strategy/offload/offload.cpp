@@ -5,14 +5,14 @@
 //                        settled by the core, and stands for "host" where nobody did)
 //   optimizer = "nvme"   updates run there too, but master copies and moments lie on drives: they come to
 //                        memory for an instance's update and go back behind it
-//   optimizer = "host:70, nvme:30", and parameters likewise: per cent, in whole tensors, so that each layer
-//                        has some here and some there
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
 // The last three are "nvme" likewise: then what updates need of them comes to memory and goes back as state
 // does.
 //   tile = "tensor"      what updates need comes to memory in pieces of a layer, which takes less of it
+//   "host:70, nvme:30"   of any of the four: per cent, in whole tensors, so that each layer has some here and
+//                        some there
 //   "auto"               as "device" where the plan fits like that, else as the next that does
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
@@ -20,6 +20,7 @@
 // The few numbers that all updates read (learning rate, clip factor, keep) come there once, before the first
 // update: the next step may write its own while updates still run.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,7 +42,8 @@ struct Lies {
   std::string optimizer, gradients, parameters, activations;
 
   bool any(const char* tier) const {
-    return lies_in(optimizer, tier) || gradients == tier || lies_in(parameters, tier) || activations == tier;
+    return lies_in(optimizer, tier) || lies_in(gradients, tier) || lies_in(parameters, tier) ||
+           lies_in(activations, tier);
   }
   bool only_state_and_activations() const { return gradients == "device" && parameters == "device"; }
   friend bool operator==(const Lies&, const Lies&) = default;
@@ -70,13 +72,20 @@ std::string text_of(const Lies& lies, const char* tier, const char* where) {
 }
 
 struct Spreads {
-  Spread states, parameters;
+  Spread states, parameters, gradients;
+  // Of what, only whoever lowers the program knows.
+  std::vector<Share> activations;
 
   Spreads(ProgramRef program, const Users& users, const Lies& lies)
       : states(states_of(program, users), read_shares("optimizer", lies.optimizer)),
-        parameters(parameters_of(program), read_shares("parameters", lies.parameters)) {}
+        parameters(tensors_of(program, Role::parameter), read_shares("parameters", lies.parameters)),
+        gradients(tensors_of(program, Role::gradient), read_shares("gradients", lies.gradients)),
+        activations(read_shares("activations", lies.activations)) {}
 
-  bool in_one_place() const { return states.in_one_place() && parameters.in_one_place(); }
+  bool in_one_place() const {
+    return states.in_one_place() && parameters.in_one_place() && gradients.in_one_place() &&
+           activations.size() == 1;
+  }
 };
 
 std::string text_of(const Way& way, const Spreads& spreads) {
@@ -85,18 +94,23 @@ std::string text_of(const Way& way, const Spreads& spreads) {
   for (const std::string& part :
        {spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
         spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
+        spreads.gradients.in_one_place() ? "" : "gradients lie " + spreads.gradients.said(),
+        spreads.activations.size() == 1
+            ? ""
+            : "activations lie " + said(spreads.activations) + ", as near as whole tensors of a layer come",
         text_of(lies, "host", "in the host's memory"), text_of(lies, "nvme", "on drives")})
     text += (text.empty() || part.empty() ? "" : "; ") + part;
   return "offload: " + (text.empty() ? "all lies on the device" : text) +
          (way.tiled ? ", updated tensor by tensor" : "");
 }
 
-// Where parameters and gradients lie; nothing: on the device.
+// Where values of a role lie; nothing: on the device.
 struct Homes {
-  std::map<Id, MemoryPlace> parameters;
-  std::optional<MemoryPlace> parts;  // of parameters that ranks keep in parts
-  bool parts_lie_alike = true;       // else there is no such place
-  std::optional<MemoryPlace> gradients;
+  Role role;
+  const char* name;
+  std::map<Id, MemoryPlace> of_whole = {};
+  std::optional<MemoryPlace> of_parts = {};  // that ranks keep
+  bool parts_lie_alike = true;               // else there is no such place
 };
 
 // The updates of one program, and where they find what they need.
@@ -105,11 +119,12 @@ class UpdatesElsewhere {
   // `device`: which runs them. `states`: where what only updates touch lies. `tiled`: not all that the
   // updates of a layer need has to be in memory at once.
   UpdatesElsewhere(ProgramRef program, std::int32_t device, std::map<Id, MemoryPlace> states,
-                   const Homes& homes, bool tiled)
+                   const Homes& parameters, const Homes& gradients, bool tiled)
       : program_(program),
         device_(device),
         states_(std::move(states)),
-        homes_(homes),
+        parameters_(parameters),
+        gradients_(gradients),
         users_(program),
         tiled_(tiled) {}
 
@@ -190,15 +205,18 @@ class UpdatesElsewhere {
     return found == ops.end() ? none : *found;
   }
 
-  std::optional<MemoryPlace> home_of_parameter(Id value) const {
+  // Of a parameter or a gradient, whole or in parts.
+  std::optional<MemoryPlace> home_of(Id value) const {
     const ValueInfo info = program_.value(value);
-    if (info.role != Role::parameter && homes_.parts_lie_alike) return homes_.parts;
-    if (info.role != Role::parameter)
-      throw_error(ErrorCode::unsupported, "parameters are shared out by whole tensors, and ranks keep '",
-                  info.name.view(),
-                  "' in parts; let all parameters lie in one place, or leave strategy zero out");
-    const auto found = homes_.parameters.find(value);
-    return found == homes_.parameters.end() ? std::nullopt : std::optional(found->second);
+    const bool is_parameter = info.role == Role::parameter || users_.updates_write(value);
+    const Homes& homes = is_parameter ? parameters_ : gradients_;
+    if (info.role != homes.role && homes.parts_lie_alike) return homes.of_parts;
+    if (info.role != homes.role)
+      throw_error(ErrorCode::unsupported, homes.name, " are shared out by whole tensors, and ranks keep '",
+                  info.name.view(), "' in parts; let all ", homes.name,
+                  " lie in one place, or leave strategy zero out");
+    const auto found = homes.of_whole.find(value);
+    return found == homes.of_whole.end() ? std::nullopt : std::optional(found->second);
   }
 
   void move_operands(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
@@ -208,9 +226,7 @@ class UpdatesElsewhere {
       const Role role = value == none ? Role::activation : program_.value(value).role;
       // Left out, made by an update, or where it should be.
       if (role == Role::activation || is_state(value)) continue;
-      const std::optional<MemoryPlace> home = role == Role::runtime         ? std::nullopt
-                                              : users_.updates_write(value) ? home_of_parameter(value)
-                                                                            : homes_.gradients;
+      const std::optional<MemoryPlace> home = role == Role::runtime ? std::nullopt : home_of(value);
       if (home == pinned) continue;
       const MemoryPlace place = home ? at_hand() : pinned;
       program_.replace_operand(
@@ -257,7 +273,8 @@ class UpdatesElsewhere {
   ProgramRef program_;
   std::int32_t device_;
   std::map<Id, MemoryPlace> states_;
-  Homes homes_;
+  const Homes& parameters_;
+  const Homes& gradients_;
   Users users_;
   bool tiled_;
   std::map<Id, Id> shared_;
@@ -284,31 +301,42 @@ class Offload final : public Strategy {
       if (tier == "device") return {};
       return tier == "nvme" ? disk : pinned;
     };
-    const std::vector<Segment> segments = program.segments();
-    if (const auto saved = home(lies.activations))
-      for (std::size_t i = 1; i < segments.size(); ++i) segments[i].keep_saved(*saved);
+    const Spreads spreads(program, users, lies);
+    share_activations(program, spreads.activations, home);
     if (lies.optimizer == "device") return;
     const bool here = update_ == "device";
-    const Spreads spreads(program, users, lies);
     std::map<Id, MemoryPlace> states;
     for (const auto& [value, tier] : spreads.states.tiers())
       states[value] =
           tier == "host" && !here ? MemoryPlace{host, Space::host} : home(tier).value_or(MemoryPlace{});
-    Homes homes;
-    for (const auto& [value, tier] : spreads.parameters.tiers())
-      if (const auto place = home(tier)) homes.parameters[value] = *place;
-    homes.parts_lie_alike = spreads.parameters.in_one_place();
-    if (homes.parts_lie_alike) homes.parts = home(lies.parameters);
-    homes.gradients = home(lies.gradients);
-    UpdatesElsewhere(program, here ? own : host, std::move(states), homes, tiled).run();
-    for (const auto& [value, place] : homes.parameters) program.place(value, place);
-    if (!homes.gradients) return;
-    for (const Segment& segment : segments)
-      for (const Id value : segment.values())
-        if (program.value(value).role == Role::gradient) program.place(value, *homes.gradients);
+    const Homes parameters =
+                    homes_of({Role::parameter, "parameters"}, spreads.parameters, lies.parameters, home),
+                gradients = homes_of({Role::gradient, "gradients"}, spreads.gradients, lies.gradients, home);
+    UpdatesElsewhere(program, here ? own : host, std::move(states), parameters, gradients, tiled).run();
+    for (const Homes* const homes : {&parameters, &gradients})
+      for (const auto& [value, place] : homes->of_whole) program.place(value, place);
   }
 
  private:
+  // By tier; nothing: on the device.
+  using HomeOf = std::function<std::optional<MemoryPlace>(const std::string&)>;
+
+  static void share_activations(ProgramRef program, const std::vector<Share>& shares, const HomeOf& home) {
+    std::vector<SavedShare> saved;
+    for (const Share& share : shares)
+      saved.push_back({home(share.tier).value_or(MemoryPlace{}), share.percent});
+    const std::vector<Segment> segments = program.segments();
+    for (std::size_t i = 1; i < segments.size(); ++i) segments[i].share_saved(saved);
+  }
+
+  static Homes homes_of(Homes homes, const Spread& spread, const std::string& lies, const HomeOf& home) {
+    for (const auto& [value, tier] : spread.tiers())
+      if (const auto place = home(tier)) homes.of_whole[value] = *place;
+    homes.parts_lie_alike = spread.in_one_place();
+    if (homes.parts_lie_alike) homes.of_parts = home(lies);
+    return homes;
+  }
+
   static void choose_all(Lies& wanted) {
     if (wanted.optimizer != "host" || wanted.gradients != "device" || wanted.parameters != "device" ||
         wanted.activations != "device")
@@ -321,6 +349,8 @@ class Offload final : public Strategy {
   void check(const Lies& wanted) const {
     read_shares("optimizer", wanted.optimizer);
     read_shares("parameters", wanted.parameters);
+    read_shares("gradients", wanted.gradients);
+    read_shares("activations", wanted.activations);
     const auto elsewhere = [](const std::string& place) {
       return lies_in(place, "host") || lies_in(place, "nvme");
     };
@@ -396,9 +426,7 @@ PRUN_PLUGIN(
     "update      | choice | host | host,device,auto | What updates state in the host's memory: its cores, or "
     "the device, to which it comes in turn; auto: what is predicted to take less time\n"
     "tile        | choice | auto | auto,layer,tensor | How much of what updates need comes to memory at a "
-    "time: "
-    "three layers, or three times a layer's largest tensor; auto: tensors where layers do not fit\n"
-    "gradients   | choice | device | device,host,nvme,auto | Where gradients lie once a step's are complete\n"
+    "time: three layers, or three times a layer's largest tensor; auto: tensors where layers do not fit\n"
+    "gradients   | string | device | | Where gradients lie once a step's are complete: as optimizer\n"
     "parameters  | string | device | | Where parameters lie while nobody computes with them: as optimizer\n"
-    "activations | choice | device | device,host,nvme,auto | Where what backward reads of forward lies in "
-    "between\n");
+    "activations | string | device | | Where what backward reads of forward lies in between: as optimizer\n");

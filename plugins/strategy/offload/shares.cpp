@@ -20,6 +20,10 @@ std::string_view trimmed(std::string_view text) {
       "100, such as \"host:70, nvme:30\"");
 }
 
+const char* where(const std::string& tier) {
+  return tier == "host" ? "in the host's memory" : tier == "nvme" ? "on drives" : "on the device";
+}
+
 bool is_tier(std::string_view text) { return text == "device" || text == "host" || text == "nvme"; }
 
 // 1 to 99; nothing else is one of several shares.
@@ -59,6 +63,15 @@ std::vector<Share> read_shares(std::string_view key, const std::string& text) {
 bool lies_in(const std::string& text, std::string_view tier) {
   const std::vector<Share> shares = read_shares("place", text);
   return std::any_of(shares.begin(), shares.end(), [&](const Share& share) { return share.tier == tier; });
+}
+
+std::string said(const std::vector<Share>& shares) {
+  std::string text;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == shares.size() ? " and " : ", ";
+    text += std::to_string(shares[i].percent) + " % " + where(shares[i].tier);
+  }
+  return text;
 }
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// Where optimizer state or parameters are to lie, as the recipe says it: "host", or in per cent
-// "host:70, nvme:30".
+// Where optimizer state, parameters, gradients or activations are to lie, as the recipe says it: "host", or
+// in per cent "host:70, nvme:30".
 #pragma once
 
 #include <string>
@@ -17,5 +17,7 @@ struct Share {
 std::vector<Share> read_shares(std::string_view key, const std::string& text);
 // Of a text that has been read before.
 bool lies_in(const std::string& text, std::string_view tier);
+// "70 % in the host's memory and 30 % on drives"
+std::string said(const std::vector<Share>& shares);
 
 }  // namespace prun

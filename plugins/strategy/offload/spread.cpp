@@ -12,10 +12,6 @@ Sized tensor_of(Id value, const ValueInfo& info, std::int64_t repeat) {
   return {value, bytes, repeat > 1};
 }
 
-const char* where(const std::string& tier) {
-  return tier == "host" ? "in the host's memory" : tier == "nvme" ? "on drives" : "on the device";
-}
-
 }  // namespace
 
 std::vector<Id> operands_of(const OpInfo& op) { return {op.operands.begin(), op.operands.end()}; }
@@ -50,13 +46,13 @@ std::vector<Sized> states_of(ProgramRef program, const Users& users) {
   return states;
 }
 
-std::vector<Sized> parameters_of(ProgramRef program) {
-  std::vector<Sized> parameters;
+std::vector<Sized> tensors_of(ProgramRef program, Role role) {
+  std::vector<Sized> tensors;
   for (const Segment& segment : program.segments())
     for (const Id value : segment.values())
-      if (const ValueInfo info = program.value(value); info.role == Role::parameter)
-        parameters.push_back(tensor_of(value, info, segment.info().repeat));
-  return parameters;
+      if (const ValueInfo info = program.value(value); info.role == role)
+        tensors.push_back(tensor_of(value, info, segment.info().repeat));
+  return tensors;
 }
 
 Spread::Spread(std::vector<Sized> tensors, const std::vector<Share>& shares) {
@@ -78,13 +74,10 @@ Spread::Spread(std::vector<Sized> tensors, const std::vector<Share>& shares) {
 }
 
 std::string Spread::said() const {
-  std::string text;
-  for (std::size_t i = 0; i < tiers_.size(); ++i) {
-    const double percent = 100 * tiers_[i].bytes / std::max(bytes_, 1.0);
-    text += i == 0 ? "" : i + 1 == tiers_.size() ? " and " : ", ";
-    text += std::to_string(std::lround(percent)) + " % " + where(tiers_[i].name);
-  }
-  return text;
+  std::vector<Share> shares;
+  for (const Tier& tier : tiers_)
+    shares.push_back({tier.name, static_cast<int>(std::lround(100 * tier.bytes / std::max(bytes_, 1.0)))});
+  return prun::said(shares);
 }
 
 }  // namespace prun

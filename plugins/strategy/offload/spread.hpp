@@ -36,7 +36,7 @@ struct Sized {
 };
 // What only updates touch.
 std::vector<Sized> states_of(ProgramRef program, const Users& users);
-std::vector<Sized> parameters_of(ProgramRef program);
+std::vector<Sized> tensors_of(ProgramRef program, Role role);
 
 class Spread {
  public:
