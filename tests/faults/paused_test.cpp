@@ -11,17 +11,17 @@ namespace {
 
 // A pipe that holds little, as some do. With the buffer it has room for 900 lines of some 80 bytes.
 constexpr int pipe_bytes = 4096;
-const std::vector<std::string> many_lines = {"run.steps=2000", "run.save_every=2000", "run.hang_limit=60"};
+const std::vector<std::string> many_lines = {"run.steps=1200", "run.save_every=1200", "run.hang_limit=120"};
 
 TEST(Paused, OutputHoldsUpNoRank) {
   for (const int ranks : {1, 2}) {
     const std::string name = "unread-" + std::to_string(ranks);
     PrunRun run({recipe_file(name, ranks, many_lines)});
     run.process().hold(pipe_bytes);
-    ASSERT_TRUE(run.seconds_until_gone(patience)) << "it waits for a reader";
+    ASSERT_TRUE(run.seconds_until_gone(4 * patience)) << "it waits for a reader";
     EXPECT_EQ(run.process().end(), 0) << run.output();
     EXPECT_LT(count_of(run.output(), " | loss "), 1000) << "nobody had to be waited for";
-    EXPECT_TRUE(std::filesystem::exists(out_folder(name) + "/step-00002000"));
+    EXPECT_TRUE(std::filesystem::exists(out_folder(name) + "/step-00001200"));
   }
 }
 
