@@ -55,7 +55,7 @@ struct Lies {
 const std::string updated_here = offloaded() + "update = 'device'\n";
 const std::string by_tensor = "tile = 'tensor'\n", by_layer = "tile = 'layer'\n";
 
-const std::string on_drives = "[tier.nvme]\npaths = ['/tmp']\nchecksum = true\n";
+const std::string on_drives = drive_in("/tmp");
 
 std::vector<Lies> elsewhere() {
   return {

@@ -211,7 +211,7 @@ std::string drawn_offload(unsigned seed) {
   if (activations) lies("activations", flip(4) ? all : others);
   if (flip(13)) lies("tile", "tensor");
   if (!drives && !parameters && !gradients && flip(24)) text += "update = 'device'\n";
-  return text + (drives ? "[tier.nvme]\npaths = ['/tmp']\nchecksum = true\n" : "");
+  return text + (drives ? drive_in("/tmp") : "");
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }

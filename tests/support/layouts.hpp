@@ -86,13 +86,16 @@ inline std::string offloaded(bool parameters = false, bool gradients = false, bo
   if (activations) text += "activations = '" + others + "'\n";
   return text;
 }
+// A drive, which may have others to serve.
+inline std::string drive_in(const std::string& folder) {
+  return "[tier.nvme]\npaths = ['" + folder + "']\nchecksum = true\nlimit = 240\n";
+}
 // The same over state on a drive; `others`: where the rest of them lies.
 inline std::string offloaded_to_drives(const std::string& folder, bool parameters = false,
                                        bool gradients = false, bool activations = false,
                                        const std::string& others = "host",
                                        const std::string& optimizer = "nvme") {
-  return offloaded(parameters, gradients, activations, optimizer, others) + "[tier.nvme]\npaths = ['" +
-         folder + "']\nchecksum = true\n";
+  return offloaded(parameters, gradients, activations, optimizer, others) + drive_in(folder);
 }
 // Everything on a drive.
 inline std::string drives_alone(const std::string& folder) {
