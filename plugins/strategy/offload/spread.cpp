@@ -7,12 +7,16 @@ namespace prun {
 namespace {
 
 Sized tensor_of(Id value, const ValueInfo& info, std::int64_t repeat) {
-  auto bytes = static_cast<double>(repeat * size_of(info.dtype));
-  for (std::int32_t d = 0; d < info.rank; ++d) bytes *= static_cast<double>(info.dims[d].extent);
-  return {value, bytes, repeat > 1};
+  return {value, static_cast<double>(repeat) * bytes_of(info), repeat > 1};
 }
 
 }  // namespace
+
+double bytes_of(const ValueInfo& info) {
+  auto bytes = static_cast<double>(size_of(info.dtype));
+  for (std::int32_t d = 0; d < info.rank; ++d) bytes *= static_cast<double>(info.dims[d].extent);
+  return bytes;
+}
 
 std::vector<Id> operands_of(const OpInfo& op) { return {op.operands.begin(), op.operands.end()}; }
 

@@ -13,6 +13,8 @@
 namespace prun {
 
 std::vector<Id> operands_of(const OpInfo& op);
+// Of one instance, whole.
+double bytes_of(const ValueInfo& info);
 
 // Who touches the values of a program: updates, or others too. An exchange is the recipe's device's, wherever
 // it stands.

@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "spread.hpp"
 
 namespace prun {
 namespace {
 
-double bytes_of(const ValueInfo& info) {
-  auto bytes = static_cast<double>(size_of(info.dtype));
-  for (std::int32_t d = 0; d < info.rank; ++d) bytes *= static_cast<double>(info.dims[d].extent);
-  return bytes;
-}
-
-// Of all that an op touches, and others have not touched before it.
+// Of all that they touch, each value once.
 double bytes_of(ProgramRef program, const Tile& ops) {
   std::map<Id, double> bytes;
   for (const Id op : ops)
@@ -25,14 +20,14 @@ double bytes_of(ProgramRef program, const Tile& ops) {
   return sum;
 }
 
+// Whether the next op reads what one of these makes.
 bool hands_on(ProgramRef program, const Tile& tile, Id next) {
-  const auto makes = [&](Id value) { return value != none && program.value(value).role == Role::activation; };
-  const std::vector<Id> reads = operands_of(program.op(next));
+  std::set<Id> reads;
+  for (const Id value : operands_of(program.op(next)))
+    if (value != none && program.value(value).role == Role::activation) reads.insert(value);
   return std::any_of(tile.begin(), tile.end(), [&](Id op) {
     const std::vector<Id> touched = operands_of(program.op(op));
-    return std::any_of(touched.begin(), touched.end(), [&](Id value) {
-      return makes(value) && std::find(reads.begin(), reads.end(), value) != reads.end();
-    });
+    return std::any_of(touched.begin(), touched.end(), [&](Id value) { return reads.count(value) != 0; });
   });
 }
 
