@@ -1,13 +1,10 @@
 // Strategy offload: the bits are those of training without it, whatever the layout, the formats and the
-// optimizer; gradients, updates and parameters of different layers are under way at the same time.
+// optimizer; its memory is what was asked for, and the plan says what moves.
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <random>
-#include <thread>
 
 #include "base/format.hpp"
 #include "base/json.hpp"
@@ -22,7 +19,6 @@
 #include "sim/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/agreement.hpp"
 #include "train/local_ranks.hpp"
 
 namespace prun::test {
@@ -50,10 +46,6 @@ struct Lies {
 
   friend std::ostream& operator<<(std::ostream& out, const Lies& lies) { return out << lies.name; }
 };
-
-// State comes to the device in turn.
-const std::string updated_here = offloaded() + "update = 'device'\n";
-const std::string by_tensor = "tile = 'tensor'\n", by_layer = "tile = 'layer'\n";
 
 const std::string on_drives = drive_in("/tmp");
 
@@ -294,204 +286,6 @@ TEST(Offload, UpdatesWaitForTheNormWhereItDecides) {
   EXPECT_TRUE(waits({"optimizer.clip=0"}, offloaded(true, false)));
   EXPECT_TRUE(waits({"optimizer.clip=0"}, ""));
 }
-
-// ---------------------------------------------------------------- what is under way at the same time
-
-// Seconds: each way as long as an update, all else takes next to nothing but forward.
-class OffloadPrices final : public Prices {
- public:
-  double kernel(const Program& program, const PlannedStep& step) override {
-    const Op& op = program.op(step.op);
-    if (op.function == FunctionKind::forward) return 0.05;
-    if (op.function != FunctionKind::update) return 1e-6;
-    if (!op.def->copies) return 1;
-    return step.operands.front().address.range == 0 ? 0.5 : 1;  // gradient and parameter in, parameter out
-  }
-  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-6; }
-};
-
-// A copy takes less than a pass, and nothing else any time.
-class PassPrices final : public Prices {
- public:
-  double kernel(const Program& program, const PlannedStep& step) override {
-    switch (program.op(step.op).function) {
-      case FunctionKind::forward: return 0.05;
-      case FunctionKind::backward: return 0.1;
-      case FunctionKind::gather:
-      case FunctionKind::reduce: return program.op(step.op).def->copies ? 0.01 : 1e-6;
-      default: return 1e-6;
-    }
-  }
-  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-6; }
-};
-
-struct Timeline {
-  explicit Timeline(const Assembly& offloaded, std::unique_ptr<Prices> its_prices = nullptr)
-      : assembly(offloaded),
-        prices(its_prices ? std::move(its_prices) : std::make_unique<OffloadPrices>()),
-        simulation(
-            simulate(all_ranks(offloaded.program(), [&](int) -> const Plan& { return assembly.plan(); }),
-                     *prices, {5})) {
-    for (const Call& call : assembly.plan().calls) calls[{call.queue, call.position}] = &call;
-  }
-
-  const Call& call_of(const Event& event) const { return *calls.at({event.queue, event.position}); }
-  FunctionKind kind_of(const Event& event) const {
-    return assembly.plan().functions[static_cast<std::size_t>(call_of(event).function)].kind;
-  }
-  const QueueInfo& queue_of(const Event& event) const {
-    return assembly.plan().queues[static_cast<std::size_t>(event.queue)];
-  }
-
-  // Events of a step's function on queues of that name.
-  std::vector<Event> of(FunctionKind kind, std::string_view queue, std::int64_t step) const {
-    std::vector<Event> found;
-    for (const Event& event : simulation.ranks.front().events)
-      if (event.waits_for < 0 && event.step == step && kind_of(event) == kind &&
-          queue_of(event).name == queue)
-        found.push_back(event);
-    return found;
-  }
-
-  const Assembly& assembly;
-  std::unique_ptr<Prices> prices;
-  Simulation simulation;
-  std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls;
-};
-
-double seconds_of(const std::vector<Event>& events) {
-  double sum = 0;
-  for (const Event& event : events) sum += event.end - event.begin;
-  return sum;
-}
-
-class OffloadTimes : public testing::TestWithParam<Target> {};
-
-TEST_P(OffloadTimes, GradientsComeAndParametersGoWhileOthersAreUpdated) {
-  const Assembly assembly(
-      tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), offloaded()),
-      plugins());
-  const Timeline timeline(assembly);
-  std::vector<Event> in = timeline.of(FunctionKind::update, "copy.out", 3);
-  in.erase(in.begin());  // the numbers that all updates read
-  const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
-                           out = timeline.of(FunctionKind::update, "copy.in", 3);
-  ASSERT_EQ(updates.size(), 14u);
-  ASSERT_EQ(in.size(), updates.size());
-  ASSERT_EQ(out.size(), updates.size());
-  const double all = seconds_of(in) + seconds_of(updates) + seconds_of(out);
-  EXPECT_LT(out.back().end - in.front().begin, all / 3 * 1.25) << "of " << all << " one after the other";
-  for (std::size_t i = 0; i + 1 < updates.size(); ++i) {
-    EXPECT_LT(in[i + 1].begin, updates[i].end) << i;
-    EXPECT_LT(timeline.call_of(updates[i]).instance, timeline.call_of(updates[i + 1]).instance);
-  }
-}
-
-// The feeder runs ahead: the first layers compute with their new parameters while the last are updated.
-TEST_P(OffloadTimes, TheNextForwardBeginsWhileLaterLayersAreUpdated) {
-  const Assembly assembly(
-      tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), offloaded()),
-      plugins());
-  const Timeline timeline(assembly);
-  const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
-                           forward = timeline.of(FunctionKind::forward, "compute", 4);
-  ASSERT_GT(forward.size(), 12u);
-  EXPECT_LT(forward[1].begin, updates[3].end) << "the first layer's";
-  EXPECT_GE(forward[12].begin, updates[12].end) << "the last layer's, of its own update";
-}
-
-// The next layer's parameters come and the last one's gradients go while another computes.
-TEST_P(OffloadTimes, ParametersComeAndGradientsGoBesideThePasses) {
-  const Assembly assembly(
-      tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1", "run.bundle=0B"},
-                       GetParam().sets),
-                  offloaded(true, true)),
-      plugins());
-  const Timeline timeline(assembly, std::make_unique<PassPrices>());
-  const std::vector<Event> fetched = timeline.of(FunctionKind::gather, "copy.in", 3),
-                           left = timeline.of(FunctionKind::reduce, "copy.out", 3),
-                           forward = timeline.of(FunctionKind::forward, "compute", 3),
-                           backward = timeline.of(FunctionKind::backward, "compute", 3);
-  ASSERT_EQ(forward.size(), 14u);
-  EXPECT_GE(fetched.size(), 2 * 12u);
-  ASSERT_EQ(left.size(), 14u);
-  EXPECT_LT(fetched[3].begin, forward[2].end);
-  EXPECT_LT(left[2].begin, backward[4].begin);
-}
-
-TEST_P(OffloadTimes, ActivationsLeaveBesideForwardAndReturnBesideBackward) {
-  const Assembly assembly(tiny_recipe(with({"model.layers=12", "batch.global=1"}, GetParam().sets),
-                                      offloaded(false, false, true)),
-                          plugins());
-  const Timeline timeline(assembly, std::make_unique<PassPrices>());
-  const std::vector<Event> left = timeline.of(FunctionKind::put_away, "copy.out", 3),
-                           back = timeline.of(FunctionKind::bring_back, "copy.in", 3),
-                           forward = timeline.of(FunctionKind::forward, "compute", 3),
-                           backward = timeline.of(FunctionKind::backward, "compute", 3);
-  ASSERT_EQ(left.size(), back.size());
-  ASSERT_GE(left.size(), 12u);
-  for (std::size_t i = 2; i + 2 < 12; ++i) {
-    EXPECT_LT(left[i].begin, forward[i + 2].end) << i;
-    EXPECT_LT(back[i + 1].end, backward[i + 1].begin) << i;
-  }
-}
-
-// Without clipping: the last layer's update has begun before the first one's backward.
-TEST_P(OffloadTimes, UpdatesRunBesideBackward) {
-  const Assembly assembly(tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1",
-                                            "run.bundle=0B", "model.tied=false", "optimizer.clip=0"},
-                                           GetParam().sets),
-                                      offloaded(true, true)),
-                          plugins());
-  const Timeline timeline(assembly, std::make_unique<PassPrices>());
-  const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
-                           backward = timeline.of(FunctionKind::backward, "compute", 3);
-  ASSERT_EQ(updates.size(), 14u);
-  for (std::size_t i = 0; i + 3 < updates.size(); ++i) {
-    EXPECT_LT(updates[i].begin, backward[i + 2].end) << i;
-    EXPECT_GT(timeline.call_of(updates[i]).instance, timeline.call_of(updates[i + 1]).instance);
-  }
-}
-
-// One layer's state comes and another's goes back while a third is updated.
-TEST_P(OffloadTimes, StateComesAndGoesWhileOthersAreUpdatedOnTheDevice) {
-  const Assembly assembly(
-      tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), updated_here),
-      plugins());
-  const Timeline timeline(assembly);
-  const std::vector<Event> in = timeline.of(FunctionKind::update, "copy.in", 3),
-                           updates = timeline.of(FunctionKind::update, "compute", 3),
-                           out = timeline.of(FunctionKind::update, "copy.out", 3);
-  ASSERT_EQ(in.size(), 14u);
-  ASSERT_EQ(updates.size(), in.size());
-  ASSERT_EQ(out.size(), in.size());
-  EXPECT_TRUE(timeline.of(FunctionKind::update, "compute.1", 3).empty());
-  for (std::size_t i = 1; i + 1 < updates.size(); ++i) {
-    EXPECT_LT(in[i + 1].begin, updates[i].end) << i;
-    EXPECT_LT(out[i - 1].begin, updates[i].end) << i;
-  }
-}
-
-// One tensor's state comes while another's goes back, from layer to layer too.
-TEST_P(OffloadTimes, TensorsComeAndGoWhileOthersAreUpdated) {
-  const Assembly assembly(tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets),
-                                      updated_here + by_tensor),
-                          plugins());
-  const Timeline timeline(assembly);
-  const std::vector<Event> in = timeline.of(FunctionKind::update, "copy.in", 3),
-                           updates = timeline.of(FunctionKind::update, "compute", 3),
-                           out = timeline.of(FunctionKind::update, "copy.out", 3);
-  ASSERT_GE(updates.size(), 3u * 12u);
-  ASSERT_EQ(out.size(), updates.size());
-  const auto beside_others = std::count_if(out.begin(), out.end(), [&](const Event& goes) {
-    return std::any_of(in.begin(), in.end(),
-                       [&](const Event& comes) { return comes.begin < goes.end && goes.begin < comes.end; });
-  });
-  EXPECT_GT(beside_others, static_cast<std::ptrdiff_t>(out.size()) / 2);
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
-                         [](const auto& tested) { return tested.param.name; });
 
 // ---------------------------------------------------------------- memory
 
@@ -994,220 +788,6 @@ TEST(Offload, APartThatIsPaddingAloneIsFetchedAsAnyOther) {
   EXPECT_EQ(run(offloaded(true, true)), run(""));
 }
 
-// ---------------------------------------------------------------- what the planner chooses
-
-const std::string automatic = "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n";
-const std::vector<std::string> one_microbatch = {"device.plugin=cpu-async", "precision.compute=bf16",
-                                                 "model.layers=6", "batch.global=2", "batch.micro=2"};
-
-// In the order in which they are tried.
-std::vector<std::string> ways() {
-  std::vector<std::string> all = {""};
-  for (const bool parameters : {false, true})
-    for (const bool activations : {false, true})
-      for (const bool gradients : {false, true}) all.push_back(offloaded(parameters, gradients, activations));
-  return all;
-}
-
-std::vector<std::string> within(std::int64_t bytes, const std::vector<std::string>& sets) {
-  return with(sets, {"device.memory=" + std::to_string(bytes) + "B"});
-}
-
-std::int64_t device_bytes(const std::vector<std::string>& sets, const std::string& more) {
-  const Assembly assembly(tiny_recipe(sets, more), plugins());
-  return assembly.bytes_in_memory_of(0, assembly.plan());
-}
-
-// The first way that fits, whatever is left to spare by later ones; it is the plan of those settings.
-TEST(OffloadAuto, TheFirstWayThatFitsIsChosen) {
-  std::vector<std::int64_t> bytes;
-  for (const std::string& way : ways()) bytes.push_back(device_bytes(one_microbatch, way));
-  EXPECT_LT(*std::min_element(bytes.begin(), bytes.end()), bytes.front() / 2);
-  for (const std::int64_t budget : bytes) {
-    const auto first = static_cast<std::size_t>(
-        std::find_if(bytes.begin(), bytes.end(), [&](std::int64_t one) { return one <= budget; }) -
-        bytes.begin());
-    const Assembly chosen(tiny_recipe(within(budget, one_microbatch), automatic), plugins());
-    EXPECT_EQ(chosen.fingerprint(),
-              Assembly(tiny_recipe(one_microbatch, ways()[first]), plugins()).fingerprint())
-        << first;
-  }
-}
-
-TEST(OffloadAuto, ThePlanSaysWhatWasChosen) {
-  const auto said = [](std::int64_t budget, const std::string& more) {
-    const Assembly assembly(tiny_recipe(within(budget, one_microbatch), more), plugins());
-    const std::string text = plan_text(assembly, forecast(assembly, plugins(), {}));
-    const std::size_t at = text.find("to fit      ");
-    return at == std::string::npos ? "" : text.substr(at + 12, text.find('\n', at) - at - 12);
-  };
-  const std::int64_t all = device_bytes(one_microbatch, "");
-  EXPECT_EQ(said(all, automatic), "offload: all lies on the device");
-  EXPECT_EQ(said(device_bytes(one_microbatch, offloaded()), automatic),
-            "offload: optimizer state lies in the host's memory");
-  EXPECT_EQ(said(device_bytes(one_microbatch, offloaded(false, true)), automatic),
-            "offload: optimizer state and gradients lie in the host's memory");
-  EXPECT_EQ(said(all, ""), "");
-  EXPECT_EQ(said(all, offloaded()), "offload: optimizer state lies in the host's memory");
-  EXPECT_EQ(said(all, offloaded() + by_layer), "");
-}
-
-// What is said stays so, and only the rest is chosen.
-TEST(OffloadAuto, SomeMayBeLeftToThePlannerAndOthersSaid) {
-  const std::string gradients = offloaded() + "gradients = 'auto'\n";
-  const auto plan_of = [](std::int64_t budget, const std::string& more) {
-    return Assembly(tiny_recipe(within(budget, one_microbatch), more), plugins()).fingerprint();
-  };
-  const std::int64_t all = device_bytes(one_microbatch, ""),
-                     without = device_bytes(one_microbatch, offloaded(false, true));
-  EXPECT_EQ(plan_of(all, gradients), plan_of(all, offloaded()));
-  EXPECT_EQ(plan_of(without, gradients), plan_of(all, offloaded(false, true)));
-}
-
-TEST(OffloadAuto, StateThatLiesOnDrivesMayHaveGradientsOnTheHost) {
-  const std::string gradients =
-      offloaded(false, false, false, "nvme") + "gradients = 'auto'\n[tier.nvme]\npaths = ['/tmp']\n";
-  const std::int64_t budget = device_bytes(one_microbatch, offloaded_to_drives("/tmp", false, true));
-  ASSERT_LT(budget, device_bytes(one_microbatch, offloaded_to_drives("/tmp")));
-  const Assembly chosen(tiny_recipe(within(budget, one_microbatch), gradients), plugins());
-  EXPECT_EQ(chosen.program().said_to_fit(),
-            std::vector<std::string>{
-                "offload: gradients lie in the host's memory; optimizer state lies on drives"});
-}
-
-// The state of one rank fits into the host's memory, that of two does not: it goes on to drives. Without any,
-// the first way that fits each stays.
-TEST(OffloadAuto, WhatAllRanksOfAHostNeedDecides) {
-  const std::vector<std::string> sets = {"device.plugin=cpu-async", "comm.default=meet-async",
-                                         "model.layers=24",         "model.hidden=512",
-                                         "batch.global=4",          "batch.micro=2"};
-  const std::string drives = "[tier.nvme]\npaths = ['/tmp']\n";
-  const std::int64_t budget = std::max(device_bytes(sets, data_parallel(2) + offloaded()),
-                                       device_bytes(sets, data_parallel(2) + offloaded_to_drives("/tmp")));
-  ASSERT_LT(budget, device_bytes(sets, ""));
-  const auto said = [&](const std::string& gib, const std::string& layout, const std::string& more) {
-    const Assembly chosen(tiny_recipe(with(within(budget, sets), {"tier.cpu.host_gib=" + gib}),
-                                      layout + offloaded(false, false, false, "auto") + more),
-                          plugins());
-    return chosen.program().said_to_fit();
-  };
-  const std::vector<std::string> on_host = {"offload: optimizer state lies in the host's memory"};
-  EXPECT_EQ(said("1", "", drives), on_host);
-  EXPECT_EQ(said("1", data_parallel(2), drives),
-            std::vector<std::string>{"offload: optimizer state lies on drives"});
-  EXPECT_EQ(said("2", data_parallel(2), drives), on_host);
-  EXPECT_EQ(said("1", data_parallel(2), ""), on_host);
-}
-
-// Gradients of several microbatches in the usual order stay on the device: such ways are passed over.
-TEST(OffloadAuto, WhatTheRecipeCannotDoIsPassedOver) {
-  const std::vector<std::string> several = with(one_microbatch, {"batch.micro=1"});
-  const std::int64_t budget = device_bytes(several, offloaded(false, false, true));
-  ASSERT_LT(budget, device_bytes(several, offloaded()));
-  const Assembly chosen(tiny_recipe(within(budget, several), automatic), plugins());
-  EXPECT_EQ(chosen.program().said_to_fit(),
-            std::vector<std::string>{"offload: optimizer state and activations lie in the host's memory"});
-}
-
-// Less is computed again before anything leaves.
-TEST(OffloadAuto, RecomputationComesFirst) {
-  const std::string both = "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n" + automatic;
-  const std::int64_t budget =
-      device_bytes(one_microbatch, "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n");
-  ASSERT_LT(budget, device_bytes(one_microbatch, ""));
-  const Assembly chosen(tiny_recipe(within(budget, one_microbatch), both), plugins());
-  EXPECT_EQ(chosen.program().said_to_fit(), std::vector<std::string>{"offload: all lies on the device"});
-}
-
-TEST(OffloadAuto, TheBitsAreThoseOfTrainingWithout) {
-  const std::vector<std::string> sets = {"device.plugin=cpu-async",
-                                         "comm.default=meet-async",
-                                         "batch.micro=2",
-                                         "precision.compute=bf16",
-                                         "eval.every=1",
-                                         "data.validation=0.2"};
-  const std::int64_t budget = device_bytes(sets, data_and_zero + offloaded());
-  ASSERT_LT(budget, device_bytes(sets, data_and_zero));
-  EXPECT_EQ(run_ranks(tiny_recipe(within(budget, sets), data_and_zero + automatic), steps),
-            run_ranks(tiny_recipe(sets, data_and_zero), steps));
-}
-
-// What each of two ranks says of the other.
-std::vector<std::string> disagreements(const Assembly (&ranks)[2]) {
-  std::barrier meeting(2);
-  std::vector<std::string> texts(2), said(2);
-  const auto agree = [&](std::size_t rank) {
-    const Exchange exchange = [&](std::string_view, std::span<const int>, std::string_view mine) {
-      texts[rank] = mine;
-      meeting.arrive_and_wait();
-      std::vector<std::string> all = texts;
-      meeting.arrive_and_wait();
-      return all;
-    };
-    try {
-      check_agreement(ranks[rank], plugins(), exchange);
-    } catch (const Error& error) {
-      said[rank] = error.what();
-    }
-  };
-  std::thread other([&] { agree(1); });
-  agree(0);
-  other.join();
-  return said;
-}
-
-// Ranks whose devices leave them unequal room.
-TEST(OffloadAuto, RanksThatChooseDifferentlyAreRefusedWithBothChoices) {
-  const std::vector<std::string> sets = with(one_microbatch, {"comm.default=meet-async", "batch.micro=1"});
-  const auto of_rank = [&](std::int64_t rank, const std::string& like) {
-    return Assembly(
-        tiny_recipe(within(device_bytes(sets, data_and_zero + like), sets), data_and_zero + automatic),
-        plugins(), rank);
-  };
-  for (const std::string& text : disagreements({of_rank(0, ""), of_rank(1, offloaded())}))
-    EXPECT_EQ(
-        text,
-        "rank 0 and rank 1 fit their plans into memory in other ways: the choice is offload: all lies on the "
-        "device on the one, offload: optimizer state lies in the host's memory on the other; say in the "
-        "recipe what lies where");
-}
-
-// Hosts whose cost tables differ.
-TEST(OffloadAuto, RanksThatSettleItDifferentlyAreRefusedWithBothSettings) {
-  const std::vector<std::string> sets = with(one_microbatch, {"comm.default=meet-async", "batch.micro=1"});
-  const auto of_rank = [&](std::int64_t rank, const std::string& way) {
-    return Assembly(tiny_recipe(sets, data_and_zero + way), plugins(), rank);
-  };
-  for (const std::string& text : disagreements({of_rank(0, offloaded()), of_rank(1, updated_here)}))
-    EXPECT_EQ(text,
-              "rank 0 and rank 1 settle `auto` in other ways: strategy.2.update is \"host\" on the one, "
-              "\"device\" on the other; say in the recipe which it is");
-}
-
-TEST(OffloadAuto, WhatDoesNotFitInAnyWayIsRefusedWithTheBytesThatWouldDo) {
-  std::int64_t least = device_bytes(one_microbatch, "");
-  for (const std::string& way : ways()) least = std::min(least, device_bytes(one_microbatch, way));
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
-  const auto message = [](const std::vector<std::string>& sets) -> std::string {
-    try {
-      const Assembly assembly(tiny_recipe(sets, automatic), plugins());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const std::string said = message(within(least - 1, one_microbatch));
-  EXPECT_NE(said.find("the plan needs " + size(device_bytes(one_microbatch, "")) + ", " + size(least) +
-                      " with all that strategies may change"),
-            std::string::npos)
-      << said;
-  EXPECT_EQ(said.find("alone has"), std::string::npos) << said;
-  // A matrix that is larger than the device.
-  const std::vector<std::string> wide = with(one_microbatch, {"model.vocab=4096"});
-  EXPECT_NE(message(within(100 << 10, wide)).find("alone has 256.00 KiB"), std::string::npos)
-      << message(within(100 << 10, wide));
-}
-
 // ---------------------------------------------------------------- what is refused
 
 TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
@@ -1228,7 +808,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
         "after each microbatch, and it is to leave the device once a step");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
         "set optimizer = \"host\" or \"nvme\" too");
-  holds(message({}, automatic + "parameters = 'host'\n"), "leave those four out");
+  holds(message({}, automatic_offload + "parameters = 'host'\n"), "leave those four out");
   holds(message({}, updated_here + "gradients = 'host'\n"), "or leave update out");
   std::string zero3 = data_and_zero;
   zero3.replace(zero3.find("stage = 2"), 9, "stage = 3");

@@ -333,8 +333,7 @@ const std::vector<std::string> one_microbatch = {"device.plugin=cpu-async", "pre
                                                  "model.layers=6", "batch.global=2", "batch.micro=2"};
 
 std::string automatic_in(const TempFolder& folder) {
-  return "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n[tier.nvme]\npaths = ['" + folder.path() +
-         "']\nchecksum = true\n";
+  return automatic_offload + "[tier.nvme]\npaths = ['" + folder.path() + "']\nchecksum = true\n";
 }
 
 struct Room {
@@ -354,8 +353,6 @@ std::vector<std::string> within(Room room, const std::vector<std::string>& sets)
   return with(sets, {"device.memory=" + std::to_string(room.device) + "B",
                      format("tier.cpu.plan_gib=%.17g", static_cast<double>(room.host) / gib)});
 }
-
-const std::string by_tensor = "tile = 'tensor'\n";
 
 // With a byte less of the host's memory the next way is taken: by tensors, then state on drives, in the end
 // all there is.
@@ -405,7 +402,7 @@ TEST(Drives, StateThatIsTooLargeInTurnIsRefusedWithTheBytesItTakes) {
   const std::vector<std::string> wide = with(one_microbatch, {"model.vocab=4096"});
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const auto said = [&](Room room, const std::string& way) { return refusal(within(room, wide), way); };
-  for (const char* tile : {"tile = 'layer'\n", "tile = 'tensor'\n"}) {
+  for (const std::string& tile : {by_layer, by_tensor}) {
     const std::string drives =
                           offloaded(false, false, false, "nvme") + tile + "[tier.nvme]\npaths = ['/tmp']\n",
                       here = offloaded() + "update = 'device'\n" + tile;

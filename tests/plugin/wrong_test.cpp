@@ -42,13 +42,17 @@ void expect_failure(const std::string& file, const std::string& asked, const std
   ADD_FAILURE() << file << " passes:\n" << report(checks);
 }
 
+void expect_all_passed(const std::vector<ContractCheck>& checks) {
+  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+}
+
 constexpr const char *memory = "read no more than they are given", *threads = "do not depend on threads",
                      *gradients = "agree with finite differences", *marks = "agree with computing in parts";
 
 TEST(WrongPlugin, TheSameOpWithoutAMistakePassesAll) {
   const std::vector<ContractCheck> checks = check("libprun_op_row-scale.so");
   ASSERT_EQ(checks.size(), 17u);
-  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  expect_all_passed(checks);
   EXPECT_EQ(checks[12].detail, "2 ops");
   EXPECT_EQ(checks[14].detail, "1 op");
 }
@@ -170,7 +174,7 @@ TEST(WrongPlugin, KernelsForADeviceThatIsNotHereAreNotChecked) {
 TEST(WrongPlugin, ADeviceWithoutAMistakePassesAll) {
   const std::vector<ContractCheck> checks = check("libprun_device_host-side.so");
   ASSERT_EQ(checks.size(), 14u);
-  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  expect_all_passed(checks);
 }
 
 TEST(WrongPlugin, ADeviceWithAWrongKernel) {
@@ -191,7 +195,7 @@ TEST(WrongPlugin, TheDeviceCpuPassesAll) {
       PRUN_TEST_PLUGINS "/libprun_device_cpu.so",
       [](const PluginNote& note) { return default_options(trial_schema(note, "")); }, patience,
       kind_checks({{PRUN_TEST_PLUGINS, "the build"}}));
-  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  expect_all_passed(checks);
 }
 
 TEST(WrongPlugin, ATierPassesWithAFolderGiven) {
@@ -215,7 +219,7 @@ constexpr const char *program = "writes the same program each time",
 TEST(WrongPlugin, TheSameModelWithoutAMistakePassesAll) {
   const std::vector<ContractCheck> checks = check("libprun_model_two-segments.so");
   ASSERT_EQ(checks.size(), 15u);
-  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  expect_all_passed(checks);
   EXPECT_EQ(checks[12].detail, "2 parameters of 131072 elements in 2 segments");
   EXPECT_EQ(checks[13].detail, "2 parameters, a segment of each kind");
   EXPECT_EQ(checks[14].detail, "10 values built, 0 refused");
@@ -261,7 +265,7 @@ TEST(WrongPlugin, BuiltInModelsPassAll) {
         PRUN_TEST_PLUGINS "/libprun_model_" + std::string(model) + ".so",
         [](const PluginNote& note) { return default_options(trial_schema(note, "")); }, patience,
         kind_checks({{PRUN_TEST_PLUGINS, "the build"}}));
-    for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+    expect_all_passed(checks);
   }
 }
 
@@ -272,7 +276,7 @@ constexpr const char *exchanges = "does every exchange of two and three ranks", 
 TEST(WrongPlugin, TheSameCommPluginWithoutAMistakePassesAll) {
   const std::vector<ContractCheck> checks = check("libprun_comm_threads-meet.so");
   ASSERT_EQ(checks.size(), 14u);
-  for (const ContractCheck& one : checks) EXPECT_EQ(one.verdict, CheckVerdict::passed) << report(checks);
+  expect_all_passed(checks);
 }
 
 TEST(WrongPlugin, ASumThatForgetsTheLastOfAnOddNumber) {

@@ -86,6 +86,11 @@ inline std::string offloaded(bool parameters = false, bool gradients = false, bo
   if (activations) text += "activations = '" + others + "'\n";
   return text;
 }
+// State comes to the device in turn, layer by layer or tensor by tensor.
+inline const std::string updated_here = offloaded() + "update = 'device'\n";
+inline const std::string by_tensor = "tile = 'tensor'\n", by_layer = "tile = 'layer'\n";
+// All of it as the planner chooses.
+inline const std::string automatic_offload = "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n";
 // A drive, which may have others to serve.
 inline std::string drive_in(const std::string& folder) {
   return "[tier.nvme]\npaths = ['" + folder + "']\nchecksum = true\nlimit = 240\n";
