@@ -1,6 +1,7 @@
 // The updates, adamw and sgd, each in one pass over memory, and what decides about them: sum_squares and
 // clip_factor; count_non_finite, where that was against the update.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <span>
@@ -11,41 +12,67 @@
 #include "cpu/philox.hpp"
 #include "cpu/values.hpp"
 #include "philox_rounds.hpp"
+#include "square_sum.hpp"
 #include "update_rule.hpp"
 #include "update_types.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-constexpr std::int64_t sum_block = 4096;
-
-std::int64_t sum_blocks(std::int64_t elements) { return (elements + sum_block - 1) / sum_block; }
+constexpr std::int64_t count_grain = 4096;
 
 double scalar(const Tensor& x) { return *x.as<const double>(); }
 
-// Every block is summed by one thread, and the blocks are added in their order.
+template <class T>
+void add_row(const T* __restrict values, double* __restrict columns) {
+  for (std::int64_t i = 0; i < square_sum::row_elements; i += square_sum::columns) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < square_sum::columns; ++c) {
+      const double value = load(values[i + c]);
+      columns[c] += value * value;
+    }
+  }
+}
+
+double fold(double* values, std::int64_t count) {
+  for (std::int64_t half = count / 2; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) values[i] += values[i + half];
+  return values[0];
+}
+
+template <class T>
+double sum_of_part(const T* values, std::int64_t elements) {
+  using namespace square_sum;
+  double column[columns] = {};
+  std::int64_t i = 0;
+  for (; i + row_elements <= elements; i += row_elements) add_row(values + i, column);
+  if (i < elements) {
+    std::array<T, row_elements> padded{};
+    std::copy_n(values + i, elements - i, padded.begin());
+    add_row(padded.data(), column);
+  }
+  double lane[lanes];
+  for (int l = 0; l < lanes; ++l) lane[l] = fold(column + l * together, together);
+  return fold(lane, lanes);
+}
+
 template <class T>
 void sum_squares(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[0];
-  const std::int64_t elements = x.elements(), blocks = sum_blocks(elements);
-  double* block_sum = static_cast<double*>(args.workspace);
-  parallel_ranges(*context.workers, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const T* __restrict values = x.as<const T>() + block * sum_block;
-      const std::int64_t n = std::min(sum_block, elements - block * sum_block);
-      block_sum[block] = lane_sum<double>(n, [=](std::int64_t i) {
-        const double value = load(values[i]);
-        return value * value;
-      });
-    }
+  const std::int64_t elements = x.elements(), parts = square_sum::parts_of(elements);
+  const std::int64_t each = square_sum::part_elements(elements);
+  double* part = static_cast<double*>(args.workspace);
+  parallel_ranges(*context.workers, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p)
+      part[p] = sum_of_part(x.as<const T>() + p * each, std::min(each, elements - p * each));
   });
-  double sum = 0;
-  for (std::int64_t block = 0; block < blocks; ++block) sum += block_sum[block];
-  *args.operands[1].as<double>() += sum;
+  double lane[square_sum::lanes] = {};
+  for (std::int64_t p = 0; p < parts; ++p) lane[p % square_sum::lanes] += part[p];
+  *args.operands[1].as<double>() += fold(lane, square_sum::lanes);
 }
 
 std::int64_t sum_squares_workspace(const OpShape& s, std::int32_t) {
-  return sum_blocks(s.operand[0].elements()) * size_of(DType::f64);
+  return square_sum::parts_of(s.operand[0].elements()) * size_of(DType::f64);
 }
 
 void clip_factor(const KernelArgs& args, const KernelContext&) {
@@ -65,7 +92,7 @@ void count_non_finite(const KernelArgs& args, const KernelContext& context) {
   const std::int64_t to = elements > 0 ? std::min(first + elements, x.elements()) : x.elements();
   if (from >= to) return;
   std::atomic<std::int64_t> found{0};
-  parallel_ranges(*context.workers, to - from, sum_block, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(*context.workers, to - from, count_grain, [&](std::int64_t begin, std::int64_t end) {
     const T* values = x.as<const T>() + from;
     found += std::count_if(values + begin, values + end, [](T value) { return !std::isfinite(load(value)); });
   });

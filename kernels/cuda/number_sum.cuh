@@ -1,4 +1,4 @@
-// The sum of some numbers in a fixed order, by one block: the last stage of sum_squares and of the losses.
+// The sum of some numbers in a fixed order, by one block: the last stage of the losses.
 #pragma once
 
 #include "cuda/device.cuh"

@@ -1,7 +1,10 @@
 #include "cuda/optimizer.hpp"
 
-#include "cuda/number_sum.cuh"
+#include <limits>
+
+#include "cuda/device.cuh"
 #include "cuda/philox.cuh"
+#include "square_sum.hpp"
 #include "update_rule.hpp"
 
 namespace prun::cuda {
@@ -12,6 +15,7 @@ namespace {
 // turn.
 inline constexpr int update_threads = 256, update_blocks = 4;
 inline constexpr std::int64_t piece_elements = 8192;
+inline constexpr int warps_of_block = update_threads / 32;
 
 // As many as a kernel's parameters have room for.
 template <class Tensor>
@@ -32,14 +36,20 @@ struct Piece {
 };
 
 template <class Tensor>
-__device__ Piece<Tensor> piece_of(const Table<Tensor>& table, int piece) {
+__device__ int tensor_with(const Table<Tensor>& table, int piece) {
   int low = 0, high = table.count;  // the tensor lies in [low, high)
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (table.first_piece[middle] <= piece ? low : high) = middle;
   }
-  const Tensor& tensor = table.tensor[low];
-  const std::int64_t begin = (piece - table.first_piece[low]) * piece_elements;
+  return low;
+}
+
+template <class Tensor>
+__device__ Piece<Tensor> piece_of(const Table<Tensor>& table, int piece) {
+  const int t = tensor_with(table, piece);
+  const Tensor& tensor = table.tensor[t];
+  const std::int64_t begin = (piece - table.first_piece[t]) * piece_elements;
   return {tensor, begin, min(begin + piece_elements, tensor.elements)};
 }
 
@@ -58,44 +68,139 @@ __device__ void each_chunk(const Piece<Tensor>& piece, bool wide, const Each& ea
     each(std::integral_constant<int, 1>(), i);
 }
 
-// Calls launch(table, blocks) for tables of so many tensors; `is_wide` says it of one tensor.
-template <class Tensor, class IsWide, class Launch>
-void each_table(std::span<const Tensor> tensors, IsWide is_wide, Launch launch) {
-  const int most_blocks = update_blocks * multiprocessors();
-  constexpr std::size_t most = most_tensors<Tensor>;
-  for (std::size_t first = 0; first < tensors.size(); first += most) {
-    const auto some = tensors.subspan(first, std::min(most, tensors.size() - first));
-    Table<Tensor> table = {};
-    table.wide = 1;
-    std::int64_t pieces = 0;
-    for (const Tensor& tensor : some) {
-      table.tensor[table.count] = tensor;
-      table.first_piece[table.count++] = static_cast<std::int32_t>(pieces);
-      pieces += ceil_div(tensor.elements, piece_elements);
-      table.wide &= is_wide(tensor);
-    }
-    PRUN_CHECK(pieces < (std::int64_t{1} << 31), "tensors of ", pieces, " pieces");
-    table.first_piece[table.count] = static_cast<std::int32_t>(pieces);
-    if (pieces > 0) launch(table, grid_of(std::min<std::int64_t>(pieces, most_blocks)));
+// Of tensors from the first on, as many as a table has room for and as have no more than so many pieces
+// together, or one.
+template <class Tensor, class IsWide, class PiecesOf>
+Table<Tensor> table_of(std::span<const Tensor> tensors, IsWide is_wide, PiecesOf pieces_of,
+                       std::int64_t most) {
+  Table<Tensor> table = {};
+  table.wide = 1;
+  std::int64_t pieces = 0;
+  for (const Tensor& tensor : tensors.first(std::min<std::size_t>(tensors.size(), most_tensors<Tensor>))) {
+    const std::int64_t more = pieces_of(tensor.elements);
+    if (table.count > 0 && pieces + more > most) break;
+    PRUN_CHECK(pieces + more <= most, "a tensor of ", tensor.elements, " elements");
+    table.tensor[table.count] = tensor;
+    table.first_piece[table.count++] = static_cast<std::int32_t>(pieces);
+    pieces += more;
+    table.wide &= is_wide(tensor);
+  }
+  table.first_piece[table.count] = static_cast<std::int32_t>(pieces);
+  return table;
+}
+
+// Calls launch(table, pieces) until all tensors had their turn; `is_wide` says it of one tensor.
+template <class Tensor, class IsWide, class PiecesOf, class Launch>
+void each_table(std::span<const Tensor> tensors, IsWide is_wide, PiecesOf pieces_of, std::int64_t most,
+                Launch launch) {
+  while (!tensors.empty()) {
+    const Table<Tensor> table = table_of(tensors, is_wide, pieces_of, most);
+    if (const std::int32_t pieces = table.first_piece[table.count]; pieces > 0) launch(table, pieces);
+    tensors = tensors.subspan(static_cast<std::size_t>(table.count));
   }
 }
 
+unsigned blocks_for(std::int64_t pieces) {
+  return grid_of(std::min<std::int64_t>(pieces, update_blocks * multiprocessors()));
+}
+
+// Of pieces that a block takes each: calls launch(table, blocks).
+template <class Tensor, class IsWide, class Launch>
+void each_table(std::span<const Tensor> tensors, IsWide is_wide, Launch launch) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  each_table(
+      tensors, is_wide, [](std::int64_t elements) { return ceil_div(elements, piece_elements); }, most,
+      [&](const Table<Tensor>& table, std::int32_t pieces) { launch(table, blocks_for(pieces)); });
+}
+
 // ---------------------------------------------------------------- norm
-template <class T>
-__global__ __launch_bounds__(update_threads, update_blocks) void sum_squares_kernel(
-    const __grid_constant__ Table<Values<T>> table, double* parts) {
-  __shared__ double scratch[32];
-  double sum = 0;
-  for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
-    const Piece<Values<T>> piece = piece_of(table, p);
-    each_chunk<chunk<T>, 4>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
-      const Lanes<Compute<T>, N> value = load_lanes<N>(piece.tensor.data + i);
-#pragma unroll
-      for (int l = 0; l < N; ++l) sum += static_cast<double>(value[l]) * static_cast<double>(value[l]);
-    });
+// In the order of kernels/square_sum.hpp. A warp takes a part, which is a piece of its tensor, and each of
+// its lanes eight columns that lie together.
+struct Columns {
+  double sum[square_sum::together] = {};
+
+  template <class C>
+  __device__ void add(int column, C value) {
+    sum[column] = Ieee::add(sum[column], Ieee::mul(static_cast<double>(value), static_cast<double>(value)));
   }
-  sum = block_fold(sum, 0.0, Add(), scratch);
-  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+  template <int N, class T>
+  __device__ void add_all(const T* values) {
+#pragma unroll
+    for (int c = 0; c < square_sum::together; c += N) {
+      const Lanes<Compute<T>, N> some = load_lanes<N>(values + c);
+#pragma unroll
+      for (int l = 0; l < N; ++l) add(c + l, some[l]);
+    }
+  }
+  // Those behind the end are zero.
+  template <class T>
+  __device__ void add_some(const T* values, std::int64_t left) {
+#pragma unroll
+    for (int c = 0; c < square_sum::together; ++c)
+      if (c < left) add(c, load_lanes<1>(values + c)[0]);
+  }
+  // Of all lanes of the warp.
+  __device__ double folded() const {
+    double half[square_sum::together];
+#pragma unroll
+    for (int c = 0; c < square_sum::together; ++c) half[c] = sum[c];
+#pragma unroll
+    for (int some = square_sum::together / 2; some > 0; some /= 2)
+#pragma unroll
+      for (int c = 0; c < some; ++c) half[c] = Ieee::add(half[c], half[c + some]);
+    return warp_fold(half[0], Add());
+  }
+};
+
+template <class T>
+__device__ void add_row(Columns& columns, const T* values, std::int64_t left, bool wide) {
+  const std::int64_t first = threadIdx.x % 32 * square_sum::together;
+  if (left >= square_sum::row_elements && wide) {
+#pragma unroll 4
+    for (std::int64_t i = first; i < square_sum::row_elements; i += square_sum::columns)
+      columns.template add_all<chunk<T>>(values + i);
+  } else {
+    const std::int64_t end = min(left, square_sum::row_elements);
+    for (std::int64_t i = first; i < end; i += square_sum::columns) columns.add_some(values + i, left - i);
+  }
+}
+
+template <class T>
+__global__ __launch_bounds__(update_threads, update_blocks) void square_parts_kernel(
+    const __grid_constant__ Table<Values<T>> table, double* parts) {
+  const int warps = gridDim.x * warps_of_block;
+  for (int p = blockIdx.x * warps_of_block + threadIdx.x / 32; p < table.first_piece[table.count];
+       p += warps) {
+    const int t = tensor_with(table, p);
+    const Values<T>& tensor = table.tensor[t];
+    const std::int64_t each = square_sum::part_elements(tensor.elements);
+    const std::int64_t begin = (p - table.first_piece[t]) * each, end = min(begin + each, tensor.elements);
+    Columns columns;
+    for (std::int64_t i = begin; i < end; i += square_sum::row_elements)
+      add_row(columns, tensor.data + i, end - i, table.wide);
+    const double part = columns.folded();
+    if (threadIdx.x % 32 == 0) parts[p] = part;
+  }
+}
+
+// Of each tensor a warp adds the parts; then one thread adds the tensors in their order.
+template <class T>
+__global__ __launch_bounds__(1024) void square_sum_kernel(const __grid_constant__ Table<Values<T>> table,
+                                                          const double* parts, double* sum) {
+  __shared__ double of_tensor[most_tensors<Values<T>>];
+  for (int t = threadIdx.x / 32; t < table.count; t += blockDim.x / 32) {
+    double lane = 0;
+#pragma unroll 4
+    for (int p = table.first_piece[t] + threadIdx.x % 32; p < table.first_piece[t + 1]; p += 32)
+      lane = Ieee::add(lane, parts[p]);
+    lane = warp_fold(lane, Add());
+    if (threadIdx.x % 32 == 0) of_tensor[t] = lane;
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  double all = *sum;
+  for (int t = 0; t < table.count; ++t) all = Ieee::add(all, of_tensor[t]);
+  *sum = all;
 }
 
 __global__ void clip_factor_kernel(ClipFactor numbers, double limit) {
@@ -332,19 +437,24 @@ __global__ __launch_bounds__(update_threads, update_blocks) void sgd_kernel(
 
 }  // namespace
 
+// Parts that a workspace has room for.
+constexpr std::int64_t most_square_parts = 8 * square_sum::most_parts;
+
 template <class T>
 void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspace, Stream stream) {
   double* parts = static_cast<double*>(workspace);
   each_table(
-      tensors, [](const Values<T>& t) { return aligned({t.data}); },
-      [&](const Table<Values<T>>& table, unsigned blocks) {
-        sum_squares_kernel<<<blocks, update_threads, 0, stream>>>(table, parts);
+      tensors, [](const Values<T>& t) { return aligned({t.data}); }, square_sum::parts_of, most_square_parts,
+      [&](const Table<Values<T>>& table, std::int32_t pieces) {
+        square_parts_kernel<<<blocks_for(ceil_div(pieces, warps_of_block)), update_threads, 0, stream>>>(
+            table, parts);
         check_launch("sum_squares");
-        add_numbers("sum_squares", stream, parts, blocks, sum);
+        square_sum_kernel<<<1, 1024, 0, stream>>>(table, parts, sum);
+        check_launch("sum_squares");
       });
 }
 
-std::int64_t sum_squares_workspace() { return std::int64_t{8} * update_blocks * most_multiprocessors; }
+std::int64_t sum_squares_workspace() { return most_square_parts * std::int64_t{sizeof(double)}; }
 
 void clip_factor(const ClipFactor& numbers, double limit, Stream stream) {
   clip_factor_kernel<<<1, 1, 0, stream>>>(numbers, limit);

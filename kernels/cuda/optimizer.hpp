@@ -19,7 +19,7 @@ struct Values {
   std::int64_t elements;
 };
 
-// *sum += the squares of all elements, in double.
+// *sum += the squares of each tensor, in double and in the order of kernels/square_sum.hpp.
 template <class T>
 void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspace, Stream stream);
 // Bytes of workspace, whatever the tensors.

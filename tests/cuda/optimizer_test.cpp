@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "prun/split_master.hpp"
+#include "square_sum.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace {
@@ -221,8 +222,21 @@ TEST_F(Optimizers, SumOfSquaresOverAllTensors) {
       const DeviceWorkspace workspace(cuda::sum_squares_workspace());
       cuda::sum_squares<T>(list, sum.as<double>(), workspace.data(), nullptr);
     }
-    expect_close(sum.value(), want.numbers(), 1e-13, "sum");
+    expect_same(sum.value(), want, "sum");
   });
+}
+
+// Of the longer one parts have several rows.
+TEST_F(Optimizers, SumOfSquaresOfLongTensorsHasTheBitsOfTheCpu) {
+  constexpr std::int64_t rows = square_sum::most_parts + 3;
+  const Value x = random_value(DType::bf16, {rows * square_sum::row_elements - 5}, 1);
+  OnDevice values(x), sum(number(2.5));
+  const std::vector<cuda::Values<bf16>> list(9, {values.as<bf16>(), static_cast<std::int64_t>(x.size())});
+  Value want = number(2.5);
+  for (std::size_t i = 0; i < list.size(); ++i) want = cpu("sum_squares", {x, want})[1];
+  const DeviceWorkspace workspace(cuda::sum_squares_workspace());
+  cuda::sum_squares<bf16>(list, sum.as<double>(), workspace.data(), nullptr);
+  expect_same(sum.value(), want, "sum");
 }
 
 TEST_F(Optimizers, SumOfSquaresShowsWhatIsNotFinite) {

@@ -17,10 +17,12 @@ def planned(setup, recipe, changes):
 
 def predicted(setup, name, row):
     """The plan as prun says it, and the times of its simulated step. Kernels are measured only where the cost table, which all
-    rows share, does not know them: first those of the recipe with few layers, which all layers have."""
+    rows share, does not know them: first those of the recipe with few layers, which all layers have, and with what is on
+    drives on the host: drives are known by what prun bench io said."""
     recipe, changes = setup.recipe(name, row), setup.changes(row)
     plan = planned(setup, recipe, changes)
-    for measure in (with_few_layers, exchanges) + ((whole,) if may_run_whole(setup, row) else ()):
+    few = (few_without_drives, with_few_layers) if row.on_drives() else (with_few_layers,)
+    for measure in few + (exchanges,) + ((whole,) if may_run_whole(setup, row) else ()):
         if "failed" in plan or plan["prediction"]:
             break
         measure(setup, recipe, changes)
@@ -35,6 +37,12 @@ def predicted(setup, name, row):
 def may_run_whole(setup, row):
     needed = row.start + TIMED_STEPS * row.step
     return setup.small or needed < min(WHOLE_SECONDS, setup.seconds_left())
+
+
+def few_without_drives(setup, recipe, changes):
+    on_host = recipe.with_stem("on-host")
+    on_host.write_text(re.sub(r'"[^"\n]*\bnvme\b[^"\n]*"', '"host"', recipe.read_text()))
+    with_few_layers(setup, on_host, [each for each in changes if not each.startswith("tier.nvme.")])
 
 
 def with_few_layers(setup, recipe, changes):
