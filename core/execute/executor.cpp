@@ -10,8 +10,6 @@
 namespace prun {
 namespace {
 
-constexpr std::int64_t cache_line = 64;
-
 DeviceInfo info_of(DeviceInterface& device) {
   DeviceInfo info;
   raise(device.info(&info));
@@ -37,15 +35,6 @@ class WaitForDevice {
 };
 
 }  // namespace
-
-Executor::Counters::Counters(DeviceInterface& device, std::size_t queues)
-    : memory_(device, static_cast<std::int64_t>(queues) * cache_line) {
-  for (std::size_t q = 0; q < queues; ++q) new (&(*this)[q]) Counter(0);
-}
-
-Counter& Executor::Counters::operator[](std::size_t queue) const {
-  return *reinterpret_cast<Counter*>(memory_.data() + queue * cache_line);
-}
 
 Executor::QueueRun::QueueRun(DeviceInterface& its_device, const QueueInfo& info, Counter& counter,
                              bool is_asynchronous)
@@ -484,10 +473,11 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
   const auto pass_edge = [&] {
     if (*edge++ && measured) then([&] { return queue.device.stamp(queue.handle, *edge_stamp++); });
   };
-  Counter* gate = one_by_one(step) && may_hold(queue, bound, side)
-                      ? &(*gates_)[static_cast<std::size_t>(queue.index)]
-                      : nullptr;
-  if (gate) then([&] { return queue.device.wait_counter(queue.handle, gate, gate->load() + 1); });
+  const bool held = one_by_one(step) && may_hold(queue, bound, side);
+  if (held)
+    then([&, gate = gates_->close(static_cast<std::size_t>(queue.index))] {
+      return queue.device.wait_counter(queue.handle, gate.counter, gate.opens_at);
+    });
   note();
   for (const BoundWait& waits : bound.waits) {
     pass_edge();
@@ -499,7 +489,7 @@ void Executor::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t s
     then([&] { return queue.device.run(queue.handle, work); });
     note();
   }
-  if (gate) ++*gate;
+  if (held) gates_->open(static_cast<std::size_t>(queue.index));
   for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
     then([&] {
       return queue.comm.comm->start(queue.comm.communicator, ops.data(),

@@ -23,7 +23,9 @@
 #include <thread>
 #include <vector>
 
+#include "execute/counters.hpp"
 #include "execute/device_memory.hpp"
+#include "execute/gates.hpp"
 #include "execute/poison.hpp"
 #include "execute/probe.hpp"
 #include "execute/queue_comm.hpp"
@@ -140,16 +142,6 @@ class Executor {
   };
   using OwnedEvent = Owned<QueueEvent, &DeviceInterface::create_event, &DeviceInterface::destroy_event>;
   using OwnedStamp = Owned<Stamp, &DeviceInterface::create_stamp, &DeviceInterface::destroy_stamp>;
-  // By queue, a cache line each, where the device reaches them.
-  class Counters {
-   public:
-    Counters(DeviceInterface& device, std::size_t queues);
-    Counter& operator[](std::size_t queue) const;
-
-   private:
-    Pinned memory_;
-  };
-
   static PlanMemory make_memory(const Program& program, const Plan& plan, const Devices& devices,
                                 const ExecutorOptions& options);
   DeviceInterface& keeper_of_counters() const;
@@ -226,8 +218,8 @@ class Executor {
   Binding binding_;
   std::deque<std::vector<Launch>> launches_;  // of calls that became one
   std::optional<Poison> poison_;
-  Counters counters_;
-  std::optional<Counters> gates_;  // by queue: behind which its next works wait until all are there
+  Counters counters_;  // by queue
+  std::optional<Gates> gates_;
   std::deque<Staging> stagings_;
   AttachedMemory attached_;
   // Outlive the queues, which may still hold work that needs them.

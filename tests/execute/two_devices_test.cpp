@@ -173,6 +173,13 @@ TEST(TwoDevices, WhatLastsLiesFirst) {
   });
 }
 
+// One that has room for less than a call, and does not say so.
+TEST(TwoDevices, KernelsAreTimedWhereAQueueDoesNotTakeAllOfACall) {
+  const Recipe recipe =
+      tiny_recipe({"device.plugin=cpu-async", "device.depth=8", "device.silent=true"}, offloaded());
+  EXPECT_GT(time_kernels(recipe, plugins(), 1).size(), 10u);
+}
+
 TEST(TwoDevices, KernelsArePricedByTheDeviceThatRunsThem) {
   const Recipe recipe = tiny_recipe({"device.plugin=cpu-async"}, offloaded());
   std::map<std::string, std::set<std::string>> devices;

@@ -8,6 +8,7 @@ from offload.trace_times import times_of
 from rows import folder_of, last_lines
 
 WHOLE_SECONDS = 180  # a prediction is worth no more
+FEW_SECONDS = 120    # nor this of its kernels
 
 
 def planned(setup, recipe, changes):
@@ -22,11 +23,14 @@ def predicted(setup, name, row):
     recipe, changes = setup.recipe(name, row), setup.changes(row)
     plan = planned(setup, recipe, changes)
     few = (few_without_drives, with_few_layers) if row.on_drives() else (with_few_layers,)
+    troubles = []
     for measure in few + (exchanges,) + ((whole,) if may_run_whole(setup, row) else ()):
         if "failed" in plan or plan["prediction"]:
             break
-        measure(setup, recipe, changes)
+        if trouble := measure(setup, recipe, changes):
+            troubles.append(trouble)
         plan = planned(setup, recipe, changes)
+    plan["troubles"] = troubles
     if "failed" in plan or not plan["prediction"]:
         return plan
     trace = folder_of(setup.out, name) / "simulated.json"
@@ -42,24 +46,30 @@ def may_run_whole(setup, row):
 def few_without_drives(setup, recipe, changes):
     on_host = recipe.with_stem("on-host")
     on_host.write_text(re.sub(r'"[^"\n]*\bnvme\b[^"\n]*"', '"host"', recipe.read_text()))
-    with_few_layers(setup, on_host, [each for each in changes if not each.startswith("tier.nvme.")])
+    return with_few_layers(setup, on_host, [each for each in changes if not each.startswith("tier.nvme.")])
 
 
 def with_few_layers(setup, recipe, changes):
     few = changes + [f"model.layers={FEW_LAYERS}"]
-    setup.prun(["bench", "kernels"], recipe, few, "--no-grid")
+    trouble = bench(setup, "kernels", recipe, few, "--no-grid", limit=FEW_SECONDS)
     counts = [tensors(setup, recipe, each) for each in (few, changes)]
     if all(counts) and setup.costs.exists():
         count_more_tensors(setup.costs, *counts)
+    return trouble
 
 
 def exchanges(setup, recipe, changes):
-    if "[mesh]" in recipe.read_text():
-        setup.prun(["bench", "comm"], recipe, changes)
+    return bench(setup, "comm", recipe, changes, limit=FEW_SECONDS) if "[mesh]" in recipe.read_text() else None
 
 
 def whole(setup, recipe, changes):
-    setup.prun(["bench", "kernels"], recipe, changes, "--no-grid")
+    return bench(setup, "kernels", recipe, changes, "--no-grid", limit=WHOLE_SECONDS)
+
+
+def bench(setup, what, recipe, changes, *options, limit):
+    """What went wrong, if anything."""
+    text, code, _ = setup.prun(["bench", what], recipe, changes, *options, limit=limit)
+    return f"prun bench {what}: {last_lines(text)}" if code else None
 
 
 def tensors(setup, recipe, changes):

@@ -54,9 +54,9 @@ class Setup:
     def drives(self):
         return f"tier.nvme.paths={json.dumps([str(self.disk)])}"
 
-    def prun(self, words, recipe, changes, *options):
+    def prun(self, words, recipe, changes, *options, limit=float("inf")):
         """What it printed, its exit code and its seconds."""
-        return run([self.build / "bin" / "prun", *words, recipe] + sets(changes) + list(options), self.limit())
+        return run([self.build / "bin" / "prun", *words, recipe] + sets(changes) + list(options), min(limit, self.limit()))
 
 
 def kept(file, make):
