@@ -43,15 +43,24 @@ class Moves {
       for (Id id : values)
         if (program_.value(id).role == Role::parameter && program_.value(id).bucket < 0) move_parameter(id);
     }
-    if (leaving_.empty()) return;
-    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
+    const bool some_leave = !leaving_.empty();
+    for (Id segment = program_.step_segment() + 1; some_leave && segment < program_.segment_count();
+         ++segment)
       leave(segment);
-    if (free_updates_ && !stay_) update_before_norm(program_);
+    if (free_updates_ && !stay_ && (some_leave || whole_are_updated_elsewhere()))
+      update_before_norm(program_);
   }
 
  private:
   bool is_elsewhere(Id id) const {
     return id != none && program_.value(id).place.value_or(MemoryPlace{}) != MemoryPlace{};
+  }
+
+  // Which is where what all updates read comes to another device. What ranks keep in parts they exchange with
+  // updates, at the end of the step.
+  bool whole_are_updated_elsewhere() const {
+    return !program_.segment(program_.step_segment()).ops(FunctionKind::update).empty() &&
+           program_.buckets().empty();
   }
 
   // Taken from the value, whose place it is no more.

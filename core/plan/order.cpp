@@ -24,6 +24,8 @@ class Order {
         uses_parameters_(plan, {Region::gathered}),
         updates_are_free_(need_nothing_of_the_norm()) {
     each_instance([&](std::int32_t i) { summed_.push_back(i); });
+    for (const Bundle& bundle : bundles.updated)
+      updated_.insert(updated_.end(), bundle.begin(), bundle.end());
   }
 
   void run() {
@@ -44,9 +46,10 @@ class Order {
     measure();
     add(FunctionKind::finish, step_instance, -1);
     all_instances(FunctionKind::diagnose);
-    if (!updates_are_free_) begin_updates();
-    for (const Bundle& bundle : bundles_.updated)
-      if (!updates_are_free_) update(bundle);
+    if (updates_are_free_)
+      for (const std::int32_t i : put_off_updates_) add(FunctionKind::update, i, -1);
+    else
+      update_all();
     add(FunctionKind::report, step_instance, -1);
   }
 
@@ -233,7 +236,10 @@ class Order {
     std::erase(summed_, instance);
     summed_.push_back(instance);
     const std::int32_t function = plan_.find(FunctionKind::reduce, instance);
-    if (function < 0) return;
+    if (function < 0) {
+      if (updates_are_free_) update_when_complete({instance});
+      return;
+    }
     finish_reduce();
     add_pieces(function, 0, exchanges_of(plan_, function).first, instance);
     const Bundle& bundle = bundles_.reduced[reduced_];
@@ -246,9 +252,7 @@ class Order {
   void finish_reduce() {
     const Bundle bundle = std::exchange(pending_, {});
     add_rest(FunctionKind::reduce, bundle);
-    if (!updates_are_free_) return;
-    if (!bundle.empty()) begin_updates();
-    for (const std::int32_t i : bundle) add(FunctionKind::update, i, -1);
+    if (updates_are_free_) update_when_complete(bundle);
   }
 
   // Those that were summed first come first: they do not wait for the last.
@@ -262,7 +266,7 @@ class Order {
   // ------------------------------------------------------------- updates
 
   // Then an instance's comes as soon as its gradients are complete: where they touch nothing that `finish`
-  // does, nobody meets for them, and what is complete has a function that says so.
+  // does, nobody meets for them, and gradients leave when they are complete or updates are another device's.
   bool need_nothing_of_the_norm() const {
     std::set<Id> of_finish;
     const auto add_values = [&](std::set<Id>& values, FunctionKind kind, std::int32_t instance) {
@@ -279,10 +283,45 @@ class Order {
       if (function < 0) return;
       add_values(of_updates, FunctionKind::update, i);
       const Exchanges exchanges = exchanges_of(plan_, function);
-      free &= exchanges.first == exchanges.last && plan_.find(FunctionKind::reduce, i) >= 0;
+      free &= exchanges.first == exchanges.last &&
+              (plan_.find(FunctionKind::reduce, i) >= 0 || is_updated_elsewhere(i));
     });
     return free && std::none_of(of_updates.begin(), of_updates.end(),
                                 [&](Id value) { return of_finish.count(value) != 0; });
+  }
+
+  void update_when_complete(const Bundle& bundle) {
+    for (const std::int32_t i : bundle)
+      if (is_put_off(i)) {
+        put_off_updates_.insert(i);
+      } else if (plan_.find(FunctionKind::update, i) >= 0) {
+        begin_updates();
+        add(FunctionKind::update, i, -1);
+      }
+  }
+
+  // Updates on another device go on under the next step's forward pass, which takes a quarter of the time
+  // that both passes do: where one in four is left for then, the others keep up with backward, and what
+  // forward needs first does not wait for what it needs last.
+  bool is_put_off(std::int32_t instance) const {
+    constexpr std::ptrdiff_t one_in = 4;
+    const std::ptrdiff_t place = std::find(updated_.begin(), updated_.end(), instance) - updated_.begin();
+    return place > 0 && place % one_in == 0 && is_updated_elsewhere(instance);
+  }
+
+  bool is_updated_elsewhere(std::int32_t instance) const {
+    const std::int32_t function = plan_.find(FunctionKind::update, instance);
+    if (function < 0) return false;
+    const std::vector<Piece>& all = planned(function).pieces;
+    return std::any_of(all.begin(), all.end(), [&](const Piece& piece) {
+      const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(piece.queue)];
+      return queue.workers && queue.device != 0;
+    });
+  }
+
+  void update_all() {
+    begin_updates();
+    for (const Bundle& bundle : bundles_.updated) update(bundle);
   }
 
   // What all of them read comes to their device.
@@ -384,6 +423,8 @@ class Order {
   std::set<std::int32_t> holds_;  // instances whose parameters are gathered
   std::set<Saved> away_;
   std::array<std::optional<Saved>, 2> returned_;  // by buffer
+  Bundle updated_;                                // as forward passes them
+  std::set<std::int32_t> put_off_updates_;
   const bool updates_are_free_;
   bool updates_begun_ = false;
 };

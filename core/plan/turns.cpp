@@ -293,6 +293,16 @@ Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_
 
 namespace {
 
+// Each instance that is updated, as the calls come.
+std::vector<std::int32_t> updated_in_order(const Plan& plan) {
+  std::vector<std::int32_t> order;
+  for (const Call& call : plan.calls)
+    if (plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::update &&
+        call.instance > 0 && std::find(order.begin(), order.end(), call.instance) == order.end())
+      order.push_back(call.instance);
+  return order;
+}
+
 // Whether an instance's update computes in three pieces or more.
 bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
   const PlannedFunction& update =
@@ -304,10 +314,9 @@ bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
 
 }  // namespace
 
-Turns take_update_turns(const Plan& plan, std::span<const Bundle> updated, std::vector<std::int64_t> bytes) {
+Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes) {
   Together together;
-  Bundle order;
-  for (const Bundle& bundle : updated) order.insert(order.end(), bundle.begin(), bundle.end());
+  const std::vector<std::int32_t> order = updated_in_order(plan);
   std::vector<bool> pieces;
   for (const std::int32_t i : order) pieces.push_back(is_updated_in_pieces(plan, i));
   for (std::size_t i = 0; i < order.size(); ++i)

@@ -86,9 +86,10 @@ Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const B
                            std::vector<std::int64_t> bytes);
 // While those of a bundle travel in another type, the next ones are converted.
 Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
-// While one instance is updated on another device, the next one's gradients come there and the parameters of
-// the one before go back. More at a time would hide nothing more. Where each comes in three pieces or more,
-// the next one's first piece comes when this one's first has gone, and both have the same memory.
-Turns take_update_turns(const Plan& plan, std::span<const Bundle> updated, std::vector<std::int64_t> bytes);
+// Needs plan.calls. While one instance is updated on another device, the next one's gradients come there and
+// the parameters of the one before go back. More at a time would hide nothing more. Where each comes in three
+// pieces or more, the next one's first piece comes when this one's first has gone, and both have the same
+// memory.
+Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes);
 
 }  // namespace prun

@@ -283,8 +283,49 @@ TEST(Offload, UpdatesWaitForTheNormWhereItDecides) {
                      offloaded() + "gradients = 'device:40, host:60'\n"));
   EXPECT_TRUE(waits({"optimizer.clip=1"}, offloaded(false, true)));
   EXPECT_TRUE(waits({"optimizer.clip=0", "run.on_nonfinite=skip"}, offloaded(false, true)));
-  EXPECT_TRUE(waits({"optimizer.clip=0"}, offloaded(true, false)));
+  EXPECT_FALSE(waits({"optimizer.clip=0"}, offloaded(true, false)));
+  EXPECT_TRUE(waits({"optimizer.clip=1"}, offloaded(true, false)));
+  EXPECT_TRUE(waits({"optimizer.clip=0", "run.on_nonfinite=skip"}, offloaded(true, false)));
+  EXPECT_TRUE(waits({"optimizer.clip=0", "batch.micro=1"}, data_and_zero + offloaded()));
+  EXPECT_TRUE(waits({"optimizer.clip=0"}, updated_here));
   EXPECT_TRUE(waits({"optimizer.clip=0"}, ""));
+}
+
+// Every fourth is left for the next step's forward pass, which needs the first of them first.
+TEST(Offload, UpdatesKeepUpWithBackward) {
+  for (const bool everything : {false, true}) {
+    const Assembly assembly(
+        tiny_recipe({"device.plugin=cpu-async", "optimizer.clip=0", "model.layers=10", "batch.micro=1",
+                     everything ? "batch.order=vertical" : "batch.order=horizontal"},
+                    offloaded(everything, everything)),
+        plugins());
+    const Plan& plan = assembly.plan();
+    std::vector<std::int32_t> order;
+    for (const Call& call : plan.calls)
+      if (const QueueInfo& queue = plan.queues[static_cast<std::size_t>(call.queue)];
+          call.instance > 0 && queue.workers && queue.device != 0 &&
+          plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::update)
+        order.push_back(call.instance);
+    EXPECT_EQ(order, (std::vector<std::int32_t>{12, 11, 10, 8, 7, 6, 4, 3, 2, 1, 5, 9})) << everything;
+  }
+}
+
+TEST(Offload, UpdatesBesideBackwardChangeNoBit) {
+  const auto results = [](const std::string& more) {
+    std::vector<std::pair<double, double>> list;
+    run_local_ranks(tiny_recipe({"device.plugin=cpu-async", "device.delay_us=50", "optimizer.clip=0",
+                                 "model.layers=6", "batch.micro=1"},
+                                more),
+                    plugins().places(), [&](Trainer& trainer) {
+                      trainer.run(10, [&](const StepResult& result) {
+                        list.emplace_back(result.loss, result.grad_norm);
+                      });
+                    });
+    return list;
+  };
+  const auto expected = results("");
+  EXPECT_EQ(expected.size(), 10u);
+  for (bool parameters : {false, true}) EXPECT_EQ(results(offloaded(parameters)), expected);
 }
 
 // ---------------------------------------------------------------- memory
