@@ -90,6 +90,17 @@ void append_file(std::string& corpus, const fs::path& path, const CorpusRules& r
     throw_error(ErrorCode::storage, path.string(), ": cannot be read to its end; check the disk");
 }
 
+// What they hold now, and a line's end between each two; growing by turns would need twice as much for a
+// while.
+std::size_t room_for(const std::vector<fs::path>& files, const CorpusRules& rules) {
+  std::uintmax_t bytes = files.size();
+  for (const fs::path& path : files) {
+    std::error_code error;
+    if (const std::uintmax_t size = fs::file_size(path, error); !error) bytes += size;
+  }
+  return static_cast<std::size_t>(std::min<std::uintmax_t>(bytes, rules.max_bytes));
+}
+
 }  // namespace
 
 std::vector<fs::path> find_files(const CorpusRules& rules) {
@@ -120,7 +131,9 @@ std::vector<fs::path> find_files(const CorpusRules& rules) {
 std::string load_corpus(const CorpusRules& rules) {
   std::string corpus;
   bool first = true;
-  for (const fs::path& path : find_files(rules)) {
+  const std::vector<fs::path> files = find_files(rules);
+  corpus.reserve(room_for(files, rules));
+  for (const fs::path& path : files) {
     if (!first) append(corpus, "\n", path, rules);
     first = false;
     append_file(corpus, path, rules);
