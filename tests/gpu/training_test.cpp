@@ -5,8 +5,10 @@
 #include <cmath>
 #include <sstream>
 
+#include "measure/kernel_bench.hpp"
 #include "plugin/plugin_lines.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 
 namespace prun::test {
 namespace {
@@ -109,6 +111,36 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"llama", llama, ""}, Case{"llama_recompute", llama, "[[strategy]]\nplugin = 'recompute'\n"},
         Case{"sgd", "optimizer.plugin=sgd optimizer.momentum=0.9", ""}),
     [](const auto& tested) { return tested.param.name; });
+
+// Behind a gate, whatever each kernel is to the driver.
+TEST_F(Gpu, KernelsAreTimedWithAndWithoutWhatIsOnTheHost) {
+  for (const std::string& more : {std::string(), offloaded(), offloaded(true, true, true)}) {
+    const Recipe recipe = tiny_recipe(
+        words("device.plugin=cuda model.layers=8 batch.micro=1 batch.order=vertical device.tune=false"),
+        more);
+    EXPECT_GT(time_kernels(recipe, plugins(), 2).size(), 10u) << more;
+  }
+}
+
+// Gradients that leave are measured layer by layer, the others many at a time.
+TEST_F(Gpu, NormsHaveTheSameBitsWhereverGradientsLie) {
+  const auto norms = [](const std::string& more, const char* clip) {
+    const std::string sets =
+        "device.plugin=cuda device.deterministic=true device.tune=false precision.compute=bf16 "
+        "model.layers=6 model.hidden=128 batch.micro=1 batch.order=vertical optimizer.clip=";
+    const Assembly assembly(tiny_recipe(words(sets + clip), more), plugins());
+    Trainer trainer(assembly, plugins());
+    std::vector<std::pair<double, double>> list;
+    trainer.run(10, [&](const StepResult& result) { list.emplace_back(result.loss, result.grad_norm); });
+    return list;
+  };
+  for (const char* clip : {"0", "0.5"}) {
+    const auto expected = norms("", clip);
+    EXPECT_EQ(expected.size(), 10u);
+    EXPECT_EQ(norms(offloaded(), clip), expected) << clip;
+    EXPECT_EQ(norms(offloaded(true, true, true), clip), expected) << clip;
+  }
+}
 
 // Master copies whole and split, what rounds by chance, and gradients in bf16.
 TEST_P(GpuCase, FormatsOfStateAreThoseOfTheCpu) {

@@ -41,19 +41,19 @@ class Row:
 
     def prediction(self):
         """Seconds to measure the kernels of the recipe with few layers."""
-        return 25 + TIMED_STEPS * FEW_LAYERS / self.layers * self.step
+        return 15 + TIMED_STEPS * FEW_LAYERS / self.layers * self.step
 
 
 def everything(step, aim=None, changes=(), updated=26):
-    return Row("llama-8b-offload", offload(**EVERYTHING), 60, step, list(changes), aim=aim, updated=updated)
+    return Row("llama-8b-offload", offload(**EVERYTHING), 30, step, list(changes), aim=aim, updated=updated)
 
 
 def eight_b(step, changes=(), updated=None, **where):
-    return Row("llama-8b-offload", offload(**where), 60, step, list(changes), updated=updated)
+    return Row("llama-8b-offload", offload(**where), 30, step, list(changes), updated=updated)
 
 
 def optimizer_alone(step, computes, changes=()):
-    return Row("llama-8b-offload", offload(optimizer="host"), 50, step, ["batch.global=16"] + list(changes), computes=computes,
+    return Row("llama-8b-offload", offload(optimizer="host"), 30, step, ["batch.global=16"] + list(changes), computes=computes,
                updated=26)
 
 
