@@ -163,8 +163,9 @@ class Order {
     const std::vector<PassCall> functions = functions_of(plan_, call);
     for (std::size_t at = 0; at < functions.size(); ++at) {
       const PassCall& next = functions[at];
-      gather_for(next);
+      // First what this call reads, where both take the same way.
       if (!forward) bring_back_for(number, std::span(functions).subspan(at));
+      gather_for(next);
       if (needs_begin(next)) finish_begin();
       for (const std::int32_t i : gradients_.begun_by(next)) {
         if (forward || std::find(pending_.begin(), pending_.end(), i) != pending_.end()) finish_reduce();
@@ -186,7 +187,7 @@ class Order {
     if (plan_.find(FunctionKind::put_away, instance) < 0) return;
     add(FunctionKind::put_away, instance, microbatch);
     away_.insert({instance, microbatch});
-    returned_[static_cast<std::size_t>(turn_of(instance, held_.slot))] = {};
+    returned_[static_cast<std::size_t>(plan_.turn_of(instance, held_.slot))] = {};
   }
 
   // What the first of the pass's calls reads and, unless that has the same memory, what the next instance's
@@ -204,13 +205,13 @@ class Order {
   void bring_back_ahead(std::int32_t instance, const ScheduleCall& call, std::int64_t taken) {
     if (away_.count({instance, call.microbatch}) == 0) return;
     const Slots::Held held = std::exchange(held_, slots_.of(call));
-    if (turn_of(instance, held_.slot) != taken) bring_back(instance, call);
+    if (plan_.turn_of(instance, held_.slot) != taken) bring_back(instance, call);
     held_ = held;
   }
 
   // Which of the two buffers has it.
   std::int64_t bring_back(std::int32_t instance, const ScheduleCall& call) {
-    const std::int64_t turn = turn_of(instance, held_.slot);
+    const std::int64_t turn = plan_.turn_of(instance, held_.slot);
     const Saved saved{instance, call.microbatch};
     std::optional<Saved>& there = returned_[static_cast<std::size_t>(turn)];
     if (away_.count(saved) != 0 && there != saved) {

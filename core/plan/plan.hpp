@@ -291,11 +291,13 @@ struct Plan {
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
   // Where a home lies that is no microbatch's.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
+  // Which of two buffers has what is saved elsewhere, on its way: those that follow each other differ, be it
+  // in a pass or, where an instance has all microbatches before the next one has, in the row of passes.
+  std::int64_t turn_of(std::int32_t instance, std::int32_t slot) const {
+    const bool alone = chunks.size() + 1 >= instances.size();
+    return (instance * (alone ? microbatches : 1) + slot) % 2;
+  }
 };
-
-// Which of two buffers has what is saved elsewhere, on its way: those that follow each other in a pass
-// differ.
-constexpr std::int64_t turn_of(std::int32_t instance, std::int32_t slot) { return (instance + slot) % 2; }
 
 struct OfferedKernel {
   const KernelDef* def = nullptr;  // null: there is none
