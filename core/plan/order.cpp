@@ -26,6 +26,7 @@ class Order {
     each_instance([&](std::int32_t i) { summed_.push_back(i); });
     for (const Bundle& bundle : bundles.updated)
       updated_.insert(updated_.end(), bundle.begin(), bundle.end());
+    left_to_update_.insert(updated_.begin(), updated_.end());
   }
 
   void run() {
@@ -47,7 +48,7 @@ class Order {
     add(FunctionKind::finish, step_instance, -1);
     all_instances(FunctionKind::diagnose);
     if (updates_are_free_)
-      for (const std::int32_t i : put_off_updates_) add(FunctionKind::update, i, -1);
+      update_what_is_left();
     else
       update_all();
     add(FunctionKind::report, step_instance, -1);
@@ -293,9 +294,7 @@ class Order {
 
   void update_when_complete(const Bundle& bundle) {
     for (const std::int32_t i : bundle)
-      if (is_put_off(i)) {
-        put_off_updates_.insert(i);
-      } else if (plan_.find(FunctionKind::update, i) >= 0) {
+      if (!is_put_off(i) && left_to_update_.erase(i) > 0) {
         begin_updates();
         add(FunctionKind::update, i, -1);
       }
@@ -318,6 +317,11 @@ class Order {
       const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(piece.queue)];
       return queue.workers && queue.device != 0;
     });
+  }
+
+  void update_what_is_left() {
+    begin_updates();
+    for (const std::int32_t i : left_to_update_) add(FunctionKind::update, i, -1);
   }
 
   void update_all() {
@@ -425,7 +429,7 @@ class Order {
   std::set<Saved> away_;
   std::array<std::optional<Saved>, 2> returned_;  // by buffer
   Bundle updated_;                                // as forward passes them
-  std::set<std::int32_t> put_off_updates_;
+  std::set<std::int32_t> left_to_update_;
   const bool updates_are_free_;
   bool updates_begun_ = false;
 };
