@@ -1,63 +1,52 @@
-// How much the device cuda gives the driver at a time.
-#include "room.hpp"
+// How many commands a queue of the device cuda has given that are not done: never more than the driver takes.
+#include "cuda/room.hpp"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <deque>
+#include <vector>
 
+namespace prun::cuda {
 namespace {
 
-using prun::cuda::Room;
-
-// A stream whose commands are done when somebody waits for room, the oldest first.
-struct Stream {
-  Room room;
-  std::deque<std::int64_t> given;  // commands of each; a mark is one of none
-  std::deque<std::uint64_t> marks;
-  std::uint64_t done = 0;
-  std::int64_t under_way = 0, most = 0;
-  int pauses = 0;
-
-  void give(std::int64_t commands) {
-    room.take(
-        commands,
-        [&](std::uint64_t count) {
-          given.push_back(0);
-          marks.push_back(count);
-        },
-        [&] { return done; }, [&] { do_oldest(); });
-    given.push_back(commands);
-    under_way += commands;
-    most = std::max(most, under_way);
+// A stream that does what it has been told to say whenever somebody waits for room, and counts the waits.
+class RoomTest : public testing::Test {
+ protected:
+  void take(std::int64_t commands) {
+    room_.take(
+        commands, [this](std::uint64_t given) { marks_.push_back(given); }, [this] { return done_; },
+        [this] {
+          ++waits_;
+          ASSERT_FALSE(marks_.empty()) << "it waits for nothing";
+          ASSERT_LT(done_, marks_.back()) << "it waits for ever";
+          done_ = marks_.back();
+        });
+    given_ += static_cast<std::uint64_t>(commands);
+    EXPECT_LE(given_ - done_, static_cast<std::uint64_t>(Room::most));
   }
-  void do_oldest() {
-    ++pauses;
-    ASSERT_FALSE(given.empty()) << "nothing would ever make room";
-    if (given.front() == 0) {
-      done = marks.front();
-      marks.pop_front();
-    }
-    under_way -= given.front();
-    given.pop_front();
-  }
+
+  Room room_;
+  std::vector<std::uint64_t> marks_;
+  std::uint64_t given_ = 0, done_ = 0;
+  int waits_ = 0;
 };
 
-TEST(Room, HoldsWhoGivesMoreThanTheDriverTakes) {
-  for (const std::int64_t commands : {1, 3, 8, 63, 64, 65, 200, 224}) {
-    Stream stream;
-    for (int i = 0; i < 5000; ++i) stream.give(commands);
-    EXPECT_LE(stream.most, Room::most) << commands;
-    EXPECT_GT(stream.most, Room::most - commands) << commands;
-    EXPECT_GT(stream.pauses, 0) << commands;
-  }
+TEST_F(RoomTest, NobodyWaitsWhileThereIsRoom) {
+  for (std::int64_t i = 0; i < Room::most; ++i) take(1);
+  EXPECT_EQ(waits_, 0);
+  EXPECT_EQ(marks_.size(), static_cast<std::size_t>(Room::most / Room::mark_every - 1));
 }
 
-// More than is counted: one is given while one runs.
-TEST(Room, LargePiecesOfWorkFollowEachOther) {
-  Stream stream;
-  for (int i = 0; i < 100; ++i) stream.give(400);
-  EXPECT_EQ(stream.most, 800);
+TEST_F(RoomTest, WhoeverFindsNoneWaitsForWhatTheStreamWillSay) {
+  for (int i = 0; i < 100'000; ++i) take(1 + i % 300);
+  EXPECT_GT(waits_, 0);
+}
+
+TEST_F(RoomTest, MoreThanThereEverIsRoomForGoesAlone) {
+  take(1);
+  room_.take(
+      10 * Room::most, [this](std::uint64_t given) { marks_.push_back(given); }, [this] { return done_; },
+      [] { FAIL() << "there is nothing to wait for"; });
 }
 
 }  // namespace
+}  // namespace prun::cuda

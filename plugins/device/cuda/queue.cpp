@@ -159,7 +159,7 @@ void CudaQueue::run(const Piece& piece) {
 
 void CudaQueue::run(const Stretch& stretch) {
   if (stretch.graph) {
-    make_room(stretch.graph->nodes());  // the driver may make as many commands of it
+    make_room(1);
     return stretch.graph->run(stream_);
   }
   constexpr std::int64_t of_a_library = 8;  // where they cannot be counted: cuDNN gives fewer

@@ -11,8 +11,8 @@ namespace prun::cuda {
 class Room {
  public:
   // Commands that are given and not known to be done; those between two marks among them. The driver takes
-  // 1024. Two of what counts most find room, so that the device has something while the next is given.
-  static constexpr std::int64_t most = 512, mark_every = 64, most_at_once = (most - mark_every) / 2;
+  // 1024.
+  static constexpr std::int64_t most = 512, mark_every = 64;
 
   // Holds the caller until so many more may be given. `mark(n)` has the stream say, behind all it was given,
   // that n are done; `done()` is what it said last; `pause()` is called again and again while there is no
@@ -20,7 +20,7 @@ class Room {
   template <class Mark, class Done, class Pause>
   void take(std::int64_t commands, Mark&& mark, Done&& done, Pause&& pause) {
     if (given_ - marked_ >= mark_every) mark(static_cast<std::uint64_t>(marked_ = given_));
-    const std::int64_t counted = std::min(commands, most_at_once);
+    const std::int64_t counted = std::min(commands, most - 2 * mark_every);
     while (given_ + counted - known_ > most) {
       known_ = static_cast<std::int64_t>(done());
       if (given_ + counted - known_ > most) pause();
