@@ -142,6 +142,7 @@ class Executor {
   };
   using OwnedEvent = Owned<QueueEvent, &DeviceInterface::create_event, &DeviceInterface::destroy_event>;
   using OwnedStamp = Owned<Stamp, &DeviceInterface::create_stamp, &DeviceInterface::destroy_stamp>;
+
   static PlanMemory make_memory(const Program& program, const Plan& plan, const Devices& devices,
                                 const ExecutorOptions& options);
   DeviceInterface& keeper_of_counters() const;

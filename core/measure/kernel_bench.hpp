@@ -7,8 +7,9 @@
 
 namespace prun {
 
-// All kernels of a rank's plan, each shape once, in so many steps one by one and in as many together. Ranks
-// compute without each other, `at_once` of them: they share the machine's memory.
+// All kernels of a rank's plan, each shape once, in so many steps one by one and in as many together, or in
+// fewer where they take long. Ranks compute without each other, `at_once` of them: they share the machine's
+// memory.
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
                                      std::int64_t at_once = 1, std::int64_t rank = 0);
 

@@ -43,12 +43,11 @@ class Moves {
       for (Id id : values)
         if (program_.value(id).role == Role::parameter && program_.value(id).bucket < 0) move_parameter(id);
     }
-    const bool some_leave = !leaving_.empty();
-    for (Id segment = program_.step_segment() + 1; some_leave && segment < program_.segment_count();
-         ++segment)
-      leave(segment);
-    if (free_updates_ && !stay_ && (some_leave || whole_are_updated_elsewhere()))
-      update_before_norm(program_);
+    if (leaving_.empty() && !whole_are_updated_elsewhere()) return;
+    if (!leaving_.empty())
+      for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
+        leave(segment);
+    if (free_updates_ && !stay_) update_before_norm(program_);
   }
 
  private:

@@ -122,7 +122,8 @@ def plan_line(name, plan):
 def chosen(name, plan):
     """What a plan chose for itself, and why there is no prediction."""
     about = plan["prediction"]["notes"] if plan["prediction"] else [plan["prediction_missing"]]
-    return [f"plan of {name}: {each}" for each in plan["to_fit"] + ([plan["auto"]] if plan["auto"] else []) + about + plan["troubles"]]
+    said = plan["to_fit"] + ([plan["auto"]] if plan["auto"] else []) + about + plan["troubles"]
+    return [f"plan of {name}: {each}" for each in said]
 
 
 def bounds(trained):
