@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 
 #include "cuda/attention_pieces.hpp"
 #include "cuda/check.hpp"
@@ -25,6 +26,7 @@ struct CudnnGraph {
   AttentionLayout layout;
   AttentionPieces pieces;
   bool backward;
+  cudnnHandle_t handle;
   graph::Graph graph = {};
   std::int64_t workspace = 0;
 };
@@ -32,7 +34,7 @@ struct CudnnGraph {
 struct CudnnAttention::Impl {
   explicit Impl(const std::string& folders);
   ~Impl() {
-    if (handle_) cudnn_frontend::detail::destroy_handle(handle_);
+    for (const auto& [stream, handle] : handles_) cudnn_frontend::detail::destroy_handle(handle);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -41,11 +43,16 @@ struct CudnnAttention::Impl {
   std::size_t version;  // 91900
   std::int32_t device = 0, capability;
 
-  // Made when it is first wanted, by which the device gets a context.
-  cudnnHandle_t handle();
+  // Made when it is first wanted, by which the device gets a context. A handle that is given a stream makes
+  // streams of its own of that priority, for which the driver waits for all that runs, and holds up whoever
+  // calls it meanwhile: so no handle gets another stream later.
+  cudnnHandle_t handle(Stream stream);
+  void forget(Stream stream) {
+    if (const auto handle = handles_.extract(stream)) cudnn_frontend::detail::destroy_handle(handle.mapped());
+  }
 
  private:
-  cudnnHandle_t handle_ = nullptr;
+  std::map<Stream, cudnnHandle_t> handles_;
 };
 
 namespace {
@@ -181,19 +188,19 @@ void set_types(graph::Graph& all, std::int32_t capability) {
 }
 
 // Takes the algorithm that the heuristic names first, of those that stay within so many bytes.
-void choose(CudnnGraph& plan, cudnnHandle_t handle, std::int64_t most_bytes) {
+void choose(CudnnGraph& plan, std::int64_t most_bytes) {
   graph::Graph& all = plan.graph;
   accept(all.validate());
-  accept(all.build_operation_graph(handle));
+  accept(all.build_operation_graph(plan.handle));
   accept(all.create_execution_plans({cudnn_frontend::HeurMode_t::A}));
   all.deselect_workspace_greater_than(most_bytes);
   accept(all.check_support());
-  accept(all.build_plans(handle));
+  accept(all.build_plans(plan.handle));
   accept(all.get_workspace_size(plan.workspace));
   if (plan.workspace > most_bytes)
     throw_error(ErrorCode::unsupported, "cuDNN's attention needs ", plan.workspace,
                 " bytes of workspace where ", most_bytes, " were planned; use prun's own kernels for it");
-  accept(all.warmup(handle));  // so that no kernel is loaded while others run
+  accept(all.warmup(plan.handle));  // so that no kernel is loaded while others run
 }
 
 // ---------------------------------------------------------------- runs
@@ -216,8 +223,8 @@ void* piece_of(const float* lse, const AttentionShape& s, std::int64_t sample, s
 }
 
 template <std::size_t n>
-void execute(const CudnnGraph& plan, cudnnHandle_t handle, std::array<void*, n> operands, void* workspace) {
-  accept(plan.graph.execute(handle, operands.data(), n, workspace), ErrorCode::internal);
+void execute(const CudnnGraph& plan, std::array<void*, n> operands, void* workspace) {
+  accept(plan.graph.execute(plan.handle, operands.data(), n, workspace), ErrorCode::internal);
 }
 
 }  // namespace
@@ -255,53 +262,59 @@ CudnnAttention::Impl::Impl(const std::string& folders)
   capability = capability_of(device);
 }
 
-cudnnHandle_t CudnnAttention::Impl::handle() {
-  if (!handle_) check(cudnn_frontend::detail::create_handle(&handle_), "a handle");
-  return handle_;
+cudnnHandle_t CudnnAttention::Impl::handle(Stream stream) {
+  if (const auto known = handles_.find(stream); known != handles_.end()) return known->second;
+  cudnnHandle_t handle = nullptr;
+  check(cudnn_frontend::detail::create_handle(&handle), "a handle");
+  handles_[stream] = handle;
+  check(cudnn_frontend::detail::set_stream(handle, stream), "a stream");
+  return handle;
 }
 
 CudnnAttention::CudnnAttention(const std::string& folders) : impl_(std::make_unique<Impl>(folders)) {}
 CudnnAttention::~CudnnAttention() = default;
 
+void CudnnAttention::forget(Stream stream) const { impl_->forget(stream); }
+
 std::string CudnnAttention::version() const { return "cuDNN " + text_of_version(impl_->version); }
 const std::string& CudnnAttention::path() const { return impl_->library.path(); }
 
-CudnnPlan CudnnAttention::prepare(const AttentionLayout& layout) const {
-  auto plan = std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_pieces(layout), false});
+CudnnPlan CudnnAttention::prepare(const AttentionLayout& layout, Stream stream) const {
+  auto plan =
+      std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_pieces(layout), false, impl_->handle(stream)});
   set_types(plan->graph, impl_->capability);
   describe_forward(*plan);
-  choose(*plan, impl_->handle(), cudnn_workspace(layout));
+  choose(*plan, cudnn_workspace(layout));
   return CudnnPlan(std::move(plan));
 }
 
-CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout& layout, bool deterministic) const {
-  auto plan =
-      std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_backward_pieces(layout, deterministic), true});
+CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout& layout, bool deterministic,
+                                           Stream stream) const {
+  auto plan = std::make_unique<CudnnGraph>(
+      CudnnGraph{layout, cudnn_backward_pieces(layout, deterministic), true, impl_->handle(stream)});
   set_types(plan->graph, impl_->capability);
   describe_backward(*plan, deterministic);
-  choose(*plan, impl_->handle(), cudnn_backward_workspace(layout, deterministic));
+  choose(*plan, cudnn_backward_workspace(layout, deterministic));
   return CudnnPlan(std::move(plan));
 }
 
-void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<bf16>& call, Stream stream) const {
+void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<bf16>& call) const {
   const CudnnGraph& p = *plan.graph_;
   const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
   PRUN_CHECK(!p.backward && p.layout == layout, "cuDNN's attention was prepared for another call");
-  check(cudnn_frontend::detail::set_stream(impl_->handle(), stream), "a stream");
   for_pieces(p, [&](std::int64_t b, std::int64_t h) {
     const std::array operands = {piece_of(call.q, b, h), piece_of(call.k, b, h), piece_of(call.v, b, h),
                                  piece_of(call.y, b, h), piece_of(call.lse, call.shape, b, h)};
-    execute(p, impl_->handle(), operands, call.workspace);
+    execute(p, operands, call.workspace);
   });
 }
 
-void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& call, Stream stream) const {
+void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& call) const {
   const CudnnGraph& p = *plan.graph_;
   const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
   PRUN_CHECK(p.backward && p.layout == layout && call.dy.strides == layout.y && call.dq.strides == layout.q &&
                  call.dk.strides == layout.k && call.dv.strides == layout.v,
              "cuDNN's attention was prepared for another call");
-  check(cudnn_frontend::detail::set_stream(impl_->handle(), stream), "a stream");
   for_pieces(p, [&](std::int64_t b, std::int64_t h) {
     const std::array operands = {piece_of(call.q, b, h),
                                  piece_of(call.k, b, h),
@@ -312,7 +325,7 @@ void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& c
                                  piece_of(call.dq, b, h),
                                  piece_of(call.dk, b, h),
                                  piece_of(call.dv, b, h)};
-    execute(p, impl_->handle(), operands, call.workspace);
+    execute(p, operands, call.workspace);
   });
 }
 

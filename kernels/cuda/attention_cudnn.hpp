@@ -1,6 +1,6 @@
-// attention through cuDNN's graphs, for bf16: a graph is prepared once for a shape and layout; what then runs
-// allocates nothing on the device and chooses nothing. cuDNN is opened when it is first asked for. A build
-// without its headers has this class as well, which then says what is missing.
+// attention through cuDNN's graphs, for bf16: a graph is prepared once for a shape, layout and stream; what
+// then runs allocates nothing on the device, chooses nothing, and waits for nothing. cuDNN is opened when it
+// is first asked for. A build without its headers has this class as well, which then says what is missing.
 //
 // cuDNN knows one stride for all heads of queries. Packed groups of several queries have none: there each
 // group is a sample of its own to cuDNN, and a graph runs once for each sample of ours.
@@ -34,7 +34,8 @@ std::int64_t cudnn_backward_workspace(const AttentionLayout& layout, bool determ
 
 struct CudnnGraph;
 
-// A graph with its algorithm, to run on the device of the CudnnAttention that made it.
+// A graph with its algorithm, to run on the stream it was prepared for; the CudnnAttention that made it must
+// outlive it.
 class CudnnPlan {
  public:
   CudnnPlan(CudnnPlan&&) noexcept;
@@ -66,13 +67,16 @@ class CudnnAttention {
 
   // Both throw, with cuDNN's reason, where it has nothing for this device that stays within the workspace
   // above.
-  CudnnPlan prepare(const AttentionLayout& layout) const;
+  CudnnPlan prepare(const AttentionLayout& layout, Stream stream) const;
   // deterministic: the same bits every time, for more workspace.
-  CudnnPlan prepare_backward(const AttentionLayout& layout, bool deterministic) const;
+  CudnnPlan prepare_backward(const AttentionLayout& layout, bool deterministic, Stream stream) const;
 
   // Calls as they were prepared, with the workspace that was stated, operands aligned to 16 bytes.
-  void run(const CudnnPlan& plan, const AttentionForward<bf16>& call, Stream stream) const;
-  void run(const CudnnPlan& plan, const AttentionBackward<bf16>& call, Stream stream) const;
+  void run(const CudnnPlan& plan, const AttentionForward<bf16>& call) const;
+  void run(const CudnnPlan& plan, const AttentionBackward<bf16>& call) const;
+
+  // The stream is no more; nor are plans that were prepared for it.
+  void forget(Stream stream) const;
 
  private:
   struct Impl;

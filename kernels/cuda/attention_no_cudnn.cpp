@@ -26,9 +26,10 @@ CudnnAttention::CudnnAttention(const std::string&) { refuse(); }
 CudnnAttention::~CudnnAttention() = default;
 std::string CudnnAttention::version() const { refuse(); }
 const std::string& CudnnAttention::path() const { refuse(); }
-CudnnPlan CudnnAttention::prepare(const AttentionLayout&) const { refuse(); }
-CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout&, bool) const { refuse(); }
-void CudnnAttention::run(const CudnnPlan&, const AttentionForward<bf16>&, Stream) const { refuse(); }
-void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<bf16>&, Stream) const { refuse(); }
+CudnnPlan CudnnAttention::prepare(const AttentionLayout&, Stream) const { refuse(); }
+CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout&, bool, Stream) const { refuse(); }
+void CudnnAttention::run(const CudnnPlan&, const AttentionForward<bf16>&) const { refuse(); }
+void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<bf16>&) const { refuse(); }
+void CudnnAttention::forget(Stream) const { refuse(); }
 
 }  // namespace prun::cuda

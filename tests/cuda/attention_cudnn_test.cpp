@@ -1,5 +1,11 @@
 #include "cuda/attention_cudnn.hpp"
 
+#include <cuda.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+
 #include "cuda/attention_pieces.hpp"
 #include "tests/cuda/attention_case.hpp"
 
@@ -80,14 +86,14 @@ class CudnnAttention : public CudaTest {
     }
   }
   void forward(AttentionOnDevice<bf16>& device, const AttentionLayout& layout) {
-    const cuda::CudnnPlan plan = cudnn_->prepare(layout);
+    const cuda::CudnnPlan plan = cudnn_->prepare(layout, nullptr);
     const DeviceWorkspace workspace(plan.workspace());
-    cudnn_->run(plan, device.forward(workspace.data()), nullptr);
+    cudnn_->run(plan, device.forward(workspace.data()));
   }
   void backward(AttentionOnDevice<bf16>& device, const AttentionLayout& layout, bool deterministic) {
-    const cuda::CudnnPlan plan = cudnn_->prepare_backward(layout, deterministic);
+    const cuda::CudnnPlan plan = cudnn_->prepare_backward(layout, deterministic, nullptr);
     const DeviceWorkspace workspace(plan.workspace());
-    cudnn_->run(plan, device.backward(workspace.data()), nullptr);
+    cudnn_->run(plan, device.backward(workspace.data()));
   }
 
   std::unique_ptr<cuda::CudnnAttention> cudnn_;
@@ -183,12 +189,55 @@ TEST_F(CudnnAttention, PiecesOfABatchAndOfItsHeads) {
   expect_gradients_close(got, want);
 }
 
+// Until the number there is one.
+void hold(cudaStream_t stream, void* number) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check_cuda(
+      cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &found, 12000, cudaEnableDefault, &result));
+  ASSERT_TRUE(found);
+  ASSERT_EQ(reinterpret_cast<decltype(&cuStreamWaitValue64)>(found)(
+                stream, reinterpret_cast<CUdeviceptr>(number), 1, CU_STREAM_WAIT_VALUE_GEQ),
+            CUDA_SUCCESS);
+}
+
+// Whoever feeds a queue gives it calls while it waits for others. The stream has another priority than what
+// libraries take for their own.
+TEST_F(CudnnAttention, ACallIsGivenToAStreamThatWaits) {
+  const AttentionReference<bf16> reference({2, 256, 2, 2, 64});
+  AttentionOnDevice<bf16> device(reference, false);
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+  void* pinned = nullptr;
+  check_cuda(cudaHostAlloc(&pinned, sizeof(std::uint64_t), cudaHostAllocDefault));
+  auto& opened = *new (pinned) std::atomic<std::uint64_t>(0);
+  bool given = false;
+  {
+    const cuda::CudnnPlan plan = cudnn_->prepare(layout_of(reference.shape, false), stream);
+    const DeviceWorkspace workspace(plan.workspace());
+    hold(stream, pinned);
+    auto call = std::async(std::launch::async, [&] { cudnn_->run(plan, device.forward(workspace.data())); });
+    given = call.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    opened = 1;
+    call.get();
+    check_cuda(cudaStreamSynchronize(stream));
+  }
+  EXPECT_TRUE(given);
+  expect_rows_close(device.y(), by_own_kernels<bf16>(reference.shape).y, reference.shape.head_dim, "y");
+  cudnn_->forget(stream);
+  check_cuda(cudaFreeHost(pinned));
+  check_cuda(cudaStreamDestroy(stream));
+}
+
 // What a call needs is loaded when it is prepared.
 TEST_F(CudnnAttention, RunsTakeNoMemoryOfTheDevice) {
   const AttentionReference<bf16> reference({2, 256, 2, 2, 64});
   AttentionOnDevice<bf16> device(reference, false);
   const AttentionLayout layout = layout_of(reference.shape, false);
-  const cuda::CudnnPlan forward = cudnn_->prepare(layout), backward = cudnn_->prepare_backward(layout, true);
+  const cuda::CudnnPlan forward = cudnn_->prepare(layout, nullptr),
+                        backward = cudnn_->prepare_backward(layout, true, nullptr);
   const DeviceWorkspace workspace(std::max(forward.workspace(), backward.workspace()));
   const auto free_bytes = [] {
     std::size_t free = 0, all = 0;
@@ -197,17 +246,17 @@ TEST_F(CudnnAttention, RunsTakeNoMemoryOfTheDevice) {
     return free;
   };
   const std::size_t before = free_bytes();
-  cudnn_->run(forward, device.forward(workspace.data()), nullptr);
-  cudnn_->run(backward, device.backward(workspace.data()), nullptr);
+  cudnn_->run(forward, device.forward(workspace.data()));
+  cudnn_->run(backward, device.backward(workspace.data()));
   EXPECT_EQ(free_bytes(), before);
 }
 
 TEST_F(CudnnAttention, RefusesACallThatItWasNotPreparedFor) {
   const AttentionReference<bf16> reference({1, 16, 1, 1, 16});
   AttentionOnDevice<bf16> device(reference, true);
-  const cuda::CudnnPlan apart = cudnn_->prepare(layout_of(reference.shape, false));
-  EXPECT_THROW(cudnn_->run(apart, device.forward(nullptr), nullptr), Error);
-  EXPECT_THROW(cudnn_->run(apart, device.backward(nullptr), nullptr), Error);
+  const cuda::CudnnPlan apart = cudnn_->prepare(layout_of(reference.shape, false), nullptr);
+  EXPECT_THROW(cudnn_->run(apart, device.forward(nullptr)), Error);
+  EXPECT_THROW(cudnn_->run(apart, device.backward(nullptr)), Error);
 }
 
 }  // namespace

@@ -98,18 +98,18 @@ class Bench {
 
   void with_cudnn(const std::string& name, Calls& c) {
     auto begin = Clock::now();
-    const cuda::CudnnPlan forward = cudnn_->prepare(c.layout);
+    const cuda::CudnnPlan forward = cudnn_->prepare(c.layout, nullptr);
     double prepared = seconds_since(begin);
     c.forward.workspace = pool_.take<char>(forward.workspace());
     row(name, "forward", "cuDNN " + forward.algorithm(), c, 1, forward.workspace(), prepared,
-        [&] { cudnn_->run(forward, c.forward, nullptr); });
+        [&] { cudnn_->run(forward, c.forward); });
     for (const bool deterministic : {false, true}) {
       begin = Clock::now();
-      const cuda::CudnnPlan backward = cudnn_->prepare_backward(c.layout, deterministic);
+      const cuda::CudnnPlan backward = cudnn_->prepare_backward(c.layout, deterministic, nullptr);
       prepared = seconds_since(begin);
       c.backward.workspace = pool_.take<char>(backward.workspace());
       row(name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + backward.algorithm(), c,
-          2.5, backward.workspace(), prepared, [&] { cudnn_->run(backward, c.backward, nullptr); });
+          2.5, backward.workspace(), prepared, [&] { cudnn_->run(backward, c.backward); });
     }
   }
 

@@ -169,7 +169,9 @@ class CudaDevice final : public Device {
   void destroy_queue(Queue queue) override {
     use();
     const auto same = [queue](const auto& owned) { return owned.get() == queue; };
+    const Stream stream = of(queue).stream();
     PRUN_CHECK(std::erase_if(queues_, same) == 1, "a queue that this device does not have");
+    libraries_.forget(stream);
   }
   void make_current() override { use(); }
   void attach(Queue) override {

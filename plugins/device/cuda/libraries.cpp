@@ -101,12 +101,19 @@ bool Libraries::open_cudnn(std::optional<CudnnAttention>& cudnn) const {
   }
 }
 
-std::shared_ptr<const CudnnPlan> Libraries::attention(const AttentionLayout& layout, bool backward) {
-  std::shared_ptr<const CudnnPlan>& known = graphs_[text_of(layout, backward)];
+std::shared_ptr<const CudnnPlan> Libraries::attention(const AttentionLayout& layout, bool backward,
+                                                      Stream stream) {
+  std::shared_ptr<const CudnnPlan>& known = graphs_[{stream, text_of(layout, backward)}];
   if (!known)
-    known = std::make_shared<CudnnPlan>(backward ? cudnn_->prepare_backward(layout, settings_.deterministic)
-                                                 : cudnn_->prepare(layout));
+    known = std::make_shared<CudnnPlan>(
+        backward ? cudnn_->prepare_backward(layout, settings_.deterministic, stream)
+                 : cudnn_->prepare(layout, stream));
   return known;
+}
+
+void Libraries::forget(Stream stream) {
+  std::erase_if(graphs_, [&](const auto& graph) { return graph.first.first == stream; });
+  if (cudnn_) cudnn_->forget(stream);
 }
 
 std::string Libraries::versions() const {

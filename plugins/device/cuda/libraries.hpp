@@ -37,7 +37,9 @@ class Libraries {
 
   // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
   CudnnAttention* cudnn();
-  std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward);
+  std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
+  // A stream that is no more.
+  void forget(Stream stream);
 
   // What trying came to, and what it came to in an earlier run: lines (cuda/tuned.hpp).
   std::string choices() const { return tuned_.chosen(); }
@@ -57,7 +59,8 @@ class Libraries {
   std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // by text of the product
   std::optional<CudnnAttention> cudnn_;
   bool cudnn_missing_ = false;
-  std::map<std::string, std::shared_ptr<const CudnnPlan>> graphs_;
+  std::map<std::pair<Stream, std::string>, std::shared_ptr<const CudnnPlan>>
+      graphs_;  // by text of the layout
 };
 
 }  // namespace prun::cuda

@@ -121,22 +121,22 @@ AttentionLayout layout_of(const Call& call) {
 
 // What cuDNN can do it does; where it is not there, our own kernels.
 template <bool packed>
-Work bind_attention(Launches launches, Libraries& libraries, Stream) {
+Work bind_attention(Launches launches, Libraries& libraries, Stream its_stream) {
   const AttentionForward<bf16> call = forward_of<bf16, packed>(launches.front().args);
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn) return [call](Stream stream) { cuda::attention(call, stream); };
-  return [cudnn, plan = libraries.attention(layout_of(call), false), call](Stream stream) {
-    cudnn->run(*plan, call, stream);
+  return [cudnn, plan = libraries.attention(layout_of(call), false, its_stream), call](Stream) {
+    cudnn->run(*plan, call);
   };
 }
 
 template <bool packed>
-Work bind_attention_grad(Launches launches, Libraries& libraries, Stream) {
+Work bind_attention_grad(Launches launches, Libraries& libraries, Stream its_stream) {
   const AttentionBackward<bf16> call = backward_of<bf16, packed>(launches.front().args);
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn) return [call](Stream stream) { attention_backward(call, stream); };
-  return [cudnn, plan = libraries.attention(layout_of(call), true), call](Stream stream) {
-    cudnn->run(*plan, call, stream);
+  return [cudnn, plan = libraries.attention(layout_of(call), true, its_stream), call](Stream) {
+    cudnn->run(*plan, call);
   };
 }
 
