@@ -21,9 +21,13 @@ class Setup:
         carried = self.build / "configs"
         self.configs = carried if carried.exists() else pathlib.Path(__file__).parents[3] / "configs"
         self.corpus = self.text_to_train_on()
-        # Nothing that was measured before is used, and nothing of it changed.
-        os.environ["XDG_CACHE_HOME"] = str(self.out / "cache")
-        self.costs = self.out / "cache" / "prun" / "costs.json"
+        self.share_cores(1)
+
+    def share_cores(self, ranks):
+        """Nothing that was measured before is used, and nothing of it changed; nor what a rank with more of the cores has measured."""
+        cache = self.out / ("cache" if ranks == 1 else f"cache-{ranks}")
+        os.environ["XDG_CACHE_HOME"] = str(cache)
+        self.costs = cache / "prun" / "costs.json"
 
     def text_to_train_on(self):
         """Letters at random: what is learned does not matter, and this needs no file from elsewhere."""
