@@ -101,6 +101,24 @@ std::int64_t Assembly::make_plans(const PlannedChoice& choice) {
   return largest;
 }
 
+// Where drives are used, with memory for all that keeps them busy, if there is that much.
+std::int64_t Assembly::make_plans_with_room(const PlannedChoice& choice) {
+  far_ahead_ = true;
+  const std::int64_t bytes = make_plans(choice);
+  if (process_needs_.empty()) state_process_needs();
+  const bool uses_drives = std::any_of(plans_.begin(), plans_.end(), [](const Plan& plan) {
+    return std::any_of(plan.layout.ranges.begin(), plan.layout.ranges.end(),
+                       [](const Layout::Range& range) { return range.place.space == Space::disk; });
+  });
+  if (!uses_drives || there_is_room(bytes)) return bytes;
+  far_ahead_ = false;
+  return make_plans(choice);
+}
+
+bool Assembly::there_is_room(std::int64_t bytes) const {
+  return bytes <= memory_limit() && missing_further_memory().empty() && hosts_have_room(*this);
+}
+
 // `beneath`: plans of program() that these are over, or none.
 std::vector<Plan> Assembly::plans_of(const Program& program, Purpose purpose,
                                      const std::vector<Plan>& beneath) const {
@@ -171,8 +189,7 @@ void Assembly::make_fitting_plan() {
 // try starts from a fresh program: strategies after that see the choice.
 bool Assembly::make_plans_that_fit(std::size_t way, NotFitting& tried) {
   const auto fits = [&](const RecomputeChoice& recompute) {
-    const std::int64_t bytes = make_plans({recompute, way});
-    if (process_needs_.empty()) state_process_needs();
+    const std::int64_t bytes = make_plans_with_room({recompute, way});
     if (tried.needed == 0) tried.needed = tried.least = bytes;
     tried.least = std::min(tried.least, bytes);
     if (bytes > memory_limit()) return false;
@@ -326,6 +343,7 @@ Lowering Assembly::lowering() const {
   for (std::size_t number = 0; number < devices_.size(); ++number)
     lowering.devices.push_back(plan_device(number));
   lowering.bundle = recipe_.section("run").bytes("bundle");
+  lowering.far_ahead = far_ahead_;
   if (recipe_.flag("run.poison")) lowering.fence = fence_bytes;
   return lowering;
 }

@@ -77,6 +77,8 @@ class Assembly {
   void make_devices();
   void make_fitting_plan();
   std::int64_t make_plans(const PlannedChoice& choice);
+  std::int64_t make_plans_with_room(const PlannedChoice& choice);
+  bool there_is_room(std::int64_t bytes) const;
   bool make_plans_that_fit(std::size_t way, NotFitting& tried);
   std::unique_ptr<Program> lowered(const Program& program);
   void plan_evaluation(std::size_t way);
@@ -102,6 +104,7 @@ class Assembly {
   std::optional<ProgramWriter> writer_, evaluation_writer_;
   std::unique_ptr<Program> unlowered_, program_, evaluation_;
   std::size_t evaluation_way_ = 0;  // of those that strategies leave to the planner
+  bool far_ahead_ = false;          // see Lowering
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                 // by the pipeline's coordinate
   std::vector<Plan> evaluation_plans_;      // likewise

@@ -232,7 +232,7 @@ class Planner {
                 unreduced = take_unreduced_turns(plan_, work_, bundles.reduced, bytes_of(Region::unreduced));
     order_calls(work_, bundles, gathered, plan_);
     choose_first_writers(program_, plan_);
-    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced},
+    place_regions(program_, work_, sizes_, {gathered, unreduced, bundles.reduced, lowering_.far_ahead},
                   beneath_ ? &beneath_->plan.layout : nullptr, plan_);
     mark_dead_slots();
     derive_waits(program_, plan_);

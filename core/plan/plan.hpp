@@ -317,6 +317,9 @@ struct Lowering {
   std::vector<PlanDevice> devices;  // the first is the recipe's
   // Bytes up to which instances exchange together, 0: each does alone; nothing: see plan/bundles.hpp.
   std::optional<std::int64_t> bundle;
+  // What updates need of drives may take more memory than it must, so that drives wait for nothing: see
+  // take_update_turns().
+  bool far_ahead = false;
   // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
   // alignment.
   std::int64_t fence = 0;

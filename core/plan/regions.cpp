@@ -32,7 +32,8 @@ class Regions {
         place_turns(Region::gathered, in_turn.gathered);
       }
       place_turns(Region::bucket, take_bucket_turns(in_turn.reduced, scratch_by_instance(Region::bucket)));
-      place_turns(Region::update, take_update_turns(plan_, scratch_by_instance(Region::update)));
+      place_turns(Region::update,
+                  take_update_turns(plan_, scratch_by_instance(Region::update), in_turn.far_ahead));
       place_inputs();
       here().scratch = take(Region::scratch, most_scratch());
       if (range_ == 0) place_unreduced(in_turn.unreduced);

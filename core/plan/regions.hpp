@@ -26,6 +26,7 @@ std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const Re
 struct InTurn {
   const Turns &gathered, &unreduced;
   const std::vector<Bundle>& reduced;
+  bool far_ahead;  // see Lowering
 };
 // Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
 // `beneath`: the layout that it is over; null: none.

@@ -1,6 +1,7 @@
 #include "plan/turns.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -312,16 +313,38 @@ bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
          }) >= 3;
 }
 
+bool comes_from_drives(const Plan& plan, std::int32_t instance) {
+  const PlannedFunction& update =
+      plan.functions[static_cast<std::size_t>(plan.find(FunctionKind::update, instance))];
+  const auto is_there = [&](const PlannedOperand& operand) {
+    const auto range = static_cast<std::size_t>(operand.address.range);
+    return operand.value != none && plan.layout.ranges[range].place.space == Space::disk;
+  };
+  return std::any_of(update.steps.begin(), update.steps.end(), [&](const PlannedStep& step) {
+    return std::any_of(step.operands.begin(), step.operands.end(), is_there);
+  });
+}
+
 }  // namespace
 
-Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes) {
-  Together together;
+Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool far_ahead) {
   const std::vector<std::int32_t> order = updated_in_order(plan);
   std::vector<bool> pieces;
   for (const std::int32_t i : order) pieces.push_back(is_updated_in_pieces(plan, i));
-  for (std::size_t i = 0; i < order.size(); ++i)
-    for (std::size_t before = i < 2 ? 0 : i - 2; before < i; ++before)
-      if (!pieces[before] || !pieces[i]) together.add(order[before], order[i]);
+  std::int64_t window = 0;
+  if (far_ahead && std::none_of(pieces.begin(), pieces.end(), std::identity()) &&
+      std::any_of(order.begin(), order.end(), [&](std::int32_t i) { return comes_from_drives(plan, i); }))
+    for (const std::int32_t i : order) window = std::max(window, bytes[static_cast<std::size_t>(i)]);
+  Together together;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::int64_t between = 0;
+    for (std::size_t distance = 1; distance < order.size(); ++distance) {
+      const std::size_t later = (i + distance) % order.size();
+      if ((later < i && window == 0) || (distance > 2 && between > window)) break;
+      if (!pieces[i] || !pieces[later]) together.add(order[i], order[later]);
+      between += bytes[static_cast<std::size_t>(order[later])];
+    }
+  }
   return turns_of(std::move(bytes), together);
 }
 

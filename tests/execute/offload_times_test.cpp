@@ -235,6 +235,56 @@ TEST_P(OffloadTimes, TensorsComeAndGoWhileOthersAreUpdated) {
   EXPECT_GT(beside_others, static_cast<std::ptrdiff_t>(out.size()) / 2);
 }
 
+// What a drive copies takes as long as it is large, and all else next to nothing.
+class DrivePrices final : public Prices {
+ public:
+  explicit DrivePrices(const Assembly& assembly)
+      : drive_(static_cast<std::int32_t>(assembly.devices().size()) - 1) {}
+
+  double kernel(const Program&, const PlannedStep& step) override {
+    return step.device == drive_ ? 1e-3 * static_cast<double>(step.operands.front().address.bytes) : 1e-6;
+  }
+  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-6; }
+
+ private:
+  std::int32_t drive_;
+};
+
+// Of a step, how much the drive reads, and how much it writes.
+std::vector<double> drive_at_work(const Assembly& assembly) {
+  const Timeline timeline(assembly, std::make_unique<DrivePrices>(assembly));
+  const std::string queue = "copy." + std::to_string(assembly.devices().size() - 1);
+  std::vector<double> shares;
+  for (const char* const way : {".out", ".in"})
+    shares.push_back(seconds_of(timeline.of(FunctionKind::update, queue + way, 3)) /
+                     timeline.simulation.step_seconds);
+  return shares;
+}
+
+Recipe with_large_embedding(const Target& target, const std::vector<std::string>& sets = {}) {
+  return tiny_recipe(
+      with(
+          with({"model.layers=12", "model.hidden=512", "model.vocab=32768", "optimizer.clip=1"}, target.sets),
+          sets),
+      offloaded_to_drives("/tmp"));
+}
+
+// An embedding that is many times a layer, in front of the layers and behind them.
+TEST_P(OffloadTimes, DrivesWaitForNothing) {
+  const Assembly assembly(with_large_embedding(GetParam()), plugins());
+  for (const double share : drive_at_work(assembly)) EXPECT_GT(share, 0.999);
+}
+
+TEST(OffloadTimesWithLittleMemory, DrivesWaitWhereThereIsNoRoomForMore) {
+  const Assembly far(with_large_embedding(on_cpu()), plugins());
+  const std::int64_t needed = far.bytes_in_memory_of(0, far.plan());
+  const Assembly near(with_large_embedding(on_cpu(), {"device.memory=" + std::to_string(needed - 1) + "B"}),
+                      plugins());
+  EXPECT_LT(near.bytes_in_memory_of(0, near.plan()), needed);
+  EXPECT_EQ(near.program().said_to_fit(), far.program().said_to_fit());
+  for (const double share : drive_at_work(near)) EXPECT_LT(share, 0.95);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
