@@ -50,8 +50,8 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
   for (Stretch& stretch : piece) {
     if (settings_.graphs && !settings_.waits && stretch.works.size() > 1)
       choose_form(stretch);
-    else if (!settings_.waits && stretch.works.front().captures)
-      load(stretch);
+    else if (!settings_.waits)
+      stretch.works.front().captures ? load(stretch) : try_once(stretch);
     for (NamedWork& named : stretch.works)
       named = {std::move(named.op), named.layer, std::move(named.work), named.captures};
   }
@@ -60,10 +60,15 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
 
 // Kernels are loaded when they are first wanted, which may wait for all that runs, a pending exchange
 // included: so it must not be in a step. What is captured and made a graph is loaded, and has not run.
-// cuDNN's plans load theirs when they are made.
 void CudaQueue::load(Stretch& stretch) {
   const Graph loaded(stream_, [&] { run_works(stretch); });
   stretch.commands = loaded.nodes();
+}
+
+// The same for what cannot be captured, and for all else that a library makes when it is first called.
+void CudaQueue::try_once(const Stretch& stretch) {
+  for (const NamedWork& named : stretch.works)
+    if (tried_.insert(named.kind).second) run_work(named, named.work, stream_);
 }
 
 // ---------------------------------------------------------------- the form of a stretch

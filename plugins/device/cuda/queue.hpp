@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,7 @@ class CudaQueue {
   // Of a run, when several follow each other.
   double seconds(const Stretch& stretch);
   void load(Stretch& stretch);
+  void try_once(const Stretch& stretch);
   // The second stream, and a workspace for what runs there.
   void make_side();
 
@@ -83,6 +85,7 @@ class CudaQueue {
   void* side_workspace_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::map<std::string, Form> known_;  // by the kinds of the works
+  std::set<std::string> tried_;        // kinds
   std::map<Form, int> forms_;
   std::atomic<Clock::rep> asked_{0};
 };
