@@ -93,6 +93,13 @@ fs::path aside_of(const fs::path& target) {
   return folder_of(target) / detail::concat(".", target.filename().string(), aside_mark);
 }
 
+FileDescriptor open_folder(const fs::path& path) { return open_or_throw(path, O_RDONLY | O_DIRECTORY); }
+
+// Some network file systems have no sync of folders and say EINVAL; they order renames themselves.
+void sync_open_folder(const FileDescriptor& fd, const fs::path& path) {
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw_storage_error("sync", path, errno);
+}
+
 void rename_or_throw(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
     throw_storage_error("put the finished data in place at", to, errno);
@@ -150,11 +157,7 @@ void sync_descriptor(int fd, const fs::path& path) {
   if (::fsync(fd) != 0) throw_storage_error("sync", path, errno);
 }
 
-void sync_folder(const fs::path& folder) {
-  const FileDescriptor fd = open_or_throw(folder, O_RDONLY | O_DIRECTORY);
-  // Some network file systems have no sync of folders and say EINVAL; they order renames themselves.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw_storage_error("sync", folder, errno);
-}
+void sync_folder(const fs::path& folder) { sync_open_folder(open_folder(folder), folder); }
 
 bool is_temporary_name(std::string_view name) {
   const std::size_t mark = name.rfind(temporary_mark);
@@ -217,9 +220,11 @@ void DurableFile::commit() {
   failed_ = true;
   sync_descriptor(fd_.get(), target_);
   if (::close(fd_.release()) != 0) throw_storage_error("close", target_, errno);
+  // Whoever waited for the file may give its folder another name at once.
+  const FileDescriptor folder = open_folder(folder_of(target_));
   rename_or_throw(temporary_, target_);
   temporary_.clear();
-  sync_folder(folder_of(target_));
+  sync_open_folder(folder, folder_of(target_));
 }
 
 namespace {
@@ -281,7 +286,7 @@ DurableFolder::DurableFolder(fs::path target, Existing existing)
     throw_storage_error("create", target_, EEXIST);
   staging_ = create_temporary(
       target_, [](const fs::path& path) { return ::mkdir(path.c_str(), 0777) == 0 ? 0 : errno; });
-  lock_ = open_or_throw(staging_, O_RDONLY | O_DIRECTORY);
+  lock_ = open_folder(staging_);
   lock(lock_.get());
 }
 

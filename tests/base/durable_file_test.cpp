@@ -25,6 +25,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/crc32c.hpp"
@@ -193,6 +194,31 @@ TEST_F(DurableTest, ManyWritersOfOneNameDoNotMix) {
   first.commit();
   EXPECT_EQ(content(at("a")), "first");
   EXPECT_EQ(names(), Names{"a"});
+}
+
+// As rank 0 does once it sees the files of the others, which may not be through with theirs.
+TEST_F(DurableTest, AFolderMayBeRenamedAsSoonAsItsFileIsThere) {
+  for (int turn = 0; turn < 300; ++turn) {
+    const fs::path staging = at("staging"), file = staging / "file",
+                   done = at("done-" + std::to_string(turn));
+    fs::create_directory(staging);
+    std::thread other([&] {
+      while (::access(file.c_str(), F_OK) != 0) {
+      }
+      EXPECT_EQ(::rename(staging.c_str(), done.c_str()), 0);
+    });
+    std::string failure;
+    try {
+      DurableFile written(file);
+      written.write("whole");
+      written.commit();
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    other.join();
+    ASSERT_EQ(failure, "") << "turn " << turn;
+    EXPECT_EQ(content(done / "file"), "whole");
+  }
 }
 
 TEST_F(DurableTest, PlainNameMeansTheCurrentFolder) {
