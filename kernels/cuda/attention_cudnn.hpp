@@ -75,7 +75,7 @@ class CudnnAttention {
   void run(const CudnnPlan& plan, const AttentionForward<bf16>& call) const;
   void run(const CudnnPlan& plan, const AttentionBackward<bf16>& call) const;
 
-  // The stream is no more; nor are plans that were prepared for it.
+  // The stream ends; plans that were prepared for it have ended.
   void forget(Stream stream) const;
 
  private:

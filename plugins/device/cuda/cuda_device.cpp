@@ -168,10 +168,12 @@ class CudaDevice final : public Device {
   }
   void destroy_queue(Queue queue) override {
     use();
-    const auto same = [queue](const auto& owned) { return owned.get() == queue; };
-    const Stream stream = of(queue).stream();
-    PRUN_CHECK(std::erase_if(queues_, same) == 1, "a queue that this device does not have");
-    libraries_.forget(stream);
+    const auto found = std::find_if(queues_.begin(), queues_.end(),
+                                    [queue](const auto& owned) { return owned.get() == queue; });
+    PRUN_CHECK(found != queues_.end(), "a queue that this device does not have");
+    (*found)->forget_works();
+    libraries_.forget((*found)->stream());
+    queues_.erase(found);
   }
   void make_current() override { use(); }
   void attach(Queue) override {

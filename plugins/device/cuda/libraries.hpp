@@ -38,7 +38,7 @@ class Libraries {
   // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
   CudnnAttention* cudnn();
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
-  // A stream that is no more.
+  // What was prepared for a stream that ends; no work has it any more.
   void forget(Stream stream);
 
   // What trying came to, and what it came to in an earlier run: lines (cuda/tuned.hpp).

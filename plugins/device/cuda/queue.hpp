@@ -47,6 +47,8 @@ class CudaQueue {
   // Stays where it is as long as the queue.
   Piece& add(std::vector<NamedWork> works);
   void run(const Piece& piece);
+  // Before the queue ends, so that libraries may drop what its works had of them.
+  void forget_works() { pieces_.clear(); }
   // Holds the caller until the driver takes so many commands more without holding it.
   void make_room(std::int64_t commands);
   // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
