@@ -7,31 +7,6 @@
 #include "prun/error.hpp"
 
 namespace prun {
-namespace {
-
-struct Asked {
-  double bytes_per_second = 0, times = 1;
-};
-
-// How much none gets more than, of so much.
-double level(std::vector<Asked> asked, double capacity) {
-  double all = 0, works = 0;
-  for (const Asked& one : asked) {
-    all += one.bytes_per_second * one.times;
-    works += one.times;
-  }
-  if (all <= capacity) return std::numeric_limits<double>::infinity();
-  std::sort(asked.begin(), asked.end(),
-            [](const Asked& a, const Asked& b) { return a.bytes_per_second < b.bytes_per_second; });
-  for (const Asked& one : asked) {
-    if (one.bytes_per_second * works > capacity) break;
-    capacity -= one.bytes_per_second * one.times;
-    works -= one.times;
-  }
-  return capacity / works;
-}
-
-}  // namespace
 
 std::size_t Sharing::add_carrier(double bytes_per_second) {
   PRUN_CHECK(bytes_per_second > 0, bytes_per_second, " bytes a second");
@@ -78,19 +53,16 @@ std::vector<Sharing::Work*> Sharing::going_on() {
 void Sharing::set_speeds(std::span<Work* const> works) const {
   std::vector<double> speeds(works.size(), 1);
   for (std::size_t carrier = 0; carrier < carriers_.size(); ++carrier) {
-    std::vector<Asked> asked;
+    double asked = 0;
     const auto each = [&](auto&& body) {
       for (std::size_t i = 0; i < works.size(); ++i)
         for (const Load& load : works[i]->loads)
           if (load.carrier == carrier) body(load, speeds[i]);
     };
-    each([&](const Load& load, double speed) {
-      asked.push_back({load.bytes_per_second * speed, load.times});
-    });
-    if (asked.empty()) continue;
-    const double most = level(std::move(asked), carriers_[carrier]);
+    each([&](const Load& load, double speed) { asked += load.bytes_per_second * speed * load.times; });
+    if (asked <= carriers_[carrier]) continue;
     each([&](const Load& load, double& speed) {
-      if (load.is_held_up && load.bytes_per_second * speed > most) speed = most / load.bytes_per_second;
+      if (load.is_held_up) speed *= carriers_[carrier] / asked;
     });
   }
   for (std::size_t i = 0; i < works.size(); ++i) {

@@ -1,6 +1,6 @@
 // Works that move bytes through the same memory or link at the same time. Each gets as much as it would alone
-// where that is enough for all; where not, what there is is shared evenly among those that want more than
-// their part.
+// where that is enough for all; where not, all get the same part of what they ask for: nothing keeps a copy
+// that asks for little from waiting behind an update that asks for all there is.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,12 @@ class Uring final : public Ring {
     }
     has_table_ = io_uring_register_buffers_sparse(&ring_, most_pieces) == 0 || register_empty();
   }
-  ~Uring() override { io_uring_queue_exit(&ring_); }
+  // The system ends a ring some time after it is told to: files must be let go of before, or a drive seems
+  // full to what starts next.
+  ~Uring() override {
+    io_uring_unregister_files(&ring_);
+    io_uring_queue_exit(&ring_);
+  }
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 

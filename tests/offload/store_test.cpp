@@ -1,5 +1,6 @@
 // The engine of the tier nvme, through a real ring on a real file system: what comes back is what was
 // written, whatever goes wrong once; what goes wrong for good is told with drive, place and reason.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -266,6 +267,23 @@ TEST(Store, NeedsNoNameAndLeavesNothing) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_TRUE(std::filesystem::is_empty(settings.folders.front()));
+}
+
+// A file whose last holder is a ring that has ended keeps its room: what starts next would find the drive
+// full.
+TEST(Uring, LetsGoOfItsFilesWhenItEnds) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+  {
+    const std::unique_ptr<Ring> ring = make_uring({ends[1]}, 4);
+    ::close(ends[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(ends[0], &byte, 1), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(ends[0], &byte, 1), 0);
+  ::close(ends[0]);
 }
 
 // What devices hand out as memory that drives reach is known to the ring as it lies: one buffer, no copy. A

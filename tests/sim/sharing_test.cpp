@@ -49,13 +49,14 @@ TEST(Sharing, OnlyWhileBothAreThere) {
   EXPECT_EQ(ends_of(sharing), (Ends{{0, 6}, {1, 8}}));
 }
 
-// Of 10, one wants 8 and the other 5: no more than its half, so the first has the rest of it.
-TEST(Sharing, WhoWantsLessThanItsPartIsNotHeldUp) {
+// Of 10, one wants 15 and the other 5: each has half of what it wants, so the one that wants little is held
+// up as well.
+TEST(Sharing, AllHaveTheSamePartOfWhatTheyWant) {
   Sharing sharing;
   const std::size_t memory = sharing.add_carrier(10);
-  sharing.begin(0, 0, 10, {{memory, 8}});
-  sharing.begin(1, 0, 10, {{memory, 5}});
-  EXPECT_EQ(ends_of(sharing), (Ends{{1, 10}, {0, 13.75}}));
+  sharing.begin(0, 0, 10, {{memory, 15}});
+  sharing.begin(1, 0, 5, {{memory, 5}});
+  EXPECT_EQ(ends_of(sharing), (Ends{{1, 10}, {0, 17.5}}));
 }
 
 TEST(Sharing, WhatFitsTogetherIsNotHeldUp) {
@@ -126,13 +127,16 @@ TEST(SharedLinks, TwoCopiesOverOneTakeTwiceAsLong) {
   EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 4 + 4);
 }
 
-// As fast as the faster one, which the slower one leaves half of for as long as it goes on.
+// As fast as the faster one: beside it, which asks for all of it, the slower one, which asks for half, has a
+// third.
 TEST(SharedLinks, AreAsFastAsTheFastestCopy) {
   const PlanBuilder builder = two_queues(4, 6);
   MovingPrices prices;
   prices.moved[4] = {0, 16, 0};
   prices.moved[6] = {0, 12, 0};
-  EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, prices, one_by_one).step_seconds, 7);
+  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  EXPECT_DOUBLE_EQ(result.ranks[0].times.busy[0], 6);
+  EXPECT_DOUBLE_EQ(result.step_seconds, 6 + 2);
 }
 
 TEST(SharedLinks, EachWayHasItsOwn) {
@@ -152,10 +156,12 @@ TEST(SharedMemory, AnUpdateAndACopyShareWhatItCarries) {
   prices.moved[5] = {25, 25, 0};
   prices.bandwidth = 10;
   const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
-  // For five seconds beside the copy the update does 25 of its 80 bytes, and the rest at 8 a second.
-  EXPECT_DOUBLE_EQ(result.step_seconds, 5 + 55.0 / 8);
+  // 13 a second are asked for: beside the update the copy takes 6.5 seconds, in which that does half of its
+  // bytes, and the rest at 8 a second.
+  EXPECT_DOUBLE_EQ(result.step_seconds, 6.5 + 5);
+  EXPECT_DOUBLE_EQ(result.ranks[0].times.busy[1], 6.5);
   EXPECT_DOUBLE_EQ(result.ranks[0].host_bytes, 105);
-  EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 5 + 55.0 / 8 - 10);
+  EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 1.5 + 1.5);
   prices.bandwidth = 0;
   EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, prices, one_by_one).step_seconds, 10);
 }
@@ -194,7 +200,7 @@ TEST(SharedMemory, IsThatOfRanksThatDoOtherThings) {
   prices.bandwidth = 10;
   const std::vector<SimulatedRank> ranks = {update.rank(0), copy.rank(1)};
   SimulateOptions options{1, 1};
-  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, 5 + 55.0 / 8);
+  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, 6.5 + 5);
   options.ranks_of_host = 1;
   EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, 10);
 }

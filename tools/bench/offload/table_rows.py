@@ -85,6 +85,9 @@ TRAINED = {
     "3b host split": three_b("host", 4, []),
     "33b": Row("llama-33b-nvme", offload(optimizer="host:62, nvme:38", activations="host"), 170, 110, ["batch.global=8"], steps=2,
                layers=60),
+    # The largest for half of such a machine: 128 GiB of host memory, 64 GiB of disk.
+    "20b": Row("llama-33b-nvme", offload(optimizer="device:24, host:48, nvme:28", activations="host"), 120, 60,
+               ["batch.global=8", "model.layers=36"], steps=2, layers=36),
     "two gpus": Row("llama-8b-offload", zero(2, 3) + offload(**EVERYTHING), 60, 2.5, ["batch.global=8", "run.measure_comm=2"],
                     ranks=2),
 }
