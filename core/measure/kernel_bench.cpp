@@ -251,6 +251,30 @@ std::vector<int> stages_of(const Recipe& recipe, PluginHost& plugins) {
   return assembly.mesh().group(0, assembly.pipeline()->axis);
 }
 
+// As they are, and what any other copy over a device's link takes by its bytes, of whatever type: which
+// tensors go over it changes with each setting of what uses it.
+class Measured {
+ public:
+  explicit Measured(CostTable& table) : table_(table) {}
+
+  void take(const std::vector<KernelTime>& times) {
+    for (const KernelTime& time : times) {
+      table_.exact[{time.device, time.shape}] = time.seconds;
+      if (time.over_link) copies_[time.device].push_back({time.cost, time.seconds});
+    }
+  }
+
+  void price_other_copies() const {
+    for (const auto& [device, samples] : copies_)
+      for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::u16, DType::i32, DType::i64})
+        table_.kernels[{"copy", type, device}] = fit_kernel(samples);
+  }
+
+ private:
+  CostTable& table_;
+  std::map<std::string, std::vector<KernelSample>> copies_;
+};
+
 }  // namespace
 
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
@@ -264,16 +288,15 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   if (Assembly(recipe, plugins).device_infos().size() > 1) bench_memory(table, say);
   const std::int64_t world = mesh_of(recipe).world();
   const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
+  Measured measured(table);
   if (world > 1 && (world <= room || info.one_process_each)) {
-    for (const KernelTime& time :
-         time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command))
-      table.exact[{time.device, time.shape}] = time.seconds;
-    return;
+    measured.take(time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command));
+  } else {
+    const std::int64_t at_once = std::min(world, room);
+    for (int rank : stages_of(recipe, plugins))
+      measured.take(time_kernels(recipe, plugins, timed_steps / 2, at_once, rank));
   }
-  const std::int64_t at_once = std::min(world, room);
-  for (int rank : stages_of(recipe, plugins))
-    for (const KernelTime& time : time_kernels(recipe, plugins, timed_steps / 2, at_once, rank))
-      table.exact[{time.device, time.shape}] = time.seconds;
+  measured.price_other_copies();
 }
 
 }  // namespace prun

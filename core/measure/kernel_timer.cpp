@@ -147,6 +147,9 @@ void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const T
   raise(op.def->cost(&shape, &time.cost));
   const auto weight = static_cast<double>(times.launches);
   auto& [entry, launches] = by_shape.try_emplace({time.device, time.shape}, time, 0).first->second;
+  const bool over_link =
+      step.device == 0 && !device.host_memory && link_of(assembly.program(), plan_, step) >= 0;
+  entry.over_link = over_link && (launches == 0 || entry.over_link);
   entry.seconds +=
       weight * share *
       (moves_beside_others(assembly, step) ? fastest_mean(times.seconds) : trimmed_mean(times.seconds));

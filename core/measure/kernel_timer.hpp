@@ -17,7 +17,8 @@ struct KernelTime {
   DType type = DType::f32;
   std::string shape;  // shape_key()
   OpCost cost;
-  double seconds = 0;  // its share of a call, of trimmed means
+  double seconds = 0;      // its share of a call, of trimmed means
+  bool over_link = false;  // each time between the recipe's device and the host's memory
 };
 
 // On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.

@@ -111,6 +111,7 @@ class LayoutTimer {
           .member("bytes", one.cost.bytes)
           .member("repeated", one.cost.repeated)
           .member("seconds", one.seconds)
+          .member("over_link", one.over_link)
           .end_object();
     json.end_array();
   }
@@ -167,7 +168,7 @@ class LayoutTimes {
                         one.at("repeated").as_double()};
       kernels_.push_back({one.at("device").as_string(), one.at("op").as_string(),
                           static_cast<DType>(one.at("type").as_int64()), one.at("shape").as_string(), cost,
-                          one.at("seconds").as_double()});
+                          one.at("seconds").as_double(), one.at("over_link").as_bool()});
     }
     for (const JsonValue& queue : rank.at("queues").as_array()) take_exchanges(queue);
   }

@@ -209,6 +209,23 @@ TEST(TwoDevices, KernelsArePricedByTheDeviceThatRunsThem) {
   EXPECT_LT(seconds("first"), 1);
 }
 
+// Other shares of the state go over the link than were measured: their copies are priced by their bytes.
+TEST(TwoDevices, CopiesOverALinkArePricedByWhatOthersTook) {
+  const auto recipe = [](const char* state) {
+    return tiny_recipe({"device.plugin=cpu-async"},
+                       "[[strategy]]\nplugin = \"offload\"\noptimizer = \"" + std::string(state) + "\"\n");
+  };
+  CostTable table;
+  bench_recipe(plugins(), recipe("host"), table, [](const std::string&) {});
+  const Assembly assembly(recipe("device:50, host:50"), plugins());
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : assembly.device_infos()) names.emplace_back(device.name.view());
+  const auto fit = table.kernels.find({"copy", DType::u16, names.front()});
+  ASSERT_NE(fit, table.kernels.end());
+  EXPECT_GT(fit->second.seconds({0, 1e6, 0}), fit->second.seconds({0, 1e3, 0}));
+  EXPECT_EQ(table.kernels.count({"copy", DType::u16, names.back()}), 0u);
+}
+
 // ---------------------------------------------------------------- mutants and refusals
 
 std::string verdict(const Program& program, const Plan& plan) {
