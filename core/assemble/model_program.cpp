@@ -27,6 +27,9 @@ KnownOps load_ops(const Recipe& recipe, PluginHost& plugins) {
     Array<OpDef> ops;
     raise(known.plugins.back()->ops(&ops));
     for (const OpDef& op : ops) known.registry->add(op, name);
+    Array<DeviceKernel> kernels;
+    raise(known.plugins.back()->kernels(&kernels));
+    for (const DeviceKernel& kernel : kernels) check_kernel(kernel, name);
   }
   return known;
 }

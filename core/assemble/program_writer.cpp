@@ -7,6 +7,7 @@
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
+#include "program/update_form.hpp"
 #include "prun/strategy.hpp"
 
 namespace prun {
@@ -97,7 +98,10 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
     if (phase == "state") pack_parts();
     if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
   }
-  if (purpose_ != Purpose::training) leave_training_out();
+  if (purpose_ == Purpose::training)
+    check_updates(*program_);
+  else
+    leave_training_out();
   verify(*program_);
   return {std::move(program_), std::move(pipeline_)};
 }
@@ -152,7 +156,9 @@ void ProgramWriter::pack_parts() {
 
 void ProgramWriter::apply_strategies(std::string_view phase) {
   for (const RecipeSection& section : recipe_.strategies()) {
-    if (trait_of(plugins_.note("strategy", section.plugin()), "phase") != phase) continue;
+    const PluginNote& note = plugins_.note("strategy", section.plugin());
+    if (trait_of(note, "phase") != phase) continue;
+    if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;
     raise(plugins_.create<StrategyInterface>("strategy", section)->apply(&program_api(), program_.get()));
   }
 }

@@ -214,7 +214,7 @@ int plan_command(const Arguments& arguments) {
 namespace {
 
 Recipe in_fp64(Recipe recipe) {
-  for (const char* key : {"precision.master", "precision.moments", "precision.gradient"})
+  for (const char* key : {"precision.master", "precision.moments", "precision.gradient", "precision.reduce"})
     recipe = recipe.with(key, "state");
   for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
   return recipe;

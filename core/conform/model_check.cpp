@@ -5,6 +5,7 @@
 
 #include "base/random.hpp"
 #include "conform/differentiated.hpp"
+#include "conform/ops_beside.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/trial_options.hpp"
 #include "prun/op_plugin.hpp"
@@ -15,41 +16,7 @@ namespace {
 constexpr ModelContext context{2, 6};
 constexpr std::int64_t most_elements = 1 << 20;  // that can be tried in a moment
 
-// The ops that a model may be written in: prun's, and those of the op plugins that lie beside it.
-class Ops {
- public:
-  explicit Ops(const TriedPlugin& plugin) : registry_(std::make_shared<OpRegistry>()) {
-    const std::vector<SearchPlace> beside = {{plugin.path.parent_path(), "the plugin's folder"}};
-    PluginHost host(beside);
-    for (const std::string& name : plugin_names(beside, "op")) {
-      const DefaultOptions options = default_options(trial_schema(host.note("op", name), ""));
-      if (!options.required.empty()) continue;
-      plugins_.push_back(host.create<OpPluginInterface>("op", name, options.api));
-      Array<OpDef> ops;
-      raise(plugins_.back()->ops(&ops));
-      for (const OpDef& op : ops) registry_->add(op, name);
-    }
-  }
-
-  const std::shared_ptr<OpRegistry>& registry() const { return registry_; }
-  KernelsOf with_kernels(const KernelsOf& others) const {
-    return [this, others](std::string_view op) -> const KernelDef* {
-      for (const auto& plugin : plugins_) {
-        Array<DeviceKernel> kernels;
-        raise(plugin->kernels(&kernels));
-        for (const DeviceKernel& own : kernels)
-          if (std::string_view(own.device) == "cpu" && op == own.kernel.op) return &own.kernel;
-      }
-      return others(op);
-    };
-  }
-
- private:
-  std::shared_ptr<OpRegistry> registry_;
-  std::vector<std::shared_ptr<OpPluginInterface>> plugins_;
-};
-
-std::unique_ptr<Program> write(void* model, const Ops& ops) {
+std::unique_ptr<Program> write(void* model, const OpsBeside& ops) {
   const Precision in_fp64{DType::f64, DType::f64, DType::f64, DType::f64};
   auto program = std::make_unique<Program>(ops.registry(), in_fp64, context);
   raise(static_cast<ModelInterface*>(model)->build(context, &program_api(), program.get()));
@@ -64,7 +31,7 @@ std::string full_name(const Program& program, Id parameter) {
 }
 
 // With sizes that are tried in a moment, where the model takes them together.
-Schema small_schema(const TriedPlugin& plugin, const Ops& ops, const std::string& given) {
+Schema small_schema(const TriedPlugin& plugin, const OpsBeside& ops, const std::string& given) {
   const Schema tiny = tiny_schema(plugin.note, given);
   const DefaultOptions options = default_options(tiny);
   try {
@@ -155,7 +122,7 @@ Finding unless_unsupported(Body&& body) {
 }
 
 Finding program_finding(const TriedPlugin& plugin) {
-  const Ops ops(plugin);
+  const OpsBeside ops(plugin.path.parent_path());
   const std::shared_ptr<void> another = plugin.create(plugin.options);
   plugin.doing("build()");
   const std::unique_ptr<Program> program = write(plugin.object, ops);
@@ -182,7 +149,7 @@ Finding gradient_finding(const TriedPlugin& plugin, const std::vector<SearchPlac
                          const std::string& given) {
   constexpr double tolerance = 1e-6, spread = 0.5;
   constexpr std::size_t elements_each = 6;
-  const Ops ops(plugin);
+  const OpsBeside ops(plugin.path.parent_path());
   const CpuKernels cpu(places);
   const DefaultOptions options = default_options(small_schema(plugin, ops, given));
   std::unique_ptr<Program> program = write(plugin.create(options.api).get(), ops);
@@ -218,7 +185,7 @@ Finding check_model_gradients(const TriedPlugin& plugin, const std::vector<Searc
 }
 
 Finding check_model_options(const TriedPlugin& plugin, const std::string& given) {
-  const Ops ops(plugin);
+  const OpsBeside ops(plugin.path.parent_path());
   const Schema schema = small_schema(plugin, ops, given);
   std::int64_t built = 0, refused = 0;
   for (const recipe::Option& option : schema.options())

@@ -158,6 +158,7 @@ OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf 
   trial.examples.assign(examples.begin(), examples.end());
   Array<DeviceKernel> kernels;
   raise(plugin.kernels(&kernels));
+  for (const DeviceKernel& kernel : kernels) check_kernel(kernel, name);
   trial.kernels =
       with_weigh_kernels([kernels, others = std::move(others)](std::string_view op) -> const KernelDef* {
         for (const DeviceKernel& own : kernels)

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/random.hpp"
+#include "conform/ops_beside.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "plugin/traits.hpp"
 #include "prun/optimizer.hpp"
@@ -25,8 +26,9 @@ Numbers drawn(const std::string& what, std::int64_t begin, std::int64_t rows, st
 // Rows [begin, begin + rows) of a parameter, and its updates in fp64.
 class Updates {
  public:
-  Updates(OptimizerInterface& optimizer, const KernelsOf& kernels, std::int64_t begin, std::int64_t rows)
-      : begin_(begin), rows_(rows), program_(write(optimizer, rows)), values_(*program_, kernels) {
+  Updates(OptimizerInterface& optimizer, const OpsBeside& ops, const KernelsOf& kernels, std::int64_t begin,
+          std::int64_t rows)
+      : begin_(begin), rows_(rows), program_(write(optimizer, ops, rows)), values_(*program_, kernels) {
     values_.set(parameter_, drawn("parameter", begin, rows, columns));
     values_.set(program_->runtime("lr"), {0.01});
     values_.set(program_->runtime("clip"), {1.0});
@@ -52,9 +54,9 @@ class Updates {
  private:
   static constexpr std::int64_t columns = 6;
 
-  std::unique_ptr<Program> write(OptimizerInterface& optimizer, std::int64_t rows) {
+  std::unique_ptr<Program> write(OptimizerInterface& optimizer, const OpsBeside& ops, std::int64_t rows) {
     const Precision in_fp64{DType::f64, DType::f64, DType::f64, DType::f64};
-    auto program = std::make_unique<Program>(std::make_shared<OpRegistry>(), in_fp64, ModelContext{1, 1});
+    auto program = std::make_unique<Program>(ops.registry(), in_fp64, ModelContext{1, 1});
     const Segment segment = ProgramRef(&program_api(), program.get()).segment("trial");
     parameter_ = segment.weight("parameter", {{"rows", rows}, {"columns", columns}}, zeros());
     segment.outgoing(segment.op("scale", {parameter_}, {{"factor", 1.0}}));
@@ -86,8 +88,10 @@ Finding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace
   constexpr std::int64_t rows = 4;
   plugin.doing("an update");
   try {
-    Updates whole(optimizer, cpu.kernels(), 0, rows), first(optimizer, cpu.kernels(), 0, rows / 2),
-        second(optimizer, cpu.kernels(), rows / 2, rows / 2);
+    const OpsBeside ops(plugin.path.parent_path());
+    const KernelsOf kernels = ops.with_kernels(cpu.kernels());
+    Updates whole(optimizer, ops, kernels, 0, rows), first(optimizer, ops, kernels, 0, rows / 2),
+        second(optimizer, ops, kernels, rows / 2, rows / 2);
     const std::vector<Numbers> start = whole.numbers();
     for (int step = 1; step <= 3; ++step) {
       const std::vector<Numbers> before = whole.numbers();

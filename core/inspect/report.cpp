@@ -84,12 +84,19 @@ void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& bod
 }
 
 // The stages of a pipeline differ: what each of its ranks needs.
+std::vector<std::int64_t> memory_of_stages(const Assembly& assembly) {
+  std::vector<std::int64_t> all;
+  for (int rank : assembly.mesh().group(assembly.rank(), assembly.pipeline()->axis))
+    all.push_back(assembly.plan_of(rank).layout.bytes_in_memory());
+  return all;
+}
+
 std::string stages_text(const Assembly& assembly) {
   if (!assembly.pipeline()) return "";
-  const AxisId axis = assembly.pipeline()->axis;
-  std::string text = detail::concat("stages      memory by coordinate of ", assembly.mesh().name(axis), ":");
-  for (int rank : assembly.mesh().group(assembly.rank(), axis))
-    text += " " + size_text(static_cast<double>(assembly.plan_of(rank).layout.bytes_in_memory()));
+  const std::string& axis = assembly.mesh().name(assembly.pipeline()->axis);
+  std::string text = detail::concat("stages      memory by coordinate of ", axis, ":");
+  for (const std::int64_t bytes : memory_of_stages(assembly))
+    text += " " + size_text(static_cast<double>(bytes));
   return text + "\n";
 }
 
@@ -219,8 +226,9 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().said_to_fit()) text += "to fit      " + said + "\n";
-  text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) + "\n" +
-          ranges_text(plan) + regions_text(plan.layout);
+  text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) +
+          (assembly.pipeline() ? " of the first stage\n" : "\n") + ranges_text(plan) +
+          regions_text(plan.layout);
   text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";
   if (assembly.process_device_bytes() > 0)
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
@@ -247,6 +255,11 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   for (const std::string& said : assembly.program().said_to_fit()) json.value(said);
   json.end_array();
   json.member("memory_bytes", plan.layout.bytes_in_memory());
+  if (assembly.pipeline()) {
+    json.name("stage_memory_bytes").begin_array();
+    for (const std::int64_t bytes : memory_of_stages(assembly)) json.value(bytes);
+    json.end_array();
+  }
   json.member("process_bytes", assembly.process_bytes());
   json.member("process_device_bytes", assembly.process_device_bytes());
   write_regions(json, plan.layout.memory);

@@ -142,6 +142,14 @@ double bound_of(const std::string& precision) {
   return precision == "fp32" ? 1e-5 : 2e-2;
 }
 
+// By the coarsest of the formats that gradients pass through.
+double bound_of(const Recipe& recipe) {
+  double bound = bound_of(recipe.text("precision.compute"));
+  for (const char* key : {"precision.gradient", "precision.reduce"})
+    if (const std::string type = recipe.text(key); type != "state") bound = std::max(bound, bound_of(type));
+  return bound;
+}
+
 }  // namespace
 
 namespace {
@@ -185,7 +193,7 @@ LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>
   verdict.ranks = mesh_of(recipe).world();
   verdict.steps = steps;
   verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
-  verdict.bound = bound_of(recipe.text("precision.compute"));
+  verdict.bound = bound_of(recipe);
   for (const std::string& answer :
        ask_ranks(recipe, places, compare_with_one_rank(recipe, places, steps), command))
     take(verdict, answer);

@@ -45,6 +45,17 @@ void check_exchange(const OpDef& def, const std::string& origin) {
 
 }  // namespace
 
+void check_kernel(const DeviceKernel& kernel, const std::string& origin) {
+  if (!kernel.device || !kernel.kernel.op || !kernel.kernel.select)
+    throw_error(ErrorCode::bad_input, "op plugin '", origin, "': a kernel ",
+                kernel.kernel.op ? detail::concat("of op '", kernel.kernel.op, "' ") : std::string(),
+                "without ",
+                !kernel.device      ? "device"
+                : !kernel.kernel.op ? "op"
+                                    : "select",
+                "; each names its device and its op, and has a function select");
+}
+
 OpRegistry::OpRegistry() {
   for (const OpDef& def : builtin_ops()) add(def, "prun");
 }

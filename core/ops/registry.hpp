@@ -6,8 +6,12 @@
 #include <vector>
 
 #include "prun/op.hpp"
+#include "prun/op_plugin.hpp"
 
 namespace prun {
+
+// Refuses a kernel that lacks what it must have.
+void check_kernel(const DeviceKernel& kernel, const std::string& origin);
 
 class OpRegistry {
  public:

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "program/passes.hpp"
 #include "program/update_form.hpp"
 
 namespace prun {
@@ -48,7 +49,9 @@ class Packer {
       if (value.role != Role::parameter || value.bucket >= 0) continue;
       const bool frozen = value.gradient == none;
       if (frozen && !(kept_.parameters && value.on(axis_).is_replicated())) continue;
-      std::string lies = frozen ? "frozen;" : "";
+      // What two stages hold must be summed in the same order on both: by itself, as nothing else there is
+      // alike.
+      std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
       groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies,
               update_of(program_, id).form}]
@@ -234,8 +237,12 @@ class Packer {
     }
     if (!ours) return;
     program_.erase_op(sum);
+    const std::vector<Id> left = copy_of(bucket, FunctionKind::reduce);
+    const bool summed_elsewhere = std::any_of(left.begin(), left.end(), [&](Id id) {
+      return program_.op(id).exchanges_in_place() && program_.op(id).operands[0] == summed;
+    });
     for (Id id : casts)
-      if (gradients.count(summed) == 0) program_.erase_op(id);
+      if (gradients.count(summed) == 0 && !summed_elsewhere) program_.erase_op(id);
   }
 
   void add(const Bucket& bucket, FunctionKind function, const char* kind, std::vector<Id> operands,

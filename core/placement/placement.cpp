@@ -307,14 +307,23 @@ class AxisPass {
       add_sum(segment, FunctionKind::reduce, id, none);
       return;
     }
+    const auto casts_back = [&](const Op& op) {
+      return op.def->converts && program_.value(op.operands.back()).role == Role::gradient;
+    };
+    const Id known =
+        first_in_reduce(segment, [&](const Op& op) { return op.def->converts && op.operands.front() == id; });
+    if (known != none) {
+      // It has been summed over another axis: the sum of those sums is what comes back.
+      const Id narrow = program_.op(known).operands.back();
+      add_sum(segment, FunctionKind::reduce, narrow, first_in_reduce(segment, casts_back));
+      now_[narrow] = AxisPlacement::replicated();
+      return;
+    }
     const Id exchange = first_in_reduce(segment, [](const Op& op) { return op.exchange() != nullptr; });
     const Id narrow = program_.add_op_creating(segment, FunctionKind::reduce, Part::input, "cast",
                                                std::span(&id, 1), cast_attrs(kept, travels), exchange)[0];
     program_.value(narrow).placement = program_.value(id).placement;
-    const Id back = first_in_reduce(segment, [&](const Op& op) {
-      return op.def->converts && program_.value(op.operands.back()).role == Role::gradient;
-    });
-    add_sum(segment, FunctionKind::reduce, narrow, back);
+    add_sum(segment, FunctionKind::reduce, narrow, first_in_reduce(segment, casts_back));
     program_.add_op(segment, FunctionKind::reduce, Part::input, "cast", {narrow, id},
                     cast_attrs(travels, kept));
   }

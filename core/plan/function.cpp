@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "plan/regions.hpp"
+#include "program/passes.hpp"
 
 namespace prun {
 
@@ -282,6 +283,10 @@ class FunctionPlanner {
   bool follows(const PlannedStep& a, const PlannedStep& b) const {
     if (!a.exchange || !b.exchange || program_.axis_of(a.op) != program_.axis_of(b.op)) return false;
     if (!sums_in_place(a) || !sums_in_place(b)) return false;
+    // What two stages hold must be summed in the same order on both, which goes by the place within an
+    // exchange.
+    if (is_tied(program_, a.operands.back().value) || is_tied(program_, b.operands.front().value))
+      return false;
     const Address &x = a.exchange->in, &y = b.exchange->in;
     return a.exchange->dtype == b.exchange->dtype && x.region == y.region &&
            (x.region == Region::gradient || x.region == Region::unreduced || x.region == Region::bucket) &&

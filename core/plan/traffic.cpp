@@ -70,10 +70,7 @@ double host_bytes(const Program& program, const Plan& plan, const PlannedStep& s
   }
   if (!step.kernel || step.device == 0 || !is_on_host(step.device)) return 0;
   const Op& op = program.op(step.op);
-  const OpShape shape = program.local_shape(op);
-  OpCost cost;
-  raise(op.def->cost(&shape, &cost));
-  return cost.bytes;
+  return op.cost(program.local_shape(op)).bytes;
 }
 
 }  // namespace prun

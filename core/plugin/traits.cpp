@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view batch_model[] = {"batch", "model"};
 constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
+constexpr std::string_view only_training[] = {"training"};
 
 constexpr TraitRule rules[] = {
     {"model",
@@ -39,6 +40,8 @@ constexpr TraitRule rules[] = {
      false,
      "Its options that are choices whose `auto` prun settles: what a step is predicted to take least time "
      "with"},
+    {"strategy", "only", TraitForm::choice, only_training, false,
+     "training: it is left out of programs that evaluate or make text, where it has nothing to do"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
     {"device",

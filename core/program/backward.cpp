@@ -74,6 +74,10 @@ class SegmentBackward {
   }
 
   void contribute(int i, Id gradient) {
+    if (i < 0 || static_cast<std::size_t>(i) >= program_.op(current_).operands.size())
+      throw_error(ErrorCode::bad_input, "op '", program_.op(current_).kind(),
+                  "': its gradient gives one for operand ", i, ", and there are ",
+                  program_.op(current_).operands.size(), ", from 0 on");
     if (const auto known = resolved_.find(gradient); known != resolved_.end()) gradient = known->second;
     if (operand(i) != none && gradient != none) contributions_[operand(i)].push_back(gradient);
   }

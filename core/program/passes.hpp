@@ -70,6 +70,9 @@ std::string full_name(const Program& program, Id value, std::int64_t layer);
 // Throws an Error that names segment, op and value at the first broken rule.
 void verify(const Program& program);
 
+// Whether two stages of a pipeline hold the parameter of that gradient.
+bool is_tied(const Program& program, Id gradient);
+
 // One line an op, one paragraph a function.
 std::string to_text(const Program& program);
 

@@ -1,10 +1,12 @@
 #include "program/program.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
 #include "base/require.hpp"
+#include "base/saturated.hpp"
 #include "base/text.hpp"
 
 namespace prun {
@@ -21,8 +23,15 @@ bool Op::has_attr(std::string_view name) const {
 }
 
 OpCost Op::cost(const OpShape& shape) const {
+  if (!def->cost)
+    throw_error(ErrorCode::bad_input, "op '", kind(),
+                "' does not say what it costs; give it a function cost");
   OpCost cost;
   raise(def->cost(&shape, &cost));
+  for (const double number : {cost.flops, cost.bytes, cost.repeated})
+    if (!std::isfinite(number) || number < 0)
+      throw_error(ErrorCode::bad_input, "op '", kind(), "' says that it costs ", cost.flops, " FLOPs, ",
+                  cost.bytes, " bytes, ", cost.repeated, " of them repeated; each is a number from 0 on");
   return cost;
 }
 
@@ -112,11 +121,16 @@ Id Program::add_segment(std::string_view name, std::int64_t repeat) {
 
 Id Program::add_value(Value value) {
   require(value.dims.size() <= max_dims, "value '", value.name, "' has more than ", max_dims, " dimensions");
+  constexpr std::int64_t most_elements = std::int64_t{1} << 52;  // whose bytes can be counted and added
+  std::int64_t elements = 1;
   for (std::size_t i = 0; i < value.dims.size(); ++i) {
     const Dim& dim = value.dims[i];
     if (dim.extent < 1)
       throw_error(ErrorCode::bad_input, "value '", value.name, "': dimension '", dim.name.view(), "' is ",
                   dim.extent);
+    elements = saturated_product(static_cast<std::uint64_t>(elements), static_cast<std::size_t>(dim.extent));
+    if (elements > most_elements)
+      throw_error(ErrorCode::bad_input, "value '", value.name, "' has more than 2^52 elements");
     for (std::size_t j = 0; j < i; ++j)
       if (value.dims[j].name == dim.name)
         throw_error(ErrorCode::bad_input, "value '", value.name, "' has two dimensions named '",

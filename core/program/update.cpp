@@ -62,11 +62,28 @@ void add_parameter_update(Program& program, Id parameter, OptimizerInterface& op
   raise(optimizer.update(&program_api(), &program, segment, context));
 }
 
+// They are part of the names of tensors in checkpoints.
+void check_state_name(const std::string& name, const std::vector<std::string>& before) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  if (name.empty() || !std::all_of(name.begin(), name.end(), fits))
+    throw_error(ErrorCode::bad_input, "the optimizer names a state '", name,
+                "'; names are of letters, digits and _");
+  if (name == "master" || name == "gradient" || std::find(before.begin(), before.end(), name) != before.end())
+    throw_error(ErrorCode::bad_input, "the optimizer names a state '", name,
+                "', which each parameter has already; give each a name of its own");
+}
+
 std::vector<std::string> state_names(OptimizerInterface& optimizer) {
   Array<Text> texts;
   raise(optimizer.states(&texts));
   std::vector<std::string> names;
-  for (const Text& text : texts) names.emplace_back(text.view());
+  for (const Text& text : texts) {
+    std::string name(text.view());
+    check_state_name(name, names);
+    names.push_back(std::move(name));
+  }
   return names;
 }
 
@@ -151,6 +168,13 @@ void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterf
   for (Id summand : {gradient, other})
     program.add_op(program.value(summand).segment, FunctionKind::tie, Part::input, "all_reduce_update",
                    {summand}, std::span(&attr, 1));
+}
+
+bool is_tied(const Program& program, Id gradient) {
+  if (gradient == none) return false;
+  const std::vector<Id>& ops = program.segment(program.value(gradient).segment).ops(FunctionKind::tie);
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](Id op) { return program.op(op).operands.front() == gradient; });
 }
 
 void add_update(Program& program, OptimizerInterface& optimizer) {

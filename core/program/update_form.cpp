@@ -163,6 +163,34 @@ Update update_of(const Program& program, const Bucket& bucket) {
       .read(bucket.segment);
 }
 
+void check_updates(const Program& program) {
+  for (const Id id : program.parameters()) {
+    const Value& value = program.value(id);
+    if (value.gradient == none) continue;
+    std::vector<Id> stands_for_it = {id};
+    Update update;
+    if (value.bucket < 0) {
+      update = update_of(program, id);
+    } else {
+      const Bucket& bucket = program.buckets()[static_cast<std::size_t>(value.bucket)];
+      stands_for_it = {id, bucket.own_parameters, bucket.all_parameters};
+      update = update_of(program, bucket);
+    }
+    const auto changes = [&](Id number) {
+      const Op& op = program.op(number);
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (op.access(i) != Access::read && number_in(stands_for_it, op.operands[i]) != none) return true;
+      return false;
+    };
+    if (std::none_of(update.ops.begin(), update.ops.end(), changes))
+      throw_error(
+          ErrorCode::bad_input, "parameter '", program.segment(value.segment).name, ".", value.name,
+          "' has a gradient and no op of its update changes it: the optimizer has appended none, or a "
+          "strategy has erased it; what is not to be trained is frozen in phase 'model' "
+          "(set_parameter)");
+  }
+}
+
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh) {
   Carrier(program, parameter, edited, fresh).run();
 }

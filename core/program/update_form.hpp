@@ -20,6 +20,9 @@ struct Update {
 Update update_of(const Program& program, Id parameter);
 Update update_of(const Program& program, const Bucket& bucket);
 
+// Refuses a trained parameter that no op of its update changes.
+void check_updates(const Program& program);
+
 // Makes of `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`: other
 // numbers in its attributes, other scalars as operands. Refuses what cannot be done to the ops of `fresh`.
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);

@@ -176,9 +176,7 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
     throw_error(ErrorCode::not_found, "the cost table has nothing on op '", op.kind(), "' in ", name_of(type),
                 " on '", device, "'; prun bench kernels RECIPE measures it");
   ++fitted_;
-  OpCost cost;
-  raise(op.def->cost(&shape, &cost));
-  return fit->second.seconds(cost);
+  return fit->second.seconds(op.cost(shape));
 }
 
 ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,

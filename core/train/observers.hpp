@@ -2,16 +2,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "assemble/plugin_host.hpp"
 #include "plugin/plugin_lines.hpp"
+#include "prun/error.hpp"
 #include "prun/observer.hpp"
 
 namespace prun {
 
-// All observers of a run. One that fails ends the run: a log with holes is worse than none.
+// All observers of a run. One that fails is told nothing more, and ends the run once that is saved: a log
+// with holes is worse than none.
 class Observers {
  public:
   Observers(const Recipe& recipe, PluginHost& plugins, std::int64_t rank) {
@@ -21,29 +24,48 @@ class Observers {
     if (!list_.empty()) lines_ = std::make_unique<PluginLines>();
   }
   void start(const RunInfo& info) {
-    for (auto& observer : list_) raise(observer->start(info));
+    tell([&](ObserverInterface& observer) { return observer.start(info); });
     pass_on_lines();
   }
   void step(const StepInfo& info) {
     pass_on_lines();
-    for (auto& observer : list_) raise(observer->step(info));
+    tell([&](ObserverInterface& observer) { return observer.step(info); });
   }
   void evaluation(const EvaluationInfo& info) {
     pass_on_lines();
-    for (auto& observer : list_) raise(observer->evaluation(info));
+    tell([&](ObserverInterface& observer) { return observer.evaluation(info); });
   }
   void event(EventKind kind, const std::string& message) {
-    for (auto& observer : list_) raise(observer->event(kind, message));
+    tell([&](ObserverInterface& observer) { return observer.event(kind, message); });
   }
   void finish(const std::vector<RankMemory>& memory, double save_seconds) {
     pass_on_lines();
     FinishInfo info;
     info.memory = {memory.data(), memory.size()};
     info.save_seconds = save_seconds;
-    for (auto& observer : list_) raise(observer->finish(info));
+    tell([&](ObserverInterface& observer) { return observer.finish(info); });
+  }
+
+  bool have_failed() const { return failure_.has_value(); }
+  // Throws what the first of them that failed has said.
+  void raise_failure() const {
+    if (failure_) throw *failure_;
   }
 
  private:
+  template <class Tell>
+  void tell(Tell&& tell_one) {
+    std::erase_if(list_, [&](const std::shared_ptr<ObserverInterface>& observer) {
+      try {
+        raise(tell_one(*observer));
+        return false;
+      } catch (const Error& error) {
+        if (!failure_) failure_ = error;
+        return true;
+      }
+    });
+  }
+
   // What plugins have said meanwhile.
   void pass_on_lines() {
     if (!lines_) return;
@@ -52,6 +74,7 @@ class Observers {
 
   std::vector<std::shared_ptr<ObserverInterface>> list_;
   std::unique_ptr<PluginLines> lines_;
+  std::optional<Error> failure_;
 };
 
 }  // namespace prun

@@ -44,6 +44,7 @@ class Run {
 
   int run() {
     announce();
+    observers_.raise_failure();
     while (trainer_.progress().step < steps_) {
       start_steps();
       Wishes wishes = finish_step();
@@ -58,19 +59,18 @@ class Run {
     if (saves(recipe_) && begun_ != trainer_.progress().step) save();
     finish_save();
     observers_.finish(trainer_.memory_of_ranks(), stood_still_for(save_time_));
+    observers_.raise_failure();
     return 0;
   }
+
+  bool wants_to_stop() const { return stop_.received() != 0 || observers_.have_failed(); }
 
   // What ends the run here, for logs and whoever reads them later. What another rank has done the launcher
   // tells, and what has diverged was told as it was found.
   void tell_failure(const Error& error) {
     for (const ErrorCode known : {ErrorCode::comm_failed, ErrorCode::hang, ErrorCode::diverged})
       if (error.code() == known) return;
-    try {
-      observers_.event(EventKind::failed, error.what());
-    } catch (const Error&) {
-      // The log itself may be what failed; the error goes on its way all the same.
-    }
+    observers_.event(EventKind::failed, error.what());
   }
 
   void announce() {
@@ -123,18 +123,18 @@ class Run {
   void start_steps() {
     if (trainer_.running() == 0) {
       last_ = Clock::now();
-      trainer_.start(stop_.received() != 0, is_time_to_save());
+      trainer_.start(wants_to_stop(), is_time_to_save());
     }
     const std::int64_t runs = trainer_.progress().step + 1;
     if (runs < steps_ && !saves_after(runs) && !compares_after(runs) && !evaluates_after(runs) &&
-        !(alone() && stop_.received() != 0))
+        !(alone() && wants_to_stop()))
       start_behind();
   }
 
   // Without its data, say, a step cannot be started; the one before it is done all the same.
   void start_behind() {
     try {
-      trainer_.start(stop_.received() != 0, is_time_to_save());
+      trainer_.start(wants_to_stop(), is_time_to_save());
     } catch (const Error&) {
       finish_step();
       throw;
@@ -165,7 +165,7 @@ class Run {
     observers_.step(info);
     in_folder([&] { tell_saved(); });
     if (!result.kept) non_finite(result);
-    return {result.stop || (alone() && stop_.received() != 0), result.save};
+    return {result.stop || (alone() && wants_to_stop()), result.save};
   }
 
   // The update was masked: parameters and optimizer state are those of the step before, and where that stops
@@ -271,6 +271,7 @@ class Run {
                                                         "; go on with: ", resume_command_,
                                                         " --set run.resume=", trainer_.folder().string()));
     observers_.finish(trainer_.memory_of_ranks(), stood_still_for(save_time_));
+    observers_.raise_failure();
     // Another rank may have had the signal first.
     return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
   }

@@ -247,6 +247,24 @@ TEST(Cli, TraceRunsARankThatIsAlone) {
   EXPECT_EQ(prun({"bench", "comm", "--ranks", "1"}).code, 2);
 }
 
+// A log with holes is worse than none; what was trained is worth more.
+TEST(Cli, AnObserverThatFailsEndsTheRunOnceItIsSaved) {
+  for (const std::string& layout : {std::string(), data_parallel(2)}) {
+    const std::string out = (temporary_folder() / "unlogged").string();
+    const fs::path path = temporary_folder() / "unlogged.toml";
+    std::ofstream(path) << tiny_recipe(
+                               {"run.steps=100000", "run.out=" + out, "run.fresh=true", "batch.micro=1",
+                                "observer.0.plugin=failing", "observer.1.plugin=console"},
+                               layout)
+                               .resolved_toml();
+    const Result result = prun({path.string(), "--plugin-path", PRUN_TEST_PLUGINS "/test"});
+    EXPECT_EQ(result.code, exit_code(ErrorCode::storage)) << result.out;
+    EXPECT_NE(result.out.find("the log is full"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("run.resume=" + out), std::string::npos) << result.out;
+    EXPECT_EQ(prun({"ckpt", "verify", out}).code, 0);
+  }
+}
+
 TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU}) {
     const std::string out = (temporary_folder() / ("signal" + std::to_string(signal))).string();

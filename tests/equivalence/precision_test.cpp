@@ -204,6 +204,23 @@ TEST_P(NarrowGradients, EqualThoseOfOneRank) {
   }
 }
 
+// What travels narrower is summed over one axis after the other, before it comes back.
+TEST(NarrowSums, OverTwoAxesEqualThoseOfOneRank) {
+  const std::string data = "[[strategy]]\nplugin = 'data'\n", more = data + "axis = 'b'\n";
+  const std::string tensor = "[[strategy]]\nplugin = 'tensor'\nsequence = true\n";
+  const auto zero = [](int stage) {
+    return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
+  };
+  const std::string two = "[mesh]\ndp = 2\nb = 2\n" + data + more,
+                    cut = "[mesh]\ndp = 2\ntp = 2\n" + data + tensor;
+  for (const std::string& text : {two, cut, two + zero(1), two + zero(3), cut + zero(1), cut + zero(2)}) {
+    const Recipe recipe = recipe_of(text, {"precision.compute=fp64", "precision.state=fp64",
+                                           "precision.reduce=fp32", "model.plugin=llama"});
+    const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 3);
+    EXPECT_TRUE(verdict.equal()) << text << to_text(verdict);
+  }
+}
+
 TEST(NarrowGradientsOfOneRank, TrainLikeWideOnesInHalfTheirMemory) {
   const auto losses = [](const char* gradient) {
     return trained(recipe_of("", {std::string("precision.gradient=") + gradient}), 20, {}).losses;

@@ -47,6 +47,25 @@ TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
             "op plugin 'test': op 'mine' exchanges, so it has an integer attribute 'axis'");
 }
 
+TEST(OpRegistry, KernelsHaveAllThatTheyAreFoundBy) {
+  const auto refusal_of = [](const DeviceKernel& kernel) {
+    try {
+      check_kernel(kernel, "test");
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto select = [](const OpShape&) -> Kernel { return nullptr; };
+  EXPECT_EQ(refusal_of({"cpu", {"mine", select}}), "");
+  EXPECT_EQ(
+      refusal_of({"cpu", {"mine", nullptr}}),
+      "op plugin 'test': a kernel of op 'mine' without select; each names its device and its op, and has a "
+      "function select");
+  EXPECT_NE(refusal_of({nullptr, {"mine", select}}).find("of op 'mine' without device"), std::string::npos);
+  EXPECT_NE(refusal_of({"cpu", {nullptr, select}}).find("a kernel without op"), std::string::npos);
+}
+
 TEST(OpRegistry, RowsArePickedByAnotherOperandThatIsThere) {
   static constexpr OperandDef itself[] = {{.name = "table", .rows_by = 0}},
                               beyond[] = {{.name = "table", .rows_by = 1}},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "program/passes.hpp"
+#include "program/update_form.hpp"
 #include "prun/lowering.hpp"
 #include "support/assembly_fixture.hpp"
 
@@ -203,6 +204,60 @@ TEST(Program, OneOpGivesTheGradientsOfThoseOperandsThatAreTrained) {
   EXPECT_NE(program->value(q).gradient, none);
   EXPECT_EQ(program->value(k).gradient, none);
   EXPECT_NE(program->value(v).gradient, none);
+}
+
+TEST(Program, AParameterThatNothingUpdatesIsNamed) {
+  const Assembly assembly(tiny_recipe({}), plugins());
+  Program program = assembly.unlowered();
+  EXPECT_NO_THROW(check_updates(program));
+  const Id parameter = program.parameters().front();
+  const std::vector<Id> ops = update_of(program, parameter).ops;
+  ASSERT_EQ(ops.size(), 1u);
+  program.erase_op(ops.front());
+  EXPECT_NE(message_of([&] {
+              check_updates(program);
+            }).find("has a gradient and no op of its update changes it: the optimizer has appended none"),
+            std::string::npos);
+}
+
+// Keeps what a test says, and updates nothing.
+class NamedStates final : public OptimizerInterface {
+ public:
+  explicit NamedStates(const std::vector<std::string>& names) : texts_(names.begin(), names.end()) {}
+  Status states(Array<Text>* names) noexcept override {
+    *names = {texts_.data(), texts_.size()};
+    return {};
+  }
+  Status update(const ProgramApi*, void*, Id, const UpdateContext&) noexcept override { return {}; }
+
+ private:
+  std::vector<Text> texts_;
+};
+
+TEST(Program, StatesHaveNamesOfTheirOwn) {
+  const auto said_of = [](const std::vector<std::string>& names) {
+    const auto program = empty_program();
+    const Segment s = ProgramRef(&program_api(), program.get()).segment("a");
+    s.outgoing(s.op("gelu", {s.vector("x", {{"hidden", 6}}, zeros())}));
+    add_backward(*program);
+    NamedStates optimizer(names);
+    return message_of([&] { add_update(*program, optimizer); });
+  };
+  EXPECT_EQ(said_of({"m", "v_2"}), "");
+  for (const char* taken : {"master", "gradient"})
+    EXPECT_NE(said_of({taken}).find("which each parameter has already"), std::string::npos) << taken;
+  EXPECT_NE(said_of({"m", "m"}).find("which each parameter has already"), std::string::npos);
+  for (const char* wrong : {"", "../m", "a b"})
+    EXPECT_NE(said_of({wrong}).find("names are of letters, digits and _"), std::string::npos) << wrong;
+}
+
+TEST(Program, AValueThatNobodyCanCountIsRefused) {
+  const auto program = empty_program();
+  const Segment s = ProgramRef(&program_api(), program.get()).segment("a");
+  EXPECT_NE(message_of([&] {
+              s.weight("w", {{"out", std::int64_t{1} << 40}, {"hidden", std::int64_t{1} << 40}}, zeros());
+            }).find("has more than 2^52 elements"),
+            std::string::npos);
 }
 
 TEST(Program, FrozenParametersHaveNoGradient) {

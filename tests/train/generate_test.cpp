@@ -298,6 +298,14 @@ TEST_F(Generate, WhatKeepsNoPositionsIsMadeOfWholeSequences) {
   EXPECT_FALSE(steps(tiny_recipe({"data.documents=apart", "data.end_of_text=0"})));
 }
 
+// Where nothing is computed again there is nothing for it to find.
+TEST_F(Generate, WhatIsForTrainingAloneIsLeftOut) {
+  const Recipe recipe =
+      tiny_recipe({}, "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention']\n");
+  EXPECT_NO_THROW(Assembly(recipe, plugins()));
+  EXPECT_NO_THROW(Assembly(one_text(recipe, plugins()), plugins(), 0, Purpose::generation));
+}
+
 // ---------------------------------------------------------------- sampling
 
 TEST(Sampling, WithoutTemperatureItIsTheLikeliest) {

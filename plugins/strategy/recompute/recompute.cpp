@@ -46,8 +46,17 @@ class Recompute final : public Strategy {
     for (const std::string& name : names_)
       if (std::none_of(list.begin(), list.end(),
                        [&](const Segment& segment) { return segment.info().name.view() == name; }))
-        throw_error(ErrorCode::bad_input, "the model has no segment '", name, "'");
+        throw_error(ErrorCode::bad_input, "segments: the model has no segment '", name, "'; it has ",
+                    names_of(chain));
     return list;
+  }
+
+  // A segment that repeats is all of its layers.
+  static std::string names_of(const std::vector<Segment>& chain) {
+    std::string names;
+    for (const Segment& segment : chain)
+      names += (names.empty() ? "'" : ", '") + std::string(segment.info().name.view()) + "'";
+    return names;
   }
 
   bool named(const Segment& segment) const {
@@ -71,7 +80,7 @@ class Recompute final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Recompute, "recompute", "0.1.0", "Computes activations again instead of keeping them",
-    "phase=memory; frees=mode:budget, mode:full",
+    "phase=memory; only=training; frees=mode:budget, mode:full",
     "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
     "makes the plan fit device.memory\n"
     "ops      | strings | []   | | Kinds of ops whose results are, with mode = \"selective\"\n"
