@@ -33,6 +33,18 @@ void check_batch(const Recipe& recipe, PluginHost& plugins, Diagnostics& problem
                      "; or set batch.pad = true")));
 }
 
+// Where run.out says nothing, runs/NAME is the run's folder.
+void check_name(const Recipe& recipe, Diagnostics& problems) {
+  constexpr std::size_t longest = 200;  // what stands beside the folder for a time has a longer name
+  const std::string& name = recipe.text("run.name");
+  if (!recipe.text("run.out").empty()) return;
+  if (name.empty() || name == "." || name == ".." || name.size() > longest ||
+      name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+    problems.add(recipe.problem(
+        "run.name", detail::concat("the run's folder is runs/NAME, so a name has one to ", longest,
+                                   " bytes, no / and is not . or ..; run.out names a folder elsewhere")));
+}
+
 // An axis that nobody uses would only do the same work several times.
 void check_mesh(const Recipe& recipe, Diagnostics& problems) {
   const Mesh mesh = mesh_of(recipe);
@@ -123,6 +135,7 @@ void check_documents(const Recipe& recipe, Diagnostics& problems) {
 // Each value is in its range by now; what is left is what several of them mean together.
 void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   Diagnostics problems;
+  check_name(recipe, problems);
   check_precision(recipe, problems);
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, problems);

@@ -27,12 +27,17 @@ const CommandOption* find_option(const std::string& name) {
   return nullptr;
 }
 
+std::string hint(const std::string& word, const std::vector<std::string>& known) {
+  const std::string nearest = did_you_mean(word, known);
+  return nearest.empty() ? "; see prun --help" : nearest + " See prun --help";
+}
+
 [[noreturn]] void refuse_option(const std::string& name) {
   std::vector<std::string> known;
   for (const CommandOption& option : common_options()) known.emplace_back(option.name);
   for (const Command& command : commands())
     for (const CommandOption& option : command.options) known.emplace_back(option.name);
-  throw_error(ErrorCode::bad_input, "unknown option ", name, did_you_mean(name, known), " See prun --help");
+  throw_error(ErrorCode::bad_input, "unknown option ", name, hint(name, known));
 }
 
 void take_option(Arguments& arguments, int argc, char** argv, int& i) {
@@ -54,8 +59,7 @@ void refuse_unless_recipe(const std::vector<std::string>& words) {
   if (words.size() == 1 || words[0].ends_with(".toml")) return;
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
-  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]),
-              did_you_mean(words[0], known), " See prun --help");
+  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), hint(words[0], known));
 }
 
 bool goes_with(const std::string& option, const Command& command) {

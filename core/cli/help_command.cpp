@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "assemble/plugin_host.hpp"
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/completion.hpp"
 #include "cli/manual.hpp"
@@ -22,6 +23,13 @@ int help_command(const Arguments& arguments) {
   std::vector<const Command*> asked;
   if (!arguments.words.empty())
     asked = commands_named(arguments.words[0], std::span(arguments.words).subspan(1));
+  if (asked.empty() && !arguments.words.empty()) {
+    std::vector<std::string> known;
+    for (const Command& command : commands())
+      known.emplace_back(command.name.substr(0, command.name.find(' ')));
+    throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(arguments.words[0]),
+                did_you_mean(arguments.words[0], known));
+  }
   print(asked.empty() ? summary(width) : details(asked, width));
   return 0;
 }

@@ -51,7 +51,7 @@ double rate_of(const fs::path& folder, std::int64_t blocks, std::int64_t& done, 
   const Clock::time_point begin = Clock::now();
   for (done = 0; done < blocks && Clock::now() - begin < longest; ++done)
     if (move(done * static_cast<std::int64_t>(block)) != static_cast<ssize_t>(block))
-      throw_storage_error("trying out", folder, errno);
+      throw_storage_error("try out", folder, errno);
   return static_cast<double>(done) * static_cast<double>(block) /
          std::max(1e-9, std::chrono::duration<double>(Clock::now() - begin).count());
 }
@@ -96,7 +96,7 @@ Finding drive_finding(const fs::path& folder) {
     FileDescriptor file = open_nameless(at, O_DIRECT);
     direct = file.is_open();
     if (!direct) file = open_nameless(at, 0);
-    if (!file.is_open()) throw_storage_error("creating a file in", at, errno);
+    if (!file.is_open()) throw_storage_error("create a file in", at, errno);
     rates = rates_of(file, at);
     return detail::concat(at.string(), ": ", size_text(static_cast<double>(room)), " free, written at ",
                           size_text(rates.written), "/s, read at ", size_text(rates.read), "/s",

@@ -293,6 +293,9 @@ CheckpointDifference compare_checkpoints(const fs::path& before, const fs::path&
 
 void reshard_checkpoint(const fs::path& from, const fs::path& to, std::int64_t files) {
   const CheckpointFiles source(find_checkpoint(from));
+  if (const auto most = static_cast<std::int64_t>(source.tensors().size()); files > most)
+    throw_error(ErrorCode::bad_input, "--files ", files, ": ", from.string(), " has ", most,
+                " tensors, and each lies in one file; give at most ", most);
   std::vector<std::vector<TensorSlice>> parts(static_cast<std::size_t>(files));
   std::vector<std::int64_t> loads(parts.size(), 0);
   for (const auto& [name, tensor] : source.tensors()) {

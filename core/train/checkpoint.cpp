@@ -254,12 +254,15 @@ std::vector<std::string> arithmetic_of(const Assembly& assembly) {
 
 }  // namespace
 
-void check_checkpoint(const Assembly& assembly, const fs::path& where) {
+LoadedCheckpoint check_checkpoint(const Assembly& assembly, const fs::path& where) {
   std::string first;
   for (const fs::path& folder : checkpoints_from(where)) {
     std::optional<CheckpointFiles> files;
     const std::string damage = damage_in([&] { files.emplace(folder); });
-    if (files) return check_fits(assembly, *files);
+    if (files) {
+      check_fits(assembly, *files);
+      return {files->manifest(), folder, real_parent(folder), {}};
+    }
     if (first.empty()) first = damage;
   }
   throw_error(ErrorCode::bad_input, first);
@@ -303,6 +306,23 @@ LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& mem
                                  const Announce& others) {
   return load(assembly, memory, where, others,
               [&](const CheckpointFiles& files) { has_tensors(assembly, files); });
+}
+
+void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, const Recipe& recipe) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  for (const SetSize& before : loaded.manifest.sets)
+    for (const SetSize& now : sets) {
+      if (now.name != before.name || now == before) continue;
+      if (std::any_of(allowed.begin(), allowed.end(),
+                      [&](const std::string& key) { return key.starts_with(before.name + "."); }))
+        continue;
+      throw_error(ErrorCode::bad_input, before.name, " has ", now.samples, " samples of ", now.tokens,
+                  " tokens, ", loaded.folder.string(), " was saved with ", before.samples, " of ",
+                  before.tokens, ": files have changed, and the ", loaded.manifest.progress.samples,
+                  " samples trained on so far would be counted among others; if that is meant, say so by "
+                  "--set run.changed=",
+                  before.name, ".path");
+    }
 }
 
 std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,

@@ -41,9 +41,13 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others);
 
+// Throws where samples are counted among others than those of the checkpoint, and `run.changed` does not say
+// that this is meant.
+void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, const Recipe& recipe);
+
 // Throws what load_checkpoint would throw on some rank, as far as headers tell: for all ranks, before they
-// start.
-void check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
+// start. The one that they will go on from.
+LoadedCheckpoint check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
 
 // What a run that goes on takes from the checkpoint, and what has changed since it was saved: a line each.
 // `plugins` as plugin_record() has them.

@@ -210,7 +210,8 @@ Manifest CheckpointSaver::manifest() const {
                     choices_,
                     settings_of(assembly_.recipe()),
                     plugins_,
-                    {}};
+                    {},
+                    place_.sets};
   for (const DeviceInfo& device : assembly_.device_infos())
     manifest.arithmetic.emplace_back(device.arithmetic.view());
   for (int rank = 0; rank < assembly_.mesh().world(); ++rank)

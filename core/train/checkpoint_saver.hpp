@@ -26,6 +26,7 @@ struct SavePlace {
   RunIdentity run;
   std::int64_t save = 0;  // the number of this save within the run
   Keep keep;
+  std::vector<SetSize> sets;
 };
 
 class CheckpointSaver {

@@ -89,6 +89,10 @@ Manifest manifest_of(const JsonValue& json) {
                   in_quotes(file.at("name").as_string()));
     manifest.files.push_back({file.at("bytes").as_uint64(), file.at("checksum").as_string()});
   }
+  if (const JsonValue* const sets = json.find("sets"))
+    for (const JsonValue& set : sets->as_array())
+      manifest.sets.push_back(
+          {set.at("name").as_string(), count_at(set, "samples"), count_at(set, "tokens")});
   return manifest;
 }
 
@@ -136,6 +140,13 @@ std::string to_text(const Manifest& manifest) {
     json.begin_object().member("name", name).member("bytes", file.bytes);
     json.member("checksum", file.checksum).end_object();
   }
+  json.end_array().name("sets").begin_array();
+  for (const SetSize& set : manifest.sets)
+    json.begin_object()
+        .member("name", set.name)
+        .member("samples", set.samples)
+        .member("tokens", set.tokens)
+        .end_object();
   std::string text = json.end_array().end_object().take();
   text.pop_back();  // the seal is the last member
   return seal(std::move(text));

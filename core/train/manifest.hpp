@@ -31,6 +31,14 @@ struct KernelChoices {
   std::string for_rank(std::size_t rank) const;
 };
 
+// How large a set of samples is: numbers of samples mean others in a larger or smaller one.
+struct SetSize {
+  std::string name;  // "data", "data.blend.0"
+  std::int64_t samples = 0, tokens = 0;
+
+  friend bool operator==(const SetSize&, const SetSize&) = default;
+};
+
 struct Manifest {
   struct File {
     std::uint64_t bytes = 0;
@@ -44,8 +52,9 @@ struct Manifest {
   std::vector<std::string> arithmetic;  // what each device's bits depend on, as it says it
   KernelChoices choices;
   Settings recipe;
-  std::string plugins;      // plugin_record()
-  std::vector<File> files;  // named by their number
+  std::string plugins;        // plugin_record()
+  std::vector<File> files;    // named by their number
+  std::vector<SetSize> sets;  // empty: it was saved by a prun that did not say
 };
 
 inline constexpr const char* manifest_name = "manifest.json";

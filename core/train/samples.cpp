@@ -136,6 +136,12 @@ bool has_validation(const Recipe& recipe) {
   return recipe.number("data.validation") > 0 || !recipe.sections("validation").empty();
 }
 
+std::vector<SetSize> sizes_of(const Samples& samples) {
+  std::vector<SetSize> sizes;
+  for (const SampleSet& set : samples.sets()) sizes.push_back({set.name, set.info.samples, set.info.tokens});
+  return sizes;
+}
+
 Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) {
   const Recipe& recipe = assembly.recipe();
   if (part == DataPart::validation || has_validation(recipe)) check_validation(recipe);

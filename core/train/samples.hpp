@@ -11,6 +11,7 @@
 
 #include "assemble/assembly.hpp"
 #include "prun/data.hpp"
+#include "train/manifest.hpp"
 
 namespace prun {
 
@@ -77,6 +78,9 @@ class Samples {
   std::int64_t seq_, vocab_;
   std::optional<std::int64_t> document_end_;
 };
+
+// As a checkpoint has them.
+std::vector<SetSize> sizes_of(const Samples& samples);
 
 // The samples at a set's end that `data.validation` keeps from training are for validation, unless the recipe
 // has [[validation]].

@@ -60,6 +60,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
   if (communicators_ && assembly.recipe().integer("run.compare_every") > 0)
     replicas_.emplace(assembly, memory());
   const std::unique_ptr<StartValues> weights = restore(plugins);
+  if (loaded_) check_sets(*loaded_, sizes_of(samples_), assembly.recipe());
   if (communicators_)
     check_start(assembly.mesh(), plugins,
                 {loaded_, weights.get(), samples_, evaluator_ ? &evaluator_->samples() : nullptr},
@@ -258,7 +259,7 @@ void Trainer::begin_save() {
   claim_folder();
   const Recipe& recipe = assembly_.recipe();
   const Keep keep{recipe.integer("run.keep"), recipe.integer("run.keep_every")};
-  saver().begin({folder_, run_, ++saves_, keep}, progress_);
+  saver().begin({folder_, run_, ++saves_, keep, sizes_of(samples_)}, progress_);
 }
 
 std::filesystem::path Trainer::save() {

@@ -265,6 +265,41 @@ TEST(Cli, AnObserverThatFailsEndsTheRunOnceItIsSaved) {
   }
 }
 
+// Numbers of samples mean others in a text that has grown.
+TEST(Cli, ARunGoesOnWithTheSamplesThatItBeganWith) {
+  const fs::path folder = temporary_folder() / "grown";
+  fs::create_directories(folder);
+  const std::string text = (folder / "text.txt").string(), out = (folder / "run").string();
+  std::ofstream(text) << std::string(4000, 'a');
+  const std::string recipe = recipe_file({"run.steps=2", "run.save_every=2", "run.out=" + out,
+                                          "model.vocab=256", "data.plugin=text", "data.path=" + text});
+  ASSERT_EQ(prun({recipe}).code, 0);
+  const std::vector<std::string> on = {recipe, "--set", "run.resume=" + out, "--set", "run.steps=4"};
+  std::ofstream(text, std::ios::app) << std::string(400, 'b');
+  const Result refused = prun(on);
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_NE(refused.out.find("files have changed, and the "), std::string::npos) << refused.out;
+  std::vector<std::string> meant = on;
+  meant.insert(meant.end(), {"--set", "run.changed=data.path"});
+  EXPECT_EQ(prun(meant).code, 0);
+}
+
+TEST(Cli, ARunsNameIsThatOfAFolder) {
+  for (const char* name : {"", ".", "..", "../up", "a/b"}) {
+    const Result result =
+        prun({"check", recipe_file({"run.out="}), "--set", std::string("run.name='") + name + "'"});
+    EXPECT_EQ(result.code, 2) << name << result.out;
+    EXPECT_NE(result.out.find("the run's folder is runs/NAME"), std::string::npos) << result.out;
+  }
+}
+
+TEST(Cli, HelpOnACommandThatThereIsNotIsRefused) {
+  const Result result = prun({"help", "chekc"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.out.find("there is no command 'chekc'; did you mean 'check'?"), std::string::npos)
+      << result.out;
+}
+
 TEST(Cli, SignalsSaveAndTheCommandPrintedResumes) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU}) {
     const std::string out = (temporary_folder() / ("signal" + std::to_string(signal))).string();
