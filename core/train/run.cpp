@@ -197,7 +197,10 @@ class Run {
       trainer_.compare_replicas();
       compared_ = trainer_.progress().step;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::diverged) observers_.event(EventKind::failed, error.what());
+      if (error.code() == ErrorCode::diverged) {
+        observers_.event(EventKind::failed, error.what());
+        finish_save();  // of what was the same on all ranks
+      }
       throw;
     }
   }

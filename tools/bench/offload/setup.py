@@ -9,7 +9,8 @@ import time
 
 from rows import folder_of, run, sets, written
 
-SMALL = ["model.layers=6", "model.hidden=64", "model.heads=4", "model.kv_heads=2", "model.ffn=128", "model.seq=64", "model.vocab=256"]
+SMALL = ["model.layers=6", "model.hidden=64", "model.heads=4", "model.kv_heads=2", "model.ffn=128", "model.seq=64", "model.vocab=256",
+         "optimizer.schedule.warmup=5"]
 
 
 class Setup:
