@@ -66,6 +66,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
   sort_probes();
   if (each_kernel_) gates_.emplace(keeper_of_counters(), plan.queues.size());
   comms.resize(plan_.queues.size());
+  tell_devices(comms);
   make_queues(comms);
   bind_calls();
   bind_waits();
@@ -104,6 +105,19 @@ DeviceInterface& Executor::keeper_of_counters() const {
           "pinned memory; leave one of them out");
   }
   return keeper ? *keeper : *devices_.front();
+}
+
+// Of the queues of a plan, those that exchange wait for other ranks, and any may wait for another device's.
+void Executor::tell_devices(const std::vector<QueueComm>& comms) {
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    bool others = false, staged = false;
+    for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
+      const bool own = static_cast<std::size_t>(plan_.queues[q].device) == d;
+      others |= !own || plan_.queues[q].axis != no_axis;
+      staged |= own && comms[q].comm && comms[q].staged;
+    }
+    if (others) raise(devices_[d]->waits_for_others(staged));
+  }
 }
 
 void Executor::make_queues(const std::vector<QueueComm>& comms) {

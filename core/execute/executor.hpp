@@ -146,6 +146,7 @@ class Executor {
   static PlanMemory make_memory(const Program& program, const Plan& plan, const Devices& devices,
                                 const ExecutorOptions& options);
   DeviceInterface& keeper_of_counters() const;
+  void tell_devices(const std::vector<QueueComm>& comms);
   void make_queues(const std::vector<QueueComm>& comms);
   void sort_probes();
   void bind_calls();

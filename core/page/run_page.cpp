@@ -75,6 +75,13 @@ constexpr CurveKind curve_kinds[] = {
     {"exposed", "Exposed communication", "% of a step",
      [](const LoggedStep& step) { return 100 * step.exposed_seconds / step.seconds; },
      [](const LoggedStep& step) { return step.exposed_seconds >= 0 && step.seconds > 0; }},
+    {"energy", "Energy a token", "mJ", [](const LoggedStep& step) { return 1e3 * step.joules_per_token; },
+     [](const LoggedStep& step) { return step.joules_per_token > 0; }},
+    {"power", "Power of the first rank's device", "W", [](const LoggedStep& step) { return step.watts; },
+     [](const LoggedStep& step) { return step.watts > 0; }},
+    {"clock", "Clock of the first rank's device", "MHz",
+     [](const LoggedStep& step) { return step.clock_mhz; },
+     [](const LoggedStep& step) { return step.clock_mhz > 0; }},
 };
 
 Curve curve_of(const Looked& run, const CurveKind& kind, const std::string& name, std::size_t share) {

@@ -199,6 +199,10 @@ class Border<DeviceInterface> final : public DeviceInterface, private BorderCall
     return call("in read()", &I::read, stamp, seconds);
   }
   Status check(Queue queue) noexcept override { return call("in check()", &I::check, queue); }
+  Status waits_for_others(bool copied_by_threads) noexcept override {
+    return call("in waits_for_others()", &I::waits_for_others, copied_by_threads);
+  }
+  Status meter(DeviceMeter* meter) noexcept override { return call("in meter()", &I::meter, meter); }
 };
 
 template <>

@@ -54,6 +54,9 @@ LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
       start && step.seconds > 0 ? static_cast<double>(start->tokens_per_step) / step.seconds : 0;
   step.tokens_per_second = line.number("tokens_per_second", rate);
   step.mfu = line.number("mfu", 0);
+  step.watts = line.number("watts", 0);
+  step.clock_mhz = line.number("clock_mhz", 0);
+  step.joules_per_token = line.number("joules_per_token", 0);
   return step;
 }
 

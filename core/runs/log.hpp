@@ -23,9 +23,10 @@ struct LoggedStart {
 struct LoggedStep {
   std::int64_t step = 0, targets = 0;
   double time = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
-  double exposed_seconds = -1;                   // negative: not measured
-  double tokens_per_second = 0, mfu = 0;         // 0: not known
-  double save_seconds = 0, compare_seconds = 0;  // that training stood still before it
+  double exposed_seconds = -1;                            // negative: not measured
+  double tokens_per_second = 0, mfu = 0;                  // 0: not known
+  double save_seconds = 0, compare_seconds = 0;           // that training stood still before it
+  double watts = 0, clock_mhz = 0, joules_per_token = 0;  // 0: not known
   bool kept = true;
 };
 

@@ -93,6 +93,8 @@ std::string steps_text(const RunLog& log, const WatchScreen& screen) {
       text += " | comm " + percent_word(step->exposed_seconds / step->seconds);
       break;
     }
+  if (last.watts > 0)
+    text += format(" | %.0f W %.0f MHz %.2f mJ/tok", last.watts, last.clock_mhz, 1e3 * last.joules_per_token);
   return text + (last.kept ? "" : " | update skipped") + "\n";
 }
 

@@ -162,10 +162,21 @@ class Run {
     info.exposed_seconds = result.exposed_communication.value_or(-1);
     info.save_seconds = stood_still_for(save_time_);
     info.compare_seconds = stood_still_for(compare_time_);
+    read_meter(info);
     observers_.step(info);
     in_folder([&] { tell_saved(); });
     if (!result.kept) non_finite(result);
     return {result.stop || (alone() && wants_to_stop()), result.save};
+  }
+
+  // Other ranks' devices are taken to draw what the first one's does: nothing is exchanged for it.
+  void read_meter(StepInfo& info) {
+    const Assembly& assembly = trainer_.assembly();
+    DeviceMeter meter;
+    raise(assembly.devices().front()->meter(&meter));
+    info.watts = meter.watts;
+    info.clock_mhz = meter.clock_mhz;
+    info.joules = meter.watts * info.seconds * static_cast<double>(assembly.mesh().world());
   }
 
   // The update was masked: parameters and optimizer state are those of the step before, and where that stops

@@ -1,5 +1,8 @@
 #include "cuda/graph.hpp"
 
+#include <algorithm>
+#include <vector>
+
 namespace prun::cuda {
 namespace {
 
@@ -22,13 +25,31 @@ Captured capture(Stream stream, const std::function<void()>& work) {
   return Captured(graph);
 }
 
+std::vector<cudaGraphNode_t> nodes_of(const Captured& graph) {
+  std::size_t count = 0;
+  check(cudaGraphGetNodes(graph.get(), nullptr, &count), "counting what a graph holds");
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count > 0) check(cudaGraphGetNodes(graph.get(), nodes.data(), &count), "listing what a graph holds");
+  return nodes;
+}
+
+bool is_kernel(cudaGraphNode_t node) {
+  cudaGraphNodeType type{};
+  check(cudaGraphNodeGetType(node, &type), "asking what a graph holds");
+  return type == cudaGraphNodeTypeKernel;
+}
+
 }  // namespace
+
+bool enqueues_kernels_alone(Stream stream, const std::function<void()>& work) {
+  const Captured captured = capture(stream, work);
+  const std::vector<cudaGraphNode_t> nodes = nodes_of(captured);  // which end with the graph
+  return std::all_of(nodes.begin(), nodes.end(), is_kernel);
+}
 
 Graph::Graph(Stream stream, const std::function<void()>& work) {
   const Captured captured = capture(stream, work);
-  std::size_t nodes = 0;
-  check(cudaGraphGetNodes(captured.get(), nullptr, &nodes), "counting what a graph holds");
-  nodes_ = static_cast<std::int64_t>(nodes);
+  nodes_ = static_cast<std::int64_t>(nodes_of(captured).size());
   check(cudaGraphInstantiate(&graph_, captured.get(), 0), "making a graph");
   check(cudaGraphUpload(graph_, stream), "making a graph");
 }

@@ -39,4 +39,7 @@ class Graph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+// Whether what `work` enqueues on the stream is kernels and nothing else. It is captured and does not run.
+bool enqueues_kernels_alone(Stream stream, const std::function<void()>& work);
+
 }  // namespace prun::cuda

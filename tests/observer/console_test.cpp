@@ -175,6 +175,18 @@ TEST(ConsoleLines, ExposedCommunicationAsMeasuredLast) {
   EXPECT_TRUE(has(lines_of(output.text()).back(), " | 812 ms | comm 3.1% | eta "));
 }
 
+TEST(ConsoleLines, WhatDevicesDrawWhereItIsKnown) {
+  const Output output;
+  ConsoleObserver observer(1, output.plain());
+  observer.start(run_of(1000));
+  StepInfo step = step_of(10);
+  step.watts = 690.6, step.joules = 690.6 * 0.8;
+  observer.step(step);
+  const double millijoules = 1e3 * step.joules / static_cast<double>(run_of(1000).tokens_per_step);
+  EXPECT_TRUE(has(lines_of(output.text()).back(), " | 691 W " + fixed(millijoules, 2) + " mJ/tok | eta "))
+      << output.text();
+}
+
 TEST(ConsoleLines, MfuOnlyWithAPeak) {
   const Output output;
   ConsoleObserver observer(1, output.plain());

@@ -159,6 +159,19 @@ TEST(JsonlObserver, ExposedCommunicationWhereItIsMeasured) {
       R"("exposed_share":0.25})");
 }
 
+TEST(JsonlObserver, WhatDevicesDrawWhereItIsKnown) {
+  const TempFolder folder;
+  const std::string path = folder / "run.jsonl";
+  JsonlObserver observer = observer_of(path);
+  observer.start(run_of("elsewhere"));
+  StepInfo step = step_of(10);
+  step.watts = 690.5, step.clock_mhz = 1545, step.joules = 690.5;
+  observer.step(step);
+  EXPECT_NE(lines_of(path).back().find(R"("watts":690.5,"clock_mhz":1545,"joules_per_token":1.3486328125)"),
+            std::string::npos)
+      << lines_of(path).back();
+}
+
 TEST(JsonlObserver, WhatTrainingStoodStillForWhereItDid) {
   const TempFolder folder;
   JsonlObserver observer = observer_of(folder / "log");

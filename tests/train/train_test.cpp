@@ -176,16 +176,35 @@ TEST(Train, NonFiniteUpdateIsMaskedAndNamed) {
     ASSERT_TRUE(before[i] == after[i] || (std::isnan(before[i]) && std::isnan(after[i])));
 }
 
-// Nobody has started the observers then.
-TEST(Run, WhatADeviceSaysOnceAllIsBoundIsInTheLog) {
-  const fs::path out = temporary_folder() / "says";
-  const Assembly assembly(
-      tiny_recipe({"device.plugin=cpu-async", "device.tells=true", "run.steps=2", "run.out=" + out.string()}),
-      plugins());
+std::string log_of_a_run(const std::string& name, std::vector<std::string> settings) {
+  const fs::path out = temporary_folder() / name;
+  settings.insert(settings.end(),
+                  {"device.plugin=cpu-async", "device.tells=true", "run.steps=2", "run.out=" + out.string()});
+  const Assembly assembly(tiny_recipe(settings), plugins());
   EXPECT_EQ(train(assembly, plugins(), "", {}), 0);
   std::ostringstream log;
   log << std::ifstream(out / "log.jsonl").rdbuf();
-  EXPECT_NE(log.str().find(" pieces of work are bound"), std::string::npos) << log.str();
+  return log.str();
+}
+
+// Nobody has started the observers then.
+TEST(Run, WhatADeviceSaysOnceAllIsBoundIsInTheLog) {
+  const std::string log = log_of_a_run("says", {});
+  EXPECT_NE(log.find(" pieces of work are bound"), std::string::npos) << log;
+}
+
+// What it has bound by then may wait without harm only where nobody else is waited for.
+TEST(Run, ADeviceLearnsBeforeItBindsThatOthersAreWaitedFor) {
+  EXPECT_EQ(log_of_a_run("by-itself", {}).find("others are waited for"), std::string::npos);
+  const std::string log =
+      log_of_a_run("with-the-host", {"strategy.0.plugin=offload", "strategy.0.optimizer=host"});
+  EXPECT_NE(log.find(" pieces of work are bound, others are waited for"), std::string::npos) << log;
+}
+
+TEST(Run, WhatTheDeviceDrawsIsInTheLog) {
+  EXPECT_EQ(log_of_a_run("unknown-watts", {}).find("watts"), std::string::npos);
+  const std::string log = log_of_a_run("watts", {"device.watts=350"});
+  EXPECT_NE(log.find(R"("watts":350,"clock_mhz":700,"joules_per_token":)"), std::string::npos) << log;
 }
 
 }  // namespace

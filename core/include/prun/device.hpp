@@ -58,6 +58,12 @@ struct Launch {
   Text op = {};
 };
 
+// What a device draws: means over about the last second. 0: nobody knows.
+struct DeviceMeter {
+  double watts = 0;      // of what this rank has of the device
+  double clock_mhz = 0;  // of what computes
+};
+
 using Queue = void*;
 using BoundWork = void*;
 using QueueEvent = void*;
@@ -112,6 +118,15 @@ class Device {
   // Before anything is bound: lines of such a run, whose choices bind() makes again where it can, whatever
   // trying would find today.
   virtual void prefer(std::string_view) {}
+
+  // Called before queues are made, where queues of this rank wait for what this device does not bring by
+  // itself: another rank, another device, a drive. From then on, work that was given to one queue and waits
+  // there must not keep work of another queue from running, since that may be what the first one waits for.
+  // `copied_by_threads`: threads of the host bring what is exchanged, by upload() and download() while queues
+  // work; nor must these be held up.
+  virtual void waits_for_others(bool copied_by_threads) { static_cast<void>(copied_by_threads); }
+  // What was sampled beside the work: this call asks no driver and holds up no queue. Any thread.
+  virtual DeviceMeter meter() { return {}; }
 
   // For `prun doctor`: what it finds of this machine beyond its name, a line each, `good|what|found|mend` or
   // slow or broken instead; `mend` may be empty. Throws where a run would.
@@ -181,6 +196,8 @@ class DeviceInterface {
   virtual Status stamp(Queue queue, Stamp stamp) noexcept = 0;
   virtual Status read(Stamp stamp, double* seconds) noexcept = 0;
   virtual Status check(Queue queue) noexcept = 0;
+  virtual Status waits_for_others(bool copied_by_threads) noexcept = 0;
+  virtual Status meter(DeviceMeter* meter) noexcept = 0;
 
  protected:
   ~DeviceInterface() = default;
@@ -283,6 +300,12 @@ class DeviceAdapter final : public DeviceInterface {
   }
   Status check(Queue queue) noexcept override {
     return guard([&] { device().check(queue); });
+  }
+  Status waits_for_others(bool copied_by_threads) noexcept override {
+    return guard([&] { device().waits_for_others(copied_by_threads); });
+  }
+  Status meter(DeviceMeter* meter) noexcept override {
+    return guard([&] { *meter = device().meter(); });
   }
 
  private:

@@ -30,6 +30,9 @@ struct StepInfo {
   // For which training stood still since the step before, beside evaluations: to copy what a save writes, and
   // to compare replicas.
   double save_seconds = 0, compare_seconds = 0;
+  // What the first rank's device draws and how fast its clock is, over about the last second; and what the
+  // devices of all ranks took for this step, were they all like that one. 0: not known.
+  double watts = 0, clock_mhz = 0, joules = 0;
 };
 
 // The loss on data that is not trained on, as parameters are after a step.

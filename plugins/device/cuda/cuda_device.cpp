@@ -20,6 +20,7 @@
 #include "gradient_fusion.hpp"
 #include "host/numa.hpp"
 #include "libraries.hpp"
+#include "power_meter.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
 #include "sharers.hpp"
@@ -161,9 +162,10 @@ class CudaDevice final : public Device {
 
   Queue create_queue(std::string_view name, bool workers) override {
     use();
+    if (!power_) power_.emplace(ordinal_);
     return queues_
-        .emplace_back(std::make_unique<CudaQueue>(std::string(name),
-                                                  CudaQueue::Settings{!workers, waits_, graphs_}, driver()))
+        .emplace_back(std::make_unique<CudaQueue>(
+            std::string(name), CudaQueue::Settings{!workers, waits_, graphs_, others_}, driver()))
         .get();
   }
   void destroy_queue(Queue queue) override {
@@ -175,6 +177,15 @@ class CudaDevice final : public Device {
     libraries_.forget((*found)->stream());
     queues_.erase(found);
   }
+  // With graphs, a copy that a thread asks for was seen to stand still behind what waits in a pipeline's
+  // queue, whatever the graphs were made of; without them never.
+  void waits_for_others(bool copied_by_threads) override {
+    others_ = true;
+    if (copied_by_threads && std::exchange(graphs_, false) && local_rank_ == 0)
+      log_line(
+          "no CUDA graphs are used where a comm plugin's exchanges are copied through the host's memory");
+  }
+  DeviceMeter meter() override { return power_ ? power_->read(sharers_) : DeviceMeter{}; }
   void make_current() override { use(); }
   void attach(Queue) override {
     use();
@@ -417,6 +428,7 @@ class CudaDevice final : public Device {
   int local_rank_, local_ranks_;
   int ordinal_;
   bool waits_, graphs_;
+  bool others_ = false;  // are waited for
   std::string name_, arithmetic_, unit_;
   int units_ = 0;
   std::int64_t memory_bytes_ = 0;
@@ -435,6 +447,7 @@ class CudaDevice final : public Device {
   std::uint64_t clock_start_ = 0;
   std::string said_;  // of forms
   std::vector<std::unique_ptr<CudaQueue>> queues_;
+  std::optional<PowerMeter> power_;  // once something is to run
 };
 
 }  // namespace

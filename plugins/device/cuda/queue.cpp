@@ -43,6 +43,7 @@ CudaQueue::~CudaQueue() {
 
 Piece& CudaQueue::add(std::vector<NamedWork> works) {
   Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
+  if (settings_.graphs && settings_.others) keep_to_kernels(works);
   for (NamedWork& named : works) {
     if (piece.empty() || !named.captures || !piece.back().works.back().captures) piece.emplace_back();
     piece.back().works.push_back(std::move(named));
@@ -56,6 +57,16 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
       named = {std::move(named.op), named.layer, std::move(named.work), named.captures};
   }
   return piece;
+}
+
+void CudaQueue::keep_to_kernels(std::vector<NamedWork>& works) {
+  for (NamedWork& named : works) {
+    if (!named.captures) continue;
+    const auto [known, unknown] = kernels_alone_.try_emplace(named.kind, false);
+    if (unknown)
+      known->second = enqueues_kernels_alone(stream_, [&] { run_work(named, named.work, stream_); });
+    named.captures = known->second;
+  }
 }
 
 // Kernels are loaded when they are first wanted, which may wait for all that runs, a pending exchange
@@ -110,7 +121,7 @@ std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   if (form == Form::apart) return nullptr;
   if (form == Form::graph) return std::make_unique<Graph>(stream_, [&] { run_works(stretch); });
   constexpr std::size_t worth_it = 32;  // a launch with branches takes the host longer
-  if (stretch.works.size() < worth_it) return nullptr;
+  if (settings_.others || stretch.works.size() < worth_it) return nullptr;
   const std::vector<Branch> branches = branches_of(stretch.works);
   if (branches.empty()) return nullptr;
   make_side();
@@ -182,9 +193,10 @@ void CudaQueue::make_room(std::int64_t commands) {
                                       CU_STREAM_WRITE_VALUE_DEFAULT),
                   "marking how far a queue is");
   };
+  // Hundreds of commands are left to run then, of some microseconds each.
   const auto pause = [this] {
     check();
-    std::this_thread::sleep_for(std::chrono::microseconds(10));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
   };
   room_.take(
       commands, mark, [this] { return done_.load(std::memory_order_acquire); }, pause);

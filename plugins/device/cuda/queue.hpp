@@ -36,6 +36,10 @@ class CudaQueue {
     bool urgent;  // its work goes before that of others
     bool waits;   // for each op, so that an error names it
     bool graphs;  // may be used
+    // Queues wait for what this device does not bring. The driver spreads what a graph has beside one row of
+    // kernels, other rows, copies and clearings, over channels that all streams share: graphs that wait then
+    // hold copies and kernels of other streams, which may be what they wait for. So there are none of those.
+    bool others;
   };
   // Made while the device is current; the driver must outlive it.
   CudaQueue(std::string name, const Settings& settings, const Driver& driver);
@@ -66,6 +70,8 @@ class CudaQueue {
   void run_works(const Stretch& stretch);
   void run_work(const NamedWork& named, const Work& work, Stream stream);
   static bool is_small(const Stretch& stretch);
+  // Works that are to stay out of graphs are marked so.
+  void keep_to_kernels(std::vector<NamedWork>& works);
   // The form that was found to be the fastest for works of these kinds.
   void choose_form(Stretch& stretch);
   std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);
@@ -86,8 +92,9 @@ class CudaQueue {
   Stream stream_ = nullptr, side_ = nullptr;
   void* side_workspace_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
-  std::map<std::string, Form> known_;  // by the kinds of the works
-  std::set<std::string> tried_;        // kinds
+  std::map<std::string, Form> known_;          // by the kinds of the works
+  std::set<std::string> tried_;                // kinds
+  std::map<std::string, bool> kernels_alone_;  // by kind of a work
   std::map<Form, int> forms_;
   std::atomic<Clock::rep> asked_{0};
 };

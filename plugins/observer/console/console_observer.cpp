@@ -116,6 +116,9 @@ std::string ConsoleObserver::line_of(const StepInfo& info) const {
     if (has_mfu()) line += " | mfu " + fixed(100 * rate * flops_per_token_ / peak_flops_, 1) + "%";
     line += " | " + step_time(info.seconds);
     if (exposed_share_) line += " | comm " + fixed(100 * *exposed_share_, 1) + "%";
+    if (info.watts > 0)
+      line +=
+          " | " + fixed(info.watts, 0) + " W " + fixed(1e3 * info.joules / tokens_per_step_, 2) + " mJ/tok";
   }
   return line + " | eta " + eta() + (info.kept ? "" : " | update skipped");
 }

@@ -91,6 +91,10 @@ void JsonlObserver::step(const StepInfo& info) {
   if (info.exposed_seconds >= 0)
     line.number("exposed_seconds", info.exposed_seconds)
         .number("exposed_share", info.exposed_seconds / info.seconds);
+  if (info.watts > 0)
+    line.number("watts", info.watts)
+        .number("clock_mhz", info.clock_mhz)
+        .number("joules_per_token", info.joules / tokens_per_step_);
   file().append(line.str());
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();
 }

@@ -46,6 +46,11 @@ void TensorboardObserver::step(const StepInfo& info) {
     if (info.exposed_seconds >= 0)
       scalars.push_back({"throughput/exposed_communication", info.exposed_seconds / info.seconds});
   }
+  if (info.watts > 0) {
+    scalars.push_back({"device/watts", info.watts});
+    scalars.push_back({"device/clock_mhz", info.clock_mhz});
+    scalars.push_back({"throughput/joules_per_token", info.joules / tokens_per_step_});
+  }
   if (info.save_seconds > 0) scalars.push_back({"time/save_seconds", info.save_seconds});
   add(info.step, scalars);
 }

@@ -43,6 +43,7 @@ class CpuAsync final : public Device {
         silent_(options.flag("silent")),
         alone_(options.flag("alone")),
         tells_(options.flag("tells")),
+        watts_(options.number("watts")),
         memory_bytes_(options.integer("memory_kib") * 1024),
         tries_(options.integer("tries")),
         refuses_(options.text("refuses")),
@@ -112,8 +113,12 @@ class CpuAsync final : public Device {
     std::erase_if(queues_, [queue](const auto& owned) { return owned.get() == queue; });
   }
   void attach(Queue) override {
-    if (tells_) log_line(works_.size(), " pieces of work are bound");
+    if (tells_) log_line(works_.size(), " pieces of work are bound", others_);
   }
+  void waits_for_others(bool copied_by_threads) override {
+    others_ = copied_by_threads ? ", others are waited for, threads copy" : ", others are waited for";
+  }
+  DeviceMeter meter() override { return {watts_, 2 * watts_}; }
   std::string choices() override {
     std::string lines;
     for (const auto& [key, choice] : chosen_) lines += key + "=" + choice + "\n";
@@ -219,6 +224,8 @@ class CpuAsync final : public Device {
   Behaviour behaviour_;
   std::string fail_queue_;
   bool silent_, alone_, tells_;
+  std::string others_;
+  double watts_;
   std::int64_t memory_bytes_;
   std::int64_t tries_;
   std::map<std::string, std::string> preferred_, chosen_;
@@ -256,6 +263,7 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's 
             " | | A queue that fails\n"
             "silent | bool | false | | Does not say how deep its queues are\n"
             "alone | bool | false | | Its ranks must be processes\n"
+            "watts | float | 0 | 0.. | What it says that it draws, at a clock of twice as many MHz\n"
             "tells | bool | false | | Says how much was bound for it when a queue is fed first\n"
             "refuses | string | "
             " | | A function that it must not be given to lower\n"

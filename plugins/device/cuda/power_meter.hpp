@@ -1,0 +1,27 @@
+// What a GPU draws, asked of NVIDIA's management library now and then by a thread of its own. Where the
+// library is not there, or does not know, nothing is known.
+#pragma once
+
+#include <mutex>
+#include <thread>
+
+#include "meter_window.hpp"
+
+namespace prun::cuda {
+
+class PowerMeter {
+ public:
+  explicit PowerMeter(int ordinal);  // as the CUDA runtime counts them
+
+  // One of so many ranks that share the GPU has as large a part of what it draws.
+  DeviceMeter read(int sharers) const;
+
+ private:
+  void sample(std::stop_token stop, int ordinal);
+
+  mutable std::mutex mutex_;
+  DeviceMeter now_;
+  std::jthread thread_;  // the last member: it ends before what it writes
+};
+
+}  // namespace prun::cuda
