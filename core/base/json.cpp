@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+
+#include "prun/visible.hpp"
 
 namespace prun {
 namespace {
@@ -46,11 +49,28 @@ void append_escaped(std::string& out, char c) {
   const auto code = static_cast<unsigned char>(c);
   if (const std::size_t found = escaped.find(c); found != std::string_view::npos) {
     out += {'\\', letters[found]};
-  } else if (code < 0x20) {
+  } else if (letters::is_control(code)) {
     out += {'\\', 'u', '0', '0', hex[code >> 4], hex[code & 15u]};
   } else {
     out += c;
   }
+}
+
+// Of several bytes. What a terminal would act on is written by its number, which readers take for the same.
+void append_letter(std::string& out, std::string_view bytes) {
+  const char32_t code = letters::first(bytes).value;
+  if (!letters::is_control(code)) {
+    out += bytes;
+    return;
+  }
+  const auto number = [&](char32_t unit) {
+    char text[16];
+    std::snprintf(text, sizeof text, "\\u%04x", static_cast<unsigned>(unit));
+    out += text;
+  };
+  if (code < 0x10000) return number(code);
+  number(0xd800 + ((code - 0x10000) >> 10));
+  number(0xdc00 + ((code - 0x10000) & 0x3ffu));
 }
 
 // Walks over a text for the library's reader, and lets others see how far it is.
@@ -379,7 +399,7 @@ void JsonWriter::append_string(std::string_view text) {
     if (length == 1)
       append_escaped(text_, text[at]);
     else
-      text_.append(text.substr(at, length));
+      append_letter(text_, text.substr(at, length));
     at += length;
   }
   text_ += '"';

@@ -6,20 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "prun/visible.hpp"
+
 namespace prun {
 
 namespace {
 
 constexpr std::size_t longest_compared = 64;
-
-// Length of the sequence a lead byte announces, 0 if it is no lead byte.
-std::size_t sequence_length(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead < 0xE0) return 2;
-  if (lead >= 0xE0 && lead < 0xF0) return 3;
-  if (lead >= 0xF0 && lead < 0xF5) return 4;
-  return 0;
-}
 
 struct CodeRange {
   char32_t first, last;
@@ -45,22 +38,8 @@ constexpr std::array<CodeRange, 9> double_width = {{{0x1100, 0x115F},
 }  // namespace
 
 CodePoint decode_utf8(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const CodePoint broken{lead, 1, false};
-  const std::size_t length = sequence_length(lead);
-  if (length == 1) return {lead, 1, true};
-  if (length == 0 || text.size() < length) return broken;
-  constexpr std::array<unsigned, 5> lead_mask = {0, 0x7F, 0x1F, 0x0F, 0x07};
-  constexpr std::array<char32_t, 5> smallest = {0, 0, 0x80, 0x800, 0x10000};
-  char32_t value = lead & lead_mask[length];
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xC0u) != 0x80u) return broken;
-    value = (value << 6) | (next & 0x3Fu);
-  }
-  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
-  if (value < smallest[length] || value > 0x10FFFF || surrogate) return broken;
-  return {value, length, true};
+  const letters::Letter letter = letters::first(text);
+  return {letter.value, letter.bytes, letter.valid};
 }
 
 bool valid_utf8(std::string_view text) { return valid_utf8_start(text) == text.size(); }
@@ -81,11 +60,7 @@ int display_width(char32_t value) {
   return within(double_width, value) ? 2 : 1;
 }
 
-bool is_control(char32_t value) {
-  const bool direction_override =
-      (value >= 0x202A && value <= 0x202E) || (value >= 0x2066 && value <= 0x2069);
-  return value < 0x20 || (value >= 0x7F && value < 0xA0) || direction_override;
-}
+bool is_control(char32_t value) { return letters::is_control(value); }
 
 std::string_view trim(std::string_view text) {
   constexpr std::string_view blanks = " \t\r\n";
@@ -116,17 +91,12 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 }
 
 std::string printable(std::string_view text, std::size_t max_code_points) {
-  std::string out;
-  for (std::size_t n = 0; !text.empty(); ++n) {
-    if (n == max_code_points) return out + "...";
-    const CodePoint point = decode_utf8(text);
-    if (!point.valid || is_control(point.value))
-      out += '?';
-    else
-      out += text.substr(0, point.bytes);
-    text.remove_prefix(point.bytes);
+  std::size_t end = 0;
+  for (std::size_t n = 0; end < text.size(); ++n) {
+    if (n == max_code_points) return visible(text.substr(0, end)) + "...";
+    end += decode_utf8(text.substr(end)).bytes;
   }
-  return out;
+  return visible(text);
 }
 
 std::string in_quotes(std::string_view text) { return "'" + printable(text, 60) + "'"; }

@@ -31,7 +31,7 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view first_line(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
-// 'text', with control characters and broken UTF-8 replaced by '?' and long text cut: safe on a terminal.
+// 'text', with control characters and broken UTF-8 written out and long text cut: safe on a terminal.
 std::string in_quotes(std::string_view text);
 std::string printable(std::string_view text, std::size_t max_code_points);
 

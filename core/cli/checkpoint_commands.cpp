@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
+#include "cli/output.hpp"
 #include "inspect/checkpoint_use.hpp"
 #include "tokenizer/tokenizer.hpp"
 
@@ -133,7 +134,7 @@ int generate_command(const Arguments& arguments) {
   if (by_tokens)
     std::printf("%s\n", tokens_text(added).c_str());
   else
-    std::printf("%s%s\n", arguments.words[1].c_str(), language.decode(added).c_str());
+    print_generated(arguments.words[1] + language.decode(added) + "\n");
   return 0;
 }
 

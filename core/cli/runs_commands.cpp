@@ -42,7 +42,7 @@ void watch_on_terminal(const std::filesystem::path& folder, LogFollower& followe
     follower.go_on();
     const RunStatus status = status_of(folder, follower.log());
     const std::string text = picture(follower.log(), status);
-    if (lines > 0) std::printf("\033[%tdA\033[J", lines);
+    if (lines > 0) print_as_it_is("\033[" + std::to_string(lines) + "A\033[J", stdout);
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
     lines = std::count(text.begin(), text.end(), '\n');

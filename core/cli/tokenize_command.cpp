@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "prun/error.hpp"
 #include "tokenizer/tokenize.hpp"
 
@@ -53,8 +54,7 @@ class ProgressLine {
     if (!watched_ || seconds_since(shown_) < 1) return;
     shown_ = Clock::now();
     const auto done = static_cast<double>(bytes);
-    std::fprintf(stderr, "\r%s, %s/s  ", size_text(done).c_str(),
-                 size_text(done / seconds_since(begin_)).c_str());
+    print_as_it_is("\r" + size_text(done) + ", " + size_text(done / seconds_since(begin_)) + "/s  ", stderr);
     drawn_ = true;
   }
   ~ProgressLine() {

@@ -105,7 +105,7 @@ TEST(ConsoleFormat, Times) {
 }
 
 TEST(ConsoleFormat, TextOfOthersCannotMoveTheCursor) {
-  EXPECT_EQ(printable("a\033[2Jb\r\tc\x7f", "  "), "a?[2Jb??c?");
+  EXPECT_EQ(printable("a\033[2Jb\r\tc\x7f\u202e", "  "), "a\\x1b[2Jb\\r\tc\\x7f\\u202e");
   EXPECT_EQ(printable("one\ntwo\n", "  "), "one\n  two");
   EXPECT_EQ(first_line("one\ntwo"), "one");
   EXPECT_EQ(printable("größer", ""), "größer");
@@ -250,7 +250,7 @@ TEST(ConsoleLines, EventsAndTheSummary) {
   EXPECT_EQ(lines[7], "warning: disk is");
   EXPECT_EQ(lines[8], "  nearly full");
   EXPECT_EQ(lines[9], "saved: checkpoint of step 2");
-  EXPECT_EQ(lines[10], "note: a?b");
+  EXPECT_EQ(lines[10], "note: a\\x1bb");
   EXPECT_EQ(lines[12], "done: 2 steps in 51s | loss 10.5000 to 3.2141 | 645 tok/s median");
   EXPECT_FALSE(has(output.text(), "\033"));
 }

@@ -28,7 +28,8 @@ std::string number_json(double value) { return JsonObject().number("k", value).s
 TEST(JsonObject, TextIsEscaped) {
   EXPECT_EQ(text_json("plain / text"), R"({"k":"plain / text"})");
   EXPECT_EQ(text_json("a\"b\\c\n\r\t"), R"({"k":"a\"b\\c\n\r\t"})");
-  EXPECT_EQ(text_json(std::string_view("\0\x01\x1f\x7f", 4)), "{\"k\":\"\\u0000\\u0001\\u001f\x7f\"}");
+  EXPECT_EQ(text_json(std::string_view("\0\x01\x1f\x7f", 4)), R"({"k":"\u0000\u0001\u001f\u007f"})");
+  EXPECT_EQ(text_json("\u009b\u202e\U000e0041"), R"({"k":"\u009b\u202e\udb40\udc41"})");
   EXPECT_EQ(text_json("größer 日本 😀"), "{\"k\":\"größer 日本 😀\"}");
   EXPECT_EQ(JsonObject().flag("a\"b", true).str(), R"({"a\"b":true})");
 }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "prun/visible.hpp"
+
 namespace prun::console {
 
 namespace {
@@ -66,12 +68,9 @@ std::string gradient_norm(double value) {
 std::string printable(std::string_view text, std::string_view indent) {
   while (text.ends_with('\n')) text.remove_suffix(1);
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n')
-      out.append("\n").append(indent);
-    else
-      out += byte < 0x20 || byte == 0x7f ? '?' : c;
+  for (const char c : visible_lines(text)) {
+    out += c;
+    if (c == '\n') out += indent;
   }
   return out;
 }

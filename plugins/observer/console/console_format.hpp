@@ -15,8 +15,8 @@ std::string step_time(double seconds);        // "4.21 ms", "812 ms", "12.3 s"
 std::string scientific(double value);         // "3.00e-04"
 std::string gradient_norm(double value);      // "0.98", "1.25e-05"
 
-// Control characters become '?', a line end becomes a line end and `indent`: text of others cannot move the
-// cursor.
+// Behind a line end comes `indent`; what is no letter is written out, as prun/visible.hpp says: text of
+// others cannot move the cursor.
 std::string printable(std::string_view text, std::string_view indent);
 std::string first_line(std::string_view text);
 

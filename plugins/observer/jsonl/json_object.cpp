@@ -4,44 +4,15 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+
+#include "prun/visible.hpp"
 
 namespace prun::jsonl {
 
 namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
-
-struct Form {
-  unsigned char lead_low, lead_high;      // of the first byte
-  unsigned char second_low, second_high;  // of the second; further ones are 80..BF
-  std::size_t size;
-};
-// The well-formed sequences of the Unicode standard: no overlong forms, no surrogates, none beyond 10FFFF.
-constexpr std::array<Form, 8> forms = {{{0xC2, 0xDF, 0x80, 0xBF, 2},
-                                        {0xE0, 0xE0, 0xA0, 0xBF, 3},
-                                        {0xE1, 0xEC, 0x80, 0xBF, 3},
-                                        {0xED, 0xED, 0x80, 0x9F, 3},
-                                        {0xEE, 0xEF, 0x80, 0xBF, 3},
-                                        {0xF0, 0xF0, 0x90, 0xBF, 4},
-                                        {0xF1, 0xF3, 0x80, 0xBF, 4},
-                                        {0xF4, 0xF4, 0x80, 0x8F, 4}}};
-
-bool matches(const Form& form, std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < form.lead_low || byte(0) > form.lead_high || text.size() < form.size) return false;
-  if (byte(1) < form.second_low || byte(1) > form.second_high) return false;
-  for (std::size_t i = 2; i < form.size; ++i)
-    if (byte(i) < 0x80 || byte(i) > 0xBF) return false;
-  return true;
-}
-
-// Bytes of the character that the text begins with; 0 when it is none.
-std::size_t character_size(std::string_view text) {
-  if (static_cast<unsigned char>(text[0]) < 0x80) return 1;
-  for (const Form& form : forms)
-    if (matches(form, text)) return form.size;
-  return 0;
-}
 
 void append_ascii(std::string& out, char c) {
   switch (c) {
@@ -54,23 +25,37 @@ void append_ascii(std::string& out, char c) {
   }
   const auto byte = static_cast<unsigned char>(c);
   constexpr std::string_view hex = "0123456789abcdef";
-  if (byte < 0x20)
+  if (letters::is_control(byte))
     out.append("\\u00").append(1, hex[byte >> 4]).append(1, hex[byte & 15u]);
   else
     out += c;
 }
 
+// What a terminal would act on is written by its number, in halves where it is above 16 bits.
+void append_number(std::string& out, char32_t letter) {
+  const auto unit = [&](char32_t value) {
+    std::array<char, 16> text;
+    std::snprintf(text.data(), text.size(), "\\u%04x", static_cast<unsigned>(value));
+    out += text.data();
+  };
+  if (letter < 0x10000) return unit(letter);
+  unit(0xd800 + ((letter - 0x10000) >> 10));
+  unit(0xdc00 + ((letter - 0x10000) & 0x3ffu));
+}
+
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
-    const std::size_t size = character_size(text);
-    if (size == 0)
+    const letters::Letter letter = letters::first(text);
+    if (!letter.valid)
       out += replacement;
-    else if (size == 1)
+    else if (letter.bytes == 1)
       append_ascii(out, text[0]);
+    else if (letters::is_control(letter.value))
+      append_number(out, letter.value);
     else
-      out += text.substr(0, size);
-    text.remove_prefix(size == 0 ? 1 : size);
+      out += text.substr(0, letter.bytes);
+    text.remove_prefix(letter.bytes);
   }
   return out + "\"";
 }
