@@ -1,9 +1,7 @@
 #include "foreign/config.hpp"
 
-#include <fstream>
-#include <iterator>
-
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 #include "plugin/options_table.hpp"
 
 namespace prun {
@@ -12,16 +10,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr JsonLimits limits{std::size_t{16} << 20, 1'000'000, 32};
-
-std::string text_of(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored))
-    throw_error(ErrorCode::not_found, path.string(), " is not there, or no file");
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) throw_error(ErrorCode::storage, "cannot read ", path.string());
-  return text;
-}
 
 // ------------------------------------------------------------------- a config.json as Options
 
@@ -113,7 +101,7 @@ void write(JsonWriter& json, const recipe::Value& value) {
 ConfigFile::ConfigFile(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
   if (fs::is_directory(path_, ignored)) path_ /= config_name;
-  *this = ConfigFile(text_of(path_), path_);
+  *this = ConfigFile(whole_file(path_, limits.bytes), path_);
 }
 
 ConfigFile::ConfigFile(std::string_view text, fs::path path)

@@ -1,12 +1,10 @@
 #include "foreign/directory.hpp"
 
-#include <fstream>
-#include <iterator>
-
 #include "base/json.hpp"
 #include "base/sha256.hpp"
 #include "base/slice.hpp"
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 
 namespace prun {
 namespace {
@@ -24,11 +22,12 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) throw_error(ErrorCode::storage, "cannot read ", path.string());
-  return text;
+const JsonObject& weight_map(const JsonValue& root, const fs::path& index) {
+  const JsonValue* const map = root.is_object() ? root.find("weight_map") : nullptr;
+  if (!map || !map->is_object())
+    throw_error(ErrorCode::bad_input, index.string(),
+                " has no table 'weight_map' that says which file each tensor is in");
+  return map->as_object();
 }
 
 }  // namespace
@@ -50,17 +49,20 @@ ForeignDirectory::ForeignDirectory(fs::path folder) : folder_(std::move(folder))
 }
 
 void ForeignDirectory::read_index(const fs::path& index) {
-  const JsonValue root = parse_json(text_of(index), index.string());
+  const JsonValue root = parse_json(whole_file(index, JsonLimits{}.bytes), index.string());
   std::map<std::string, const SafetensorsFile*> opened;
-  for (const JsonMember& member : root.at("weight_map").as_object().members()) {
+  for (const JsonMember& member : weight_map(root, index).members()) {
+    if (!member.value.is_string())
+      throw_error(ErrorCode::bad_input, index.string(), ": 'weight_map' has no name of a file for tensor ",
+                  in_quotes(member.name));
     const std::string& name = member.value.as_string();
     if (!is_plain_name(name))
       throw_error(ErrorCode::bad_input, index.string(), ": tensor ", in_quotes(member.name),
                   " is said to be in ", in_quotes(name), ", which is no name of a file in this folder");
     const SafetensorsFile*& file = opened[name];
     if (!file && !is_there(folder_ / name))
-      throw_error(ErrorCode::not_found, (folder_ / name).string(), " is not there, and ", weights_index_name,
-                  " names it");
+      throw_error(ErrorCode::not_found, folder_.string(), " has no ", in_quotes(name), ", which ",
+                  weights_index_name, " names for tensor ", in_quotes(member.name));
     if (!file) file = &files_.emplace_back(folder_ / name);
     tensors_[member.name] = {file, &file->entry(member.name)};
   }

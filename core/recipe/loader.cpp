@@ -2,12 +2,12 @@
 #include "recipe/loader.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <vector>
 
 #include "base/near_path.hpp"
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 #include "prun/error.hpp"
 #include "recipe/toml_reader.hpp"
 
@@ -21,22 +21,6 @@ constexpr std::size_t max_file = 1024 * 1024;
 constexpr std::size_t max_depth = 8;
 constexpr std::size_t max_files = 32;
 constexpr std::string_view include_key = "include";
-
-// Devices and pipes could block or never end: only regular files are read.
-std::string read_file(const fs::path& path) {
-  std::error_code failed;
-  const fs::file_status status = fs::status(path, failed);
-  if (!fs::exists(status)) throw_error(ErrorCode::not_found, "there is no such file");
-  if (!fs::is_regular_file(status)) throw_error(ErrorCode::storage, "it is not a regular file");
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw_error(ErrorCode::storage, "it cannot be opened; check its permissions");
-  std::string text(max_file + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) throw_error(ErrorCode::storage, "it cannot be read");
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > max_file) throw_error(ErrorCode::bad_input, "it is larger than ", max_file, " bytes");
-  return text;
-}
 
 // Both paths canonical.
 bool lies_in(const fs::path& path, const fs::path& folder) {
@@ -105,9 +89,9 @@ class Loader {
     if (stack_.size() >= max_depth) return refuse(entry, "includes nest deeper than ", max_depth, " files");
     if (files_ >= max_files) return refuse(entry, "the recipe includes more than ", max_files, " files");
     try {
-      merge_over(merged, load(shown, read_file(real)));
+      merge_over(merged, load(shown, whole_file(real, max_file, "cannot include " + in_quotes(entry.text))));
     } catch (const Error& error) {
-      refuse(entry, "cannot include ", in_quotes(entry.text), ": ", error.what());
+      refuse(entry, error.what());
     }
   }
 
@@ -126,7 +110,6 @@ class Loader {
 }  // namespace
 
 LoadedTree load_tree(const std::filesystem::path& file, Diagnostics& diagnostics) {
-  std::string text;
   std::error_code ignored;
   if (fs::is_directory(file, ignored))
     throw_error(ErrorCode::bad_input, in_quotes(file.string()),
@@ -134,11 +117,7 @@ LoadedTree load_tree(const std::filesystem::path& file, Diagnostics& diagnostics
   if (fs::status(file, ignored).type() == fs::file_type::not_found)
     throw_error(ErrorCode::not_found, "cannot read recipe ", in_quotes(file.string()),
                 ": there is no such file", did_you_mean_beside(file));
-  try {
-    text = read_file(file);
-  } catch (const Error& error) {
-    throw_error(error.code(), "cannot read recipe ", in_quotes(file.string()), ": ", error.what());
-  }
+  std::string text = whole_file(file, max_file, "cannot read recipe " + in_quotes(file.string()));
   Loader loader(fs::canonical(file).parent_path(), diagnostics);
   Node root = loader.load(file, std::move(text));
   return {std::move(root), loader.main(), loader.files()};

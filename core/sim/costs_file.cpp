@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 
 namespace prun {
 namespace {
@@ -168,14 +167,6 @@ class TableReader {
   CostTable table_;
 };
 
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw_error(ErrorCode::storage, "cannot read the cost table ", file.string());
-  return text.str();
-}
-
 void make_parent(const fs::path& file) {
   std::error_code error;
   if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
@@ -240,7 +231,8 @@ std::string to_json(const CostTable& table) {
 std::optional<CostTable> read_costs(const fs::path& file) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return {};
-  return parse_costs(read_file(file), file.string());
+  const std::string failed = "cannot read the cost table " + in_quotes(file.string());
+  return parse_costs(whole_file(file, limits.bytes, failed), file.string());
 }
 
 namespace {

@@ -1,9 +1,10 @@
 #include "tokenizer/tokenizer.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "base/whole_file.hpp"
 #include "prun/error.hpp"
 #include "tokenizer/encoder.hpp"
 #include "tokenizer/tokenizer_json.hpp"
@@ -13,21 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& file) {
-  if (!fs::is_regular_file(file))
-    throw_error(ErrorCode::not_found, file.string(), " is not a file; name a tokenizer.json or its folder");
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream) throw_error(ErrorCode::storage, file.string(), " cannot be read; make it readable");
-  return std::move(text).str();
-}
-
 }  // namespace
 
 Tokenizer Tokenizer::load(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / "tokenizer.json" : path;
-  return {text_of(file), file.string()};
+  std::error_code ignored;
+  const fs::path file = fs::is_directory(path, ignored) ? path / "tokenizer.json" : path;
+  const std::string failed = "cannot read " + in_quotes(file.string()) + " as a tokenizer.json";
+  return {whole_file(file, JsonLimits{}.bytes, failed), file.string()};
 }
 
 Tokenizer::Tokenizer(std::string_view json, const std::string& source)

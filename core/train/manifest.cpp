@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "base/crc32c.hpp"
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 
 namespace prun {
 namespace {
@@ -39,10 +38,7 @@ std::string text_of(const fs::path& path) {
     throw_error(ErrorCode::bad_input, path.string(),
                 error || !fs::exists(path, error) ? " is not there: the checkpoint is not whole"
                                                   : ": it is not a file");
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) throw_storage_error("read", path, EIO);
-  return text;
+  return whole_file(path, JsonLimits{}.bytes);
 }
 
 std::int64_t count_at(const JsonValue& json, std::string_view name) {

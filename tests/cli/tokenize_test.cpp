@@ -42,7 +42,7 @@ TEST(TokenizeCommand, SaysHowItIsUsed) {
   says(prun({"tokenize"}), 2, "usage: prun tokenize TOKENIZER FILE... --out PREFIX");
   says(prun({"tokenize", tokenizer, text}), 2, "needs --out PREFIX: where to; usage: prun tokenize");
   says(prun({"tokenize", folder / "none.json", text, "--out", folder / "s"}), 2,
-       "is not a file; name a tokenizer.json");
+       "as a tokenizer.json: there is no such file");
   says(prun({"tokenize", tokenizer, text, "--out", folder / "s", "--end-of-text", "<eos>"}), 2,
        "has no added token '<eos>'");
 }

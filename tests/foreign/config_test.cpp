@@ -144,7 +144,8 @@ TEST(Config, ARecipesProblemsNameFileAndKey) {
   };
   EXPECT_NE(problem(folder.write()).find("heads = 0: error: 'heads' in [model] is 0"), std::string::npos)
       << problem(folder.write());
-  EXPECT_NE(problem("nowhere").find("nowhere is not there"), std::string::npos) << problem("nowhere");
+  EXPECT_NE(problem("nowhere").find("cannot read 'nowhere': there is no such file"), std::string::npos)
+      << problem("nowhere");
 }
 
 }  // namespace

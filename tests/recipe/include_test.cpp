@@ -132,10 +132,10 @@ TEST_F(Includes, RefuseWhatIsNoFile) {
   EXPECT_EQ(complaint("a.toml"),
             refused("\"none.toml\"", "cannot include 'none.toml': there is no such file"));
   write("a.toml", "include = [\"parts\"]\n");
-  EXPECT_EQ(complaint("a.toml"), refused("\"parts\"", "cannot include 'parts': it is not a regular file"));
+  EXPECT_EQ(complaint("a.toml"), refused("\"parts\"", "cannot include 'parts': it is a folder, not a file"));
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   write("a.toml", "include = [\"pipe\"]\n");
-  EXPECT_EQ(complaint("a.toml"), refused("\"pipe\"", "cannot include 'pipe': it is not a regular file"));
+  EXPECT_EQ(complaint("a.toml"), refused("\"pipe\"", "cannot include 'pipe': it is a pipe, not a file"));
 }
 
 TEST_F(Includes, RefuseWrongTypes) {
