@@ -1,11 +1,11 @@
 #include "convert/convert.hpp"
 
+#include <algorithm>
 #include <array>
-#include <fstream>
-#include <sstream>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 #include "convert/sources.hpp"
 #include "recipe/recipe.hpp"
 #include "recipe/toml_reader.hpp"
@@ -42,20 +42,17 @@ constexpr std::array needed = {
     Needed{"optimizer.lr", "--set optimizer.lr=X", "the learning rate at its peak"},
 };
 
+// Recipes are UTF-8, and so is what goes into them.
 std::string read(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_error(ErrorCode::not_found, "cannot open ", file.string());
-  std::string text(most_bytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (in.bad() || fs::is_directory(file)) throw_error(ErrorCode::storage, "cannot read ", file.string());
-  if (text.size() > most_bytes)
-    throw_error(ErrorCode::bad_input, file.string(), ": more than 1 MiB, which is no configuration");
+  std::string text = whole_file(file, most_bytes);
+  const std::size_t end = std::min(valid_utf8_start(text), text.find('\0'));
+  if (end < text.size())
+    throw_error(ErrorCode::bad_input, file.string(), ": byte ", end,
+                " is no letter of UTF-8; save the configuration as text");
   return text;
 }
 
-Transfer read_source(const fs::path& file, const Given& given) {
-  const std::string text = read(file);
+Transfer converted_source(const fs::path& file, const std::string& text, const Given& given) {
   const std::string_view inside = trim(text);
   if (inside.starts_with('{')) {
     Transfer transfer("DeepSpeed", given);
@@ -80,6 +77,18 @@ Transfer read_source(const fs::path& file, const Given& given) {
   Transfer transfer("Megatron-LM", given);
   convert_megatron(transfer, command);
   return transfer;
+}
+
+// Where a reason says which setting it is about, this says which file.
+Transfer read_source(const fs::path& file, const Given& given) {
+  const std::string text = read(file);
+  try {
+    return converted_source(file, text, given);
+  } catch (const Error& error) {
+    const std::string reason = error.what(), name = file.string();
+    if (reason.starts_with(name)) throw;
+    throw_error(error.code(), name, ": ", reason);
+  }
 }
 
 void ask_for_missing(Transfer& transfer) {
@@ -111,10 +120,12 @@ void take_sets(Transfer& transfer, const Given& given, const std::string& name,
       if (set.starts_with(list))
         throw_error(ErrorCode::bad_input, "--set ", set,
                     ": edit the recipe instead, which convert writes without it");
-  const recipe::Recipe checked = recipe::Recipe::parse(transfer.tables(), name, given.sets, catalog);
+  recipe::TomlWriter tables;
+  transfer.write_tables(tables);
+  const recipe::Recipe checked = recipe::Recipe::parse(tables.text(), name, given.sets, catalog);
   for (const std::string& set : given.sets) {
     const std::string key(trim(std::string_view(set).substr(0, set.find('='))));
-    transfer.set(key, recipe::to_toml(*checked.entry(key).value), "--set " + key);
+    transfer.set(key, *checked.entry(key).value, "--set " + key);
   }
 }
 
@@ -130,8 +141,10 @@ Converted convert_file(const fs::path& file, const Given& given, const recipe::P
   take_sets(transfer, given, file.string() + " as a recipe", catalog);
   Converted converted;
   converted.account = transfer.account_lines();
-  for (const std::string& line : converted.account) converted.recipe += "# " + line + "\n";
-  converted.recipe += "\n" + transfer.tables();
+  recipe::TomlWriter out;
+  for (const std::string& line : converted.account) out.comment(line);
+  transfer.write_tables(out);
+  converted.recipe = out.text();
   return converted;
 }
 

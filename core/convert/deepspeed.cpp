@@ -132,8 +132,6 @@ constexpr std::array rules = {
     Rule{"hybrid_engine.*", "", refused, "training and generation are two commands"},
     Rule{"eigenvalue.*", "", refused, schedules},
     Rule{"sequence_parallel_size", "1", without_effect, "as here"},
-    Rule{"sequence_parallel_size", "", refused,
-         "attention is not split along the sequence; strategy tensor splits heads"},
     Rule{"pipeline.*", "", refused, "stages are those of [[strategy]] plugin = \"pipeline\""},
     Rule{"amp.enabled", "false", without_effect, "as here"},
     Rule{"amp.*", "", refused, "precision.compute takes fp32, bf16 or fp64"},
@@ -208,32 +206,33 @@ void convert_batch(Transfer& transfer, Axes& axes) {
     if (number && *number < 1) throw_error(ErrorCode::bad_input, "the batch sizes are counts from 1 on");
   std::optional<std::int64_t> data;
   std::string origin = "--ranks";
-  if (!transfer.given().ranks && global && micro && steps && *global % (*micro * *steps) == 0) {
+  axes.sequence = sequence_ranks(transfer, {"sequence_parallel_size"});
+  if (!transfer.given().ranks && global && micro && steps && *global % product({*micro, *steps}) == 0) {
     data = *global / (*micro * *steps);
     origin = "train_batch_size / (micro batch x accumulation)";
   } else {
-    data = data_ranks(transfer, {}, axes.tensor);
+    data = data_ranks(transfer, {}, axes);
   }
   if (!data) {
     // Nothing is written without the ranks, which are asked for. With them, either size says the other.
     for (const char* key : {"batch.global", "batch.micro"})
-      if (global || micro) transfer.set_integer(key, global ? *global : *micro, "until --ranks is known");
+      if (global || micro) transfer.set(key, global ? *global : *micro, "until --ranks is known");
     return;
   }
   axes.data = *data;
   axes.data_origin = origin;
-  if (!global && micro) global = *micro * steps.value_or(1) * *data;
-  if (global && !micro && *global % (steps.value_or(1) * *data) == 0)
-    micro = *global / (steps.value_or(1) * *data);
+  const std::int64_t ranks_and_steps = product({steps.value_or(1), *data});
+  if (!global && micro) global = product({*micro, ranks_and_steps});
+  if (global && !micro && *global % ranks_and_steps == 0) micro = *global / ranks_and_steps;
   if (!global || !micro) return;  // which is asked for
-  if (*global % (*micro * *data) != 0 || (steps && *steps * *micro * *data != *global))
+  if (*global % product({*micro, *data}) != 0 || (steps && product({*micro, ranks_and_steps}) != *global))
     throw_error(ErrorCode::bad_input, "train_batch_size = ", *global, " is not micro batch ", *micro,
                 " x accumulation ", steps.value_or(*global / (*micro * *data)), " x ", *data,
                 " ranks; --ranks N takes another number of them");
-  transfer.set_integer("batch.global", *global,
-                       !transfer.has(keys[0]) ? "micro batch x accumulation x ranks" : keys[0]);
-  transfer.set_integer("batch.micro", *micro,
-                       !transfer.has(keys[1]) ? "train_batch_size / (accumulation x ranks)" : keys[1]);
+  transfer.set("batch.global", *global,
+               !transfer.has(keys[0]) ? "micro batch x accumulation x ranks" : keys[0]);
+  transfer.set("batch.micro", *micro,
+               !transfer.has(keys[1]) ? "train_batch_size / (accumulation x ranks)" : keys[1]);
   for (const char* key : keys)
     if (transfer.has(key)) transfer.carried(key);
 }

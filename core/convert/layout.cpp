@@ -4,26 +4,53 @@
 
 namespace prun::convert {
 
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t all = 1;
+  for (const std::int64_t factor : factors)
+    if (__builtin_mul_overflow(all, factor, &all))
+      throw_error(ErrorCode::bad_input, "its sizes multiply to more than 64 bits hold");
+  return all;
+}
+
+std::int64_t sequence_ranks(Transfer& transfer, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const std::int64_t ranks = transfer.integer(key, 1);
+    if (ranks < 1) throw_error(ErrorCode::bad_input, key, " is ", ranks, "; ranks are counted from 1 on");
+    if (ranks == 1) continue;
+    transfer.refuse(key, detail::concat("attention is not split along the sequence: the recipe has one rank "
+                                        "in the place of each ",
+                                        ranks, ", with the same batch; strategy tensor splits heads"));
+    return ranks;
+  }
+  return 1;
+}
+
+std::string data_origin(std::string_view ranks, const Axes& axes) {
+  return detail::concat(ranks, " / (tensor x pipeline", axes.sequence > 1 ? " x sequence)" : ")");
+}
+
 std::optional<std::int64_t> data_ranks(Transfer& transfer, std::optional<std::int64_t> all,
-                                       std::int64_t others) {
+                                       const Axes& axes) {
+  const std::int64_t others = product({axes.tensor, axes.pipeline, axes.sequence});
   const std::optional<std::int64_t> ranks = transfer.given().ranks ? transfer.given().ranks : all;
   if (!ranks) {
     transfer.ask("--ranks N", "on how many ranks, one for each GPU");
     return {};
   }
   if (others < 1 || *ranks < 1 || *ranks % others != 0)
-    throw_error(ErrorCode::bad_input, *ranks, " ranks are no multiple of the ", others,
-                " that tensor and pipeline parallelism take; --ranks N takes another number");
+    throw_error(ErrorCode::bad_input, *ranks, " ranks are no multiple of the ", others, " that ",
+                axes.sequence > 1 ? "tensor, pipeline and context" : "tensor and pipeline",
+                " parallelism take; --ranks N takes another number");
   return *ranks / others;
 }
 
 void add_strategy(Transfer& transfer, std::string_view name, std::string_view origin) {
-  transfer.set(detail::concat("strategy.", name, "."), "", origin);
+  transfer.set_plugin(detail::concat("strategy.", name), origin);
 }
 
 void write_axes(Transfer& transfer, const Axes& axes) {
   const auto axis = [&](const char* name, std::int64_t extent, const std::string& origin) {
-    if (extent > 1) transfer.set_integer(detail::concat("mesh.", name), extent, origin);
+    if (extent > 1) transfer.set(detail::concat("mesh.", name), extent, origin);
   };
   axis("dp", axes.data, axes.data_origin);
   axis("pp", axes.pipeline, axes.pipeline_origin);
@@ -34,7 +61,7 @@ void write_axes(Transfer& transfer, const Axes& axes) {
 }
 
 void write_zero(Transfer& transfer, const Axes& axes, std::int64_t stage, std::string_view origin) {
-  if (stage > 0 && axes.data > 1) transfer.set_integer("strategy.zero.stage", stage, origin);
+  if (stage > 0 && axes.data > 1) transfer.set("strategy.zero.stage", stage, origin);
 }
 
 }  // namespace prun::convert

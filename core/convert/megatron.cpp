@@ -1,5 +1,6 @@
 // The arguments of Megatron-LM, and of what was made from it. Where they say nothing Megatron's own defaults
 // are written down, since ours are others.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
@@ -158,8 +159,11 @@ constexpr std::array rules = {
     Rule{"normalization", "LayerNorm", without_effect, "as here"},
     Rule{"make-vocab-size-divisible-by", "", without_effect, "follows in model.vocab"},
     Rule{"context-parallel-size", "1", without_effect, "as here"},
-    Rule{"context-parallel-size", "", refused,
-         "attention is not split along the sequence; strategy tensor splits heads"},
+    Rule{"ds-sequence-parallel-size", "1", without_effect, "as here"},
+    Rule{"cp-comm-type", "", without_effect, "attention is not split along the sequence"},
+    Rule{"hierarchical-context-parallel-sizes", "", without_effect,
+         "attention is not split along the sequence"},
+    Rule{"encoder-*-parallel-size", "0", without_effect, "as here"},
     Rule{"expert-model-parallel-size", "1", without_effect, "as here"},
     Rule{"expert-*", "", refused, experts},
     Rule{"moe-*", "", refused, experts},
@@ -239,14 +243,14 @@ void leave_open(Transfer& transfer, const std::vector<std::string>& branched) {
 bool flag(const Transfer& transfer, std::string_view key) { return transfer.is(key, on); }
 
 void convert_flag(Transfer& transfer, std::string_view key, std::string_view to, bool value) {
-  transfer.set(to, value ? "true" : "false",
-               flag(transfer, key) ? std::string(key) : detail::concat("no ", key));
+  transfer.set(to, value, flag(transfer, key) ? std::string(key) : detail::concat("no ", key));
   transfer.carried(key);
 }
 
 // ------------------------------------------------------------------- parts
 
-std::int64_t rounded_up(double number) { return static_cast<std::int64_t>(std::ceil(number)); }
+// Beyond what any count is, the schemas refuse it.
+std::int64_t whole(double number) { return static_cast<std::int64_t>(std::clamp(number, -9e15, 9e15)); }
 
 // Steps of an option in iterations or, divided by the batch, samples.
 std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iterations,
@@ -258,7 +262,7 @@ std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iter
   const auto batch = transfer.number("global-batch-size");
   if (!transfer.has(samples) || !batch || *batch < 1) return {};
   transfer.carried(samples);
-  return rounded_up(*transfer.number(samples) / *batch);
+  return whole(std::ceil(*transfer.number(samples) / *batch));
 }
 
 void convert_model(Transfer& transfer) {
@@ -301,8 +305,8 @@ void convert_model(Transfer& transfer) {
       transfer.carried("use-rope-scaling");
     }
     if (!transfer.has("ffn-hidden-size") && hidden > 0 && flag(transfer, "swiglu"))
-      transfer.set_integer("model.ffn", static_cast<std::int64_t>(4 * hidden * 2 / 3) / 64 * 64,
-                           "default of Megatron-LM's ffn-hidden-size with swiglu");
+      transfer.set("model.ffn", whole(4 * hidden * 2 / 3) / 64 * 64,
+                   "default of Megatron-LM's ffn-hidden-size with swiglu");
     differs(flag(transfer, "swiglu"), "swiglu", "off", "the MLP of llama is SwiGLU");
     differs(rope, "position-embedding-type", "learned_absolute",
             "llama turns queries and keys by their positions");
@@ -335,9 +339,9 @@ void convert_model(Transfer& transfer) {
 void convert_vocabulary(Transfer& transfer, std::int64_t tensor) {
   if (!transfer.has("vocab-size")) return;
   const std::int64_t multiple =
-      std::max<std::int64_t>(1, transfer.integer("make-vocab-size-divisible-by", 128) * tensor);
+      std::max<std::int64_t>(1, product({transfer.integer("make-vocab-size-divisible-by", 128), tensor}));
   const std::int64_t rows = (transfer.integer("vocab-size", 1) + multiple - 1) / multiple * multiple;
-  transfer.set_integer("model.vocab", rows, detail::concat("vocab-size, padded to a multiple of ", multiple));
+  transfer.set("model.vocab", rows, detail::concat("vocab-size, padded to a multiple of ", multiple));
   transfer.carried("vocab-size");
 }
 
@@ -353,7 +357,7 @@ std::optional<std::int64_t> ranks_of_launcher(Transfer& transfer) {
   const auto ranks = count({"nproc-per-node", "num-gpus"});
   const auto nodes = count({"nnodes", "num-nodes"});
   if (!ranks) return {};
-  return *ranks * nodes.value_or(1);
+  return product({*ranks, nodes.value_or(1)});
 }
 
 Axes convert_axes(Transfer& transfer) {
@@ -367,16 +371,16 @@ Axes convert_axes(Transfer& transfer) {
     throw_error(ErrorCode::bad_input, "parallel sizes are counts from 1 on");
   transfer.carried(axes.tensor_origin);
   transfer.carried(axes.pipeline_origin);
-  axes.data = data_ranks(transfer, ranks_of_launcher(transfer), axes.tensor * axes.pipeline).value_or(1);
-  axes.data_origin =
-      detail::concat(transfer.given().ranks ? "--ranks" : "ranks of the launcher", " / (tensor x pipeline)");
+  axes.sequence = sequence_ranks(transfer, {"context-parallel-size", "ds-sequence-parallel-size"});
+  axes.data = data_ranks(transfer, ranks_of_launcher(transfer), axes).value_or(1);
+  axes.data_origin = data_origin(transfer.given().ranks ? "--ranks" : "ranks of the launcher", axes);
   return axes;
 }
 
 void convert_layout(Transfer& transfer, const Axes& axes) {
   write_axes(transfer, axes);
   if (axes.tensor > 1 && flag(transfer, "sequence-parallel")) {
-    transfer.set("strategy.tensor.sequence", "true", "sequence-parallel");
+    transfer.set("strategy.tensor.sequence", true, "sequence-parallel");
     transfer.carried("sequence-parallel");
   }
   const std::int64_t layers = transfer.integer("num-layers", 0);
@@ -391,7 +395,7 @@ void convert_layout(Transfer& transfer, const Axes& axes) {
   if (axes.pipeline > 1) {
     transfer.set_text("strategy.pipeline.schedule", chunks > 1 ? "interleaved" : "1f1b",
                       axes.pipeline_origin);
-    if (chunks > 1) transfer.set_integer("strategy.pipeline.chunks", chunks, "virtual stages of a rank");
+    if (chunks > 1) transfer.set("strategy.pipeline.chunks", chunks, "virtual stages of a rank");
   }
   const std::string sharding = transfer.text("data-parallel-sharding-strategy");
   std::int64_t stage = flag(transfer, "use-distributed-optimizer") ? 1 : 0;
@@ -423,8 +427,8 @@ void convert_training(Transfer& transfer) {
   }
   const auto steps = steps_of(transfer, "train-iters", "train-samples");
   if (steps)
-    transfer.set_integer("run.steps", *steps,
-                         transfer.has("train-iters") ? "train-iters" : "train-samples / global-batch-size");
+    transfer.set("run.steps", *steps,
+                 transfer.has("train-iters") ? "train-iters" : "train-samples / global-batch-size");
   const std::string optimizer = transfer.text("optimizer", "adam");
   if (optimizer != "adam" && optimizer != "sgd") {
     transfer.refuse("optimizer", "the optimizers are adamw and sgd; others are plugins");
@@ -434,9 +438,9 @@ void convert_training(Transfer& transfer) {
     transfer.carried("optimizer");
     transfer.take("weight-decay", "optimizer.weight_decay", "0.01");
     if (optimizer == "adam") {
-      const std::string first = transfer.text("adam-beta1", "0.9"),
-                        second = transfer.text("adam-beta2", "0.999");
-      transfer.set("optimizer.betas", "[" + scalar_toml(first) + ", " + scalar_toml(second) + "]",
+      const double first = transfer.number("adam-beta1").value_or(0.9),
+                   second = transfer.number("adam-beta2").value_or(0.999);
+      transfer.set("optimizer.betas", std::vector{first, second},
                    transfer.has("adam-beta2") ? "adam-beta1, adam-beta2"
                                               : "adam-beta1 and Megatron-LM's default 0.999");
       transfer.carried("adam-beta1");
@@ -454,18 +458,18 @@ void convert_training(Transfer& transfer) {
   else
     transfer.refuse("lr-decay-style", "the schedules are constant, linear and cosine");
   const auto decay = steps_of(transfer, "lr-decay-iters", "lr-decay-samples");
-  if (decay) transfer.set_integer("optimizer.schedule.steps", *decay, "lr-decay-iters or -samples");
+  if (decay) transfer.set("optimizer.schedule.steps", *decay, "lr-decay-iters or -samples");
   if (const auto lr = transfer.number("lr"), least = transfer.number("min-lr"); lr && *lr > 0 && least) {
-    transfer.set_number("optimizer.schedule.final", *least / *lr, "min-lr / lr");
+    transfer.set("optimizer.schedule.final", *least / *lr, "min-lr / lr");
     transfer.carried("min-lr");
   }
   auto warmup = steps_of(transfer, "lr-warmup-iters", "lr-warmup-samples");
   const auto horizon = decay ? decay : steps;
   if (const auto fraction = transfer.number("lr-warmup-fraction"); fraction && horizon) {
-    warmup = static_cast<std::int64_t>(*fraction * static_cast<double>(*horizon));
+    warmup = whole(*fraction * static_cast<double>(*horizon));
     transfer.carried("lr-warmup-fraction");
   }
-  if (warmup) transfer.set_integer("optimizer.schedule.warmup", *warmup, "lr-warmup");
+  if (warmup) transfer.set("optimizer.schedule.warmup", *warmup, "lr-warmup");
 }
 
 void convert_precision(Transfer& transfer) {
@@ -492,7 +496,7 @@ void convert_data(Transfer& transfer) {
     const std::string at = i == 0 ? "data." : detail::concat("data.blend.", 1000 + i, ".");
     transfer.set_text(at + "plugin", "tokens", "data-path");
     transfer.set_text(at + "path", words[i + step - 1], "data-path");
-    if (weighted) transfer.set(at + "weight", scalar_toml(words[i]), "data-path");
+    if (weighted) transfer.set(at + "weight", value_of(words[i]), "data-path");
   }
   transfer.carried("data-path");
 }
@@ -511,9 +515,8 @@ void convert_validation(Transfer& transfer) {
     return;
   }
   const double kept = 1 - shares[0] / all;
-  transfer.set_number(
-      "data.validation", std::round(kept * 1e9) / 1e9,
-      transfer.has("split") ? "split, all but the first share" : "default of Megatron-LM's split");
+  transfer.set("data.validation", std::round(kept * 1e9) / 1e9,
+               transfer.has("split") ? "split, all but the first share" : "default of Megatron-LM's split");
   transfer.carried("split");
   const bool evaluates = kept > 0 && transfer.number("eval-iters").value_or(100) > 0;
   for (const char* key : {"eval-interval", "eval-iters"})
@@ -526,9 +529,10 @@ void convert_validation(Transfer& transfer) {
 void convert_observers(Transfer& transfer) {
   transfer.take("log-interval", "observer.console.every", "100");
   if (transfer.is_left_open("tensorboard-dir"))
-    transfer.set("observer.tensorboard.", "", "tensorboard-dir");
-  else
-    transfer.take("tensorboard-dir", "observer.tensorboard.path");
+    transfer.set_plugin("observer.tensorboard", "tensorboard-dir");
+  else if (transfer.has("tensorboard-dir"))
+    transfer.set_text("observer.tensorboard.path", transfer.text("tensorboard-dir"), "tensorboard-dir"),
+        transfer.carried("tensorboard-dir");
 }
 
 }  // namespace
@@ -539,7 +543,8 @@ void convert_megatron(Transfer& transfer, const ShellCommand& command) {
   leave_open(transfer, command.branched);
   for (const Foreign& each : foreign)
     if (transfer.has(each.key) && !transfer.is(each.key, each.same))
-      throw_error(ErrorCode::unsupported, "--", each.key, " ", transfer.text(each.key), ": ", other_model);
+      throw_error(ErrorCode::unsupported, "--", each.key, " ", in_quotes(transfer.text(each.key)), ": ",
+                  other_model);
   convert_model(transfer);
   const Axes axes = convert_axes(transfer);
   convert_vocabulary(transfer, axes.tensor);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,6 +17,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr std::size_t most_words = 100'000;
+constexpr std::size_t most_expanded = std::size_t{1} << 20;  // bytes that variables put in, all together
+constexpr int deepest = 16;                                  // of expansions within expansions
 
 bool name_letter(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); }
 bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
@@ -36,7 +39,11 @@ bool names_script(std::string_view word) { return word.ends_with(".py"); }
 // Walks through a script, command by command, and keeps what variables hold.
 class ShellReader {
  public:
-  ShellReader(std::string_view text, std::string_view source) : text_(text), source_(source) {}
+  ShellReader(std::string_view text, std::string_view source)
+      : text_(text),
+        source_(source),
+        variables_(std::make_shared<std::map<std::string, Words>>()),
+        expanded_bytes_(std::make_shared<std::size_t>(0)) {}
 
   ShellCommand read() {
     while (at_ < text_.size()) read_command();
@@ -46,6 +53,14 @@ class ShellReader {
   }
 
  private:
+  // Of what stands within an expansion of another one.
+  ShellReader(std::string_view text, const ShellReader& outer)
+      : text_(text),
+        source_(outer.source_),
+        nested_(outer.nested_),
+        variables_(outer.variables_),
+        expanded_bytes_(outer.expanded_bytes_) {}
+
   [[noreturn]] void fail(std::string_view what) const {
     throw_error(ErrorCode::bad_input, source_, ", line ",
                 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'), ": ",
@@ -89,10 +104,18 @@ class ShellReader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  Words value_of(const std::string& name, const std::string& as_written) const {
-    const auto found = variables_.find(name);
-    if (found != variables_.end()) return found->second;
+  Words value_of(const std::string& name, const std::string& as_written) {
+    const auto found = variables_->find(name);
+    if (found != variables_->end()) return put_in(found->second);
     return name == "@" || name == "*" ? Words() : Words{as_written};
+  }
+
+  // Variables that hold others twice grow without end.
+  const Words& put_in(const Words& value) {
+    for (const std::string& word : value) *expanded_bytes_ += word.size() + 1;
+    if (*expanded_bytes_ > most_expanded)
+      fail(detail::concat("its variables expand to more than ", most_expanded, " bytes"));
+    return value;
   }
 
   // The text up to the bracket that closes the one that was just opened.
@@ -115,7 +138,7 @@ class ShellReader {
     const std::string as_written = "${" + std::string(inner) + "}";
     if (rest.empty() || rest == "[@]" || rest == "[*]") return value_of(name, as_written);
     if (rest.starts_with(":-") || rest.starts_with('-')) {
-      if (variables_.count(name) != 0) return variables_.at(name);
+      if (const auto found = variables_->find(name); found != variables_->end()) return put_in(found->second);
       rest.remove_prefix(rest.starts_with(":-") ? 2 : 1);
       return {expanded(rest)};
     }
@@ -124,10 +147,8 @@ class ShellReader {
 
   // The text of a default or of arithmetic, with its own variables put in.
   std::string expanded(std::string_view text) {
-    if (++nested_ > 16) fail("expansions are nested too deep");
-    ShellReader inner(text, source_);
-    inner.variables_ = variables_;
-    inner.nested_ = nested_;
+    if (++nested_ > deepest) fail(detail::concat("expansions are nested deeper than ", deepest));
+    ShellReader inner(text, *this);
     std::string result;
     while (inner.at_ < text.size()) {
       if (inner.now() == '"' || inner.now() == '\'')
@@ -153,8 +174,8 @@ class ShellReader {
         number += c;
         continue;
       }
-      if (const auto named = variables_.find(number); named != variables_.end())
-        number = join(named->second, " ");
+      if (const auto named = variables_->find(number); named != variables_->end())
+        number = join(put_in(named->second), " ");
       const auto value = recipe::parse_value(recipe::OptionType::integer, number);
       if (!value || (c != '+' && c != '-' && c != '*' && c != '/'))
         return "$((" + std::string(written) + "))";
@@ -233,9 +254,9 @@ class ShellReader {
     for (end += 3; end < text_.size() && name_letter(text_[end]); ++end) {
     }
     if (!text_.substr(end).starts_with("[@]}\"")) return {};
-    const auto found = variables_.find(std::string(text_.substr(at_ + 3, end - at_ - 3)));
+    const auto found = variables_->find(std::string(text_.substr(at_ + 3, end - at_ - 3)));
     at_ = end + 5;
-    return found == variables_.end() ? Words() : found->second;
+    return found == variables_->end() ? Words() : put_in(found->second);
   }
 
   // One word as it is written; what expands outside of quotes may be several, or none.
@@ -297,7 +318,7 @@ class ShellReader {
       branched(value);
       return true;
     }
-    Words& variable = variables_[name];
+    Words& variable = (*variables_)[name];
     if (!more) variable.clear();
     if (more && variable.size() == 1 && value.size() == 1 && text_[begin + name.size() + 2] != '(')
       variable[0] += value[0];
@@ -324,13 +345,14 @@ class ShellReader {
   }
 
   void take_command(Words words) {
-    // A command line in quotes, as `sh -c` has it.
-    for (std::size_t i = 0; i < words.size(); ++i)
-      if (words[i].find(' ') != std::string::npos && words[i].find(".py ") != std::string::npos) {
-        const Words inner = words_in(words[i]);
-        words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
-        words.insert(words.begin() + static_cast<std::ptrdiff_t>(i), inner.begin(), inner.end());
-      }
+    // A command line in quotes, as `sh -c` has it: the first.
+    const auto quoted = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+      return word.find(".py ") != std::string::npos;
+    });
+    if (quoted != words.end()) {
+      const Words inner = words_in(*quoted);
+      words.insert(words.erase(quoted), inner.begin(), inner.end());
+    }
     const auto script = std::find_if(words.begin(), words.end(), names_script);
     if (script == words.end()) {
       if (!words.empty() && words[0].starts_with("--"))
@@ -390,7 +412,9 @@ class ShellReader {
   std::size_t at_ = 0, count_ = 0;
   int depth_ = 0, nested_ = 0;
   bool started_ = false;  // by a .py file
-  std::map<std::string, Words> variables_;
+  // Shared by readers of what stands within an expansion.
+  std::shared_ptr<std::map<std::string, Words>> variables_;
+  std::shared_ptr<std::size_t> expanded_bytes_;
   ShellCommand command_;
   Words loose_;  // words of lines that begin with --
 };

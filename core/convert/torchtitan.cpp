@@ -84,8 +84,6 @@ constexpr std::array rules = {
     Rule{"parallelism.disable_loss_parallel", "", without_effect,
          "the loss is split over tp with the vocabulary"},
     Rule{"parallelism.context_parallel_degree", "1", without_effect, "as here"},
-    Rule{"parallelism.context_parallel_degree", "", refused,
-         "attention is not split along the sequence; strategy tensor splits heads"},
     Rule{"experimental.context_parallel_degree", "1", without_effect, "as here"},
     Rule{"parallelism.context_parallel_rotate_method", "", without_effect,
          "attention is not split along the sequence"},
@@ -162,13 +160,13 @@ void convert_model(Transfer& transfer) {
   for (const Flavor& known : flavors)
     if (known.name == flavor && name == "llama3") {
       const std::string origin = "torchtitan's llama3 " + flavor;
-      transfer.set_integer("model.layers", known.layers, origin);
-      transfer.set_integer("model.hidden", known.hidden, origin);
-      transfer.set_integer("model.heads", known.heads, origin);
-      transfer.set_integer("model.kv_heads", known.kv_heads, origin);
-      transfer.set_integer("model.ffn", known.ffn, origin);
-      transfer.set_integer("model.vocab", 128256, origin);
-      transfer.set_number("model.rope_base", 500000, origin);
+      transfer.set("model.layers", known.layers, origin);
+      transfer.set("model.hidden", known.hidden, origin);
+      transfer.set("model.heads", known.heads, origin);
+      transfer.set("model.kv_heads", known.kv_heads, origin);
+      transfer.set("model.ffn", known.ffn, origin);
+      transfer.set("model.vocab", 128256, origin);
+      transfer.set("model.rope_base", 500000.0, origin);
       transfer.carried("model.flavor");
       return;
     }
@@ -193,13 +191,15 @@ Axes convert_axes(Transfer& transfer) {
   const std::string replicate = first_of(
       transfer, {"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"});
   const std::int64_t replicas = transfer.integer(replicate, 1);
+  axes.sequence = sequence_ranks(
+      transfer, {"parallelism.context_parallel_degree", "experimental.context_parallel_degree"});
   if (axes.tensor < 1 || axes.pipeline < 1 || replicas < 1 || shards == 0)
     throw_error(ErrorCode::bad_input, "degrees of parallelism are counts from 1 on");
   std::optional<std::int64_t> all;
-  if (shards > 0) all = shards * replicas * axes.tensor * axes.pipeline;
-  axes.data = data_ranks(transfer, all, axes.tensor * axes.pipeline).value_or(1);
+  if (shards > 0) all = product({shards, replicas, axes.tensor, axes.pipeline, axes.sequence});
+  axes.data = data_ranks(transfer, all, axes).value_or(1);
   axes.data_origin =
-      shards > 0 && !transfer.given().ranks ? "data parallel degrees" : "--ranks / (tensor x pipeline)";
+      shards > 0 && !transfer.given().ranks ? "data parallel degrees" : data_origin("--ranks", axes);
   if (replicas == 1)
     transfer.carried(replicate);
   else if (shards == 1)
@@ -216,7 +216,7 @@ Axes convert_axes(Transfer& transfer) {
                          : 3,
              "data_parallel_shard_degree and fsdp_reshard_after_forward");
   if (axes.tensor > 1)
-    transfer.set("strategy.tensor.sequence", "true",
+    transfer.set("strategy.tensor.sequence", true,
                  "tensor_parallel_degree, which splits the sequence as well");
   return axes;
 }
@@ -228,7 +228,7 @@ void convert_pipeline(Transfer& transfer, const Axes& axes) {
     if (name == known.theirs) {
       transfer.set_text("strategy.pipeline.schedule", known.ours,
                         transfer.has(key) ? key : "default of torchtitan's pipeline_parallel_schedule");
-      if (known.chunks > 1) transfer.set_integer("strategy.pipeline.chunks", known.chunks, key);
+      if (known.chunks > 1) transfer.set("strategy.pipeline.chunks", known.chunks, key);
       transfer.carried(key);
       return;
     }
@@ -242,11 +242,11 @@ void convert_batch(Transfer& transfer, const Axes& axes) {
   const std::int64_t size = transfer.integer(local, 8);
   const std::string origin = transfer.has(local) ? local : "default of torchtitan's local_batch_size";
   const bool pipeline = axes.pipeline > 1;
-  transfer.set_integer("batch.micro", pipeline ? transfer.integer(pieces, 1) : size,
-                       pipeline ? "pipeline_parallel_microbatch_size" : origin);
+  transfer.set("batch.micro", pipeline ? transfer.integer(pieces, 1) : size,
+               pipeline ? "pipeline_parallel_microbatch_size" : origin);
   const std::int64_t all = transfer.integer(global, -1);
-  transfer.set_integer("batch.global", all > 0 ? all : size * axes.data,
-                       all > 0 ? global : origin + " x ranks of dp");
+  transfer.set("batch.global", all > 0 ? all : product({size, axes.data}),
+               all > 0 ? global : origin + " x ranks of dp");
   transfer.carried(local);
   transfer.carried(global);
   if (pipeline) transfer.carried(pieces);
@@ -262,8 +262,8 @@ void convert_optimizer(Transfer& transfer) {
         transfer.has("optimizer.name") ? "optimizer.name" : "default of torchtitan's optimizer.name");
     transfer.carried("optimizer.name");
     transfer.set("optimizer.betas",
-                 "[" + scalar_toml(transfer.text("optimizer.beta1", "0.9")) + ", " +
-                     scalar_toml(transfer.text("optimizer.beta2", "0.95")) + "]",
+                 std::vector{transfer.number("optimizer.beta1").value_or(0.9),
+                             transfer.number("optimizer.beta2").value_or(0.95)},
                  "optimizer.beta1 and beta2, or their defaults");
     transfer.carried("optimizer.beta1");
     transfer.carried("optimizer.beta2");

@@ -5,17 +5,16 @@
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
-#include "recipe/value.hpp"
+#include "prun/visible.hpp"
 
 namespace prun::convert {
 namespace {
 
 using recipe::OptionType;
 using recipe::parse_value;
-using recipe::to_toml;
 
-constexpr std::size_t comment_column = 40;
-constexpr std::size_t longest_value = 60;  // of a setting, in a list
+constexpr std::size_t longest_value = 60, longest_key = 120;  // of a setting, in a list
+constexpr std::size_t most_settings = 4096;
 
 // In the order in which recipes have them. A name before a dot stands for all behind it.
 constexpr std::array<std::string_view, 12> section_order = {"run",       "model", "data",      "data.blend",
@@ -52,32 +51,30 @@ std::size_t rank_of_strategy(std::string_view section) {
   return static_cast<std::size_t>(found - strategy_order.begin());
 }
 
-std::string heading_of(std::string_view section) {
-  if (section.starts_with("data.blend.")) return "[[data.blend]]\n";
-  const std::string_view first = section.substr(0, section.find('.'));
-  return is_list(first) ? "[[" + std::string(first) + "]]\n" : "[" + std::string(section) + "]\n";
-}
-
-std::string line_of(const std::string& key, const std::string& toml, const std::string& origin) {
-  std::string line = key + " = " + toml;
-  line.resize(std::max(line.size() + 2, comment_column), ' ');
-  return line + "# " + printable(origin, 200) + "\n";
+// [model], [[data.blend]], [[strategy]] with its plugin
+void write_header(recipe::TomlWriter& out, const std::string& section, const std::string& origin) {
+  const std::string first = section.substr(0, section.find('.'));
+  if (section.starts_with("data.blend."))
+    out.item("data.blend");
+  else if (is_list(first))
+    out.item(first).value("plugin", std::string(plugin_of(section)), origin);
+  else
+    out.table(section);
 }
 
 std::string named(const Setting& setting) {
-  return setting.key + " = " + printable(setting.text, longest_value);
+  return printable(setting.key, longest_key) + " = " + printable(setting.text, longest_value);
 }
 
 }  // namespace
 
-std::string scalar_toml(std::string_view text) {
-  if (text == "true" || text == "false") return std::string(text);
-  if (text.starts_with('['))
-    if (const auto list = parse_value(OptionType::reals, text)) return to_toml(*list);
-  if (text.starts_with('[')) return std::string(text);
-  for (const OptionType type : {OptionType::integer, OptionType::real})
-    if (const auto value = parse_value(type, text)) return to_toml(*value);
-  return to_toml(recipe::Value(std::string(text)));
+recipe::Value value_of(std::string_view text) {
+  if (text == "true" || text == "false") return text == "true";
+  const auto types = text.starts_with('[') ? std::array{OptionType::reals, OptionType::strings}
+                                           : std::array{OptionType::integer, OptionType::real};
+  for (const OptionType type : types)
+    if (auto value = parse_value(type, text)) return *value;
+  return std::string(text);
 }
 
 // ------------------------------------------------------------------- what is there
@@ -89,6 +86,9 @@ const Setting* Transfer::find(std::string_view key) const {
 }
 
 void Transfer::add(std::string key, std::string text) {
+  if (settings_.size() == most_settings)
+    throw_error(ErrorCode::bad_input, "it has more than ", most_settings,
+                " settings, which is no configuration");
   if (has(key)) without_effect(key, "given again further down, where the last one counts");
   settings_.push_back({std::move(key), std::move(text), Fate::open, {}});
 }
@@ -138,9 +138,9 @@ void Transfer::apply(std::span<const Rule> rules) {
     if (rule == rules.end()) continue;
     setting.fate = rule->fate;
     if (rule->fate == Fate::carried && rule->to.ends_with('.'))
-      set(rule->to, "", setting.key);
+      set_plugin(rule->to.substr(0, rule->to.size() - 1), setting.key);
     else if (rule->fate == Fate::carried)
-      set(rule->to, rule->value.empty() ? scalar_toml(setting.text) : scalar_toml(rule->value), setting.key);
+      set(rule->to, value_of(rule->value.empty() ? setting.text : rule->value), setting.key);
     else
       setting.why = rule->to;
   }
@@ -148,40 +148,34 @@ void Transfer::apply(std::span<const Rule> rules) {
 
 // ------------------------------------------------------------------- the recipe
 
-void Transfer::set(std::string_view path, std::string toml, std::string_view origin) {
+void Transfer::set(std::string_view path, recipe::Value value, std::string_view origin) {
   const auto [section, key] = parts_of(path);
-  std::vector<Entry>& entries = sections_[section];
-  const auto old =
-      std::find_if(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
-  if (old == entries.end())
-    entries.push_back({key, std::move(toml), std::string(origin)});
-  else
-    *old = {key, std::move(toml), std::string(origin)};
+  set_plugin(section, origin);
+  std::vector<Entry>& entries = sections_[section].entries;
+  auto old = std::find_if(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
+  if (old == entries.end()) old = entries.insert(old, Entry{});
+  *old = {key, std::move(value), std::string(origin)};
 }
 
 void Transfer::set_text(std::string_view key, std::string_view text, std::string_view origin) {
-  set(key, to_toml(recipe::Value(std::string(text))), origin);
+  set(key, std::string(text), origin);
 }
 
-void Transfer::set_integer(std::string_view key, std::int64_t number, std::string_view origin) {
-  set(key, std::to_string(number), origin);
-}
-
-void Transfer::set_number(std::string_view key, double number, std::string_view origin) {
-  set(key, to_toml(recipe::Value(number)), origin);
+void Transfer::set_plugin(std::string_view section, std::string_view origin) {
+  sections_.try_emplace(std::string(section), Section{std::string(origin), {}});
 }
 
 void Transfer::take(std::string_view from, std::string_view to) {
   if (is_left_open(from) && !knows(to))
     ask(detail::concat("--set ", to, "=…"), detail::concat(from, " is left open"));
   if (!has(from)) return;
-  set(to, scalar_toml(text(from)), from);
+  set(to, value_of(text(from)), from);
   carried(from);
 }
 
 void Transfer::take(std::string_view from, std::string_view to, std::string_view framework_default) {
   if (has(from) || is_left_open(from)) return take(from, to);
-  set(to, scalar_toml(framework_default), "default of " + framework_ + "'s " + std::string(from));
+  set(to, value_of(framework_default), "default of " + framework_ + "'s " + std::string(from));
 }
 
 bool Transfer::knows(std::string_view path) const {
@@ -189,14 +183,15 @@ bool Transfer::knows(std::string_view path) const {
     if (set.size() > path.size() && set.starts_with(path) && set[path.size()] == '=') return true;
   const auto [section, key] = parts_of(path);
   const auto found = sections_.find(section);
-  return found != sections_.end() && std::any_of(found->second.begin(), found->second.end(),
-                                                 [&](const Entry& each) { return each.key == key; });
+  if (found == sections_.end()) return false;
+  const std::vector<Entry>& entries = found->second.entries;
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
 }
 
 void Transfer::keep_console() {
   const auto first = sections_.lower_bound("observer.");
   if (first != sections_.end() && first->first.starts_with("observer.") && first->first != "observer.console")
-    set("observer.console.", "", "beside the others");
+    set_plugin("observer.console", "beside the others");
 }
 
 void Transfer::ask(std::string flag, std::string what) {
@@ -205,11 +200,11 @@ void Transfer::ask(std::string flag, std::string what) {
   asked_.emplace_back(std::move(flag), std::move(what));
 }
 
-std::string Transfer::tables() const {
+std::vector<std::string> Transfer::section_names() const {
   std::vector<std::string> names;
   for (const std::string_view wanted : section_order) {
     std::vector<std::string> here;
-    for (const auto& [section, entries] : sections_)
+    for (const auto& [section, ignored] : sections_)
       if (section == wanted ||
           (section.starts_with(std::string(wanted) + ".") && (is_list(wanted) || wanted == "data.blend")))
         here.push_back(section);
@@ -219,17 +214,16 @@ std::string Transfer::tables() const {
       });
     names.insert(names.end(), here.begin(), here.end());
   }
-  std::string text;
-  for (const std::string& section : names) {
-    text += (text.empty() ? "" : "\n") + heading_of(section);
-    const std::vector<Entry>& entries = sections_.at(section);
-    if (is_list(section.substr(0, section.find('.'))))
-      text +=
-          line_of("plugin", to_toml(recipe::Value(std::string(plugin_of(section)))), entries.front().origin);
-    for (const Entry& entry : entries)
-      if (!entry.key.empty()) text += line_of(entry.key, entry.toml, entry.origin);
+  return names;
+}
+
+void Transfer::write_tables(recipe::TomlWriter& out) const {
+  for (const std::string& name : section_names()) {
+    const Section& section = sections_.at(name);
+    write_header(out, name, section.origin);
+    for (const Entry& entry : section.entries)
+      out.value(entry.key, entry.value, printable(entry.origin, 200));
   }
-  return text;
 }
 
 std::vector<std::string> Transfer::account_lines() const {

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "recipe/toml_writer.hpp"
+
 namespace prun::convert {
 
 enum class Fate : std::uint8_t {
@@ -74,11 +76,11 @@ class Transfer {
   void apply(std::span<const Rule> rules);
 
   // ------------------------------------------------------------- the recipe
-  // "optimizer.lr", "strategy.zero.stage", "data.blend.1.path"; `toml` as it stands there. Later wins.
-  void set(std::string_view key, std::string toml, std::string_view origin);
+  // "optimizer.lr", "strategy.zero.stage", "data.blend.1.path". Later wins.
+  void set(std::string_view key, recipe::Value value, std::string_view origin);
   void set_text(std::string_view key, std::string_view text, std::string_view origin);
-  void set_integer(std::string_view key, std::int64_t number, std::string_view origin);
-  void set_number(std::string_view key, double number, std::string_view origin);
+  // A plugin without options: "strategy.data", "observer.console".
+  void set_plugin(std::string_view section, std::string_view origin);
   // The value of a setting, or the framework's default, as the recipe's; one that is left open is asked for.
   void take(std::string_view from, std::string_view to);
   void take(std::string_view from, std::string_view to, std::string_view framework_default);
@@ -90,27 +92,35 @@ class Transfer {
   void ask(std::string flag, std::string what);
   const std::vector<std::pair<std::string, std::string>>& asked() const { return asked_; }
 
-  // The recipe's tables as TOML, each value with its origin.
-  std::string tables() const;
+  // The recipe's tables, each value with its origin.
+  void write_tables(recipe::TomlWriter& out) const;
   // What was and what was not carried over, line by line.
   std::vector<std::string> account_lines() const;
 
  private:
   struct Entry {
-    std::string key, toml, origin;
+    std::string key;
+    recipe::Value value;
+    std::string origin;
+  };
+  // Of a plugin that is listed, with its origin even where no option is.
+  struct Section {
+    std::string origin;
+    std::vector<Entry> entries;
   };
 
   const Setting* find(std::string_view key) const;
+  std::vector<std::string> section_names() const;
   void account(std::string_view key, Fate fate, std::string_view why);
 
   std::string framework_;
   const Given& given_;
   std::vector<Setting> settings_;
-  std::map<std::string, std::vector<Entry>> sections_;
+  std::map<std::string, Section> sections_;
   std::vector<std::pair<std::string, std::string>> asked_;
 };
 
-// A number, a boolean or a list as TOML writes it; anything else in quotes.
-std::string scalar_toml(std::string_view text);
+// What a text of a configuration says: a boolean, a number, a list of either or of texts; else the text.
+recipe::Value value_of(std::string_view text);
 
 }  // namespace prun::convert

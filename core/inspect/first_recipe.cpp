@@ -8,7 +8,7 @@
 #include "assemble/one_host.hpp"
 #include "base/text.hpp"
 #include "prun/device.hpp"
-#include "recipe/value.hpp"
+#include "recipe/toml_writer.hpp"
 #include "train/preflight.hpp"
 
 namespace prun {
@@ -38,117 +38,97 @@ struct Draft {
   bool fast = false, recompute = false;
 };
 
-std::string quoted(const std::string& text) { return recipe::to_toml(recipe::Value(text)); }
-
-// Lines of `key = value`, each with what it means.
-class Section {
- public:
-  explicit Section(const std::string& label) : text_("\n" + label + "\n") {}
-  template <class Value>
-  Section& line(const char* key, const Value& value, const char* meaning) {
-    std::string line = detail::concat(key, " = ", value);
-    line.resize(std::max<std::size_t>(line.size() + 1, 36), ' ');
-    text_ += line + "# " + meaning + "\n";
-    return *this;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
 bool is_tokens(const std::string& data) {
   const std::string end = fs::path(data).extension().string();
   return end == ".bin" || end == ".idx";
 }
 
-std::string model_section(const Draft& draft) {
-  Section section("[model]");
+void write_model(recipe::TomlWriter& out, const Draft& draft) {
   const std::string& model = draft.wish.model;
-  if (model != "gpt" && model != "llama")
-    return section.line("config", quoted(model), "where its shape comes from: a config.json of Hugging Face")
-        .line("seq", draft.size.seq, "tokens of one sequence: how far it looks back")
-        .text();
-  section.line("plugin", quoted(model), "or \"gpt\", \"llama\": the kind of transformer")
-      .line("layers", draft.size.layers, "transformer blocks, one after the other")
-      .line("hidden", draft.size.hidden, "numbers that stand for a token between blocks")
-      .line("heads", draft.size.heads, "attention heads of a block; they divide hidden");
-  if (model == "llama") section.line("ffn", draft.size.hidden * 8 / 3 / 16 * 16, "width of each block's MLP");
-  return section.line("seq", draft.size.seq, "tokens of one sequence: how far it looks back")
-      .line("vocab", is_tokens(draft.wish.data) ? 50304 : 256,
-            is_tokens(draft.wish.data) ? "at least as many as the tokenizer that made the data knows"
-                                       : "a token is a byte of the text")
-      .text();
-}
-
-std::string data_section(const Draft& draft) {
   const bool tokens = is_tokens(draft.wish.data);
-  Section section("[data]");
-  section.line("plugin", tokens ? "\"tokens\"" : "\"text\"",
-               tokens ? "files of tokens, as prun tokenize writes them" : "the bytes of text files");
-  section.line("path", quoted(draft.wish.data), "a file or a folder");
-  if (draft.wish.goal == "train")
-    section.line("validation", "0.05", "the share that is kept aside to see what was learned");
-  return section.text();
+  out.table("model");
+  const auto write_seq = [&] {
+    out.value("seq", draft.size.seq, "tokens of one sequence: how far it looks back");
+  };
+  if (model != "gpt" && model != "llama") {
+    out.value("config", model, "where its shape comes from: a config.json of Hugging Face");
+    return write_seq();
+  }
+  out.value("plugin", model, "or \"gpt\", \"llama\": the kind of transformer")
+      .value("layers", draft.size.layers, "transformer blocks, one after the other")
+      .value("hidden", draft.size.hidden, "numbers that stand for a token between blocks")
+      .value("heads", draft.size.heads, "attention heads of a block; they divide hidden");
+  if (model == "llama") out.value("ffn", draft.size.hidden * 8 / 3 / 16 * 16, "width of each block's MLP");
+  write_seq();
+  out.value("vocab", tokens ? 50304 : 256,
+            tokens ? "at least as many as the tokenizer that made the data knows"
+                   : "a token is a byte of the text");
 }
 
-std::string layout_sections(const Draft& draft) {
-  std::string text;
+void write_data(recipe::TomlWriter& out, const Draft& draft) {
+  const bool tokens = is_tokens(draft.wish.data);
+  out.table("data").value(
+      "plugin", std::string(tokens ? "tokens" : "text"),
+      tokens ? "files of tokens, as prun tokenize writes them" : "the bytes of text files");
+  out.value("path", draft.wish.data, "a file or a folder");
+  if (draft.wish.goal == "train")
+    out.value("validation", 0.05, "the share that is kept aside to see what was learned");
+}
+
+void write_layout(recipe::TomlWriter& out, const Draft& draft) {
   if (draft.fast)
-    text += Section("[precision]")
-                .line("compute", "\"bf16\"", "half the memory, and what GPUs are fast at")
-                .text();
+    out.table("precision").value("compute", "bf16", "half the memory, and what GPUs are fast at");
   if (draft.ranks > 1)
-    text += Section("[mesh]").line("dp", draft.ranks, "ranks: one for each GPU").text() +
-            Section("[[strategy]]")
-                .line("plugin", "\"data\"", "each rank takes its part of the batch")
-                .line("axis", "\"dp\"", "of the ranks along this axis of the mesh")
-                .text();
+    out.table("mesh")
+        .value("dp", draft.ranks, "ranks: one for each GPU")
+        .item("strategy")
+        .value("plugin", "data", "each rank takes its part of the batch")
+        .value("axis", "dp", "of the ranks along this axis of the mesh");
   if (draft.recompute)
-    text += Section("[[strategy]]")
-                .line("plugin", "\"recompute\"", "computes some of it twice, to need less memory")
-                .text();
-  return text;
+    out.item("strategy").value("plugin", "recompute", "computes some of it twice, to need less memory");
+}
+
+void write_run(recipe::TomlWriter& out, const Draft& draft) {
+  const Size& size = draft.size;
+  out.table("run")
+      .value("name", draft.wish.name, "its folder is runs/NAME")
+      .value("steps", size.steps, "updates of the weights")
+      .value("seed", 1, "the same seed gives the same numbers every time");
+  if (draft.wish.goal == "train")
+    out.value("save_every", size.steps / 10, "steps between two checkpoints")
+        .value("keep", 2, "checkpoints that stay, the newest");
+}
+
+void write_training(recipe::TomlWriter& out, const Draft& draft) {
+  const Size& size = draft.size;
+  out.table("optimizer")
+      .value("plugin", "adamw", "how gradients become updates")
+      .value("lr", size.rate, "how far an update goes: too high diverges, too low learns slowly")
+      .value("weight_decay", 0.1, "pulls weights towards zero")
+      .value("clip", 1.0, "the largest gradient that counts in full")
+      .value("schedule.kind", "cosine", "the rate falls along a cosine")
+      .value("schedule.warmup", size.warmup, "steps over which it rises first")
+      .value("schedule.final", 0.1, "what it ends at, as a part of lr");
+  if (draft.wish.goal == "train")
+    out.table("eval").value("every", size.steps / 10, "steps between two looks at the validation data");
 }
 
 std::string text_of(const Draft& draft) {
-  const Size& size = draft.size;
-  const bool training = draft.wish.goal == "train";
-  std::string text =
-      "# Written by prun init for this machine. prun check says what is wrong with it, prun plan what it "
-      "costs,\n"
-      "# prun explain KEY what a key means and which others there are.\n";
-  Section run("[run]");
-  run.line("name", quoted(draft.wish.name), "its folder is runs/NAME")
-      .line("steps", size.steps, "updates of the weights")
-      .line("seed", 1, "the same seed gives the same numbers every time");
-  if (training)
-    run.line("save_every", size.steps / 10, "steps between two checkpoints")
-        .line("keep", 2, "checkpoints that stay, the newest");
-  text += run.text() + model_section(draft) + data_section(draft);
-  text += Section("[batch]")
-              .line("global", size.global, "sequences a step, over all ranks")
-              .line("micro", draft.micro, "sequences a rank takes at once: more need more memory")
-              .text();
-  text += layout_sections(draft);
-  text += Section("[optimizer]")
-              .line("plugin", "\"adamw\"", "how gradients become updates")
-              .line("lr", size.rate, "how far an update goes: too high diverges, too low learns slowly")
-              .line("weight_decay", "0.1", "pulls weights towards zero")
-              .line("clip", "1.0", "the largest gradient that counts in full")
-              .line("schedule.kind", "\"cosine\"", "the rate falls along a cosine")
-              .line("schedule.warmup", size.warmup, "steps over which it rises first")
-              .line("schedule.final", "0.1", "what it ends at, as a part of lr")
-              .text();
-  if (training)
-    text += Section("[eval]")
-                .line("every", size.steps / 10, "steps between two looks at the validation data")
-                .text();
-  return text +
-         Section("[[observer]]").line("plugin", "\"console\"", "shows the run in the terminal").text() +
-         Section("[[observer]]")
-             .line("plugin", "\"jsonl\"", "writes runs/NAME/log.jsonl, for prun report")
-             .text();
+  recipe::TomlWriter out;
+  out.comment(
+      "Written by prun init for this machine. prun check says what is wrong with it, prun plan what it "
+      "costs,\nprun explain KEY what a key means and which others there are.");
+  write_run(out, draft);
+  write_model(out, draft);
+  write_data(out, draft);
+  out.table("batch")
+      .value("global", draft.size.global, "sequences a step, over all ranks")
+      .value("micro", draft.micro, "sequences a rank takes at once: more need more memory");
+  write_layout(out, draft);
+  write_training(out, draft);
+  out.item("observer").value("plugin", "console", "shows the run in the terminal");
+  out.item("observer").value("plugin", "jsonl", "writes runs/NAME/log.jsonl, for prun report");
+  return out.text();
 }
 
 Recipe parsed(const Draft& draft, PluginHost& plugins) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "base/text.hpp"
 
@@ -62,18 +63,37 @@ std::optional<double> parse_real(std::string_view text) {
   return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
-std::optional<char> unescape(char letter) {
-  switch (letter) {
-    case 'n': return '\n';
-    case 't': return '\t';
-    case '"':
-    case '\\': return letter;
-    default: return std::nullopt;
+void append_utf8(std::string& out, std::uint32_t letter) {
+  const auto tail = [&](int shift) { out += static_cast<char>(0x80u | (letter >> shift & 0x3Fu)); };
+  if (letter < 0x80) {
+    out += static_cast<char>(letter);
+  } else if (letter < 0x800) {
+    out += static_cast<char>(0xC0u | letter >> 6);
+    tail(0);
+  } else if (letter < 0x10000) {
+    out += static_cast<char>(0xE0u | letter >> 12);
+    tail(6), tail(0);
+  } else {
+    out += static_cast<char>(0xF0u | letter >> 18);
+    tail(12), tail(6), tail(0);
   }
+}
+
+// The letter whose number follows \u or \U, of which so many digits are taken; false where there is none.
+bool unescape_number(std::string_view text, std::size_t digits, std::string& out) {
+  std::uint32_t letter = 0;
+  if (text.size() < digits) return false;
+  const char* const end = text.data() + digits;
+  const auto [stop, error] = std::from_chars(text.data(), end, letter, 16);
+  if (error != std::errc() || stop != end || letter > 0x10FFFF || (letter >= 0xD800 && letter <= 0xDFFF))
+    return false;
+  append_utf8(out, letter);
+  return true;
 }
 
 // The inside of a "..." text.
 std::optional<std::string> unescape_text(std::string_view inside) {
+  constexpr std::string_view letters = "btnfr\"\\", meanings = "\b\t\n\f\r\"\\";
   std::string out;
   for (std::size_t i = 0; i < inside.size(); ++i) {
     if (inside[i] == '"') return std::nullopt;
@@ -82,9 +102,15 @@ std::optional<std::string> unescape_text(std::string_view inside) {
       continue;
     }
     if (++i == inside.size()) return std::nullopt;
-    const std::optional<char> letter = unescape(inside[i]);
-    if (!letter) return std::nullopt;
-    out += *letter;
+    if (inside[i] == 'u' || inside[i] == 'U') {
+      const std::size_t digits = inside[i] == 'u' ? 4 : 8;
+      if (!unescape_number(inside.substr(i + 1), digits, out)) return std::nullopt;
+      i += digits;
+      continue;
+    }
+    const std::size_t letter = letters.find(inside[i]);
+    if (letter == letters.npos) return std::nullopt;
+    out += meanings[letter];
   }
   return out;
 }
@@ -145,23 +171,30 @@ std::optional<bool> parse_bool(std::string_view text) {
   return std::nullopt;
 }
 
-std::string escaped(char c) {
-  switch (c) {
+// What shows nothing or turns other letters round is written by its number, and so nothing ends the text.
+std::string escaped(std::string_view letter, char32_t value) {
+  switch (value) {
     case '"': return "\\\"";
     case '\\': return "\\\\";
     case '\n': return "\\n";
     case '\t': return "\\t";
     default: break;
   }
-  const auto byte = static_cast<unsigned char>(c);
-  if (byte >= 0x20 && byte != 0x7F) return std::string(1, c);
-  constexpr std::string_view hex = "0123456789ABCDEF";
-  return std::string("\\u00") + hex[byte >> 4] + hex[byte & 15u];
+  if (!is_control(value)) return std::string(letter);
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), value > 0xFFFF ? "\\U%08X" : "\\u%04X",
+                static_cast<unsigned>(value));
+  return text.data();
 }
 
-std::string toml_of(const std::string& text) {
+std::string toml_of(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) out += escaped(c);
+  while (!text.empty()) {
+    const CodePoint letter = decode_utf8(text);
+    const std::string_view bytes = text.substr(0, letter.bytes);
+    out += letter.valid ? escaped(bytes, letter.value) : std::string(bytes);  // which no reader takes
+    text.remove_prefix(letter.bytes);
+  }
   return out + "\"";
 }
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+
+#include "base/text.hpp"
+#include "recipe/toml_writer.hpp"
 
 namespace prun {
 
@@ -30,31 +34,39 @@ std::size_t end_of_list(const std::string& key) {
   return std::string::npos;
 }
 
+struct Table {
+  std::string place, list;  // "strategy.0", "strategy"
+  std::vector<std::pair<std::string, recipe::Value>> values;
+};
+
+void write(recipe::TomlWriter& out, const Table& table) {
+  for (const auto& [key, value] : table.values) out.value(key, value);
+}
+
 }  // namespace
 
 // "strategy.0.plugin" is the key `plugin` of the first [[strategy]], "optimizer.schedule.kind" the key
 // `schedule.kind` of [optimizer].
 std::string to_toml(const Settings& settings) {
-  std::vector<std::pair<std::string, std::string>> tables;  // header and keys; lists come behind the others
-  std::string listed, last;
-  for (const auto& [key, value] : settings) {
+  std::vector<Table> tables, items;  // items of lists come behind the others
+  for (const auto& [key, text] : settings) {
+    const std::optional<recipe::Value> value = recipe::value_of_toml(text);
     const std::size_t list = end_of_list(key);
     const std::size_t name = key.find('.', list == std::string::npos ? 0 : list + 1);
-    const std::string line = key.substr(name + 1) + " = " + value + "\n", table = key.substr(0, name);
-    if (list != std::string::npos) {
-      if (table != last) listed += "[[" + key.substr(0, list) + "]]\n";
-      listed += line;
-      last = table;
-      continue;
-    }
+    if (!value || name == std::string::npos)
+      throw_error(ErrorCode::bad_input, "setting ", in_quotes(key), " is ", in_quotes(text),
+                  ", which no recipe says");
+    const std::string place = key.substr(0, name);
+    std::vector<Table>& all = list == std::string::npos ? tables : items;
     auto found =
-        std::find_if(tables.begin(), tables.end(), [&](const auto& known) { return known.first == table; });
-    if (found == tables.end()) found = tables.insert(found, {table, ""});
-    found->second += line;
+        std::find_if(all.begin(), all.end(), [&](const Table& known) { return known.place == place; });
+    if (found == all.end()) found = all.insert(found, {place, key.substr(0, list), {}});
+    found->values.emplace_back(key.substr(name + 1), *value);
   }
-  std::string text;
-  for (const auto& [table, lines] : tables) text += "[" + table + "]\n" + lines;
-  return text + listed;
+  recipe::TomlWriter out;
+  for (const Table& table : tables) write(out.table(table.place), table);
+  for (const Table& item : items) write(out.item(item.list), item);
+  return out.text();
 }
 
 bool belongs_to_a_place(std::string_view key) {
