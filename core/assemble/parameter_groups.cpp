@@ -27,7 +27,7 @@ void apply_groups(const Recipe& recipe, Program& program) {
   for (std::size_t g = 0; g < groups.size(); ++g)
     if (!used[g])
       problems.add(recipe.problem(groups[g].path() + ".match",
-                                  "no parameter's name matches '" + groups[g].text("match") + "'"));
+                                  "no parameter's name matches " + in_quotes(groups[g].text("match"))));
   problems.throw_if_any();
 }
 

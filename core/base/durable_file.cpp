@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/crc32c.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 namespace {
@@ -435,8 +436,8 @@ std::optional<fs::path> read_latest(const fs::path& parent) {
   if (is_real_folder(aside_of(parent / *name))) return aside_of(parent / *name);
   std::error_code ignored;
   const bool exists = fs::exists(fs::symlink_status(parent / *name, ignored));
-  throw_error(exists ? ErrorCode::bad_input : ErrorCode::not_found, "'", pointer.string(), "' names '", *name,
-              exists ? "', which is not a folder" : "', which is not there",
+  throw_error(exists ? ErrorCode::bad_input : ErrorCode::not_found, "'", pointer.string(), "' names ",
+              in_quotes(*name), exists ? ", which is not a folder" : ", which is not there",
               "; name another folder instead of '", parent.string(), "'");
 }
 

@@ -543,7 +543,7 @@ void convert_megatron(Transfer& transfer, const ShellCommand& command) {
   leave_open(transfer, command.branched);
   for (const Foreign& each : foreign)
     if (transfer.has(each.key) && !transfer.is(each.key, each.same))
-      throw_error(ErrorCode::unsupported, "--", each.key, " ", in_quotes(transfer.text(each.key)), ": ",
+      throw_error(ErrorCode::unsupported, "--", each.key, " ", printable(transfer.text(each.key), 60), ": ",
                   other_model);
   convert_model(transfer);
   const Axes axes = convert_axes(transfer);

@@ -11,6 +11,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
+#include "prun/visible.hpp"
 #include "train/checkpoint_files.hpp"
 
 namespace prun {
@@ -40,15 +41,16 @@ std::uint64_t bytes_of(const Manifest& manifest) {
 }
 
 std::string line_of(const fs::path& folder, const std::optional<fs::path>& latest) {
-  const std::string name = folder.filename().string();
+  const std::string name = visible(folder.filename().string());
   char text[256];
   try {
     const Manifest manifest = read_manifest(folder);
-    std::snprintf(
-        text, sizeof text, "%-16s save %-5lld %-11s %3zu file%s  %s%s", name.c_str(),
-        static_cast<long long>(manifest.save), size_text(static_cast<double>(bytes_of(manifest))).c_str(),
-        manifest.files.size(), manifest.files.size() == 1 ? " " : "s",
-        manifest.mesh.empty() ? "one rank" : manifest.mesh.c_str(), folder == latest ? "  latest" : "");
+    std::snprintf(text, sizeof text, "%-16s save %-5lld %-11s %3zu file%s  %s%s", name.c_str(),
+                  static_cast<long long>(manifest.save),
+                  size_text(static_cast<double>(bytes_of(manifest))).c_str(), manifest.files.size(),
+                  manifest.files.size() == 1 ? " " : "s",
+                  manifest.mesh.empty() ? "one rank" : visible(manifest.mesh).c_str(),
+                  folder == latest ? "  latest" : "");
     return std::string(text) + "\n";
   } catch (const Error& error) {
     return name + " cannot be used: " + error.what() + "\n";
@@ -67,9 +69,10 @@ std::string describe_plugins(const Manifest& manifest) {
   std::string text;
   const JsonValue plugins = parse_json(manifest.plugins, "plugins");
   for (const JsonValue& plugin : plugins.as_array())
-    text +=
-        detail::concat("plugin      ", plugin.at("kind").as_string(), " ", plugin.at("name").as_string(), " ",
-                       plugin.at("version").as_string(), ", sha256 ", plugin.at("sha256").as_string(), "\n");
+    text += visible(detail::concat("plugin      ", plugin.at("kind").as_string(), " ",
+                                   plugin.at("name").as_string(), " ", plugin.at("version").as_string(),
+                                   ", sha256 ", plugin.at("sha256").as_string())) +
+            "\n";
   return text;
 }
 
@@ -78,7 +81,7 @@ std::string describe_tensors(const CheckpointFiles& files) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : files.tensors()) {
     bytes += all_of(name, tensor).bytes();
-    text += detail::concat("  ", name, " ", type_text(tensor));
+    text += detail::concat("  ", visible(name), " ", type_text(tensor));
     if (tensor.pieces.size() > 1) text += detail::concat(" in ", tensor.pieces.size(), " parts");
     text += "\n";
   }
@@ -164,21 +167,21 @@ Distance distance(DType type, std::span<const std::byte> a, std::span<const std:
 std::string tensor_difference(const CheckpointFiles& before, const CheckpointFiles& after,
                               const std::string& name) {
   const auto a = before.tensors().find(name), b = after.tensors().find(name);
-  if (a == before.tensors().end()) return name + ": only in the second\n";
-  if (b == after.tensors().end()) return name + ": only in the first\n";
+  if (a == before.tensors().end()) return visible(name) + ": only in the second\n";
+  if (b == after.tensors().end()) return visible(name) + ": only in the first\n";
   if (type_text(a->second) != type_text(b->second))
-    return name + ": " + type_text(a->second) + " and " + type_text(b->second) + "\n";
+    return visible(name) + ": " + type_text(a->second) + " and " + type_text(b->second) + "\n";
   const TensorSlice slice = all_of(name, a->second);
   const Distance apart = distance(slice.type, bytes_of(before, slice), bytes_of(after, slice));
   if (apart.elements == 0) return {};
-  return detail::concat(name, ": ", apart.elements, " of ", slice.slice.count,
+  return detail::concat(visible(name), ": ", apart.elements, " of ", slice.slice.count,
                         " elements differ, by at most ", apart.largest, "\n");
 }
 
 std::string manifest_difference(const Manifest& a, const Manifest& b) {
   std::string text;
   const auto compare = [&](const char* name, const auto& before, const auto& after) {
-    if (before != after) text += detail::concat(name, ": ", before, " and ", after, "\n");
+    if (before != after) text += visible(detail::concat(name, ": ", before, " and ", after)) + "\n";
   };
   compare("run", a.run.id, b.run.id);
   compare("step", a.progress.step, b.progress.step);
@@ -189,7 +192,7 @@ std::string manifest_difference(const Manifest& a, const Manifest& b) {
   if (a.choices.texts != b.choices.texts) text += "choices: other kernels were chosen by trying\n";
   if (a.plugins != b.plugins) text += "plugins: other ones, or other builds of them; see prun ckpt show\n";
   for (const Change& change : changes(a.recipe, b.recipe))
-    text += change.key + ": " + change.before + " and " + change.now + "\n";
+    text += visible(change.key + ": " + change.before + " and " + change.now) + "\n";
   return text;
 }
 
@@ -243,7 +246,7 @@ std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
   const fs::path folder = find_checkpoint(checkpoint);
   if (recipe) {
     std::string text;
-    for (const auto& [key, value] : read_manifest(folder).recipe) text += key + " = " + value + "\n";
+    for (const auto& [key, value] : read_manifest(folder).recipe) text += visible(key + " = " + value) + "\n";
     return text;
   }
   const CheckpointFiles files(folder);
@@ -253,9 +256,9 @@ std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
                      manifest.run.parent.empty() ? "" : ", from " + manifest.run.parent, "\nsave        ",
                      manifest.save, "\nprogress    step ", manifest.progress.step, ", ",
                      manifest.progress.updates, " updates, ", manifest.progress.samples,
-                     " samples\nranks       ", manifest.mesh.empty() ? "one" : manifest.mesh, "\n");
+                     " samples\nranks       ", manifest.mesh.empty() ? "one" : visible(manifest.mesh), "\n");
   for (const std::string& arithmetic : manifest.arithmetic)
-    if (!arithmetic.empty()) text += "arithmetic  " + arithmetic + "\n";
+    if (!arithmetic.empty()) text += "arithmetic  " + visible(arithmetic) + "\n";
   text += detail::concat("files       ", manifest.files.size(), ", ",
                          size_text(static_cast<double>(bytes_of(manifest))), "\n");
   return text + describe_plugins(manifest) + describe_tensors(files);

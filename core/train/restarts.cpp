@@ -7,6 +7,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/utc.hpp"
+#include "prun/visible.hpp"
 #include "train/checkpoint_folder.hpp"
 
 namespace prun {
@@ -44,7 +45,7 @@ int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t
   const auto say = [&](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
     std::ofstream(run_folder / "failures.log", std::ios::app)
-        << utc_text(std::time(nullptr)) << " " << line << "\n";
+        << utc_text(std::time(nullptr)) << " " << visible_lines(line) << "\n";
   };
   options.say = say;
   if (restarts > 0)

@@ -81,6 +81,17 @@ void expect_converted(const Case& each) {
 
 // ------------------------------------------------------------------- DeepSpeed
 
+TEST(ConvertDeepSpeed, RanksThatShareASequenceAreTakenFromTheBatch) {
+  expect_converted(
+      {"sp.json",
+       R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
+                        "sequence_parallel_size": 4, "zero_optimization": {"stage": 1}})",
+       with({"--ranks", "8"}, sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))),
+       {"dp = 2", "global = 4", "micro = 1", "stage = 1"},
+       {"sequence_parallel_size"},
+       {}});
+}
+
 // microsoft/Megatron-DeepSpeed, ds_config.json
 TEST(ConvertDeepSpeed, Stage3WithTheOptimizerOnTheHost) {
   expect_converted(
@@ -360,6 +371,22 @@ TEST(ConvertMegatron, Gpt3InArrays) {
 }
 
 // NVIDIA/Megatron-LM, examples/pretrain_gpt.sh
+TEST(ConvertMegatron, ContextParallelismTakesRanksFromTheBatch) {
+  for (const char* key : {"context-parallel-size", "ds-sequence-parallel-size"})
+    expect_converted({"cp.sh",
+                      std::string("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 2 "
+                                  "--hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+                                  "--max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 4 "
+                                  "--train-iters 10 --lr 1e-4 --vocab-size 256 --split 1 "
+                                  "--tensor-model-parallel-size 2 --attention-dropout 0 --bf16 "
+                                  "--use-distributed-optimizer --") +
+                          key + " 4\n",
+                      sets(text),
+                      {"dp = 2", "tp = 2", "global = 4", "micro = 1", "stage = 1"},
+                      {key},
+                      {}});
+}
+
 TEST(ConvertMegatron, ACommandOfOneRank) {
   expect_converted({"pretrain_gpt.sh",
                     R"(#! /bin/bash
@@ -770,6 +797,45 @@ mode = 'full'
 }
 
 // pytorch/torchtitan, torchtitan/models/llama3/train_configs/debug_model.toml
+// Ranks that share one sequence there: the recipe has one in their place, and the batch that they had.
+TEST(ConvertTorchtitan, ContextParallelismTakesRanksFromTheBatch) {
+  for (const char* table : {"parallelism", "experimental"}) {
+    const std::string config = std::string(R"([model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+steps = 10
+[)") + table + "]\ncontext_parallel_degree = 4\n";
+    const Case each{"cp.toml",
+                    config,
+                    with({"--ranks", "8"}, sets(text)),
+                    {"dp = 2", "global = 2", "micro = 1", "stage = 3"},
+                    {std::string(table) + ".context_parallel_degree"},
+                    {},
+                    narrow};
+    expect_converted(each);
+    const Result said = prun(with({"convert", file_of(each.name, config)}, each.options));
+    EXPECT_NE(said.out.find("attention is not split along the sequence: the recipe has one rank in the place "
+                            "of each 4, with the same batch"),
+              std::string::npos)
+        << said.out;
+  }
+}
+
+TEST(ConvertTorchtitan, RanksThatContextParallelismDoesNotDivideAreRefused) {
+  const std::string config =
+      "[model]\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\n[parallelism]\ncontext_parallel_degree = "
+      "4\n";
+  const Result refused = prun(with({"convert", file_of("cp.toml", config), "--ranks", "6"}, sets(text)));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.out.find("cp.toml: 6 ranks are no multiple of the 4 that tensor, pipeline and context "
+                             "parallelism take"),
+            std::string::npos)
+      << refused.out;
+}
+
 TEST(ConvertTorchtitan, AShapeThatChangedIsAskedFor) {
   const std::string config = R"([model]
 name = "llama3"
@@ -832,7 +898,7 @@ TEST(Convert, TheRecipeSaysWhereEachValueCameFrom) {
 
 TEST(Convert, WhatIsNoConfigurationIsRefused) {
   EXPECT_EQ(prun({"convert", "/nowhere.json"}).code, 2);
-  EXPECT_EQ(prun({"convert", temporary_folder().string()}).code, 13);
+  EXPECT_EQ(prun({"convert", temporary_folder().string()}).code, 2);
   EXPECT_EQ(prun({"convert", file_of("broken.json", "{\"a\": ")}).code, 2);
   EXPECT_EQ(prun({"convert", file_of("broken.toml", "[a\n")}).code, 2);
   const Result none = prun({"convert", file_of("notes.txt", "some text\n")});

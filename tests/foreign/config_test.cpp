@@ -59,6 +59,46 @@ TEST(Config, ReadsOlderTablesOfRotaryPositions) {
   EXPECT_EQ(options_of(plain.write()), options_of(hugging_face("llama_tied")));
 }
 
+// Releases of transformers differ in which of two tables they take.
+TEST(Config, TwoTablesOfRotaryPositionsMustSayTheSame) {
+  const std::string older = R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 500.0}, "head_dim")";
+  ForeignFolder alike("llama");
+  alike.configure("\"head_dim\"", older);
+  EXPECT_EQ(options_of(alike.write()), options_of(hugging_face("llama")));
+  const struct {
+    const char* text;
+    const char* other;
+    const char* reason;
+  } cases[] = {
+      {"\"factor\": 8.0, \"low", "\"factor\": 32.0, \"low",
+       "'rope_parameters' makes 'factor' 8 and 'rope_scaling' makes it 32; leave one of them"},
+      {"\"rope_type\": \"llama3\", \"factor\"", "\"rope_type\": \"default\", \"factor\"",
+       "'rope_parameters' makes 'factor' 8 and 'rope_scaling' makes it 1;"},
+      {", \"rope_theta\": 500.0}", "}",
+       "'rope_parameters' makes 'rope_theta' 500 and 'rope_scaling' makes it 10000;"},
+      {"\"rope_type\": \"llama3\", \"factor\"", "\"rope_type\": \"yarn\", \"factor\"",
+       "'rope_scaling.rope_type' is 'yarn'"},
+      {"\"head_dim\"", "\"rope_theta\": 10000.0, \"head_dim\"",
+       "'rope_theta' is 10000 and 'rope_parameters.rope_theta' 500; leave one of them"},
+  };
+  for (const auto& c : cases) {
+    ForeignFolder folder("llama");
+    folder.configure("\"head_dim\"", older);
+    folder.configure(c.text, c.other);
+    const std::string said = refusal(folder);
+    EXPECT_NE(said.find(c.reason), std::string::npos) << "wanted: " << c.reason << "\ngot: " << said;
+    EXPECT_NE(said.find("config.json"), std::string::npos) << said;
+  }
+}
+
+TEST(Config, ATableOfPositionsForEachKindOfLayerIsRefused) {
+  ForeignFolder folder("llama");
+  folder.configure("\"rope_parameters\": {", "\"rope_parameters\": {\"full_attention\": {}, ");
+  EXPECT_NE(refusal(folder).find("'rope_parameters.full_attention' asks for"), std::string::npos)
+      << refusal(folder);
+}
+
 TEST(Config, WhatAModelWritesItReads) {
   for (const std::string& model : hugging_face_models) {
     const ModelProgram before = write_model(

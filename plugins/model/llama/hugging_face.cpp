@@ -4,24 +4,72 @@
 namespace prun {
 namespace {
 
-// Older files have the base beside a table of what is slowed down, newer ones have both in one table.
-void read_rope(const Options& config, ConfigWriter& options) {
-  const std::string table = config.has("rope_parameters") ? "rope_parameters." : "rope_scaling.";
+// How positions turn queries and keys; what slows them down counts where `factor` is not 1.
+struct Rope {
+  double base = 10000, factor = 1, low = 0, high = 0, original = 0;
+};
+
+// Of a table, or of the file itself where `table` is empty.
+Rope read_rope(const Options& config, const std::string& table) {
+  Rope rope;
   const std::string base = config.has(table + "rope_theta") ? table + "rope_theta" : "rope_theta";
-  options.set("rope_base", config.has(base) ? config.number(base) : 10000.0);
-  const std::string partial = "partial_rotary_factor";
-  for (const std::string& key : {partial, table + partial})
-    if (config.has(key) && config.number(key) != 1)
-      throw_error(ErrorCode::bad_input, "'", key, "' is ", config.number(key),
-                  ", and this model turns whole heads");
+  if (config.has(base)) rope.base = config.number(base);
+  const std::string partial = table + "partial_rotary_factor";
+  if (config.has(partial) && config.number(partial) != 1)
+    throw_error(ErrorCode::bad_input, "'", partial, "' is ", config.number(partial),
+                ", and this model turns whole heads");
+  if (table.empty()) return rope;
+  for (const char* own : {"full_attention", "sliding_attention"})
+    expect_absent(config, table + own, "positions that turn otherwise from layer to layer");
   const std::string kind = config.has(table + "rope_type") ? table + "rope_type" : table + "type";
   expect_text(config, kind, {"llama3", "default"});
-  const bool slowed = config.has(kind) && config.text(kind) == "llama3";
-  options.set("rope_factor", slowed ? config.number(table + "factor") : 1.0);
-  if (!slowed) return;
-  options.set("rope_low", config.number(table + "low_freq_factor"));
-  options.set("rope_high", config.number(table + "high_freq_factor"));
-  options.set("rope_original", config.number(table + "original_max_position_embeddings"));
+  if (!config.has(kind) || config.text(kind) != "llama3") return rope;
+  rope.factor = config.number(table + "factor");
+  rope.low = config.number(table + "low_freq_factor");
+  rope.high = config.number(table + "high_freq_factor");
+  rope.original = config.number(table + "original_max_position_embeddings");
+  return rope;
+}
+
+// Which of two tables counts differs between releases of transformers, and so does which of two bases.
+void check_alike(const Rope& rope, const Rope& other, const char* one, const char* two) {
+  const struct {
+    const char* name;
+    double here, there;
+  } parts[] = {{"rope_theta", rope.base, other.base},
+               {"factor", rope.factor, other.factor},
+               {"low_freq_factor", rope.low, other.low},
+               {"high_freq_factor", rope.high, other.high},
+               {"original_max_position_embeddings", rope.original, other.original}};
+  for (const auto& part : parts)
+    if (part.here != part.there)
+      throw_error(ErrorCode::bad_input, "'", one, "' makes '", part.name, "' ", part.here, " and '", two,
+                  "' makes it ", part.there, "; leave one of them");
+}
+
+// Older files have the base beside a table of what is slowed down, newer ones have both in one table.
+Rope read_rope(const Options& config) {
+  const char* const newer = "rope_parameters";
+  const char* const older = "rope_scaling";
+  const Rope bare = read_rope(config, "");
+  Rope rope = bare;
+  if (config.has(older)) rope = read_rope(config, std::string(older) + ".");
+  if (!config.has(newer)) return rope;
+  const Rope now = read_rope(config, std::string(newer) + ".");
+  if (config.has(older)) check_alike(now, rope, newer, older);
+  if (config.has("rope_theta") && bare.base != now.base)
+    throw_error(ErrorCode::bad_input, "'rope_theta' is ", bare.base, " and 'rope_parameters.rope_theta' ",
+                now.base, "; leave one of them");
+  return now;
+}
+
+void write_rope(const Rope& rope, ConfigWriter& options) {
+  options.set("rope_base", rope.base);
+  options.set("rope_factor", rope.factor);
+  if (rope.factor == 1) return;
+  options.set("rope_low", rope.low);
+  options.set("rope_high", rope.high);
+  options.set("rope_original", rope.original);
 }
 
 void check_attention(const Options& config) {
@@ -56,7 +104,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   options.set("tied", config.has("tie_word_embeddings") && config.flag("tie_word_embeddings"));
   options.set("qkv_bias", config.text("model_type") == "qwen2");
   options.set("norm_eps", config.has("rms_norm_eps") ? config.number("rms_norm_eps") : 1e-6);
-  read_rope(config, options);
+  write_rope(read_rope(config), options);
 }
 
 // As releases of transformers before 5 write it, which later ones read.
