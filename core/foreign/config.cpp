@@ -13,12 +13,16 @@ constexpr JsonLimits limits{std::size_t{16} << 20, 1'000'000, 32};
 
 // ------------------------------------------------------------------- a config.json as Options
 
-// Null: not there, or null.
+// Null: not there, or null. What is to be a table and is none would else say nothing.
 const JsonValue* find(const JsonValue& root, std::string_view key) {
   const JsonValue* value = &root;
+  std::size_t end = 0;
   for (const std::string_view part : split(key, '.')) {
-    value = value->is_object() ? value->find(part) : nullptr;
+    if (!value->is_object())
+      throw_error(ErrorCode::bad_input, in_quotes(key.substr(0, end - 1)), " is not a table");
+    value = value->find(part);
     if (!value || value->is_null()) return nullptr;
+    end += part.size() + 1;
   }
   return value;
 }

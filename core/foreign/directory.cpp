@@ -22,6 +22,15 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
+const SafetensorsEntry& entry_of(const std::string& tensor, const SafetensorsFile& file,
+                                 const fs::path& index) {
+  try {
+    return file.entry(tensor);
+  } catch (const Error& error) {
+    throw_error(ErrorCode::bad_input, index.string(), " does not fit its files: ", error.what());
+  }
+}
+
 const JsonObject& weight_map(const JsonValue& root, const fs::path& index) {
   const JsonValue* const map = root.is_object() ? root.find("weight_map") : nullptr;
   if (!map || !map->is_object())
@@ -64,7 +73,7 @@ void ForeignDirectory::read_index(const fs::path& index) {
       throw_error(ErrorCode::not_found, folder_.string(), " has no ", in_quotes(name), ", which ",
                   weights_index_name, " names for tensor ", in_quotes(member.name));
     if (!file) file = &files_.emplace_back(folder_ / name);
-    tensors_[member.name] = {file, &file->entry(member.name)};
+    tensors_[member.name] = {file, &entry_of(member.name, *file, index)};
   }
 }
 

@@ -212,13 +212,27 @@ void write_config(const fs::path& path, const ModelProgram& model, std::span<con
   replace_text_file(path, config_text(values));
 }
 
+// What its config.json says is first asked of itself: there is no recipe whose lines could be shown.
+Recipe recipe_of_directory(PluginHost& plugins, const Conversion& how) {
+  plugins.model_options({}, how.from);
+  std::vector<std::string> sets = {"model.seq=1", "model.config=" + how.from.string()};
+  sets.insert(sets.end(), how.sets.begin(), how.sets.end());
+  return model_recipe(plugins, sets);
+}
+
+ModelProgram model_of_directory(const Recipe& recipe, PluginHost& plugins, const Conversion& how) {
+  try {
+    return write_model(recipe, plugins);
+  } catch (const Error& error) {
+    throw_error(error.code(), (how.from / config_name).string(), ": ", error.what());
+  }
+}
+
 }  // namespace
 
 std::string import_directory(PluginHost& plugins, const Conversion& how) {
-  std::vector<std::string> sets = {"model.seq=1", "model.config=" + how.from.string()};
-  sets.insert(sets.end(), how.sets.begin(), how.sets.end());
-  const Recipe recipe = model_recipe(plugins, sets);
-  const ModelProgram model = write_model(recipe, plugins);
+  const Recipe recipe = recipe_of_directory(plugins, how);
+  const ModelProgram model = model_of_directory(recipe, plugins, how);
   const ForeignMap map(*model.program, *model.model);
   const ForeignDirectory directory(how.from);
   const ForeignReader reader(*model.program, map, directory);

@@ -47,10 +47,11 @@ void take_config(Node& root, const PluginCatalog& catalog, std::size_t& sources,
   const bool named = !text_at(table, "config").empty();
   if (!named && !has_config(init)) return;
   const std::string key = named ? "config" : "init", file = text_at(table, key);
+  const std::string shown = has_config(file) ? (std::filesystem::path(file) / "config.json").string() : file;
   try {
     if (!plugin.empty() && !catalog.schema("model", plugin)) return;  // which is reported with the section
     for (const auto& [option, text] : catalog.model_options(plugin, file))
-      if (!table.find(option)) table.members.push_back(member_from(file, option, text, sources));
+      if (!table.find(option)) table.members.push_back(member_from(shown, option, text, sources));
     ++sources;
   } catch (const Error& error) {
     diagnostics.add(table.find(key)->at, error.what());

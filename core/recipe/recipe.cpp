@@ -75,6 +75,7 @@ Recipe Recipe::build(Input input, std::span<const std::string> overrides, std::s
   // What cannot be read would only look like missing keys.
   diagnostics.throw_if_any();
   take_config(input.tree, input.catalog, input.sources, diagnostics);
+  diagnostics.throw_if_any();
   Recipe recipe;
   recipe.resolved_ =
       std::make_shared<const ResolvedRecipe>(resolve(input.tree, input.main, input.catalog, diagnostics));

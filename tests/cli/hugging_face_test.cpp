@@ -83,7 +83,7 @@ TEST(HuggingFaceCommands, SayWhatIsWrong) {
   expect(prun({"export", folder / "none", "--out", folder / "x"}), 2, "none is not there");
   expect(prun({"export", gpt2, "--out", folder / "x", "--file-size", "-1"}), 2,
          "--file-size takes a size such as 5GB");
-  expect(prun({"import", folder.path(), "--out", folder / "x"}), 2, "config.json is not there");
+  expect(prun({"import", folder.path(), "--out", folder / "x"}), 2, "config.json': there is no such file");
   EXPECT_FALSE(fs::exists(folder / "x"));
 }
 

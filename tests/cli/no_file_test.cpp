@@ -80,6 +80,7 @@ TEST_F(NoFile, WhatAFileLacksIsNamedWithIt) {
     const Result result = prun({"import", folder_ / "hub", "--out", folder_ / "out"});
     EXPECT_EQ(result.code, 2) << result.out;
     EXPECT_NE(result.out.find(folder_ / name), std::string::npos) << result.out;
+    EXPECT_EQ(result.out.find("'plugin'"), std::string::npos) << result.out;
     return result.out;
   };
   const char* const index = "hub/model.safetensors.index.json";
@@ -88,14 +89,31 @@ TEST_F(NoFile, WhatAFileLacksIsNamedWithIt) {
   EXPECT_NE(import_with(index, "{\"weight_map\": {\"wte.weight\": null}}").find("'wte.weight'"),
             std::string::npos);
   EXPECT_NE(import_with(index, "{\"weight_map\": ").find("byte"), std::string::npos);
+  EXPECT_NE(import_with(index, "{\"weight_map\": {\"none\": \"model.safetensors\"}}")
+                .find("does not fit its files: " + folder_ / "hub/model.safetensors" +
+                      ": there is no tensor 'none'"),
+            std::string::npos);
   const char* const config = "hub/config.json";
   for (const char* text : {"[]", "3", "null", "{\"model_type\": 3}", "{\"model_type\": null}"})
     EXPECT_NE(import_with(config, text).find("has no model_type"), std::string::npos) << text;
-  EXPECT_NE(import_with(config, "{\"model_type\": \"gpt2\"}").find("'n_layer' is missing"),
+  const std::string gpt2 = "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_head\": ",
+                    rest = ", \"vocab_size\": 64, \"n_positions\": 32}";
+  EXPECT_NE(import_with(config, gpt2 + "4" + rest).find("'n_layer' is missing"), std::string::npos);
+  EXPECT_NE(import_with(config, gpt2 + "4, \"n_layer\": [2]" + rest).find("'n_layer' is not a whole number"),
+            std::string::npos);
+  EXPECT_NE(import_with(config, gpt2 + "4, \"n_layer\": 0" + rest).find("'layers' in [model] is 0"),
             std::string::npos);
   EXPECT_NE(
-      import_with(config, "{\"model_type\": \"gpt2\", \"n_layer\": [64]}").find("'n_layer' is not"),
+      import_with(config, gpt2 + "5, \"n_layer\": 2" + rest).find("model.hidden = 32 is not a multiple"),
       std::string::npos);
+  const std::string llama =
+      "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 32, \"num_attention_heads\": "
+      "4, "
+      "\"intermediate_size\": 4, \"vocab_size\": 64, ";
+  for (const char* table : {"rope_parameters", "rope_scaling"})
+    EXPECT_NE(import_with(config, llama + "\"" + table + "\": \"linear\"}")
+                  .find(std::string("'") + table + "' is not a table"),
+              std::string::npos);
 }
 
 }  // namespace
