@@ -160,6 +160,15 @@ void forget_replaced_plugins(Settings& settings, const std::vector<std::string>&
   }
 }
 
+// Of a manifest, which anybody may have written.
+std::string text_of(const Settings& settings, const std::string& manifest) {
+  try {
+    return to_toml(settings);
+  } catch (const Error& error) {
+    throw_error(error.code(), manifest, ": ", error.what());
+  }
+}
+
 }  // namespace
 
 Opened open_recipe(const Arguments& arguments, const std::string& file, const std::optional<Identity>& rank) {
@@ -181,8 +190,9 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
     return setting.first == "model.config" || setting.first == "model.init" || setting.first == "run.resume";
   });
   forget_replaced_plugins(settings, arguments.sets);
+  const std::string manifest = folder / manifest_name;
   const Recipe written =
-      Recipe::parse(to_toml(settings), folder / manifest_name, arguments.sets, plugins->catalog());
+      Recipe::parse(text_of(settings, manifest), manifest, arguments.sets, plugins->catalog());
   Opened result = opened(std::move(plugins), arguments, written, rank);
   result.imported = imported;
   return result;
