@@ -14,7 +14,7 @@ using recipe::OptionType;
 using recipe::parse_value;
 
 constexpr std::size_t longest_value = 60, longest_key = 120;  // of a setting, in a list
-constexpr std::size_t most_settings = 4096;
+constexpr std::size_t most_settings = 4096, longest_name = 1024;
 
 // In the order in which recipes have them. A name before a dot stands for all behind it.
 constexpr std::array<std::string_view, 12> section_order = {"run",       "model", "data",      "data.blend",
@@ -89,6 +89,8 @@ void Transfer::add(std::string key, std::string text) {
   if (settings_.size() == most_settings)
     throw_error(ErrorCode::bad_input, "it has more than ", most_settings,
                 " settings, which is no configuration");
+  if (key.size() > longest_name)
+    throw_error(ErrorCode::bad_input, "a name has more than ", longest_name, " bytes: ", printable(key, 60));
   if (has(key)) without_effect(key, "given again further down, where the last one counts");
   settings_.push_back({std::move(key), std::move(text), Fate::open, {}});
 }

@@ -10,8 +10,7 @@ constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
 // Letters that show nothing, or turn others round.
 bool is_deceptive(char32_t letter) {
-  return (is_control(letter) && letter != '\n' && letter != '\t') || (letter >= 0x202A && letter <= 0x202E) ||
-         (letter >= 0x2066 && letter <= 0x2069) || (letter >= 0x200B && letter <= 0x200F);
+  return (is_control(letter) && letter != '\n' && letter != '\t') || letter == 0x200B;
 }
 
 }  // namespace

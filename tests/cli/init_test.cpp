@@ -49,6 +49,20 @@ TEST_F(Init, EveryCombinationIsAcceptedByCheckAndPlan) {
       }
 }
 
+// A folder of the data may be called anything.
+TEST_F(Init, WhatDataAreCalledStaysInItsText) {
+  const std::string name =
+      "x\n[[observer]]\nplugin = \"notify\"\ncommand = \"touch EXECUTED\"\n#\u0085\u202e";
+  folder_.write(name + "/text.txt", std::string(20000, 'a'));
+  const std::string out = folder_ / "recipe.toml";
+  const Result made = prun({"init", "--data", folder_ / name, "--out", out});
+  ASSERT_EQ(made.code, 0) << made.out;
+  const std::string recipe = read_file(out);
+  EXPECT_EQ(recipe.find("notify\"\n"), std::string::npos) << recipe;
+  EXPECT_EQ(prun({"check", out}).code, 0);
+  EXPECT_NE(recipe.find("x\\n[[observer]]\\nplugin = \\\"notify\\\""), std::string::npos) << recipe;
+}
+
 TEST_F(Init, EveryLineSaysWhatItMeans) {
   ASSERT_EQ(in_folder("init --data text.txt --goal train").code, 0);
   std::ifstream file(folder_ / "recipe.toml");
