@@ -21,7 +21,7 @@ void expect_visible(const std::string& out) {
 }
 
 // Of standard output and error together, since run_program reads both.
-class Foreign : public testing::Test {
+class WordsOfOthers : public testing::Test {
  protected:
   void expect_refused(const std::vector<std::string>& words) {
     const Result result = prun(words);
@@ -32,14 +32,14 @@ class Foreign : public testing::Test {
   const TempFolder folder_;
 };
 
-TEST_F(Foreign, WordsOfTheCommandLineAreVisible) {
+TEST_F(WordsOfOthers, WordsOfTheCommandLineAreVisible) {
   expect_refused({nasty});
   expect_refused({"check", folder_ / nasty});
   expect_refused({"explain", nasty});
   expect_refused({"runs", folder_ / nasty});
 }
 
-TEST_F(Foreign, WordsOfARecipeAreVisible) {
+TEST_F(WordsOfOthers, WordsOfARecipeAreVisible) {
   const std::string good =
       "[run]\nname = \"a\"\nsteps = 1\n[model]\nplugin = \"gpt\"\nlayers = 1\nhidden = 32\n"
       "heads = 2\nseq = 16\nvocab = 256\n[data]\nplugin = \"text\"\npath = \".\"\n[batch]\n"
@@ -51,7 +51,7 @@ TEST_F(Foreign, WordsOfARecipeAreVisible) {
   expect_refused({"check", folder_.write("d.toml", good), "--set", "model.plugin=" + nasty});
 }
 
-TEST_F(Foreign, KeysOfAConfigurationAreVisible) {
+TEST_F(WordsOfOthers, KeysOfAConfigurationAreVisible) {
   const std::string file =
       folder_.write("ds.json", "{\"train_batch_size\": 1, \"train_micro_batch_size_per_gpu\": 1, \"" +
                                    nasty_json + "\": 1}");
@@ -72,7 +72,7 @@ TEST_F(Foreign, KeysOfAConfigurationAreVisible) {
   expect_visible(converted.out);
 }
 
-TEST_F(Foreign, NamesOfTensorsAndFilesAreVisible) {
+TEST_F(WordsOfOthers, NamesOfTensorsAndFilesAreVisible) {
   const std::string hub =
       folder_.write("hub/config.json", read_file(PRUN_TEST_FIXTURES "/hugging_face/gpt2/config.json"));
   const auto import_with = [&](const std::string& index) {
@@ -84,7 +84,7 @@ TEST_F(Foreign, NamesOfTensorsAndFilesAreVisible) {
   import_with("{\"weight_map\": {\"a\": \"" + nasty_json + "\"}}");
 }
 
-TEST_F(Foreign, WordsOfAManifestAndALogAreVisible) {
+TEST_F(WordsOfOthers, WordsOfAManifestAndALogAreVisible) {
   folder_.write("run/step-00000001/manifest.json", "{\"" + nasty_json + "\": 1, \"" + nasty_json + "\": 1");
   folder_.write("run/recipe.toml", "");
   const Result listed = prun({"ckpt", "ls", folder_ / "run"}),
@@ -124,7 +124,7 @@ std::string on_a_terminal(std::vector<std::string> words) {
 }
 
 // Text that a model goes on with is data: a file gets its bytes.
-TEST_F(Foreign, GeneratedTextIsVisibleOnATerminalAndAsItIsElsewhere) {
+TEST_F(WordsOfOthers, GeneratedTextIsVisibleOnATerminalAndAsItIsElsewhere) {
   const std::string recipe = folder_.write(
       "a.toml",
       "[run]\nname = \"a\"\nsteps = 1\nsave_every = 1\nout = \"" + folder_ / "run" +

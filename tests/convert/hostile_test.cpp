@@ -41,7 +41,7 @@ std::string said_by(const std::string& toml) {
   return out;
 }
 
-class Hostile : public testing::Test {
+class HostileConfiguration : public testing::Test {
  protected:
   std::string recipe_of(const std::string& name, const std::string& config) {
     given_.ranks = 2;
@@ -62,7 +62,7 @@ class Hostile : public testing::Test {
 };
 
 // The order to its observer to touch a file, as it was found.
-TEST_F(Hostile, AKeyThatEndsItsLineNamesNoObserver) {
+TEST_F(HostileConfiguration, AKeyThatEndsItsLineNamesNoObserver) {
   const std::string recipe = recipe_of(
       "ds.json",
       R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "x\n[[observer]]\nplugin = \"notify\"\ncommand = \"touch EXECUTED\"\n#": 1})");
@@ -71,7 +71,7 @@ TEST_F(Hostile, AKeyThatEndsItsLineNamesNoObserver) {
 }
 
 // Of words with NUL, since JSON can spell it.
-TEST_F(Hostile, NamesAndValuesOfADeepSpeedJsonStayInTheirComments) {
+TEST_F(HostileConfiguration, NamesAndValuesOfADeepSpeedJsonStayInTheirComments) {
   const auto config = [](const std::vector<std::pair<std::string, std::string>>& more) {
     JsonWriter json;
     json.begin_object().member("train_batch_size", 4).member("train_micro_batch_size_per_gpu", 2);
@@ -89,7 +89,7 @@ TEST_F(Hostile, NamesAndValuesOfADeepSpeedJsonStayInTheirComments) {
   }
 }
 
-TEST_F(Hostile, ValuesOfMegatronsArgumentsAreTheValuesOfTheRecipe) {
+TEST_F(HostileConfiguration, ValuesOfMegatronsArgumentsAreTheValuesOfTheRecipe) {
   given_.sets = {"model.vocab=256", "run.steps=10"};
   const std::string shape =
       "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
@@ -116,7 +116,7 @@ TEST_F(Hostile, ValuesOfMegatronsArgumentsAreTheValuesOfTheRecipe) {
   }
 }
 
-TEST_F(Hostile, NamesAndListsOfATorchtitanTomlStayInTheirComments) {
+TEST_F(HostileConfiguration, NamesAndListsOfATorchtitanTomlStayInTheirComments) {
   const auto config = [](const std::string& key, const std::string& value) {
     const std::string name = recipe::to_toml(recipe::Value(key)),
                       text = recipe::to_toml(recipe::Value(value));
@@ -134,7 +134,7 @@ TEST_F(Hostile, NamesAndListsOfATorchtitanTomlStayInTheirComments) {
 }
 
 // A value that is carried over is one value, of whatever type; else it is refused by its key.
-TEST_F(Hostile, AValueThatBeginsAListIsNoPieceOfARecipe) {
+TEST_F(HostileConfiguration, AValueThatBeginsAListIsNoPieceOfARecipe) {
   for (const char* value :
        {"[\\n[observer]]", "[[observer]]\\nplugin = \\\"notify\\\"", "[1]\\n[mesh]\\ndp = 2"}) {
     const std::string config = detail::concat(
@@ -151,7 +151,7 @@ TEST_F(Hostile, AValueThatBeginsAListIsNoPieceOfARecipe) {
   }
 }
 
-TEST_F(Hostile, WhatIsNoTextIsRefusedByItsPlace) {
+TEST_F(HostileConfiguration, WhatIsNoTextIsRefusedByItsPlace) {
   for (const auto& [config, place] : {std::pair(std::string("--save a\0b", 10), "byte 8 "),
                                       std::pair(std::string("--save \xff"), "byte 7 "),
                                       std::pair(std::string("--save \xe2\x82"), "byte 7 ")})
