@@ -285,7 +285,7 @@ class ShellReader {
       }
     }
     if (any && (quoted || !word.empty())) done.push_back(word);
-    if ((count_ += done.size()) > most_words) fail("there are too many words");
+    if ((count_ += done.size()) > most_words) fail(detail::concat("it has more than ", most_words, " words"));
     return done;
   }
 

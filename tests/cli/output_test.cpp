@@ -72,6 +72,23 @@ TEST_F(WordsOfOthers, KeysOfAConfigurationAreVisible) {
   expect_visible(converted.out);
 }
 
+// A stream hands on pieces of a text, wherever they end.
+TEST_F(WordsOfOthers, LettersOfALongTextStayWhole) {
+  std::string json = "{\"train_batch_size\": 1, \"train_micro_batch_size_per_gpu\": 1";
+  for (int i = 0; i < 3000; ++i) json += ", \"" + std::to_string(i) + "é字\U0001f600\": 1";
+  std::vector<std::string> words = {"convert", folder_.write("ds.json", json + "}"), "--ranks", "1"};
+  for (const char* set : {"model.plugin=gpt", "model.layers=1", "model.hidden=32", "model.heads=2",
+                          "model.vocab=256", "model.seq=16", "run.steps=1", "data.plugin=text", "data.path=.",
+                          "optimizer.plugin=adamw", "optimizer.lr=1e-3"})
+    words.insert(words.end(), {"--set", set});
+  const Result printed = prun(words);
+  EXPECT_EQ(printed.code, 0);
+  words.insert(words.end(), {"--out", folder_ / "recipe.toml"});
+  EXPECT_EQ(prun(words).code, 0);
+  EXPECT_GT(printed.out.size(), 50000u);
+  EXPECT_EQ(printed.out, read_file(folder_ / "recipe.toml"));
+}
+
 TEST_F(WordsOfOthers, NamesOfTensorsAndFilesAreVisible) {
   const std::string hub =
       folder_.write("hub/config.json", read_file(PRUN_TEST_FIXTURES "/hugging_face/gpt2/config.json"));

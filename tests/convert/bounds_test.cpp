@@ -63,6 +63,8 @@ TEST(Bounds, MoreSettingsThanAnyConfigurationHasAreRefused) {
   }
   for (const std::string& said : {refusal("ds.json", json + "}"), refusal("train.sh", words)})
     EXPECT_NE(said.find("more than 4096 settings, which is no configuration"), std::string::npos) << said;
+  EXPECT_NE(refusal("train.sh", "train.py " + repeated("a ", 100001)).find("it has more than 100000 words"),
+            std::string::npos);
   const std::string named = refusal("ds.json", "{\"" + repeated("k", 2000) + "\": {\"a\": 1}}");
   EXPECT_NE(named.find("a name has more than 1024 bytes: kkk"), std::string::npos) << named;
   EXPECT_NE(refusal("train.sh", "--lr 1 " + repeated(" ", 1 << 20)).find("it is larger than 1048576 bytes"),
