@@ -1,5 +1,7 @@
 #include "execute/executor.hpp"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <new>
 
@@ -454,6 +456,7 @@ Status Executor::exchange(QueueRun& queue, const CommOp& op) {
 // ---------------------------------------------------------------- asynchronous queues
 
 void Executor::feed_queues() {
+  ::prctl(PR_SET_NAME, "prun-feeder");
   for (auto& queue : queues_)
     if (const Status status = queue->asynchronous ? queue->device.attach(queue->handle) : Status{};
         !status.ok())

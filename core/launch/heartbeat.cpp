@@ -1,5 +1,6 @@
 #include "launch/heartbeat.hpp"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,7 @@ Heartbeat::~Heartbeat() {
 }
 
 void Heartbeat::run() {
+  ::prctl(PR_SET_NAME, "prun-heartbeat");
   std::optional<Clock::time_point> failed_at;
   std::unique_lock lock(mutex_);
   do {

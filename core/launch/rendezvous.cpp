@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -52,6 +53,7 @@ class HostedServer {
 
  private:
   void run() {
+    ::prctl(PR_SET_NAME, "prun-meeting");
     std::optional<Clock::time_point> left;  // when rank 0 itself did
     while (!left || !over(*left)) {
       int wait = server_.wait_ms();
@@ -162,6 +164,7 @@ void Rendezvous::State::take(const Frame& frame) {
 }
 
 void Rendezvous::State::receive_all() {
+  ::prctl(PR_SET_NAME, "prun-receiver");
   FrameReader frames(answer_limit);
   std::vector<char> buffer(65536);
   try {

@@ -1,5 +1,7 @@
 #include "plugin/overdue_watch.hpp"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -42,6 +44,7 @@ OverdueWatch::OverdueWatch(std::chrono::milliseconds limit, Found found)
 
 // Time in which the whole process was stopped does not count: the watch was as well.
 void OverdueWatch::run(const std::stop_token& stop) const {
+  ::prctl(PR_SET_NAME, "prun-watch");
   std::vector<std::vector<Seen>> seen;  // by place
   std::mutex mutex;
   std::condition_variable_any changed;
