@@ -14,7 +14,9 @@ constexpr std::string_view stops =
     "that "
     "resumes. Its exit code is 128 + the signal's number: 130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1, "
     "152 "
-    "SIGXCPU.";
+    "SIGXCPU. Before the first step there is nothing to save, and it ends at once. A signal that was ignored "
+    "when "
+    "prun was started (nohup, a script's background job, trap '') stays ignored, and the log says so.";
 constexpr std::size_t indent = 30, narrowest = 50;
 
 // Words, broken into lines of which each but the first begins with so many blanks.

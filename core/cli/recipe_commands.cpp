@@ -20,6 +20,7 @@
 #include "train/rank.hpp"
 #include "train/restarts.hpp"
 #include "train/run_folder.hpp"
+#include "train/stop_signal.hpp"
 
 namespace prun {
 namespace {
@@ -136,6 +137,7 @@ int run_alone(const Assembly& assembly, const Opened& opened, const std::string&
 }  // namespace
 
 int run_command(const Arguments& arguments) {
+  const StopAtOnce until_steps_run;
   const std::string& file = arguments.words[0];
   const std::optional<Identity> identity = identity_from_environment();
   if (identity && identity->how == "kubernetes")

@@ -157,6 +157,8 @@ class Launch {
   std::optional<Hang> find_stopped_alone(std::span<const WatchedRank> watched);
 
   bool is_stop(int status) const;
+  bool began(int rank) const;
+  void stop_early();
   void note_end(int rank, int status);
   Failure& failure_of(int rank);
   void kill_by(Clock::time_point time) { kill_at_ = kill_at_ ? std::min(*kill_at_, time) : time; }
@@ -301,18 +303,28 @@ bool Launch::is_stop(int status) const {
   return WIFEXITED(status) && failures_.empty() && is_stop_code(WEXITSTATUS(status));
 }
 
+// Ranks of several hosts have records of their own, and a word of their own about it.
+bool Launch::began(int rank) const {
+  return options_.share || ranks_[static_cast<std::size_t>(rank)].flight.snapshot().step >= 0;
+}
+
+// Before the first step a rank ends alone, and others that wait for it may fail because of that.
+void Launch::stop_early() {
+  stopped_early_ = true;
+  kill_by(Clock::now() + options_.grace);
+}
+
 void Launch::note_end(int rank, int status) {
   if (killed_at_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
   if (is_stop(status)) {
     // One that only agreed to stop says SIGTERM.
     if (stop_status_ == 0 || stop_status_ == 128 + SIGTERM) stop_status_ = WEXITSTATUS(status);
-    return kill_by(Clock::now() + options_.stop_limit);
+    return began(rank) ? kill_by(Clock::now() + options_.stop_limit) : stop_early();
   }
   if (WIFSIGNALED(status) && stop_signal_ != 0 && WTERMSIG(status) == stop_signal_) {
-    // It had not come so far as to handle the signal; others that wait for it may fail because of that.
+    // It had not come so far as to handle the signal.
     stop_status_ = 128 + stop_signal_;
-    stopped_early_ = true;
-    return kill_by(Clock::now() + options_.grace);
+    return stop_early();
   }
   Failure& failure = failure_of(rank);
   failure.what = how_it_ended(status);

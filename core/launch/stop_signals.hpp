@@ -1,4 +1,4 @@
-// Which signals stop a run: launcher and ranks hear the same.
+// The signals that ask a run to end, and which of them this process is to hear.
 #pragma once
 
 #include <csignal>
@@ -10,15 +10,17 @@ namespace prun {
 // SIGXCPU what the system sends at a limit on processor time.
 inline constexpr int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
 
-// Those that this process is to hear. What it was started to ignore (nohup) stays ignored; but a shell lets
-// all that it starts in the background ignore SIGINT, and who sends that still means it.
+inline bool is_ignored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+// What this process was started to ignore (by nohup, `trap ''`, or a shell that starts it in the background
+// of a script) stays ignored, here and in its ranks, which inherit it.
 inline std::vector<int> heard_stop_signals() {
   std::vector<int> heard;
-  for (const int signal : stop_signals) {
-    struct sigaction now {};
-    sigaction(signal, nullptr, &now);
-    if (signal == SIGINT || now.sa_handler != SIG_IGN) heard.push_back(signal);
-  }
+  for (const int signal : stop_signals)
+    if (!is_ignored(signal)) heard.push_back(signal);
   return heard;
 }
 

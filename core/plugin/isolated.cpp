@@ -46,11 +46,13 @@ void send(int fd, std::string_view text) {
   }
 }
 
-// A crash must end the child by its signal: no handler of the parent's, no core file.
+// A crash must end the child by its signal: no handler of the parent's, no core file. What the parent was
+// started to ignore the child ignores as well.
 void prepare_child() {
-  for (const int signal :
-       {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTERM, SIGINT, SIGPIPE})
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE})
     ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGTERM, SIGINT})
+    if (::signal(signal, SIG_DFL) == SIG_IGN) ::signal(signal, SIG_IGN);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);

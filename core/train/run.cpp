@@ -43,6 +43,7 @@ class Run {
   using Clock = std::chrono::steady_clock;
 
   int run() {
+    stop_.emplace();
     announce();
     observers_.raise_failure();
     while (trainer_.progress().step < steps_) {
@@ -63,7 +64,7 @@ class Run {
     return 0;
   }
 
-  bool wants_to_stop() const { return stop_.received() != 0 || observers_.have_failed(); }
+  bool wants_to_stop() const { return stop_->received() != 0 || observers_.have_failed(); }
 
   // What ends the run here, for logs and whoever reads them later. What another rank has done the launcher
   // tells, and what has diverged was told as it was found.
@@ -101,6 +102,8 @@ class Run {
     info.plan_bytes = assembly_.plan().layout.bytes_in_memory();
     observers_.start(info);
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
+    if (const std::string said = ignored_stop_signals_text(); !said.empty())
+      observers_.event(EventKind::note, said);
     for (const std::string& said : assembly_.program().said_to_fit()) observers_.event(EventKind::note, said);
     for (const std::string& said : trainer_.resume_warnings()) observers_.event(EventKind::warning, said);
     for (const std::string& said : trainer_.resume_notes()) observers_.event(EventKind::note, said);
@@ -287,14 +290,14 @@ class Run {
     observers_.finish(trainer_.memory_of_ranks(), stood_still_for(save_time_));
     observers_.raise_failure();
     // Another rank may have had the signal first.
-    return 128 + (stop_.received() != 0 ? stop_.received() : SIGTERM);
+    return 128 + (stop_->received() != 0 ? stop_->received() : SIGTERM);
   }
 
   const Assembly& assembly_;
   const Recipe& recipe_;
-  StopSignal stop_;
   Observers observers_;  // they hear what plugins say while the trainer is made
   Trainer trainer_;
+  std::optional<StopSignal> stop_;  // from then on that all ranks have met
   PluginHost& plugins_;
   std::string resume_command_;
   const std::int64_t steps_, save_every_, compare_every_, eval_every_;

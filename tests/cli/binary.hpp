@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/stop_signals.hpp"
 #include "prun/error.hpp"
 
 namespace prun::test {
@@ -25,6 +26,8 @@ inline Result run_program(std::vector<std::string> all, int signal = 0, const st
   if (pipe(pipe_ends) != 0) throw_error(ErrorCode::internal, "pipe");
   const pid_t child = fork();
   if (child == 0) {
+    // As from a terminal, though a script may have put the tests in the background.
+    for (const int stop : stop_signals) ::signal(stop, SIG_DFL);
     dup2(pipe_ends[1], 1);
     dup2(pipe_ends[1], 2);
     close(pipe_ends[0]);

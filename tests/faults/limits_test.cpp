@@ -13,23 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Ended {
-  int code = -1;
-  std::string text;
-};
-
-Ended run_shell(const std::string& command) {
-  Ended ended;
-  FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
-  if (!pipe) return ended;
-  char buffer[4096];
-  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    ended.text.append(buffer, count);
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  return ended;
-}
-
 std::string prun_on(const std::string& recipe) { return std::string("exec " PRUN_TEST_BINARY " ") + recipe; }
 
 std::string short_recipe(const std::string& name, int ranks) {

@@ -109,6 +109,18 @@ int PrunRun::stop_and_save(int signal) {
   return process_.end() == 128 + signal ? process_.number_after("stopped at step ") : -1;
 }
 
+Ended run_shell(const std::string& command) {
+  Ended ended;
+  FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
+  if (!pipe) return ended;
+  char buffer[4096];
+  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    ended.text.append(buffer, count);
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  return ended;
+}
+
 namespace {
 
 Variables meeting_at(int port) {

@@ -72,6 +72,13 @@ class PrunRun {
   Process process_;
 };
 
+// A line for the shell, from start to end, with both of its outputs.
+struct Ended {
+  int code = -1;
+  std::string text;
+};
+Ended run_shell(const std::string& command);
+
 // What torchrun, mpirun and srun give to a rank of a run on one host, and a token.
 Variables torchrun_variables(int rank, int world, int port);
 Variables mpirun_variables(int rank, int world, int port);

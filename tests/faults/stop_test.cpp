@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <sstream>
 
 #include "runs.hpp"
+#include "support/temp_folder.hpp"
 
 namespace prun::test {
 namespace {
@@ -36,6 +39,26 @@ int checkpoints_in(const std::string& out) {
   return static_cast<int>(std::count_if(begin(entries), end(entries), [](const auto& entry) {
     return entry.path().filename().string().starts_with("step-");
   }));
+}
+
+// Until the process has done nothing for a while: it waits for something.
+bool sleeps(pid_t pid) {
+  const auto time_of = [pid] {
+    const std::string all = read_file("/proc/" + std::to_string(pid) + "/stat");
+    std::istringstream rest(all.substr(std::min(all.size(), all.rfind(')'))));
+    std::string word;
+    for (int field = 2; field < 14; ++field) rest >> word;
+    std::int64_t user = -1, system = -1;
+    return rest >> user >> system ? user + system : -1;
+  };
+  std::int64_t last = -1;
+  for (int same = 0; same < 20; ::usleep(25'000)) {
+    const std::int64_t now = time_of();
+    if (now < 0) return false;
+    same = now == last ? same + 1 : 0;
+    last = now;
+  }
+  return true;
 }
 
 // On a device.
@@ -129,6 +152,85 @@ TEST(Stop, AtAnyMomentOfTheStart) {
     ::usleep(static_cast<useconds_t>(trial % 8) * 25'000);
     run.process().signal(SIGTERM);
     EXPECT_EQ(run.process().end(), 128 + SIGTERM) << run.output();
+    EXPECT_TRUE(run.seconds_until_gone());
+    EXPECT_EQ(count_of(run.output(), "prun: rank"), 0) << run.output();
+  }
+}
+
+// What a shell does with all that a script puts in the background, what nohup does, and what a script asks
+// for.
+struct Ignored {
+  const char* name;
+  int signal;
+  const char* start;  // the program follows, and what puts it in the background
+};
+constexpr Ignored ignored_ways[] = {{"SIGINT", SIGINT, ""},
+                                    {"SIGHUP", SIGHUP, "nohup "},
+                                    {"SIGTERM", SIGTERM, "trap '' TERM; "},
+                                    {"SIGUSR1", SIGUSR1, "trap '' USR1; "}};
+
+// Sent again and again from the instant on at which the shell has become the program (until then it is the
+// shell's to ignore), to the launcher and to its ranks.
+std::string disturbed(const Ignored& way, const std::string& recipe) {
+  const std::string number = std::to_string(way.signal);
+  return std::string(way.start) + PRUN_TEST_BINARY " " + recipe +
+         " < /dev/null & run=$!; until [ $(cat /proc/$run/comm) = prun ]; do :; done; for i in $(seq 25); do "
+         "kill -" +
+         number + " $run; for rank in $(cat /proc/$run" + "/task/$run/children); do kill -" + number +
+         " $rank; done; sleep 0.02; done 2>/dev/null; wait $run";
+}
+
+TEST(Stop, WhatIsIgnoredAtTheStartStaysIgnoredInFortyStarts) {
+  for (int trial = 0; trial < 40; ++trial) {
+    const Ignored& way = ignored_ways[trial % 4];
+    const int size = 1 + trial / 4 % 2;
+    const std::string recipe =
+        recipe_file("ignores-" + std::to_string(trial), size, {"run.steps=40", "run.save_every=0"});
+    const Ended ended = run_shell(disturbed(way, recipe));
+    EXPECT_EQ(ended.code, 0) << trial << ", " << way.name << ", " << size << " ranks: " << ended.text;
+    EXPECT_EQ(count_of(ended.text, "step 40/40 "), 1) << ended.text;
+    const std::size_t said = ended.text.find("note: SIGINT");
+    ASSERT_NE(said, std::string::npos) << ended.text;
+    const std::string note = ended.text.substr(said, ended.text.find('\n', said) - said);
+    EXPECT_LT(note.find(way.name), note.find(" ignored when this run was started")) << note;
+    EXPECT_LT(said, ended.text.find("step 1/40 ")) << ended.text;
+  }
+}
+
+// What each launcher gives to a rank; the other one never comes.
+TEST(Stop, IsHeededAtOnceByARankThatWaitsForAnother) {
+  const std::string recipe = recipe_file("waits", 2, {"run.steps=1000000"});
+  const auto pod = [](int rank, int, int port) {
+    return Variables{{"RANK", std::to_string(rank)},
+                     {"WORLD_SIZE", "2"},
+                     {"PYTHONUNBUFFERED", "1"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", std::to_string(port)},
+                     {"PRUN_TOKEN", test_token}};
+  };
+  using Launcher = std::function<Variables(int rank, int world, int port)>;
+  for (const Launcher& variables :
+       {Launcher(torchrun_variables), Launcher(mpirun_variables), Launcher(srun_variables), Launcher(pod)})
+    for (const int rank : {0, 1})
+      for (const int signal : {SIGTERM, SIGINT}) {
+        PrunRun run({recipe}, variables(rank, 2, free_port()));
+        ASSERT_TRUE(sleeps(run.process().pid())) << run.output();
+        run.process().signal(signal);
+        // Far sooner than it gives up waiting.
+        EXPECT_EQ(run.process().end(20), 128 + signal) << "rank " << rank << ": " << run.output();
+        EXPECT_TRUE(leftovers(run.process()).empty());
+      }
+}
+
+// A rank that has not come yet; prun's own launcher passes the signal on, or one rank alone has it.
+TEST(Stop, IsHeededAtOnceWhereARankOfTheLauncherIsLate) {
+  for (const bool to_all : {true, false}) {
+    PrunRun run({recipe_file("late", ranks, {"run.steps=1000000"})});
+    const pid_t late = run.rank(1), waits = run.rank(0);
+    ASSERT_TRUE(send_signal(late, SIGSTOP));
+    ASSERT_TRUE(sleeps(waits)) << run.output();
+    send_signal(to_all ? run.process().pid() : waits, SIGTERM);
+    EXPECT_EQ(run.process().end(20), 128 + SIGTERM) << run.output();
     EXPECT_TRUE(run.seconds_until_gone());
     EXPECT_EQ(count_of(run.output(), "prun: rank"), 0) << run.output();
   }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
+#include "launch/stop_signals.hpp"
 
 namespace prun::test {
 
@@ -33,6 +34,11 @@ inline double seconds_since(Clock::time_point start) {
 
 // Never to everybody, whom -1 would mean: so a process that was not found is no danger.
 inline bool send_signal(pid_t pid, int number) { return pid > 0 && ::kill(pid, number) == 0; }
+
+// Tests that a script has put in the background are started to ignore SIGINT; what they start is not.
+inline void hear_stop_signals() {
+  for (const int signal : stop_signals) ::signal(signal, SIG_DFL);
+}
 
 class Process {
  public:
@@ -58,6 +64,7 @@ class Process {
       return;
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    hear_stop_signals();
     ::dup2(ends[1], STDOUT_FILENO);
     ::dup2(ends[1], STDERR_FILENO);
     ::execve(argv[0], argv.data(), envp.data());
