@@ -10,6 +10,7 @@
 #include <set>
 
 #include "assemble/comm_needs.hpp"
+#include "base/process_limits.hpp"
 #include "base/saturated.hpp"
 #include "base/text.hpp"
 
@@ -26,8 +27,10 @@ constexpr std::int64_t own_descriptors = 24;
 // The launcher's, and its own for each rank.
 constexpr std::int64_t launcher_descriptors = 24, descriptors_per_rank = 3;
 constexpr std::int64_t flight_record_bytes = 64 << 10;
-// Of addresses, beside what it keeps in memory: code, libraries, what the allocator sets aside by thread.
-constexpr std::int64_t mapped_bytes = 160 << 20;
+// Beside the values of a checkpoint: what its file says of them.
+constexpr std::int64_t header_bytes = 64 << 10;
+// Of addresses, beside what it keeps in memory: code, libraries, what the allocator sets aside.
+constexpr std::int64_t mapped_bytes = 64 << 20;
 
 std::int64_t limit_of(int resource, rlim_t rlimit::*which = &rlimit::rlim_cur) {
   rlimit limit{};
@@ -49,7 +52,8 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   const auto bytes_of = [&](Region region) {
     return plan.layout.memory.bytes[static_cast<std::size_t>(region)];
   };
-  needs.file_bytes = std::max(flight_record_bytes, bytes_of(Region::parameter) + bytes_of(Region::state));
+  needs.file_bytes =
+      std::max(flight_record_bytes, bytes_of(Region::parameter) + bytes_of(Region::state) + header_bytes);
   std::set<std::string> known;
   each_comm({assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), plan, rank},
             [&](const QueueTraffic& queue) {
@@ -60,9 +64,8 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
               needs.shared_bytes += info.communicator_shared_bytes;
               needs.file_bytes = std::max(needs.file_bytes, info.communicator_shared_bytes);
             });
-  const std::int64_t stack = limit_of(RLIMIT_STACK);
   needs.address_bytes = plan.layout.memory.total() + assembly.process_bytes_of(rank) + mapped_bytes +
-                        (stack == unlimited ? 0 : needs.threads * stack);
+                        needs.threads * stack_of_threads();
   return needs;
 }
 
@@ -143,7 +146,7 @@ HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins) {
       assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
   const std::int64_t ranks_of_kind = world / static_cast<std::int64_t>(kinds.size());
   HostShare all;
-  all.threads = 1;  // which removes their shared memory
+  all.threads = 2;  // which removes their shared memory, and who sees that it is there
   all.descriptors = launcher_descriptors + descriptors_per_rank * world;
   for (const int rank : kinds) {
     const HostShare one = needs_of_rank(assembly, plugins, rank);
@@ -189,14 +192,27 @@ void check_room(const HostShare& needs, const HostShare& room) {
                 " left; make it larger (for a container: --shm-size), free some, or take fewer ranks");
 }
 
-void make_room_for_ranks(const Assembly& assembly, PluginHost& plugins) {
-  const HostShare needs = needs_of_host(assembly, plugins);
+namespace {
+
+void make_room(const HostShare& needs) {
   check_room(needs, room_on_host());
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= static_cast<rlim_t>(needs.descriptors))
     return;
   files.rlim_cur = static_cast<rlim_t>(needs.descriptors);
   ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+}  // namespace
+
+void make_room_for_ranks(const Assembly& assembly, PluginHost& plugins) {
+  make_room(needs_of_host(assembly, plugins));
+}
+
+void make_room_for_this_rank(const Assembly& assembly, PluginHost& plugins) {
+  HostShare needs = needs_of_rank(assembly, plugins, assembly.rank());
+  needs.threads = needs.shared_bytes = 0;  // some of them run already, and others share the rest
+  make_room(needs);
 }
 
 }  // namespace prun

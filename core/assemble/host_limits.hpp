@@ -25,5 +25,7 @@ void check_room(const HostShare& needs, const HostShare& room);
 
 // Both, and raises the soft limit on open files where the hard one allows it.
 void make_room_for_ranks(const Assembly& assembly, PluginHost& plugins);
+// For the one that this process is, where nobody has done that before: open files, sizes of files, addresses.
+void make_room_for_this_rank(const Assembly& assembly, PluginHost& plugins);
 
 }  // namespace prun

@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 
+#include "base/process_limits.hpp"
 #include "cli/command_table.hpp"
 #include "cli/output.hpp"
 #include "plugin/in_plugin.hpp"
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   prun::prepare_output();
   try {
+    prun::meet_process_limits();
     const int code = dispatch(prun::parse_arguments(argc, argv));
     prun::finish_output();
     return code;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "assemble/host_limits.hpp"
 #include "assemble/one_host.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
@@ -115,10 +116,11 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const Identity& identity = session.identity();
     Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
-    const bool first = identity.rank == 0 && identity.how != "prun";
+    const bool by_others = identity.how != "prun", first = identity.rank == 0 && by_others;
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
+    if (by_others) make_room_for_this_rank(assembly, *opened.plugins);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   });
 }
@@ -154,6 +156,7 @@ int run_command(const Arguments& arguments) {
     return launch_ranks(arguments, opened, file, static_cast<int>(world));
   const Assembly assembly = assemble(opened);
   preflight(assembly, *opened.plugins);
+  make_room_for_this_rank(assembly, *opened.plugins);
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   return run_alone(assembly, opened, resume_command(arguments, file));
 }

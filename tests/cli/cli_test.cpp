@@ -1,6 +1,5 @@
 // The binary as a user meets it: exit codes, sentences, signals.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <csignal>
@@ -426,18 +425,21 @@ TEST(Cli, ATokenFileThatShrinksIsNamed) {
   EXPECT_NE(run.out.find("failed: data plugin 'tokens'"), std::string::npos) << "no event tells why";
 }
 
+// A disk that is too small for one checkpoint, in a mount namespace.
 TEST(Cli, FullDiskEndsTheRunWithItsName) {
-  const std::string out = (temporary_folder() / "full").string();
-  const std::string recipe = recipe_file({"run.steps=2", "run.save_every=1", "run.out=" + out});
-  struct rlimit old {};
-  getrlimit(RLIMIT_FSIZE, &old);
-  struct rlimit small = old;
-  small.rlim_cur = 64 * 1024;
-  setrlimit(RLIMIT_FSIZE, &small);
-  const Result result = prun({recipe});
-  setrlimit(RLIMIT_FSIZE, &old);
+  const fs::path disk = temporary_folder() / "full";
+  fs::create_directory(disk);
+  const auto on_the_disk = [&](const std::string& command) {
+    return shell("export PRUN; unshare --mount sh -c 'mount -t tmpfs -o size=256k tmpfs " + disk.string() +
+                 " && " + command + "'");
+  };
+  if (on_the_disk("true").code != 0) GTEST_SKIP() << "no mount namespace can be made here";
+  const std::string recipe =
+      recipe_file({"run.steps=2", "run.save_every=1", "run.out=" + (disk / "run").string()});
+  const Result result =
+      on_the_disk("$PRUN " + recipe + "; code=$?; ls -a " + disk.string() + "/run; exit $code");
   EXPECT_EQ(result.code, 13) << result.out;
-  EXPECT_FALSE(fs::exists(fs::path(out) / "latest")) << "a half-written checkpoint was announced";
+  EXPECT_EQ(result.out.find("latest"), std::string::npos) << "a half-written checkpoint was announced";
   EXPECT_EQ(result.out.find("step 1/"), std::string::npos) << "it was found after a step: " << result.out;
   EXPECT_NE(result.out.find("cannot reserve"), std::string::npos) << result.out;
 }

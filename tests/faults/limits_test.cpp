@@ -2,7 +2,7 @@
 // is needed and what there is, or trains.
 #include <gtest/gtest.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -26,41 +26,82 @@ void expect_order(const Ended& ended, const std::string& limit) {
     EXPECT_FALSE(contains(ended.text, sign)) << limit << ": " << ended.text;
 }
 
+// In one sentence beside what `auto` stands for, and before a step.
+void expect_refused(const Ended& ended, const std::string& needs, const std::string& allowed) {
+  EXPECT_EQ(ended.code, 2) << ended.text;
+  EXPECT_EQ(count_of(ended.text, needs), 1) << ended.text;
+  EXPECT_EQ(count_of(ended.text, allowed), 1) << ended.text;
+  for (const char* sign : {"rank 0", "step 1/", " plugin '", "disk"})
+    EXPECT_FALSE(contains(ended.text, sign)) << ended.text;
+}
+
 TEST(Limits, OpenFiles) {
-  const std::string recipe = short_recipe("files", 2);
-  const Ended refused = run_shell("ulimit -n 40; " + prun_on(recipe));
-  EXPECT_EQ(refused.code, 2) << refused.text;
-  EXPECT_TRUE(contains(refused.text, "a process of this run needs ")) << refused.text;
-  EXPECT_TRUE(contains(refused.text, " open files, 40 are allowed here; raise the limit (ulimit -n)"))
-      << refused.text;
-  EXPECT_FALSE(contains(refused.text, "rank 0")) << refused.text;
-  // What the hard limit allows is taken.
-  const Ended raised = run_shell("ulimit -Sn 40; " + prun_on(recipe));
-  EXPECT_EQ(raised.code, 0) << raised.text;
-  // With fewer the system cannot load a program.
-  for (int files = 8; files < 40; files += is_long() ? 1 : 5)
-    expect_order(run_shell("ulimit -n " + std::to_string(files) + "; " + prun_on(recipe)),
-                 std::to_string(files) + " open files");
+  for (const int ranks : {1, 2}) {
+    const std::string recipe = short_recipe("files-" + std::to_string(ranks), ranks);
+    const std::string few = ranks == 1 ? "20" : "40";
+    expect_refused(run_shell("ulimit -n " + few + "; " + prun_on(recipe)), "a process of this run needs ",
+                   " open files, " + few + " are allowed here; raise the limit (ulimit -n)");
+    // What the hard limit allows is taken.
+    const Ended raised = run_shell("ulimit -Sn " + few + "; " + prun_on(recipe));
+    EXPECT_EQ(raised.code, 0) << raised.text;
+    // With fewer the system cannot load a program.
+    for (int files = 8; files < 40; files += is_long() ? 1 : 5)
+      expect_order(run_shell("ulimit -n " + std::to_string(files) + "; " + prun_on(recipe)),
+                   std::to_string(files) + " open files");
+  }
 }
 
 TEST(Limits, SizesOfFiles) {
-  const Ended refused = run_shell("ulimit -f 8; " + prun_on(short_recipe("sizes", 2)));
-  EXPECT_EQ(refused.code, 2) << refused.text;
-  EXPECT_TRUE(contains(refused.text, "a rank writes files of ")) << refused.text;
-  EXPECT_TRUE(contains(refused.text, "4.00 KiB are allowed here")) << refused.text;
+  for (const int ranks : {1, 2})
+    expect_refused(run_shell("ulimit -f 8; " + prun_on(short_recipe("sizes", ranks))),
+                   "a rank writes files of ",
+                   "4.00 KiB are allowed here; raise the limit on the size of files (ulimit -f)");
 }
 
+// Of one rank and of two, of ranks that others have started too: by what they say that they need.
 TEST(Limits, AddressSpace) {
   for (const int ranks : {1, 2}) {
     const std::string recipe = short_recipe("address-" + std::to_string(ranks), ranks);
-    int refused = 0;
-    for (int mebibytes = 24; mebibytes <= 400; mebibytes += is_long() ? 8 : 47) {
-      const std::string limit = std::to_string(1024 * mebibytes);
-      const Ended ended = run_shell("ulimit -v " + limit + "; " + prun_on(recipe));
-      expect_order(ended, limit + " KiB of address space, " + std::to_string(ranks) + " ranks");
-      refused += ended.code == 2;
+    const auto with = [&](int mebibytes) {
+      return run_shell("ulimit -v " + std::to_string(1024 * mebibytes) + "; " + prun_on(recipe));
+    };
+    const Ended refused = with(64);
+    const std::string needs = "a rank needs ";
+    expect_refused(refused, needs, "64.00 MiB are allowed here; raise the limit (ulimit -v)");
+    ASSERT_TRUE(contains(refused.text, needs)) << refused.text;
+    const int needed = std::atoi(refused.text.c_str() + refused.text.find(needs) + needs.size());
+    for (const int less : {1, 20, 40}) expect_refused(with(needed - less), needs, " of address space, ");
+    for (int more = 1; more <= 300; more += is_long() ? 8 : 47) {
+      const Ended enough = with(needed + more);
+      EXPECT_EQ(enough.code, 0) << needed + more << " MiB: " << enough.text;
     }
-    EXPECT_GT(refused, 0);
+    for (int mebibytes = 24; mebibytes < 64; mebibytes += is_long() ? 4 : 11)
+      expect_order(with(mebibytes), std::to_string(mebibytes) + " MiB of address space");
+  }
+}
+
+TEST(Limits, OfARankThatOthersStarted) {
+  const std::string recipe = short_recipe("by-others", 2);
+  std::string settings = "env";
+  for (const auto& [name, value] : torchrun_variables(0, 2, free_port()))
+    settings += " " + name + "=\"" + value + "\"";
+  const Ended ended = run_shell("ulimit -f 8; exec " + settings + " " PRUN_TEST_BINARY " " + recipe);
+  EXPECT_EQ(ended.code, 2) << ended.text;
+  EXPECT_TRUE(contains(ended.text, "prun: rank 0: a rank writes files of ")) << ended.text;
+}
+
+TEST(Limits, Stacks) {
+  for (const int ranks : {1, 2}) {
+    const std::string recipe = short_recipe("stacks-" + std::to_string(ranks), ranks);
+    for (const std::string kibibytes : {"64", "512"})
+      expect_refused(run_shell("ulimit -s " + kibibytes + "; " + prun_on(recipe)),
+                     "prun: a thread needs 1.00 MiB of stack, ",
+                     kibibytes + ".00 KiB are allowed here; raise the limit (ulimit -s)");
+    // What the hard limit allows is taken.
+    for (const std::string limit : {"-Ss 64", "-s 1024", "-s unlimited"}) {
+      const Ended enough = run_shell("ulimit " + limit + "; " + prun_on(recipe));
+      EXPECT_EQ(enough.code, 0) << limit << ": " << enough.text;
+    }
   }
 }
 

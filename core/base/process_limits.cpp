@@ -1,0 +1,51 @@
+#include "base/process_limits.hpp"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include "base/text.hpp"
+#include "prun/error.hpp"
+
+namespace prun {
+namespace {
+
+void set_stack_of_threads(std::int64_t bytes) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, static_cast<std::size_t>(bytes));
+  ::pthread_setattr_default_np(&attributes);
+  ::pthread_attr_destroy(&attributes);
+}
+
+void meet_stack_limit() {
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= static_cast<rlim_t>(least_stack_bytes))
+    return;
+  const auto allowed = static_cast<double>(stack.rlim_cur);
+  stack.rlim_cur = static_cast<rlim_t>(least_stack_bytes);
+  if (stack.rlim_max < stack.rlim_cur || ::setrlimit(RLIMIT_STACK, &stack) != 0)
+    throw_error(ErrorCode::unsupported, "a thread needs ", size_text(static_cast<double>(least_stack_bytes)),
+                " of stack, ", size_text(allowed), " are allowed here; raise the limit (ulimit -s)");
+  set_stack_of_threads(least_stack_bytes);
+}
+
+}  // namespace
+
+std::int64_t stack_of_threads() {
+  pthread_attr_t attributes;
+  std::size_t bytes = 0;
+  if (::pthread_getattr_default_np(&attributes) != 0) return 0;
+  ::pthread_attr_getstacksize(&attributes, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  return static_cast<std::int64_t>(bytes);
+}
+
+void meet_process_limits() {
+  meet_stack_limit();
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
+    ::mallopt(M_ARENA_MAX, 1);
+}
+
+}  // namespace prun

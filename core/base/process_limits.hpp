@@ -1,0 +1,20 @@
+// What the system allows this process, met before anything else runs in it.
+#pragma once
+
+#include <cstdint>
+
+namespace prun {
+
+// Of every thread: several times what was seen to be enough for prun, its plugins and the libraries of these.
+inline constexpr std::int64_t least_stack_bytes = 1 << 20;
+
+// Of a thread that is started without a word about it.
+std::int64_t stack_of_threads();
+
+// Raises the soft limit on stacks to the least where the hard one allows it, for the main thread, those that
+// come and the processes that this one starts; throws unsupported where it does not. Where address space is
+// limited, all threads share one heap: each one's own would take 64 MiB of addresses or, once they are few,
+// none, so nobody could say what a run needs.
+void meet_process_limits();
+
+}  // namespace prun
