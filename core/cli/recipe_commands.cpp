@@ -157,6 +157,7 @@ int run_command(const Arguments& arguments) {
   const Assembly assembly = assemble(opened);
   preflight(assembly, *opened.plugins);
   make_room_for_this_rank(assembly, *opened.plugins);
+  remove_dead_shared_folders();
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   return run_alone(assembly, opened, resume_command(arguments, file));
 }

@@ -1,11 +1,13 @@
 // A folder in shared memory for what ranks must give a name, if only for an instant: UCX makes its segments
 // by name and takes the name away a few milliseconds later. A rank that is killed in between leaves megabytes
-// of memory behind that nobody owns. This folder goes with the process that made it, however that one ends.
+// of memory behind that nobody owns. This folder goes with the process that made it, however that one ends;
+// if all that it has for that are killed as well, with the next one that is made.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
+#include <thread>
 
 #include "base/durable_file.hpp"
 
@@ -26,10 +28,20 @@ class SharedFolder {
   const std::string& path() const { return path_; }
 
  private:
+  void start_remover();
+  void keep_a_remover();
+  void end();
+
   std::string path_;
-  FileDescriptor alive_;  // the other end sees it close
-  pid_t remover_ = -1;
+  FileDescriptor folder_;  // locked for as long as this process or its remover lives
+  FileDescriptor alive_;   // the other end sees it close
+  FileDescriptor stop_;    // of the keeper
+  pid_t remover_ = -1;     // the keeper's, as long as it runs
+  std::thread keeper_;
 };
+
+// What processes of this user have left there that are dead, their removers too.
+void remove_dead_shared_folders();
 
 // The variable by which UCX is told where its segments go. One that the user has set holds.
 inline constexpr const char* shared_folder_variable = "UCX_POSIX_DIR";

@@ -50,6 +50,30 @@ TEST_P(KillOn, ARankAtAnyMoment) {
   print_times("a rank is killed, until all are gone", times);
 }
 
+// Ranks, launcher and the process that would remove what they leave: the next start does, of one rank or of
+// several, and a run that is under way keeps its own.
+TEST(Kill, EverythingAndTheNextStartRemovesWhatIsLeft) {
+  PrunRun lives({recipe_file("goes-on-beside", 2, {"run.steps=1000000"})});
+  ASSERT_TRUE(lives.process().says("step 2/")) << lives.output();
+  const std::set<std::string> its_own = names_of(lives.process().pid());
+  ASSERT_EQ(its_own.size(), 1u);
+  for (const int size : {1, 2}) {
+    const std::string number = std::to_string(size);
+    PrunRun killed({recipe_file("kill-all-" + number, 2, {"run.steps=1000000"})});
+    ASSERT_TRUE(killed.process().says("step 2/")) << killed.output();
+    for (const int signal : {SIGSTOP, SIGKILL})
+      for (const pid_t pid : killed.alive()) send_signal(pid, signal);
+    EXPECT_EQ(killed.process().end(), 1000 + SIGKILL);
+    ASSERT_TRUE(killed.seconds_until_gone());
+    EXPECT_EQ(names_of(killed.process().pid()).size(), 1u);
+    PrunRun next({recipe_file("next-" + number, size, {"run.steps=2"})});
+    EXPECT_EQ(next.process().end(), 0) << next.output();
+    EXPECT_EQ(names_of(killed.process().pid()), std::set<std::string>());
+  }
+  EXPECT_EQ(names_of(lives.process().pid()), its_own);
+  EXPECT_GE(lives.stop_and_save(), 2) << lives.output();
+}
+
 TEST(Kill, TheLauncherAtAnyMoment) {
   std::mt19937 random(test_seed());
   const std::string recipe = recipe_file("kill-launcher", ranks, {"run.steps=1000000"});
