@@ -2,7 +2,6 @@
 #include "base/durable_file.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,34 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view temporary_mark = ".tmp-";
 constexpr std::string_view aside_mark = ".replaced";
 constexpr std::string_view latest_name = "latest";
-
-const char* remedy(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT: return "free some space or choose a folder on another disk";
-    case EROFS:
-    case EACCES:
-    case EPERM: return "choose a folder that you may write to";
-    case EFBIG: return "raise the limit on file sizes (ulimit -f)";
-    case EMFILE:
-    case ENFILE: return "raise the limit on open files (ulimit -n)";
-    case ENOENT:
-    case ENOTDIR: return "check that the folder exists and that each part of the path is a folder";
-    case EEXIST:
-    case ENOTEMPTY: return "remove what is there or choose another name";
-    case EIO: return "check the disk, and do not trust what was just written";
-    case ENXIO: return "start what reads from it first";
-    case EPIPE: return "what read from it is gone";
-    default: return "check the path and the disk";
-  }
-}
-
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
 
 // Drops a slash at the end, so that filename() is what gets renamed.
 fs::path checked_target(const fs::path& path) {
@@ -58,47 +31,9 @@ fs::path checked_target(const fs::path& path) {
   return target;
 }
 
-// Calls create(path) with fresh temporary names beside `target` until it returns other than EEXIST.
-// Names left by a crashed process of the same number are stepped over, not reused.
-template <class Create>
-fs::path create_temporary(const fs::path& target, const Create& create) {
-  for (int number = 0; number < 1000; ++number) {
-    const std::string name =
-        detail::concat(".", target.filename().string(), temporary_mark, ::getpid(), "-", number);
-    fs::path path = folder_of(target) / name;
-    const int error = create(path);
-    if (error == 0) return path;
-    if (error != EEXIST) throw_storage_error("create", path, error);
-  }
-  throw_error(ErrorCode::storage, "'", folder_of(target).string(), "' holds 1000 unfinished copies of '",
-              target.filename().string(), "'; remove those names with '", temporary_mark, "'");
-}
-
-FileDescriptor open_or_throw(const fs::path& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (fd < 0) throw_storage_error("open", path, errno);
-  return FileDescriptor(fd);
-}
-
-// Shows others that somebody works on it, until it is closed; where there are no locks, nobody can be shown.
-void lock(int fd) { ::flock(fd, LOCK_EX | LOCK_NB); }
-
-// Whether somebody who holds the lock may still be alive.
-bool is_locked(const fs::path& path) {
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  return !fd.is_open() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;
-}
-
 // Where a folder stands while another takes its place: ".NAME.replaced".
 fs::path aside_of(const fs::path& target) {
   return folder_of(target) / detail::concat(".", target.filename().string(), aside_mark);
-}
-
-FileDescriptor open_folder(const fs::path& path) { return open_or_throw(path, O_RDONLY | O_DIRECTORY); }
-
-// Some network file systems have no sync of folders and say EINVAL; they order renames themselves.
-void sync_open_folder(const FileDescriptor& fd, const fs::path& path) {
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw_storage_error("sync", path, errno);
 }
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
@@ -135,79 +70,46 @@ void sync_tree(const fs::path& folder) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (is_open()) ::close(fd_);
-}
-
-void throw_storage_error(std::string_view action, const fs::path& path, int error) {
-  throw_error(ErrorCode::storage, "cannot ", action, " '", path.string(),
-              "': ", std::generic_category().message(error), "; ", remedy(error));
-}
-
-void write_fully(int fd, std::span<const std::byte> bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_storage_error("write", path, errno);
-    if (count == 0) throw_storage_error("write", path, EIO);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-}
-
-void sync_descriptor(int fd, const fs::path& path) {
-  if (::fsync(fd) != 0) throw_storage_error("sync", path, errno);
-}
-
-void sync_folder(const fs::path& folder) { sync_open_folder(open_folder(folder), folder); }
-
-bool is_temporary_name(std::string_view name) {
-  const std::size_t mark = name.rfind(temporary_mark);
-  if (!name.starts_with('.') || mark == std::string_view::npos || mark < 2) return false;
-  const std::string_view numbers = name.substr(mark + temporary_mark.size());
-  const std::size_t dash = numbers.find('-');
-  const bool two_parts = dash != std::string_view::npos && dash > 0 && dash + 1 < numbers.size();
-  return two_parts && numbers.find_first_not_of("0123456789-") == std::string_view::npos &&
-         numbers.find('-', dash + 1) == std::string_view::npos;
-}
-
 // ---- DurableFile ----
 
-DurableFile::DurableFile(fs::path target) : target_(checked_target(target)), owner_(::getpid()) {
+namespace {
+
+fs::path file_target(const fs::path& path) {
+  fs::path target = checked_target(path);
   std::error_code ignored;  // what the check cannot see, the rename will
-  if (fs::is_directory(target_, ignored)) throw_storage_error("write", target_, EISDIR);
-  temporary_ = create_temporary(target_, [&](const fs::path& path) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) return errno;
-    fd_ = FileDescriptor(fd);
-    lock(fd);
-    return 0;
-  });
+  if (fs::is_directory(target, ignored)) throw_storage_error("write", target, EISDIR);
+  return target;
 }
 
-DurableFile::~DurableFile() {
-  if (!temporary_.empty() && owner_ == ::getpid()) ::unlink(temporary_.c_str());
+}  // namespace
+
+DurableFile::DurableFile(fs::path target)
+    : target_(file_target(target)), written_(target_, Unfinished::Kind::file) {}
+
+void DurableFile::expect_usable() const {
+  PRUN_CHECK(written_.fd() >= 0 && !failed_, "'", target_.string(), "' is closed or has failed before");
 }
 
 void DurableFile::write(std::span<const std::byte> bytes) {
-  PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
+  expect_usable();
   failed_ = true;
-  write_fully(fd_.get(), bytes, target_);
+  write_fully(written_.fd(), bytes, target_);
   failed_ = false;
 }
 
 void DurableFile::reserve(std::int64_t bytes) {
-  PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
-  while (bytes > 0 && ::fallocate(fd_.get(), 0, 0, bytes) != 0) {
+  expect_usable();
+  while (bytes > 0 && ::fallocate(written_.fd(), 0, 0, bytes) != 0) {
     if (errno == EOPNOTSUPP || errno == ENOSYS) return;
     if (errno != EINTR) throw_storage_error(detail::concat("reserve ", bytes, " bytes in"), target_, errno);
   }
 }
 
 void DurableFile::overwrite(std::uint64_t offset, std::string_view text) {
-  PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
+  expect_usable();
   failed_ = true;
   while (!text.empty()) {
-    const ssize_t count = ::pwrite(fd_.get(), text.data(), text.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pwrite(written_.fd(), text.data(), text.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) throw_storage_error("write", target_, count < 0 ? errno : EIO);
     offset += static_cast<std::uint64_t>(count);
@@ -217,15 +119,14 @@ void DurableFile::overwrite(std::uint64_t offset, std::string_view text) {
 }
 
 void DurableFile::commit() {
-  PRUN_CHECK(fd_.is_open() && !failed_, "'", target_.string(), "' is closed or has failed before");
+  expect_usable();
   failed_ = true;
-  sync_descriptor(fd_.get(), target_);
-  if (::close(fd_.release()) != 0) throw_storage_error("close", target_, errno);
+  sync_descriptor(written_.fd(), target_);
+  written_.close();
   // Whoever waited for the file may give its folder another name at once.
   const FileDescriptor folder = open_folder(folder_of(target_));
-  rename_or_throw(temporary_, target_);
-  temporary_.clear();
-  sync_open_folder(folder, folder_of(target_));
+  written_.leave([&] { rename_or_throw(written_.path(), target_); });
+  sync_folder(folder, folder_of(target_));
 }
 
 namespace {
@@ -272,51 +173,63 @@ void replace_text_file(const fs::path& target, std::string_view text) {
   } else if (exists && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode)) {
     write_fully(open_in_place(target).get(), std::as_bytes(std::span(text)), target);
   } else {
-    DurableFile file(behind_links(target));
-    file.write(text);
-    file.commit();
+    put_text_file(behind_links(target), text);
   }
+}
+
+bool is_standard_stream(const fs::path& target) {
+  struct stat facts {};
+  return ::stat(target.c_str(), &facts) == 0 && standard_stream(facts) >= 0;
+}
+
+void put_text_file(const fs::path& target, std::string_view text) {
+  clear_dead_copies(target);
+  DurableFile file(target);
+  file.write(text);
+  file.commit();
 }
 
 // ---- DurableFolder ----
 
-DurableFolder::DurableFolder(fs::path target, Existing existing)
-    : target_(checked_target(target)), existing_(existing), owner_(::getpid()) {
+namespace {
+
+fs::path folder_target(const fs::path& path, Existing existing) {
+  fs::path target = checked_target(path);
   std::error_code ignored;  // what the check cannot see, the rename will
-  if (existing == Existing::refuse && fs::exists(fs::symlink_status(target_, ignored)))
-    throw_storage_error("create", target_, EEXIST);
-  staging_ = create_temporary(
-      target_, [](const fs::path& path) { return ::mkdir(path.c_str(), 0777) == 0 ? 0 : errno; });
-  lock_ = open_folder(staging_);
-  lock(lock_.get());
+  if (existing == Existing::refuse && fs::exists(fs::symlink_status(target, ignored)))
+    throw_error(ErrorCode::bad_input, "'", target.string(),
+                "' is there already; remove it or choose another name");
+  clear_dead_copies(target);
+  return target;
 }
 
-DurableFolder::~DurableFolder() {
-  if (committed_ || owner_ != ::getpid()) return;
-  std::error_code ignored;  // a destructor cannot report; the temporary name says what is left
-  fs::remove_all(staging_, ignored);
-}
+}  // namespace
+
+DurableFolder::DurableFolder(fs::path target, Existing existing)
+    : target_(folder_target(target, existing)),
+      existing_(existing),
+      staging_(target_, Unfinished::Kind::folder) {}
 
 void DurableFolder::commit() {
-  PRUN_CHECK(!committed_, "'", target_.string(), "' is committed already");
-  sync_tree(staging_);
+  PRUN_CHECK(staging_.is_there(), "'", target_.string(), "' is committed already");
+  sync_tree(staging());
   std::error_code ignored;  // what the check cannot see, the rename will
   if (existing_ == Existing::replace && fs::is_directory(fs::symlink_status(target_, ignored)))
     return replace();
-  rename_or_throw(staging_, target_);
-  committed_ = true;
+  staging_.leave([&] { rename_or_throw(staging(), target_); });
   sync_folder(folder_of(target_));
 }
 
 void DurableFolder::replace() {
-  fs::path old = staging_;
-  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0) {
+  fs::path old = staging();
+  staging_.leave([&] {
+    if (::renameat2(AT_FDCWD, old.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return;
     if (errno != EINVAL && errno != ENOSYS) throw_storage_error("replace", target_, errno);
-    old = aside_of(target_);
-    rename_or_throw(target_, old);
-    rename_or_throw(staging_, target_);
-  }
-  committed_ = true;
+    const fs::path aside = aside_of(target_);
+    rename_or_throw(target_, aside);
+    rename_or_throw(staging(), target_);
+    old = aside;
+  });
   sync_folder(folder_of(target_));
   std::error_code ignored;  // what is left of the old one, clear_dead_saves() finds
   fs::remove_all(old, ignored);
@@ -330,12 +243,6 @@ void DurableFolder::commit_as_latest() {
 // ---- what is left ----
 
 namespace {
-
-void remove_or_throw(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw_storage_error("remove", path, error.value());
-}
 
 // ".step-00000010.replaced": the name without dot and mark, or nothing.
 std::string name_of_aside(const std::string& name) {
@@ -355,27 +262,25 @@ void clear_aside(const fs::path& aside, const fs::path& target) {
 
 void remove_folder(const fs::path& folder) {
   const fs::path target = checked_target(folder);
-  const fs::path doomed = create_temporary(
-      target, [](const fs::path& path) { return ::mkdir(path.c_str(), 0777) == 0 ? 0 : errno; });
-  if (::rename(target.c_str(), doomed.c_str()) != 0) {
-    const int error = errno;
-    ::rmdir(doomed.c_str());
-    throw_storage_error("remove", target, error);
-  }
-  remove_or_throw(doomed);
+  const FileDescriptor own(::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!own.is_open() && errno == ENOENT) return;
+  if (!own.is_open()) throw_storage_error("remove", target, errno);
+  lock_as_own(own);  // where another has it, that one is alive as well
+  const Unfinished doomed(target, Unfinished::Kind::folder);
+  if (::rename(target.c_str(), doomed.path().c_str()) == 0) return remove_or_throw(doomed.path());
+  if (errno != ENOENT) throw_storage_error("remove", target, errno);
 }
 
 void clear_dead_saves(const fs::path& folder) {
+  clear_dead_in(folder);
   std::vector<fs::path> entries;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
     entries.push_back(it->path());
   if (error) throw_storage_error("list", folder, error.value());
-  for (const fs::path& path : entries) {
-    const std::string name = path.filename().string(), replaced = name_of_aside(name);
-    if (!replaced.empty()) clear_aside(path, folder / replaced);
-    if (is_temporary_name(name) && !is_locked(path)) remove_or_throw(path);
-  }
+  for (const fs::path& path : entries)
+    if (const std::string name = name_of_aside(path.filename().string()); !name.empty())
+      clear_aside(path, folder / name);
 }
 
 // ---- latest ----
@@ -419,7 +324,7 @@ void set_latest(const fs::path& parent, const std::string& name) {
     throw_error(ErrorCode::not_found, "'", (parent / name).string(),
                 "' is not a folder; save it before naming it latest");
   }
-  replace_text_file(parent / latest_name, sealed_line(name));
+  put_text_file(parent / latest_name, sealed_line(name));
 }
 
 std::optional<fs::path> read_latest(const fs::path& parent) {

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <span>
 
 #include "base/text.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
 #include "inspect/checkpoints.hpp"
 
 namespace prun {
@@ -49,9 +52,17 @@ int diff(const std::string& before, const std::string& after) {
 }
 
 int prune(const Arguments& arguments, const std::string& folder) {
+  const CleanEnd clean;
   const Keep keep{arguments.number("--keep", 0), arguments.number("--keep-every", 0)};
   for (const std::filesystem::path& removed : prune_checkpoints(folder, keep))
     std::printf("removed %s\n", removed.c_str());
+  return 0;
+}
+
+int reshard(const Arguments& arguments, const std::string& from, const std::string& to) {
+  const CleanEnd clean;
+  reshard_checkpoint(from, to, arguments.number("--files", 1));
+  std::printf("wrote %s\n", to.c_str());
   return 0;
 }
 
@@ -61,8 +72,10 @@ int ckpt_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
   const std::string &verb = words[0], &where = words[1];
   if (verb == "verify") return verify(arguments, where);
-  if (verb == "diff") return diff(where, words[2]);
   if (verb == "prune") return prune(arguments, where);
+  for (const std::string& checkpoint : std::span(words).subspan(1, verb == "diff" ? 2 : 1))
+    say_without_latest(checkpoint);
+  if (verb == "diff") return diff(where, words[2]);
   const bool json = arguments.has("--json");
   if (verb == "ls")
     std::fputs((json ? checkpoints_json(where) + "\n" : list_checkpoints(where)).c_str(), stdout);
@@ -70,10 +83,8 @@ int ckpt_command(const Arguments& arguments) {
     std::fputs((json ? checkpoint_json(where) + "\n" : describe_checkpoint(where, arguments.has("--recipe")))
                    .c_str(),
                stdout);
-  else {
-    reshard_checkpoint(where, words[2], arguments.number("--files", 1));
-    std::printf("wrote %s\n", words[2].c_str());
-  }
+  else
+    return reshard(arguments, where, words[2]);
   return 0;
 }
 

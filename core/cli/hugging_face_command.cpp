@@ -2,7 +2,9 @@
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
 #include "inspect/hugging_face.hpp"
 
 namespace prun {
@@ -29,6 +31,7 @@ Conversion conversion(const Arguments& arguments) {
 }  // namespace
 
 int import_command(const Arguments& arguments) {
+  const CleanEnd clean;
   PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
   const Conversion how = conversion(arguments);
   std::fputs(import_directory(plugins, how).c_str(), stdout);
@@ -36,8 +39,10 @@ int import_command(const Arguments& arguments) {
 }
 
 int export_command(const Arguments& arguments) {
+  const CleanEnd clean;
   PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
   const Conversion how = conversion(arguments);
+  say_without_latest(arguments.words[0]);
   std::fputs(export_checkpoint(plugins, how).c_str(), stdout);
   return 0;
 }

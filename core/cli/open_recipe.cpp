@@ -177,9 +177,15 @@ Opened open_recipe(const Arguments& arguments, const std::string& file, const st
   return opened(std::move(plugins), arguments, written, rank);
 }
 
+void say_without_latest(const std::string& where) {
+  if (const std::string note = note_without_latest(where); !note.empty())
+    std::fprintf(stderr, "prun: %s\n", note.c_str());
+}
+
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank) {
   const std::filesystem::path folder = find_checkpoint(where);
+  if (!rank) say_without_latest(where);
   auto plugins = std::make_unique<PluginHost>(plugin_places({}, arguments.sets, arguments.plugin_paths));
   const CheckpointFiles files(folder);
   Settings settings = files.manifest().recipe;

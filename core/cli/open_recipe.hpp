@@ -33,6 +33,9 @@ Opened open_recipe(const Arguments& arguments, const std::string& file,
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank = std::nullopt);
 
+// On standard error, where a run's folder has checkpoints and does not say which is its latest.
+void say_without_latest(const std::string& where);
+
 LocalPlace place_of(const Identity& rank);
 
 // Where ranks are threads of one process: each computes with one thread, and none is pinned.

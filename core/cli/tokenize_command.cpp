@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "prun/error.hpp"
@@ -71,6 +72,7 @@ class ProgressLine {
 }  // namespace
 
 int tokenize_command(const Arguments& arguments) {
+  const CleanEnd clean;
   const Tokenizer tokenizer = Tokenizer::load(arguments.words[0]);
   const TokenizeRequest request = request_of(tokenizer, arguments);
   const Clock::time_point begin = Clock::now();

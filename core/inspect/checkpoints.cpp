@@ -13,6 +13,7 @@
 #include "base/thread.hpp"
 #include "prun/visible.hpp"
 #include "train/checkpoint_files.hpp"
+#include "train/run_folder.hpp"
 
 namespace prun {
 namespace {
@@ -266,6 +267,11 @@ std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
 
 std::vector<CheckpointVerdict> verify_checkpoints(const fs::path& where) {
   std::vector<CheckpointVerdict> verdicts;
+  try {
+    read_latest(where);
+  } catch (const Error& error) {  // what it names and is not there is in no list
+    verdicts.push_back({where / "latest", 0, 0, {error.what()}});
+  }
   for (const fs::path& folder : checkpoints_in(where)) verdicts.push_back(verify_checkpoint(folder));
   return verdicts;
 }
@@ -325,6 +331,8 @@ std::vector<fs::path> prune_checkpoints(const fs::path& run_folder, Keep keep) {
   const std::optional<RunIdentity> owner = owner_of(run_folder);
   if (!owner)
     throw_error(ErrorCode::bad_input, run_folder.string(), " is not the folder of a run: it has no run.id");
+  const RunClaim claim(run_folder, "prun ckpt prune");
+  clear_dead_saves(run_folder);
   return remove_old_checkpoints(run_folder, *owner, keep);
 }
 

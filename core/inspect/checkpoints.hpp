@@ -41,7 +41,8 @@ CheckpointDifference compare_checkpoints(const std::filesystem::path& before,
 void reshard_checkpoint(const std::filesystem::path& from, const std::filesystem::path& to,
                         std::int64_t files);
 
-// Removes checkpoints as a run would that has these keys; returns which.
+// Removes checkpoints as a run would that has these keys; returns which. Throws bad_input while a run works
+// in the folder; another that prunes there is waited for.
 std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& run_folder, Keep keep);
 
 }  // namespace prun

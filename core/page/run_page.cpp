@@ -226,12 +226,11 @@ void add_troubles(Html& page, const Looked& run) {
                               ? detail::concat("the last ", most_events, " of ", events.size(), " events")
                               : detail::concat(events.size(), " events"));
   page.open("thead").open("tr");
-  for (const char* head : {"when", "after step", "what", "message"})
-    page.element("th", head, {{"scope", "col"}});
+  for (const char* head : {"when", "step", "what", "message"}) page.element("th", head, {{"scope", "col"}});
   page.close().close().open("tbody");
   for (std::size_t i = first; i < events.size(); ++i) {
     const LoggedEvent& event = events[i];
-    page.open("tr").element("td", clock_text(event.time)).element("td", std::to_string(event.after_step));
+    page.open("tr").element("td", clock_text(event.time)).element("td", std::to_string(event.step));
     page.element("td", event.kind, {{"class", is_bad(event.kind) ? "bad" : ""}});
     page.element("td", printable(event.message, 4000)).close();
   }

@@ -11,6 +11,7 @@
 #include "base/json.hpp"
 #include "base/near_path.hpp"
 #include "runs/log_line.hpp"
+#include "train/checkpoint_folder.hpp"
 
 namespace prun {
 namespace {
@@ -78,6 +79,15 @@ LoggedFinish finish_of(const LogLine& line) {
   return finish;
 }
 
+// Training goes on while it saves, and older logs say by the checkpoint's name alone which step that was.
+LoggedEvent event_of(const LogLine& line, const RunLog& log) {
+  LoggedEvent event{line.number("time", 0), log.steps.empty() ? 0 : log.steps.back().step, line.text("kind"),
+                    line.text("message")};
+  if (event.kind == "saved")
+    event.step = line.integer("step", prun::step_of(fs::path(event.message)).value_or(event.step));
+  return event;
+}
+
 void take_step(const LoggedStep& step, RunLog& log) {
   while (!log.steps.empty() && log.steps.back().step >= step.step) {
     ++log.redone_steps;
@@ -110,8 +120,7 @@ void take(std::string_view text, LogLine& line, RunLog& log) {
     log.evaluations.push_back({line.number("time", 0), line.number("eval_loss", 0), line.number("seconds", 0),
                                line.integer("step"), line.integer("targets")});
   else if (line.is("type", "event"))
-    log.events.push_back({line.number("time", 0), log.steps.empty() ? 0 : log.steps.back().step,
-                          line.text("kind"), line.text("message")});
+    log.events.push_back(event_of(line, log));
   else if (line.is("type", "finish"))
     log.finish = finish_of(line);
   if (!log.parts.empty()) log.parts.back().end = line.number("time", log.parts.back().end);

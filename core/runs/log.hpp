@@ -37,7 +37,7 @@ struct LoggedEvaluation {
 
 struct LoggedEvent {
   double time = 0;
-  std::int64_t after_step = 0;
+  std::int64_t step = 0;      // that was saved; of all others, after which it was said
   std::string kind, message;  // kind as EventKind has it
 };
 

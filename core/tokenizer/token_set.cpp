@@ -20,6 +20,7 @@ fs::path with_ending(const fs::path& prefix, const char* ending) {
   const fs::path folder = file.parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
     throw_error(ErrorCode::bad_input, folder.string(), " is not a folder; make it first");
+  clear_dead_copies(file);
   return file;
 }
 

@@ -261,7 +261,7 @@ LoadedCheckpoint check_checkpoint(const Assembly& assembly, const fs::path& wher
     const std::string damage = damage_in([&] { files.emplace(folder); });
     if (files) {
       check_fits(assembly, *files);
-      return {files->manifest(), folder, real_parent(folder), {}};
+      return {files->manifest(), folder, real_parent(folder), {}, {}};
     }
     if (first.empty()) first = damage;
   }
@@ -275,6 +275,7 @@ template <class Check>
 LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
                       const Announce& others, Check&& check) {
   LoadedCheckpoint loaded;
+  loaded.note = note_without_latest(where);
   for (const fs::path& folder : checkpoints_from(where)) {
     std::optional<CheckpointFiles> files;
     std::string damage = damage_in([&] { files.emplace(folder); });

@@ -29,6 +29,7 @@ struct LoadedCheckpoint {
   std::filesystem::path folder;
   std::filesystem::path run_folder;  // where the checkpoint lies, without links
   std::vector<Damaged> damaged;      // those that came first and cannot be trusted
+  std::string note;                  // see note_without_latest()
 };
 
 // The checkpoint that this rank goes on from, its part of every tensor read; all ranks call it. `where` is a

@@ -29,13 +29,6 @@ std::string folder_name(std::int64_t step) {
   return name;
 }
 
-// Of a name as checkpoints have them; nothing for "step-best".
-std::optional<std::int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(name_start)) return std::nullopt;
-  const std::optional<std::int64_t> step = to_count(std::string_view(name).substr(name_start.size()));
-  return step && folder_name(*step) == name ? step : std::nullopt;
-}
-
 struct Place {
   fs::path path;
   std::int64_t step = 0;
@@ -46,22 +39,30 @@ std::vector<Place> places_in(const fs::path& run_folder) {
   std::vector<Place> places;
   std::error_code error;
   for (fs::directory_iterator it(run_folder, error), end; !error && it != end; it.increment(error))
-    if (const auto step = step_of(it->path().filename().string())) places.push_back({it->path(), *step});
+    if (const auto step = step_of(it->path())) places.push_back({it->path(), *step});
   if (error) throw_storage_error("list", run_folder, error.value());
   return places;
 }
 
-// The number of its save; nothing where it is not a checkpoint that this run saved at that step.
-std::optional<std::int64_t> own_save(const Place& place, const RunIdentity& run) {
+bool is_folder(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::is_directory(fs::symlink_status(place.path, ignored))) return std::nullopt;
+  return fs::is_directory(fs::symlink_status(path, ignored));
+}
+
+// Nothing where it is damaged or not there: whose it is cannot be said then.
+std::optional<Manifest> manifest_in(const fs::path& folder) {
   try {
-    const Manifest manifest = read_manifest(place.path);
-    if (manifest.run.id != run.id || manifest.progress.step != place.step) return std::nullopt;
-    return manifest.save;
+    return read_manifest(folder);
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+// The number of its save; nothing where it is not a checkpoint that this run saved at that step.
+std::optional<std::int64_t> own_save(const Place& place, const RunIdentity& run) {
+  const std::optional<Manifest> manifest = is_folder(place.path) ? manifest_in(place.path) : std::nullopt;
+  if (!manifest || manifest->run.id != run.id || manifest->progress.step != place.step) return std::nullopt;
+  return manifest->save;
 }
 
 bool is_checkpoint(const fs::path& folder) {
@@ -69,24 +70,24 @@ bool is_checkpoint(const fs::path& folder) {
   return fs::exists(fs::symlink_status(folder / manifest_name, ignored));
 }
 
-// Whose it is cannot be said then.
-bool has_damaged_manifest(const fs::path& folder) {
-  if (!is_checkpoint(folder)) return false;
-  try {
-    read_manifest(folder);
-    return false;
-  } catch (const Error&) {
-    return true;
-  }
-}
+bool has_damaged_manifest(const fs::path& folder) { return is_checkpoint(folder) && !manifest_in(folder); }
 
 }  // namespace
+
+std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  if (!name.starts_with(name_start)) return std::nullopt;
+  const std::optional<std::int64_t> step = to_count(std::string_view(name).substr(name_start.size()));
+  return step && folder_name(*step) == name ? step : std::nullopt;
+}
 
 fs::path checkpoint_path(const fs::path& run_folder, std::int64_t step) {
   return run_folder / folder_name(step);
 }
 
-fs::path find_checkpoint(const fs::path& where) {
+namespace {
+
+void check_folder(const fs::path& where) {
   std::error_code error;
   const fs::file_type type = fs::status(where, error).type();
   if (type == fs::file_type::not_found)
@@ -96,10 +97,43 @@ fs::path find_checkpoint(const fs::path& where) {
   if (type != fs::file_type::directory)
     throw_error(ErrorCode::bad_input, where.string(),
                 " is not a folder; give the folder of a checkpoint or of a run");
+}
+
+// Of the run that the folder belongs to or, where nothing says that, of any: the whole one that was saved
+// last.
+std::optional<fs::path> saved_last(const fs::path& run_folder) {
+  const std::optional<RunIdentity> owner = owner_of(run_folder);
+  std::optional<fs::path> last;
+  std::int64_t last_save = 0;
+  for (const Place& place : places_in(run_folder)) {
+    const std::optional<Manifest> manifest = manifest_in(place.path);
+    if (!manifest || manifest->progress.step != place.step || (owner && owner->id != manifest->run.id))
+      continue;
+    if (last && manifest->save <= last_save) continue;
+    last = place.path;
+    last_save = manifest->save;
+  }
+  return last;
+}
+
+}  // namespace
+
+fs::path find_checkpoint(const fs::path& where) {
+  check_folder(where);
   if (is_checkpoint(where)) return where;
   if (const auto latest = read_latest(where)) return *latest;
+  if (const auto last = saved_last(where)) return *last;
   throw_error(ErrorCode::not_found, where.string(), " holds no checkpoint: there is neither ", manifest_name,
-              " nor `latest` in it");
+              " nor `latest` nor a whole checkpoint in it");
+}
+
+std::string note_without_latest(const fs::path& where) {
+  std::error_code ignored;
+  if (!fs::is_directory(where, ignored) || is_checkpoint(where) || read_latest(where)) return {};
+  const std::optional<fs::path> last = saved_last(where);
+  if (!last) return {};
+  return detail::concat(where.string(), " has no `latest`, as where a run is killed in its first save; ",
+                        last->string(), ", which was saved last, stands for it");
 }
 
 std::vector<fs::path> checkpoints_from(const fs::path& where) {
@@ -125,12 +159,13 @@ std::optional<Manifest> manifest_to_go_on_from(const fs::path& where) {
 }
 
 std::vector<fs::path> checkpoints_in(const fs::path& where) {
+  check_folder(where);
   if (is_checkpoint(where)) return {where};
   std::vector<std::pair<std::int64_t, fs::path>> found;  // damaged ones come first
   for (const Place& place : places_in(where)) {
-    if (!is_checkpoint(place.path)) continue;
-    const bool damaged = has_damaged_manifest(place.path);
-    found.emplace_back(damaged ? INT64_MAX : read_manifest(place.path).save, place.path);
+    if (!is_folder(place.path)) continue;
+    const std::optional<Manifest> manifest = manifest_in(place.path);
+    found.emplace_back(manifest ? manifest->save : INT64_MAX, place.path);
   }
   if (found.empty())
     throw_error(ErrorCode::not_found, where.string(),
@@ -144,7 +179,7 @@ std::vector<fs::path> checkpoints_in(const fs::path& where) {
 void check_belongs(const fs::path& checkpoint, const Manifest& manifest) {
   std::error_code ignored;
   const fs::path folder = fs::canonical(checkpoint, ignored);
-  const std::optional<std::int64_t> step = step_of(folder.filename().string());
+  const std::optional<std::int64_t> step = step_of(folder);
   if (!step) return;  // the user's own name for it
   if (*step != manifest.progress.step)
     throw_error(ErrorCode::bad_input, checkpoint.string(), " is a folder of step ", *step,

@@ -12,8 +12,13 @@ namespace prun {
 
 // "runs/NAME/step-00000100"
 std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::int64_t step);
-// The checkpoint that is meant by a checkpoint's or a run's folder (then its latest).
+// Of a folder that is called so; nothing for "step-best".
+std::optional<std::int64_t> step_of(const std::filesystem::path& checkpoint);
+// The checkpoint that is meant by a checkpoint's or a run's folder: then its latest or, where the run was
+// killed before it could write which that is, the whole one that was saved last.
 std::filesystem::path find_checkpoint(const std::filesystem::path& where);
+// A sentence for the user where that is so; empty otherwise.
+std::string note_without_latest(const std::filesystem::path& where);
 
 // Those that a run may go on from, best first: the one that is named or, of a run's folder, its latest, those
 // whose manifest is damaged, so that they are noticed, and what the run saved before.
@@ -21,8 +26,8 @@ std::vector<std::filesystem::path> checkpoints_from(const std::filesystem::path&
 // The manifest of the best of them of which it can be read.
 std::optional<Manifest> manifest_to_go_on_from(const std::filesystem::path& where);
 
-// All that lie in the folder of a run, damaged ones included, those saved last first; or the one that is
-// named.
+// All that lie in the folder of a run, damaged ones and those without a manifest included, those saved last
+// first; or the one that is named.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& where);
 
 // Throws bad_input where the folders that a checkpoint lies in are those of another step or run.

@@ -14,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::int64_t format_version = 3;
+// What a double holds exactly, as steps are staged; sums of such numbers do not overflow.
+constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 constexpr std::string_view seal_start = "\"crc32c\":\"", seal_end = "\"}\n";
 constexpr std::size_t checksum_digits = 8;
 
@@ -44,6 +46,8 @@ std::string text_of(const fs::path& path) {
 std::int64_t count_at(const JsonValue& json, std::string_view name) {
   const std::int64_t count = json.at(name).as_int64();
   if (count < 0) throw_error(ErrorCode::bad_input, "'", name, "' is negative");
+  if (count > most_counted)
+    throw_error(ErrorCode::bad_input, "'", name, "' is ", count, ", more than any run comes to");
   return count;
 }
 
@@ -72,6 +76,9 @@ Manifest manifest_of(const JsonValue& json) {
     throw_error(ErrorCode::bad_input, "'run' is ", in_quotes(manifest.run.id), ", not the name of a run");
   manifest.save = count_at(json, "save");
   manifest.progress = {count_at(json, "step"), count_at(json, "updates"), count_at(json, "samples")};
+  if (manifest.progress.updates > manifest.progress.step)
+    throw_error(ErrorCode::bad_input, "it counts ", manifest.progress.updates, " updates in ",
+                manifest.progress.step, " steps");
   manifest.mesh = json.at("mesh").as_string();
   for (const JsonValue& text : json.at("arithmetic").as_array())
     manifest.arithmetic.push_back(text.as_string());

@@ -1,8 +1,10 @@
 #include "train/restarts.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <optional>
 
 #include "base/durable_file.hpp"
@@ -23,11 +25,28 @@ bool is_lost(int code) {
   return false;
 }
 
-// The number of the save that a run would go on from; 0: there is none.
+// What ends a run must not be hidden by a file that cannot be written. Never behind a link, which leads
+// elsewhere.
+void write_down(const fs::path& file, std::string_view line) {
+  const FileDescriptor open(
+      ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (open.is_open()) (void)!::write(open.get(), line.data(), line.size());
+}
+
+// The checkpoint that a run would go on from; nothing where there is none.
+std::optional<fs::path> last_checkpoint(const fs::path& run_folder) {
+  try {
+    return find_checkpoint(run_folder);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// The number of its save; 0: there is none.
 std::int64_t last_save(const fs::path& run_folder) {
   try {
-    const std::optional<fs::path> latest = read_latest(run_folder);
-    return latest ? read_manifest(*latest).save : 0;
+    const std::optional<fs::path> last = last_checkpoint(run_folder);
+    return last ? read_manifest(*last).save : 0;
   } catch (const Error&) {
     return 0;
   }
@@ -44,8 +63,8 @@ int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t
                  const std::string& command) {
   const auto say = [&](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
-    std::ofstream(run_folder / "failures.log", std::ios::app)
-        << utc_text(std::time(nullptr)) << " " << visible_lines(line) << "\n";
+    write_down(run_folder / "failures.log", utc_text(std::time(nullptr)) + " " + visible_lines(line) + "
+");
   };
   options.say = say;
   if (restarts > 0)
@@ -68,8 +87,9 @@ int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t
     options.arguments = words;
     if (save > 0)
       options.arguments.insert(options.arguments.end(), {"--set", "run.resume=" + run_folder.string()});
-    say(detail::concat("prun: starting the ranks again (", in_a_row, " of ", restarts, " in a row), from ",
-                       save > 0 ? read_latest(run_folder)->string() : "the beginning"));
+    say(detail::concat(
+        "prun: starting the ranks again (", in_a_row, " of ", restarts, " in a row), from ",
+        save > 0 ? last_checkpoint(run_folder).value_or(run_folder).string() : "the beginning"));
   }
 }
 

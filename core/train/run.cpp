@@ -83,8 +83,8 @@ class Run {
   void announce_run() {
     trainer_.claim_folder();
     folder_.emplace(trainer_.folder());
-    replace_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
-    replace_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
+    put_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
+    put_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
     const std::string folder = trainer_.folder().string(), text = recipe_.text("run.name");
     RunInfo info;
     info.name = text;

@@ -9,7 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "base/durable_file.hpp"
+#include "base/file_system.hpp"
+#include "base/unfinished.hpp"
 #include "recipe/recipe.hpp"
 
 namespace prun {
@@ -29,15 +30,19 @@ struct RunHolder {
   bool here = false;     // on this host, where it can be asked
   bool alive = false;    // as far as it can be asked
 };
-// Nothing where no run has left its lock there.
+// Nothing where no run has left its lock there; a command that has it is no run.
 std::optional<RunHolder> holder_of(const std::filesystem::path& folder);
 
-// The right to write there, until the end.
+// The right to write there, until the end. Throws bad_input where a name that prun writes under leads to a
+// file elsewhere.
 class RunClaim {
  public:
   // Makes the folder. Throws bad_input when another run works in it, or when it holds one that run.resume
   // does not continue; with run.fresh that one is moved aside.
   explicit RunClaim(const Recipe& recipe);
+  // Of a command that changes the folder of a run, which must be there: no run works in it meanwhile, and
+  // another such command waits. Throws bad_input when a run does.
+  RunClaim(const std::filesystem::path& folder, const std::string& command);
   ~RunClaim();
   RunClaim(const RunClaim&) = delete;
   RunClaim& operator=(const RunClaim&) = delete;
@@ -47,6 +52,7 @@ class RunClaim {
 
  private:
   FileDescriptor folder_, lock_;
+  std::optional<RemovedAtEnd> lock_file_;
   std::optional<std::filesystem::path> moved_to_;
 };
 

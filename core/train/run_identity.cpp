@@ -31,7 +31,7 @@ std::string new_id() {
 
 void write_owner(const fs::path& run_folder, const RunIdentity& run) {
   const std::string parent = run.parent.empty() ? "" : std::string(parent_mark) + run.parent;
-  replace_text_file(run_folder / file_name, sealed_line(run.id + parent));
+  put_text_file(run_folder / file_name, sealed_line(run.id + parent));
 }
 
 bool holds_checkpoints(const fs::path& run_folder) {

@@ -235,6 +235,7 @@ std::vector<std::string> Trainer::resume_notes() const {
 
 std::vector<std::string> Trainer::resume_warnings() const {
   std::vector<std::string> warnings;
+  if (loaded_ && !loaded_->note.empty()) warnings.push_back(loaded_->note);
   if (loaded_)
     for (const LoadedCheckpoint::Damaged& damaged : loaded_->damaged)
       warnings.push_back(detail::concat("the checkpoint ", damaged.folder.string(), " cannot be used (",

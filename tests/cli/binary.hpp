@@ -1,11 +1,13 @@
 // Starts prun as a user does.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,47 @@ inline Result prun(const std::vector<std::string>& words, int signal = 0, const 
   all.insert(all.end(), words.begin(), words.end());
   return run_program(all, signal, until);
 }
+
+// One that goes on while the test does something else; what it says is thrown away.
+class StartedPrun {
+ public:
+  explicit StartedPrun(const std::vector<std::string>& words) : pid_(fork()) {
+    if (pid_ != 0) return;
+    std::vector<std::string> all = {PRUN_TEST_BINARY};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const int nowhere = open("/dev/null", O_RDWR);
+    for (const int fd : {0, 1, 2}) dup2(nowhere, fd);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  ~StartedPrun() {
+    if (!is_over()) kill(pid_, SIGKILL);
+    wait();
+  }
+  StartedPrun(const StartedPrun&) = delete;
+  StartedPrun& operator=(const StartedPrun&) = delete;
+
+  void send(int signal) const { kill(pid_, signal); }
+  bool is_over() {
+    if (!code_ && waitpid(pid_, &status_, WNOHANG) == pid_) note();
+    return code_.has_value();
+  }
+  // The exit code, or the number of the signal that ended it, negative.
+  int wait() {
+    if (!code_ && waitpid(pid_, &status_, 0) == pid_) note();
+    return code_.value_or(-1);
+  }
+
+ private:
+  void note() { code_ = WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_); }
+
+  pid_t pid_;
+  int status_ = 0;
+  std::optional<int> code_;
+};
 
 // A line for the shell, in which $PRUN is the program.
 inline Result shell(const std::string& line) {

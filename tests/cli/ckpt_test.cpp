@@ -121,7 +121,7 @@ TEST_F(Ckpt, ReshardWritesTheSameAsOtherFiles) {
     EXPECT_EQ(read_manifest(to).files.size(), static_cast<std::size_t>(files));
     EXPECT_TRUE(saved_in(to) == saved_in(step(6)));
     expect(ckpt({"diff", step(6), to}), 0, "all tensors are the same\n");
-    expect(ckpt({"reshard", step(6), to}), 13, "remove what is there or choose another name");
+    expect(ckpt({"reshard", step(6), to}), 2, "is there already; remove it or choose another name");
   }
   // Its tensors are whole, for any reader of such files.
   const SafetensorsFile file(folder_ / "to-1/rank-00000.safetensors");
@@ -135,6 +135,101 @@ TEST_F(Ckpt, PruneKeepsWhatItIsTold) {
   expect(ckpt({"prune", out_, "--keep", "1"}), 0, "removed " + step(4) + "\n");
   EXPECT_TRUE(fs::exists(step(6)));
   expect(ckpt({"prune", folder_.path(), "--keep", "1"}), 2, "is not the folder of a run");
+}
+
+TEST_F(Ckpt, PruneLeavesARunThatGoesOnAlone) {
+  const std::string live = folder_ / "live";
+  const std::string file = folder_.write(
+      "live.toml",
+      tiny_recipe({"run.steps=100", "run.save_every=1", "run.keep=3", "run.out=" + live}).resolved_toml());
+  StartedPrun run({file});
+  int refused = 0;
+  while (!run.is_over()) {
+    if (!fs::exists(live + "/run.id")) continue;
+    const Result pruned = ckpt({"prune", live, "--keep", "1"});
+    if (pruned.code == 0) continue;  // it is over
+    expect(pruned, 2, "is in use by the run 'tiny' (pid ");
+    ++refused;
+  }
+  EXPECT_EQ(run.wait(), 0);
+  EXPECT_GT(refused, 0);
+  expect(ckpt({"verify", live}), 0, "step-00000100: good");
+  EXPECT_EQ(ckpt({"prune", live, "--keep", "1"}).code, 0);
+  expect(ckpt({"verify", live}), 0, "1 checkpoints read");
+}
+
+TEST_F(Ckpt, ARunGetsOverFoldersThatSomebodyElseRemoves) {
+  const std::string live = folder_ / "live";
+  const std::string file = folder_.write(
+      "live.toml",
+      tiny_recipe({"run.steps=60", "run.save_every=1", "run.keep=2", "run.out=" + live}).resolved_toml());
+  StartedPrun run({file});
+  std::error_code ignored;
+  while (!run.is_over())
+    for (int step = 1; step < 60; ++step) {
+      char name[32];
+      std::snprintf(name, sizeof name, "/step-%08d", step);
+      char next[32];
+      std::snprintf(next, sizeof next, "/step-%08d", step + 1);
+      if (fs::exists(live + next, ignored)) fs::remove_all(live + name, ignored);
+    }
+  EXPECT_EQ(run.wait(), 0);
+  expect(ckpt({"verify", live + "/step-00000060"}), 0, "good");
+}
+
+TEST_F(Ckpt, TwoPrunesAtOnceBothEndWell) {
+  for (int round = 0; round < 5; ++round) {
+    const std::string copy = folder_ / ("copy-" + std::to_string(round));
+    fs::copy(out_, copy, fs::copy_options::recursive);
+    StartedPrun first({"ckpt", "prune", copy, "--keep", "1"}), second({"ckpt", "prune", copy, "--keep", "1"});
+    EXPECT_EQ(first.wait(), 0);
+    EXPECT_EQ(second.wait(), 0);
+    expect(ckpt({"verify", copy}), 0, "1 checkpoints read");
+  }
+}
+
+TEST_F(Ckpt, WhatAKilledPruneLeftGoesWithTheNext) {
+  for (int i = 0; i < 20000; ++i)
+    std::ofstream(step(2) + "/" + std::to_string(i));  // takes a while to remove
+  StartedPrun prune({"ckpt", "prune", out_, "--keep", "1"});
+  while (fs::exists(step(2)) && !prune.is_over()) continue;
+  prune.send(SIGKILL);
+  ASSERT_EQ(prune.wait(), -SIGKILL);
+  const auto hidden = [&] {
+    return std::count_if(fs::directory_iterator(out_), fs::directory_iterator(),
+                         [](const auto& entry) { return entry.path().filename().string().starts_with("."); });
+  };
+  ASSERT_EQ(hidden(), 1);
+  expect(ckpt({"prune", out_, "--keep", "1"}), 0, "");
+  EXPECT_EQ(hidden(), 0);
+  EXPECT_FALSE(fs::exists(out_ + "/run.lock"));
+}
+
+TEST_F(Ckpt, VerifyMissesWhatIsGone) {
+  fs::rename(step(6) + "/manifest.json", folder_ / "manifest.json");
+  expect(ckpt({"verify", out_}), 2, "step-00000006: damaged: ");
+  expect(ckpt({"verify", out_}), 2, "step-00000004: good");
+  expect(ckpt({"ls", out_}), 0, "step-00000006 cannot be used: ");
+  fs::rename(folder_ / "manifest.json", step(6) + "/manifest.json");
+  fs::rename(step(6), folder_ / "elsewhere");
+  expect(ckpt({"verify", out_}), 2, "latest: damaged: ");
+  expect(ckpt({"verify", folder_ / "nowhere"}), 2, "is not there");
+}
+
+TEST_F(Ckpt, WithoutLatestTheNewestIsUsedAndSaid) {
+  fs::remove(out_ + "/latest");
+  const std::string said = "has no `latest`, as where a run is killed in its first save; " + step(6);
+  expect(ckpt({"show", out_}), 0, said);
+  expect(ckpt({"ls", out_}), 0, said);
+  expect(ckpt({"diff", out_, step(6)}), 0, said);
+  expect(ckpt({"reshard", out_, folder_ / "to"}), 0, said);
+  expect(prun({"export", out_, "--out", folder_ / "exported"}), 0, said);
+  expect(prun({"eval", out_, "--set", "data.validation=0.5"}), 0, said);
+  expect(prun({"generate", out_, "--tokens", "1", "--max-tokens", "1"}), 0, said);
+  const std::string recipe = folder_ / "ckpt.toml";
+  expect(prun({recipe, "--set", "run.fresh=false"}), 2, "go on with it by --set run.resume=" + out_);
+  expect(prun({recipe, "--set", "run.steps=7", "--set", "run.resume=" + out_}), 0, "");
+  EXPECT_NE(read_file(out_ + "/log.jsonl").find(said), std::string::npos);
 }
 
 TEST_F(Ckpt, WrongUseIsToldTheUsage) {

@@ -214,6 +214,36 @@ TEST(JsonlObserver, TheRunsFolderByDefault) {
   EXPECT_EQ(lines_of(folder / "log.jsonl").size(), 1u);
 }
 
+TEST(JsonlObserver, ASaveSaysWhichStepItIsOf) {
+  const TempFolder folder;
+  JsonlObserver observer = observer_of(folder / "log");
+  observer.start(run_of(""));
+  observer.step(step_of(5));
+  observer.event(EventKind::saved, "runs/demo/step-00000004");
+  observer.event(EventKind::note, "runs/demo/step-00000004");
+  observer.event(EventKind::saved, "runs/demo/step-best");
+  const std::vector<std::string> lines = lines_of(folder / "log");
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(timeless(lines[2]),
+            R"({"type":"event","kind":"saved","message":"runs/demo/step-00000004","step":4})");
+  EXPECT_EQ(lines[3].find("\"step\""), std::string::npos) << lines[3];
+  EXPECT_EQ(lines[4].find("\"step\""), std::string::npos) << lines[4];
+}
+
+TEST(JsonlObserver, ALinkInTheRunsFolderIsNotFollowedAndOneThatIsNamedIs) {
+  const TempFolder folder;
+  const std::string outside = folder.write("outside", "mine\n"), run = folder / "run";
+  std::filesystem::create_directory(run);
+  std::filesystem::create_symlink(outside, run + "/log.jsonl");
+  EXPECT_THROW(observer_of("").start(run_of(run)), Error);
+  std::filesystem::remove(run + "/log.jsonl");
+  std::filesystem::create_hard_link(outside, run + "/log.jsonl");
+  EXPECT_THROW(observer_of("").start(run_of(run)), Error);
+  EXPECT_EQ(read_file(outside), "mine\n");
+  observer_of(run + "/log.jsonl").start(run_of(run));
+  EXPECT_EQ(lines_of(outside).size(), 2u);
+}
+
 TEST(JsonlObserver, LinesAreThereAtOnce) {
   const TempFolder folder;
   JsonlObserver observer = observer_of(folder / "log");

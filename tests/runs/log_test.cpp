@@ -48,7 +48,22 @@ TEST(RunLog, OfAStepDoneAgainTheLaterLineCounts) {
   ASSERT_EQ(log.parts.size(), 2u);
   EXPECT_EQ(log.parts[0].end, 103);
   EXPECT_EQ(log.last_time(), 112);
-  EXPECT_EQ(log.events.at(0).after_step, 3);
+  EXPECT_EQ(log.events.at(0).step, 3);
+}
+
+// Training goes on while it saves: that is said steps later.
+TEST(RunLog, ASaveIsOfTheStepThatWasSaved) {
+  const TempFolder folder;
+  const std::string file = folder.write(
+      "log.jsonl", start_line(100, 10) + step_line(101, 1, 5) + step_line(102, 2, 4) + step_line(103, 3, 4) +
+                       event_line(104, "saved", "runs/demo/step-00000001") +
+                       "{\"type\":\"event\",\"time\":105,\"kind\":\"saved\",\"message\":\"x\",\"step\":2}\n" +
+                       event_line(106, "note", "runs/demo/step-00000001"));
+  const RunLog log = read_log(file);
+  ASSERT_EQ(log.events.size(), 3u);
+  EXPECT_EQ(log.events[0].step, 1);
+  EXPECT_EQ(log.events[1].step, 2);
+  EXPECT_EQ(log.events[2].step, 3);
 }
 
 TEST(RunLog, DamagedLinesAreCountedAndAnUnfinishedOneIsNot) {

@@ -290,6 +290,54 @@ void edit_manifest(const fs::path& checkpoint, const std::string& old, const std
   put(checkpoint / manifest_name, manifest);
 }
 
+// The seal is right, so somebody meant it: whatever is counted so is trained on, as after as many samples.
+TEST_F(Checkpoint, AForgedNumberOfSamplesIsTakenAsItIs) {
+  Training run(out_);
+  run.save_after(1);
+  edit_manifest(at("step-00000001"), "\"samples\":4", "\"samples\":4503599627370496");
+  Training resumed(out_, {resume()});
+  resumed.save_after(2);
+  EXPECT_EQ(head("step-00000003").progress.samples, 4503599627370496 + 8);
+}
+
+// ---------------------------------------------------------------- without `latest`
+
+std::string note_of(Trainer& trainer) {
+  std::string all;
+  for (const std::string& warning : trainer.resume_warnings()) all += warning;
+  return all;
+}
+
+TEST_F(Checkpoint, ARunKilledBeforeItsFirstLatestGoesOn) {
+  Training run(out_);
+  run.save_after(1);
+  run.save_after(1);
+  fs::remove(at("latest"));
+  EXPECT_EQ(find_checkpoint(out_), at("step-00000002"));
+  Training resumed(out_, {resume()});
+  EXPECT_EQ(resumed.trainer.progress().step, 2);
+  EXPECT_NE(note_of(resumed.trainer).find("has no `latest`"), std::string::npos);
+  EXPECT_NE(note_of(resumed.trainer).find("step-00000002, which was saved last, stands for it"),
+            std::string::npos);
+  resumed.save_after(1);
+  EXPECT_EQ(read_latest(out_), at("step-00000003"));
+  EXPECT_EQ(note_without_latest(out_), "");
+}
+
+TEST_F(Checkpoint, WithoutLatestOnlyWhatIsWholeAndTheRunsOwnCounts) {
+  Training(out_).save_after(1);
+  const std::string other_folder = folder_ / "other";
+  Training other(other_folder);
+  other.save_after(2);
+  fs::copy(other_folder + "/step-00000002", at("step-00000002"));
+  fs::copy(at("step-00000001"), at("step-00000003"));  // of another step
+  fs::create_directory(at("step-00000004"));
+  fs::remove(at("latest"));
+  EXPECT_EQ(find_checkpoint(out_), at("step-00000001"));
+  fs::remove(at("step-00000001/manifest.json"));
+  expect_error("holds no checkpoint", [&] { find_checkpoint(out_); });
+}
+
 TEST_F(Checkpoint, StepsMayHaveNineDigits) {
   Training(out_).save_after(1);
   fs::rename(at("step-00000001"), at("step-99999998"));
@@ -319,9 +367,13 @@ TEST_F(Checkpoint, EveryRefusalOfAManifestIsASentence) {
                           "arithmetic", "recipe", "plugins", "files"})
     refused("is no manifest that this prun can read: ", std::string("\"") + key + "\":", "\"another\":");
   for (const char* key : {"save", "step", "updates"})
-    for (const char* value : {"-1", "\"1\"", "1.5", "99999999999999999999"})
+    for (const char* value : {"-1", "\"1\"", "1.5", "99999999999999999999", "9223372036854775808", "1e300",
+                              "9223372036854775807", "9007199254740993"})
       refused("is no manifest that this prun can read: ", std::string("\"") + key + "\":1",
               std::string("\"") + key + "\":" + value);
+  for (const char* value : {"-1", "9223372036854775807", "9223372036854775808", "1e300"})
+    refused("is no manifest that this prun can read: ", "\"samples\":4", std::string("\"samples\":") + value);
+  refused("it counts 2 updates in 1 steps", "\"updates\":1", "\"updates\":2");
   refused("file 0 is called '../rank-00000.safetensors'", "\"name\":\"rank", "\"name\":\"../rank");
   EXPECT_NO_THROW(check_checkpoint(run.assembly, out_));
 }

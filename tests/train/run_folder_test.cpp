@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
@@ -92,6 +94,60 @@ TEST_F(RunFolder, ARunThatIsThereIsRefusedContinuedOrMoved) {
   EXPECT_EQ(read_file(folder() + ".2/log.jsonl"), "second");
   EXPECT_TRUE(fs::is_empty(folder()));
   EXPECT_FALSE(fs::exists(folder() + ".1/run.lock"));
+}
+
+// Whatever somebody has put there, nothing outside of the folder changes.
+TEST_F(RunFolder, LinksThatLeadElsewhereAreRefused) {
+  const std::string outside = parent_.write("outside", "mine");
+  const std::string resume = folder();
+  const auto refused = [&](const std::string& name, const std::string& part) {
+    const std::string said = refusal(recipe("false", resume));
+    EXPECT_TRUE(has(said, folder() + "/" + name + " is " + part) &&
+                has(said, "would change a file elsewhere"))
+        << said;
+    EXPECT_EQ(read_file(outside), "mine");
+    fs::remove(folder() + "/" + name);
+  };
+  fs::create_directories(folder());
+  for (const char* name : {"run.lock", "log.jsonl", "failures.log", "notify.log", "ucx.log", "run.id",
+                           "latest", "recipe.toml", "plugins.json"}) {
+    fs::create_symlink(outside, folder() + "/" + name);
+    refused(name, "a link");
+  }
+  for (const char* name : {"run.lock", "log.jsonl", "failures.log", "notify.log", "ucx.log"}) {
+    fs::create_hard_link(outside, folder() + "/" + name);
+    refused(name, "a file that has another name as well");
+  }
+  EXPECT_EQ(refusal(recipe("false", resume)), "none");
+}
+
+TEST_F(RunFolder, ACommandHasItAloneAndWaitsForAnother) {
+  fs::create_directories(folder());
+  {
+    const RunClaim run(recipe());
+    try {
+      const RunClaim command(fs::path(folder()), "prun ckpt prune");
+      ADD_FAILURE() << "a run works there";
+    } catch (const Error& error) {
+      EXPECT_EQ(exit_code(error.code()), 2);
+      EXPECT_TRUE(has(error.what(), "is in use by the run 'tiny' (pid ") && has(error.what(), "run.keep"))
+          << error.what();
+    }
+  }
+  std::thread second;
+  std::atomic<bool> first_is_over = false;
+  {
+    const RunClaim command(fs::path(folder()), "prun ckpt prune");
+    EXPECT_TRUE(has(refusal(recipe()), "is in use by prun ckpt prune (pid "));
+    EXPECT_FALSE(holder_of(folder()));
+    second = std::thread([&] {
+      const RunClaim waited(fs::path(folder()), "prun ckpt prune");
+      EXPECT_TRUE(first_is_over);
+    });
+    first_is_over = true;
+  }
+  second.join();
+  EXPECT_FALSE(fs::exists(folder() + "/run.lock"));
 }
 
 TEST_F(RunFolder, FilesThatAreNoRunsAreNoReason) {

@@ -16,7 +16,7 @@ namespace {
 ucs_log_func_rc_t write_down(const char*, unsigned, const char*, ucs_log_level_t level,
                              const ucs_log_component_config_t*, const char* format, va_list arguments) {
   static const int file =
-      ::open(std::getenv("PRUN_UCX_LOG"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+      ::open(std::getenv("PRUN_UCX_LOG"), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file < 0) return UCS_LOG_FUNC_RC_CONTINUE;
   const char* const rank = std::getenv("PRUN_RANK");
   char line[1024];

@@ -1,6 +1,9 @@
 // One record for each call.
 #include "jsonl_observer.hpp"
 
+#include <charconv>
+#include <optional>
+
 #include "json_object.hpp"
 
 namespace prun::jsonl {
@@ -24,6 +27,18 @@ const char* name_of(EventKind kind) {
     case EventKind::failed: return "failed";
   }
   return "?";
+}
+
+// Of a checkpoint's folder, ".../step-00000100": training has gone on meanwhile.
+std::optional<std::int64_t> step_of(std::string_view checkpoint) {
+  constexpr std::string_view start = "/step-";
+  const std::size_t at = checkpoint.rfind(start);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = checkpoint.substr(at + start.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return step;
 }
 
 std::string path_in(std::string_view folder) {
@@ -53,7 +68,10 @@ void JsonlObserver::start(const RunInfo& info) {
   tokens_per_step_ = static_cast<double>(info.tokens_per_step);
   flops_per_token_ = info.flops_per_token;
   peak_flops_ = info.peak_flops;
-  file_.emplace(path_.empty() ? path_in(info.folder.view()) : path_);
+  if (path_.empty())
+    file_.emplace(path_in(info.folder.view()), Links::refused);
+  else
+    file_.emplace(path_);
   file_->append(record("start")
                     .text("name", info.name.view())
                     .text("folder", info.folder.view())
@@ -110,7 +128,11 @@ void JsonlObserver::evaluation(const EvaluationInfo& info) {
 }
 
 void JsonlObserver::event(EventKind kind, std::string_view message) {
-  file().append(record("event").text("kind", name_of(kind)).text("message", message).str());
+  JsonObject line = record("event");
+  line.text("kind", name_of(kind)).text("message", message);
+  if (const auto step = kind == EventKind::saved ? step_of(message) : std::nullopt)
+    line.integer("step", *step);
+  file().append(line.str());
   flush();
 }
 

@@ -28,9 +28,10 @@ void make_folder_of(const std::string& path) {
                 "); give the log another path");
 }
 
-int open_to_append(const std::string& path) {
+int open_to_append(const std::string& path, Links links) {
   make_folder_of(path);
-  return ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  const int follow = links == Links::refused ? O_NOFOLLOW : 0;
+  return ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | follow, 0666);
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ LogFile::LogFile(std::string path, int descriptor) : path_(std::move(path)), des
   if (descriptor_ < 0) fail("opened");
 }
 
-LogFile::LogFile(std::string path) : LogFile(path, open_to_append(path)) {
+LogFile::LogFile(std::string path, Links links) : LogFile(path, open_to_append(path, links)) {
+  if (links == Links::refused) expect_only_name();
   expect_alone();
   within_line_ = ends_within_line();
   if (observer::Outlet::may_stand_still(descriptor_)) outlet_.emplace(descriptor_, path_);
@@ -88,6 +90,16 @@ void LogFile::expect_named() const {
     throw_error(
         ErrorCode::storage, path_,
         ": the log was removed while the run wrote into it; leave the run's folder alone until it ends");
+}
+
+// What is appended here would be appended to a file elsewhere.
+void LogFile::expect_only_name() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) fail("examined");
+  if (S_ISREG(facts.st_mode) && facts.st_nlink > 1)
+    throw_error(ErrorCode::bad_input, path_,
+                " has another name as well, and what is written here would change that file; put a copy in "
+                "its place");
 }
 
 // Two that write every step would each look like steps done twice. A file system may know no locks.

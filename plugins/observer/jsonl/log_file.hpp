@@ -10,11 +10,14 @@
 
 namespace prun::jsonl {
 
+// Whether a path may lead elsewhere: one that a user names may, a name in the run's folder may not.
+enum class Links { followed, refused };
+
 class LogFile {
  public:
   // Makes missing folders, appends to a file that is there. A last line that a killed process left unfinished
   // is ended first, so that it spoils no other. Everything here throws storage, naming the path.
-  explicit LogFile(std::string path);
+  explicit LogFile(std::string path, Links links = Links::followed);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
@@ -31,6 +34,7 @@ class LogFile {
   [[noreturn]] void fail(const char* action) const;
   bool ends_within_line() const;
   void expect_alone() const;
+  void expect_only_name() const;
   void expect_named() const;
   void offer(std::string_view line);
   std::string lost_lines() const;  // the record of them

@@ -80,7 +80,8 @@ class Start {
   Start(int word, const std::string& log) {
     ::posix_spawn_file_actions_init(&files_);
     ::posix_spawn_file_actions_adddup2(&files_, word, 0);
-    ::posix_spawn_file_actions_addopen(&files_, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    ::posix_spawn_file_actions_addopen(&files_, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+                                       0666);
     ::posix_spawn_file_actions_adddup2(&files_, 1, 2);
     ::posix_spawnattr_init(&attributes_);
     sigset_t none, all;

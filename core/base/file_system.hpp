@@ -1,0 +1,57 @@
+// Calls of the file system whose trouble is a sentence: ErrorCode::storage, with the path, the system's
+// reason and a remedy.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace prun {
+
+// Owns an open file; closes it at the end.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  // Gives up ownership without closing.
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+// "cannot <action> '<path>': <text of error>; <what to do>"
+[[noreturn]] void throw_storage_error(std::string_view action, const std::filesystem::path& path, int error);
+
+// Writes all bytes, also where the system takes only a part at a time. `path` is for the error.
+void write_fully(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
+
+void sync_descriptor(int fd, const std::filesystem::path& path);
+void sync_folder(const std::filesystem::path& folder);
+void sync_folder(const FileDescriptor& open, const std::filesystem::path& path);
+
+// Removes it and all that is in it; that somebody else removes it as well is no trouble.
+void remove_or_throw(const std::filesystem::path& path);
+
+// The folder that a name lies in, "." of a plain name.
+std::filesystem::path folder_of(const std::filesystem::path& path);
+
+// With flags of open(2).
+FileDescriptor open_or_throw(const std::filesystem::path& path, int flags);
+FileDescriptor open_folder(const std::filesystem::path& folder);
+
+// Whether the path still names what is open.
+bool names(const std::filesystem::path& path, const FileDescriptor& open);
+
+}  // namespace prun

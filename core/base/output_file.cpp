@@ -1,0 +1,43 @@
+#include "base/output_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/durable_file.hpp"
+#include "prun/error.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether a file begins so, or is empty; with a message where it cannot be read.
+bool may_be_replaced(const fs::path& file, std::string_view mark) {
+  const FileDescriptor open = open_or_throw(file, O_RDONLY | O_NONBLOCK);
+  std::string text(mark.size(), '\0');
+  const ssize_t count = ::pread(open.get(), text.data(), text.size(), 0);
+  return count == 0 || (count == static_cast<ssize_t>(mark.size()) && text == mark);
+}
+
+[[noreturn]] void refuse(const fs::path& target, const char* is, const OutputKind& kind) {
+  throw_error(ErrorCode::bad_input, target.string(), " is there already and is ", is, kind.what,
+              "; name another file with --out, or move it away");
+}
+
+}  // namespace
+
+void check_output(const fs::path& target, const OutputKind& kind) {
+  std::error_code ignored;  // what cannot be looked at, cannot be written either
+  const fs::file_status status = fs::status(target, ignored);
+  if (fs::is_directory(status)) refuse(target, "a folder, not ", kind);
+  if (!fs::is_regular_file(status) || is_standard_stream(target)) return;
+  if (!may_be_replaced(target, kind.mark)) refuse(target, "not ", kind);
+}
+
+void write_output(const fs::path& target, std::string_view text, const OutputKind& kind) {
+  PRUN_CHECK(text.starts_with(kind.mark), kind.what, " begins otherwise");
+  check_output(target, kind);
+  replace_text_file(fs::absolute(target), text);
+}
+
+}  // namespace prun
