@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "assemble/timed_settings.hpp"
-#include "base/durable_file.hpp"
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
@@ -145,9 +144,10 @@ int io(const Arguments& arguments) {
 
 // ---------------------------------------------------------------- settings of a strategy
 
-void check_target(const std::filesystem::path& file) {
+void check_target(const SettingBench& bench, const std::filesystem::path& file) {
   if (file.extension() != ".json" && file.extension() != ".csv")
     throw_error(ErrorCode::bad_input, "--out ", file.string(), ": a file that ends in .json or in .csv");
+  check_output(file, results_kind(bench, file));
 }
 
 std::vector<std::string> settings_asked(const Arguments& arguments, const SettingBench& bench) {
@@ -179,7 +179,7 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
         ErrorCode::bad_input, arguments.words[1],
         " has one rank, which keeps everything whole at any stage; give its mesh an axis, such as dp = 2");
   const std::optional<std::filesystem::path> out = arguments.path("--out");
-  if (out) check_target(*out);
+  if (out) check_target(bench, *out);
   const bool table = !arguments.has("--json");
   if (table) std::fputs(header_of(bench).c_str(), stdout);
   std::vector<SettingResult> results;
@@ -194,8 +194,7 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
   const std::string json = json_of(bench, *opened.recipe, results) + "\n";
   if (!table) std::fputs(json.c_str(), stdout);
   if (out)
-    replace_text_file(std::filesystem::absolute(*out),
-                      out->extension() == ".csv" ? csv_of(bench, results) : json);
+    write_output(*out, out->extension() == ".csv" ? csv_of(bench, results) : json, results_kind(bench, *out));
   const auto ran = [](const SettingResult& result) { return result.cost.has_value(); };
   return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
 }

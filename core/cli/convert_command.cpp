@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "assemble/plugin_host.hpp"
-#include "base/durable_file.hpp"
+#include "base/output_file.hpp"
 #include "cli/commands.hpp"
 #include "convert/convert.hpp"
 
@@ -14,14 +14,16 @@ int convert_command(const Arguments& arguments) {
   if (arguments.values.count("--ranks") != 0) given.ranks = arguments.number("--ranks", 1);
   if (const auto model = arguments.path("--model")) given.model = model->string();
   given.sets = arguments.sets;
+  const auto out = arguments.path("--out");
+  const OutputKind kind{"a recipe of prun convert", convert::recipe_mark};
+  if (out) check_output(*out, kind);
   PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
   const convert::Converted converted = convert::convert_file(file, given, plugins.catalog());
-  const auto out = arguments.path("--out");
   if (!out) {
     std::fputs(converted.recipe.c_str(), stdout);
     return 0;
   }
-  replace_text_file(*out, converted.recipe);
+  write_output(*out, converted.recipe, kind);
   for (const std::string& line : converted.account) std::printf("%s\n", line.c_str());
   std::printf("%s is written; next: prun check %s\n", out->c_str(), out->c_str());
   return 0;

@@ -1,10 +1,11 @@
 // prun report: a run, several over each other, or a recipe as one HTML file.
 #include <cstdio>
 
-#include "base/durable_file.hpp"
+#include "base/output_file.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
+#include "page/page.hpp"
 #include "page/plan_page.hpp"
 #include "page/run_page.hpp"
 
@@ -49,10 +50,12 @@ int report_command(const Arguments& arguments) {
   const std::string& first = arguments.words.front();
   const bool recipe = arguments.words.size() == 1 && is_recipe(first);
   const fs::path out = place_of_page(arguments, first, recipe);
+  const OutputKind kind{"a page of prun report", page_mark};
+  check_output(out, kind);
   const std::string page = recipe ? page_of_recipe(arguments, first)
                                   : run_page({arguments.words.begin(), arguments.words.end()},
                                              plan_of_run(arguments, log_of(first).parent_path()));
-  replace_text_file(fs::absolute(out), page);
+  write_output(out, page, kind);
   std::printf("wrote %s (%s); open it in a browser\n", out.c_str(),
               size_text(static_cast<double>(page.size())).c_str());
   return 0;

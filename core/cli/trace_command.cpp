@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <mutex>
 
-#include "base/durable_file.hpp"
 #include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/output_file.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_recipe.hpp"
 #include "execute/recorder.hpp"
@@ -18,6 +18,8 @@ namespace prun {
 namespace {
 
 constexpr std::int64_t most_steps = 1000;
+
+const OutputKind trace_kind{"a trace of prun", trace_mark};
 
 double median(std::vector<double> list) {
   std::sort(list.begin(), list.end());
@@ -35,7 +37,7 @@ std::string times_text(const std::vector<QueueInfo>& queues, const StepTimes& ti
 void write(const std::filesystem::path& file, std::vector<RankTrace> ranks) {
   std::sort(ranks.begin(), ranks.end(),
             [](const RankTrace& a, const RankTrace& b) { return a.rank < b.rank; });
-  replace_text_file(std::filesystem::absolute(file), trace_json(ranks) + "\n");
+  write_output(file, trace_json(ranks) + "\n", trace_kind);
   std::printf("wrote %s; open it in ui.perfetto.dev\n", file.c_str());
 }
 
@@ -156,6 +158,7 @@ int trace_command(const Arguments& arguments) {
                 steps);
   const std::filesystem::path out =
       arguments.path("--out").value_or(opened.recipe->text("run.name") + ".trace.json");
+  if (!is_asked()) check_output(out, trace_kind);
   if (arguments.has("--simulated")) return simulated(arguments, opened, out);
   const bool many = mesh_of(*opened.recipe).world() > 1;
   const Recipe recipe = many ? with_thread_ranks(*opened.recipe) : *opened.recipe;

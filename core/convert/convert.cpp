@@ -144,7 +144,7 @@ Converted convert_file(const fs::path& file, const Given& given, const recipe::P
   recipe::TomlWriter out;
   for (const std::string& line : converted.account) out.comment(line);
   transfer.write_tables(out);
-  converted.recipe = out.text();
+  converted.recipe = recipe_mark + std::string("\n") + out.text();
   return converted;
 }
 

@@ -9,8 +9,11 @@
 
 namespace prun::convert {
 
+// A recipe's first line.
+inline constexpr const char* recipe_mark = "# Written by prun convert.";
+
 struct Converted {
-  std::string recipe;                // TOML, which begins with the account as a comment
+  std::string recipe;                // TOML, which begins with the mark and the account, as comments
   std::vector<std::string> account;  // line by line
 };
 

@@ -213,6 +213,7 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
                     const std::vector<SettingResult>& results) {
   JsonWriter json;
   json.begin_object()
+      .member("made_by", "prun bench")
       .member("recipe", recipe.text("run.name"))
       .name(std::string(bench.name) + "s")
       .begin_array();
@@ -242,6 +243,12 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
     json.end_object();
   }
   return json.end_array().end_object().take();
+}
+
+OutputKind results_kind(const SettingBench& bench, const std::filesystem::path& file) {
+  return {"results of prun bench", file.extension() == ".csv"
+                                       ? std::string(bench.name) + ",step_seconds,tokens_per_second,"
+                                       : std::string(R"({"made_by":"prun bench")")};
 }
 
 std::string csv_of(const SettingBench& bench, const std::vector<SettingResult>& results) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_file.hpp"
 #include "train/rank_answers.hpp"
 
 namespace prun {
@@ -63,5 +64,7 @@ std::string line_of(const SettingBench& bench, const SettingResult& result, cons
 std::string json_of(const SettingBench& bench, const Recipe& recipe,
                     const std::vector<SettingResult>& results);
 std::string csv_of(const SettingBench& bench, const std::vector<SettingResult>& results);
+// Of one of the two, by how the file's name ends.
+OutputKind results_kind(const SettingBench& bench, const std::filesystem::path& file);
 
 }  // namespace prun

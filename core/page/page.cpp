@@ -39,7 +39,7 @@ std::string policy() {
 std::string whole_page(const std::string& title, const std::string& facts, const std::vector<Chart>& charts,
                        const Html& body) {
   Html page;
-  page.trusted("<!DOCTYPE html>\n").open("html", {{"lang", "en"}}).open("head");
+  page.trusted(page_mark).open("html", {{"lang", "en"}}).open("head");
   page.empty("meta", {{"charset", "utf-8"}});
   page.empty("meta", {{"http-equiv", "Content-Security-Policy"}, {"content", policy()}});
   page.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});

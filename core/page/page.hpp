@@ -8,6 +8,9 @@
 
 namespace prun {
 
+// What every page begins with.
+inline constexpr const char* page_mark = "<!DOCTYPE html>\n<!-- prun report -->\n";
+
 // `title` stands above the body; `facts` in small letters below it.
 std::string whole_page(const std::string& title, const std::string& facts, const std::vector<Chart>& charts,
                        const Html& body);

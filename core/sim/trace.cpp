@@ -101,7 +101,8 @@ std::string trace_json(std::span<const RankTrace> ranks) {
   for (const RankTrace& rank : ranks)
     for (const TraceRow& row : rank.rows) origin = std::min(origin, row.begin);
   JsonWriter json;
-  json.begin_object().member("displayTimeUnit", "ms").name("traceEvents").begin_array();
+  json.begin_object().name("otherData").begin_object().member("made_by", "prun trace").end_object();
+  json.member("displayTimeUnit", "ms").name("traceEvents").begin_array();
   for (const RankTrace& rank : ranks) {
     write_title(json, "process_name", rank.rank, 0, "rank " + std::to_string(rank.rank));
     for (std::size_t q = 0; q < rank.queues.size(); ++q)

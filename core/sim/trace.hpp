@@ -32,7 +32,8 @@ RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span
 std::string to_text(const RankTrace& trace);
 RankTrace read_trace(const std::string& text);
 
-// Times start at 0 with the earliest event.
+// Times start at 0 with the earliest event. It begins with the mark.
+inline constexpr const char* trace_mark = R"({"otherData":{"made_by":"prun trace"})";
 std::string trace_json(std::span<const RankTrace> ranks);
 
 }  // namespace prun
