@@ -67,15 +67,18 @@ void sync_folder(const FileDescriptor& open, const fs::path& path) {
 
 void sync_folder(const fs::path& folder) { sync_folder(open_folder(folder), folder); }
 
+// Where a name has gone meanwhile somebody else removes as well, and there is an end of it; where new ones
+// come, there may be none.
 void remove_or_throw(const fs::path& path) {
-  constexpr int most_attempts = 10;
   std::error_code error;
-  for (int attempt = 0; attempt < most_attempts; ++attempt) {
+  for (int refilled = 0; refilled < 10;) {
     error.clear();
     fs::remove_all(path, error);
     if (!error) return;
-    const bool beside_others = error.value() == ENOENT || error.value() == ENOTEMPTY;
-    if (!beside_others) break;
+    if (error.value() == ENOTEMPTY)
+      ++refilled;
+    else if (error.value() != ENOENT)
+      break;
   }
   throw_storage_error("remove", path, error.value());
 }

@@ -25,7 +25,7 @@ constexpr std::string_view temporary_mark = ".tmp-";
 
 // Signals come to the process, and what they are to remove is the process's.
 struct List {
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // what is made or left may consist of others
   std::multiset<fs::path> paths;
 };
 
@@ -122,8 +122,11 @@ void RemovedAtEnd::forget() {
 
 void remove_what_is_unfinished() {
   list().mutex.lock();
-  std::error_code ignored;  // what cannot be removed has a temporary name
-  for (const fs::path& path : list().paths) fs::remove_all(path, ignored);
+  for (const fs::path& path : list().paths) try {
+      remove_or_throw(path);
+    } catch (const Error&) {
+      // It has a temporary name, and the next of its kind removes it.
+    }
 }
 
 // ------------------------------------------------------------------- one of it

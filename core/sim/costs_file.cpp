@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/durable_file.hpp"
 #include "base/json.hpp"
+#include "base/output_file.hpp"
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
 
@@ -237,11 +237,14 @@ std::optional<CostTable> read_costs(const fs::path& file) {
 
 namespace {
 
-// A pipe or a device takes a table but holds none.
+const OutputKind costs_kind{"a cost table of prun bench", R"({"prun_costs":)"};
+
+// A pipe, a device and an empty file take a table but hold none.
 std::optional<CostTable> table_before(const fs::path& file) {
+  check_output(file, costs_kind);
   std::error_code ignored;
   const fs::file_status status = fs::status(file, ignored);
-  if (fs::exists(status) && fs::is_other(status)) return {};
+  if (fs::exists(status) && (fs::is_other(status) || fs::is_empty(file, ignored))) return {};
   return read_costs(file);
 }
 
@@ -259,7 +262,7 @@ void merge_costs(const fs::path& file, const CostTable& measured) {
   CostTable table = table_before(file).value_or(CostTable{});
   table.merge(measured);
   make_parent(file);
-  replace_text_file(fs::absolute(file), to_json(table) + "\n");
+  write_output(file, to_json(table) + "\n", costs_kind);
 }
 
 }  // namespace prun

@@ -76,8 +76,17 @@ void TokenSetWriter::end_document() {
 void TokenSetWriter::commit() {
   PRUN_CHECK(length_ == 0, "a document of ", length_, " tokens has no end");
   write_index();
-  bin_.commit();
-  idx_.commit();
+  RemovedAtEnd without_idx([&] {
+    bin_.commit();
+    return bin_.target();
+  });
+  try {
+    without_idx.leave([&] { idx_.commit(); });
+  } catch (...) {
+    std::error_code ignored;  // the first trouble is the one to tell
+    fs::remove(bin_.target(), ignored);
+    throw;
+  }
 }
 
 void TokenSetWriter::write_index() {

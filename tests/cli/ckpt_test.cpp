@@ -188,21 +188,45 @@ TEST_F(Ckpt, TwoPrunesAtOnceBothEndWell) {
   }
 }
 
-TEST_F(Ckpt, WhatAKilledPruneLeftGoesWithTheNext) {
-  for (int i = 0; i < 20000; ++i)
-    std::ofstream(step(2) + "/" + std::to_string(i));  // takes a while to remove
-  StartedPrun prune({"ckpt", "prune", out_, "--keep", "1"});
-  while (fs::exists(step(2)) && !prune.is_over()) continue;
-  prune.send(SIGKILL);
-  ASSERT_EQ(prune.wait(), -SIGKILL);
-  const auto hidden = [&] {
-    return std::count_if(fs::directory_iterator(out_), fs::directory_iterator(),
+class PruneInTheMiddle : public Ckpt {
+ protected:
+  // A copy of the run whose first checkpoint takes a while to remove.
+  std::string slow_copy(const std::string& name) const {
+    const std::string copy = folder_ / name;
+    fs::copy(out_, copy, fs::copy_options::recursive);
+    for (int i = 0; i < 10000; ++i) std::ofstream(copy + "/step-00000002/" + std::to_string(i));
+    return copy;
+  }
+  static int end_prune(const std::string& run, int signal) {
+    StartedPrun prune({"ckpt", "prune", run, "--keep", "1"});
+    while (fs::exists(run + "/step-00000002") && !prune.is_over()) continue;
+    prune.send(signal);
+    return prune.wait();
+  }
+  static std::ptrdiff_t hidden(const std::string& run) {
+    return std::count_if(fs::directory_iterator(run), fs::directory_iterator(),
                          [](const auto& entry) { return entry.path().filename().string().starts_with("."); });
-  };
-  ASSERT_EQ(hidden(), 1);
-  expect(ckpt({"prune", out_, "--keep", "1"}), 0, "");
-  EXPECT_EQ(hidden(), 0);
-  EXPECT_FALSE(fs::exists(out_ + "/run.lock"));
+  }
+};
+
+TEST_F(PruneInTheMiddle, WhatAKilledOneLeftGoesWithTheNext) {
+  const std::string run = slow_copy("killed");
+  ASSERT_EQ(end_prune(run, SIGKILL), -SIGKILL);
+  ASSERT_EQ(hidden(run), 1);
+  expect(ckpt({"prune", run, "--keep", "1"}), 0, "");
+  EXPECT_EQ(hidden(run), 0);
+  EXPECT_FALSE(fs::exists(run + "/run.lock"));
+  expect(ckpt({"verify", run}), 0, "1 checkpoints read");
+}
+
+TEST_F(PruneInTheMiddle, ASignalLeavesNothing) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const std::string run = slow_copy("signal-" + std::to_string(signal));
+    EXPECT_EQ(end_prune(run, signal), 128 + signal);
+    EXPECT_EQ(hidden(run), 0);
+    EXPECT_FALSE(fs::exists(run + "/run.lock"));
+    expect(ckpt({"verify", run}), 0, "1 checkpoints read");
+  }
 }
 
 TEST_F(Ckpt, VerifyMissesWhatIsGone) {

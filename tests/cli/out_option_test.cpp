@@ -76,6 +76,8 @@ TEST_F(Output, OfBench) {
     keeps_to_its_kind({"bench", "zero", two, "--steps", "3", "--stage", "1"}, name);
 }
 
+TEST_F(Output, OfACostTable) { keeps_to_its_kind({"bench", "comm", "--ranks", "2"}, "costs.json"); }
+
 TEST_F(Output, OfConvert) {
   const std::string source =
       folder_.write("ds.json", "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 4}");
