@@ -117,7 +117,7 @@ const std::vector<Command> table = {
      ckpt_command},
     {"ckpt prune",
      "RUN",
-     "remove the oldest",
+     "remove the oldest, while no run works in its folder",
      {{"--keep", "N", "newest that stay", true},
       {"--keep-every", "N", "those stay too whose step is a multiple"}},
      ckpt_command},

@@ -134,6 +134,15 @@ TEST_F(RunFolder, ACommandHasItAloneAndWaitsForAnother) {
           << error.what();
     }
   }
+  leave_lock("{\"run\":\"old\",\"host\":\"elsewhere\",\"pid\":1,\"started\":1}");
+  try {
+    const RunClaim command(fs::path(folder()), "prun ckpt prune");
+    ADD_FAILURE() << "a run of another host may work there";
+  } catch (const Error& error) {
+    EXPECT_TRUE(has(error.what(), "the run 'old' (pid 1 on elsewhere), which cannot be asked from here"))
+        << error.what();
+  }
+  fs::remove(folder() + "/run.lock");
   std::thread second;
   std::atomic<bool> first_is_over = false;
   {
