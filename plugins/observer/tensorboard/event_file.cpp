@@ -143,7 +143,7 @@ EventFile::EventFile(const std::string& folder, double time) : path_(path_in(fol
   if (error)
     throw_error(ErrorCode::storage, folder, ": the folder for TensorBoard cannot be made (", error.message(),
                 "); give [[observer]] plugin = \"tensorboard\" another path");
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail("opened");
 }
 
