@@ -189,27 +189,48 @@ bool Turns::overlap(std::int32_t a, std::int32_t b) const {
 
 namespace {
 
-// Pairs of instances that need their memory at the same time, found once a microbatch.
+// Pairs of instances that need their memory at the same time. What needs none is in nobody's way. A pair is
+// found once a microbatch: those that come again are dropped before they take much memory.
 class Together {
  public:
+  explicit Together(std::span<const std::int64_t> bytes) {
+    for (const std::int64_t of : bytes) needs_none_.push_back(of == 0);
+  }
+
   void add(std::int32_t a, std::int32_t b) {
-    if (a != b) pairs_.insert(std::minmax(a, b));
+    if (a == b || needs_none(a) || needs_none(b)) return;
+    pairs_.emplace_back(std::minmax(a, b));
+    if (pairs_.size() < drop_at_) return;
+    drop_repeated();
+    drop_at_ = std::max(drop_at_, 2 * pairs_.size());
   }
   void add(const Bundle& some, const Bundle& others) {
     for (const std::int32_t a : some)
-      for (const std::int32_t b : others) add(a, b);
+      for (std::size_t i = 0; !needs_none(a) && i < others.size(); ++i) add(a, others[i]);
   }
-  Conflicts of(std::size_t instances) const {
+  Conflicts of(std::size_t instances) {
+    drop_repeated();
     Conflicts conflicts(instances);
     for (const auto& [a, b] : pairs_) conflicts.add(static_cast<std::size_t>(a), static_cast<std::size_t>(b));
     return conflicts;
   }
 
  private:
-  std::set<std::pair<std::int32_t, std::int32_t>> pairs_;
+  bool needs_none(std::int32_t instance) const {
+    const auto at = static_cast<std::size_t>(instance);
+    return at < needs_none_.size() && needs_none_[at];
+  }
+  void drop_repeated() {
+    std::sort(pairs_.begin(), pairs_.end());
+    pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
+  }
+
+  std::vector<std::pair<std::int32_t, std::int32_t>> pairs_;
+  std::size_t drop_at_ = 4096;
+  std::vector<bool> needs_none_;
 };
 
-Turns turns_of(std::vector<std::int64_t> bytes, const Together& together) {
+Turns turns_of(std::vector<std::int64_t> bytes, Together together) {
   Offsets offsets = assign_offsets(bytes, together.of(bytes.size()));
   return {std::move(bytes), std::move(offsets)};
 }
@@ -217,12 +238,12 @@ Turns turns_of(std::vector<std::int64_t> bytes, const Together& together) {
 }  // namespace
 
 Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes) {
-  Together together;
+  Together together(bytes);
   for (std::size_t use = 0; use < uses.size(); ++use) {
     together.add(uses[use].instances, uses[use].instances);
     if (use > 0) together.add(uses[use - 1].instances, uses[use].instances);
   }
-  return turns_of(std::move(bytes), together);
+  return turns_of(std::move(bytes), std::move(together));
 }
 
 namespace {
@@ -249,7 +270,7 @@ Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const B
     return static_cast<std::int32_t>(instances) + function;
   };
   Contributions contributions(plan, work);
-  Together together;
+  Together together(bytes);
   Bundle open, travelling;
   auto next = reduced.begin();
   for (const ScheduleCall& pass : work.calls)
@@ -284,12 +305,12 @@ Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const B
 }
 
 Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes) {
-  Together together;
+  Together together(bytes);
   for (std::size_t b = 0; b < reduced.size(); ++b) {
     together.add(reduced[b], reduced[b]);
     if (b > 0) together.add(reduced[b - 1], reduced[b]);
   }
-  return turns_of(std::move(bytes), together);
+  return turns_of(std::move(bytes), std::move(together));
 }
 
 namespace {
@@ -297,10 +318,15 @@ namespace {
 // Each instance that is updated, as the calls come.
 std::vector<std::int32_t> updated_in_order(const Plan& plan) {
   std::vector<std::int32_t> order;
-  for (const Call& call : plan.calls)
-    if (plan.functions[static_cast<std::size_t>(call.function)].kind == FunctionKind::update &&
-        call.instance > 0 && std::find(order.begin(), order.end(), call.instance) == order.end())
-      order.push_back(call.instance);
+  std::vector<bool> known(plan.instances.size());
+  for (const Call& call : plan.calls) {
+    const auto instance = static_cast<std::size_t>(call.instance);
+    if (plan.functions[static_cast<std::size_t>(call.function)].kind != FunctionKind::update ||
+        call.instance == 0 || known[instance])
+      continue;
+    known[instance] = true;
+    order.push_back(call.instance);
+  }
   return order;
 }
 
@@ -335,17 +361,22 @@ Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool 
   if (far_ahead && std::none_of(pieces.begin(), pieces.end(), std::identity()) &&
       std::any_of(order.begin(), order.end(), [&](std::int32_t i) { return comes_from_drives(plan, i); }))
     for (const std::int32_t i : order) window = std::max(window, bytes[static_cast<std::size_t>(i)]);
-  Together together;
-  for (std::size_t i = 0; i < order.size(); ++i) {
+  std::vector<std::size_t> need_memory;  // places in that order
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (bytes[static_cast<std::size_t>(order[i])] > 0) need_memory.push_back(i);
+  Together together(bytes);
+  for (std::size_t p = 0; p < need_memory.size(); ++p) {
+    const std::size_t i = need_memory[p];
     std::int64_t between = 0;
-    for (std::size_t distance = 1; distance < order.size(); ++distance) {
-      const std::size_t later = (i + distance) % order.size();
+    for (std::size_t next = 1; next < need_memory.size(); ++next) {
+      const std::size_t later = need_memory[(p + next) % need_memory.size()],
+                        distance = (later + order.size() - i) % order.size();
       if ((later < i && window == 0) || (distance > 2 && between > window)) break;
       if (!pieces[i] || !pieces[later]) together.add(order[i], order[later]);
       between += bytes[static_cast<std::size_t>(order[later])];
     }
   }
-  return turns_of(std::move(bytes), together);
+  return turns_of(std::move(bytes), std::move(together));
 }
 
 }  // namespace prun

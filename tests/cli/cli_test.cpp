@@ -72,6 +72,14 @@ TEST(Cli, WhatCannotBePlannedInSecondsIsRefusedAtOnce) {
   }
 }
 
+// Some 25 KiB a layer; pairs of layers would have 4 GiB.
+TEST(Cli, TenThousandLayersArePlannedInMemoryThatGrowsWithThem) {
+  const Result result = prun({"plan", recipe_file(), "--set", "model.layers=10000", "--set", "model.hidden=8",
+                              "--set", "model.heads=1", "--set", "batch.global=1", "--set", "batch.micro=1"});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_LT(result.peak_bytes, std::int64_t{3} << 29) << result.out;
+}
+
 TEST(Cli, WhatDoesNotFitIsRefusedBeforeItRuns) {
   const Result result = prun({recipe_file(), "--set", "device.memory=100KiB"});
   EXPECT_EQ(result.code, 2);
