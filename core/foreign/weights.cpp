@@ -66,11 +66,22 @@ struct Opened {
   Gather gather;
   std::int64_t size;
   Extents strides;
+  std::int64_t first = INT64_MAX, end = 0;  // elements that were read lie between these
 
   std::int64_t offset(const Extents& index) const {
     std::int64_t at = 0;
     for (std::size_t d = 0; d < index.size(); ++d) at += (index[d] - piece->start[d]) * strides[d];
     return at;
+  }
+  void note(std::int64_t offset, std::int64_t count) {
+    first = std::min(first, offset);
+    end = std::max(end, offset + (count - 1) * strides.back() + 1);
+  }
+  // Its pages count as the process's while they are mapped in.
+  void let_go() const {
+    if (first < end)
+      tensor->file->let_go(*tensor->entry, static_cast<std::uint64_t>(first * size),
+                           static_cast<std::uint64_t>(end * size));
   }
 };
 
@@ -135,18 +146,20 @@ void ForeignReader::read(Id parameter, std::int64_t layer, std::int64_t first, s
   float* next = to.data();
   each_run(box, first, static_cast<std::int64_t>(to.size()), [&](Extents index, std::int64_t count) {
     while (count > 0) {
-      const Opened& from = *std::find_if(pieces.begin(), pieces.end(),
-                                         [&](const Opened& one) { return holds(*one.piece, index); });
+      Opened& from = *std::find_if(pieces.begin(), pieces.end(),
+                                   [&](const Opened& one) { return holds(*one.piece, index); });
       const std::int64_t left = from.piece->start.back() + from.piece->extent.back() - index.back(),
                          run = std::min(count, left), offset = from.offset(index);
       const std::span<float> part(next, static_cast<std::size_t>(run));
       from.gather(from.bytes.data() + offset * from.size, from.strides.back(), part);
+      from.note(offset, run);
       check_finite(from, offset, part);
       next += run;
       count -= run;
       index.back() += run;
     }
   });
+  for (const Opened& piece : pieces) piece.let_go();
 }
 
 }  // namespace prun

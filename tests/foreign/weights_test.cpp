@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "foreign/directory.hpp"
 #include "inspect/hugging_face.hpp"
@@ -270,6 +272,39 @@ bool fits(std::int64_t more, Body&& body) {
 }
 
 constexpr std::int64_t mebibyte = 1 << 20;
+
+// Of a file, of what this process has in memory.
+std::int64_t resident_of(const std::string& folder) {
+  std::ifstream maps("/proc/self/smaps");
+  std::int64_t kilobytes = 0;
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < line.find(' ')) inside = line.find(folder) != std::string::npos;
+    if (inside && line.starts_with("Rss:")) kilobytes += std::stoll(line.substr(4));
+  }
+  return kilobytes * 1024;
+}
+
+// But for headers: pages that were read would count as the process's beside its plan.
+TEST(ForeignWeights, PagesThatWereReadAreLetGo) {
+  const LargeModel model;
+  const Recipe recipe = recipe_from(model.path(), "gpt2", {"device.threads=1"});
+  const Assembly assembly(recipe, plugins());
+  const std::unique_ptr<StartValues> start = open_start_values(assembly, plugins());
+  const Program& program = assembly.program();
+  std::vector<float> values;
+  for (const Id parameter : program.parameters()) {
+    values.resize(static_cast<std::size_t>(program.value(parameter).elements()));
+    start->read(parameter, 0, 0, values);
+  }
+  const std::string folder = fs::canonical(model.path()).string();
+  EXPECT_LT(resident_of(folder), mebibyte);
+  // So it would have been seen.
+  const SafetensorsFile file(fs::path(folder) / "model-0.safetensors");
+  const std::span<const std::byte> kept = file.bytes("model.embed_tokens.weight");
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), std::byte{1}), 0);
+  EXPECT_GE(resident_of(folder), static_cast<std::int64_t>(kept.size()));
+}
 
 // A rank of sixteen that keep everything in parts, beside the memory of its plan: two layers together come to
 // 33 MiB.
