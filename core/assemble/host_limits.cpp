@@ -46,8 +46,7 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   const Plan& plan = assembly.plan_of(rank);
   HostShare needs;
   needs.threads = own_threads + static_cast<std::int64_t>(plan.queues.size()) +
-                  std::max<std::int64_t>(1, assembly.device_info().threads /
-                                                assembly.mesh().world());  // which make initial values
+                  std::max<std::int64_t>(1, assembly.device_info().threads);  // which make initial values
   needs.descriptors = own_descriptors;
   const auto bytes_of = [&](Region region) {
     return plan.layout.memory.bytes[static_cast<std::size_t>(region)];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "assemble/section_options.hpp"
+#include "base/core_shares.hpp"
 #include "plugin/discovery.hpp"
 #include "plugin/loader.hpp"
 #include "recipe/recipe.hpp"
@@ -17,6 +18,8 @@ namespace prun {
 struct LocalPlace {
   int rank = 0, ranks = 1;
   bool alike = true;  // all of them see the same devices: no launcher shows each its own
+  // It is still to be started, with its share of this process's cores: devices are made as if it had that.
+  bool planned = false;
 };
 
 class PluginHost {
@@ -54,6 +57,7 @@ class PluginHost {
     OptionsApi told = options;
     told.local_rank = local_.rank;
     told.local_ranks = local_.ranks;
+    const CoresOfRank cores(kind == "device" && local_.planned ? local_.ranks : 1);
     return library(kind, name).template create<Interface>(told);
   }
   // Libraries loaded so far, for the run record.

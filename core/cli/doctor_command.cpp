@@ -30,7 +30,7 @@ void examine(const Arguments& arguments, Findings& all) {
   }));
   if (!opened.recipe) return;
   add(all, plugin_findings(*opened.plugins));
-  opened.plugins->set_local({0, static_cast<int>(mesh_of(*opened.recipe).world())});
+  opened.plugins->set_local({0, static_cast<int>(mesh_of(*opened.recipe).world()), true, true});
   add(all, recipe_findings(*opened.recipe, *opened.plugins));
 }
 

@@ -76,7 +76,7 @@ LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
   } catch (const Error&) {
     return {};  // whoever needs the device says why there is none
   }
-  return {0, static_cast<int>(ranks_of_host(info, world))};
+  return {0, static_cast<int>(ranks_of_host(info, world)), true, true};
 }
 
 // With the device that whoever started this rank has chosen.

@@ -5,6 +5,7 @@
 
 #include "assemble/host_limits.hpp"
 #include "assemble/one_host.hpp"
+#include "base/core_shares.hpp"
 #include "base/json.hpp"
 #include "cli/commands.hpp"
 #include "cli/described_ops.hpp"
@@ -73,7 +74,7 @@ void say_choice(const Opened& opened) {
 
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
-  opened.plugins->set_local({0, ranks});
+  opened.plugins->set_local({0, ranks, true, true});
   const Assembly checked = assemble(opened);
   preflight(checked, *opened.plugins);
   const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
@@ -114,6 +115,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
   return end_as_rank(session, [&] {
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     const Identity& identity = session.identity();
+    if (identity.how != "prun") keep_to_share(identity.local_rank, identity.local_world);
     Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
     const bool by_others = identity.how != "prun", first = identity.rank == 0 && by_others;

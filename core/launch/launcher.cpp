@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 
+#include "base/core_shares.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/utc.hpp"

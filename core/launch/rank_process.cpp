@@ -76,23 +76,6 @@ RankProcess start_rank(const RankStart& start) {
   throw_error(ErrorCode::bad_input, "cannot run ", in_quotes(start.program), ": ", std::strerror(reason));
 }
 
-std::vector<std::optional<cpu_set_t>> share_cores(const cpu_set_t& usable, int ranks) {
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &usable)) cores.push_back(core);
-  const auto count = static_cast<std::size_t>(ranks);
-  std::vector<std::optional<cpu_set_t>> shares(count);
-  if (cores.size() < count) return shares;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    cpu_set_t share;
-    CPU_ZERO(&share);
-    for (std::size_t i = cores.size() * rank / count; i < cores.size() * (rank + 1) / count; ++i)
-      CPU_SET(cores[i], &share);
-    shares[rank] = share;
-  }
-  return shares;
-}
-
 // The state follows the program's name, which is in parentheses and may hold any byte.
 char process_state(pid_t pid) {
   char text[512];

@@ -32,10 +32,6 @@ struct RankProcess {
 // as the rank: the system ties the rank's life to it.
 RankProcess start_rank(const RankStart& start);
 
-// How the launcher's usable cores are dealt out: contiguous shares, or nothing when there are fewer cores
-// than ranks and all may use all.
-std::vector<std::optional<cpu_set_t>> share_cores(const cpu_set_t& usable, int ranks);
-
 // 'T' for stopped, 'Z' for ended but not reaped, as /proc says; 0 when there is no such process.
 char process_state(pid_t pid);
 

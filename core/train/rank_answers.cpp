@@ -93,7 +93,7 @@ std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins
   std::vector<std::string> answers;
   {
     const AnswerFolder folder;
-    plugins.set_local({0, static_cast<int>(mesh_of(recipe).world())});
+    plugins.set_local({0, static_cast<int>(mesh_of(recipe).world()), true, true});
     LaunchOptions options =
         ranks_of(Assembly(recipe, plugins, 0, purpose), plugins, command, folder.path() / "ucx.log");
     options.environment.emplace_back(folder_variable, folder.path());
