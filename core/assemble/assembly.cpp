@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "assemble/data_memory.hpp"
 #include "assemble/does_not_fit.hpp"
 #include "assemble/lasting.hpp"
 #include "assemble/one_host.hpp"
@@ -78,12 +79,26 @@ std::string Assembly::plugin_of(std::size_t device) const {
   return device == 0 ? recipe_.section("device").plugin() : program_->more_devices()[device - 1];
 }
 
-std::string Assembly::who_has_more(std::size_t device) const {
+std::string Assembly::key_by_trait(std::size_t device, std::string_view trait) const {
   const std::string name = plugin_of(device);
-  const std::string_view option = trait_of(plugins_.note("device", name), "memory");
+  const std::string_view option = trait_of(plugins_.note("device", name), trait);
   if (option.empty()) return "";
-  return detail::concat("; where the machine has more than the system shows, ",
-                        name == plugin_of(0) ? "device" : "tier." + name, ".", option, " says so");
+  return detail::concat(name == plugin_of(0) ? "device" : "tier." + name, ".", option);
+}
+
+std::string Assembly::key_of_planned_memory(std::size_t device) const { return key_by_trait(device, "plan"); }
+
+std::string Assembly::key_of_planned_units() const { return key_by_trait(0, "plan_units"); }
+
+bool Assembly::is_memory_said(std::size_t device) const {
+  const std::string key = key_of_planned_memory(device);
+  return !key.empty() && recipe_.find(key) && recipe_.number(key) > 0;
+}
+
+std::string Assembly::who_has_more(std::size_t device) const {
+  if (is_memory_said(device)) return "; " + key_of_planned_memory(device) + " says so";
+  const std::string key = key_by_trait(device, "memory");
+  return key.empty() ? "" : "; where the machine has more than the system shows, " + key + " says so";
 }
 
 // Stages differ, so each rank makes the plans of all of them: what they send must be what they expect.
@@ -220,6 +235,9 @@ std::unique_ptr<Program> Assembly::lowered(const Program& program) {
 // Of each stage, and everywhere the same: ranks must agree on what fits.
 void Assembly::state_process_needs() {
   const std::vector<int> ranks = pipeline_ ? mesh().group(0, pipeline_->axis) : std::vector<int>{0};
+  const bool trains = purpose_ == Purpose::training,
+             evaluates = evaluation_ != nullptr || purpose_ == Purpose::evaluation;
+  const std::int64_t data = data_bytes(recipe_, plugins_, batch_.seq, trains, evaluates);
   for (const int rank : ranks) {
     ProcessNeed need = process_need({recipe_, device_info(), plugins_, mesh(), plan_of(rank), rank},
                                     std::span(device_infos_).subspan(1));
@@ -228,6 +246,7 @@ void Assembly::state_process_needs() {
     const std::int64_t copied = saves(recipe_) ? lasting_bytes(*program_, plan_of(rank).instances) *
                                                      static_cast<std::int64_t>(ranks.size()) / mesh().world()
                                                : 0;
+    need.bytes += data;
     if (purpose_ == Purpose::training)
       need.bytes += std::max(copied, reading_bytes(recipe_, device_info(), mesh().world()));
     process_needs_.push_back(need);
@@ -249,10 +268,9 @@ std::int64_t Assembly::most_needed(std::int64_t ProcessNeed::*need) const {
 }
 
 // What lies on them was placed there by a strategy: computing more again moves little of it.
-// Of another machine nothing is known.
 std::string Assembly::missing_further_memory() const {
-  if (device_info().absent) return "";
   for (std::size_t number = 1; number < devices_.size(); ++number) {
+    if (!knows_memory_of(number)) continue;
     const DeviceInfo& info = device_infos_[number];
     std::int64_t needed = 0;
     for (const Plan& plan : plans_) needed = std::max(needed, bytes_in_memory_of(number, plan));

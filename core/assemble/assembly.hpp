@@ -49,6 +49,14 @@ class Assembly {
   // The end of a refusal: how one says that the machine has more memory than the device found. Empty where
   // the device has no option for that.
   std::string who_has_more(std::size_t device) const;
+  // Whether the recipe says how much memory of a device plans count on, as for another machine, and by which
+  // key it does or would; no key: the device has no option for that.
+  bool is_memory_said(std::size_t device) const;
+  std::string key_of_planned_memory(std::size_t device) const;
+  // Of another machine nothing is known but what the recipe says.
+  bool knows_memory_of(std::size_t device) const { return !device_info().absent || is_memory_said(device); }
+  // By which key one says how many units a host of another machine has; empty: by none.
+  std::string key_of_planned_units() const;
   // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
   // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. The constructor has asked
   // without.
@@ -90,6 +98,7 @@ class Assembly {
   std::vector<Plan> plans_of(const Program& program, Purpose purpose, const std::vector<Plan>& beneath) const;
   void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
   std::string plugin_of(std::size_t device) const;
+  std::string key_by_trait(std::size_t device, std::string_view trait) const;
   Lowering lowering() const;
   PlanDevice plan_device(std::size_t number) const;
 

@@ -74,14 +74,36 @@ void check_driver(PluginHost& plugins, const std::string& device) {
   if (!can_open(driver)) throw_error(ErrorCode::unsupported, "there is no ", driver, " here");
 }
 
+namespace {
+
+// Whether the recipe lets several ranks have one unit of its device.
+bool shares_units(const Recipe& recipe, PluginHost& plugins) {
+  const RecipeSection device = recipe.section("device");
+  const std::string option(trait_of(plugins.note("device", device.plugin()), "shared"));
+  return !option.empty() && device.has(option) && device.flag(option);
+}
+
+// That of the device that runs everywhere; empty: there is none.
+std::string comm_of_last(PluginHost& plugins) {
+  const std::vector<std::string> devices = plugins.automatic_devices();
+  return devices.empty() ? "" : std::string(trait_of(plugins.note("device", devices.back()), "comm"));
+}
+
+}  // namespace
+
 std::string comm_of_device(PluginHost& plugins, const std::string& device) {
   const std::string_view own = trait_of(plugins.note("device", device), "comm");
   if (!own.empty()) return std::string(own);
-  const std::vector<std::string> devices = plugins.automatic_devices();
-  if (devices.empty())
+  const std::string last = comm_of_last(plugins);
+  if (last.empty())
     throw_error(ErrorCode::bad_input, "comm: no device plugin says which comm plugin goes with device '",
                 device, "'; name one in [comm], default = \"…\"");
-  return std::string(trait_of(plugins.note("device", devices.back()), "comm"));
+  return last;
+}
+
+std::string automatic_comm(const Recipe& recipe, PluginHost& plugins) {
+  const std::string last = shares_units(recipe, plugins) ? comm_of_last(plugins) : "";
+  return last.empty() ? comm_of_device(plugins, recipe.section("device").plugin()) : last;
 }
 
 DeviceChoice choose_device(const Recipe& recipe, PluginHost& plugins, LocalPlace local) {

@@ -19,6 +19,8 @@ void check_driver(PluginHost& plugins, const std::string& device);
 
 // The comm plugin that goes with a device: it says so, or it is that of the device that runs everywhere.
 std::string comm_of_device(PluginHost& plugins, const std::string& device);
+// With the recipe's, which is that of the device that runs everywhere where several ranks may have one unit.
+std::string automatic_comm(const Recipe& recipe, PluginHost& plugins);
 
 struct DeviceChoice {
   Recipe recipe;     // which names its device

@@ -15,7 +15,7 @@ std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
 std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis) {
   const RecipeSection section = recipe.section("comm");
   const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  return name == automatic ? comm_of_device(plugins, recipe.section("device").plugin()) : name;
+  return name == automatic ? automatic_comm(recipe, plugins) : name;
 }
 
 bool is_staged(const DeviceInfo& device, const CommInfo& comm) {

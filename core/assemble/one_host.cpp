@@ -23,13 +23,14 @@ struct HostMemory {
   bool fits() const { return needed <= there; }
 };
 
-// Of the ranks from `first` on, before `last`; nothing where no device tells how much the host has.
+// Of the ranks from `first` on, before `last`; nothing where nobody tells how much the host has.
 std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t first, std::int64_t last) {
   const std::vector<DeviceInfo>& devices = assembly.device_infos();
   const auto found = std::find_if(devices.begin(), devices.end(),
                                   [](const DeviceInfo& device) { return device.host_memory; });
   if (found == devices.end()) return {};
   HostMemory memory{static_cast<std::size_t>(found - devices.begin()), 0, found->memory_bytes};
+  if (!assembly.knows_memory_of(memory.device)) return {};
   for (std::int64_t rank = first; rank < last; ++rank)
     memory.needed +=
         assembly.bytes_in_memory_of(memory.device, assembly.plan_of(rank)) + assembly.process_bytes_of(rank);
@@ -39,7 +40,7 @@ std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t 
 }  // namespace
 
 std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world) {
-  return device.units > 0 ? device.units : device.absent ? 1 : world;
+  return device.units > 0 ? std::min<std::int64_t>(device.units, world) : device.absent ? 1 : world;
 }
 
 std::int64_t ranks_of_host(const Assembly& assembly) {
@@ -47,7 +48,6 @@ std::int64_t ranks_of_host(const Assembly& assembly) {
 }
 
 bool hosts_have_room(const Assembly& assembly) {
-  if (assembly.device_info().absent) return true;
   const std::int64_t world = assembly.mesh().world(), each = ranks_of_host(assembly);
   for (std::int64_t first = 0; first < world; first += each) {
     const auto memory = host_memory_of(assembly, first, std::min(world, first + each));

@@ -3,8 +3,10 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "inspect/assumed.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/pipeline_report.hpp"
+#include "inspect/purposes.hpp"
 #include "program/recompute.hpp"
 
 namespace prun {
@@ -125,45 +127,49 @@ std::string ranges_text(const Plan& plan) {
   return text;
 }
 
-void write_regions(JsonWriter& json, const Memory& memory) {
+void write_purposes(JsonWriter& json, const std::vector<PurposeBytes>& purposes) {
   json.name("memory").begin_object();
-  for (int r = 0; r < regions; ++r)
-    json.member(name_of(static_cast<Region>(r)), memory.bytes[static_cast<std::size_t>(r)]);
+  for (const PurposeBytes& purpose : purposes) json.member(purpose.name, purpose.all());
   json.end_object();
 }
 
-void write_ranges(JsonWriter& json, const Plan& plan) {
+void write_purposes_in(JsonWriter& json, const std::vector<PurposeBytes>& purposes, std::size_t range) {
+  json.name("memory").begin_object();
+  for (const PurposeBytes& purpose : purposes) json.member(purpose.name, purpose.by_range[range]);
+  json.end_object();
+}
+
+void write_ranges(JsonWriter& json, const Plan& plan, const std::vector<PurposeBytes>& purposes) {
   json.name("ranges").begin_array();
-  for (const Layout::Range& range : plan.layout.ranges) {
+  for (std::size_t r = 0; r < plan.layout.ranges.size(); ++r) {
+    const Layout::Range& range = plan.layout.ranges[r];
     json.begin_object().member("device", range.place.device).member("space", name_of(range.place.space));
     json.member("begin", range.begin).member("bytes", range.bytes());
-    write_regions(json, range.memory);
+    write_purposes_in(json, purposes, r);
     json.end_object();
   }
   json.end_array();
 }
 
 // "40 % in device memory, 60 % in pinned host memory": of what has its home in several places.
-std::string shares_text(const Layout& layout, Region region) {
-  const auto at = static_cast<std::size_t>(region);
-  if (!lasts(region) && region != Region::slot) return "";
+std::string shares_text(const Layout& layout, const PurposeBytes& purpose) {
+  if (!purpose.stays) return "";
   std::vector<std::string> shares;
-  for (const Layout::Range& range : layout.ranges)
-    if (const std::int64_t bytes = range.memory.bytes[at]; bytes > 0)
-      shares.push_back(format("%.0f %% in ", 100 * static_cast<double>(bytes) /
-                                                 static_cast<double>(layout.memory.bytes[at])) +
-                       place_text(range.place));
+  for (std::size_t r = 0; r < layout.ranges.size(); ++r)
+    if (const std::int64_t bytes = purpose.by_range[r]; bytes > 0)
+      shares.push_back(
+          format("%.0f %% in ", 100 * static_cast<double>(bytes) / static_cast<double>(purpose.all())) +
+          place_text(layout.ranges[r].place));
   return shares.size() < 2 ? "" : "  " + join(shares, ", ");
 }
 
 // What the arena is made of.
-std::string regions_text(const Layout& layout) {
+std::string purposes_text(const Program& program, const Plan& plan) {
   std::string text;
-  for (int r = 0; r < regions; ++r)
-    if (const std::int64_t bytes = layout.memory.bytes[static_cast<std::size_t>(r)]; bytes != 0)
-      text += format("  %-20s %12s", name_of(static_cast<Region>(r)),
-                     size_text(static_cast<double>(bytes)).c_str()) +
-              shares_text(layout, static_cast<Region>(r)) + "\n";
+  for (const PurposeBytes& purpose : bytes_by_purpose(program, plan))
+    if (const std::int64_t bytes = purpose.all(); bytes != 0)
+      text += format("  %-20s %12s", purpose.name.c_str(), size_text(static_cast<double>(bytes)).c_str()) +
+              shares_text(plan.layout, purpose) + "\n";
   return text;
 }
 
@@ -217,6 +223,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   text += "device      " + std::string(assembly.device_info().name.view()) + "\n";
   for (std::size_t number = 1; number < assembly.device_infos().size(); ++number)
     text += detail::concat("device ", number, "    ", assembly.device_infos()[number].name.view(), "\n");
+  text += assumed_text(assembly);
   text += "parameters  " + count_text(static_cast<double>(assembly.parameters())) + "\n";
   text += format("plan        %zu functions, %zu calls a step on %zu queues\n", plan.functions.size(),
                  plan.calls.size(), plan.queues.size());
@@ -228,7 +235,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   for (const std::string& said : assembly.program().said_to_fit()) text += "to fit      " + said + "\n";
   text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) +
           (assembly.pipeline() ? " of the first stage\n" : "\n") + ranges_text(plan) +
-          regions_text(plan.layout);
+          purposes_text(assembly.program(), plan);
   text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";
   if (assembly.process_device_bytes() > 0)
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
@@ -251,6 +258,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   json.member("model_flops", step_flops(assembly));
   json.member("recompute", recomputed_text(assembly.unlowered()));
   json.member("recomputed_flops", again_flops(assembly));
+  write_assumed(json, assembly);
   json.name("to_fit").begin_array();
   for (const std::string& said : assembly.program().said_to_fit()) json.value(said);
   json.end_array();
@@ -262,8 +270,9 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   }
   json.member("process_bytes", assembly.process_bytes());
   json.member("process_device_bytes", assembly.process_device_bytes());
-  write_regions(json, plan.layout.memory);
-  write_ranges(json, plan);
+  const std::vector<PurposeBytes> purposes = bytes_by_purpose(assembly.program(), plan);
+  write_purposes(json, purposes);
+  write_ranges(json, plan, purposes);
   write_grid(json, assembly, forecast);
   write_offload(json, assembly, forecast);
   write_pipeline(json, assembly);

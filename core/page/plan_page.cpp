@@ -5,6 +5,7 @@
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "inspect/memory_use.hpp"
+#include "inspect/purposes.hpp"
 #include "inspect/report.hpp"
 #include "inspect/timeline.hpp"
 #include "inspect/traffic_matrix.hpp"
@@ -42,6 +43,15 @@ void open_drawing(Html& page, const std::string& id, double height, const std::s
 
 // ------------------------------------------------------------------- memory
 
+// Of all these ranks, in their order.
+std::vector<std::string> purposes_of(const Assembly& assembly, const std::vector<std::int64_t>& ranks) {
+  std::vector<std::string> names;
+  for (const std::int64_t rank : ranks)
+    for (const PurposeBytes& purpose : bytes_by_purpose(assembly.program(), assembly.plan_of(rank)))
+      if (std::find(names.begin(), names.end(), purpose.name) == names.end()) names.push_back(purpose.name);
+  return names;
+}
+
 void add_regions(Html& page, const Assembly& assembly) {
   std::vector<std::string> heads = {"bytes by purpose"};
   std::vector<std::int64_t> ranks;
@@ -61,11 +71,18 @@ void add_regions(Html& page, const Assembly& assembly) {
     }
     if (all > 0) rows.push_back(row);
   };
-  for (int region = 0; region < regions; ++region)
-    add_row(name_of(static_cast<Region>(region)), [&](std::int64_t rank) {
-      return assembly.plan_of(rank).layout.memory.bytes[static_cast<std::size_t>(region)];
+  for (const std::string& name : purposes_of(assembly, ranks))
+    add_row(name, [&](std::int64_t rank) {
+      for (const PurposeBytes& purpose : bytes_by_purpose(assembly.program(), assembly.plan_of(rank)))
+        if (purpose.name == name) return purpose.all();
+      return std::int64_t{0};
     });
-  add_row("the plan", [&](std::int64_t rank) { return assembly.plan_of(rank).layout.memory.total(); });
+  add_row("the plan, in memory",
+          [&](std::int64_t rank) { return assembly.plan_of(rank).layout.bytes_in_memory(); });
+  add_row("the plan, on drives", [&](std::int64_t rank) {
+    const Layout& layout = assembly.plan_of(rank).layout;
+    return layout.memory.total() - layout.bytes_in_memory();
+  });
   add_row("the process besides", [&](std::int64_t rank) { return assembly.process_bytes_of(rank); });
   add_table(page, assembly.pipeline() ? "of a rank of each stage" : "of a rank", heads, rows);
 }
@@ -283,10 +300,15 @@ double peak_bytes(const LoggedFinish& finish) {
   return static_cast<double>(most);
 }
 
-double planned_bytes(const Assembly& assembly) {
+// As the run had planned it, which may have been elsewhere, on other cores; else as it is planned here.
+double most_planned(const Assembly& assembly, const RunLog* log) {
   std::int64_t most = 0;
+  if (log && log->finish && !log->finish->memory.empty()) {
+    for (const RankMemory& rank : log->finish->memory) most = std::max(most, planned_bytes(rank));
+    return static_cast<double>(most);
+  }
   for (std::int64_t rank = 0; rank < std::min<std::int64_t>(assembly.mesh().world(), 4096); ++rank)
-    most = std::max(most, assembly.plan_of(rank).layout.memory.total() + assembly.process_bytes_of(rank));
+    most = std::max(most, assembly.plan_of(rank).layout.bytes_in_memory() + assembly.process_bytes_of(rank));
   return static_cast<double>(most);
 }
 
@@ -294,9 +316,9 @@ void add_prediction(Html& page, const Assembly& assembly, const Forecast& foreca
   Compared step{"a step", -1, -1, [](double value) { return milliseconds(value); }};
   Compared rate{"tokens a second", -1, -1, [](double value) { return number_text(value); }};
   Compared exposed{"exposed communication of a step", -1, -1, [](double value) { return percent(value); }};
-  Compared memory{"host memory of the largest rank, its process included", -1, -1,
+  Compared memory{"host memory of the largest rank: its plan and its process", -1, -1,
                   [](double value) { return size_text(value); }};
-  if (assembly.device_info().host_memory) memory.predicted = planned_bytes(assembly);
+  if (assembly.device_info().host_memory) memory.predicted = most_planned(assembly, log);
   const auto tokens = static_cast<double>(assembly.batch().tokens());
   if (forecast.prediction) {
     const Simulation& simulation = forecast.prediction->simulation;

@@ -253,10 +253,12 @@ void add_ranks(Html& page, const RunLog& log) {
   for (const RankMemory& rank : log.finish->memory)
     if (rows.size() < 1024)
       rows.push_back({std::to_string(rows.size()), text(rank.plan_bytes), text(rank.process_bytes),
-                      text(rank.peak_bytes), text(rank.device_plan_bytes), text(rank.device_bytes)});
+                      text(planned_bytes(rank)), text(rank.peak_bytes), text(rank.device_plan_bytes),
+                      text(rank.device_bytes)});
   open_section(page, "ranks-section", "Memory of ranks");
   add_table(page, "as planned, and as the system said at the end",
-            {"rank", "plan", "process", "peak", "plan on the device", "in use on the device"}, rows);
+            {"rank", "plan", "process", "both planned", "peak", "plan on the device", "in use on the device"},
+            rows);
   page.close();
 }
 

@@ -21,6 +21,12 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Kinds of Hugging Face directories that it reads, by model_type of their config.json"},
+    {"data",
+     "token_bytes",
+     TraitForm::number,
+     {},
+     false,
+     "Bytes of memory that it holds of each token, from open() on; without it, it holds none of them"},
     {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
     {"strategy", "splits", TraitForm::list, batch_model, false,
@@ -62,6 +68,26 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Option of its section by which one says how much memory the machine has; refusals name it"},
+    {"device",
+     "shared",
+     TraitForm::option,
+     {},
+     false,
+     "Flag of its section with which several ranks may have one unit: the comm plugin that goes with it is "
+     "not "
+     "for those"},
+    {"device",
+     "plan",
+     TraitForm::option,
+     {},
+     false,
+     "Option of its section by which one says how much memory plans count on, as for another machine"},
+    {"device",
+     "plan_units",
+     TraitForm::option,
+     {},
+     false,
+     "Option of its section by which one says how many units a host of that machine has"},
     {"schedule", "backward", TraitForm::choice, whole_split, true,
      "Whether it says backward, or backward_input and backward_weight"},
 };
@@ -105,6 +131,11 @@ bool is_setting(std::string_view text) {
          is_name(trim(text.substr(colon + 1)));
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.size() <= 6 && text.front() != '0' &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 bool is_library(std::string_view text) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_+.";
   return text.find(".so") != std::string_view::npos &&
@@ -118,6 +149,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
   if (rule.form == TraitForm::library)
     return is_library(value) ? "" : stated + "; it must be the name of a shared library, such as libm.so.6";
   if (rule.form == TraitForm::name) return is_name(value) ? "" : stated + "; it must be the name of a plugin";
+  if (rule.form == TraitForm::number)
+    return is_number(value) ? "" : stated + "; it must be a whole number from 1 to 999999";
   if (rule.form == TraitForm::option)
     return is_name(value) ? "" : stated + "; it must be the name of one of its options";
   for (const std::string_view item : split(value, ',')) {

@@ -22,6 +22,7 @@ enum class TraitForm : std::uint8_t {
   library,   // a shared library, as the system looks for it
   name,      // of a plugin
   option,    // one of its own
+  number,    // a whole one from 1 on
   names,     // of anything, with commas between
   settings,  // of its own options: "stage:1, stage:2"
 };

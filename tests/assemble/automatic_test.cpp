@@ -2,8 +2,12 @@
 #include "assemble/automatic.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "assemble/one_host.hpp"
+#include "base/core_shares.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/local_ranks.hpp"
 
@@ -86,6 +90,19 @@ TEST(Auto, WhatRanksShareIsForAnyNumberOfThem) {
   EXPECT_EQ(many.said, "device cuda and comm nccl");
 }
 
+// One that wants a unit for each rank, as NCCL does, is not for ranks that share them.
+TEST(Auto, CommOfRanksThatShareUnitsIsThatWhichRunsEverywhere) {
+  Machine machine("auto");
+  const DeviceChoice shared = machine.choose(3, {0, 3}, {"batch.global=6", "device.share=true"});
+  EXPECT_EQ(shared.said, "device cuda and comm ucx");
+  EXPECT_EQ(machine.choose(2, {0, 2}, {"device.share=false"}).said, "device cuda and comm nccl");
+  EXPECT_EQ(machine.choose(2, {0, 2}, {"device.share=true", "comm.dp=nccl"}).said,
+            "device cuda and comm nccl");
+  EXPECT_EQ(comm_of_axis(tiny_recipe({"device.plugin=cuda", "device.share=true"}, "", machine.plugins()),
+                         machine.plugins(), "dp"),
+            "ucx");
+}
+
 TEST(Auto, MoreRanksThanUnitsAreRefusedBeforeTheyStart) {
   const Assembly assembly(
       tiny_recipe({"device.plugin=cpu-async", "device.units=1", "batch.micro=1"}, data_parallel(2)),
@@ -137,6 +154,47 @@ TEST(Auto, CommFollowsTheDeviceUnlessTheRecipeNamesIt) {
   EXPECT_EQ(choice.said, "device cuda and comm ucx");
   EXPECT_EQ(comm_of_axis(choice.recipe, machine.plugins(), "tp"), "nccl");
   EXPECT_EQ(comm_of_axis(tiny_recipe({"comm.tp=auto"}), plugins(), "tp"), "ucx");
+}
+
+// ---------------------------------------------------------------- the cores of a rank
+
+int usable_cores() {
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
+}
+
+std::int32_t threads_where(LocalPlace place) {
+  PluginHost host(plugins().places());
+  host.set_local(place);
+  DeviceInfo info;
+  raise(host.create<DeviceInterface>("device", tiny_recipe({"device.threads=0"}).section("device"))
+            ->info(&info));
+  return info.threads;
+}
+
+// As our launcher deals them out; fewer than ranks are for all of them.
+TEST(Cores, APlanCountsThoseOfItsRank) {
+  const int all = usable_cores();
+  EXPECT_EQ(threads_where({0, 1, true, true}), all);
+  EXPECT_EQ(threads_where({0, all, true, true}), 1);
+  EXPECT_EQ(threads_where({0, all + 1, true, true}), all);
+  EXPECT_EQ(threads_where({0, all}), all) << "a rank that was started has what it was given";
+  EXPECT_EQ(usable_cores(), all);
+}
+
+// Where a launcher leaves all of them to each; the thread ends with what it was left.
+TEST(Cores, RanksShareWhatTheirLauncherDidNot) {
+  const int all = usable_cores();
+  if (all < 2 || all < ::sysconf(_SC_NPROCESSORS_ONLN)) GTEST_SKIP() << "cores were dealt out already";
+  int first = 0, again = 0;
+  std::thread([&] {
+    keep_to_share(0, 2);
+    first = usable_cores();
+    keep_to_share(0, 2);
+    again = usable_cores();
+  }).join();
+  EXPECT_EQ(first, all / 2);
+  EXPECT_EQ(again, all / 2);
 }
 
 }  // namespace

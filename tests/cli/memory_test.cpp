@@ -107,6 +107,38 @@ TEST(Memory, WhatLiesOnTheHostIsWhatWasPlanned) {
   EXPECT_LT(std::abs(deviation(ranks[0])), tolerance) << to_text(ranks[0]);
 }
 
+// Of any number of ranks on a host: threads and workspaces are those that they will have.
+TEST(Memory, APlanSaysWhatTheRunSays) {
+  for (const int ranks : {1, 2}) {
+    const std::string recipe =
+        tiny_recipe({"run.steps=1", "device.threads=0", "batch.micro=1", "comm.default=ucx"},
+                    ranks > 1 ? data_parallel(ranks) : "")
+            .resolved_toml();
+    const std::vector<RankMemory> trained = train(recipe);
+    ASSERT_EQ(trained.size(), static_cast<std::size_t>(ranks));
+    const Result planned = prun({"plan", (temporary_folder() / "memory.toml").string(), "--json"});
+    const JsonValue plan = parse_json(planned.out, "plan");
+    EXPECT_EQ(plan.at("memory_bytes").as_int64(), trained[0].plan_bytes);
+    EXPECT_EQ(plan.at("process_bytes").as_int64(), trained[0].process_bytes);
+  }
+}
+
+// The plugin `text` holds all of it, once more for validation.
+TEST(Memory, TextThatIsHeldIsStated) {
+  const fs::path text = temporary_folder() / "held.txt";
+  std::ofstream(text) << std::string(std::size_t{24} << 20, 'a');
+  const std::vector<std::string> sets = {
+      "run.steps=3",    "data.plugin=text", "data.path=" + text.string(), "model.vocab=256",
+      "model.layers=4", "model.hidden=256", "data.shuffle=false"};
+  const Recipe recipe = tiny_recipe(sets);
+  const std::vector<RankMemory> ranks = train(recipe.resolved_toml());
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_EQ(ranks[0].process_bytes, base_process_bytes + (24 << 20));
+  EXPECT_TRUE(sanitized || std::abs(deviation(ranks[0])) < tolerance) << to_text(ranks[0]);
+  const Recipe evaluates = recipe.with("data.validation", "0.5").with("eval.every", "1");
+  EXPECT_EQ(Assembly(evaluates, plugins()).process_bytes(), base_process_bytes + (48 << 20));
+}
+
 // What is written beside training is copied first.
 TEST(Memory, ARunThatSavesHasItsCopyBesides) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";

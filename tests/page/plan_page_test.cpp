@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 
 #include "inspect/memory_use.hpp"
+#include "inspect/purposes.hpp"
 #include "inspect/timeline.hpp"
 #include "inspect/traffic_matrix.hpp"
 #include "page/run_page.hpp"
@@ -40,6 +42,28 @@ TEST(MemoryUse, StaysWithinThePlanAndEndsWithNothingKept) {
       EXPECT_TRUE(std::is_sorted(use.tensors.begin(), use.tensors.end(),
                                  [](const PeakTensor& a, const PeakTensor& b) { return a.bytes > b.bytes; }));
     }
+  }
+}
+
+// What ranks keep in parts is no optimizer state, wherever it lies.
+TEST(Purposes, PartsAreToldByWhatTheyAre) {
+  for (const int stage : {1, 2, 3}) {
+    const Assembly assembly(
+        tiny_recipe({"batch.micro=1"}, data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = " +
+                                           std::to_string(stage) + "\n"),
+        plugins());
+    const Plan& plan = assembly.plan();
+    std::map<std::string, std::int64_t> bytes;
+    std::int64_t all = 0;
+    for (const PurposeBytes& purpose : bytes_by_purpose(assembly.program(), plan))
+      all += bytes[purpose.name] = purpose.all();
+    EXPECT_EQ(all, plan.layout.memory.total());
+    EXPECT_EQ(bytes.contains("parts of gradients"), stage >= 2);
+    EXPECT_EQ(bytes.contains("parts of parameters"), stage == 3);
+    if (stage < 2) continue;
+    // Two moments of fp32, as large each as the sums.
+    EXPECT_EQ(bytes.at("optimizer state"), 2 * bytes.at("parts of gradients"));
+    EXPECT_EQ(bytes["parts of parameters"], stage == 3 ? bytes.at("parts of gradients") : 0);
   }
 }
 

@@ -75,6 +75,8 @@ class CudaDevice final : public Device {
         ordinal_(chosen_ ? static_cast<int>(options.integer("ordinal")) : local_rank_),
         waits_(options.flag("wait_after_each_op")),
         graphs_(options.flag("graphs")),
+        planned_bytes_(static_cast<std::int64_t>(options.number("plan_gib") * (1 << 30))),
+        planned_units_(static_cast<int>(options.integer("plan_units"))),
         libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
                     options.flag("deterministic"), options.text("attention"), cache_folder()}) {
     set_environment();
@@ -275,6 +277,7 @@ class CudaDevice final : public Device {
       name_ = "cuda: " + why_none(status);
       absent_ = true;
       memory_bytes_ = std::int64_t{1} << 50;  // not known
+      if (!shares_) units_ = planned_units_;
     } else {
       choose_among(count);
       check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
@@ -287,6 +290,7 @@ class CudaDevice final : public Device {
       arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
       memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem) / sharers_;
     }
+    if (planned_bytes_ > 0) memory_bytes_ = planned_bytes_ / sharers_;
     peak_flops_ = (peak > 0 ? peak : peak_of(name_)) / sharers_;
   }
 
@@ -429,6 +433,8 @@ class CudaDevice final : public Device {
   int ordinal_;
   bool waits_, graphs_;
   bool others_ = false;  // are waited for
+  std::int64_t planned_bytes_;
+  int planned_units_;
   std::string name_, arithmetic_, unit_;
   int units_ = 0;
   std::int64_t memory_bytes_ = 0;
@@ -455,7 +461,7 @@ class CudaDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine",
-    "driver=libcuda.so.1; comm=nccl",
+    "driver=libcuda.so.1; comm=nccl; shared=share; plan=plan_gib; plan_units=plan_units",
     "ordinal | int | none | 0..1023 | Which GPU, as the driver counts those that are visible; empty: each "
     "rank "
     "the one of its number on the host\n"
@@ -466,4 +472,10 @@ PRUN_PLUGIN(
     "graphs | bool | true | | Launch the ops of a call as one CUDA graph where that was seen to be faster\n"
     "libraries | string | | | Folders where cuBLASLt and cuDNN are looked for first\n"
     "wait_after_each_op | bool | false | | Slow: an error then names the op\n"
-    "peak_tflops | float | 0 | 0.. | Peak in TFLOP/s for the MFU column; 0: known by the GPU's name\n");
+    "peak_tflops | float | 0 | 0.. | Peak in TFLOP/s for the MFU column; 0: known by the GPU's name\n"
+    "plan_gib | float | 0 | 0..1073741824 | GiB of a GPU that plans count on, as for another machine; 0: "
+    "what "
+    "this one has\n"
+    "plan_units | int | 0 | 0..1024 | GPUs of a host that plans count on where there is none here; 0: one, "
+    "so "
+    "that each rank has a host of its own\n");

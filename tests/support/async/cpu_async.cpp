@@ -48,7 +48,7 @@ class CpuAsync final : public Device {
         tries_(options.integer("tries")),
         refuses_(options.text("refuses")),
         unit_(options.text("unit")),
-        units_(static_cast<std::int32_t>(options.integer("units"))),
+        units_(options.flag("share") ? 0 : static_cast<std::int32_t>(options.integer("units"))),
         kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
     if (units_ == 0) return;
     // Like a GPU, one alone may be what a rank is shown of several.
@@ -246,7 +246,7 @@ class CpuAsync final : public Device {
 
 // Under the name of a device that `auto` may stand for, where that is tested.
 #ifdef PRUN_ASYNC_NAME
-#define PRUN_ASYNC_TRAITS "driver=" PRUN_ASYNC_DRIVER "; comm=" PRUN_ASYNC_COMM
+#define PRUN_ASYNC_TRAITS "driver=" PRUN_ASYNC_DRIVER "; comm=" PRUN_ASYNC_COMM "; shared=share"
 #else
 #define PRUN_ASYNC_NAME "cpu-async"
 #define PRUN_ASYNC_TRAITS ""
@@ -262,6 +262,7 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's 
             "fail_queue | string | "
             " | | A queue that fails\n"
             "silent | bool | false | | Does not say how deep its queues are\n"
+            "share | bool | false | | Several ranks may have one of its units\n"
             "alone | bool | false | | Its ranks must be processes\n"
             "watts | float | 0 | 0.. | What it says that it draws, at a clock of twice as many MHz\n"
             "tells | bool | false | | Says how much was bound for it when a queue is fed first\n"
