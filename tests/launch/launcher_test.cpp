@@ -10,6 +10,7 @@
 #include "base/core_shares.hpp"
 #include "launch/leftovers.hpp"
 #include "launch/process.hpp"
+#include "launch/rank_process.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test {
