@@ -296,7 +296,7 @@ std::string hindrance(const TriedPlugin& plugin) {
 
 }  // namespace
 
-Finding check_comm(const TriedPlugin& plugin) {
+CheckFinding check_comm(const TriedPlugin& plugin) {
   if (const std::string why = hindrance(plugin); !why.empty()) return {why, false};
   std::size_t count = 0;
   for (const int size : {2, 3}) {
@@ -307,7 +307,7 @@ Finding check_comm(const TriedPlugin& plugin) {
   return {detail::concat(count, " exchanges of 2 and 3 ranks")};
 }
 
-Finding check_comm_abort(const TriedPlugin& plugin) {
+CheckFinding check_comm_abort(const TriedPlugin& plugin) {
   if (const std::string why = hindrance(plugin); !why.empty()) return {why, false};
   constexpr auto until_it_waits = std::chrono::milliseconds(100);
   run_ranks(plugin, 2, [&](TrialRank& rank) {

@@ -5,9 +5,9 @@
 
 namespace prun {
 
-Finding check_comm(const TriedPlugin& plugin);
+CheckFinding check_comm(const TriedPlugin& plugin);
 
 // A rank that waits for one that never comes is made to give up.
-Finding check_comm_abort(const TriedPlugin& plugin);
+CheckFinding check_comm_abort(const TriedPlugin& plugin);
 
 }  // namespace prun

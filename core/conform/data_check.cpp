@@ -54,7 +54,7 @@ void check_range(const Sample& sample, std::int64_t index, const DataInfo& info)
 
 }  // namespace
 
-Finding check_data(const TriedPlugin& plugin) {
+CheckFinding check_data(const TriedPlugin& plugin) {
   auto& data = *static_cast<DataInterface*>(plugin.object);
   plugin.doing("open()");
   const DataInfo info = open(data);

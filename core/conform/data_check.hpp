@@ -5,6 +5,6 @@
 
 namespace prun {
 
-Finding check_data(const TriedPlugin& plugin);
+CheckFinding check_data(const TriedPlugin& plugin);
 
 }  // namespace prun

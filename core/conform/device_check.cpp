@@ -187,7 +187,7 @@ std::shared_ptr<DeviceInterface> find_device(const std::vector<SearchPlace>& pla
 
 }  // namespace
 
-Finding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
+CheckFinding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
   auto& device = *static_cast<DeviceInterface*>(plugin.object);
   if (const std::string why = hindrance(device); !why.empty()) return {"not checked: " + why, false};
   const CpuKernels cpu(places);
@@ -197,7 +197,7 @@ Finding check_device_kernels(const TriedPlugin& plugin, const std::vector<Search
   return check_on_device(trial, device, kernels_of(device));
 }
 
-Finding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& others) {
+CheckFinding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& others) {
   auto& ops = *static_cast<OpPluginInterface*>(plugin.object);
   const CpuKernels cpu(others);
   Array<DeviceKernel> kernels;
@@ -229,7 +229,7 @@ Finding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<Sea
   return {join(said, "; "), checked};
 }
 
-Finding check_device(const TriedPlugin& plugin) {
+CheckFinding check_device(const TriedPlugin& plugin) {
   auto& device = *static_cast<DeviceInterface*>(plugin.object);
   plugin.doing("info()");
   DeviceInfo info;

@@ -8,12 +8,12 @@
 
 namespace prun {
 
-Finding check_device(const TriedPlugin& plugin);
+CheckFinding check_device(const TriedPlugin& plugin);
 
 // Its kernels against those of the device `cpu`; of the CPU's, also what they do to memory.
-Finding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+CheckFinding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
 
 // Of an op plugin, kernels for other devices than the CPU that are here.
-Finding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+CheckFinding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
 
 }  // namespace prun

@@ -22,13 +22,13 @@ Interface& as(const TriedPlugin& plugin) {
   return *static_cast<Interface*>(plugin.object);
 }
 
-Finding check_schedule(const TriedPlugin& plugin) {
+CheckFinding check_schedule(const TriedPlugin& plugin) {
   const bool split = trait_of(plugin.note, "backward") == "split";
   return {try_schedule(as<ScheduleInterface>(plugin), split, plugin.note.name)};
 }
 
 // One of the checks of an op plugin, with the CPU's kernels for all other ops.
-auto of_ops(const std::vector<SearchPlace>& places, Finding (*check)(const OpsOnTrial& trial)) {
+auto of_ops(const std::vector<SearchPlace>& places, CheckFinding (*check)(const OpsOnTrial& trial)) {
   return [=](const TriedPlugin& plugin) {
     const CpuKernels cpu(places);
     return check(ops_of(as<OpPluginInterface>(plugin), plugin.note.name, cpu.kernels(), plugin.doing));

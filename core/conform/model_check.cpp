@@ -112,7 +112,7 @@ std::vector<recipe::Value> extremes(const recipe::Option& option) {
 
 // What there is no model for is not a wrong one.
 template <class Body>
-Finding unless_unsupported(Body&& body) {
+CheckFinding unless_unsupported(Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
@@ -121,7 +121,7 @@ Finding unless_unsupported(Body&& body) {
   }
 }
 
-Finding program_finding(const TriedPlugin& plugin) {
+CheckFinding program_finding(const TriedPlugin& plugin) {
   const OpsBeside ops(plugin.path.parent_path());
   const std::shared_ptr<void> another = plugin.create(plugin.options);
   plugin.doing("build()");
@@ -145,8 +145,8 @@ Finding program_finding(const TriedPlugin& plugin) {
                          program->segment_count() - 1, " segments")};
 }
 
-Finding gradient_finding(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
-                         const std::string& given) {
+CheckFinding gradient_finding(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
+                              const std::string& given) {
   constexpr double tolerance = 1e-6, spread = 0.5;
   constexpr std::size_t elements_each = 6;
   const OpsBeside ops(plugin.path.parent_path());
@@ -175,16 +175,16 @@ bool is_refusal(const Error& error) { return error.code() != ErrorCode::internal
 
 }  // namespace
 
-Finding check_model_program(const TriedPlugin& plugin) {
+CheckFinding check_model_program(const TriedPlugin& plugin) {
   return unless_unsupported([&] { return program_finding(plugin); });
 }
 
-Finding check_model_gradients(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
-                              const std::string& given) {
+CheckFinding check_model_gradients(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
+                                   const std::string& given) {
   return unless_unsupported([&] { return gradient_finding(plugin, places, given); });
 }
 
-Finding check_model_options(const TriedPlugin& plugin, const std::string& given) {
+CheckFinding check_model_options(const TriedPlugin& plugin, const std::string& given) {
   const OpsBeside ops(plugin.path.parent_path());
   const Schema schema = small_schema(plugin, ops, given);
   std::int64_t built = 0, refused = 0;

@@ -9,13 +9,13 @@
 namespace prun {
 
 // It is written alike each time, and every parameter reaches the loss.
-Finding check_model_program(const TriedPlugin& plugin);
+CheckFinding check_model_program(const TriedPlugin& plugin);
 
 // The gradients of the whole model against finite differences in fp64. `given`: as for trial_schema().
-Finding check_model_gradients(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
-                              const std::string& given);
+CheckFinding check_model_gradients(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
+                                   const std::string& given);
 
 // Each option at its least and at its most, each choice of it, is built or refused in words.
-Finding check_model_options(const TriedPlugin& plugin, const std::string& given);
+CheckFinding check_model_options(const TriedPlugin& plugin, const std::string& given);
 
 }  // namespace prun

@@ -35,7 +35,7 @@ std::vector<StepInfo> steps() {
 
 }  // namespace
 
-Finding check_observer(const TriedPlugin& plugin) {
+CheckFinding check_observer(const TriedPlugin& plugin) {
   auto& observer = *static_cast<ObserverInterface*>(plugin.object);
   const TrialFolder place;
   const std::string folder = place.path().string();

@@ -5,6 +5,6 @@
 
 namespace prun {
 
-Finding check_observer(const TriedPlugin& plugin);
+CheckFinding check_observer(const TriedPlugin& plugin);
 
 }  // namespace prun

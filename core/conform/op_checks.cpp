@@ -37,7 +37,7 @@ class Tally {
   void leave_out(const std::string& what) { left_out_.insert(what); }
 
   // `why` an op that nothing was said of was not tried.
-  Finding finding(const std::string& why) {
+  CheckFinding finding(const std::string& why) {
     std::map<std::string, std::vector<std::string>> by_reason;
     for (const auto& [op, refusal] : untried_)
       by_reason[refusal.empty() ? why : refusal].push_back(in_quotes(op));
@@ -84,13 +84,13 @@ void each_launch(const OpsOnTrial& trial, Tally& tally, std::span<const DType> i
 
 }  // namespace
 
-Finding check_memory(const OpsOnTrial& trial) {
+CheckFinding check_memory(const OpsOnTrial& trial) {
   Tally tally(trial, has_kernel);
   each_launch(trial, tally, types, try_memory);
   return tally.finding(no_example);
 }
 
-Finding check_threads(const OpsOnTrial& trial) {
+CheckFinding check_threads(const OpsOnTrial& trial) {
   Tally tally(trial, has_kernel);
   std::set<std::string> alone;
   each_launch(trial, tally, types, [&](const KernelDef& kernel, const KernelCall& call) {
@@ -101,7 +101,7 @@ Finding check_threads(const OpsOnTrial& trial) {
   return tally.finding(no_example);
 }
 
-Finding check_gradients(const OpsOnTrial& trial) {
+CheckFinding check_gradients(const OpsOnTrial& trial) {
   Tally tally(trial, has_gradient);
   for (const OpExample& example : trial.examples) {
     if (!has_gradient(trial.registry->find(example.op()))) continue;
@@ -119,7 +119,7 @@ Finding check_gradients(const OpsOnTrial& trial) {
   return tally.finding("no example of it");
 }
 
-Finding check_marks(const OpsOnTrial& trial) {
+CheckFinding check_marks(const OpsOnTrial& trial) {
   Tally tally(trial, has_kernel);
   constexpr DType exact[] = {DType::f64};
   each_launch(trial, tally, exact, [&](const KernelDef& kernel, const KernelCall& call) {
@@ -128,7 +128,7 @@ Finding check_marks(const OpsOnTrial& trial) {
   return tally.finding(no_example);
 }
 
-Finding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there) {
+CheckFinding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there) {
   Tally tally(trial, [&](const OpDef& op) { return has_kernel(op) && there(op.kind); });
   DeviceLaunches launches(device);
   each_launch(trial, tally, types, [&](const KernelDef& kernel, const KernelCall& call) {

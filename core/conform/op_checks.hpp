@@ -22,12 +22,12 @@ struct OpsOnTrial {
 };
 
 // Each throws an Error for the first op that is wrong.
-Finding check_memory(const OpsOnTrial& trial);
-Finding check_threads(const OpsOnTrial& trial);
-Finding check_gradients(const OpsOnTrial& trial);
-Finding check_marks(const OpsOnTrial& trial);
+CheckFinding check_memory(const OpsOnTrial& trial);
+CheckFinding check_threads(const OpsOnTrial& trial);
+CheckFinding check_gradients(const OpsOnTrial& trial);
+CheckFinding check_marks(const OpsOnTrial& trial);
 // Those that a device has, against the CPU's.
-Finding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there);
+CheckFinding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there);
 
 // All of prun's own, with the kernels of the CPU.
 OpsOnTrial builtin_ops_on_trial(const KernelsOf& kernels, Doing doing);

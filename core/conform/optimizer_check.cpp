@@ -82,7 +82,7 @@ void check_finite(const std::vector<Numbers>& numbers) {
 
 }  // namespace
 
-Finding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
+CheckFinding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
   auto& optimizer = *static_cast<OptimizerInterface*>(plugin.object);
   const CpuKernels cpu(places);
   constexpr std::int64_t rows = 4;

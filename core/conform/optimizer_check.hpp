@@ -8,6 +8,6 @@
 
 namespace prun {
 
-Finding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+CheckFinding check_optimizer(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
 
 }  // namespace prun

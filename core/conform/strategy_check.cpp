@@ -48,8 +48,8 @@ bool is_refusal(const Error& error, const PluginNote& note) {
 
 }  // namespace
 
-Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others,
-                       const std::string& given) {
+CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others,
+                            const std::string& given) {
   std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
   places.insert(places.end(), others.begin(), others.end());
   const TrialFolder folder;

@@ -9,7 +9,7 @@
 namespace prun {
 
 // `given`: options of its own, as in its section of a recipe.
-Finding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
-                       const std::string& given);
+CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
+                            const std::string& given);
 
 }  // namespace prun

@@ -190,7 +190,7 @@ std::string on_one_line(std::string text) {
 template <class Body>
 bool report(const Say& say, int number, Body&& body) {
   say("begin " + std::to_string(number) + "\n");
-  Finding finding;
+  CheckFinding finding;
   const Status status = guard([&] { finding = body(); });
   const char* const verdict = !status.ok() ? "failed " : finding.checked ? "passed " : "skipped ";
   const std::string detail = status.ok() ? finding.detail : std::string(status.message);
@@ -203,7 +203,7 @@ template <class Body>
 auto without_finding(Body body) {
   return [body] {
     body();
-    return Finding{};
+    return CheckFinding{};
   };
 }
 
@@ -248,8 +248,8 @@ std::string create_unreadable(const PluginLibrary& library) {
   return "it reads no option when it is created";
 }
 
-Finding check_kind(const Say& say, const PluginLibrary& library, const Subject& subject,
-                   const KindCheck& check) {
+CheckFinding check_kind(const Say& say, const PluginLibrary& library, const Subject& subject,
+                        const KindCheck& check) {
   const auto create = [&](const OptionsApi& options) {
     return std::shared_ptr<void>(library.create_raw(options),
                                  [&](void* object) { library.destroy_raw(object); });
@@ -263,7 +263,7 @@ Finding check_kind(const Say& say, const PluginLibrary& library, const Subject& 
   return check.run({object.get(), library.note(), subject.path, create, options, doing});
 }
 
-Finding unchecked_without(const std::vector<std::string>& required) {
+CheckFinding unchecked_without(const std::vector<std::string>& required) {
   return {"not checked: it has no default for " + join(required, ", ") + "; give that by --options", false};
 }
 
@@ -276,11 +276,11 @@ void check_running(const Say& say, const Subject& subject) {
     return;
   std::string refusal;
   const DefaultOptions& options = subject.options;
-  const bool created =
-      report(say, repeated_create, [&] { return Finding{refusal = create_repeatedly(*library, options)}; });
+  const bool created = report(say, repeated_create,
+                              [&] { return CheckFinding{refusal = create_repeatedly(*library, options)}; });
   if (created && refusal.empty())
-    report(say, two_at_once, [&] { return Finding{create_two(*library, options)}; });
-  report(say, unreadable_options, [&] { return Finding{create_unreadable(*library)}; });
+    report(say, two_at_once, [&] { return CheckFinding{create_two(*library, options)}; });
+  report(say, unreadable_options, [&] { return CheckFinding{create_unreadable(*library)}; });
   if (!created) return;
   int number = first_of_kind;
   for (const KindCheck& check : subject.kind_checks)

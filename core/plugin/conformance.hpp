@@ -37,7 +37,7 @@ struct TriedPlugin {
   Doing doing;
 };
 
-struct Finding {
+struct CheckFinding {
   std::string detail;   // worth saying, what was left out above all
   bool checked = true;  // false: nothing could be tried, for the reason in `detail`
 };
@@ -47,7 +47,7 @@ struct Finding {
 struct KindCheck {
   std::string kind;
   std::string text;  // what is asked of the plugin
-  std::function<Finding(const TriedPlugin& plugin)> run;
+  std::function<CheckFinding(const TriedPlugin& plugin)> run;
 };
 
 enum class CheckVerdict : std::uint8_t { not_run, passed, failed };

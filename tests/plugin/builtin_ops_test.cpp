@@ -28,7 +28,7 @@ TEST_F(BuiltinOps, GiveTheSameBitsOnAnyThreads) { EXPECT_TRUE(check_threads(tria
 TEST_F(BuiltinOps, AreMarkedAsTheyAre) { EXPECT_TRUE(check_marks(trial()).checked); }
 
 TEST_F(BuiltinOps, HaveGradientsAndExamplesOfThem) {
-  const Finding finding = check_gradients(trial());
+  const CheckFinding finding = check_gradients(trial());
   EXPECT_EQ(finding.detail, "15 ops; not checked: 'cast' (no example of it)");
 }
 
