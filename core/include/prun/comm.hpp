@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `comm`: moves bytes between the ranks of a group. It computes nothing but the sum of a
 // reduction and decides nothing: which ranks, which operation, in which order stands in the plan.
 //

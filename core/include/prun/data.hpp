@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `data`: samples of tokens by number. Shuffling, epochs and ranks are the core's business.
 #pragma once
 

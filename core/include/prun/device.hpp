@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `device`: memory, queues and kernels. The executor feeds it; it decides nothing.
 //
 // A tier is a device that computes nothing: it keeps bytes outside memory (Space::disk), and the only work of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one error type. Core and plugins throw it on their own side of the border; it never crosses
 // (plugin.hpp turns it into a Status). The message is a sentence for the user: what, where, what to do.
 #pragma once

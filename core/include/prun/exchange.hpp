@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks exchange: ops say it, plans hold it, comm plugins do it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model says of weights that others wrote: a directory as Hugging Face's libraries keep it, of a
 // config.json and safetensors files. A model plugin that reads such directories
 //   - names their kinds in its trait `reads`: values of model_type, as in "reads=llama,qwen2";

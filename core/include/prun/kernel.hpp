@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel border: what a kernel is given when it runs, and how a device or an op plugin offers one.
 #pragma once
 

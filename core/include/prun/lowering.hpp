@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For the author of a device's lower(): who reads what, so that several ops can become one.
 //
 //   for (const Segment& segment : program.segments()) {

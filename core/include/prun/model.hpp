@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `model`: builds the forward program over whole tensors. It knows nothing of parallelism.
 #pragma once
 

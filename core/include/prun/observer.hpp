@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `observer`: sees a run's facts, its steps and what happens to it. It cannot change a run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An op: its operands, its rule (shape and placement in one), its gradient and its cost.
 //
 // Rules speak in dimension names. Within one op, equal names mean the same dimension. An op sets the dims of

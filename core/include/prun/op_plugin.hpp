@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `op`: new ops with their rules, gradients and kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `optimizer`: the state a parameter needs and the ops that update it.
 #pragma once
 

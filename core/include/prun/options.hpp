@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plugin's own section of the recipe, already checked against the schema it declared. Valid while the
 // plugin's constructor runs: read what you need there.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plugin border: what a plugin library exports, and the macro that makes it.
 //
 //   PRUN_PLUGIN(model, Gpt, "gpt", "0.1.0", "GPT-2 family of decoders", "",

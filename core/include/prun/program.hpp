@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writing and rewriting a step's program from a plugin: handles over out-of-line calls into the core.
 //
 // A program is a chain of segments (embedding, block x layers, head). Each segment holds functions: lists of

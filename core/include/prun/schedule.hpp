@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `schedule`: in which order each rank of a pipeline runs the pieces of a step. A pure function
 // of (ranks, microbatches, chunks): it sees neither the model nor the mesh, and returns the same for the same
 // arguments on every rank.

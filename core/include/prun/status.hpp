@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every call across the plugin border returns. Trivially copyable, owns nothing, throws nothing.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plugin kind `strategy`: rewrites the program in one phase. It knows nothing of the model.
 //
 // What must be known before any of its code runs stands in the traits of its PRUN_PLUGIN line:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types, names and dimensions: the small values that cross the plugin border by copy.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a thread waits for another: it spins a little, then sleeps on a futex. No mutex, no memory.
 #pragma once
 

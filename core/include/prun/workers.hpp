@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads a CPU kernel may use. The device owns them; a kernel borrows them for one call.
 #pragma once
 
