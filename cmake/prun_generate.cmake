@@ -60,7 +60,32 @@ std::vector<KernelDef> all_kernels() {
 ]])
 endfunction()
 
-# Compiles kernels/cpu once for each instruction set; `libraries` receives the object libraries' names.
+# The best instruction set that this host has: what core/base and plugins/device/cpu ask the machine for, by the names that
+# the system gives them.
+function(prun_host_isa result)
+  set(cpu "")
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo cpu REGEX "^flags" LIMIT_COUNT 1)
+  endif()
+  set(best generic)
+  set(needed_avx2 avx2 fma bmi1 bmi2 f16c movbe abm)
+  set(needed_avx512 ${needed_avx2} avx512f avx512dq avx512bw avx512vl avx512cd)
+  foreach(isa avx2 avx512)
+    set(has_all ON)
+    foreach(flag ${needed_${isa}})
+      if(NOT " ${cpu} " MATCHES " ${flag} ")
+        set(has_all OFF)
+      endif()
+    endforeach()
+    if(has_all)
+      set(best ${isa})
+    endif()
+  endforeach()
+  set(${result} ${best} PARENT_SCOPE)
+endfunction()
+
+# Compiles kernels/cpu once for each instruction set, or for this host's alone; `libraries` receives the object libraries'
+# names.
 function(prun_add_cpu_kernels libraries)
   set(folder ${CMAKE_SOURCE_DIR}/kernels/cpu)
   set(table ${CMAKE_BINARY_DIR}/generated/cpu_kernels.cpp)
@@ -69,6 +94,10 @@ function(prun_add_cpu_kernels libraries)
   set(isas generic)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND isas avx2 avx512)
+  endif()
+  if(PRUN_INSTRUCTION_SETS STREQUAL "host")
+    prun_host_isa(isas)
+    message(STATUS "prun: the CPU kernels are built for this host, ${isas}")
   endif()
   set(flags_generic "")
   set(flags_avx2 -march=haswell)
@@ -84,6 +113,7 @@ function(prun_add_cpu_kernels libraries)
   foreach(isa ${isas})
     set(name prun_cpu_kernels_${isa})
     add_library(${name} OBJECT ${sources} ${table})
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # what is inlined decides on which products are fused
     target_compile_definitions(${name} PRIVATE PRUN_ISA=${isa})
     target_compile_options(${name} PRIVATE ${optimize} -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
                                            -fvisibility=hidden -fvisibility-inlines-hidden ${flags_${isa}})

@@ -15,7 +15,7 @@ install(FILES ${texts}/prun.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${texts}/prun DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${texts}/_prun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 install(FILES ${texts}/recipe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/prun)
-install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs configs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # UCX, Boost and the C++ library are found by dpkg-shlibdeps. NVIDIA's driver and libraries are opened where they are: no

@@ -56,10 +56,12 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
 
 // Of words that begin with no command.
 void refuse_unless_recipe(const std::vector<std::string>& words) {
-  if (words.size() == 1 || words[0].ends_with(".toml")) return;
+  if (words[0].ends_with(".toml")) return;
+  if (words.size() == 1 && (left_out().empty() || std::filesystem::exists(words[0]))) return;
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
-  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), hint(words[0], known));
+  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), hint(words[0], known),
+              left_out());
 }
 
 bool goes_with(const std::string& option, const Command& command) {

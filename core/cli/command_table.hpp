@@ -29,6 +29,17 @@ struct Command {
 // Commands that share their first word stand together.
 std::span<const Command> commands();
 
+// What `commands` lists, in this order: what trains and tells what that would be, the programs beside it,
+// which say something about plans, runs, machines and plugins, and what explains prun itself.
+std::vector<Command> training_commands();
+std::vector<Command> program_commands();
+std::vector<Command> explaining_commands();
+
+// Those of them that this program was linked with, and what is to be said where a command is not among them.
+// Each program that has the core has one of all_commands.cpp and training_alone.cpp.
+std::vector<Command> linked_commands();
+std::string_view left_out();
+
 // Those that go with every command.
 std::span<const CommandOption> common_options();
 

@@ -496,15 +496,19 @@ TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
   EXPECT_NE(skipped.out.find("the update was skipped"), std::string::npos) << skipped.out;
 }
 
-// Builds without nvcc leave the device cuda out.
-bool has_cuda() { return fs::exists(fs::path(PRUN_TEST_PLUGINS) / "libprun_device_cuda.so"); }
+// Builds without nvcc, or for a machine without a GPU, leave out the device cuda, and nccl with it.
+bool is_built(const std::string& kind, const std::string& name) {
+  return fs::exists(fs::path(PRUN_TEST_PLUGINS) / ("libprun_" + kind + "_" + name + ".so"));
+}
+bool has_cuda() { return is_built("device", "cuda"); }
 
 TEST(Cli, TheRecipeReferenceIsCurrent) {
   std::ifstream file(fs::path(PRUN_SOURCE_DIR) / "docs" / "recipe.md");
   std::string written((std::istreambuf_iterator<char>(file)), {});
-  if (!has_cuda()) {
-    const std::size_t begin = written.find("### device plugin `cuda`");
-    ASSERT_NE(begin, std::string::npos);
+  for (const auto& [kind, name] : {std::pair("device", "cuda"), {"comm", "nccl"}}) {
+    if (is_built(kind, name)) continue;
+    const std::size_t begin = written.find(std::string("### ") + kind + " plugin `" + name + "`");
+    ASSERT_NE(begin, std::string::npos) << name;
     written.erase(begin, written.find("### ", begin + 1) - begin);
   }
   EXPECT_EQ(prun({"reference"}).out, written) << "run: build/bin/prun reference > docs/recipe.md";

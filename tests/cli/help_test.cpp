@@ -37,6 +37,22 @@ TEST(Help, NamesEveryCommandAndOption) {
     EXPECT_NE(all.find(std::string(code.meaning).substr(0, 40)), std::string::npos) << code.code;
 }
 
+// A prun that was linked without the programs beside training has no verb of theirs, and says who has.
+TEST(Help, ListsWhatWasLinkedAndNothingElse) {
+  const auto alone = [](const std::string& words) { return shell(PRUN_TEST_TRAINING_ALONE " " + words); };
+  const std::string all = alone("--help").out;
+  for (const Command& command : training_commands())
+    EXPECT_NE(all.find(usage_of(command)), std::string::npos) << command.name;
+  for (const Command& command : program_commands()) {
+    EXPECT_EQ(all.find(usage_of(command)), std::string::npos) << command.name;
+    const Result refused = alone(std::string(command.name));
+    EXPECT_EQ(refused.code, 2) << command.name;
+    EXPECT_NE(refused.out.find("tools/build adds the other commands"), std::string::npos) << refused.out;
+  }
+  EXPECT_EQ(alone("check " PRUN_SOURCE_DIR "/configs/gpt2-124m.toml --set device.plugin=cpu --quiet").code,
+            0);
+}
+
 TEST(Help, KeepsToTheWidth) {
   for (const char* command : {"help", "plan --help"})
     for (const std::size_t width : {60u, 90u}) {

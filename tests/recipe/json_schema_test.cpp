@@ -61,9 +61,9 @@ TEST_F(JsonSchema, TakesEveryRecipeOfConfigs) {
 
 TEST_F(JsonSchema, FindsWhatIsWrong) {
   const std::pair<const char*, const char*> mistakes[] = {
-      {"steps = 150", "stepps = 150"},
-      {"steps = 150", "steps = \"many\""},
-      {"steps = 150", "steps = 0"},
+      {"steps = 60", "stepps = 150"},
+      {"steps = 60", "steps = \"many\""},
+      {"steps = 60", "steps = 0"},
       {"plugin = \"gpt\"", "plugin = \"gtp\""},
       {"layers = 4", "layerz = 4"},
       {"layers = 4", "layers = -4"},
@@ -85,7 +85,7 @@ TEST_F(JsonSchema, FindsWhatIsWrong) {
 
 TEST_F(JsonSchema, LeavesOpenWhatOtherFilesSay) {
   for (const auto& [from, to] :
-       {std::pair("[run]\nname = \"quickstart\"\nsteps = 150\n", "include = [\"base.toml\"]\n[run]\n"),
+       {std::pair("[run]\nname = \"quickstart\"\nsteps = 60\n", "include = [\"base.toml\"]\n[run]\n"),
         {"plugin = \"gpt\"\nlayers = 4", "config = \"config.json\"\nlayers = 4"},
         {"[data]", "[comm]\ndp = \"ucx\"\n[device]\nthreads = 1\nmemory = \"2 GiB\"\n[data]"}}) {
     const std::string said = validate_changed(from, to);

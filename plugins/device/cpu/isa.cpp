@@ -7,17 +7,40 @@
 
 namespace prun::cpu {
 
-namespace generic {
-std::vector<KernelDef> all_kernels();
+// A build may have the kernels of one instruction set alone: what it has not is null.
+#define PRUN_KERNELS_OF(isa)                          \
+  namespace isa {                                     \
+  [[gnu::weak]] std::vector<KernelDef> all_kernels(); \
+  }
+PRUN_KERNELS_OF(generic)
+PRUN_KERNELS_OF(avx2)
+PRUN_KERNELS_OF(avx512)
+#undef PRUN_KERNELS_OF
+
+namespace {
+
+using KernelTable = std::vector<KernelDef> (*)();
+
+KernelTable table_of(Isa isa) {
+  switch (isa) {
+    case Isa::generic: return generic::all_kernels;
+    case Isa::avx2: return avx2::all_kernels;
+    case Isa::avx512: return avx512::all_kernels;
+  }
+  return nullptr;
 }
-#if defined(__x86_64__)
-namespace avx2 {
-std::vector<KernelDef> all_kernels();
+
+// Bits of results are those of an instruction set: another one is no substitute for the best that the machine
+// has.
+Isa built(Isa isa) {
+  if (!table_of(isa))
+    throw_error(ErrorCode::unsupported,
+                "device cpu: this prun was built for another host, without kernels for ", name_of(isa),
+                "; build it here, or with -DPRUN_INSTRUCTION_SETS=all");
+  return isa;
 }
-namespace avx512 {
-std::vector<KernelDef> all_kernels();
-}
-#endif
+
+}  // namespace
 
 const char* name_of(Isa isa) {
   switch (isa) {
@@ -63,25 +86,17 @@ bool machine_has(Isa isa) {
   return false;
 }
 
-std::vector<KernelDef> kernels_of(Isa isa) {
-  switch (isa) {
-    case Isa::generic: return generic::all_kernels();
-    case Isa::avx2: return avx2::all_kernels();
-    case Isa::avx512: return avx512::all_kernels();
-  }
-  throw_error(ErrorCode::internal, "no CPU kernels are built for instruction set ", static_cast<int>(isa));
-}
-
 #else
 
 bool machine_has(Isa isa) { return isa == Isa::generic; }
 
-std::vector<KernelDef> kernels_of(Isa isa) {
-  PRUN_CHECK(isa == Isa::generic, "no CPU kernels are built here for ", name_of(isa));
-  return generic::all_kernels();
-}
-
 #endif
+
+std::vector<KernelDef> kernels_of(Isa isa) {
+  const KernelTable table = table_of(isa);
+  PRUN_CHECK(table, "no CPU kernels are built here for ", name_of(isa));
+  return table();
+}
 
 Isa choose_isa(std::string_view wanted) {
   Isa best = Isa::generic;
@@ -91,12 +106,12 @@ Isa choose_isa(std::string_view wanted) {
     if (!machine_has(isa))
       throw_error(ErrorCode::unsupported, "device cpu: isa = \"", wanted, "\", but this machine has only ",
                   name_of(best), "; set isa = \"auto\"");
-    return isa;
+    return built(isa);
   }
   if (wanted != "auto")
     throw_error(ErrorCode::bad_input, "device cpu: isa = \"", wanted,
                 "\" is none of auto, generic, avx2, avx512; choose one of them");
-  return best;
+  return built(best);
 }
 
 }  // namespace prun::cpu
