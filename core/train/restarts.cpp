@@ -63,8 +63,7 @@ int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t
                  const std::string& command) {
   const auto say = [&](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
-    write_down(run_folder / "failures.log", utc_text(std::time(nullptr)) + " " + visible_lines(line) + "
-");
+    write_down(run_folder / "failures.log", utc_text(std::time(nullptr)) + " " + visible_lines(line) + "\n");
   };
   options.say = say;
   if (restarts > 0)
