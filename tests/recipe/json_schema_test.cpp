@@ -54,9 +54,13 @@ class JsonSchema : public testing::Test {
 TEST_F(JsonSchema, TakesEveryRecipeOfConfigs) {
   const std::string said = validate(PRUN_SOURCE_DIR "/configs/*.toml");
   std::istringstream lines(said);
-  int good = 0;
-  for (std::string line; std::getline(lines, line); ++good) EXPECT_TRUE(line.ends_with(" good")) << line;
-  EXPECT_GE(good, 9);
+  // A build for a machine without a GPU leaves out the device cuda: then its schema has no such device.
+  const bool has_cuda = fs::exists(fs::path(PRUN_TEST_PLUGINS) / "libprun_device_cuda.so");
+  const std::string no_cuda = " device.plugin: 'cuda' is not one of ";
+  int files = 0;
+  for (std::string line; std::getline(lines, line); ++files)
+    EXPECT_TRUE(line.ends_with(" good") || (!has_cuda && line.find(no_cuda) != std::string::npos)) << line;
+  EXPECT_GE(files, 9);
 }
 
 TEST_F(JsonSchema, FindsWhatIsWrong) {

@@ -34,9 +34,8 @@ KernelTable table_of(Isa isa) {
 // has.
 Isa built(Isa isa) {
   if (!table_of(isa))
-    throw_error(ErrorCode::unsupported,
-                "device cpu: this prun was built for another host, without kernels for ", name_of(isa),
-                "; build it here, or with -DPRUN_INSTRUCTION_SETS=all");
+    throw_error(ErrorCode::unsupported, "device cpu: this prun was built without kernels for ", name_of(isa),
+                "; configure the build with -DPRUN_INSTRUCTION_SETS=all");
   return isa;
 }
 
