@@ -11,12 +11,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a file begins so, or is empty; with a message where it cannot be read.
+std::string without_blanks(std::string_view text) {
+  std::string rest(text);
+  std::erase_if(rest, [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; });
+  return rest;
+}
+
+// Whether a file begins so, however it was laid out since, or is empty; with a message where it cannot be
+// read.
 bool may_be_replaced(const fs::path& file, std::string_view mark) {
+  constexpr std::size_t most_blanks = 256;
   const FileDescriptor open = open_or_throw(file, O_RDONLY | O_NONBLOCK);
-  std::string text(mark.size(), '\0');
+  std::string text(mark.size() + most_blanks, '\0');
   const ssize_t count = ::pread(open.get(), text.data(), text.size(), 0);
-  return count == 0 || (count == static_cast<ssize_t>(mark.size()) && text == mark);
+  if (count < 0) return false;
+  text.resize(static_cast<std::size_t>(count));
+  return text.empty() || without_blanks(text).starts_with(without_blanks(mark));
 }
 
 [[noreturn]] void refuse(const fs::path& target, const char* is, const OutputKind& kind) {

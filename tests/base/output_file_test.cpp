@@ -27,7 +27,7 @@ std::string refusal(const std::string& target) {
 
 TEST(OutputFile, ReplacesNothingAndOlderOnesOfItsKind) {
   const TempFolder folder;
-  for (const char* before : {"<page>old", "<page>", ""}) {
+  for (const char* before : {"<page>old", "<page>", "", " < page >\nold"}) {
     const std::string file = folder.write("out", before);
     EXPECT_EQ(refusal(file), "none");
     EXPECT_EQ(read_file(file), "<page>new");
@@ -38,7 +38,7 @@ TEST(OutputFile, ReplacesNothingAndOlderOnesOfItsKind) {
 
 TEST(OutputFile, RefusesWhatElseIsThereAndLeavesIt) {
   const TempFolder folder;
-  for (const char* before : {"{\"type\":\"start\"}\n", "<pag", "a", " <page>"}) {
+  for (const char* before : {"{\"type\":\"start\"}\n", "<pag", "a", " < pag >"}) {
     const std::string file = folder.write("out", before);
     EXPECT_EQ(refusal(file),
               file + " is there already and is not a page; name another file with --out, or move it away");

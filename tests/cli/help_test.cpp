@@ -49,7 +49,9 @@ TEST(Help, ListsWhatWasLinkedAndNothingElse) {
     EXPECT_EQ(refused.code, 2) << command.name;
     EXPECT_NE(refused.out.find("tools/build adds the other commands"), std::string::npos) << refused.out;
   }
-  EXPECT_EQ(alone("check " PRUN_SOURCE_DIR "/configs/gpt2-124m.toml --set device.plugin=cpu --quiet").code,
+  EXPECT_EQ(alone("check " PRUN_SOURCE_DIR "/configs/gpt2-124m.toml --set device.plugin=cpu "
+                  "--set data.path=" PRUN_SOURCE_DIR "/docs --quiet")
+                .code,
             0);
 }
 

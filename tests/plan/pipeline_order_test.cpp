@@ -447,7 +447,7 @@ TEST_F(WrongSchedule, AnswersThatAreNotThere) {
 
 TEST_F(WrongSchedule, ARefusalIsPrintableWhateverItSays) {
   schedule_.refusal = Text("no\x1b[31m way");
-  EXPECT_EQ(verdict(), "no?[31m way");
+  EXPECT_EQ(verdict(), "no\\x1b[31m way");
 }
 
 TEST_F(WrongSchedule, AFunctionThatThrows) {

@@ -202,7 +202,7 @@ TEST(Run, ADeviceLearnsBeforeItBindsThatOthersAreWaitedFor) {
 }
 
 TEST(Run, WhatTheDeviceDrawsIsInTheLog) {
-  EXPECT_EQ(log_of_a_run("unknown-watts", {}).find("watts"), std::string::npos);
+  EXPECT_EQ(log_of_a_run("unknown-watts", {}).find("\"watts\""), std::string::npos);
   const std::string log = log_of_a_run("watts", {"device.watts=350"});
   EXPECT_NE(log.find(R"("watts":350,"clock_mhz":700,"joules_per_token":)"), std::string::npos) << log;
 }
