@@ -27,7 +27,7 @@ DocumentReader::DocumentReader(std::vector<fs::path> files, const Tokenizer& tok
                                std::size_t piece_bytes)
     : files_(std::move(files)), tokenizer_(tokenizer), piece_bytes_(piece_bytes) {
   for (const fs::path& file : files_)
-    if (!fs::is_regular_file(file))
+    if (std::error_code ignored; !fs::is_regular_file(file, ignored))
       throw_error(ErrorCode::not_found, file.string(), " is not a file; name files of text or of JSON lines");
 }
 

@@ -15,10 +15,11 @@ namespace fs = std::filesystem;
 fs::path with_ending(const fs::path& prefix, const char* ending) {
   fs::path file = prefix;
   file += ending;
-  if (fs::exists(fs::symlink_status(file)))
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(file, ignored)))
     throw_error(ErrorCode::bad_input, file.string(), " exists; remove it, or write to another place");
   const fs::path folder = file.parent_path();
-  if (!folder.empty() && !fs::is_directory(folder))
+  if (!folder.empty() && !fs::is_directory(folder, ignored))
     throw_error(ErrorCode::bad_input, folder.string(), " is not a folder; make it first");
   clear_dead_copies(file);
   return file;
