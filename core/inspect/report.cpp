@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "inspect/assumed.hpp"
 #include "inspect/offload_report.hpp"
@@ -255,6 +256,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   json.member("ranks", batch.ranks).member("seq", batch.seq).member("tokens", batch.tokens()).end_object();
   json.member("parameters", assembly.parameters());
   json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
+  json.member("fingerprint", sha256_hex(assembly.fingerprint()));
   json.member("model_flops", step_flops(assembly));
   json.member("recompute", recomputed_text(assembly.unlowered()));
   json.member("recomputed_flops", again_flops(assembly));
