@@ -150,8 +150,8 @@ function(prun_embed_page folder output)
   file(READ ${folder}/page.css style)
   file(READ ${folder}/page.js script)
   file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
-// Generated from core/page/page.css and core/page/page.js.
-#include "page/assets.hpp"
+// Generated from tools/report/page.css and tools/report/page.js.
+#include "report/assets.hpp"
 
 namespace prun {
 const std::string_view page_style = R"prun_css(@style@)prun_css";

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "assemble/assembly.hpp"
-#include "assemble/comm_needs.hpp"
 #include "execute/queue_comm.hpp"
+#include "plan/comm_needs.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun {
 

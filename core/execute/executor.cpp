@@ -7,7 +7,7 @@
 
 #include "base/thread.hpp"
 #include "plugin/in_plugin.hpp"
-#include "sim/events.hpp"
+#include "simulate/events.hpp"
 
 namespace prun {
 namespace {

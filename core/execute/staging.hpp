@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "assemble/staged_chunks.hpp"
 #include "execute/device_memory.hpp"
 #include "execute/ticket.hpp"
+#include "plan/staged_chunks.hpp"
 
 namespace prun {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "assemble/lasting.hpp"
 #include "execute/plan_memory.hpp"
+#include "plan/lasting.hpp"
 
 namespace prun {
 

@@ -1,15 +1,15 @@
 // What `auto` stands for, on a machine that has two units of the preferred device, or seems to.
-#include "assemble/automatic.hpp"
+#include "train/assemble/automatic.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <thread>
 
-#include "assemble/one_host.hpp"
 #include "base/core_shares.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -1,11 +1,11 @@
 // Plans for the device cuda, made where there is no GPU. Skipped where the plugin is not built.
 #include <gtest/gtest.h>
 
-#include "assemble/one_host.hpp"
 #include "base/format.hpp"
 #include "inspect/assumed.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
+#include "train/assemble/one_host.hpp"
 
 namespace prun::test {
 namespace {

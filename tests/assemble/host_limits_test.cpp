@@ -1,5 +1,5 @@
 // What a host allows: control groups of both kinds, and the sentence for each limit.
-#include "assemble/host_limits.hpp"
+#include "train/assemble/host_limits.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,11 +6,11 @@
 #include <fstream>
 #include <thread>
 
-#include "assemble/process_memory.hpp"
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
+#include "train/assemble/process_memory.hpp"
 
 namespace prun::test {
 namespace {

@@ -8,11 +8,11 @@
 #include <fstream>
 #include <optional>
 
-#include "assemble/process_memory.hpp"
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
+#include "train/assemble/process_memory.hpp"
 
 namespace prun::test {
 namespace {
@@ -112,10 +112,9 @@ TEST(Memory, APlanSaysWhatTheRunSays) {
   for (const int ranks : {1, 2}) {
     // Of several ranks a plan has the threads of the whole machine unless the recipe says how many.
     const std::string threads = ranks > 1 ? "device.threads=1" : "device.threads=0";
-    const std::string recipe =
-        tiny_recipe({"run.steps=1", threads, "batch.micro=1", "comm.default=ucx"},
-                    ranks > 1 ? data_parallel(ranks) : "")
-            .resolved_toml();
+    const std::string recipe = tiny_recipe({"run.steps=1", threads, "batch.micro=1", "comm.default=ucx"},
+                                           ranks > 1 ? data_parallel(ranks) : "")
+                                   .resolved_toml();
     const std::vector<RankMemory> trained = train(recipe);
     ASSERT_EQ(trained.size(), static_cast<std::size_t>(ranks));
     const Result planned = prun({"plan", (temporary_folder() / "memory.toml").string(), "--json"});

@@ -5,7 +5,7 @@
 
 #include "base/json.hpp"
 #include "binary.hpp"
-#include "page/chart.hpp"
+#include "report/chart.hpp"
 #include "runs/log.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"

@@ -5,7 +5,7 @@
 
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

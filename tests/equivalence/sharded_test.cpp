@@ -3,10 +3,10 @@
 
 #include <mutex>
 
-#include "assemble/staged_chunks.hpp"
 #include "inspect/verify.hpp"
+#include "plan/staged_chunks.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/traffic_formulas.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <mutex>
 
-#include "execute/recorder.hpp"
+#include "inspect/recorder.hpp"
 #include "measure/kernel_timer.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

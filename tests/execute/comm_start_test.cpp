@@ -2,10 +2,10 @@
 // attached, operations announced, units of a device taken by one rank each.
 #include <gtest/gtest.h>
 
-#include "inspect/forecast.hpp"
 #include "inspect/report.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/assemble/forecast.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

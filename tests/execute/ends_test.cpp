@@ -9,7 +9,7 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "base/text.hpp"
 #include "inspect/report.hpp"
-#include "sim/predict.hpp"
+#include "simulate/predict.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/agreement.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/agreement.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -13,13 +13,13 @@
 #include "inspect/report.hpp"
 #include "plan/traffic.hpp"
 #include "program/step.hpp"
-#include "sim/costs_file.hpp"
-#include "sim/links.hpp"
-#include "sim/predict.hpp"
-#include "sim/simulate.hpp"
+#include "simulate/costs_file.hpp"
+#include "simulate/links.hpp"
+#include "simulate/predict.hpp"
+#include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

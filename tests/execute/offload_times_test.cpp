@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "sim/simulate.hpp"
+#include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 

@@ -1,17 +1,17 @@
 // What a recipe leaves open by `auto` and predicted times settle: where updates run, in which order
 // microbatches pass the layers.
-#include "inspect/quickest.hpp"
+#include "train/assemble/quickest.hpp"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "base/format.hpp"
-#include "inspect/forecast.hpp"
-#include "sim/costs_file.hpp"
+#include "simulate/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/resumed_settings.hpp"
+#include "train/assemble/forecast.hpp"
+#include "train/checkpoint/resumed_settings.hpp"
 
 namespace prun::test {
 namespace {

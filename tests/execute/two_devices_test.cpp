@@ -6,16 +6,16 @@
 #include <map>
 #include <set>
 
-#include "assemble/one_host.hpp"
 #include "base/safetensors.hpp"
 #include "base/text.hpp"
 #include "inspect/report.hpp"
 #include "measure/kernel_bench.hpp"
-#include "sim/predict.hpp"
+#include "simulate/predict.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/lowering.hpp"
 #include "support/temp_folder.hpp"
+#include "train/assemble/one_host.hpp"
 
 namespace prun::test {
 namespace {

@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
-#include "launch/wire.hpp"
 #include "runs.hpp"
+#include "train/launch/wire.hpp"
 
 namespace prun::test {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "inspect/hugging_face.hpp"
+#include "hugging_face/hugging_face.hpp"
 #include "support/hugging_face.hpp"
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

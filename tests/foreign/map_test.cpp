@@ -1,5 +1,5 @@
 // What a plugin lists of foreign weights is held against its parameters.
-#include "foreign/map.hpp"
+#include "train/foreign/map.hpp"
 
 #include <gtest/gtest.h>
 

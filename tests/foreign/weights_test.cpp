@@ -9,12 +9,12 @@
 #include <cmath>
 #include <fstream>
 
-#include "foreign/directory.hpp"
-#include "inspect/hugging_face.hpp"
+#include "hugging_face/hugging_face.hpp"
 #include "support/hugging_face.hpp"
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
-#include "train/local_ranks.hpp"
+#include "train/foreign/directory.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

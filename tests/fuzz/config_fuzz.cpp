@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "foreign/config.hpp"
 #include "gpt/gpt.hpp"
 #include "llama/llama.hpp"
+#include "train/foreign/config.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "train/manifest.hpp"
+#include "train/checkpoint/manifest.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "prun/error.hpp"
-#include "tokenizer/tokenizer.hpp"
+#include "tokenize/tokenizer.hpp"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Ranks that somebody else started, over TCP: they meet, strangers do not disturb them, and a rank or a link
 // that is lost is noticed.
-#include "launch/rendezvous.hpp"
+#include "train/launch/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "launch/process.hpp"
-#include "launch/socket.hpp"
-#include "launch/wire.hpp"
 #include "support/free_port.hpp"
+#include "train/launch/socket.hpp"
+#include "train/launch/wire.hpp"
 
 namespace prun::test {
 namespace {

@@ -10,12 +10,12 @@
 #include "base/text.hpp"
 #include "cli/binary.hpp"
 #include "plan/traffic.hpp"
-#include "sim/simulate.hpp"
+#include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/pipeline/stages.hpp"
-#include "sim/simulate.hpp"
+#include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "conform/trial.hpp"
 #include "plan/pipeline/timing.hpp"
-#include "plan/pipeline/trial.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "conform/conformance.hpp"
 #include "conform/kind_checks.hpp"
 #include "conform/trial_options.hpp"
-#include "plugin/conformance.hpp"
 #include "plugin/discovery.hpp"
 
 namespace prun {

@@ -1,8 +1,8 @@
 // `prun plugins check` on good plugins and on every kind of bad one: each verdict lies on the right check.
-#include "plugin/conformance.hpp"
+#include "conform/conformance.hpp"
 
+#include "conform/isolated.hpp"
 #include "conform/kind_checks.hpp"
-#include "plugin/isolated.hpp"
 #include "plugin_fixtures.hpp"
 
 namespace prun {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/conformance.hpp"
+#include "conform/conformance.hpp"
 #include "prun/error.hpp"
 #include "prun/options.hpp"
 

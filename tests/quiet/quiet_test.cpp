@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "call_counter.hpp"
-#include "execute/recorder.hpp"
+#include "inspect/recorder.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/eager.hpp"
 #include "support/layouts.hpp"

@@ -8,7 +8,7 @@
 #include "base/random.hpp"
 #include "execute/tensors.hpp"
 #include "support/token_file.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 

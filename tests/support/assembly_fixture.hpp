@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "assemble/assembly.hpp"
-#include "train/trainer.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/loop/trainer.hpp"
 
 namespace prun::test {
 

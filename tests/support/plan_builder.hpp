@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "sim/simulate.hpp"
+#include "simulate/simulate.hpp"
 
 namespace prun::test {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint_files.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
 
 namespace prun::test {
 

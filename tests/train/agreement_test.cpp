@@ -4,7 +4,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

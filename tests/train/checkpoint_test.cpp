@@ -14,7 +14,7 @@
 #include "base/floats.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
-#include "train/checkpoint_files.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
 
 namespace prun::test {
 namespace {

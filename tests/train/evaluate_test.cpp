@@ -8,9 +8,9 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/local_ranks.hpp"
-#include "train/preflight.hpp"
-#include "train/run.hpp"
+#include "train/loop/local_ranks.hpp"
+#include "train/loop/preflight.hpp"
+#include "train/loop/run.hpp"
 
 namespace prun::test {
 namespace {

@@ -9,14 +9,14 @@
 
 #include "execute/meetings.hpp"
 #include "execute/tensors.hpp"
-#include "inspect/checkpoint_use.hpp"
+#include "generate/checkpoint_use.hpp"
+#include "generate/forward_rank.hpp"
+#include "generate/generator.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
-#include "train/forward_rank.hpp"
-#include "train/generator.hpp"
-#include "train/local_ranks.hpp"
-#include "train/settings.hpp"
+#include "train/checkpoint/settings.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -1,5 +1,5 @@
 // What a device chooses by trying, and bits depend on, is chosen again by whoever goes on.
-#include "train/kernel_choices.hpp"
+#include "train/loop/kernel_choices.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -1,5 +1,5 @@
 // The learning rate of each update, by schedule.
-#include "train/learning_rate.hpp"
+#include "train/loop/learning_rate.hpp"
 
 #include <gtest/gtest.h>
 

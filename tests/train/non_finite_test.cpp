@@ -4,7 +4,7 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/random.hpp"
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -1,12 +1,12 @@
 // What ranks hold alike is compared: no layout raises a false alarm, and a bit that one rank has otherwise is
 // named with its tensor and the ranks.
-#include "train/replicas.hpp"
+#include "train/loop/replicas.hpp"
 
 #include <gtest/gtest.h>
 
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

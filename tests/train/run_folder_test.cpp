@@ -1,5 +1,5 @@
 // Who may write into a run's folder.
-#include "train/run_folder.hpp"
+#include "train/checkpoint/run_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

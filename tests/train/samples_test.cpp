@@ -1,5 +1,5 @@
 // Which samples of which sets a run takes: shares of a blend, epochs, what is kept for validation.
-#include "train/samples.hpp"
+#include "train/loop/samples.hpp"
 
 #include <gtest/gtest.h>
 

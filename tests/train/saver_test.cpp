@@ -5,8 +5,8 @@
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
-#include "train/local_ranks.hpp"
-#include "train/run.hpp"
+#include "train/loop/local_ranks.hpp"
+#include "train/loop/run.hpp"
 
 namespace prun::test {
 namespace {

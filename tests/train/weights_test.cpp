@@ -1,6 +1,6 @@
 // How parameters start: every element is the number of its parameter's stream, whoever holds it, in whichever
 // format and however the work was cut.
-#include "train/weights.hpp"
+#include "train/checkpoint/weights.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "execute/tensors.hpp"
 #include "prun/split_master.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/local_ranks.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {

@@ -65,7 +65,8 @@ inline constexpr std::string_view interface_methods =
     "destroy_queue,make_current,attach,bind,run,choices,prefer,examine,stream,create_event,destroy_event,"
     "record,wait,"
     "write_counter,wait_counter,create_stamp,"
-    "destroy_stamp,stamp,read,check,waits_for_others,meter;op:ops,kernels,examples;schedule:problem,stage,order,bubble;"
+    "destroy_stamp,stamp,read,check,waits_for_others,meter;op:ops,kernels,examples;schedule:problem,stage,"
+    "order,bubble;"
     "comm:info,create,destroy,attach_memory,detach_memory,connect,prepare,start,finish,abort,counters,check,"
     "needs,examine";
 
@@ -84,9 +85,9 @@ inline constexpr std::uint64_t layout_hash = detail::hash_layout<
     Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
     OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
     SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, SavedShare, ParameterSpec, ProgramApi,
-    OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, DeviceMeter, Launch, DeviceKernel,
-    OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters,
-    RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
+    OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, DeviceMeter, Launch,
+    DeviceKernel, OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds,
+    CommCounters, RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
     detail::hash_text(detail::interface_methods));
 
 // Returned by the entry; static, never freed. Grows at the end only.

@@ -1,5 +1,5 @@
-// What the tests of core/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that plays a
-// role.
+// What the tests of core/train/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that
+// plays a role.
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "launch/launcher.hpp"
-#include "launch/session.hpp"
 #include "prun/error.hpp"
-#include "train/stop_signal.hpp"
+#include "train/launch/launcher.hpp"
+#include "train/launch/session.hpp"
+#include "train/loop/stop_signal.hpp"
 
 namespace {
 

@@ -1,0 +1,103 @@
+#include "plan/comm_needs.hpp"
+
+#include <algorithm>
+
+#include "plan/staged_chunks.hpp"
+#include "train/assemble/automatic.hpp"
+
+namespace prun {
+
+std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
+  const auto found = std::find(members.begin(), members.end(), static_cast<int>(rank));
+  return static_cast<std::int32_t>(found - members.begin());
+}
+
+std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis) {
+  const RecipeSection section = recipe.section("comm");
+  const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
+  return name == automatic ? automatic_comm(recipe, plugins) : name;
+}
+
+bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
+  return !device.host_memory && !comm.device_memory;
+}
+
+namespace {
+
+// One of the operations of an exchange, as far as it is known before there is memory.
+CommOp operation_of(const PlannedExchange& exchange) {
+  CommOp op;
+  op.kind = exchange.kind;
+  op.dtype = exchange.dtype;
+  op.count = exchange.count / exchange.pieces;
+  op.peer = exchange.peer;
+  return op;
+}
+
+}  // namespace
+
+StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members) {
+  StagingSlots slots;
+  for (const Call& call : plan.calls) {
+    if (static_cast<std::size_t>(call.queue) != queue) continue;
+    for (const PlannedStep& step : plan.steps(call))
+      if (step.exchange) slots.take(operation_of(*step.exchange), members);
+  }
+  return {slots.count * slots.bytes, slots.count > 1 ? 1 : 0};
+}
+
+std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
+                                         const std::string& name) {
+  auto plugin = plugins.create<CommInterface>("comm", name, recipe);
+  CommInfo info;
+  raise(plugin->info(&info));
+  if (device.host_memory ? !info.host_memory : !info.device_memory && (!info.host_memory || info.enqueues))
+    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move ",
+                device.host_memory ? "host" : "device", " memory, where device '", device.name.view(),
+                "' has its values");
+  if (info.enqueues && !device.asynchronous)
+    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' only enqueues, and device '",
+                device.name.view(), "' has no queues that take work for later");
+  return plugin;
+}
+
+CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
+                        std::size_t queue, bool staged) {
+  const std::vector<int> members = plan.queues[queue].members(mesh, rank);
+  const auto size = static_cast<std::int32_t>(members.size());
+  const std::int32_t place = place_among(members, rank);
+  CommNeeds needs;  // of an exchange
+  const auto add = [&](const CommOp& op, std::int64_t times) {
+    CommNeeds each;
+    raise(comm.needs(op, place, size, &each));
+    needs.bytes_sent += each.bytes_sent * static_cast<std::uint64_t>(times);
+    needs.memory_bytes = std::max(needs.memory_bytes, each.memory_bytes);
+  };
+  const auto needs_of = [&](const PlannedExchange& exchange) {
+    needs = {};
+    CommOp op = operation_of(exchange);
+    const StagedChunks chunks(op, size);
+    const std::int64_t others = staged ? chunks.count() - 1 : 0;  // all alike, before the last
+    if (others > 0) {
+      op.count = chunks.elements(0);
+      add(op, others * exchange.pieces);
+      op.count = chunks.elements(others);
+    }
+    add(op, exchange.pieces);
+    return needs;
+  };
+  std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step
+  CommNeeds total;
+  for (const Call& call : plan.calls) {
+    if (static_cast<std::size_t>(call.queue) != queue) continue;
+    for (const PlannedStep& step : plan.steps(call)) {
+      const auto [entry, fresh] = known.try_emplace(&step);
+      if (fresh && step.exchange) entry->second = needs_of(*step.exchange);
+      total.bytes_sent += entry->second.bytes_sent;
+      total.memory_bytes = std::max(total.memory_bytes, entry->second.memory_bytes);
+    }
+  }
+  return total;
+}
+
+}  // namespace prun

@@ -1,0 +1,78 @@
+// Which comm plugin carries an axis' traffic, and what it will send and need for a plan.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "prun/comm.hpp"
+#include "prun/device.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+// Where a rank stands among the members of a group, which it is one of.
+std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
+
+// The comm plugin that carries an axis' traffic, by name.
+std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis);
+
+// Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.
+bool is_staged(const DeviceInfo& device, const CommInfo& comm);
+// What a queue needs for it: pinned memory, and a thread that copies where there are chunks.
+struct StagingNeeds {
+  std::int64_t bytes = 0, threads = 0;
+};
+StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members);
+
+// Refused where it does not move what the device's memory holds.
+std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
+                                         const std::string& name);
+
+// What a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin needs for
+// the largest exchange: a queue has one at a time under way.
+CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
+                        std::size_t queue, bool staged = false);
+
+// A rank and everything that decides on its communication.
+struct RankTraffic {
+  const Recipe& recipe;
+  const DeviceInfo& device;
+  PluginHost& plugins;
+  const Mesh& mesh;
+  const Plan& plan;
+  std::int64_t rank;
+};
+
+// Of a queue that communicates.
+struct QueueTraffic {
+  std::size_t queue = 0;
+  CommInfo comm;
+  CommNeeds needs;
+  StagingNeeds staging;
+};
+
+// Calls body(queue's traffic) for every queue of a rank that communicates.
+template <class Body>
+void each_comm(const RankTraffic& of, Body&& body) {
+  std::map<std::string, std::shared_ptr<CommInterface>> by_name;
+  for (std::size_t q = 0; q < of.plan.queues.size(); ++q) {
+    if (!of.plan.queues[q].communicates()) continue;
+    const std::string name = comm_of_axis(of.recipe, of.plugins, of.mesh.name(of.plan.queues[q].axis));
+    std::shared_ptr<CommInterface>& comm = by_name[name];
+    if (!comm) comm = make_comm(of.recipe, of.device, of.plugins, name);
+    QueueTraffic traffic;
+    traffic.queue = q;
+    raise(comm->info(&traffic.comm));
+    const bool staged = is_staged(of.device, traffic.comm);
+    traffic.needs = planned_needs(of.mesh, of.plan, of.rank, *comm, q, staged);
+    if (staged)
+      traffic.staging = staging_needs(
+          of.plan, q, static_cast<std::int64_t>(of.plan.queues[q].members(of.mesh, of.rank).size()));
+    body(traffic);
+  }
+}
+
+}  // namespace prun

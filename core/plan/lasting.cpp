@@ -1,0 +1,214 @@
+#include "plan/lasting.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+// A tensor, and the value that has elements of it.
+struct Lasting {
+  std::string name;
+  Id tensor = none;  // whose dimensions are the tensor's: the value itself or, in a bucket, the parameter
+  Id value = none;
+  std::int32_t instance = 0;
+  Id rounded = none;
+  bool copy = false, moment = false;
+};
+
+// Calls body(Lasting) for all that outlives a step on the rank that has these instances.
+template <class Body>
+class Lister {
+ public:
+  Lister(const Program& program, const Body& body) : program_(program), body_(body) {}
+
+  void list(const std::vector<Instance>& instances) {
+    for (std::size_t i = 0; i < instances.size(); ++i) {
+      if (instances[i].receive_stub) continue;
+      instance_ = static_cast<std::int32_t>(i);
+      layer_ = instances[i].layer;
+      const std::vector<Id>& values = program_.segment(instances[i].segment).values;
+      for (const Id id : values)
+        if (program_.value(id).role == Role::parameter) list_parameter(id);
+      for (const Id id : values)
+        if (const Value& value = program_.value(id);
+            value.role == Role::state && value.bucket < 0 && !value.carried)
+          if (!owned_.contains(id)) add(full_name(program_, id, layer_), id, id, none, false, false);
+      owned_.clear();
+    }
+  }
+
+ private:
+  void list_parameter(Id id) {
+    const Value& parameter = program_.value(id);
+    const Bucket* bucket = bucket_of(parameter);
+    const bool in_parts = bucket && bucket->kept.parameters;
+    const bool copy = parameter.copy_of != none;
+    const std::string name = full_name(program_, id, layer_);
+    add(name, id, in_parts ? bucket->own_parameters : id, none, copy, false);
+    const std::string prefix = bucket ? detail::concat("bucket.", parameter.bucket) : parameter.name;
+    const auto add_state = [&](Id state, Id rounded, bool moment) {
+      add(name + program_.value(state).name.substr(prefix.size()), bucket ? id : state, state, rounded, copy,
+          moment);
+      owned_.insert(state);
+    };
+    const Id master = bucket ? bucket->master : parameter.master;
+    const bool half = master != none && program_.value(master).dtype == DType::u16;
+    if (master != none) add_state(master, half ? (bucket ? bucket->own_parameters : id) : none, false);
+    for (const Id state : bucket ? bucket->states : parameter.states) add_state(state, none, true);
+  }
+
+  const Bucket* bucket_of(const Value& parameter) const {
+    if (parameter.bucket < 0) return nullptr;
+    return &program_.buckets()[static_cast<std::size_t>(parameter.bucket)];
+  }
+  void add(std::string name, Id tensor, Id value, Id rounded, bool copy, bool moment) {
+    body_(Lasting{std::move(name), tensor, value, instance_, rounded, copy, moment});
+  }
+
+  const Program& program_;
+  const Body& body_;
+  std::set<Id> owned_;  // states of parameters
+  std::int32_t instance_ = 0;
+  std::int64_t layer_ = 0;
+};
+
+DType type_of(const Program& program, const Lasting& lasting) {
+  return lasting.rounded != none ? DType::f32 : program.value(lasting.value).dtype;
+}
+
+Extents shape_of(const std::vector<Dim>& dims) {
+  Extents shape;
+  for (const Dim& dim : dims) shape.push_back(dim.extent);
+  return shape;
+}
+
+HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& lasting) {
+  HeldSlice held{{lasting.name, type_of(program, lasting), slice_of(program, lasting.tensor, rank)},
+                 lasting.value,
+                 lasting.instance,
+                 0,
+                 lasting.rounded,
+                 lasting.copy,
+                 lasting.moment};
+  if (lasting.value == lasting.tensor) return held;
+  const auto number = static_cast<std::size_t>(program.value(lasting.value).bucket);
+  const BucketCut cut = cut_of(program, program.buckets()[number], lasting.tensor, rank);
+  held.slice.first = cut.first;
+  held.slice.count = cut.count;
+  held.at = cut.at;
+  return held;
+}
+
+// Ranks that hold the same elements of a tensor, which one saves or all save a part of.
+class Shares {
+ public:
+  Shares(const Assembly& assembly, std::int64_t rank)
+      : assembly_(assembly), rank_(rank), load_(static_cast<std::size_t>(assembly.mesh().world()), 0) {}
+
+  std::vector<HeldSlice> list() {
+    std::map<std::pair<std::string, Slice>, std::vector<std::int64_t>> holders;
+    std::map<std::pair<std::string, Slice>, HeldSlice> mine;
+    for (std::int64_t rank = 0; rank < assembly_.mesh().world(); ++rank)
+      for (HeldSlice& held : held_slices(assembly_, rank)) {
+        if (held.copy || held.slice.count == 0) continue;
+        const auto key = std::pair(held.tensor, held.slice);
+        holders[key].push_back(rank);
+        if (rank == rank_) mine.emplace(key, std::move(held));
+      }
+    std::vector<HeldSlice> saved;
+    for (const auto& [key, ranks] : holders) share(key.second, ranks, mine.find(key), mine.end(), saved);
+    return saved;
+  }
+
+ private:
+  using Mine = std::map<std::pair<std::string, Slice>, HeldSlice>::iterator;
+
+  void share(const Slice& slice, const std::vector<std::int64_t>& ranks, Mine own, Mine nobody,
+             std::vector<HeldSlice>& saved) {
+    const auto size = static_cast<std::int64_t>(ranks.size());
+    const bool in_parts = slice.count >= size * least_elements;
+    const std::int64_t saver = in_parts ? -1 : least_loaded(ranks);
+    if (!in_parts) load_[static_cast<std::size_t>(saver)] += slice.count;
+    if (own == nobody || (!in_parts && saver != rank_)) return;
+    if (in_parts) {
+      const std::int64_t number = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+      const std::int64_t first = slice.count * number / size;
+      own->second.slice.first += first;
+      own->second.slice.count = slice.count * (number + 1) / size - first;
+      own->second.at += first;
+    }
+    saved.push_back(std::move(own->second));
+  }
+
+  std::int64_t least_loaded(const std::vector<std::int64_t>& ranks) const {
+    return *std::min_element(ranks.begin(), ranks.end(), [&](std::int64_t a, std::int64_t b) {
+      return load_[static_cast<std::size_t>(a)] < load_[static_cast<std::size_t>(b)];
+    });
+  }
+
+  static constexpr std::int64_t least_elements = 1 << 16;  // that are worth a part of their own
+
+  const Assembly& assembly_;
+  const std::int64_t rank_;
+  std::vector<std::int64_t> load_;  // of each rank, with what is saved whole
+};
+
+}  // namespace
+
+Slice slice_of(const Program& program, Id value, std::int64_t rank) {
+  return {shape_of(program.value(value).dims), program.starts(value, rank),
+          shape_of(program.local_dims(value)), 0, program.local_elements(value)};
+}
+
+BucketCut cut_of(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank) {
+  const auto member = static_cast<std::size_t>(
+      std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) - bucket.parameters.begin());
+  const std::int64_t size = bucket.elements / program.mesh().extent(bucket.axis),
+                     part = program.mesh().coordinate(rank, bucket.axis) * size,
+                     offset = bucket.offsets[member];
+  const std::int64_t begin = std::max(part, offset),
+                     end = std::min(part + size, offset + program.local_elements(parameter));
+  if (begin >= end) return {};
+  return {begin - offset, begin - part, end - begin};
+}
+
+std::vector<HeldSlice> held_slices(const Assembly& assembly, std::int64_t rank) {
+  std::vector<HeldSlice> list;
+  const auto add = [&](const Lasting& lasting) {
+    list.push_back(held_slice(assembly.program(), rank, lasting));
+  };
+  Lister(assembly.program(), add).list(assembly.plan_of(rank).instances);
+  return list;
+}
+
+std::vector<HeldSlice> saved_slices(const Assembly& assembly, std::int64_t rank) {
+  return Shares(assembly, rank).list();
+}
+
+std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances) {
+  std::vector<LastingTensor> list;
+  const auto add = [&](const Lasting& lasting) {
+    if (!lasting.copy)
+      list.push_back({lasting.name, type_of(program, lasting), shape_of(program.value(lasting.tensor).dims),
+                      lasting.moment});
+  };
+  Lister(program, add).list(instances);
+  return list;
+}
+
+bool saves(const Recipe& recipe) {
+  return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
+}
+
+std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances) {
+  std::int64_t bytes = 0;
+  for (const LastingTensor& tensor : lasting_tensors(program, instances))
+    bytes += elements_of(tensor.shape) * size_of(tensor.type);
+  return bytes;
+}
+
+}  // namespace prun

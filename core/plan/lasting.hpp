@@ -1,0 +1,56 @@
+// What outlives a step, as whole tensors whose names and shapes are the same in every layout, and which
+// elements of them a rank holds: parameters, master copies, optimizer state.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/slice.hpp"
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+// The box of a value that is a rank's part of it.
+Slice slice_of(const Program& program, Id value, std::int64_t rank);
+
+// Elements [first, first + count) of the rank's part of a packed parameter are elements [at, at + count) of
+// the rank's own part of the bucket. `count` may be 0.
+struct BucketCut {
+  std::int64_t first = 0, at = 0, count = 0;
+};
+BucketCut cut_of(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank);
+
+// Elements of a tensor that lie one after the other in a value of the plan's memory, from element `at` on.
+struct HeldSlice : TensorSlice {
+  Id value = none;
+  std::int32_t instance = 0;
+  std::int64_t at = 0;
+  // Of the low halves of master copies: the value whose bf16 they complete, from the same element on. The
+  // tensor has whole floats.
+  Id rounded = none;
+  bool copy = false;    // what another stage of the pipeline holds as well, and updates alike
+  bool moment = false;  // what an optimizer keeps beside a parameter
+};
+
+// Everything that a rank holds.
+std::vector<HeldSlice> held_slices(const Assembly& assembly, std::int64_t rank);
+
+// What a rank saves of it: over all ranks each element once, ranks that hold the same share the work.
+std::vector<HeldSlice> saved_slices(const Assembly& assembly, std::int64_t rank);
+
+struct LastingTensor {
+  std::string name;
+  DType type = DType::f32;
+  Extents shape;
+  bool moment = false;
+};
+// Those of a chain's instances, each once: of the whole model, or of a stage.
+std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);
+
+// Whether a run of the recipe saves of its own accord.
+bool saves(const Recipe& recipe);
+
+// What they take in a checkpoint.
+std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances);
+
+}  // namespace prun

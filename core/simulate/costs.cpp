@@ -1,0 +1,256 @@
+#include "simulate/costs.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "plan/traffic.hpp"
+
+namespace prun {
+namespace {
+
+// ---------------------------------------------------------------- fitting
+
+constexpr std::size_t terms = 3;
+using Row = std::array<double, terms>;
+
+// Least squares of rows x = 1 over some of the terms; nothing where they do not determine each other.
+std::optional<Row> solve(const std::vector<Row>& rows, unsigned chosen) {
+  std::vector<std::size_t> used;
+  for (std::size_t i = 0; i < terms; ++i)
+    if (chosen >> i & 1u) used.push_back(i);
+  const std::size_t n = used.size();
+  double m[terms][terms + 1] = {};
+  for (const Row& row : rows)
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < n; ++j) m[i][j] += row[used[i]] * row[used[j]];
+      m[i][n] += row[used[i]];
+    }
+  Row diagonal{};
+  for (std::size_t i = 0; i < n; ++i) diagonal[i] = m[i][i];
+  for (std::size_t i = 0; i < n; ++i) {
+    if (m[i][i] <= 1e-9 * diagonal[i]) return {};
+    for (std::size_t below = i + 1; below < n; ++below) {
+      const double factor = m[below][i] / m[i][i];
+      for (std::size_t j = i; j <= n; ++j) m[below][j] -= factor * m[i][j];
+    }
+  }
+  Row x{};
+  for (std::size_t i = n; i-- > 0;) {
+    double value = m[i][n];
+    for (std::size_t j = i + 1; j < n; ++j) value -= m[i][j] * x[used[j]];
+    x[used[i]] = value / m[i][i];
+  }
+  return x;
+}
+
+double squared_error(const std::vector<Row>& rows, const Row& x) {
+  double sum = 0;
+  for (const Row& row : rows) {
+    const double off = row[0] * x[0] + row[1] * x[1] + row[2] * x[2] - 1;
+    sum += off * off;
+  }
+  return sum;
+}
+
+bool any_negative(const Row& x) {
+  return std::any_of(x.begin(), x.end(), [](double v) { return v < 0; });
+}
+
+// ---------------------------------------------------------------- exchanges
+
+double rounds(std::int64_t members) {
+  return std::max(1.0, static_cast<double>(std::bit_width(static_cast<std::uint64_t>(members - 1))));
+}
+
+// What is measured among `from` members, among `to`: latency grows with the rounds, the rest with the share
+// of the bytes that travels.
+double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, std::int64_t from,
+               std::int64_t to) {
+  const double latency = curve.points.front().seconds;
+  const double moving = std::max(0.0, curve.seconds(bytes) - latency);
+  const auto share = [](std::int64_t n) { return static_cast<double>(n - 1) / static_cast<double>(n); };
+  const bool spreads = kind != CommKind::broadcast && kind != CommKind::send;
+  return latency * rounds(to) / rounds(from) + moving * (spreads ? share(to) / share(from) : 1);
+}
+
+}  // namespace
+
+KernelFit fit_kernel(std::span<const KernelSample> samples) {
+  Row scale = {1, 1, 1};
+  for (const KernelSample& sample : samples) {
+    scale[1] = std::max(scale[1], sample.cost.flops);
+    scale[2] = std::max(scale[2], sample.cost.bytes);
+  }
+  std::vector<Row> rows;
+  for (const KernelSample& sample : samples)
+    if (sample.seconds > 0)
+      rows.push_back({1 / sample.seconds, sample.cost.flops / scale[1] / sample.seconds,
+                      sample.cost.bytes / scale[2] / sample.seconds});
+  Row best{};
+  double least = std::numeric_limits<double>::infinity();
+  // Fewer terms first: more must be better by more than rounding.
+  for (const unsigned chosen : {0b100u, 0b010u, 0b001u, 0b110u, 0b101u, 0b011u, 0b111u}) {
+    const std::optional<Row> x = solve(rows, chosen);
+    if (!x || any_negative(*x)) continue;
+    const double error = squared_error(rows, *x);
+    if (error + 1e-12 >= least) continue;
+    least = error;
+    best = *x;
+  }
+  return {best[0], best[1] / scale[1], best[2] / scale[2]};
+}
+
+DType element_type(const OpShape& shape) {
+  for (int i = 0; i < shape.count; ++i) {
+    const DType type = shape.operand[i].dtype;
+    if (shape.operand[i].present && (type == DType::f64 || type == DType::f32 || type == DType::bf16))
+      return type;
+  }
+  return shape.operand[0].dtype;
+}
+
+std::string shape_key(std::string_view op, const OpShape& shape) {
+  std::ostringstream text;
+  text << op << '(';
+  for (int i = 0; i < shape.count; ++i) {
+    const OperandShape& operand = shape.operand[i];
+    if (i) text << ", ";
+    if (!operand.present) {
+      text << '-';
+      continue;
+    }
+    text << name_of(operand.dtype) << '[';
+    for (int d = 0; d < operand.rank; ++d) text << (d ? "," : "") << operand.dims[d].extent;
+    text << ']';
+  }
+  text << ')';
+  return text.str();
+}
+
+double ExchangeCurve::seconds(std::int64_t bytes) const {
+  if (points.size() == 1 || bytes <= points.front().bytes) return points.front().seconds;
+  std::size_t right = 1;
+  while (right + 1 < points.size() && points[right].bytes < bytes) ++right;
+  const ExchangePoint &a = points[right - 1], &b = points[right];
+  const double slope = (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes);
+  // Beyond the last point, more bytes never take less time.
+  if (bytes > b.bytes) return b.seconds + std::max(0.0, slope) * static_cast<double>(bytes - b.bytes);
+  return a.seconds + slope * static_cast<double>(bytes - a.bytes);
+}
+
+void CostTable::merge(const CostTable& newer) {
+  machine = newer.machine;
+  if (newer.host_gb_per_second) host_gb_per_second = newer.host_gb_per_second;
+  const auto take = [](auto& mine, const auto& theirs) {
+    for (const auto& [key, value] : theirs) mine.insert_or_assign(key, value);
+  };
+  take(overheads, newer.overheads);
+  take(kernels, newer.kernels);
+  take(exact, newer.exact);
+  take(exchanges, newer.exchanges);
+  if (!newer.exact_exchanges.empty()) exact_exchanges = newer.exact_exchanges;
+}
+
+bool CostTable::has_exchanges_of(std::string_view device) const {
+  return std::any_of(exchanges.begin(), exchanges.end(),
+                     [&](const auto& entry) { return entry.first.device == device; });
+}
+
+double TablePrices::kernel(const Program& program, const PlannedStep& step) {
+  const Op& op = program.op(step.op);
+  const OpShape shape = program.local_shape(op);
+  const std::string& device = devices_.at(static_cast<std::size_t>(step.device));
+  const auto exact = table_.exact.find({device, shape_key(op.kind(), shape)});
+  if (exact != table_.exact.end()) {
+    ++measured_;
+    return exact->second;
+  }
+  const DType type = element_type(shape);
+  const auto fit = table_.kernels.find({std::string(op.kind()), type, device});
+  if (fit == table_.kernels.end())
+    throw_error(ErrorCode::not_found, "the cost table has nothing on op '", op.kind(), "' in ", name_of(type),
+                " on '", device, "'; prun bench kernels RECIPE measures it");
+  ++fitted_;
+  return fit->second.seconds(op.cost(shape));
+}
+
+ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,
+                             std::string_view queue) {
+  const bool between_two = exchange.kind == CommKind::send || exchange.kind == CommKind::recv;
+  return {std::move(device), std::string(queue), between_two ? CommKind::send : exchange.kind,
+          between_two ? 2 : members, exchange_bytes(exchange, members)};
+}
+
+double TablePrices::lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
+  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members, devices_.front(), queue));
+  return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
+}
+
+double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
+  if (members <= 1) return 0;
+  const ExactExchange exact = exact_exchange(exchange, members, devices_.front(), queue);
+  const auto measured = table_.exact_exchanges.find(exact);
+  if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
+  exchanges_alone_ = true;
+  const std::optional<double> seconds = alone(exact.kind, exact.bytes, exact.members);
+  if (!seconds)
+    throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(exact.kind),
+                "; prun bench comm --ranks ", members, " measures it");
+  return *seconds;
+}
+
+// No more than the smallest that were measured took.
+double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members) {
+  if (members <= 1) return 0;
+  const ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});
+  return alone(exact.kind, 0, exact.members).value_or(0);
+}
+
+// With nothing beside it; nothing where that was not measured among any number of ranks.
+std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members) {
+  const std::string device = table_.has_exchanges_of(devices_.front()) ? devices_.front() : host_exchanges;
+  const auto curve = table_.exchanges.find({kind, members, device});
+  if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
+  const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;
+  for (const auto& entry : table_.exchanges)
+    if (entry.first.kind == kind && entry.first.device == device &&
+        (!nearest || std::abs(entry.first.members - members) < std::abs(nearest->first.members - members)))
+      nearest = &entry;
+  if (!nearest) return {};
+  other_sizes_[detail::concat(name_of(kind), " among ", members)] =
+      detail::concat(nearest->first.members, " ranks");
+  return rescale(nearest->second, bytes, kind, nearest->first.members, members);
+}
+
+Overheads TablePrices::overheads() {
+  const auto found = table_.overheads.find(devices_.front());
+  return found == table_.overheads.end() ? Overheads{} : found->second;
+}
+
+// Between a device whose memory is the host's and that memory there is no link.
+Carried TablePrices::carried(const Program& program, const Plan& plan, const PlannedStep& step) {
+  if (on_host_.empty() || !step.kernel) return {};
+  Carried carried;
+  carried.host = host_bytes(program, plan, step, on_host_);
+  carried.link = link_of(program, plan, step);
+  if (carried.link >= 0 && on_host_.at(static_cast<std::size_t>(carried.link / 2))) carried.link = -1;
+  if (carried.link >= 0) carried.link_bytes = static_cast<double>(step.operands.front().address.bytes);
+  return carried;
+}
+
+std::vector<std::string> TablePrices::notes() const {
+  std::vector<std::string> notes;
+  if (fitted_)
+    notes.push_back(
+        detail::concat(fitted_, " of ", fitted_ + measured_,
+                       " kernels by formula; prun bench kernels RECIPE measures them as they are"));
+  for (const auto& [what, from] : other_sizes_) notes.push_back(what + " worked out from " + from);
+  return notes;
+}
+
+}  // namespace prun

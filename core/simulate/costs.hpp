@@ -1,0 +1,144 @@
+// What kernels and exchanges take on a machine: measured (prun bench), or worked out for those that were not.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "prun/comm.hpp"
+#include "prun/op.hpp"
+#include "simulate/machine.hpp"
+#include "simulate/simulate.hpp"
+
+namespace prun {
+
+struct KernelKey {
+  std::string op;
+  DType type = DType::f32;
+  std::string device;  // its name, which tells threads and instruction set: "cpu: 2 threads, avx512"
+
+  friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
+};
+
+// Seconds = fixed + per_flop x FLOPs + per_byte x bytes.
+struct KernelFit {
+  double fixed = 0, per_flop = 0, per_byte = 0;
+
+  double seconds(const OpCost& cost) const { return fixed + per_flop * cost.flops + per_byte * cost.bytes; }
+};
+
+struct KernelSample {
+  OpCost cost;
+  double seconds = 0;
+};
+
+// The three numbers, none negative, with the least sum of squared relative errors.
+KernelFit fit_kernel(std::span<const KernelSample> samples);
+
+// Of a kernel, the type it computes in: that of its first floating-point operand.
+DType element_type(const OpShape& shape);
+// "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])"
+std::string shape_key(std::string_view op, const OpShape& shape);
+
+// Whose exchanges are those from and to any device's memory that is the host's.
+inline constexpr const char* host_exchanges = "host memory";
+
+struct ExchangeKey {
+  CommKind kind = CommKind::barrier;
+  std::int64_t members = 2;
+  std::string device = host_exchanges;
+
+  friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
+};
+
+struct ExchangePoint {
+  std::int64_t bytes = 0;  // as exchange_bytes() counts them
+  double seconds = 0;
+};
+
+// Points by growing size. Linear between two of them, constant before the first; beyond the last, the line
+// through the last two goes on.
+struct ExchangeCurve {
+  std::vector<ExchangePoint> points;
+
+  double seconds(std::int64_t bytes) const;
+};
+
+struct ExactKey {
+  std::string device;
+  std::string shape;  // shape_key()
+
+  friend auto operator<=>(const ExactKey&, const ExactKey&) = default;
+};
+
+// One exchange of a layout as it is, with what is computed beside it.
+struct ExactExchange {
+  std::string device, queue;  // of the ranks that exchange
+  CommKind kind = CommKind::barrier;
+  std::int64_t members = 2;
+  std::int64_t bytes = 0;  // as exchange_bytes() counts them
+
+  friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;
+};
+// A receive counts as the send that it meets, and both as between two.
+ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,
+                             std::string_view queue);
+
+struct ExchangeTime {
+  double seconds = 0;   // from when the last member is there
+  double lateness = 0;  // how long the members wait for the last one, on average
+};
+
+struct CostTable {
+  Machine machine;
+  // That all cores together read and write in memory of the host; nothing: not measured.
+  std::optional<double> host_gb_per_second;
+  std::map<std::string, Overheads> overheads;  // by device
+  std::map<KernelKey, KernelFit> kernels;
+  std::map<ExactKey, double> exact;  // seconds of one kernel; they take precedence
+  std::map<ExchangeKey, ExchangeCurve> exchanges;
+  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // of the layout measured last; they take precedence
+
+  // Whatever `newer` has replaces the same here; its exact exchanges replace all.
+  void merge(const CostTable& newer);
+  // Whether exchanges from and to that device's own memory were measured; else the host's stand for them.
+  bool has_exchanges_of(std::string_view device) const;
+};
+
+// Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for
+// what the table says nothing about. `on_host`: by device, whether its memory is the host's; where it says
+// nothing, neither links nor that memory hold anybody up.
+class TablePrices final : public Prices {
+ public:
+  TablePrices(const CostTable& table, std::vector<std::string> devices, std::vector<bool> on_host = {})
+      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)) {}
+
+  double kernel(const Program& program, const PlannedStep& step) override;
+  double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double fixed(const PlannedExchange& exchange, std::int64_t members) override;
+  double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  Overheads overheads() override;
+  Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
+  double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }
+
+  // Whether some exchange's price is that of one with nothing beside it.
+  bool exchanges_alone() const { return exchanges_alone_; }
+
+  // What was not measured as it is but worked out from something near, in words.
+  std::vector<std::string> notes() const;
+
+ private:
+  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
+
+  const CostTable& table_;
+  std::vector<std::string> devices_;
+  std::vector<bool> on_host_;
+  std::int64_t measured_ = 0, fitted_ = 0;
+  bool exchanges_alone_ = false;
+  std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size
+};
+
+}  // namespace prun

@@ -1,0 +1,28 @@
+// Cost tables as files: JSON, read strictly.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "simulate/costs.hpp"
+
+namespace prun {
+
+// $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
+std::filesystem::path default_costs_path();
+
+// Throws bad_input: one sentence that names the place in the text. `source` stands for the text.
+CostTable parse_costs(std::string_view text, const std::string& source);
+std::string to_json(const CostTable& table);
+
+// Nothing where there is no such file.
+std::optional<CostTable> read_costs(const std::filesystem::path& file);
+
+// Throws where the file's table cannot take figures of this machine, because it is of another one or damaged.
+void check_can_merge(const std::filesystem::path& file, const Machine& here);
+
+// Adds what was measured on this machine to the file, which appears where there is none. A table of another
+// machine is refused.
+void merge_costs(const std::filesystem::path& file, const CostTable& measured);
+
+}  // namespace prun

@@ -1,0 +1,47 @@
+#include "simulate/events.hpp"
+
+#include <utility>
+
+namespace prun {
+namespace {
+
+bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
+  return plan.queues[static_cast<std::size_t>(queue)].workers &&
+         plan.queues[static_cast<std::size_t>(waits_for)].communicates();
+}
+
+}  // namespace
+
+std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call) {
+  std::vector<bool> edges;
+  bool exposed = false;
+  for (const Wait& wait : call.waits) {
+    const bool next = is_exposed(plan, call.queue, wait.queue);
+    edges.push_back(std::exchange(exposed, next) != next);
+  }
+  edges.push_back(exposed);
+  return edges;
+}
+
+StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step) {
+  StepTimes times;
+  times.busy.resize(plan.queues.size());
+  times.waiting.resize(plan.queues.size());
+  for (const Event& event : events) {
+    if (event.step != step) continue;
+    const auto queue = static_cast<std::size_t>(event.queue);
+    const double seconds = event.end - event.begin;
+    if (event.waits_for < 0) {
+      times.busy[queue] += seconds;
+      continue;
+    }
+    times.waiting[queue] += seconds;
+    if (is_exposed(plan, event.queue, event.waits_for))
+      times.exposed_communication += seconds;
+    else if (plan.queues[queue].workers && plan.queues[queue].device == 0)
+      times.exposed_transfers += seconds;
+  }
+  return times;
+}
+
+}  // namespace prun

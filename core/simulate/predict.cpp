@@ -1,0 +1,19 @@
+#include "simulate/predict.hpp"
+
+namespace prun {
+
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
+                   std::vector<std::string> devices, const Machine& here, const SimulateOptions& options,
+                   std::vector<bool> on_host) {
+  const bool counts_host = !on_host.empty() && table.host_gb_per_second;
+  TablePrices prices(table, std::move(devices), std::move(on_host));
+  // In this order: prices know what they rest on once they have been asked.
+  Prediction prediction{simulate(ranks, prices, options), prices.exchanges_alone(), prices.notes()};
+  if (counts_host) prediction.host_bandwidth = prices.host_bandwidth();
+  if (table.machine != here)
+    prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
+                               to_text(here));
+  return prediction;
+}
+
+}  // namespace prun

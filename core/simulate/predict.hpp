@@ -1,0 +1,22 @@
+// What a step will take, before it runs: the plan simulated at the prices of a cost table.
+#pragma once
+
+#include "simulate/costs.hpp"
+
+namespace prun {
+
+struct Prediction {
+  Simulation simulation;
+  bool exchanges_alone = false;  // the price of some exchange is that of one with nothing beside it
+  std::vector<std::string>
+      notes;  // what it rests on, where that is less than measured figures of this machine
+  std::optional<double> host_bandwidth = {};  // of the host's memory, where it was counted: bytes a second
+};
+
+// `devices`: the names of a rank's devices; `on_host`: see TablePrices. Throws not_found for what the table
+// says nothing about.
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
+                   std::vector<std::string> devices, const Machine& here, const SimulateOptions& options = {},
+                   std::vector<bool> on_host = {});
+
+}  // namespace prun

@@ -1,0 +1,71 @@
+#include "train/assemble/batch_arithmetic.hpp"
+
+#include "plugin/traits.hpp"
+
+namespace prun {
+namespace {
+
+// Of all axes that a strategy splits the batch over.
+std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
+  const Mesh mesh = mesh_of(recipe);
+  std::int64_t ranks = 1;
+  for (const RecipeSection& section : recipe.strategies()) {
+    const PluginNote& note = plugins.note("strategy", section.plugin());
+    const std::optional<std::string> name = axis_of(section);
+    if (!trait_lists(note, "splits", "batch") || !name) continue;
+    if (const AxisId axis = mesh.find(*name); axis != no_axis) ranks *= mesh.extent(axis);
+  }
+  return ranks;
+}
+
+void refuse_mesh(const Recipe& recipe, const std::string& key) {
+  Diagnostics problems;
+  problems.add(recipe.problem(
+      key, detail::concat("the mesh has more than ", most_ranks, " ranks, the most that can be planned")));
+  problems.throw_if_any();
+}
+
+}  // namespace
+
+std::optional<std::string> axis_of(const RecipeSection& strategy) {
+  const recipe::Entry* const entry = strategy.find("axis");
+  if (!entry || !entry->value) return std::nullopt;
+  const auto* const name = std::get_if<std::string>(&*entry->value);
+  return name ? std::optional(*name) : std::nullopt;
+}
+
+// In the order they are written: the last axis varies fastest from rank to rank.
+Mesh mesh_of(const Recipe& recipe) {
+  std::vector<Axis> axes;
+  std::int64_t room = most_ranks;
+  const RecipeSection section = recipe.section("mesh");
+  for (const auto& entry : section.entries()) {
+    if (!entry.value) continue;
+    const std::int64_t extent = std::get<std::int64_t>(*entry.value);
+    axes.push_back({entry.path.substr(entry.path.rfind('.') + 1), extent});
+    room /= extent;
+    if (room == 0) refuse_mesh(recipe, entry.path);
+  }
+  return Mesh(std::move(axes));
+}
+
+BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
+  BatchArithmetic batch;
+  batch.global = recipe.integer("batch.global");
+  batch.micro = recipe.integer("batch.micro");
+  batch.ranks = data_ranks(recipe, plugins);
+  const std::int64_t at_once = batch.micro * batch.ranks;
+  batch.accumulate = (batch.global + at_once - 1) / at_once;
+  batch.seq = recipe.integer("model.seq");
+  batch.vertical = recipe.text("batch.order") == "vertical";
+  return batch;
+}
+
+std::string BatchArithmetic::text() const {
+  const std::string padded = padding() ? detail::concat(" - ", padding(), " padding") : "";
+  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate,
+                        vertical ? " accumulate, layer by layer, x " : " accumulate x ", ranks,
+                        ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
+}
+
+}  // namespace prun

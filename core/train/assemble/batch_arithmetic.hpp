@@ -1,0 +1,35 @@
+// How the batch divides over ranks and microbatches.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "program/mesh.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+// The most ranks that a mesh may have.
+inline constexpr std::int64_t most_ranks = 1 << 20;
+// The mesh axis that a strategy's section names, if it has one.
+std::optional<std::string> axis_of(const RecipeSection& strategy);
+// The ranks that a recipe asks for.
+Mesh mesh_of(const Recipe& recipe);
+
+// global = micro x accumulate x data-parallel ranks, where it divides.
+struct BatchArithmetic {
+  std::int64_t global = 1, micro = 1, accumulate = 1, ranks = 1, seq = 1;
+  bool vertical = false;  // all microbatches pass a layer before the next layer
+
+  // Of all axes that a strategy splits the batch over, by its traits.
+  static BatchArithmetic of(const Recipe& recipe, PluginHost& plugins);
+
+  std::int64_t tokens() const { return global * seq; }
+  // Sequences that fill the last microbatch up and do not count.
+  std::int64_t padding() const { return micro * accumulate * ranks - global; }
+  // "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step"
+  std::string text() const;
+};
+
+}  // namespace prun

@@ -1,0 +1,131 @@
+#include "train/assemble/forecast.hpp"
+
+#include <algorithm>
+
+#include "plan/comm_needs.hpp"
+#include "simulate/costs_file.hpp"
+#include "train/assemble/one_host.hpp"
+
+namespace prun {
+namespace {
+
+// Exchanges of host memory are work for a core as well.
+bool leaves_no_core(const Assembly& assembly, const Machine& here) {
+  const std::int64_t ranks = assembly.mesh().world();
+  return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
+         ranks * assembly.device_info().threads >= here.cores;
+}
+
+std::vector<std::string> names_of_devices(const Assembly& assembly) {
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : assembly.device_infos()) names.emplace_back(device.name.view());
+  return names;
+}
+
+// Whose memory is the host's; of one device alone nobody asks who is beside it.
+std::vector<bool> devices_on_host(const Assembly& assembly) {
+  std::vector<bool> on_host;
+  if (assembly.device_infos().size() > 1)
+    for (const DeviceInfo& device : assembly.device_infos()) on_host.push_back(device.host_memory);
+  return on_host;
+}
+
+// Queues of axes whose comm plugin enqueues.
+std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, PluginHost& plugins) {
+  std::vector<bool> by_axis;
+  for (const Axis& axis : assembly.mesh().axes()) {
+    CommInfo info;
+    if (axis.extent > 1)
+      raise(make_comm(assembly.recipe(), assembly.device_info(), plugins,
+                      comm_of_axis(assembly.recipe(), plugins, axis.name))
+                ->info(&info));
+    by_axis.push_back(info.enqueues);
+  }
+  return [by_axis](const QueueInfo& queue) { return queue.communicates() && by_axis[queue.axis]; };
+}
+
+Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
+  const std::vector<SimulatedRank> ranks =
+      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
+  SimulateOptions options;
+  options.at_once = started_at_once(assembly, plugins);
+  options.ranks_of_host = ranks_of_host(assembly);
+  return predict(ranks, table, names_of_devices(assembly), this_machine(), options,
+                 devices_on_host(assembly));
+}
+
+// The same table, by which a device takes no time.
+CostTable without_time(CostTable table, std::string_view device) {
+  for (auto& [key, fit] : table.kernels)
+    if (key.device == device) fit = {};
+  for (auto& [key, seconds] : table.exact)
+    if (key.device == device) seconds = 0;
+  return table;
+}
+
+// Where calls share links and memory, one that comes sooner may hold up another: then nothing of it is
+// exposed.
+std::optional<double> exposed_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                                     const Prediction& prediction) {
+  for (const DeviceInfo& device : assembly.device_infos())
+    if (device.tier)
+      return std::max(
+          0.0,
+          prediction.simulation.step_seconds -
+              predict_by(assembly, plugins, without_time(table, device.name.view())).simulation.step_seconds);
+  return {};
+}
+
+Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
+  const Machine here = this_machine();
+  Prediction prediction = predict_by(assembly, plugins, table);
+  const DeviceInfo& device = assembly.device_info();
+  if (!table.host_gb_per_second && !devices_on_host(assembly).empty())
+    prediction.notes.emplace_back(
+        "updates and copies as if the host's memory carried any number of them; prun bench kernels RECIPE "
+        "measures what it carries");
+  if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()))
+    prediction.notes.emplace_back(
+        "exchanges as between the host's memory; prun bench comm RECIPE measures the device's");
+  if (prediction.exchanges_alone && leaves_no_core(assembly, here))
+    prediction.notes.push_back(
+        detail::concat("the ranks' threads fill the ", here.cores,
+                       " cores of this machine: what exchanges take from them is not counted"));
+  return prediction;
+}
+
+Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
+                       const std::optional<std::filesystem::path>& costs) {
+  const std::filesystem::path file = costs ? *costs : default_costs_path();
+  try {
+    const std::optional<CostTable> table = read_costs(file);
+    if (table) {
+      Forecast forecast{predict_plan(assembly, plugins, *table), ""};
+      forecast.exposed_drives = exposed_drives(assembly, plugins, *table, *forecast.prediction);
+      return forecast;
+    }
+    if (costs)
+      throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
+                  "; prun bench kernels RECIPE --out FILE makes one");
+    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
+  } catch (const Error& error) {
+    // A plan is worth showing without its prediction, unless that was asked for.
+    if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
+    return {std::nullopt, error.what()};
+  }
+}
+
+}  // namespace
+
+Forecast forecast(const Assembly& assembly, PluginHost& plugins,
+                  const std::optional<std::filesystem::path>& costs) {
+  Forecast forecast = forecast_time(assembly, plugins, costs);
+  forecast.sent.assign(assembly.plan().queues.size(), 0);
+  const std::int64_t rank = assembly.rank();
+  each_comm(
+      {assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), assembly.plan_of(rank), rank},
+      [&](const QueueTraffic& queue) { forecast.sent[queue.queue] = queue.needs.bytes_sent; });
+  return forecast;
+}
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// The prediction for a recipe's plan, or why there is none.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "simulate/predict.hpp"
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+struct Forecast {
+  std::optional<Prediction> prediction;
+  std::string missing;  // where there is none: one sentence, with the command that helps
+  // How much longer a step is than if tiers took no time; nothing where there are none, or no prediction.
+  std::optional<double> exposed_drives = {};
+  // Payload bytes this rank sends in a step, by queue, as its comm plugins count.
+  std::vector<std::uint64_t> sent = {};
+};
+
+// `costs`: the cost table that was named; nothing: the machine's own, which may be missing or damaged.
+Forecast forecast(const Assembly& assembly, PluginHost& plugins,
+                  const std::optional<std::filesystem::path>& costs);
+
+}  // namespace prun

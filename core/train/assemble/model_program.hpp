@@ -1,0 +1,28 @@
+// A model by itself: its forward program over whole tensors, without a run around it.
+#pragma once
+
+#include "program/program.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+// The ops there are: prun's and those of a recipe's op plugins.
+struct KnownOps {
+  std::shared_ptr<OpRegistry> registry;
+  std::vector<std::shared_ptr<OpPluginInterface>> plugins;
+};
+KnownOps load_ops(const Recipe& recipe, PluginHost& plugins);
+
+// What reads recipes needs one that is whole: that of a run of which only `sets` are meant, such as
+// "model.plugin=gpt".
+Recipe model_recipe(PluginHost& plugins, const std::vector<std::string>& sets);
+
+struct ModelProgram {
+  KnownOps ops;
+  std::shared_ptr<ModelInterface> model;
+  ModelContext context;
+  std::unique_ptr<Program> program;
+};
+ModelProgram write_model(const Recipe& recipe, PluginHost& plugins);
+
+}  // namespace prun

@@ -1,0 +1,72 @@
+#include "train/assemble/one_host.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.hpp"
+#include "train/assemble/does_not_fit.hpp"
+
+namespace prun {
+namespace {
+
+void check_units(const DeviceInfo& device, std::int64_t ranks) {
+  if (device.units == 0 || ranks <= device.units) return;
+  throw_error(ErrorCode::bad_input, "each of the ", ranks, " ranks takes a unit of device '",
+              device.name.view(), "', and this machine has ", device.units,
+              "; take as many ranks, or device.plugin = \"cpu\"");
+}
+
+// What ranks of one host need together of its memory, and what there is.
+struct HostMemory {
+  std::size_t device = 0;  // that tells how much there is
+  std::int64_t needed = 0, there = 0;
+  bool fits() const { return needed <= there; }
+};
+
+// Of the ranks from `first` on, before `last`; nothing where nobody tells how much the host has.
+std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t first, std::int64_t last) {
+  const std::vector<DeviceInfo>& devices = assembly.device_infos();
+  const auto found = std::find_if(devices.begin(), devices.end(),
+                                  [](const DeviceInfo& device) { return device.host_memory; });
+  if (found == devices.end()) return {};
+  HostMemory memory{static_cast<std::size_t>(found - devices.begin()), 0, found->memory_bytes};
+  if (!assembly.knows_memory_of(memory.device)) return {};
+  for (std::int64_t rank = first; rank < last; ++rank)
+    memory.needed +=
+        assembly.bytes_in_memory_of(memory.device, assembly.plan_of(rank)) + assembly.process_bytes_of(rank);
+  return memory;
+}
+
+}  // namespace
+
+std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world) {
+  return device.units > 0 ? std::min<std::int64_t>(device.units, world) : device.absent ? 1 : world;
+}
+
+std::int64_t ranks_of_host(const Assembly& assembly) {
+  return ranks_of_host(assembly.device_info(), assembly.mesh().world());
+}
+
+bool hosts_have_room(const Assembly& assembly) {
+  const std::int64_t world = assembly.mesh().world(), each = ranks_of_host(assembly);
+  for (std::int64_t first = 0; first < world; first += each) {
+    const auto memory = host_memory_of(assembly, first, std::min(world, first + each));
+    if (memory && !memory->fits()) return false;
+  }
+  return true;
+}
+
+void check_fits_one_host(const Assembly& assembly) {
+  check_units(assembly.device_info(), assembly.mesh().world());
+  const std::optional<HostMemory> memory = host_memory_of(assembly, 0, assembly.mesh().world());
+  if (!memory || memory->fits()) return;
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  throw DoesNotFit(
+      ErrorCode::bad_input,
+      detail::concat("the ", assembly.mesh().world(), " ranks together need ", size(memory->needed),
+                     ", this machine has ", size(memory->there),
+                     "; take fewer ranks, a smaller model or batch.micro, or strategies that share out more",
+                     assembly.who_has_more(memory->device)));
+}
+
+}  // namespace prun

@@ -1,0 +1,19 @@
+// Whether the ranks of a machine fit on it together.
+#pragma once
+
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+// How many ranks share a host's memory, as far as the device tells: one for each unit of it. Of another
+// machine it is not known: then each has a host of its own. Of the host's cores: all.
+std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
+std::int64_t ranks_of_host(const Assembly& assembly);
+// Whether each host has memory for so many; true where nobody tells how much there is.
+bool hosts_have_room(const Assembly& assembly);
+
+// Refuses ranks that all run on this machine where it has not the memory for all of them, or not as many
+// units of the device.
+void check_fits_one_host(const Assembly& assembly);
+
+}  // namespace prun

@@ -1,0 +1,122 @@
+#include "train/assemble/plugin_host.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
+#include "recipe/loader.hpp"
+#include "train/assemble/automatic.hpp"
+#include "train/foreign/model_config.hpp"
+
+namespace prun {
+
+PluginCatalog PluginHost::catalog() {
+  PluginCatalog catalog;
+  catalog.schema = [this](std::string_view kind, std::string_view name) -> const Schema* {
+    asked_ = name == automatic && (kind == "device" || kind == "comm") ? automatic_schema(kind)
+                                                                       : schema_of(kind, name);
+    return &asked_;
+  };
+  catalog.names = [this](std::string_view kind) { return plugin_names(places_, kind); };
+  catalog.model_options = [this](std::string_view name, const std::string& path) {
+    return model_options(name, path);
+  };
+  catalog.help = [this](std::string_view kind, std::string_view name) { return note(kind, name).help; };
+  return catalog;
+}
+
+Schema PluginHost::schema_of(std::string_view kind, std::string_view name) {
+  const PluginNote& known = note(kind, name);
+  return parse_schema(known.options, describe(known));
+}
+
+// Until it is known which device it stands for, what any of them knows. A comm plugin has options of its own
+// under its name.
+Schema PluginHost::automatic_schema(std::string_view kind) {
+  std::vector<recipe::Option> all;
+  if (kind == "comm") return Schema(all);
+  for (const std::string& name : automatic_devices()) {
+    const Schema schema = schema_of(kind, name);
+    for (const recipe::Option& option : schema.options())
+      if (std::none_of(all.begin(), all.end(), [&](const recipe::Option& known) {
+            return recipe::keys_collide(known.key, option.key);
+          }))
+        all.push_back(option);
+  }
+  return Schema(all);
+}
+
+std::vector<std::string> PluginHost::automatic_devices() {
+  std::vector<std::string> devices, without_driver;
+  for (const std::string& name : plugin_names(places_, "device")) try {
+      const PluginNote& known = note("device", name);
+      if (trait_of(known, "comm").empty()) continue;
+      (trait_of(known, "driver").empty() ? without_driver : devices).push_back(name);
+    } catch (const Error&) {
+      continue;
+    }
+  devices.insert(devices.end(), without_driver.begin(), without_driver.end());
+  return devices;
+}
+
+std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
+    std::string_view plugin, const std::filesystem::path& config) {
+  const ConfigFile file(config);
+  std::vector<std::pair<std::string, std::string>> options;
+  std::string name(plugin);
+  if (name.empty()) {
+    name = model_reading(file.kind());
+    options.emplace_back("plugin", recipe::to_toml(name));
+  }
+  for (const auto& [key, value] : options_from(file, library("model", name)))
+    options.emplace_back(key, recipe::to_toml(value));
+  return options;
+}
+
+// A plugin that is refused reads nothing.
+std::string PluginHost::model_reading(const std::string& kind) {
+  std::string known;
+  for (const std::string& name : plugin_names(places_, "model")) try {
+      const PluginNote& model = note("model", name);
+      if (trait_lists(model, "reads", kind)) return name;
+      if (const std::string_view reads = trait_of(model, "reads"); !reads.empty())
+        known += (known.empty() ? "" : ",") + std::string(reads);
+    } catch (const Error&) {
+      continue;
+    }
+  throw_error(ErrorCode::bad_input, "no model plugin reads a config.json of model_type ", in_quotes(kind),
+              "; there are some for ", known);
+}
+
+const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view name) {
+  const std::string key = std::string(kind) + "/" + std::string(name);
+  const auto known = found_.find(key);
+  if (known != found_.end()) return known->second;
+  return found_.emplace(key, find_plugin(places_, kind, name)).first->second;
+}
+
+PluginOptions PluginHost::options(const Recipe& recipe, const std::string& kind, const std::string& name) {
+  if (const std::optional<RecipeSection> table = recipe.plugin_table(kind, name))
+    return PluginOptions(*table);
+  return PluginOptions(DefaultSection(schema_of(kind, name)));
+}
+
+const PluginLibrary& PluginHost::library(const std::string& kind, const std::string& name) {
+  std::shared_ptr<const PluginLibrary>& entry = libraries_[kind + "/" + name];
+  if (!entry) entry = PluginLibrary::load(find(kind, name).path);
+  return *entry;
+}
+
+std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
+                                       std::vector<std::filesystem::path> command_line) {
+  SearchRequest request;
+  request.command_paths = std::move(command_line);
+  request.executable_folder = std::filesystem::canonical("/proc/self/exe").parent_path();
+  if (!recipe.empty()) {
+    request.recipe_folder = std::filesystem::absolute(recipe).parent_path();
+    request.recipe_paths = recipe::plugin_paths(recipe, sets);
+  }
+  return search_places(request);
+}
+
+}  // namespace prun

@@ -1,0 +1,90 @@
+// The plugins of one run: found once, known by their notes, loaded when the recipe names them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/core_shares.hpp"
+#include "plugin/discovery.hpp"
+#include "plugin/loader.hpp"
+#include "recipe/recipe.hpp"
+#include "train/assemble/section_options.hpp"
+
+namespace prun {
+
+// Which of the ranks of this host a process is.
+struct LocalPlace {
+  int rank = 0, ranks = 1;
+  bool alike = true;  // all of them see the same devices: no launcher shows each its own
+  // It is still to be started, with its share of this process's cores: devices are made as if it had that.
+  bool planned = false;
+};
+
+class PluginHost {
+ public:
+  explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
+
+  // What the recipe reader asks: schemas come from the notes, and no plugin code runs but where a config.json
+  // is to be read. The host must outlive it.
+  PluginCatalog catalog();
+  // The plugin a recipe means; an Error says why there is none.
+  const PluginCandidate& find(std::string_view kind, std::string_view name);
+  const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
+  // Devices that say which comm plugin goes with them, which is what `auto` may stand for: those with a
+  // driver of their own, by name, and then those that need none. A plugin that is refused is none of them.
+  std::vector<std::string> automatic_devices();
+  const std::vector<SearchPlace>& places() const { return places_; }
+  // What a config.json, or the one in a folder, says of a model plugin's options, as TOML by key; without a
+  // name, of the plugin that reads it, which is said with key `plugin`.
+  std::vector<std::pair<std::string, std::string>> model_options(std::string_view plugin,
+                                                                 const std::filesystem::path& config);
+  // What plugins created from now on are told of it.
+  void set_local(LocalPlace local) { local_ = local; }
+
+  // Loads the section's plugin and creates its object with the section's options.
+  template <class Interface>
+  std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
+  // Of a plugin that has no section: with the options of its table in the recipe, or its defaults.
+  template <class Interface>
+  std::shared_ptr<Interface> create(const std::string& kind, const std::string& name, const Recipe& recipe) {
+    return create<Interface>(kind, name, options(recipe, kind, name).api());
+  }
+  template <class Interface>
+  std::shared_ptr<Interface> create(const std::string& kind, const std::string& name,
+                                    const OptionsApi& options) {
+    OptionsApi told = options;
+    told.local_rank = local_.rank;
+    told.local_ranks = local_.ranks;
+    const CoresOfRank cores(kind == "device" && local_.planned ? local_.ranks : 1);
+    return library(kind, name).template create<Interface>(told);
+  }
+  // Libraries loaded so far, for the run record.
+  const std::map<std::string, std::shared_ptr<const PluginLibrary>>& loaded() const { return libraries_; }
+
+ private:
+  Schema schema_of(std::string_view kind, std::string_view name);
+  Schema automatic_schema(std::string_view kind);
+  std::string model_reading(const std::string& kind);
+  PluginOptions options(const Recipe& recipe, const std::string& kind, const std::string& name);
+  const PluginLibrary& library(const std::string& kind, const std::string& name);
+
+  std::vector<SearchPlace> places_;
+  LocalPlace local_;
+  std::map<std::string, PluginCandidate> found_;
+  std::map<std::string, std::shared_ptr<const PluginLibrary>> libraries_;
+  Schema asked_;  // what the catalog handed out last
+};
+
+// Where a process looks for plugins: the command line's folders, the environment's, the recipe's own (a
+// recipe that cannot be read names none), the user's, prun's own.
+std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
+                                       std::vector<std::filesystem::path> command_line);
+
+template <class Interface>
+std::shared_ptr<Interface> PluginHost::create(const std::string& kind, const RecipeSection& section) {
+  return create<Interface>(kind, section.plugin(), options_of(section));
+}
+
+}  // namespace prun

@@ -1,0 +1,40 @@
+#include "train/assemble/process_memory.hpp"
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "base/safetensors.hpp"
+
+namespace prun {
+
+ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> others) {
+  ProcessNeed all{base_process_bytes + rank.device.process_bytes, rank.device.process_device_bytes};
+  for (const DeviceInfo& device : others) all.bytes += device.process_bytes;
+  std::set<std::string> known;
+  each_comm(rank, [&](const QueueTraffic& queue) {
+    const CommInfo& info = queue.comm;
+    const bool first = known.emplace(info.name.view()).second;
+    const std::int64_t communicators = first && info.splits ? 2 : 1;  // one of all ranks
+    all.bytes += (first ? info.process_bytes : 0) + communicators * info.communicator_bytes +
+                 queue.needs.memory_bytes + queue.staging.bytes;
+    all.device_bytes +=
+        (first ? info.process_device_bytes : 0) + communicators * info.communicator_device_bytes;
+  });
+  return all;
+}
+
+std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
+  if (device.host_memory) return static_cast<std::size_t>(std::max(1, device.threads));
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const std::int64_t ranks = std::clamp<std::int64_t>(world, 1, std::max(1, device.units));
+  return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
+}
+
+// The piece as it lies in the file, and as it is handed on.
+std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world) {
+  if (recipe.text("run.resume").empty() && recipe.text("model.init").empty()) return 0;
+  return static_cast<std::int64_t>(host_threads(device, world)) * 2 * checksum_chunk_bytes;
+}
+
+}  // namespace prun

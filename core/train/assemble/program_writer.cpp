@@ -1,0 +1,166 @@
+#include "train/assemble/program_writer.hpp"
+
+#include "placement/pack.hpp"
+#include "placement/placement.hpp"
+#include "placement/split_ops.hpp"
+#include "plugin/traits.hpp"
+#include "program/passes.hpp"
+#include "program/step.hpp"
+#include "program/update_form.hpp"
+#include "prun/strategy.hpp"
+#include "train/assemble/parameter_groups.hpp"
+
+namespace prun {
+namespace {
+
+DType dtype_named(const std::string& name) {
+  for (DType t : {DType::f64, DType::f32, DType::bf16})
+    if (name == name_of(t)) return t;
+  throw_error(ErrorCode::internal, "no number format '", name, "'");
+}
+
+ScheduleAnswer ask_schedule(const Recipe& recipe, PluginHost& plugins, const std::string& name,
+                            const ScheduleShape& shape) {
+  const bool split = trait_of(plugins.note("schedule", name), "backward") == "split";
+  const auto schedule = plugins.create<ScheduleInterface>("schedule", name, recipe);
+  return {read_schedule(*schedule, shape, split, name), split};
+}
+
+// The model's whole numbers.
+std::vector<RecipeSize> sizes_of(const Recipe& recipe) {
+  std::vector<RecipeSize> sizes;
+  const RecipeSection model = recipe.section("model");
+  for (const auto& entry : model.entries())
+    if (entry.value && std::holds_alternative<std::int64_t>(*entry.value))
+      sizes.push_back({entry.path, std::get<std::int64_t>(*entry.value)});
+  return sizes;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> document_end_of(const Recipe& recipe) {
+  if (recipe.text("data.documents") == "joined") return {};
+  return recipe.integer("data.end_of_text");
+}
+
+Precision precision_of(const Recipe& recipe) {
+  const DType state = dtype_named(recipe.text("precision.state"));
+  const auto kept = [&](const char* key, DType otherwise) {
+    const std::string& name = recipe.text(key);
+    return name == "state" ? otherwise : name == "split" ? DType::f32 : dtype_named(name);
+  };
+  Precision precision;
+  precision.compute = dtype_named(recipe.text("precision.compute"));
+  precision.master = kept("precision.master", state);
+  precision.moments = kept("precision.moments", state);
+  precision.gradient = kept("precision.gradient", state);
+  precision.reduce = kept("precision.reduce", precision.gradient);
+  precision.split = recipe.text("precision.master") == "split";
+  return precision;
+}
+
+WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
+  pipeline_.reset();
+  const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
+  program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
+  program_->set_mesh(mesh_of(recipe_));
+  program_->set_recipe_sizes(sizes_of(recipe_));
+  program_->set_planned_recompute(choice.recompute);
+  program_->set_way_to_fit(choice.way_to_fit);
+  const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
+  raise(model->build(context, &program_api(), program_.get()));
+  if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
+  if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
+  apply_groups(recipe_, *program_);
+  apply_strategies("model");
+  verify(*program_);
+  add_backward(*program_);
+  optimizer_ = plugins_.create<OptimizerInterface>("optimizer", recipe_.section("optimizer"));
+  add_update(*program_, *optimizer_);
+  add_step(*program_, {recipe_.number("optimizer.clip")});
+  for (const std::string_view phase : phases) {
+    if (phase != "model") apply_strategies(phase);
+    if (phase == "partition") {
+      pipeline_ = lay_out_pipeline(
+          *program_,
+          [&](const std::string& name, const ScheduleShape& shape) {
+            return ask_schedule(recipe_, plugins_, name, shape);
+          },
+          *optimizer_, batch_.accumulate);
+      check_order();
+      if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
+      if (makes_text(purpose_)) add_logits(*program_);
+      if (purpose_ == Purpose::generation) step_by_positions(*program_);
+      place_on_mesh(*program_);
+      check_rows();
+      if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
+    }
+    if (phase == "state") pack_parts();
+    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
+  }
+  if (purpose_ == Purpose::training)
+    check_updates(*program_);
+  else
+    leave_training_out();
+  verify(*program_);
+  return {std::move(program_), std::move(pipeline_)};
+}
+
+void ProgramWriter::leave_training_out() {
+  verify(*program_);
+  const StagedValues staged = staged_values(*program_);
+  std::vector<Id> results = {staged.loss_sum, staged.all_counted};
+  if (makes_text(purpose_)) results = {staged.logits};
+  keep_forward(*program_, results);
+}
+
+// The traits are known before the program, and the batch is counted by them.
+void ProgramWriter::check_rows() const {
+  const std::int64_t rows = program_->local_dims(program_->inputs().front()).front().extent;
+  if (rows != batch_.micro)
+    throw_error(ErrorCode::bad_input, "batch.micro is ", batch_.micro,
+                ", and a rank's part of a microbatch would be ", rows,
+                "; a strategy that splits the batch over its axis says so in its traits (splits=batch), and "
+                "stands in front of others that split something over the same axis");
+}
+
+void ProgramWriter::check_order() const {
+  if (pipeline_ && batch_.vertical)
+    throw_error(
+        ErrorCode::unsupported,
+        "batch.order is \"vertical\", which takes all microbatches through a layer before the next one, "
+        "and in a pipeline each stage hands on one microbatch after the other; leave one of the two out");
+}
+
+bool ProgramWriter::updates_are_free() const {
+  return recipe_.number("optimizer.clip") == 0 && recipe_.text("run.on_nonfinite") == "stop";
+}
+
+GradientParts ProgramWriter::gradient_parts() const {
+  if (purpose_ != Purpose::training || batch_.accumulate == 1) return GradientParts::one;
+  return batch_.vertical ? GradientParts::in_a_row : GradientParts::far_apart;
+}
+
+void ProgramWriter::pack_parts() {
+  if (pipeline_) check_parts(*program_, *pipeline_);
+  for (const Program::Parts& parts : program_->parts()) {
+    const std::string& name = recipe_.section("optimizer").plugin();
+    if (trait_of(plugins_.note("optimizer", name), "elementwise") != "yes")
+      throw_error(
+          ErrorCode::unsupported, "optimizer plugin '", name,
+          "' does not say that it treats elements alike (trait elementwise=yes), so its state cannot be "
+          "kept in parts; leave strategy zero out or choose adamw or sgd");
+    pack_state(*program_, *optimizer_, parts.axis, parts.kept);
+  }
+}
+
+void ProgramWriter::apply_strategies(std::string_view phase) {
+  for (const RecipeSection& section : recipe_.strategies()) {
+    const PluginNote& note = plugins_.note("strategy", section.plugin());
+    if (trait_of(note, "phase") != phase) continue;
+    if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;
+    raise(plugins_.create<StrategyInterface>("strategy", section)->apply(&program_api(), program_.get()));
+  }
+}
+
+}  // namespace prun

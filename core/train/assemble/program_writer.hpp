@@ -1,0 +1,78 @@
+// From a recipe to the program of a step: the model writes forward, the core adds backward, update and step,
+// strategies rewrite it phase by phase.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "placement/moves.hpp"
+#include "plan/pipeline/layout.hpp"
+#include "program/program.hpp"
+#include "program/recompute.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+
+namespace prun {
+
+// The token that ends a document, where the recipe keeps documents apart.
+std::optional<std::int64_t> document_end_of(const Recipe& recipe);
+// The number formats that a recipe asks for.
+Precision precision_of(const Recipe& recipe);
+
+// What a program is for.
+enum class Purpose : std::uint8_t {
+  training,
+  evaluation,  // the loss of a batch, and nothing changes
+  generation,  // what a head says of the next token, position by position where all ops can
+  windows,     // the same of whole sequences, which may be the end of a longer text
+};
+inline bool makes_text(Purpose purpose) {
+  return purpose == Purpose::generation || purpose == Purpose::windows;
+}
+
+// What strategies leave to the planner.
+struct PlannedChoice {
+  RecomputeChoice recompute;
+  std::size_t way_to_fit = 0;
+};
+
+struct WrittenProgram {
+  std::unique_ptr<Program> program;
+  std::optional<PipelineLayout> pipeline;
+};
+
+// Can write the same program several times, with another choice of what strategies leave open. Its arguments
+// must outlive it, and it must outlive the programs: they point to the optimizer's ops.
+class ProgramWriter {
+ public:
+  ProgramWriter(const Recipe& recipe, PluginHost& plugins, const BatchArithmetic& batch,
+                std::shared_ptr<OpRegistry> registry, Purpose purpose)
+      : recipe_(recipe),
+        plugins_(plugins),
+        batch_(batch),
+        registry_(std::move(registry)),
+        purpose_(purpose) {}
+
+  // Throws an Error for what a plugin refuses, and for rewritings that do not fit together.
+  WrittenProgram write(const PlannedChoice& choice);
+
+ private:
+  void apply_strategies(std::string_view phase);
+  void check_rows() const;
+  void check_order() const;
+  GradientParts gradient_parts() const;
+  bool updates_are_free() const;
+  void pack_parts();
+  void leave_training_out();
+
+  const Recipe& recipe_;
+  PluginHost& plugins_;
+  const BatchArithmetic& batch_;
+  std::shared_ptr<OpRegistry> registry_;
+  const Purpose purpose_;
+  std::shared_ptr<OptimizerInterface> optimizer_;
+  std::unique_ptr<Program> program_;
+  std::optional<PipelineLayout> pipeline_;
+};
+
+}  // namespace prun

@@ -1,0 +1,23 @@
+// What a recipe leaves open by `auto`, settled by the time that a step is predicted to take.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "train/assemble/timed_settings.hpp"
+
+namespace prun {
+
+struct Quickest {
+  Recipe recipe;  // with everything settled
+  std::string
+      said;  // what was chosen, and the times: one line, or nothing where the recipe leaves nothing open
+};
+
+// Plans each way. Of those that are not refused the quickest; the usual one where some of them cannot be
+// predicted, and where all are refused, so that whoever plans it next says why. `costs` as of forecast().
+Quickest choose_quickest(const Recipe& recipe, PluginHost& plugins,
+                         const std::optional<std::filesystem::path>& costs = {});
+
+}  // namespace prun

@@ -1,0 +1,147 @@
+#include "train/assemble/recipe_checks.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/program_writer.hpp"
+
+namespace prun {
+namespace {
+
+// One of the patterns in "tensor,zb-*".
+bool any_matches(std::string_view patterns, std::string_view text) {
+  for (const std::string_view pattern : split(patterns, ','))
+    if (glob_match(trim(pattern), text)) return true;
+  return false;
+}
+
+void check_batch(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
+  const std::int64_t global = recipe.integer("batch.global"),
+                     ranks = BatchArithmetic::of(recipe, plugins).ranks,
+                     at_once = recipe.integer("batch.micro") * ranks;
+  if (global % at_once == 0 || recipe.flag("batch.pad")) return;
+  const std::int64_t below = global / at_once * at_once, above = below + at_once;
+  const std::string times = ranks > 1 ? detail::concat(" x ", ranks, " data-parallel ranks = ", at_once) : "";
+  problems.add(recipe.problem(
+      "batch.global",
+      detail::concat("batch.global = ", global,
+                     " is not a multiple of batch.micro = ", recipe.integer("batch.micro"), times,
+                     "; the nearest that are: ", below > 0 ? detail::concat(below, " and ") : "", above,
+                     "; or set batch.pad = true")));
+}
+
+// Where run.out says nothing, runs/NAME is the run's folder.
+void check_name(const Recipe& recipe, Diagnostics& problems) {
+  constexpr std::size_t longest = 200;  // what stands beside the folder for a time has a longer name
+  const std::string& name = recipe.text("run.name");
+  if (!recipe.text("run.out").empty()) return;
+  if (name.empty() || name == "." || name == ".." || name.size() > longest ||
+      name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+    problems.add(recipe.problem(
+        "run.name", detail::concat("the run's folder is runs/NAME, so a name has one to ", longest,
+                                   " bytes, no / and is not . or ..; run.out names a folder elsewhere")));
+}
+
+// An axis that nobody uses would only do the same work several times.
+void check_mesh(const Recipe& recipe, Diagnostics& problems) {
+  const Mesh mesh = mesh_of(recipe);
+  const std::vector<RecipeSection> strategies = recipe.strategies();
+  std::vector<std::string> known;
+  for (const Axis& axis : mesh.axes()) {
+    known.push_back(axis.name);
+    const bool used = std::any_of(strategies.begin(), strategies.end(), [&](const RecipeSection& section) {
+      return axis_of(section) == axis.name;
+    });
+    if (!used && axis.extent > 1)
+      problems.add(recipe.problem(
+          "mesh." + axis.name,
+          detail::concat("no strategy uses the axis '", axis.name,
+                         "'; add one, such as [[strategy]] plugin = \"data\", axis = \"", axis.name, "\"")));
+  }
+  for (const RecipeSection& section : strategies)
+    if (const std::optional<std::string> axis = axis_of(section); axis && mesh.find(*axis) == no_axis)
+      problems.add(recipe.problem(section.path() + ".axis",
+                                  detail::concat("the mesh has no axis '", *axis, "'",
+                                                 did_you_mean(*axis, known), "; add it to [mesh]")));
+}
+
+void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
+  for (const RecipeSection& section : recipe.strategies()) {
+    const recipe::Entry* const axis = section.find("axis");
+    if (axis && axis->value && !axis_of(section))
+      problems.add(recipe.problem(
+          section.path() + ".plugin",
+          detail::concat("strategy plugin '", section.plugin(), "' declares its option 'axis' as ",
+                         recipe::name_of(axis->option.type), "; a mesh axis is named by a string")));
+    const std::string_view conflicts = trait_of(plugins.note("strategy", section.plugin()), "conflicts");
+    for (const RecipeSection& other : recipe.strategies())
+      if (any_matches(conflicts, other.plugin()))
+        problems.add(recipe.problem(
+            section.path() + ".plugin",
+            detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'")));
+  }
+}
+
+// A key that leaves it to precision.state passes the blame on.
+std::string blamed(const Recipe& recipe, const std::string& key) {
+  return recipe.text("precision." + key) == "state" ? "state" : key;
+}
+
+void check_precision(const Recipe& recipe, Diagnostics& problems) {
+  const Precision precision = precision_of(recipe);
+  const std::string compute = name_of(precision.compute);
+  if (precision.split && precision.compute != DType::bf16) {
+    problems.add(
+        recipe.problem("precision.master",
+                       "precision.master = \"split\" keeps the low halves of weights beside parameters in "
+                       "bf16, and precision.compute is " +
+                           compute + "; compute = \"bf16\" fits, or master = \"fp32\""));
+    return;
+  }
+  const std::pair<const char*, DType> kept[] = {
+      {"master", precision.master}, {"gradient", precision.gradient}, {"moments", precision.moments}};
+  std::string narrow;
+  for (const auto& [key, type] : std::span(kept).first(2))
+    if (const std::string name = blamed(recipe, key);
+        size_of(type) < size_of(precision.compute) && name != narrow) {
+      narrow = name;
+      problems.add(recipe.problem("precision." + name, "precision." + name +
+                                                           " is narrower than precision.compute; " + name +
+                                                           " = \"" + compute + "\" fits"));
+    }
+  const auto wide = [](const auto& entry) { return entry.second == DType::f64; };
+  const auto count = std::count_if(std::begin(kept), std::end(kept), wide);
+  if (!narrow.empty() || count == 0 || count == std::ssize(kept)) return;
+  const auto* const other = std::find_if_not(std::begin(kept), std::end(kept), wide);
+  problems.add(recipe.problem(
+      "precision." + blamed(recipe, other->first),
+      detail::concat("precision.", blamed(recipe, other->first), " is ", name_of(other->second),
+                     ", and others of master, moments and gradient are fp64; all of them are, or none")));
+}
+
+void check_documents(const Recipe& recipe, Diagnostics& problems) {
+  if (recipe.text("data.documents") == "apart" && !recipe.has("data.end_of_text"))
+    problems.add(
+        recipe.problem("data.documents",
+                       "documents are told apart by the token that ends them; set data.end_of_text to its "
+                       "number, such as 50256 for GPT-2's <|endoftext|>"));
+}
+
+}  // namespace
+
+// Each value is in its range by now; what is left is what several of them mean together.
+void check_combinations(const Recipe& recipe, PluginHost& plugins) {
+  Diagnostics problems;
+  check_name(recipe, problems);
+  check_precision(recipe, problems);
+  check_strategies(recipe, plugins, problems);
+  check_mesh(recipe, problems);
+  check_batch(recipe, plugins, problems);
+  check_documents(recipe, problems);
+  problems.throw_if_any();
+}
+
+}  // namespace prun

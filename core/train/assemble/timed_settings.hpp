@@ -1,0 +1,34 @@
+// Settings that a recipe may leave open by `auto`, to be settled by the time that a step is predicted to
+// take: batch.order, and the options that strategies name in their trait `timed`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/text.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+struct TimedSetting {
+  std::string path;                 // "strategy.0.update"
+  std::string value;                // that the recipe says
+  std::vector<std::string> values;  // that `auto` may stand for, the usual one first
+};
+
+// All that a recipe has, settled ones included.
+std::vector<TimedSetting> timed_settings(const Recipe& recipe, PluginHost& plugins);
+bool is_open(const TimedSetting& setting);
+
+// A recipe of which some settings that were open are settled.
+struct RecipeWay {
+  Recipe recipe;
+  std::vector<std::string> settled = {};  // as --set takes them: "strategy.0.update=host"
+
+  void settle(const TimedSetting& setting, const std::string& value);
+  std::string said() const { return join(settled, " and "); }
+};
+// All ways to settle it, the usual one first; the recipe alone where it leaves nothing open.
+std::vector<RecipeWay> ways_of(const Recipe& recipe, PluginHost& plugins);
+
+}  // namespace prun

@@ -1,0 +1,268 @@
+#include "train/assemble/what_fits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/format.hpp"
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/forecast.hpp"
+
+namespace prun {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t most_shown = 3;
+
+// What the core itself can do without, the least missed first. Numbers are rounded otherwise than they were.
+struct Narrower {
+  const char* key;
+  const char* value;
+};
+constexpr std::array narrower = {Narrower{"precision.master", "split"}, Narrower{"precision.moments", "bf16"},
+                                 Narrower{"precision.gradient", "bf16"}};
+// Ranks that a strategy gets along its axis, out of those that have the batch.
+constexpr std::array<std::int64_t, 3> splits = {2, 4, 8};
+
+struct Candidate {
+  RecipeChange change;
+  bool exact = true;
+  std::set<std::size_t> groups = {};  // that it is of
+};
+
+// "stage:1, stage:2" of a trait.
+std::vector<std::pair<std::string, std::string>> settings_in(std::string_view trait) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const std::string_view item : split(trait, ',')) {
+    const std::size_t colon = item.find(':');
+    if (colon != std::string_view::npos)
+      settings.emplace_back(trim(item.substr(0, colon)), trim(item.substr(colon + 1)));
+  }
+  return settings;
+}
+
+// Collects candidates of a recipe in groups: what one thing can do, its weakest step first.
+class Candidates {
+ public:
+  Candidates(const Recipe& recipe, PluginHost& plugins)
+      : recipe_(recipe), plugins_(plugins), mesh_(mesh_of(recipe)) {
+    micro();
+    for (const std::string& name : plugins.catalog().names("strategy")) strategy(name);
+    for (const Narrower& each : narrower)
+      if (recipe.text(each.key) != each.value) groups_.push_back({{{{each.key, each.value}}, false}});
+  }
+
+  // Single steps, then two groups' strongest together, then more and more of them.
+  std::vector<Candidate> all() const {
+    std::vector<Candidate> all;
+    for (std::size_t group = 0; group < groups_.size(); ++group)
+      for (Candidate step : groups_[group]) {
+        step.groups = {group};
+        all.push_back(std::move(step));
+      }
+    for (std::size_t a = 0; a < groups_.size(); ++a)
+      for (std::size_t b = a + 1; b < groups_.size(); ++b) add_union(all, {a, b});
+    std::vector<std::size_t> several;
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+      several.push_back(group);
+      if (several.size() > 2) add_union(all, several);
+    }
+    return all;
+  }
+
+ private:
+  // A group whose keys another has set already is left out.
+  void add_union(std::vector<Candidate>& all, const std::vector<std::size_t>& groups) const {
+    Candidate together;
+    std::set<std::string> keys;
+    std::size_t appended = recipe_.strategies().size();
+    for (const std::size_t group : groups) {
+      const Candidate& strongest = groups_[group].back();
+      if (std::any_of(strongest.change.begin(), strongest.change.end(), [&](const auto& set) {
+            return !set.first.starts_with("strategy.") && keys.count(set.first) != 0;
+          }))
+        continue;
+      append(together.change, strongest.change, appended, keys);
+      together.exact &= strongest.exact;
+      together.groups.insert(group);
+    }
+    all.push_back(std::move(together));
+  }
+
+  // Strategies that are new to the recipe are numbered on.
+  void append(RecipeChange& to, const RecipeChange& from, std::size_t& appended,
+              std::set<std::string>& keys) const {
+    const std::string fresh = detail::concat("strategy.", recipe_.strategies().size(), ".");
+    bool any = false;
+    for (const auto& [key, value] : from) {
+      const bool renumbered = key.starts_with(fresh);
+      any |= renumbered;
+      to.emplace_back(renumbered ? detail::concat("strategy.", appended, ".", key.substr(fresh.size())) : key,
+                      value);
+      keys.insert(to.back().first);
+    }
+    appended += any;
+  }
+
+  void micro() {
+    std::vector<Candidate> group;
+    const std::int64_t now = recipe_.integer("batch.micro");
+    for (std::int64_t micro = now / 2; micro >= 1; micro /= 2)
+      if (now % micro == 0) group.push_back({{{"batch.micro", std::to_string(micro)}}});
+    if (!group.empty()) groups_.push_back(std::move(group));
+  }
+
+  // Its place in the recipe, or the next one.
+  std::string place_of(const std::string& name, bool& there) const {
+    const auto strategies = recipe_.strategies();
+    const auto found = std::find_if(strategies.begin(), strategies.end(),
+                                    [&](const auto& each) { return each.plugin() == name; });
+    there = found != strategies.end();
+    return detail::concat("strategy.", found - strategies.begin(), ".");
+  }
+
+  void strategy(const std::string& name) {
+    try {
+      const PluginNote& note = plugins_.note("strategy", name);
+      if (trait_lists(note, "splits", "model")) split_model(note);
+      if (!trait_of(note, "frees").empty()) free(note);
+    } catch (const Error&) {
+      return;  // a plugin that cannot be used is no help
+    }
+  }
+
+  // Axes that the batch is split over.
+  std::vector<std::string> batch_axes() const {
+    std::vector<std::string> axes;
+    for (const auto& each : recipe_.strategies())
+      if (each.find("axis") && trait_lists(plugins_.note("strategy", each.plugin()), "splits", "batch"))
+        axes.push_back(each.text("axis"));
+    return axes;
+  }
+
+  void free(const PluginNote& note) {
+    bool there = false;
+    const std::string at = place_of(note.name, there);
+    RecipeChange start;
+    if (!there) {
+      start.emplace_back(at + "plugin", note.name);
+      if (parse_schema(note.options, note.name).find("axis")) {
+        const std::vector<std::string> axes = batch_axes();
+        if (axes.empty()) return;  // nobody to share with
+        start.emplace_back(at + "axis", axes.front());
+      }
+    }
+    std::vector<Candidate> group;
+    RecipeChange so_far = start;
+    for (const auto& [key, value] : settings_in(trait_of(note, "frees"))) {
+      std::erase_if(so_far, [&, full = at + key](const auto& set) { return set.first == full; });
+      so_far.emplace_back(at + key, value);
+      group.push_back({so_far});
+    }
+    groups_.push_back(std::move(group));
+  }
+
+  void split_model(const PluginNote& note) {
+    bool there = false;
+    const std::string at = place_of(note.name, there);
+    const Schema options = parse_schema(note.options, note.name);
+    const auto* const axis_option = options.find("axis");
+    if (!axis_option) return;
+    const std::string axis =
+        there ? recipe_.text(at + "axis") : std::get<std::string>(axis_option->default_value);
+    const AxisId own = mesh_.find(axis);
+    const std::int64_t has = own == no_axis ? 1 : mesh_.extent(own);
+    std::vector<Candidate> group;
+    for (const std::string& from : batch_axes())
+      for (const std::int64_t ranks : splits) {
+        const AxisId shared = mesh_.find(from);
+        if (shared == no_axis || mesh_.extent(shared) % ranks != 0) continue;
+        const std::int64_t extent = mesh_.extent(shared);
+        RecipeChange change = {{"mesh." + from, std::to_string(extent / ranks)},
+                               {"mesh." + axis, std::to_string(has * ranks)}};
+        if (!there) change.emplace_back(at + "plugin", note.name);
+        group.push_back({std::move(change)});
+      }
+    if (!group.empty()) groups_.push_back(std::move(group));
+  }
+
+  const Recipe& recipe_;
+  PluginHost& plugins_;
+  const Mesh mesh_;
+  std::vector<std::vector<Candidate>> groups_;
+};
+
+// The recipe's plan with a change, if it fits.
+std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
+                                     const std::function<void(const Assembly&)>& fits) {
+  try {
+    Recipe changed = recipe;
+    for (const auto& [key, value] : candidate.change) changed = changed.with(key, value);
+    const Assembly assembly(changed, plugins);
+    fits(assembly);
+    FittingChange found{candidate.change, assembly.plan().layout.memory.total(), {}, candidate.exact};
+    const Forecast forecast = prun::forecast(assembly, plugins, {});
+    if (forecast.prediction) found.step_seconds = forecast.prediction->simulation.step_seconds;
+    return found;
+  } catch (const Error&) {
+    return {};  // it does not fit either, or cannot be combined with what is there
+  }
+}
+
+// Those that keep the numbers first, and of them the fastest.
+bool cheaper(const FittingChange& a, const FittingChange& b) {
+  if (a.exact != b.exact) return a.exact;
+  if (a.step_seconds && b.step_seconds) return *a.step_seconds < *b.step_seconds;
+  return false;
+}
+
+}  // namespace
+
+WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
+                   const std::function<void(const Assembly&)>& fits, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  const std::vector<Candidate> candidates = Candidates(recipe, plugins).all();
+  WhatFits found;
+  std::set<std::size_t>
+      enough;  // groups of which a step is enough: more of it, or more beside it, is not needed
+  for (const Candidate& candidate : candidates) {
+    if (std::any_of(candidate.groups.begin(), candidate.groups.end(),
+                    [&](std::size_t group) { return enough.count(group) != 0; }))
+      continue;
+    if (found.changes.size() >= most_shown && candidate.groups.size() > 1) break;
+    if (Clock::now() > deadline) {
+      ++found.left;
+      continue;
+    }
+    ++found.planned;
+    auto fitting = planned(recipe, plugins, candidate, fits);
+    if (!fitting) continue;
+    found.changes.push_back(std::move(*fitting));
+    if (candidate.groups.size() == 1) enough.insert(candidate.groups.begin(), candidate.groups.end());
+  }
+  std::stable_sort(found.changes.begin(), found.changes.end(), cheaper);
+  if (found.changes.size() > most_shown) found.changes.resize(most_shown);
+  return found;
+}
+
+std::string to_text(const WhatFits& found) {
+  if (found.changes.empty())
+    return detail::concat(
+        "None of ", found.planned, " changes that were planned makes it fit",
+        found.left > 0 ? detail::concat(" (for ", found.left, " more there was no time)") : "",
+        "; more ranks, a smaller model or a shorter model.seq need less.");
+  std::string text = "What would fit:";
+  for (const FittingChange& each : found.changes) {
+    text += "\n ";
+    for (const auto& [key, value] : each.change) text += detail::concat(" --set ", key, "=", value);
+    text += detail::concat("   (", size_text(static_cast<double>(each.bytes)), " of memory");
+    if (each.step_seconds) text += format(", %.1f ms a step predicted", *each.step_seconds * 1e3);
+    text += each.exact ? ")" : ", other rounding)";
+  }
+  return text;
+}
+
+}  // namespace prun

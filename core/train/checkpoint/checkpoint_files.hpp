@@ -1,0 +1,73 @@
+// The files of a checkpoint: each has slices of whole tensors, and says of which. A slice that is not a whole
+// tensor is described in the file's metadata, `prun.slices`:
+//   {"block.0.qkv.weight": {"whole": [4,3,8,32], "start": [2,0,0,0]},            a box, of the entry's shape
+//    "block.0.qkv.weight.m": {"whole": [4,3,8,32], "start": [2,0,0,0],
+//                             "extent": [2,3,8,32], "first": 768}}              elements of a box, from that
+//                             on
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/safetensors.hpp"
+#include "base/slice.hpp"
+#include "train/checkpoint/manifest.hpp"
+
+namespace prun {
+
+// Hands the bytes of a slice, by its number, to `write`, in as many pieces as it likes.
+using WriteBytes = std::function<void(std::span<const std::byte>)>;
+using BytesOfSlice = std::function<void(std::size_t number, const WriteBytes& write)>;
+
+// One file, of tensors with different names. It appears whole or not at all.
+void write_slices(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
+                  const BytesOfSlice& bytes);
+
+// What the manifest says of a file that was written.
+Manifest::File file_record(const std::filesystem::path& file);
+
+// A checkpoint opened for reading, all its files' headers checked: against the manifest, and whether together
+// they have every element of each tensor.
+class CheckpointFiles {
+ public:
+  struct Piece {
+    const SafetensorsFile* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+    Slice slice;
+  };
+  struct Tensor {
+    DType type = DType::f32;
+    Extents shape;
+    std::vector<Piece> pieces;
+  };
+
+  // Throws bad_input or not_found where something is missing or damaged.
+  explicit CheckpointFiles(std::filesystem::path folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const Manifest& manifest() const { return manifest_; }
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  // Throws bad_input where there is none.
+  const Tensor& tensor(std::string_view name) const;
+  // The elements of a slice, from whichever files have them, their checksums compared: bad_input where
+  // something is not as it was written.
+  void read(const TensorSlice& wanted, std::span<std::byte> to) const;
+
+ private:
+  void add(const SafetensorsFile& file);
+  void check_whole(const std::string& name, const Tensor& tensor) const;
+
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+// The tensor that has a parameter's numbers best: its master copy, where there is one.
+std::string weights_of(const CheckpointFiles& files, const std::string& parameter);
+
+}  // namespace prun

@@ -1,0 +1,87 @@
+// Saving while training goes on: between two steps a rank's part of the state is copied into memory of the
+// host, and a thread writes the copy. The first rank's thread puts the checkpoint in place once all ranks'
+// files are there.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "base/durable_file.hpp"
+#include "execute/device_memory.hpp"
+#include "plan/lasting.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+
+namespace prun {
+
+// Where a run saves and as whom. The first rank knows; the others are told.
+struct SavePlace {
+  std::filesystem::path run_folder;
+  RunIdentity run;
+  std::int64_t save = 0;  // the number of this save within the run
+  Keep keep;
+  std::vector<SetSize> sets;
+};
+
+class CheckpointSaver {
+ public:
+  // `plugins` as plugin_record() has them.
+  CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, std::string plugins, Announce others);
+  // What is being written is given up, and leaves nothing.
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // Every rank calls these three, in the same order.
+  // Room for a save is there, and may be written: found before the first step, not at the first save.
+  void try_out(const std::filesystem::path& run_folder);
+  // While no step runs. Waits for the save before. A checkpoint that the run saved at this step before is
+  // replaced; where something else stands, it is refused.
+  void begin(const SavePlace& place, const Progress& progress);
+  // Until what was begun is in place.
+  void finish();
+
+  // What came to be in place since it was asked last, on the first rank. Throws what went wrong.
+  std::optional<std::filesystem::path> saved();
+
+ private:
+  std::vector<std::string> meet(std::string_view channel, const std::string& mine) const;
+  void copy();
+  void copy(const HeldSlice& held, std::byte* to) const;
+  void write(const std::stop_token& stop);
+  void put_in_place(const std::stop_token& stop);
+  bool wait_for_files(const std::stop_token& stop);
+  Manifest manifest() const;
+  void rethrow() const;
+
+  const Assembly& assembly_;
+  const PlanMemory& memory_;
+  const std::string plugins_;
+  const Announce others_;
+  const std::vector<HeldSlice> slices_;  // of this rank
+  std::int64_t bytes_ = 0;               // of them
+  std::optional<Pinned> copy_;
+
+  // Of the save that was begun last.
+  SavePlace place_;
+  Progress progress_;
+  KernelChoices choices_;                  // of all ranks
+  std::unique_ptr<DurableFolder> folder_;  // the first rank's
+  std::filesystem::path staging_;
+  bool begun_ = false;  // and not finished
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool written_ = false;  // this rank's file
+  std::exception_ptr trouble_;
+  std::optional<std::filesystem::path> in_place_;
+  std::jthread thread_;
+};
+
+}  // namespace prun

@@ -1,0 +1,180 @@
+#include "train/checkpoint/manifest.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/crc32c.hpp"
+#include "base/durable_file.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "base/whole_file.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::int64_t format_version = 3;
+// What a double holds exactly, as steps are staged; sums of such numbers do not overflow.
+constexpr std::int64_t most_counted = std::int64_t{1} << 53;
+constexpr std::string_view seal_start = "\"crc32c\":\"", seal_end = "\"}\n";
+constexpr std::size_t checksum_digits = 8;
+
+std::string checksum_of(std::string_view text) { return crc32c_text(crc32c(std::as_bytes(std::span(text)))); }
+
+std::string seal(std::string open) {
+  open += "," + std::string(seal_start);
+  return open + checksum_of(open) + std::string(seal_end);
+}
+
+// Whether every byte is as it was written.
+bool is_sealed(std::string_view text) {
+  if (text.size() < seal_start.size() + checksum_digits + seal_end.size() || !text.ends_with(seal_end))
+    return false;
+  const std::string_view before = text.substr(0, text.size() - seal_end.size() - checksum_digits);
+  return before.ends_with(seal_start) && text.substr(before.size(), checksum_digits) == checksum_of(before);
+}
+
+std::string text_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error))
+    throw_error(ErrorCode::bad_input, path.string(),
+                error || !fs::exists(path, error) ? " is not there: the checkpoint is not whole"
+                                                  : ": it is not a file");
+  return whole_file(path, JsonLimits{}.bytes);
+}
+
+std::int64_t count_at(const JsonValue& json, std::string_view name) {
+  const std::int64_t count = json.at(name).as_int64();
+  if (count < 0) throw_error(ErrorCode::bad_input, "'", name, "' is negative");
+  if (count > most_counted)
+    throw_error(ErrorCode::bad_input, "'", name, "' is ", count, ", more than any run comes to");
+  return count;
+}
+
+// Manifests of before there were any have none.
+KernelChoices choices_in(const JsonValue& json) {
+  KernelChoices choices;
+  const JsonValue* const found = json.as_object().find("choices");
+  if (!found) return choices;
+  for (const JsonValue& text : found->at("texts").as_array()) choices.texts.push_back(text.as_string());
+  for (const JsonValue& number : found->at("of").as_array()) {
+    choices.of.push_back(number.as_uint64());
+    if (choices.of.back() >= choices.texts.size())
+      throw_error(ErrorCode::bad_input, "'choices' names text ", choices.of.back(), " of ",
+                  choices.texts.size());
+  }
+  return choices;
+}
+
+Manifest manifest_of(const JsonValue& json) {
+  if (const std::int64_t format = count_at(json, "format"); format != format_version)
+    throw_error(ErrorCode::bad_input, "it is of format ", format, ", this prun reads format ", format_version,
+                "; go on with the prun that saved it");
+  Manifest manifest;
+  manifest.run = {json.at("run").as_string(), json.at("parent").as_string()};
+  if (!is_run_id(manifest.run.id))
+    throw_error(ErrorCode::bad_input, "'run' is ", in_quotes(manifest.run.id), ", not the name of a run");
+  manifest.save = count_at(json, "save");
+  manifest.progress = {count_at(json, "step"), count_at(json, "updates"), count_at(json, "samples")};
+  if (manifest.progress.updates > manifest.progress.step)
+    throw_error(ErrorCode::bad_input, "it counts ", manifest.progress.updates, " updates in ",
+                manifest.progress.step, " steps");
+  manifest.mesh = json.at("mesh").as_string();
+  for (const JsonValue& text : json.at("arithmetic").as_array())
+    manifest.arithmetic.push_back(text.as_string());
+  manifest.choices = choices_in(json);
+  for (const JsonMember& member : json.at("recipe").as_object().members())
+    manifest.recipe.emplace_back(member.name, member.value.as_string());
+  manifest.plugins = JsonWriter().value(json.at("plugins")).take();
+  for (const JsonValue& file : json.at("files").as_array()) {
+    if (file.at("name").as_string() != rank_file_name(manifest.files.size()))
+      throw_error(ErrorCode::bad_input, "file ", manifest.files.size(), " is called ",
+                  in_quotes(file.at("name").as_string()));
+    manifest.files.push_back({file.at("bytes").as_uint64(), file.at("checksum").as_string()});
+  }
+  if (const JsonValue* const sets = json.find("sets"))
+    for (const JsonValue& set : sets->as_array())
+      manifest.sets.push_back(
+          {set.at("name").as_string(), count_at(set, "samples"), count_at(set, "tokens")});
+  return manifest;
+}
+
+}  // namespace
+
+void KernelChoices::add(const std::string& text) {
+  const auto known = std::find(texts.begin(), texts.end(), text);
+  of.push_back(static_cast<std::size_t>(known - texts.begin()));
+  if (known == texts.end()) texts.push_back(text);
+}
+
+std::string KernelChoices::for_rank(std::size_t rank) const {
+  if (texts.empty()) return {};
+  const std::size_t own = of.empty() ? 0 : of[rank % of.size()];
+  std::string all = texts[own];
+  for (const std::string& text : texts)
+    if (&text != &texts[own]) all += text;
+  return all;
+}
+
+std::string rank_file_name(std::size_t number) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%05zu.safetensors", number);
+  return name;
+}
+
+std::string to_text(const Manifest& manifest) {
+  JsonWriter json;
+  json.begin_object().member("format", format_version);
+  json.member("run", manifest.run.id).member("parent", manifest.run.parent).member("save", manifest.save);
+  json.member("step", manifest.progress.step).member("updates", manifest.progress.updates);
+  json.member("samples", manifest.progress.samples).member("mesh", manifest.mesh);
+  json.name("arithmetic").begin_array();
+  for (const std::string& text : manifest.arithmetic) json.value(text);
+  json.end_array().name("choices").begin_object().name("texts").begin_array();
+  for (const std::string& text : manifest.choices.texts) json.value(text);
+  json.end_array().name("of").begin_array();
+  for (const std::size_t number : manifest.choices.of) json.value(static_cast<std::int64_t>(number));
+  json.end_array().end_object().name("recipe").begin_object();
+  for (const auto& [key, value] : manifest.recipe) json.member(key, value);
+  json.end_object().member("plugins", parse_json(manifest.plugins, "plugins"));
+  json.name("files").begin_array();
+  for (const Manifest::File& file : manifest.files) {
+    const std::string name = rank_file_name(static_cast<std::size_t>(&file - manifest.files.data()));
+    json.begin_object().member("name", name).member("bytes", file.bytes);
+    json.member("checksum", file.checksum).end_object();
+  }
+  json.end_array().name("sets").begin_array();
+  for (const SetSize& set : manifest.sets)
+    json.begin_object()
+        .member("name", set.name)
+        .member("samples", set.samples)
+        .member("tokens", set.tokens)
+        .end_object();
+  std::string text = json.end_array().end_object().take();
+  text.pop_back();  // the seal is the last member
+  return seal(std::move(text));
+}
+
+Manifest parse_manifest(std::string_view text, std::string_view source) {
+  try {
+    return manifest_of(parse_json(text, "text"));
+  } catch (const Error& error) {
+    throw_error(ErrorCode::bad_input, source, " is no manifest that this prun can read: ", error.what());
+  }
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / manifest_name;
+  const std::string text = text_of(path);
+  if (!is_sealed(text))
+    throw_error(ErrorCode::bad_input, path.string(),
+                " does not have the checksum it was written with; the file is damaged");
+  return parse_manifest(text, path.string());
+}
+
+std::string manifest_checksum(const Manifest& manifest) {
+  const std::string text = to_text(manifest);
+  return text.substr(text.size() - seal_end.size() - checksum_digits, checksum_digits);
+}
+
+}  // namespace prun

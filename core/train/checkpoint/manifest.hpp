@@ -1,0 +1,75 @@
+// manifest.json of a checkpoint: what was saved of which run, and which files belong together. Each file's
+// checksums lie in its own header (see base/safetensors.hpp); the manifest has the checksum of each header,
+// and one of itself, so that every byte of all files is covered.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/checkpoint/run_identity.hpp"
+#include "train/checkpoint/settings.hpp"
+
+namespace prun {
+
+// What a run needs besides tensors to go on as if it had never stopped.
+struct Progress {
+  std::int64_t step = 0;     // steps done
+  std::int64_t updates = 0;  // of which the optimizer took
+  std::int64_t samples = 0;  // trained on so far
+};
+
+// What the devices of each rank chose by trying (Device::choices): different texts, and which one is a
+// rank's.
+struct KernelChoices {
+  std::vector<std::string> texts;
+  std::vector<std::size_t> of;  // by rank; empty: nobody tried anything
+
+  void add(const std::string& text);  // of the next rank
+  // For a rank of any layout: its own lines, then those of all others, of which the first for a key counts.
+  std::string for_rank(std::size_t rank) const;
+};
+
+// How large a set of samples is: numbers of samples mean others in a larger or smaller one.
+struct SetSize {
+  std::string name;  // "data", "data.blend.0"
+  std::int64_t samples = 0, tokens = 0;
+
+  friend bool operator==(const SetSize&, const SetSize&) = default;
+};
+
+struct Manifest {
+  struct File {
+    std::uint64_t bytes = 0;
+    std::string checksum;  // of its header
+  };
+
+  RunIdentity run;
+  std::int64_t save = 0;  // counts the saves of the run: going back to a step and on again gives a step twice
+  Progress progress;
+  std::string mesh;                     // "dp=2 tp=2"; empty: one rank
+  std::vector<std::string> arithmetic;  // what each device's bits depend on, as it says it
+  KernelChoices choices;
+  Settings recipe;
+  std::string plugins;        // plugin_record()
+  std::vector<File> files;    // named by their number
+  std::vector<SetSize> sets;  // empty: it was saved by a prun that did not say
+};
+
+inline constexpr const char* manifest_name = "manifest.json";
+
+// "rank-00000.safetensors"
+std::string rank_file_name(std::size_t number);
+
+// One line, sealed.
+std::string to_text(const Manifest& manifest);
+
+// Throws bad_input for anything but a text that to_text() may give, its checksum aside. `source` names it.
+Manifest parse_manifest(std::string_view text, std::string_view source);
+// Throws bad_input for anything but a manifest as it was written.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+// The checksum of one.
+std::string manifest_checksum(const Manifest& manifest);
+
+}  // namespace prun

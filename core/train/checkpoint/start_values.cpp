@@ -1,0 +1,119 @@
+#include "train/checkpoint/start_values.hpp"
+
+#include <algorithm>
+
+#include "base/floats.hpp"
+#include "program/passes.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
+#include "train/checkpoint/settings.hpp"
+#include "train/foreign/config.hpp"
+#include "train/foreign/weights.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ------------------------------------------------------------------- the two kinds
+
+class ForeignStart final : public StartValues {
+ public:
+  ForeignStart(const Program& program, ModelInterface& model, const fs::path& folder)
+      : map_(program, model), directory_(folder), reader_(program, map_, directory_) {}
+
+  void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const override {
+    reader_.read(parameter, layer, first, to);
+  }
+  std::string digest() const override { return directory_.digest(); }
+
+ private:
+  ForeignMap map_;
+  ForeignDirectory directory_;
+  ForeignReader reader_;
+};
+
+class CheckpointStart final : public StartValues {
+ public:
+  CheckpointStart(const Program& program, const fs::path& folder)
+      : program_(program), files_(find_checkpoint(folder)) {
+    for (const Id parameter : program.parameters())
+      for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
+        check(parameter, layer);
+  }
+
+  void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const override {
+    const std::string name = weights_of(files_, full_name(program_, parameter, layer));
+    const CheckpointFiles::Tensor& tensor = files_.tensor(name);
+    TensorSlice wanted{name, tensor.type, whole_slice(tensor.shape)};
+    wanted.slice.first = first;
+    wanted.slice.count = static_cast<std::int64_t>(to.size());
+    std::vector<std::byte> bytes(static_cast<std::size_t>(wanted.bytes()));
+    files_.read(wanted, bytes);
+    load_floats(tensor.type, bytes, to);
+  }
+  std::string digest() const override { return manifest_checksum(files_.manifest()); }
+  const Manifest& manifest() const { return files_.manifest(); }
+
+ private:
+  void check(Id parameter, std::int64_t layer) const {
+    const std::string name = weights_of(files_, full_name(program_, parameter, layer));
+    const CheckpointFiles::Tensor& tensor = files_.tensor(name);
+    Extents shape;
+    for (const Dim& dim : program_.value(parameter).dims) shape.push_back(dim.extent);
+    if (tensor.shape != shape || (tensor.type != DType::f32 && tensor.type != DType::bf16))
+      throw_error(ErrorCode::bad_input, files_.folder().string(), ": tensor '", name, "' is ",
+                  name_of(to_safetensors_type(tensor.type)), shape_text(tensor.shape),
+                  ", parameters of the recipe's model start from F32", shape_text(shape), " or BF16");
+  }
+
+  const Program& program_;
+  CheckpointFiles files_;
+};
+
+// ------------------------------------------------------------------- whether the model is the same
+
+// Of the model section alone; `seq` is a choice of who trains.
+bool describes_model(std::string_view key) {
+  return key.starts_with("model.") && key != "model.seq" && key != "model.init" && key != "model.config";
+}
+
+bool is_same(const Recipe& recipe, const std::string& key, const std::string& text) {
+  const recipe::Entry* const entry = recipe.find(key);
+  return entry && entry->value == recipe::parse_value(entry->option.type, text);
+}
+
+// Weights in another model than they were trained in compute something else, and nobody would see it.
+void check_model(const Recipe& recipe, const Settings& trained, const std::string& where) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const Settings now = settings_of(recipe);
+  for (const auto& [key, text] : trained) {
+    if (!describes_model(key) || std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    if (is_same(recipe, key, text)) continue;
+    const auto mine = std::find_if(now.begin(), now.end(), [&](const auto& one) { return one.first == key; });
+    throw_error(ErrorCode::bad_input, key, " is ", mine == now.end() ? "no key here" : mine->second,
+                ", the weights of ", where, " were trained with ", text,
+                "; leave the key out to take theirs or, if that is meant, say so by --set run.changed=", key);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
+  const Recipe& recipe = assembly.recipe();
+  const fs::path where = recipe.text("model.init");
+  if (where.empty()) return nullptr;
+  if (std::error_code ignored; fs::is_regular_file(where / config_name, ignored)) {
+    Settings trained;
+    for (const auto& [key, text] : plugins.model_options(recipe.section("model").plugin(), where))
+      trained.emplace_back("model." + key, text);
+    check_model(recipe, trained, where.string());
+    const auto model = plugins.create<ModelInterface>("model", recipe.section("model"));
+    return std::make_unique<ForeignStart>(assembly.program(), *model, where);
+  }
+  auto start = std::make_unique<CheckpointStart>(assembly.program(), where);
+  check_model(recipe, start->manifest().recipe, where.string());
+  return start;
+}
+
+}  // namespace prun

@@ -1,0 +1,27 @@
+// What parameters start from where that is not the seed (`model.init`): a directory that others wrote, or a
+// checkpoint, of which only the weights are taken.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+class StartValues {
+ public:
+  virtual ~StartValues() = default;
+  // Elements [first, first + to.size()) of a parameter of a layer.
+  virtual void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const = 0;
+  // What ranks must have alike.
+  virtual std::string digest() const = 0;
+};
+
+// Null where the recipe names none. All headers have been read then: an Error says what is missing, damaged
+// or of another shape, and where the recipe's model is another one than the weights were trained in.
+std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins);
+
+}  // namespace prun

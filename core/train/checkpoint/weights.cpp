@@ -1,0 +1,117 @@
+#include "train/checkpoint/weights.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "base/floats.hpp"
+#include "base/random.hpp"
+#include "base/thread.hpp"
+#include "execute/device_memory.hpp"
+#include "execute/tensors.hpp"
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+// Elements of a parameter, and where this rank holds them: in the parameter, in its master copy, or in both.
+struct Filling {
+  Id parameter = none;
+  std::int64_t layer = 0;
+  std::int64_t whole = 0, count = 0;
+  std::vector<HeldRun> places;
+};
+
+// Only what this rank holds is ever made, and that once: runs are cut where multiples of `most` elements lie
+// in the whole parameter, so that the pieces of both are the same ones.
+std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
+  std::vector<Filling> list;
+  assembly.each_parameter([&](Id id, std::int32_t instance) {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<HeldRun>> pieces;
+    for (Kept kept : {Kept::parameter, Kept::master})
+      each_held(assembly, id, instance, kept, [&](const HeldRun& run) {
+        for (std::int64_t at = 0; at < run.count;) {
+          HeldRun part = run;
+          part.offset += at * size_of(run.type);
+          part.whole += at;
+          part.count = std::min(most - part.whole % most, run.count - at);
+          pieces[{part.whole, part.count}].push_back(part);
+          at += part.count;
+        }
+      });
+    const std::int64_t layer = assembly.plan().instances[static_cast<std::size_t>(instance)].layer;
+    for (auto& [elements, places] : pieces)
+      list.push_back({id, layer, elements.first, elements.second, std::move(places)});
+  });
+  return list;
+}
+
+// Calls draw(filling, numbers): where a filling's numbers come from.
+using Draw = std::function<void(const Filling& filling, std::span<float> numbers)>;
+
+Draw from_seed(const Assembly& assembly) {
+  const auto seed = static_cast<std::uint64_t>(assembly.recipe().integer("run.seed"));
+  return [&assembly, seed](const Filling& f, std::span<float> numbers) {
+    const Init& init = assembly.program().value(f.parameter).init;
+    const std::uint64_t stream = stream_id(full_name(assembly.program(), f.parameter, f.layer));
+    if (init.kind == Init::Kind::normal)
+      RandomStream(seed, stream).fill_normal(numbers, static_cast<std::uint64_t>(f.whole), 0.0, init.value);
+    else
+      std::fill(numbers.begin(), numbers.end(), static_cast<float>(init.value));
+  };
+}
+
+// What a thread has to fill parameters with: draws, converts and copies one piece at a time.
+class Filler {
+ public:
+  // For pieces of that many elements, and that many bytes of what they are converted to.
+  Filler(DeviceInterface& device, std::int64_t elements, std::int64_t converted_bytes)
+      : numbers_(device, elements * size_of(DType::f32)), converted_(device, converted_bytes) {}
+
+  void fill(const Filling& f, const Draw& draw, const PlanMemory& memory) {
+    const std::span<float> numbers(reinterpret_cast<float*>(numbers_.data()),
+                                   static_cast<std::size_t>(f.count));
+    draw(f, numbers);
+    for (const HeldRun& run : f.places)
+      memory.write(run.value, run.instance, run.offset, as(run.type, numbers));
+  }
+
+ private:
+  // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike.
+  std::span<const std::byte> as(DType type, std::span<const float> numbers) {
+    if (type == DType::f32) return std::as_bytes(numbers);
+    auto* const to = static_cast<std::byte*>(converted_.data());
+    store_floats(type, numbers, to);
+    return {to, numbers.size() * static_cast<std::size_t>(size_of(type))};
+  }
+
+  Pinned numbers_, converted_;
+};
+
+}  // namespace
+
+void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start) {
+  // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start, and from
+  // a file it is as long as what has a checksum.
+  const DeviceInfo& info = assembly.device_info();
+  const std::int64_t most = start ? 1 << 20 : info.host_memory ? 1 << 16 : 1 << 18;
+  const std::vector<Filling> list = fillings(assembly, most);
+  std::int64_t elements = 0, converted_bytes = 0;
+  for (const Filling& filling : list) {
+    elements = std::max(elements, filling.count);
+    for (const HeldRun& run : filling.places)
+      if (run.type != DType::f32) converted_bytes = std::max(converted_bytes, run.count * size_of(run.type));
+  }
+  Draw draw = from_seed(assembly);
+  if (start)
+    draw = [start](const Filling& f, std::span<float> to) { start->read(f.parameter, f.layer, f.whole, to); };
+  const std::size_t threads = host_threads(info, assembly.mesh().world());
+  std::deque<Filler> fillers;
+  for (std::size_t t = 0; t < threads; ++t)
+    fillers.emplace_back(*assembly.devices().front(), elements, converted_bytes);
+  share_out(threads, list.size(),
+            [&](std::size_t t, std::size_t i) { fillers[t].fill(list[i], draw, memory); });
+}
+
+}  // namespace prun

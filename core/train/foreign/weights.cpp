@@ -1,0 +1,165 @@
+#include "train/foreign/weights.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "base/text.hpp"
+#include "train/foreign/runs.hpp"
+
+namespace prun {
+namespace {
+
+// Bits of a number in half precision.
+struct Half {
+  std::uint16_t bits;
+};
+
+float number(float x) { return x; }
+float number(bf16 x) { return static_cast<float>(x); }
+float number(Half half) {
+  const std::uint32_t sign = (half.bits & 0x8000u) << 16, exponent = half.bits >> 10 & 0x1fu,
+                      fraction = half.bits & 0x3ffu;
+  if (exponent == 0) {
+    const float small = std::ldexp(static_cast<float>(fraction), -24);
+    return sign ? -small : small;
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+// `stride` in elements.
+template <class T>
+void gather(const std::byte* from, std::int64_t stride, std::span<float> to) {
+  for (float& x : to) {
+    T element;
+    std::memcpy(&element, from, sizeof element);
+    x = number(element);
+    from += stride * static_cast<std::int64_t>(sizeof element);
+  }
+}
+
+using Gather = void (*)(const std::byte*, std::int64_t, std::span<float>);
+
+Gather gather_of(SafetensorsType type) {
+  switch (type) {
+    case SafetensorsType::f32: return gather<float>;
+    case SafetensorsType::bf16: return gather<bf16>;
+    case SafetensorsType::f16: return gather<Half>;
+    default: return nullptr;
+  }
+}
+
+bool holds(const ForeignPiece& piece, const Extents& index) {
+  for (std::size_t d = 0; d < index.size(); ++d)
+    if (index[d] < piece.start[d] || index[d] >= piece.start[d] + piece.extent[d]) return false;
+  return true;
+}
+
+// A piece, opened for one layer.
+struct Opened {
+  const ForeignPiece* piece;
+  const ForeignDirectory::Tensor* tensor;
+  std::span<const std::byte> bytes;
+  Gather gather;
+  std::int64_t size;
+  Extents strides;
+  std::int64_t first = INT64_MAX, end = 0;  // elements that were read lie between these
+
+  std::int64_t offset(const Extents& index) const {
+    std::int64_t at = 0;
+    for (std::size_t d = 0; d < index.size(); ++d) at += (index[d] - piece->start[d]) * strides[d];
+    return at;
+  }
+  void note(std::int64_t offset, std::int64_t count) {
+    first = std::min(first, offset);
+    end = std::max(end, offset + (count - 1) * strides.back() + 1);
+  }
+  // Its pages count as the process's while they are mapped in.
+  void let_go() const {
+    if (first < end)
+      tensor->file->let_go(*tensor->entry, static_cast<std::uint64_t>(first * size),
+                           static_cast<std::uint64_t>(end * size));
+  }
+};
+
+void check_finite(const Opened& from, std::int64_t first, std::span<const float> numbers) {
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (!std::isfinite(numbers[i]))
+      throw_error(ErrorCode::bad_input, from.tensor->file->path().string(), ": tensor ",
+                  in_quotes(from.tensor->entry->name), " holds ", numbers[i], " at element ",
+                  first + static_cast<std::int64_t>(i) * from.strides.back());
+}
+
+}  // namespace
+
+ForeignReader::ForeignReader(const Program& program, const ForeignMap& map, const ForeignDirectory& directory)
+    : program_(program), map_(map), directory_(directory) {
+  std::set<const SafetensorsEntry*> used;
+  for (const Id parameter : program.parameters())
+    for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
+      for (const ForeignPiece& piece : map.pieces(parameter)) {
+        check(piece, layer);
+        used.insert(tensor(piece, layer).entry);
+      }
+  for (const auto& [name, other] : directory.tensors())
+    if (!used.contains(other.entry) && !map.ignores(name))
+      throw_error(ErrorCode::bad_input, other.file->path().string(), ": tensor ", in_quotes(name),
+                  " has no place in the model; check that its config.json is this directory's");
+}
+
+const ForeignDirectory::Tensor& ForeignReader::tensor(const ForeignPiece& piece, std::int64_t layer) const {
+  const std::string name = piece.name_of(layer);
+  for (const std::string& spelling : map_.spellings(name))
+    if (const ForeignDirectory::Tensor* const found = directory_.find(spelling)) return *found;
+  throw_error(ErrorCode::bad_input, directory_.folder().string(), " has no tensor ", in_quotes(name),
+              ", which the model needs");
+}
+
+void ForeignReader::check(const ForeignPiece& piece, std::int64_t layer) const {
+  const ForeignDirectory::Tensor& found = tensor(piece, layer);
+  const auto fail = [&](const auto&... parts) {
+    throw_error(ErrorCode::bad_input, found.file->path().string(), ": tensor ", in_quotes(found.entry->name),
+                " is ", name_of(found.entry->type), shape_text(found.entry->shape), parts...);
+  };
+  if (found.entry->shape != piece.shape) fail(", the model makes it ", shape_text(piece.shape));
+  if (!gather_of(found.entry->type)) fail("; weights are read in F32, BF16 and F16");
+}
+
+DType ForeignReader::type_of(Id parameter, std::int64_t layer) const {
+  std::set<SafetensorsType> types;
+  for (const ForeignPiece& piece : map_.pieces(parameter)) types.insert(tensor(piece, layer).entry->type);
+  return types.size() == 1 ? to_dtype(*types.begin()).value_or(DType::f32) : DType::f32;
+}
+
+void ForeignReader::read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const {
+  std::vector<Opened> pieces;
+  for (const ForeignPiece& piece : map_.pieces(parameter)) {
+    const ForeignDirectory::Tensor& found = tensor(piece, layer);
+    pieces.push_back({&piece, &found, found.file->bytes(*found.entry), gather_of(found.entry->type),
+                      bits_of(found.entry->type) / 8, piece.strides()});
+  }
+  Extents box;
+  for (const Dim& dim : program_.value(parameter).dims) box.push_back(dim.extent);
+  float* next = to.data();
+  each_run(box, first, static_cast<std::int64_t>(to.size()), [&](Extents index, std::int64_t count) {
+    while (count > 0) {
+      Opened& from = *std::find_if(pieces.begin(), pieces.end(),
+                                   [&](const Opened& one) { return holds(*one.piece, index); });
+      const std::int64_t left = from.piece->start.back() + from.piece->extent.back() - index.back(),
+                         run = std::min(count, left), offset = from.offset(index);
+      const std::span<float> part(next, static_cast<std::size_t>(run));
+      from.gather(from.bytes.data() + offset * from.size, from.strides.back(), part);
+      from.note(offset, run);
+      check_finite(from, offset, part);
+      next += run;
+      count -= run;
+      index.back() += run;
+    }
+  });
+  for (const Opened& piece : pieces) piece.let_go();
+}
+
+}  // namespace prun

@@ -1,0 +1,40 @@
+// Finds the rank that the others wait for, from their flight records.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "train/launch/flight.hpp"
+
+namespace prun {
+
+inline constexpr const char* stopped_text = "is stopped (by a signal such as SIGSTOP)";
+inline constexpr const char* silent_text =
+    "gives no sign of life (its process is stopped, or its host does not get on)";
+
+struct WatchedRank {
+  FlightSnapshot flight;
+  bool ended = false;
+  const char* standstill = nullptr;  // why it does not get on, where that is known: one of the texts above
+};
+
+struct Hang {
+  int culprit = -1;
+  std::string
+      reason;  // "has not reached all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1 s"
+};
+
+// Something when a rank has been inside one collective for longer than `limit`. The culprit is a member that
+// is stopped, or that has not entered it; if that one waits for somebody itself, the one at the end of the
+// chain. If all have entered it, a member that does not wait in it for the others.
+std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t now_ns,
+                              std::chrono::milliseconds limit);
+
+// "all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1 s": what this rank has been inside for
+// longer than `limit`.
+std::optional<std::string> long_wait(const FlightSnapshot& flight, int rank, std::int64_t now_ns,
+                                     std::chrono::milliseconds limit);
+
+}  // namespace prun

@@ -1,0 +1,42 @@
+// The hang watch of a run that prun has not started: nobody can look into the ranks' flight records, so each
+// rank tells the rendezvous again and again what its own says (launch/heartbeat.hpp).
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "train/launch/hang_watch.hpp"
+#include "train/launch/wire.hpp"
+
+namespace prun {
+
+// How often ranks tell, and after what time without a word one is said to be silent.
+std::chrono::milliseconds heartbeat_interval(std::chrono::milliseconds limit);
+std::chrono::milliseconds longest_silence(std::chrono::milliseconds limit);
+
+class RemoteWatch {
+ public:
+  explicit RemoteWatch(int world) : ranks_(static_cast<std::size_t>(world)) {}
+
+  void take(int rank, FlightReport report, std::int64_t now_ns);
+  void ended(int rank) { ranks_[static_cast<std::size_t>(rank)].ended = true; }
+  // The limit is the shortest that a rank has told, and what ranks tell on their way. Looks ten times within
+  // the limit at most, however often it is asked. The reason ends with where the rank was.
+  std::optional<Hang> find(std::int64_t now_ns);
+
+ private:
+  struct Told {
+    FlightSnapshot flight;
+    std::string doing;
+    std::int64_t at_ns = 0;  // 0: it has told nothing yet
+    bool ended = false;
+  };
+  std::vector<WatchedRank> watched(std::int64_t now_ns) const;
+
+  std::vector<Told> ranks_;
+  std::chrono::milliseconds limit_{0};  // 0: nobody has told anything
+  std::int64_t next_look_ns_ = 0;
+};
+
+}  // namespace prun

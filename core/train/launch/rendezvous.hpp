@@ -1,0 +1,65 @@
+// A rank's way to the other ranks, for what is small and rare: agreeing at the start, exchanging addresses of
+// communicators, barriers, and saying why it fails. The other end is the launcher, or a thread in rank 0 when
+// somebody else started the ranks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "prun/error.hpp"
+#include "train/launch/identity.hpp"
+#include "train/launch/wire.hpp"
+
+namespace prun {
+
+class Rendezvous {
+ public:
+  // Connects as the environment says: PRUN_RENDEZVOUS for ranks that prun started; otherwise rank 0 listens
+  // on its address and the others prove the token to it (launch/wire.hpp), for `limit` at most.
+  static std::unique_ptr<Rendezvous> connect(const Identity& identity, const Environment& environment,
+                                             std::chrono::milliseconds limit = std::chrono::seconds(60));
+  // Says goodbye. Rank 0 stays until the others have, for ten seconds at most.
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  // Every member gives bytes (4 MiB at most) and gets those of all in the order of `members`, which is the
+  // same for all and holds this rank. Blocking; members make their calls in the same order. Throws
+  // comm_failed when a member, the server or the run is gone, and hang when a member does not come within
+  // `limit`.
+  std::vector<std::string> all_gather(std::string_view channel, std::span<const int> members,
+                                      std::string_view mine,
+                                      std::chrono::milliseconds limit = std::chrono::minutes(10));
+  void barrier(std::string_view channel, std::span<const int> members,
+               std::chrono::milliseconds limit = std::chrono::minutes(10)) {
+    all_gather(channel, members, {}, limit);
+  }
+
+  // The one sentence why this rank fails. comm_failed marks it as a consequence: another rank's own reason
+  // goes first. Never throws: the rank is about to end anyway.
+  void report_failure(ErrorCode code, std::string_view message) noexcept;
+
+  // Tells the server what this rank's flight record says. Nothing happens while the last report has not been
+  // heard: a server that stands still is not told any more.
+  void tell(const FlightReport& report) noexcept;
+  // For how long the server has not answered such a report; zero: it has.
+  std::chrono::milliseconds unanswered() const;
+  // As if the server had said so.
+  void give_up(const Error& why);
+
+  // Called once, from a thread of the rendezvous or of give_up(), when another rank or the server is gone or
+  // has failed; at once if that is so already. For aborting communicators. It must not call the rendezvous.
+  void on_failure(std::function<void(const Error&)> handler);
+
+ private:
+  struct State;
+  explicit Rendezvous(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace prun

@@ -1,0 +1,30 @@
+// A rank's part in a run: who it is, its way to the others, its flight record.
+#pragma once
+
+#include <memory>
+
+#include "train/launch/flight.hpp"
+#include "train/launch/identity.hpp"
+#include "train/launch/rendezvous.hpp"
+
+namespace prun {
+
+class Session {
+ public:
+  // Joins the run that the environment describes; null when this process is no rank. Blocks until the
+  // rendezvous is reached.
+  static std::unique_ptr<Session> join(const Environment& environment = process_environment());
+
+  const Identity& identity() const { return identity_; }
+  FlightRecorder& flight() { return *flight_; }
+  Rendezvous& rendezvous() { return *rendezvous_; }
+
+ private:
+  Session() = default;
+
+  Identity identity_;
+  std::unique_ptr<FlightRecorder> flight_;  // ends last: the rendezvous' failure handler may write to it
+  std::unique_ptr<Rendezvous> rendezvous_;
+};
+
+}  // namespace prun

@@ -1,0 +1,118 @@
+// The bytes between a rank and the rendezvous. All numbers are little-endian.
+//
+// Over TCP a connection begins with a proof of the shared token, in three messages of fixed size:
+//   greeting  server: magic, 32 random bytes
+//   hello     rank:   magic, rank, world, 32 random bytes, HMAC of all that and the greeting
+//   verdict   server: magic, Admission, HMAC of both randoms, rank and Admission (zeros when it refuses)
+// Before a right hello the server looks at nothing else. Ranks that prun starts inherit a connected socket
+// and need no proof. Then come frames: u32 length of the body, u32 type, the body.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "prun/error.hpp"
+#include "train/launch/flight.hpp"
+#include "train/launch/token.hpp"
+
+namespace prun {
+
+inline constexpr std::size_t greeting_size = 8 + 32;
+inline constexpr std::size_t hello_size = 8 + 4 + 4 + 32 + 32;
+inline constexpr std::size_t verdict_size = 8 + 4 + 32;
+
+enum class Admission : std::uint32_t { welcome = 0, wrong_token, wrong_world, rank_taken };
+
+std::string make_greeting(const Digest& server_random);
+std::optional<Digest> parse_greeting(std::string_view bytes);
+
+struct Hello {
+  std::int32_t rank = 0, world = 0;
+  Digest client_random{}, proof{};
+};
+std::string make_hello(std::string_view token, const Digest& server_random, std::int32_t rank,
+                       std::int32_t world, const Digest& client_random);
+std::optional<Hello> parse_hello(std::string_view bytes);
+bool proves_token(const Hello& hello, std::string_view token, const Digest& server_random);
+
+std::string make_verdict(Admission verdict, std::string_view token, const Digest& server_random,
+                         const Hello& hello);
+// Nothing when it is malformed, or says welcome without knowing the token.
+std::optional<Admission> check_verdict(std::string_view bytes, std::string_view token,
+                                       const Digest& server_random, const Digest& client_random,
+                                       std::int32_t rank);
+
+enum class FrameType : std::uint32_t {
+  gather = 1,  // rank: a contribution
+  report,      // rank: why it fails
+  goodbye,     // rank: ends in good order
+  result,      // server: all contributions
+  failed,      // server: the run has failed, and why
+  flight,      // rank: what its flight record says
+  heard,       // server: it has taken one of those
+};
+
+inline constexpr std::size_t frame_header = 8;
+inline constexpr std::size_t contribution_limit = std::size_t{4} << 20;
+inline constexpr std::size_t request_limit = contribution_limit + (std::size_t{512} << 10);  // to the server
+inline constexpr std::size_t answer_limit = std::size_t{256} << 20;                          // to a rank
+inline constexpr std::size_t channel_limit = 256;
+inline constexpr std::size_t report_limit = 4096;
+inline constexpr int world_limit = 65536;
+
+struct Frame {
+  FrameType type = FrameType::gather;
+  std::string body;
+};
+
+std::string make_frame(FrameType type, std::string_view body);
+
+// Cuts a stream of bytes into frames. Memory grows with the bytes that came, not with the length announced.
+class FrameReader {
+ public:
+  explicit FrameReader(std::size_t body_limit) : limit_(body_limit) {}
+  void add(std::string_view bytes) { pending_.append(bytes); }
+  // The next whole frame. Throws comm_failed when the stream is not one of frames.
+  std::optional<Frame> next();
+
+ private:
+  std::size_t limit_;
+  std::string pending_;
+  std::size_t used_ = 0;
+};
+
+struct GatherRequest {
+  std::string channel;
+  std::vector<std::int32_t> members;
+  std::uint32_t limit_ms = 0;
+  std::string bytes;
+};
+std::string encode(const GatherRequest& request);
+std::optional<GatherRequest> decode_gather(std::string_view body);
+
+std::string encode_result(std::span<const std::string> parts);
+std::optional<std::vector<std::string>> decode_result(std::string_view body);
+
+// What a rank's flight record says, for a reader with another clock: instead of when a rank entered, how long
+// ago that was, in nanoseconds. Members are told of communicators that the rank is inside of, events not.
+struct FlightReport {
+  std::uint32_t limit_ms = 0;  // how long it may be inside
+  std::string doing;           // as describe_flight says it
+  std::vector<FlightCommunicator> communicators;
+};
+std::string encode(const FlightReport& report);
+std::optional<FlightReport> decode_flight_report(std::string_view body);
+
+// The body of `report` and of `failed`.
+struct FailureText {
+  ErrorCode code = ErrorCode::internal;
+  std::string text;
+};
+std::string encode(const FailureText& failure);
+std::optional<FailureText> decode_failure(std::string_view body);
+
+}  // namespace prun

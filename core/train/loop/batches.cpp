@@ -1,0 +1,111 @@
+#include "train/loop/batches.hpp"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "base/thread.hpp"
+
+namespace prun {
+
+namespace {
+
+// What nobody looks at, the program has forgotten.
+template <class T>
+T* staged_at(const PlanMemory& memory, Id id, std::int64_t step, std::int64_t microbatch) {
+  return id == none ? nullptr : reinterpret_cast<T*>(memory.staged(id, step, microbatch));
+}
+
+}  // namespace
+
+BatchShape batch_shape(const Assembly& assembly, const Program& program) {
+  const BatchArithmetic& batch = assembly.batch();
+  const StagedValues staged = staged_values(program);
+  BatchShape shape;
+  shape.microbatches = batch.accumulate;
+  shape.rows = batch.micro * batch.ranks;
+  shape.first_row = program.starts(staged.targets, assembly.rank())[0];
+  shape.micro = batch.micro;
+  shape.global = batch.global;
+  shape.first_position = program.starts(staged.targets, assembly.rank())[1];
+  shape.positions = program.local_dims(staged.targets)[1].extent;
+  return shape;
+}
+
+std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedValues& staged,
+                                       std::int64_t step, std::int64_t microbatches) {
+  std::vector<BatchTarget> list;
+  for (std::int64_t m = 0; m < microbatches; ++m)
+    list.push_back({staged_at<std::int32_t>(memory, staged.tokens, step, m),
+                    staged_at<std::int32_t>(memory, staged.targets, step, m),
+                    staged_at<std::int64_t>(memory, staged.samples, step, m)});
+  return list;
+}
+
+BatchReader::BatchReader(const Samples& samples, BatchShape shape)
+    : samples_(samples),
+      shape_(shape),
+      sample_tokens_(static_cast<std::size_t>(samples.seq())),
+      sample_targets_(sample_tokens_.size()),
+      thread_(start_thread("the data reader", [this] { run(); })) {}
+
+BatchReader::~BatchReader() {
+  stop_ = true;
+  asked_.release();
+  thread_.join();
+}
+
+void BatchReader::start(std::int64_t first, std::vector<BatchTarget> targets) {
+  first_ = first;
+  targets_ = std::move(targets);
+  asked_.release();
+}
+
+std::int64_t BatchReader::finish() {
+  answered_.acquire();
+  raise(status_);
+  return counted_;
+}
+
+void BatchReader::run() {
+  prctl(PR_SET_NAME, "prun-data");
+  for (;;) {
+    asked_.acquire();
+    if (stop_) return;
+    status_ = guard([&] { fill(); });
+    answered_.release();
+  }
+}
+
+void BatchReader::fill() {
+  counted_ = 0;
+  std::int64_t within = shape_.first_row;  // number of the sample within the step
+  for (const BatchTarget& target : targets_) {
+    for (std::int64_t row = 0; row < shape_.micro; ++row) {
+      if (within + row < shape_.global && first_ + within + row < shape_.end)
+        counted_ += read_sample(first_ + within + row, target, row);
+      else
+        pad(first_ + within + row, target, row);
+    }
+    within += shape_.rows;
+  }
+}
+
+void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const {
+  std::fill_n(target.tokens + row * shape_.positions, shape_.positions, 0);
+  std::fill_n(target.targets + row * shape_.positions, shape_.positions, -1);
+  if (target.samples) target.samples[row] = number;
+}
+
+// Returns how many of the rank's targets count.
+std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row) {
+  samples_.read(number, sample_tokens_, sample_targets_);
+  const std::int32_t* const targets = sample_targets_.data() + shape_.first_position;
+  std::copy_n(sample_tokens_.data() + shape_.first_position, shape_.positions,
+              target.tokens + row * shape_.positions);
+  std::copy_n(targets, shape_.positions, target.targets + row * shape_.positions);
+  if (target.samples) target.samples[row] = number;
+  return std::count_if(targets, targets + shape_.positions, [](std::int32_t t) { return t >= 0; });
+}
+
+}  // namespace prun

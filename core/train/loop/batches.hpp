@@ -1,0 +1,79 @@
+// The samples of a step, read ahead by a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <semaphore>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+#include "program/step.hpp"
+#include "train/loop/samples.hpp"
+
+namespace prun {
+
+// Where one microbatch's inputs go; null: nobody wants them.
+struct BatchTarget {
+  std::int32_t* tokens = nullptr;
+  std::int32_t* targets = nullptr;
+  std::int64_t* samples = nullptr;
+};
+
+// A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
+// own positions, [first_position, first_position + positions) of each.
+struct BatchShape {
+  std::int64_t microbatches = 1;
+  std::int64_t rows = 1;
+  std::int64_t first_row = 0;
+  std::int64_t micro = 1;
+  std::int64_t global = 1;  // samples of a step; rows beyond are padding, whose targets do not count
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // likewise samples from this number on
+  std::int64_t first_position = 0;
+  std::int64_t positions = 1;
+};
+
+// Of this rank, for a program of the assembly.
+BatchShape batch_shape(const Assembly& assembly, const Program& program);
+
+// Where a step's microbatches are staged.
+std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedValues& staged,
+                                       std::int64_t step, std::int64_t microbatches);
+
+// Reads one step's samples at a time, in the background.
+class BatchReader {
+ public:
+  // Borrows the samples, which nobody else may read meanwhile.
+  BatchReader(const Samples& samples, BatchShape shape);
+  ~BatchReader();
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+
+  // Starts to fill `targets` (one a microbatch) with this rank's samples of the step that begins with number
+  // `first`.
+  void start(std::int64_t first, std::vector<BatchTarget> targets);
+  // Waits for it; returns how many of this rank's targets count. Raises what went wrong.
+  std::int64_t finish();
+
+ private:
+  void run();
+  void fill();
+  std::int64_t read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row);
+  void pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const;
+
+  const Samples& samples_;
+  BatchShape shape_;
+  std::vector<std::int32_t> sample_tokens_, sample_targets_;  // of one sample, all positions
+  std::int64_t first_ = 0;
+  std::vector<BatchTarget> targets_;
+  std::int64_t counted_ = 0;
+  Status status_;
+  std::atomic<bool> stop_ = false;
+  std::counting_semaphore<2> asked_{0};  // for a batch, and to end
+  std::binary_semaphore answered_{0};
+  std::thread thread_;
+};
+
+}  // namespace prun

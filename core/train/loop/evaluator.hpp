@@ -1,0 +1,58 @@
+// A program that trains nothing, run over batches of its own for their loss.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "execute/executor.hpp"
+#include "program/step.hpp"
+#include "train/loop/batches.hpp"
+
+namespace prun {
+
+struct Evaluated {
+  double loss = 0;  // mean over the targets that count
+  std::int64_t targets = 0;
+};
+
+// What such a program runs with.
+struct ForwardParts {
+  const Assembly& assembly;
+  const Program& program;
+  const Plan& plan;
+  const PlanMemory* beneath;     // that the plan is over; null: it has its own
+  std::vector<QueueComm> comms;  // by queue
+  std::vector<Probe*> probes;
+};
+ExecutorOptions options_of(const ForwardParts& parts);
+// Stages what is no batch's: which rank this is, and a seed that nobody draws from.
+void stage_constants(const Assembly& assembly, const PlanMemory& memory, const StagedValues& staged,
+                     std::int64_t step);
+
+class Evaluator {
+ public:
+  Evaluator(const ForwardParts& parts, Samples samples);
+
+  const PlanMemory& memory() const { return executor_.memory(); }
+  const Samples& samples() const { return samples_; }
+  // Of so many batches from the first sample on, or of all samples where there are fewer. Every rank calls
+  // it, while no other program of the memory runs.
+  Evaluated run(std::int64_t batches);
+
+ private:
+  void start(std::int64_t batch);
+  void finish(double& loss, double& counted);
+  double read_scalar(Id id) const;
+
+  const Assembly& assembly_;
+  const Program& program_;
+  Executor executor_;
+  const StagedValues staged_;
+  const Samples samples_;
+  const std::int64_t all_;  // samples
+  BatchReader reader_;
+  std::int64_t started_ = 0, finished_ = 0;  // batches of this process, which alternate the staging sides
+};
+
+}  // namespace prun

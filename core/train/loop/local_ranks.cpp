@@ -1,0 +1,121 @@
+#include "train/loop/local_ranks.hpp"
+
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/thread.hpp"
+#include "execute/meetings.hpp"
+
+namespace prun {
+namespace {
+
+class LocalRanks {
+ public:
+  LocalRanks(const Recipe& recipe, const std::vector<SearchPlace>& places, const Probes& probes)
+      : recipe_(recipe), places_(places), probes_(probes) {}
+
+  void run(const std::function<void(Trainer&)>& body, const std::stop_token& stop) {
+    {
+      const std::stop_callback on_stop(stop, [this] {
+        give_up(std::make_exception_ptr(Error(ErrorCode::comm_failed, "the ranks were told to stop")));
+      });
+      std::vector<std::jthread> threads;
+      for (std::int64_t rank = 0; rank < mesh_of(recipe_).world() && !failed(); ++rank)
+        start(threads, rank, body);
+    }
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  // The others would wait for one that cannot be started.
+  void start(std::vector<std::jthread>& threads, std::int64_t rank,
+             const std::function<void(Trainer&)>& body) {
+    try {
+      threads.push_back(start_thread<std::jthread>(detail::concat("rank ", rank),
+                                                   [this, rank, &body] { run_rank(rank, body); }));
+    } catch (const Error&) {
+      fail();
+    }
+  }
+  bool failed() {
+    const std::scoped_lock lock(mutex_);
+    return error_ != nullptr;
+  }
+
+  void run_rank(std::int64_t rank, const std::function<void(Trainer&)>& body) {
+    try {
+      PluginHost plugins(places_);
+      plugins.set_local({static_cast<int>(rank), static_cast<int>(mesh_of(recipe_).world())});
+      const Assembly assembly(recipe_, plugins, rank);
+      refuse_threads(assembly);
+      if (probes_ && rank == 0) assembly.check_steps_end(true);
+      Membership membership;
+      membership.exchange = [&](std::string_view channel, std::span<const int> members,
+                                std::string_view mine) {
+        return meetings_.all_gather(channel, members, static_cast<int>(rank), mine);
+      };
+      membership.probes = probes_;
+      membership.connected = [this](Communicators& communicators) { return lend(communicators); };
+      Trainer trainer(assembly, plugins, membership);
+      try {
+        body(trainer);
+      } catch (...) {
+        fail();
+      }
+    } catch (...) {
+      fail();
+    }
+  }
+
+  void take_back(Communicators* communicators) {
+    const std::scoped_lock lock(mutex_);
+    lent_.erase(communicators);
+  }
+
+  static void refuse_threads(const Assembly& assembly) {
+    if (assembly.mesh().world() > 1 && assembly.device_info().one_process_each)
+      throw_error(
+          ErrorCode::unsupported, "device '", assembly.device_info().name.view(),
+          "' wants a process for each rank, and here ranks are threads of one process; run the recipe "
+          "itself, or use device.plugin = \"cpu\" here");
+  }
+
+  CommunicatorLease lend(Communicators& communicators) {
+    const std::scoped_lock lock(mutex_);
+    lent_.insert(&communicators);
+    if (error_) communicators.abort();
+    return {&communicators, [this](Communicators* lent) { take_back(lent); }};
+  }
+  void fail() { give_up(std::current_exception()); }
+  void give_up(const std::exception_ptr& why) {
+    const std::scoped_lock lock(mutex_);
+    if (!error_) error_ = why;
+    meetings_.give_up();
+    for (Communicators* communicators : lent_) communicators->abort();
+  }
+
+  const Recipe& recipe_;
+  const std::vector<SearchPlace>& places_;
+  const Probes& probes_;
+  Meetings meetings_;
+  std::mutex mutex_;
+  std::set<Communicators*> lent_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+Recipe unpinned(const Recipe& recipe) {
+  return recipe.find("device.pin") ? recipe.with("device.pin", "false") : recipe;
+}
+
+void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::function<void(Trainer&)>& body, const Probes& probes,
+                     const std::stop_token& stop) {
+  const Recipe shared = mesh_of(recipe).world() > 1 ? unpinned(recipe) : recipe;
+  LocalRanks(shared, places, probes).run(body, stop);
+}
+
+}  // namespace prun

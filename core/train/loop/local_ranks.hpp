@@ -1,0 +1,21 @@
+// All ranks of a mesh as threads of this process: how a layout is compared with one rank. Each has an
+// assembly, a device and communicators of its own, as a process would.
+#pragma once
+
+#include <functional>
+#include <stop_token>
+
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+// Each device would take the first cores for its threads: where ranks share a process, none is pinned.
+Recipe unpinned(const Recipe& recipe);
+
+// Runs body on a thread a rank; the trainers are made on their threads, all at once, and so are the probes.
+// When one fails, or `stop` is asked for, all are made to give up, and the first error is raised here.
+void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::function<void(Trainer& trainer)>& body, const Probes& probes = {},
+                     const std::stop_token& stop = {});
+
+}  // namespace prun

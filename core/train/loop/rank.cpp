@@ -1,0 +1,156 @@
+#include "train/loop/rank.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "train/assemble/automatic.hpp"
+#include "train/assemble/host_limits.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/launch/heartbeat.hpp"
+#include "train/loop/abort_switch.hpp"
+#include "train/loop/all_ranks.hpp"
+#include "train/loop/flight_probe.hpp"
+#include "train/loop/run.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::chrono::milliseconds for_ever = std::chrono::hours(24 * 7);
+
+// How long ranks wait for one, in a collective or when they meet. Our own launcher watches over that itself
+// and says more.
+std::chrono::milliseconds hang_limit(const Identity& identity, const Recipe& recipe) {
+  const std::int64_t seconds = recipe.integer("run.hang_limit");
+  if (identity.how == "prun" || seconds == 0) return for_ever;
+  return std::min<std::chrono::milliseconds>(for_ever, std::chrono::seconds(seconds));
+}
+
+class RankRun {
+ public:
+  RankRun(Session& session, const Recipe& recipe)
+      : session_(session),
+        hang_limit_(hang_limit(session.identity(), recipe)),
+        all_ranks_(session.flight(), session.identity().world),
+        abort_(std::make_shared<AbortSwitch>()) {
+    session_.rendezvous().on_failure([abort = abort_](const Error& why) { abort->pull(why); });
+    if (hang_limit_ < for_ever && session.identity().world > 1)
+      heartbeat_.emplace(session, hang_limit_, [abort = abort_] { return abort->reason(); });
+  }
+
+  Membership membership() {
+    Membership membership;
+    membership.exchange = [this](std::string_view channel, std::span<const int> members,
+                                 std::string_view mine) {
+      return all_ranks_.meet(
+          channel, [&] { return session_.rendezvous().all_gather(channel, members, mine, hang_limit_); });
+    };
+    membership.probes = [this](const Assembly& assembly, Communicators* communicators) {
+      all_ranks_.connected();
+      if (!communicators) return std::vector<Probe*>{};
+      groups_ = FlightProbe::groups_of(session_.flight(), assembly.plan(), *communicators);
+      probe_.emplace(session_.flight(), assembly.program(), assembly.plan(), groups_);
+      return std::vector<Probe*>{&*probe_};
+    };
+    membership.evaluation_probes = [this](const Assembly& assembly, const Communicators* communicators) {
+      if (!communicators) return std::vector<Probe*>{};
+      evaluation_probe_.emplace(session_.flight(), *assembly.evaluation(), assembly.evaluation_plan(),
+                                groups_, "evaluation: ");
+      return std::vector<Probe*>{&*evaluation_probe_};
+    };
+    membership.before_step = [this](std::int64_t step) { session_.flight().begin_step(step); };
+    membership.connected = [abort = abort_](Communicators& communicators) {
+      return AbortSwitch::lend(abort, communicators);
+    };
+    return membership;
+  }
+  std::optional<Error> why_aborted() const { return abort_->reason(); }
+
+ private:
+  Session& session_;
+  std::chrono::milliseconds hang_limit_;
+  AllRanks all_ranks_;
+  std::shared_ptr<AbortSwitch> abort_;
+  FlightProbe::Groups groups_;
+  std::optional<FlightProbe> probe_, evaluation_probe_;
+  std::optional<Heartbeat> heartbeat_;
+};
+
+int report(Session& session, ErrorCode code, const char* message) {
+  session.rendezvous().report_failure(code, message);
+  if (session.identity().how != "prun")  // our own launcher says it for all
+    std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, message);
+  return exit_code(code);
+}
+
+}  // namespace
+
+void check_world(const Identity& identity, const Recipe& recipe) {
+  const std::int64_t world = mesh_of(recipe).world();
+  if (identity.world == world) return;
+  throw_error(ErrorCode::bad_input, identity.how, " started ", identity.world,
+              identity.world == 1 ? " rank" : " ranks", ", the recipe's mesh has ", world, "; start ", world,
+              " or change [mesh]");
+}
+
+LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,
+                       const std::filesystem::path& log) {
+  check_fits_one_host(assembly);
+  make_room_for_ranks(assembly, plugins);
+  LaunchOptions options;
+  options.ranks = static_cast<int>(assembly.mesh().world());
+  options.arguments = command;
+  options.environment = {{"PRUN_UCX_LOG", std::filesystem::absolute(log)},
+                         {chosen_device_variable, assembly.recipe().section("device").plugin()}};
+  options.hang_limit = std::chrono::seconds(assembly.recipe().integer("run.hang_limit"));
+  return options;
+}
+
+int end_as_rank(Session& session, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    return report(session, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(session, ErrorCode::unsupported, out_of_memory);
+  }
+}
+
+int with_membership(Session& session, const Recipe& recipe,
+                    const std::function<int(const Membership& membership)>& body) {
+  RankRun run(session, recipe);
+  try {
+    return body(run.membership());
+  } catch (const Error& error) {
+    const std::optional<Error> reason = run.why_aborted();
+    if (error.code() != ErrorCode::comm_failed || !reason) throw;
+    const ErrorCode code = reason->code() == ErrorCode::hang ? ErrorCode::hang : ErrorCode::comm_failed;
+    throw_error(code, reason->what(), "; this rank ends because of that");
+  }
+}
+
+int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+               Session& session) {
+  return with_membership(session, assembly.recipe(), [&](const Membership& membership) {
+    return train(assembly, plugins, resume_command, membership);
+  });
+}
+
+int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+                FlightRecorder& flight) {
+  std::optional<FlightProbe> probe, evaluation_probe;
+  Membership membership;
+  membership.probes = [&](const Assembly& of, Communicators*) {
+    probe.emplace(flight, of.program(), of.plan(), FlightProbe::Groups{});
+    return std::vector<Probe*>{&*probe};
+  };
+  membership.evaluation_probes = [&](const Assembly& of, Communicators*) {
+    evaluation_probe.emplace(flight, *of.evaluation(), of.evaluation_plan(), FlightProbe::Groups{},
+                             "evaluation: ");
+    return std::vector<Probe*>{&*evaluation_probe};
+  };
+  membership.before_step = [&](std::int64_t step) { flight.begin_step(step); };
+  return train(assembly, plugins, resume_command, membership);
+}
+
+}  // namespace prun

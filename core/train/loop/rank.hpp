@@ -1,0 +1,39 @@
+// One process of a run of many ranks: the trainer tied to its session.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/launch/launcher.hpp"
+#include "train/launch/session.hpp"
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+// Throws bad_input when the launcher started another number of ranks than the mesh has.
+void check_world(const Identity& identity, const Recipe& recipe);
+
+// What launch() is asked for so that each rank of a recipe runs this command on this host; `log` takes
+// warnings of libraries. Throws where they do not fit onto it.
+LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,
+                       const std::filesystem::path& log);
+
+// What body returns is the exit code. Where it throws, the others are told why, and the code is the error's.
+int end_as_rank(Session& session, const std::function<int()>& body);
+
+// Calls body with what makes this process a rank of its session: the flight record follows the queues, and
+// when another rank fails, communicators are aborted, which is what the error then says.
+int with_membership(Session& session, const Recipe& recipe,
+                    const std::function<int(const Membership& membership)>& body);
+
+// train() for this rank.
+int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+               Session& session);
+
+// train() for the only rank; its flight record follows the queues.
+int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
+                FlightRecorder& flight);
+
+}  // namespace prun

@@ -1,0 +1,53 @@
+// What all ranks of a recipe have to say once they have trained some steps: a text each. They are threads of
+// this process or, where the device wants that, processes that run the command of this one again.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/launch/identity.hpp"
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+// What each rank does, and who is told what its queues do. Threads share one.
+struct Question {
+  std::function<std::string(Trainer& trainer)> body;
+  Probes probes;
+};
+// Made once in each process that has ranks, whose devices are told their place on the host.
+using MakeQuestion = std::function<Question(LocalPlace place)>;
+
+// The answers, by rank. `command`: the words that this process was started with; without them ranks are
+// threads, or refused where they cannot be. A process that is asked must come to answer() with the same
+// recipe and question. Where its ranks fail this throws; where they are stopped by a signal, so is this
+// process.
+std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   const MakeQuestion& question,
+                                   const std::vector<std::string>& command = {});
+
+// Whether it takes processes, where it knows the command.
+bool ranks_are_processes(const Recipe& recipe, PluginHost& plugins);
+// The same of processes, whatever the device would allow: as the recipe is trained.
+std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
+                                       const std::vector<std::string>& command,
+                                       Purpose purpose = Purpose::training);
+
+// Whether this process is a rank that another one asks; then what it does, and its exit code.
+bool is_asked();
+std::optional<Identity> asked_rank();
+int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& question);
+
+// The same for a question that takes no training: what a process has that is one of the ranks.
+struct Member {
+  PluginHost& plugins;
+  const Membership& membership;
+  int rank = 0;
+  LocalPlace place;
+};
+int answer_as_member(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::function<std::string(const Member& member)>& body);
+
+}  // namespace prun

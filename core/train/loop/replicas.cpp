@@ -1,0 +1,175 @@
+#include "train/loop/replicas.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/format.hpp"
+#include "base/sha256.hpp"
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+// A value of another segment is a copy of it, which another rank holds, or it is one itself.
+bool is_tied(const Program& program, Id parameter) {
+  if (program.value(parameter).copy_of != none) return true;
+  for (const Id other : program.parameters())
+    if (program.value(other).copy_of == parameter) return true;
+  return false;
+}
+
+// Of a bucket's own part; else it is all that the rank has of the parameter.
+bool is_part(const Program& program, Id parameter, const Held& held) {
+  return program.value(parameter).bucket >= 0 && held.value != parameter;
+}
+
+// What comes behind the last point of a value's name.
+std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+// "[0..31, 16..31]": of a parameter that is split.
+std::string slice_text(const Program& program, Id id, std::int64_t rank) {
+  const std::vector<Dim>& whole = program.value(id).dims;
+  const std::vector<Dim> part = program.local_dims(id);
+  const std::vector<std::int64_t> starts = program.starts(id, rank);
+  if (part == whole) return "";
+  std::string text;
+  for (std::size_t d = 0; d < whole.size(); ++d)
+    text += detail::concat(d ? ", " : " [", starts[d], "..", starts[d] + part[d].extent - 1);
+  return text + "]";
+}
+
+// "key\tvalue" lines.
+std::string to_lines(const std::map<std::string, std::string>& items) {
+  std::string text;
+  for (const auto& [key, value] : items) text += key + "\t" + value + "\n";
+  return text;
+}
+std::map<std::string, std::string> from_lines(const std::string& text) {
+  std::map<std::string, std::string> items;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t tab = line.find('\t');
+    items[line.substr(0, tab)] = line.substr(tab + 1);
+  }
+  return items;
+}
+
+// By key, which ranks say what of it.
+using Said = std::map<std::string, std::map<std::string, std::vector<std::string>>>;
+
+Said collect(const std::vector<std::string>& texts) {
+  Said said;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    for (const auto& [key, value] : from_lines(texts[rank])) said[key][value].push_back(std::to_string(rank));
+  return said;
+}
+
+bool differs(const Said::value_type& item) { return item.second.size() > 1; }
+
+// "ranks 0, 2, 3 against rank 1", most of them first.
+std::string sides_text(const std::map<std::string, std::vector<std::string>>& by_value) {
+  std::vector<std::vector<std::string>> sides;
+  for (const auto& [value, ranks] : by_value) sides.push_back(ranks);
+  std::stable_sort(sides.begin(), sides.end(), [](const auto& a, const auto& b) {
+    return a.size() != b.size() ? a.size() > b.size() : std::stoi(a.front()) < std::stoi(b.front());
+  });
+  std::string text;
+  for (const std::vector<std::string>& ranks : sides)
+    text += (text.empty() ? "" : " against ") + std::string(ranks.size() > 1 ? "ranks " : "rank ") +
+            join(ranks, ", ");
+  return text;
+}
+
+}  // namespace
+
+Replicas::Replicas(const Assembly& assembly, const PlanMemory& memory) : assembly_(assembly) {
+  list_copies();
+  std::vector<LastingPart> parts;
+  for (const Copy& copy : copies_) parts.push_back(copy.part);
+  if (!parts.empty()) checksums_.emplace(assembly.program(), memory, assembly.devices(), parts);
+}
+
+void Replicas::list_copies() {
+  const Program& program = assembly_.program();
+  const std::int64_t rank = assembly_.rank();
+  assembly_.each_parameter([&](Id parameter, std::int32_t instance) {
+    add(parameter, instance, held(program, rank, parameter, Kept::parameter), "");
+    std::vector<Held> more = held_states(program, rank, parameter);
+    more.push_back(held(program, rank, parameter, Kept::master));
+    for (const Held& one : more)
+      if (one.count > 0) add(parameter, instance, one, "." + last_word(program.value(one.value).name));
+  });
+}
+
+void Replicas::add(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix) {
+  const std::string group = held.count > 0 ? group_of(parameter, held) : "";
+  if (!group.empty())
+    copies_.push_back(
+        {group, name_of(parameter, instance, held, suffix), {held.value, instance, held.at, held.count}});
+}
+
+// Named by where its ranks stand on the axes that they do not differ along. Nothing: there is one rank alone.
+std::string Replicas::group_of(Id parameter, const Held& held) const {
+  const Program& program = assembly_.program();
+  const Mesh& mesh = assembly_.mesh();
+  const bool part = is_part(program, parameter, held), tied = !part && is_tied(program, parameter);
+  std::string stand = tied ? "tied" : "", along;
+  for (AxisId axis = 0; axis < mesh.size(); ++axis) {
+    const bool stages = assembly_.pipeline() && assembly_.pipeline()->axis == axis;
+    const bool shares =
+        part && program.buckets()[static_cast<std::size_t>(program.value(parameter).bucket)].axis == axis;
+    const bool alike = stages ? tied : !shares && program.value(parameter).on(axis).is_replicated();
+    if (alike && mesh.extent(axis) > 1)
+      along += " " + mesh.name(axis);
+    else
+      stand += detail::concat(" ", mesh.name(axis), "=", mesh.coordinate(assembly_.rank(), axis));
+  }
+  return along.empty() ? "" : stand + " along" + along;
+}
+
+std::string Replicas::name_of(Id parameter, std::int32_t instance, const Held& held,
+                              const std::string& suffix) const {
+  const Program& program = assembly_.program();
+  const std::string part = is_part(program, parameter, held)
+                               ? detail::concat(", elements ", held.first, "..", held.first + held.count - 1)
+                               : "";
+  return "'" + assembly_.full_name(parameter, instance) + suffix + "'" +
+         slice_text(program, parameter, assembly_.rank()) + part;
+}
+
+// By group: a line for each copy.
+std::map<std::string, std::string> Replicas::checksums() {
+  std::map<std::string, std::map<std::string, std::string>> by_group;
+  if (checksums_) {
+    const std::vector<std::uint64_t> sums = checksums_->take();
+    for (std::size_t i = 0; i < copies_.size(); ++i)
+      by_group[copies_[i].group][copies_[i].name] =
+          format("%016llx", static_cast<unsigned long long>(sums[i]));
+  }
+  std::map<std::string, std::string> texts;
+  for (const auto& [group, lines] : by_group) texts[group] = to_lines(lines);
+  return texts;
+}
+
+// Every rank sees the same digests, so all of them go on to the second exchange or none.
+void Replicas::compare(std::int64_t step, const Exchange& exchange) {
+  const std::vector<int> all = assembly_.mesh().ranks();
+  const std::map<std::string, std::string> mine = checksums();
+  std::map<std::string, std::string> digests;
+  for (const auto& [group, lines] : mine) digests[group] = sha256_hex(lines);
+  const Said said = collect(exchange("replicas", all, to_lines(digests)));
+  const auto group = std::find_if(said.begin(), said.end(), differs);
+  if (group == said.end()) return;
+  const auto own = mine.find(group->first);
+  const Said details = collect(exchange("replicas in detail", all, own == mine.end() ? "" : own->second));
+  const auto first = std::find_if(details.begin(), details.end(), differs);
+  PRUN_CHECK(first != details.end(), "digests of ", group->first, " differ, and no checksum does");
+  const auto more = std::count_if(details.begin(), details.end(), differs) - 1;
+  throw_error(ErrorCode::diverged, "after step ", step, " ", first->first,
+              more > 0 ? detail::concat(" and ", more, " more are") : " is",
+              " not the same on all ranks: ", sides_text(first->second),
+              "; a processor, a memory or a link has given a wrong number. Go on from the newest checkpoint, "
+              "whose ranks were compared before it was written, without the hardware that is at fault");
+}
+
+}  // namespace prun

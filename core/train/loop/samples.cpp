@@ -1,0 +1,165 @@
+#include "train/loop/samples.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.hpp"
+#include "train/assemble/program_writer.hpp"
+
+namespace prun {
+namespace {
+
+// What a set takes of 2^62 samples.
+constexpr std::uint64_t whole = std::uint64_t{1} << 62;
+
+std::vector<double> weights_of(std::span<const SampleSet> sets) {
+  std::vector<double> weights;
+  for (const SampleSet& set : sets) weights.push_back(set.weight);
+  return weights;
+}
+
+bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
+
+SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64_t seq, std::int64_t vocab) {
+  SampleSet set;
+  set.name = section.path();
+  set.data = plugins.create<DataInterface>("data", section);
+  set.weight = section.number("weight");
+  raise(set.data->open(seq, &set.info));
+  if (set.info.samples < 1)
+    throw_error(ErrorCode::bad_input, set.name, ": there is not one sample of ", seq, " tokens");
+  if (set.info.vocab > vocab)
+    throw_error(ErrorCode::bad_input, set.name, ": tokens go up to ", set.info.vocab - 1,
+                ", model.vocab = ", vocab, " is too small; set model.vocab to at least ", set.info.vocab);
+  set.count = set.info.samples;
+  return set;
+}
+
+// Keeps the part of a set that is asked for. A share above 0 is one sample at least.
+void keep_part(SampleSet& set, double share, DataPart part) {
+  const auto held_out = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(set.info.samples)));
+  const std::int64_t trained_on = set.info.samples - held_out;
+  if (trained_on < 1)
+    throw_error(
+        ErrorCode::bad_input, set.name, ": of ", set.info.samples, " samples, data.validation = ", share,
+        " leaves none to train on; give more data, or validate on a set of its own in [[validation]]");
+  set.first = part == DataPart::training ? 0 : trained_on;
+  set.count = part == DataPart::training ? trained_on : held_out;
+}
+
+void check_validation(const Recipe& recipe) {
+  const bool share = recipe.number("data.validation") > 0, set = !recipe.sections("validation").empty();
+  if (share && set)
+    throw_error(ErrorCode::bad_input,
+                "data.validation keeps a share of the data to validate on, and [[validation]] ",
+                "names other data for it; leave out one of them");
+  if (!share && !set)
+    throw_error(ErrorCode::bad_input,
+                "there is nothing to validate on; set data.validation to a share of the data, "
+                "such as 0.01, or name other data in [[validation]]");
+}
+
+}  // namespace
+
+std::int64_t SampleOrder::index(std::int64_t number) const {
+  const std::int64_t epoch = number / samples_, within = number % samples_;
+  if (!shuffle_) return within;
+  const std::uint64_t shuffle = static_cast<std::uint64_t>(epoch) ^ static_cast<std::uint64_t>(set_) << 48;
+  return static_cast<std::int64_t>(permute(static_cast<std::uint64_t>(within),
+                                           static_cast<std::uint64_t>(samples_),
+                                           static_cast<std::uint64_t>(seed_), shuffle));
+}
+
+Blend::Blend(std::span<const double> weights) : shares_(weights.size() - 1) {
+  double left = weights.back();  // the weight of a set and of all behind it
+  for (std::size_t i = shares_.size(); i-- > 0;) {
+    left += weights[i];
+    shares_[i] = static_cast<std::uint64_t>(weights[i] / left * static_cast<double>(whole));
+  }
+}
+
+// Set by set: of m samples that those before have left, the set takes round(m * share). That grows by 0 or 1
+// as m does, so sample m is its own where it grows, and else one of those that are left.
+Blend::Place Blend::place(std::int64_t number) const {
+  for (std::size_t set = 0; set < shares_.size(); ++set) {
+    const auto taken = [share = shares_[set]](std::int64_t of) {
+      __extension__ using Wide = unsigned __int128;
+      return static_cast<std::int64_t>((static_cast<Wide>(of) * share + whole / 2) / whole);
+    };
+    const std::int64_t before = taken(number);
+    if (taken(number + 1) > before) return {set, before};
+    number -= before;
+  }
+  return {shares_.size(), number};
+}
+
+Samples::Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, std::int64_t seq,
+                 std::int64_t vocab, std::optional<std::int64_t> document_end)
+    : sets_(std::move(sets)),
+      blend_(weights_of(sets_)),
+      seq_(seq),
+      vocab_(vocab),
+      document_end_(document_end) {
+  for (std::size_t i = 0; i < sets_.size(); ++i) orders_.emplace_back(sets_[i].count, shuffle, seed, i);
+}
+
+void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> targets) const {
+  const Blend::Place place = blend_.place(number);
+  const SampleSet& set = sets_[place.set];
+  const std::int64_t index = set.first + orders_[place.set].index(place.number);
+  raise(set.data->read(index, tokens.data(), targets.data()));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const bool bad_token = tokens[i] < 0 || tokens[i] >= vocab_;
+    if (bad_token || targets[i] >= vocab_)
+      throw_error(ErrorCode::bad_input, set.name, ": sample ", index, ", position ", i, " holds token ",
+                  bad_token ? tokens[i] : targets[i], ", outside of model.vocab = ", vocab_);
+    if (tokens[i] == document_end_) targets[i] = -1;
+  }
+}
+
+std::int64_t vocabulary(const Program& program) {
+  std::int64_t rows = INT32_MAX;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
+      const Op& op = program.op(id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        const std::int32_t by = op.def->operands[i].rows_by;
+        if (by >= 0 && are_tokens(program.value(op.operands[static_cast<std::size_t>(by)])))
+          rows = std::min(rows, program.value(op.operands[i]).dims[0].extent);
+      }
+    }
+  return rows;
+}
+
+bool has_validation(const Recipe& recipe) {
+  return recipe.number("data.validation") > 0 || !recipe.sections("validation").empty();
+}
+
+std::vector<SetSize> sizes_of(const Samples& samples) {
+  std::vector<SetSize> sizes;
+  for (const SampleSet& set : samples.sets()) sizes.push_back({set.name, set.info.samples, set.info.tokens});
+  return sizes;
+}
+
+Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) {
+  const Recipe& recipe = assembly.recipe();
+  if (part == DataPart::validation || has_validation(recipe)) check_validation(recipe);
+  const std::int64_t seq = assembly.batch().seq, vocab = vocabulary(assembly.program());
+  const bool apart = part == DataPart::validation && !recipe.sections("validation").empty();
+  std::vector<RecipeSection> sections = recipe.sections(apart ? "validation" : "data.blend");
+  if (!apart) sections.insert(sections.begin(), recipe.section("data"));
+  std::vector<SampleSet> sets;
+  for (const RecipeSection& section : sections) {
+    sets.push_back(open_set(section, plugins, seq, vocab));
+    if (!apart) keep_part(sets.back(), recipe.number("data.validation"), part);
+  }
+  const bool shuffle = part == DataPart::training && recipe.flag("data.shuffle");
+  const std::optional<std::int64_t> end = document_end_of(recipe);
+  if (end && *end >= vocab)
+    throw_error(ErrorCode::bad_input, "data.end_of_text = ", *end, " is outside of model.vocab = ", vocab,
+                ", so no document would ever end; name the tokenizer's own");
+  return {std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end};
+}
+
+}  // namespace prun

@@ -1,0 +1,98 @@
+// The data of a recipe: its sets, how they are blended, which part of them is for what, and in which order
+// samples come. All of it follows from a sample's number, so that there is nothing to save or to agree on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "prun/data.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/checkpoint/manifest.hpp"
+
+namespace prun {
+
+// The order of one set: each epoch visits every sample once, in an order that the seed, the epoch and the
+// set's number fix.
+class SampleOrder {
+ public:
+  SampleOrder(std::int64_t samples, bool shuffle, std::int64_t seed, std::size_t set = 0)
+      : samples_(samples), shuffle_(shuffle), seed_(seed), set_(set) {}
+
+  // Which of the set's samples the one of that number is.
+  std::int64_t index(std::int64_t number) const;
+
+ private:
+  std::int64_t samples_;
+  bool shuffle_;
+  std::int64_t seed_;
+  std::size_t set_;
+};
+
+// Spreads samples over sets by their weights, evenly: of the first n samples each set has its share of n, to
+// within two samples, whatever n is.
+class Blend {
+ public:
+  // At least one weight; all are above 0.
+  explicit Blend(std::span<const double> weights);
+
+  struct Place {
+    std::size_t set = 0;
+    std::int64_t number = 0;  // how many of the set's come before
+  };
+  Place place(std::int64_t number) const;
+
+ private:
+  // Of what the sets before have left, what each one takes; the last takes all.
+  std::vector<std::uint64_t> shares_;
+};
+
+// One set, opened, and the range of its samples that is read.
+struct SampleSet {
+  std::string name;  // "data", "data.blend.0"
+  std::shared_ptr<DataInterface> data;
+  DataInfo info;
+  double weight = 1;
+  std::int64_t first = 0, count = 0;
+};
+
+class Samples {
+ public:
+  // `vocab` is the model's. What follows `document_end` does not count as a target.
+  Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, std::int64_t seq, std::int64_t vocab,
+          std::optional<std::int64_t> document_end = {});
+
+  // Samples are counted over the whole run: number n is the n-th one, whatever the layout. Fills `seq` tokens
+  // and targets; throws bad_input for tokens beyond the vocabulary.
+  void read(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  std::int64_t seq() const { return seq_; }
+  std::span<const SampleSet> sets() const { return sets_; }
+
+ private:
+  std::vector<SampleSet> sets_;
+  Blend blend_;
+  std::vector<SampleOrder> orders_;  // by set
+  std::int64_t seq_, vocab_;
+  std::optional<std::int64_t> document_end_;
+};
+
+// As a checkpoint has them.
+std::vector<SetSize> sizes_of(const Samples& samples);
+
+// The samples at a set's end that `data.validation` keeps from training are for validation, unless the recipe
+// has [[validation]].
+enum class DataPart : std::uint8_t { training, validation };
+
+// Rows of the smallest table that tokens or targets are looked up in.
+std::int64_t vocabulary(const Program& program);
+
+// Whether the recipe says what to validate on.
+bool has_validation(const Recipe& recipe);
+// Opens plugins of its own; what is wrong with the data for the model is refused. Validation takes samples in
+// the order in which they lie; asking for it where there is none is bad input.
+Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part = DataPart::training);
+
+}  // namespace prun

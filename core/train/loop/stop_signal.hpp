@@ -1,0 +1,51 @@
+// Signals that ask a run to end. Before its first step there is nothing to save and a rank may stand in a
+// wait for the others: they end the process at once. From then on they are a wish: the run ends at the next
+// step border. A second SIGINT ends the process at once; any other that follows changes nothing (a time limit
+// repeats its own every second).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "train/launch/stop_signals.hpp"
+
+namespace prun {
+
+// Handlers for the stop signals that this process hears, as long as this lives; the old ones come back then.
+class StopHandlers {
+ public:
+  explicit StopHandlers(void (*handler)(int signal));
+  ~StopHandlers();
+  StopHandlers(const StopHandlers&) = delete;
+  StopHandlers& operator=(const StopHandlers&) = delete;
+
+ private:
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
+};
+
+// Ends the process with 128 + signal, whatever it is at: also as the first process of a container, which the
+// system does not end by a signal that it does not handle.
+class StopAtOnce {
+ public:
+  StopAtOnce();
+
+ private:
+  StopHandlers handlers_;
+};
+
+class StopSignal {
+ public:
+  StopSignal();  // one at a time
+
+  // The first that came, or 0.
+  int received() const;
+
+ private:
+  StopHandlers handlers_;
+};
+
+// "SIGHUP and SIGINT were ignored when this run was started (...)"; empty: none was.
+std::string ignored_stop_signals_text();
+
+}  // namespace prun

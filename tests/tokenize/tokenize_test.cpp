@@ -1,0 +1,176 @@
+// Files to token sets: the same whatever the threads and the pieces, read back as the data plugin reads them.
+#include "tokenize/tokenize.hpp"
+
+#include <numeric>
+
+#include "support/temp_folder.hpp"
+#include "tests/support/fake_options.hpp"
+#include "tokenize/token_set.hpp"
+#include "tokenizer_fixtures.hpp"
+#include "tokens_data.hpp"
+
+namespace prun::test {
+namespace {
+
+// All tokens of a set, through the plugin.
+Ids tokens_in(const std::string& prefix) {
+  FakeOptions options{{"path", prefix}, {"format", "megatron"}, {"index", "full"}};
+  tokens::TokensData data(options.options());
+  const std::int64_t count = data.open(1).tokens;
+  Ids ids, token(1), next(1);
+  for (std::int64_t i = 0; i + 1 < count; ++i) {
+    data.read(i, token.data(), next.data());
+    ids.push_back(token[0]);
+  }
+  ids.push_back(next[0]);
+  return ids;
+}
+
+std::vector<std::int32_t> lengths_in(const TempFolder& folder, const std::string& prefix) {
+  const std::string idx = read_file(folder / (prefix + ".idx"));
+  std::uint64_t count = 0;
+  std::memcpy(&count, idx.data() + 18, sizeof count);
+  std::vector<std::int32_t> lengths(count);
+  std::memcpy(lengths.data(), idx.data() + 34, count * sizeof(std::int32_t));
+  return lengths;
+}
+
+std::string json_line(const std::string& text, const char* key = "text") {
+  JsonWriter out;
+  return out.begin_object().member("id", 1).member(key, text).end_object().take() + "\n";
+}
+
+class Tokenize : public testing::Test {
+ protected:
+  TokenizeRequest request(std::vector<std::string> files) const {
+    TokenizeRequest request;
+    for (const std::string& file : files) request.files.emplace_back(file);
+    request.prefix = folder_ / "set";
+    request.end_of_text = *tokenizer_.end_of_text();
+    return request;
+  }
+  std::string refusal(const TokenizeRequest& request) const {
+    try {
+      tokenize(tokenizer_, request);
+    } catch (const Error& error) {
+      EXPECT_FALSE(std::filesystem::exists(folder_ / "set.bin"));
+      EXPECT_FALSE(std::filesystem::exists(folder_ / "set.idx"));
+      return error.what();
+    }
+    return "(no error)";
+  }
+
+  const TempFolder folder_;
+  Tokenizer tokenizer_ = tokenizer_of("llama3");
+};
+
+// Lines of JSON and texts that are one document each, in pieces of a few bytes and in one.
+TEST_F(Tokenize, IsTheSameWhateverTheThreadsAndThePieces) {
+  std::string lines, prose;
+  for (const std::string& text : texts()) lines += json_line(text), prose += text + "\n";
+  const std::vector<std::string> files = {folder_.write("a.jsonl", lines), folder_.write("b.txt", prose),
+                                          folder_.write("empty.txt", ""), folder_.write("c.txt", "the end")};
+  for (const char* kind : {"gpt2", "llama3", "qwen2"}) {
+    tokenizer_ = tokenizer_of(kind);
+    Ids expected;
+    std::vector<std::int32_t> lengths;
+    const auto add = [&](const std::string& text) {
+      if (text.empty()) return;
+      Ids ids(tokenizer_.prefix().begin(), tokenizer_.prefix().end());
+      const Ids own = tokenizer_.encode(text);
+      ids.insert(ids.end(), own.begin(), own.end());
+      if (ids.back() != *tokenizer_.end_of_text()) ids.push_back(*tokenizer_.end_of_text());
+      expected.insert(expected.end(), ids.begin(), ids.end());
+      lengths.push_back(static_cast<std::int32_t>(ids.size()));
+    };
+    for (const std::string& text : texts()) add(text);
+    add(prose);
+    add("the end");
+    for (const auto& [threads, piece] : {std::pair{1, 1 << 20}, {1, 64}, {3, 64}, {4, 1000}}) {
+      TokenizeRequest wanted = request(files);
+      wanted.prefix = folder_ / (std::string(kind) + std::to_string(threads) + "-" + std::to_string(piece));
+      wanted.threads = threads;
+      wanted.piece_bytes = static_cast<std::size_t>(piece);
+      const TokenizeResult result = tokenize(tokenizer_, wanted);
+      EXPECT_EQ(tokens_in(wanted.prefix), expected) << kind << ", pieces of " << piece;
+      EXPECT_EQ(lengths_in(folder_, wanted.prefix.filename()), lengths);
+      EXPECT_EQ(result.documents, static_cast<std::int64_t>(lengths.size()));
+      EXPECT_EQ(result.tokens, static_cast<std::int64_t>(expected.size()));
+      EXPECT_EQ(result.bytes, lines.size() + prose.size() + 7);
+      EXPECT_EQ(result.empty, 1u);
+    }
+  }
+}
+
+TEST_F(Tokenize, TakesTheTextUnderTheKeyThatIsNamed) {
+  TokenizeRequest wanted = request({folder_.write("a.jsonl", json_line("the end", "body") + "\n  \n")});
+  wanted.key = "body";
+  EXPECT_EQ(tokenize(tokenizer_, wanted).documents, 1);
+}
+
+TEST_F(Tokenize, WhatCannotBeReadIsNamedByItsPlace) {
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  std::string lines;
+  for (int i = 0; i < 50; ++i) lines += json_line("a line");
+  for (const int threads : {1, 4}) {
+    TokenizeRequest wanted =
+        request({folder_.write("a.jsonl", lines + "{\"text\": 5}\n" + lines + "nonsense\n")});
+    wanted.threads = threads;
+    wanted.piece_bytes = 100;
+    says(refusal(wanted), "a.jsonl:51: has no text under 'text'; name the key");
+  }
+  says(refusal(request({folder_.write("b.jsonl", lines + "{\"text\": \n")})), "b.jsonl:51: byte ");
+  TokenizeRequest broken = request({folder_.write("c.txt", std::string(200, 'x') + " y z\xFF.")});
+  broken.piece_bytes = 50;
+  says(refusal(broken), "c.txt: is not UTF-8 at byte 204; mend it, or have such bytes replaced");
+  says(refusal(request({folder_.write("d.jsonl", "{\"text\": \"\xFF\"}\n")})), "d.jsonl:1: byte ");
+  says(refusal(request({folder_ / "nowhere.txt"})), "nowhere.txt is not a file");
+  TokenizeRequest nowhere = request({folder_.write("e.txt", "e")});
+  nowhere.prefix = folder_ / "no/set";
+  says(refusal(nowhere), "is not a folder");
+}
+
+TEST_F(Tokenize, ReplacesBrokenBytesWhereAskedTo) {
+  const std::string broken = "a\xFF\xE4\xB8 b", mended = "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD b";
+  TokenizeRequest wanted =
+      request({folder_.write("a.txt", broken), folder_.write("a.jsonl", "{\"text\": \"" + broken + "\"}\n")});
+  wanted.replace = true;
+  EXPECT_EQ(tokenize(tokenizer_, wanted).replaced, 6u);
+  Ids document(tokenizer_.prefix().begin(), tokenizer_.prefix().end()), twice;
+  const Ids own = tokenizer_.encode(mended);
+  document.insert(document.end(), own.begin(), own.end());
+  document.push_back(*tokenizer_.end_of_text());
+  for (int i = 0; i < 2; ++i) twice.insert(twice.end(), document.begin(), document.end());
+  EXPECT_EQ(tokens_in(folder_ / "set"), twice);
+}
+
+TEST_F(Tokenize, OverwritesNothing) {
+  folder_.write("set.idx", "mine");
+  try {
+    tokenize(tokenizer_, request({folder_.write("a.txt", "a")}));
+    FAIL() << "it was overwritten";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("set.idx exists; remove it"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(read_file(folder_ / "set.idx"), "mine");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "set.bin"));
+}
+
+TEST(TokenSetWriter, TakesFourBytesWhereTwoAreTooFew) {
+  const TempFolder folder;
+  const Ids ids = {0, 65535, 65536, 128255};
+  for (const TokenId vocab : {65536, 65537}) {
+    const std::string prefix = folder / ("set" + std::to_string(vocab));
+    TokenSetWriter writer(prefix, vocab);
+    writer.append(std::span(ids).first(vocab == 65536 ? 2 : 4));
+    writer.end_document();
+    writer.commit();
+    EXPECT_EQ(writer.token_bytes(), vocab == 65536 ? 2 : 4);
+    EXPECT_EQ(tokens_in(prefix), Ids(ids.begin(), ids.begin() + writer.tokens()));
+  }
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,235 @@
+// Tokens as the package `tokenizers` makes them (tests/tokenize/make_fixtures), and what files are refused.
+#include "tokenize/tokenizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "base/sha256.hpp"
+#include "tokenize/encoder.hpp"
+#include "tokenizer_fixtures.hpp"
+
+namespace prun::test {
+namespace {
+
+// What the package made of every character, as a digest, and of the texts.
+struct Expected {
+  std::size_t every_count = 0;
+  std::string every_digest;
+  std::vector<Ids> texts;
+};
+
+Expected expected_of(const std::string& kind) {
+  Expected expected;
+  std::istringstream lines(fixture(kind + ".ids"));
+  lines >> expected.every_count >> expected.every_digest;
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) {
+    std::istringstream row(line);
+    Ids& ids = expected.texts.emplace_back();
+    for (TokenId id; row >> id;) ids.push_back(id);
+  }
+  return expected;
+}
+
+std::string every_character() {
+  std::string text;
+  for (char32_t code = 0; code < 0x110000; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    const std::string c = utf8(code);
+    text += "a" + c + "b " + c + "1" + c + ".\n";
+  }
+  return text;
+}
+
+class TokenizerKinds : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds, testing::Values("gpt2", "llama3", "qwen2"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+TEST_P(TokenizerKinds, TextsOfEveryKindAreThePackages) {
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
+  const std::vector<std::string> lines = texts();
+  const Expected expected = expected_of(GetParam());
+  ASSERT_EQ(expected.texts.size(), lines.size());
+  ASSERT_GT(lines.size(), 200u);
+  Encoder encoder(tokenizer);
+  Ids together;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(tokenizer.encode(lines[i]), expected.texts[i]) << lines[i];
+    std::string normal;
+    const auto& form = tokenizer.tables().normal_form;
+    EXPECT_EQ(tokenizer.decode(expected.texts[i]), form ? form->of(lines[i], normal) : lines[i]);
+    together.clear();
+    encoder.append(lines[i], together);  // with the words of all lines before
+    EXPECT_EQ(together, expected.texts[i]) << lines[i];
+  }
+}
+
+TEST_P(TokenizerKinds, EveryCharacterIsThePackages) {
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
+  const Expected expected = expected_of(GetParam());
+  const Ids ids = tokenizer.encode(every_character());
+  EXPECT_EQ(ids.size(), expected.every_count);
+  EXPECT_EQ(sha256_hex({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId)}),
+            expected.every_digest);
+}
+
+TEST(Tokenizer, KnowsItsOwnTokens) {
+  const Tokenizer llama = tokenizer_of("llama3");
+  EXPECT_EQ(llama.find_added("<|begin|>"), 700);
+  EXPECT_EQ(llama.find_added("begin"), std::nullopt);
+  EXPECT_EQ(llama.end_of_text(), llama.find_added("<|endoftext|>"));
+  EXPECT_EQ(Ids(llama.prefix().begin(), llama.prefix().end()), Ids{700});
+  EXPECT_EQ(llama.size(), 707);
+  EXPECT_EQ(llama.bytes(700), "<|begin|>");
+  EXPECT_THROW(llama.bytes(707), Error);
+  EXPECT_THROW(llama.bytes(-1), Error);
+  EXPECT_TRUE(tokenizer_of("gpt2").prefix().empty());
+  EXPECT_EQ(Tokenizer::load(PRUN_TEST_FIXTURES "/tokenizer/gpt2.json").size(), 701);
+}
+
+// Cuts each text where it may be cut; returns how often that was.
+std::size_t expect_whole_of_pieces(const Tokenizer& tokenizer, const std::vector<std::string>& list) {
+  std::size_t cuts = 0;
+  std::string before;
+  for (const std::string& text : list) {
+    if (text.size() > 500) continue;
+    const std::string whole = before + "\n" + text;
+    for (std::size_t at = 1; at < whole.size(); ++at) {
+      if (tokenizer.last_cut(whole, at) != at) continue;
+      Ids pieces = tokenizer.encode(whole.substr(0, at));
+      const Ids behind = tokenizer.encode(whole.substr(at));
+      pieces.insert(pieces.end(), behind.begin(), behind.end());
+      EXPECT_EQ(pieces, tokenizer.encode(whole)) << "cut at " << at << " of " << whole;
+      ++cuts;
+    }
+    before = text;
+  }
+  return cuts;
+}
+
+TEST_P(TokenizerKinds, TokensOfPiecesAreThoseOfTheWhole) {
+  const Tokenizer tokenizer = tokenizer_of(GetParam());
+  const std::size_t cuts = expect_whole_of_pieces(tokenizer, texts());
+  if (tokenizer.find_added("in the"))
+    EXPECT_EQ(cuts, 0u);  // one could lie within it
+  else
+    EXPECT_GT(cuts, 100u);
+}
+
+// Marks that begin a piece would join the end of the one before, if there were a letter.
+TEST(Tokenizer, PiecesAreInNormalFormAsTheWholeIs) {
+  for (const char* kind : {"gpt2", "llama3"}) {
+    std::string json = fixture(std::string(kind) + ".json");
+    const std::string off = "\"normalizer\":null";
+    json.replace(json.find(off), off.size(), R"("normalizer":{"type":"NFC"})");
+    const Tokenizer tokenizer(json, kind);
+    EXPECT_EQ(tokenizer.encode("a\xCC\x81"), tokenizer.encode("\xC3\xA1"));
+    std::vector<std::string> list = texts();
+    for (const char* text :
+         {"\xCC\x81x e\xCC\xA3 f\xCC\x81 \xCC\x81", "a e\xCC\x81\n\xCC\xA3\n\xE1\x85\xA1 b c"})
+      list.push_back(text);
+    EXPECT_GT(expect_whole_of_pieces(tokenizer, list), 100u);
+  }
+}
+
+// A long run without spaces is one word; its time must not grow with the square of its length.
+TEST(Tokenizer, AMegabyteWithoutASpace) {
+  std::string text;
+  while (text.size() < 1'000'000)
+    text +=
+        "\xE4\xB8\x80"
+        "ab";
+  const Tokenizer tokenizer = tokenizer_of("gpt2");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+}
+
+std::string message_of(const std::string& json) {
+  try {
+    Tokenizer(json, "it.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+TEST(Tokenizer, BrokenTextIsRefusedWithItsPlace) {
+  const Tokenizer tokenizer = tokenizer_of("gpt2");
+  for (const char* broken : {"ab\xFF", "ab\xE4\xB8", "ab\xED\xA0\x80", "ab\xC0\x80", "ab\xF5\x80\x80\x80"}) {
+    try {
+      tokenizer.encode(broken);
+      ADD_FAILURE() << broken;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_input);
+      EXPECT_NE(std::string(error.what()).find("not UTF-8 at byte 2"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// One part of a good file changed: what it asks for, and what it is told.
+TEST(Tokenizer, WhatPrunDoesNotHaveIsRefusedByName) {
+  const struct {
+    const char *from, *to, *says;
+  } cases[] = {
+      {R"("type":"BPE")", R"("type":"Unigram")", "it.json: model: 'type' is 'Unigram'"},
+      {R"("dropout":null)", R"("dropout":0.1)", "'dropout' is set"},
+      {R"("byte_fallback":false)", R"("byte_fallback":true)", "'byte_fallback' is set"},
+      {R"("end_of_word_suffix":null)", R"("end_of_word_suffix":"</w>")", "'end_of_word_suffix' is set"},
+      {R"("normalizer":null)", R"("normalizer":{"type":"NFKC"})", "it.json: normalizer: 'type' is 'NFKC'"},
+      {R"("truncation":null)", R"("truncation":{"max_length":5})", "'truncation' is set"},
+      {R"("lstrip":false)", R"("lstrip":true)", "'lstrip' is set"},
+      {R"("add_prefix_space":false)", R"("add_prefix_space":true)", "'add_prefix_space' is set"},
+      {R"(\\p{N}{1,3})", R"(\\p{N}{1,4})", "is none that prun knows"},
+      {R"("behavior":"Isolated")", R"("behavior":"Removed")", "'behavior' is not Isolated"},
+      {R"("type":"Split")", R"("type":"Metaspace")", "pre_tokenizer.0: 'type' is 'Metaspace'"},
+      {R"("id":700)", R"("id":699)", "'<|begin|>' has the id 699, where 700 would be its turn"},
+      {R"("!":0)", R"("!":1)", "have the id 1"},
+      {R"("!":0)", R"("!":4000000000)", "has no id that fits"},
+      {R"("!":0)", R"("!!!":0)", "has no token for the byte 33"},
+      {R"(["Ġ","Ġ"])", R"(["Ġ","Ġ!"])", "at 9, which are not tokens"},
+      {R"(["Ġ","Ġ"])", R"("ĠĠ")", "has no pair of tokens at 9"},
+      {R"("ignore_merges":true)", R"("ignore_merges":1)", "is neither true nor false"},
+      {R"("ignore_merges":true)", R"("surprise":1)", "'surprise' is not a setting that prun knows"},
+      {R"("version":)", R"("verzion":)", "'verzion' is not a setting that prun knows"},
+  };
+  const std::string good = fixture("llama3.json");
+  EXPECT_EQ(message_of(good), "(no error)");
+  for (const auto& [from, to, says] : cases) {
+    std::string bent = good;
+    const std::size_t at = bent.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    EXPECT_NE(message_of(bent.replace(at, std::strlen(from), to)).find(says), std::string::npos)
+        << from << ": " << message_of(bent);
+  }
+}
+
+// The same file with "a b" for ["a", "b"], as older ones have it.
+std::string with_joined_merges(const std::string& file) {
+  const JsonValue root = parse_json(file, "it");
+  JsonWriter out;
+  out.begin_object();
+  for (const auto& [name, value] : root.as_object().members()) {
+    out.name(name);
+    if (name != "model") {
+      out.value(value);
+      continue;
+    }
+    out.begin_object().name("vocab").value(value.at("vocab")).name("merges").begin_array();
+    for (const JsonValue& pair : value.at("merges").as_array())
+      out.value(pair.as_array()[0].as_string() + " " + pair.as_array()[1].as_string());
+    out.end_array().end_object();
+  }
+  return out.end_object().take();
+}
+
+TEST(Tokenizer, OlderFilesWriteMergesAsTexts) {
+  const Tokenizer older(with_joined_merges(fixture("gpt2.json")), "older");
+  for (const std::string& text : texts()) EXPECT_EQ(older.encode(text), tokenizer_of("gpt2").encode(text));
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,212 @@
+// prun bench kernels | comm | io: measures this machine for predictions. prun bench zero | offload: what a
+// setting costs.
+#include <algorithm>
+#include <cstdio>
+
+#include "base/format.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
+#include "measure/comm_bench.hpp"
+#include "measure/io_bench.hpp"
+#include "measure/kernel_bench.hpp"
+#include "measure/layout_bench.hpp"
+#include "measure/setting_bench.hpp"
+#include "simulate/costs_file.hpp"
+#include "train/assemble/timed_settings.hpp"
+
+namespace prun {
+namespace {
+
+std::filesystem::path target(const Arguments& arguments) {
+  return arguments.path("--out").value_or(default_costs_path());
+}
+
+// A person is told this of what was measured; a program gets all of it.
+void save(const Arguments& arguments, const CostTable& table, const std::string& said) {
+  merge_costs(target(arguments), table);
+  if (arguments.has("--json"))
+    std::printf("%s\n", to_json(table).c_str());
+  else
+    std::printf("%swrote %s: %s\n", said.c_str(), target(arguments).c_str(), to_text(table.machine).c_str());
+}
+
+// Each way that predictions choose among, as a recipe and a command that settle it.
+void bench_each_way(const Opened& opened, const Arguments& arguments, CostTable& table, const Say& say) {
+  for (const RecipeWay& way : ways_of(*opened.unsettled, *opened.plugins)) try {
+      if (!way.settled.empty()) say(way.said());
+      std::vector<std::string> command = arguments.all;
+      for (const std::string& set : way.settled) command.insert(command.end(), {"--set", set});
+      bench_recipe(*opened.plugins, way.recipe, table, say, command);
+    } catch (const Error& error) {
+      if (way.settled.empty() || exit_code(error.code()) != exit_code(ErrorCode::bad_input)) throw;
+      say(detail::concat("not ", way.said(), ", which is refused: ", first_line(error.what())));
+    }
+}
+
+std::string memory_line(const CostTable& table) {
+  return table.host_gb_per_second ? format("memory of the host: %.1f GB/s\n", *table.host_gb_per_second) : "";
+}
+
+int kernels(const Arguments& arguments) {
+  Opened opened;
+  if (arguments.words.size() == 2)
+    opened = open_recipe(arguments, arguments.words[1], asked_rank());
+  else
+    opened.plugins = std::make_unique<PluginHost>(plugin_places({}, {}, arguments.plugin_paths));
+  if (is_asked())
+    return answer(timed_layout(opened.recipe.value()), opened.plugins->places(),
+                  how_long_steps_take(timed_steps));
+  CostTable table;
+  table.machine = this_machine();
+  const bool text = !arguments.has("--json");
+  const Say say = [text](const std::string& what) {
+    if (!text) return;
+    std::printf("measuring: %s\n", what.c_str());
+    std::fflush(stdout);
+  };
+  if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say);
+  if (opened.unsettled) bench_each_way(opened, arguments, table, say);
+  save(arguments, table,
+       detail::concat(table.kernels.size(), " kernels by formula, ", table.exact.size(), " and ",
+                      table.exact_exchanges.size(), " exchanges as they are\n", memory_line(table)));
+  return 0;
+}
+
+Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
+  if (arguments.words.size() == 1) {
+    const std::int64_t ranks = arguments.number("--ranks", 2);
+    if (ranks < 2 || ranks > 64)
+      throw_error(ErrorCode::bad_input,
+                  "--ranks takes 2 to 64 ranks, which are threads of this process, not ", ranks);
+    opened.plugins = std::make_unique<PluginHost>(plugin_places({}, {}, arguments.plugin_paths));
+    return recipe_of_ranks(ranks, *opened.plugins);
+  }
+  if (arguments.values.count("--ranks"))
+    throw_error(ErrorCode::bad_input,
+                "--ranks goes without a recipe, which has as many as its mesh; change [mesh]");
+  opened = open_recipe(arguments, arguments.words[1], asked_rank());
+  if (mesh_of(*opened.recipe).world() == 1)
+    throw_error(ErrorCode::bad_input, arguments.words[1],
+                " has one rank, which exchanges nothing; change [mesh]");
+  return *opened.recipe;
+}
+
+std::string exchange_line(const ExchangeKey& key, const ExchangeCurve& curve) {
+  const ExchangePoint &first = curve.points.front(), &last = curve.points.back();
+  const double rate = static_cast<double>(last.bytes) / last.seconds / 1e9;
+  return format("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB, bus %6.2f GB/s\n",
+                name_of(key.kind), static_cast<long long>(key.members), first.seconds * 1e6,
+                static_cast<long long>(first.bytes), rate, static_cast<long long>(last.bytes >> 20),
+                rate * bus_share(key.kind, key.members));
+}
+
+int comm(const Arguments& arguments) {
+  Opened opened;
+  const Recipe recipe = recipe_of_comm(arguments, opened);
+  if (is_asked()) return answer_bench_comm(recipe, opened.plugins->places());
+  const CostTable table = bench_comm(recipe, opened.plugins->places(), arguments.all);
+  std::string said = "exchanges of " + table.exchanges.begin()->first.device + "\n";
+  for (const auto& [key, curve] : table.exchanges) said += exchange_line(key, curve);
+  save(arguments, table, said);
+  return 0;
+}
+
+// One where either is said.
+std::vector<IoCase> cases_asked(const Arguments& arguments) {
+  if (arguments.values.count("--stripe") + arguments.values.count("--depth") == 0) return io_cases();
+  return {{arguments.number("--stripe", IoCase{}.stripe_kib), arguments.number("--depth", IoCase{}.depth)}};
+}
+
+// What is kept for predictions is what the tier does where a recipe says nothing of it.
+int io(const Arguments& arguments) {
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  IoAsked asked;
+  asked.folders.assign(arguments.words.begin() + 1, arguments.words.end());
+  asked.bytes = arguments.bytes("--file-size", asked.bytes);
+  const bool text = !arguments.has("--json");
+  if (text) std::fputs(io_header().c_str(), stdout);
+  CostTable table;
+  table.machine = this_machine();
+  std::vector<std::pair<IoCase, IoRates>> results;
+  for (const IoCase& one : cases_asked(arguments)) {
+    const IoRates rates = time_drives(plugins, asked, one);
+    results.emplace_back(one, rates);
+    if (text) std::fputs(io_line(one, rates).c_str(), stdout);
+    std::fflush(stdout);
+    if (one == IoCase{}) add_drives(asked, plugins, rates, table);
+  }
+  if (!text) std::printf("%s\n", io_json(asked, results).c_str());
+  merge_costs(target(arguments), table);
+  if (text) std::printf("wrote %s: %s\n", target(arguments).c_str(), to_text(table.machine).c_str());
+  return 0;
+}
+
+// ---------------------------------------------------------------- settings of a strategy
+
+void check_target(const SettingBench& bench, const std::filesystem::path& file) {
+  if (file.extension() != ".json" && file.extension() != ".csv")
+    throw_error(ErrorCode::bad_input, "--out ", file.string(), ": a file that ends in .json or in .csv");
+  check_output(file, results_kind(bench, file));
+}
+
+std::vector<std::string> settings_asked(const Arguments& arguments, const SettingBench& bench) {
+  const std::string option = detail::concat("--", bench.name);
+  const auto asked = arguments.values.find(option);
+  if (asked == arguments.values.end()) return bench.settings;
+  if (std::find(bench.settings.begin(), bench.settings.end(), asked->second) == bench.settings.end()) {
+    std::vector<std::string> others = bench.settings;
+    const std::string last = others.back();
+    others.pop_back();
+    throw_error(ErrorCode::bad_input, option, " takes ", join(others, ", "), " or ", last, ", not '",
+                asked->second, "'");
+  }
+  return {asked->second};
+}
+
+int settings(const Arguments& arguments, const SettingBench& bench) {
+  const Opened opened = open_recipe(arguments, arguments.words[1], asked_rank());
+  const std::int64_t steps = arguments.number("--steps", 20);
+  constexpr std::int64_t fewest = 3;  // of which one is measured
+  if (steps < fewest)
+    throw_error(ErrorCode::bad_input, "--steps takes at least ", fewest, " steps here, not ", steps);
+  const std::vector<std::string> asked = settings_asked(arguments, bench);
+  if (is_asked())
+    return answer(bench.at(*opened.recipe, asked.front()), opened.plugins->places(),
+                  how_a_setting_does(steps));
+  if (!bench.moves && mesh_of(*opened.recipe).world() == 1)
+    throw_error(
+        ErrorCode::bad_input, arguments.words[1],
+        " has one rank, which keeps everything whole at any stage; give its mesh an axis, such as dp = 2");
+  const std::optional<std::filesystem::path> out = arguments.path("--out");
+  if (out) check_target(bench, *out);
+  const bool table = !arguments.has("--json");
+  if (table) std::fputs(header_of(bench).c_str(), stdout);
+  std::vector<SettingResult> results;
+  for (const std::string& setting : asked) {
+    std::vector<std::string> command = arguments.all;
+    command.insert(command.end(), {detail::concat("--", bench.name), setting});
+    results.push_back(time_setting(bench, *opened.recipe, *opened.plugins, setting, command));
+    compare_with_first(bench, results);
+    if (table) std::fputs(line_of(bench, results.back(), results.front()).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  const std::string json = json_of(bench, *opened.recipe, results) + "\n";
+  if (!table) std::fputs(json.c_str(), stdout);
+  if (out)
+    write_output(*out, out->extension() == ".csv" ? csv_of(bench, results) : json, results_kind(bench, *out));
+  const auto ran = [](const SettingResult& result) { return result.cost.has_value(); };
+  return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
+}
+
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  const std::string& verb = arguments.words[0];
+  if (verb == "zero") return settings(arguments, zero_bench());
+  if (verb == "offload") return settings(arguments, offload_bench());
+  check_can_merge(target(arguments), this_machine());
+  return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
+}
+
+}  // namespace prun

@@ -1,0 +1,141 @@
+// eval and generate: what the parameters of a checkpoint are worth.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
+#include "cli/output.hpp"
+#include "generate/checkpoint_use.hpp"
+#include "tokenize/tokenizer.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What text is to the model: bytes, tokens of a tokenizer, or nothing that is known.
+class Language {
+ public:
+  Language(const Arguments& arguments, const Recipe& recipe, const fs::path& checkpoint)
+      : bytes_(recipe.section("data").plugin() == "text") {
+    if (const auto named = arguments.path("--tokenizer"))
+      tokenizer_.emplace(Tokenizer::load(*named));
+    else if (!bytes_)
+      for (const fs::path& folder : {checkpoint, fs::absolute(checkpoint).parent_path()})
+        if (!tokenizer_ && fs::exists(folder / "tokenizer.json"))
+          tokenizer_.emplace(Tokenizer::load(folder / "tokenizer.json"));
+  }
+
+  std::vector<std::int32_t> encode(const std::string& text) const {
+    if (tokenizer_) {
+      std::vector<std::int32_t> tokens(tokenizer_->prefix().begin(), tokenizer_->prefix().end());
+      for (const TokenId token : tokenizer_->encode(text)) tokens.push_back(token);
+      return tokens;
+    }
+    if (!bytes_)
+      throw_error(
+          ErrorCode::bad_input,
+          "there is no tokenizer.json beside the checkpoint; name one with --tokenizer FILE, or give the "
+          "text as --tokens 1,2,3");
+    std::vector<std::int32_t> tokens;
+    for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+    return tokens;
+  }
+  std::string decode(std::span<const std::int32_t> tokens) const {
+    if (tokenizer_) return tokenizer_->decode(tokens);
+    std::string text;
+    for (const std::int32_t token : tokens)
+      if (token < 256) text += static_cast<char>(token);
+    return text;
+  }
+  std::int32_t end() const { return tokenizer_ ? tokenizer_->end_of_text().value_or(-1) : -1; }
+
+ private:
+  const bool bytes_;
+  std::optional<Tokenizer> tokenizer_;
+};
+
+std::vector<std::int32_t> read_tokens(const std::string& list) {
+  std::vector<std::int32_t> tokens;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const double number = to_number("--tokens", list.substr(begin, end - begin), 0, INT32_MAX);
+    if (number != std::floor(number))
+      throw_error(ErrorCode::bad_input, "--tokens takes whole numbers, not ", number);
+    tokens.push_back(static_cast<std::int32_t>(number));
+    begin = end + 1;
+  }
+  return tokens;
+}
+
+// What was imported has no length of its own.
+bool lacks_length(const Opened& opened) {
+  return opened.imported && opened.recipe->integer("model.seq") == 1;
+}
+
+std::string tokens_text(std::span<const std::int32_t> tokens) {
+  std::string text;
+  for (const std::int32_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
+  return text;
+}
+
+}  // namespace
+
+int eval_command(const Arguments& arguments) {
+  const std::string& where = arguments.words[0];
+  const Opened opened = open_checkpoint(arguments, where, asked_rank());
+  const Recipe& recipe = *opened.recipe;
+  if (lacks_length(opened))
+    throw_error(ErrorCode::bad_input, where,
+                " was imported, so nothing says how long sequences are: give --set model.seq=N");
+  const LossQuestion question{where, arguments.number("--batches", recipe.integer("eval.batches"))};
+  if (is_asked()) return answer_loss(recipe, opened.plugins->places(), question);
+  const auto begin = std::chrono::steady_clock::now();
+  const CheckpointLoss loss = loss_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (arguments.has("--json"))
+    std::printf("{\"eval_loss\":%.17g,\"targets\":%lld}\n", loss.evaluated.loss,
+                static_cast<long long>(loss.evaluated.targets));
+  else
+    std::printf("%s: eval loss %.4f over %lld targets, in %.1f s\n", loss.checkpoint.c_str(),
+                loss.evaluated.loss, static_cast<long long>(loss.evaluated.targets), seconds);
+  return 0;
+}
+
+int generate_command(const Arguments& arguments) {
+  const auto given = arguments.values.find("--tokens");
+  const bool by_tokens = given != arguments.values.end();
+  if (arguments.words.size() != (by_tokens ? 1u : 2u))
+    throw_error(ErrorCode::bad_input,
+                "prun generate CKPT takes a text in quotes or --tokens 1,2,3, one of both");
+  const Opened opened = open_checkpoint(arguments, arguments.words[0], asked_rank());
+  Recipe recipe = one_text(*opened.recipe, *opened.plugins);
+  const Language language(arguments, recipe, arguments.words[0]);
+  TextQuestion question;
+  question.checkpoint = arguments.words[0];
+  question.tokens = by_tokens ? read_tokens(given->second) : language.encode(arguments.words[1]);
+  question.most = arguments.number("--max-tokens", question.most);
+  question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
+  question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
+  question.sampling.seed = arguments.number("--seed", 1);
+  if (question.tokens.empty())
+    throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
+  if (!by_tokens) question.end = language.end();
+  if (lacks_length(opened)) {
+    const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
+    recipe = recipe.with("model.seq", std::to_string(read));
+  }
+  if (is_asked()) return answer_text(recipe, opened.plugins->places(), question);
+  const std::vector<std::int32_t> added =
+      text_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
+  if (by_tokens)
+    std::printf("%s\n", tokens_text(added).c_str());
+  else
+    print_generated(arguments.words[1] + language.decode(added) + "\n");
+  return 0;
+}
+
+}  // namespace prun

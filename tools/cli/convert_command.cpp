@@ -1,0 +1,32 @@
+// prun convert: a recipe from the configuration of another framework.
+#include <cstdio>
+
+#include "base/output_file.hpp"
+#include "cli/commands.hpp"
+#include "convert/convert.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+int convert_command(const Arguments& arguments) {
+  const std::string& file = arguments.words[0];
+  convert::Given given;
+  if (arguments.values.count("--ranks") != 0) given.ranks = arguments.number("--ranks", 1);
+  if (const auto model = arguments.path("--model")) given.model = model->string();
+  given.sets = arguments.sets;
+  const auto out = arguments.path("--out");
+  const OutputKind kind{"a recipe of prun convert", convert::recipe_mark};
+  if (out) check_output(*out, kind);
+  PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  const convert::Converted converted = convert::convert_file(file, given, plugins.catalog());
+  if (!out) {
+    std::fputs(converted.recipe.c_str(), stdout);
+    return 0;
+  }
+  write_output(*out, converted.recipe, kind);
+  for (const std::string& line : converted.account) std::printf("%s\n", line.c_str());
+  std::printf("%s is written; next: prun check %s\n", out->c_str(), out->c_str());
+  return 0;
+}
+
+}  // namespace prun

@@ -1,0 +1,49 @@
+// prun doctor: this machine, and what a recipe needs of it.
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
+#include "doctor/drive.hpp"
+#include "doctor/machine.hpp"
+#include "doctor/plugins.hpp"
+#include "doctor/recipe.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+
+namespace prun {
+namespace {
+
+void add(Findings& all, Findings more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+void examine(const Arguments& arguments, Findings& all) {
+  if (arguments.words.empty()) {
+    PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+    add(all, plugin_findings(plugins));
+    all.push_back(drive_finding("."));
+    return;
+  }
+  Opened opened;
+  all.push_back(attempt("recipe", [&] {
+    opened = open_recipe(arguments, arguments.words[0]);
+    return opened.chosen.empty() ? arguments.words[0] : "auto stands for " + opened.chosen;
+  }));
+  if (!opened.recipe) return;
+  add(all, plugin_findings(*opened.plugins));
+  opened.plugins->set_local({0, static_cast<int>(mesh_of(*opened.recipe).world()), true, true});
+  add(all, recipe_findings(*opened.recipe, *opened.plugins));
+}
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  Findings all = machine_findings();
+  examine(arguments, all);
+  const int code = nothing_broken(all) ? 0 : exit_code(ErrorCode::unsupported);
+  if (arguments.has("--quiet"))
+    std::erase_if(all, [](const Finding& one) { return one.health == Health::good; });
+  std::fputs((arguments.has("--json") ? to_json(all) + "\n" : to_text(all)).c_str(), stdout);
+  return code;
+}
+
+}  // namespace prun

@@ -1,0 +1,59 @@
+// prun init: three questions, or flags, and a recipe for this machine.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <iostream>
+
+#include "base/durable_file.hpp"
+#include "cli/commands.hpp"
+#include "init/first_recipe.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// By its option; or by asking, on a terminal; else as it stands.
+void settle(std::string& value, const Arguments& arguments, const std::string& option, const char* question) {
+  if (const auto given = arguments.values.find(option); given != arguments.values.end()) {
+    value = given->second;
+    return;
+  }
+  if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1) return;
+  std::printf("%s [%s] ", question, value.c_str());
+  std::fflush(stdout);
+  std::string answer;
+  if (std::getline(std::cin, answer) && !answer.empty()) value = answer;
+}
+
+// Never in the place of another file.
+void write_new(const fs::path& file, const std::string& text) {
+  const FileDescriptor created(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!created.is_open() && errno == EEXIST)
+    throw_error(ErrorCode::bad_input, file.string(), " is there already; name another with --out");
+  if (!created.is_open()) throw_storage_error("creating", file, errno);
+  write_fully(created.get(), std::as_bytes(std::span(text)), file);
+}
+
+}  // namespace
+
+int init_command(const Arguments& arguments) {
+  const fs::path file = arguments.path("--out").value_or("recipe.toml");
+  if (std::error_code ignored; fs::exists(file, ignored))
+    throw_error(ErrorCode::bad_input, file.string(), " is there already; name another with --out");
+  RecipeWish wish;
+  wish.name = file.stem().string();
+  settle(wish.model, arguments, "--model", "Which model: gpt, llama, or a path to a config.json?");
+  settle(wish.data, arguments, "--data",
+         "Which data: a text file, a folder of them, or tokens (.bin, .idx)?");
+  settle(wish.goal, arguments, "--goal", "What for: quick, a run of a minute, or train, a model to keep?");
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  write_new(file, first_recipe(wish, plugins));
+  std::printf("wrote %s\n  prun check %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
+              file.c_str(), file.c_str());
+  return 0;
+}
+
+}  // namespace prun

@@ -1,0 +1,44 @@
+// A recipe as a command line names it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cli/arguments.hpp"
+#include "plugin/overdue_watch.hpp"
+#include "train/assemble/plugin_host.hpp"
+#include "train/launch/flight.hpp"
+#include "train/launch/identity.hpp"
+
+namespace prun {
+
+// Together with the plugins it can name.
+struct Opened {
+  std::unique_ptr<PluginHost> plugins;
+  std::optional<Recipe> recipe;            // leaves nothing to `auto`
+  std::optional<Recipe> unsettled;         // names its device, and leaves open what predicted times settle
+  std::string chosen;                      // what was chosen where it left something open, or nothing
+  std::unique_ptr<FlightRecorder> flight;  // of a rank that is alone: what it does
+  // Ends the process where a plugin does not come back within run.hang_limit.
+  std::unique_ptr<OverdueWatch> watch;
+  bool imported = false;  // from a checkpoint that nobody trained
+};
+
+// `rank`: that this process is; else this host is taken to have all of them.
+Opened open_recipe(const Arguments& arguments, const std::string& file,
+                   const std::optional<Identity>& rank = std::nullopt);
+
+// The recipe that a checkpoint, or the latest of a run's folder, was saved with. An imported one has a model
+// alone: it gets one rank, no data, and sequences of one token where `model.seq` is not set.
+Opened open_checkpoint(const Arguments& arguments, const std::string& where,
+                       const std::optional<Identity>& rank = std::nullopt);
+
+// On standard error, where a run's folder has checkpoints and does not say which is its latest.
+void say_without_latest(const std::string& where);
+
+LocalPlace place_of(const Identity& rank);
+
+// Where ranks are threads of one process: each computes with one thread, and none is pinned.
+Recipe with_thread_ranks(Recipe recipe);
+
+}  // namespace prun

@@ -1,0 +1,293 @@
+// run, check, plan, verify, explain, reference: everything that starts from a recipe.
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "base/core_shares.hpp"
+#include "base/json.hpp"
+#include "cli/commands.hpp"
+#include "cli/described_ops.hpp"
+#include "cli/open_recipe.hpp"
+#include "inspect/report.hpp"
+#include "inspect/verify.hpp"
+#include "program/passes.hpp"
+#include "recipe/explain.hpp"
+#include "recipe/json_schema.hpp"
+#include "train/assemble/forecast.hpp"
+#include "train/assemble/host_limits.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/assemble/what_fits.hpp"
+#include "train/checkpoint/run_folder.hpp"
+#include "train/launch/shared_folder.hpp"
+#include "train/loop/preflight.hpp"
+#include "train/loop/rank.hpp"
+#include "train/loop/restarts.hpp"
+#include "train/loop/stop_signal.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The command that was given, quoted where a shell needs it.
+std::string shell_quote(const std::string& word) {
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:@%+") ==
+          std::string::npos &&
+      !word.empty())
+    return word;
+  std::string quoted = "'";
+  for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string resume_command(const Arguments& arguments, const std::string& file) {
+  std::string command = "prun " + shell_quote(file);
+  for (const std::string& set : arguments.sets)
+    if (set.rfind("run.resume=", 0) != 0) command += " --set " + shell_quote(set);
+  for (const fs::path& path : arguments.plugin_paths)
+    command += " --plugin-path " + shell_quote(path.string());
+  return command;
+}
+
+}  // namespace
+
+namespace {
+
+std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
+  auto claim = std::make_unique<RunClaim>(recipe);
+  if (claim->moved_to())
+    std::fprintf(stderr, "prun: the run that was in %s is now in %s\n", run_folder(recipe).c_str(),
+                 claim->moved_to()->c_str());
+  return claim;
+}
+
+// The recipe's program and plan, or a refusal that says what would fit.
+Assembly assemble(const Opened& opened) {
+  return or_what_fits(
+      *opened.recipe, *opened.plugins, [](const Assembly&) {},
+      [&] { return Assembly(*opened.recipe, *opened.plugins); });
+}
+
+void say_choice(const Opened& opened) {
+  if (!opened.chosen.empty()) std::fprintf(stderr, "prun: auto stands for %s\n", opened.chosen.c_str());
+}
+
+// One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
+int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
+  opened.plugins->set_local({0, ranks, true, true});
+  const Assembly checked = assemble(opened);
+  preflight(checked, *opened.plugins);
+  const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
+    return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
+  });
+  const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
+  return launch_again(options, run_folder(*opened.recipe), opened.recipe->integer("run.restarts"),
+                      resume_command(arguments, file));
+}
+
+// How many ranks of the recipe each pod has.
+int ranks_of_pod(const Arguments& arguments, const std::string& file, const Identity& pod) {
+  const std::int64_t world = mesh_of(*open_recipe(arguments, file, pod).recipe).world();
+  if (world % pod.world != 0)
+    throw_error(ErrorCode::bad_input, "the mesh has ", world, " ranks, of which ", pod.world,
+                " pods cannot have as many each; change [mesh] or the replicas of the job");
+  return static_cast<int>(world / pod.world);
+}
+
+int launch_share(const Arguments& arguments, const Identity& pod, int ranks) {
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.share = ShareOfHost{pod.rank * ranks, pod.world * ranks};
+  options.arguments = arguments.all;
+  options.environment = {{"PRUN_MASTER_PORT", std::to_string(pod.master_port)}};
+  return launch(options);
+}
+
+// What our own launcher has done for its ranks already.
+std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
+  if (identity.how == "prun" || identity.world == 1 || std::getenv(shared_folder_variable)) return nullptr;
+  auto folder = std::make_unique<SharedFolder>();
+  if (!folder->path().empty()) ::setenv(shared_folder_variable, folder->path().c_str(), 0);
+  return folder;
+}
+
+int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
+  return end_as_rank(session, [&] {
+    const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
+    const Identity& identity = session.identity();
+    if (identity.how != "prun") keep_to_share(identity.local_rank, identity.local_world);
+    Opened opened = open_recipe(arguments, file, identity);
+    check_world(identity, *opened.recipe);
+    const bool by_others = identity.how != "prun", first = identity.rank == 0 && by_others;
+    if (first) say_choice(opened);
+    const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
+    const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
+    if (by_others) make_room_for_this_rank(assembly, *opened.plugins);
+    return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
+  });
+}
+
+// Nobody beside it says how to go on.
+int run_alone(const Assembly& assembly, const Opened& opened, const std::string& command) {
+  try {
+    return train_alone(assembly, *opened.plugins, command, *opened.flight);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::storage) throw;
+    throw_error(error.code(), error.what(), "\nprun:   next, once files can be written: ",
+                command_to_go_on(command, run_folder(*opened.recipe)));
+  }
+}
+
+}  // namespace
+
+int run_command(const Arguments& arguments) {
+  const StopAtOnce until_steps_run;
+  const std::string& file = arguments.words[0];
+  const std::optional<Identity> identity = identity_from_environment();
+  if (identity && identity->how == "kubernetes")
+    if (const int ranks = ranks_of_pod(arguments, file, *identity); ranks > 1)
+      return launch_share(arguments, *identity, ranks);
+  if (const std::unique_ptr<Session> session = Session::join()) return run_as_rank(arguments, file, *session);
+  Opened opened = open_recipe(arguments, file);
+  say_choice(opened);
+  const std::int64_t world = mesh_of(*opened.recipe).world();
+  if (world > flight_ranks)
+    throw_error(ErrorCode::unsupported, "the mesh has ", world, " ranks, prun starts at most ", flight_ranks,
+                " on one host; start them with srun, mpirun or torchrun");
+  if (world > 1 || opened.recipe->integer("run.restarts") > 0)
+    return launch_ranks(arguments, opened, file, static_cast<int>(world));
+  const Assembly assembly = assemble(opened);
+  preflight(assembly, *opened.plugins);
+  make_room_for_this_rank(assembly, *opened.plugins);
+  remove_dead_shared_folders();
+  const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
+  return run_alone(assembly, opened, resume_command(arguments, file));
+}
+
+namespace {
+
+// What checking came to, for programs: an Error is part of the answer.
+int check_for_programs(const std::string& file, const std::function<std::string()>& check) {
+  JsonWriter json;
+  json.begin_object().member("recipe", file);
+  int code = 0;
+  try {
+    const std::string batch = check();
+    json.member("good", true).member("batch", batch);
+  } catch (const Error& error) {
+    code = exit_code(error.code());
+    json.member("good", false).member("problem", std::string_view(error.what()));
+  }
+  std::printf("%s\n", json.end_object().take().c_str());
+  return code;
+}
+
+}  // namespace
+
+int check_command(const Arguments& arguments) {
+  const std::string& file = arguments.words[0];
+  const auto check = [&] {
+    Opened opened = open_recipe(arguments, file);
+    const Assembly assembly = assemble(opened);
+    preflight(assembly, *opened.plugins);
+    return assembly.batch().text();
+  };
+  if (arguments.has("--json")) return check_for_programs(file, check);
+  const std::string batch = check();
+  if (!arguments.has("--quiet")) std::printf("%s: good; %s\n", file.c_str(), batch.c_str());
+  return 0;
+}
+
+int plan_command(const Arguments& arguments) {
+  const std::string& file = arguments.words[0];
+  const bool lowered = arguments.has("--lowered");
+  if (lowered && !arguments.has("--program"))
+    throw_error(ErrorCode::bad_input, "--lowered goes with prun plan RECIPE --program");
+  Opened opened = open_recipe(arguments, file);
+  const Assembly assembly = assemble(opened);
+  if (arguments.has("--program"))
+    std::fputs(to_text(lowered ? assembly.program() : assembly.unlowered()).c_str(), stdout);
+  else if (arguments.has("--json"))
+    std::printf("%s\n", plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs")),
+                                  opened.chosen)
+                            .c_str());
+  else {
+    if (!opened.chosen.empty()) std::printf("auto        %s\n", opened.chosen.c_str());
+    std::fputs(plan_text(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str(),
+               stdout);
+  }
+  return 0;
+}
+
+namespace {
+
+Recipe in_fp64(Recipe recipe) {
+  for (const char* key : {"precision.master", "precision.moments", "precision.gradient", "precision.reduce"})
+    recipe = recipe.with(key, "state");
+  for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
+  return recipe;
+}
+
+// What fp64 cannot do, the recipe's own precision perhaps can.
+[[noreturn]] void refuse_fp64(const Error& error, const Opened& opened) {
+  const Assembly as_it_is(*opened.recipe, *opened.plugins);
+  throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
+}
+
+}  // namespace
+
+int verify_command(const Arguments& arguments) {
+  const std::string& file = arguments.words[0];
+  const Opened opened = open_recipe(arguments, file, asked_rank());
+  Recipe recipe = *opened.recipe;
+  const bool as_is = arguments.has("--as-is");
+  if (!as_is) recipe = in_fp64(recipe);
+  recipe = with_thread_ranks(recipe);
+  const std::vector<SearchPlace>& places = opened.plugins->places();
+  const std::int64_t steps = arguments.number("--steps", 3);
+  if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, steps));
+  try {
+    const LayoutVerdict verdict = verify_layout(recipe, places, steps, arguments.all);
+    std::fputs(to_text(verdict).c_str(), stdout);
+    return verdict.equal() ? 0 : 1;
+  } catch (const Error& error) {
+    if (as_is || error.code() != ErrorCode::unsupported) throw;
+    refuse_fp64(error, opened);
+  }
+}
+
+namespace {
+
+// The keys and plugins of that name; of a recipe where one is named.
+std::string explain_key(const Arguments& arguments, const std::string& name, const std::string& recipe) {
+  if (!recipe.empty()) return recipe::explain(name, *open_recipe(arguments, recipe).recipe);
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  return recipe::explain(name, plugins.catalog());
+}
+
+}  // namespace
+
+int explain_command(const Arguments& arguments) {
+  const std::string &name = arguments.words[0],
+                    recipe = arguments.words.size() == 2 ? arguments.words[1] : "";
+  const std::string op = explain_op(described_ops(arguments, recipe), name);
+  std::fputs(op.c_str(), stdout);
+  try {
+    std::fputs(explain_key(arguments, name, recipe).c_str(), stdout);
+  } catch (const Error& error) {
+    if (op.empty() || error.code() != ErrorCode::not_found) throw;
+  }
+  return 0;
+}
+
+int reference_command(const Arguments& arguments) {
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  const bool schema = arguments.has("--json-schema");
+  std::fputs(
+      (schema ? recipe::json_schema(plugins.catalog()) + "\n" : recipe::reference_markdown(plugins.catalog()))
+          .c_str(),
+      stdout);
+  return 0;
+}
+
+}  // namespace prun

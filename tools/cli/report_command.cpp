@@ -1,0 +1,64 @@
+// prun report: a run, several over each other, or a recipe as one HTML file.
+#include <cstdio>
+
+#include "base/output_file.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "cli/open_recipe.hpp"
+#include "report/page.hpp"
+#include "report/plan_page.hpp"
+#include "report/run_page.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_recipe(const std::string& word) {
+  std::error_code ignored;
+  const fs::path extension = fs::path(word).extension();
+  return extension == ".toml" || (fs::is_regular_file(word, ignored) && extension != ".jsonl");
+}
+
+// As the run's folder says it was; the choices that `auto` left open are made anew.
+AddPlan plan_of_run(const Arguments& arguments, const fs::path& folder) {
+  return [&arguments, folder](Html& page, const RunLog& log) {
+    const Opened opened = open_recipe(arguments, (folder / "recipe.toml").string());
+    const Assembly assembly(*opened.recipe, *opened.plugins);
+    add_plan(page, assembly, *opened.plugins, forecast(assembly, *opened.plugins, arguments.path("--costs")),
+             &log);
+  };
+}
+
+std::string page_of_recipe(const Arguments& arguments, const std::string& file) {
+  const Opened opened = open_recipe(arguments, file);
+  const Assembly assembly(*opened.recipe, *opened.plugins);
+  return recipe_page(assembly, *opened.plugins,
+                     forecast(assembly, *opened.plugins, arguments.path("--costs")));
+}
+
+fs::path place_of_page(const Arguments& arguments, const fs::path& what, bool recipe) {
+  if (const auto out = arguments.path("--out")) return *out;
+  if (recipe) return what.stem().string() + ".html";
+  std::error_code ignored;
+  return (fs::is_directory(what, ignored) ? what : what.parent_path()) / "report.html";
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  const std::string& first = arguments.words.front();
+  const bool recipe = arguments.words.size() == 1 && is_recipe(first);
+  const fs::path out = place_of_page(arguments, first, recipe);
+  const OutputKind kind{"a page of prun report", page_mark};
+  check_output(out, kind);
+  const std::string page = recipe ? page_of_recipe(arguments, first)
+                                  : run_page({arguments.words.begin(), arguments.words.end()},
+                                             plan_of_run(arguments, log_of(first).parent_path()));
+  write_output(out, page, kind);
+  std::printf("wrote %s (%s); open it in a browser\n", out.c_str(),
+              size_text(static_cast<double>(page.size())).c_str());
+  return 0;
+}
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// Groups of two and three ranks, as threads: every exchange against what it is said to be.
+#pragma once
+
+#include "conform/conformance.hpp"
+
+namespace prun {
+
+CheckFinding check_comm(const TriedPlugin& plugin);
+
+// A rank that waits for one that never comes is made to give up.
+CheckFinding check_comm_abort(const TriedPlugin& plugin);
+
+}  // namespace prun

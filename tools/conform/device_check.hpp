@@ -1,0 +1,19 @@
+// A device without a plan: its memory, a queue, copies and the kernels that it says it has.
+#pragma once
+
+#include <vector>
+
+#include "conform/conformance.hpp"
+#include "plugin/discovery.hpp"
+
+namespace prun {
+
+CheckFinding check_device(const TriedPlugin& plugin);
+
+// Its kernels against those of the device `cpu`; of the CPU's, also what they do to memory.
+CheckFinding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+
+// Of an op plugin, kernels for other devices than the CPU that are here.
+CheckFinding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
+
+}  // namespace prun

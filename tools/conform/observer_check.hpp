@@ -1,0 +1,10 @@
+// An observer of a run that did not take place.
+#pragma once
+
+#include "conform/conformance.hpp"
+
+namespace prun {
+
+CheckFinding check_observer(const TriedPlugin& plugin);
+
+}  // namespace prun

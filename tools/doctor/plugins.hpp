@@ -1,0 +1,12 @@
+// What devices and comm plugins say of this machine.
+#pragma once
+
+#include "doctor/finding.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+// Of all that are found, with their default options; a comm plugin goes with its device.
+Findings plugin_findings(PluginHost& plugins);
+
+}  // namespace prun

@@ -1,0 +1,12 @@
+// This machine against what a recipe needs.
+#pragma once
+
+#include "doctor/finding.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+// As if all its ranks were to run here. Nothing runs, and nothing stays behind.
+Findings recipe_findings(const Recipe& recipe, PluginHost& plugins);
+
+}  // namespace prun

@@ -1,0 +1,43 @@
+#include "generate/forward_rank.hpp"
+
+#include <utility>
+
+#include "train/loop/agreement.hpp"
+
+namespace prun {
+
+ForwardRank::ForwardRank(const Recipe& recipe, PluginHost& plugins, Membership membership, std::int64_t rank,
+                         Purpose purpose)
+    : plugins_(plugins),
+      membership_(std::move(membership)),
+      assembly_(recipe, plugins, rank, purpose),
+      communicators_(connect(assembly_, plugins, membership_)),
+      lease_(lend(membership_, communicators_.get())) {}
+
+ForwardParts ForwardRank::parts() const {
+  ForwardParts parts{assembly_, assembly_.program(), assembly_.plan(), nullptr, {}, {}};
+  if (communicators_) parts.comms = communicators_->queues();
+  if (membership_.probes) parts.probes = membership_.probes(assembly_, communicators_.get());
+  return parts;
+}
+
+LoadedCheckpoint ForwardRank::load(const PlanMemory& memory, const std::filesystem::path& where) const {
+  Announce others;
+  if (membership_.exchange)
+    others = [this](std::string_view channel, std::string_view mine) {
+      return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
+    };
+  return load_parameters(assembly_, memory, where, others);
+}
+
+void ForwardRank::check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const {
+  if (communicators_)
+    check_start(assembly_.mesh(), plugins_, {loaded, nullptr, samples}, membership_.exchange);
+}
+
+std::vector<std::string> ForwardRank::exchange(std::string_view channel, const std::string& mine) const {
+  if (!membership_.exchange) return {mine};
+  return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
+}
+
+}  // namespace prun

@@ -1,0 +1,35 @@
+// One rank of a recipe that trains nothing: its program, connected, with the parameters of a checkpoint.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/loop/evaluator.hpp"
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+class ForwardRank {
+ public:
+  ForwardRank(const Recipe& recipe, PluginHost& plugins, Membership membership, std::int64_t rank,
+              Purpose purpose);
+
+  const Assembly& assembly() const { return assembly_; }
+  ForwardParts parts() const;
+  // The parameters; every rank calls it.
+  LoadedCheckpoint load(const PlanMemory& memory, const std::filesystem::path& where) const;
+  // That all ranks have the same checkpoint and the same data; every rank calls it.
+  void check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const;
+  // What each rank says, to all of them.
+  std::vector<std::string> exchange(std::string_view channel, const std::string& mine) const;
+
+ private:
+  PluginHost& plugins_;
+  Membership membership_;
+  const Assembly assembly_;
+  std::unique_ptr<Communicators> communicators_;
+  CommunicatorLease lease_;
+};
+
+}  // namespace prun

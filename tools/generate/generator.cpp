@@ -1,0 +1,81 @@
+#include "generate/generator.hpp"
+
+#include <algorithm>
+
+namespace prun {
+namespace {
+
+// Whether the rank's plan writes a value.
+bool writes(const Plan& plan, Id value) {
+  for (const PlannedFunction& function : plan.functions)
+    for (const PlannedStep& step : function.steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.value == value) return true;
+  return false;
+}
+
+}  // namespace
+
+Generator::Generator(const ForwardParts& parts)
+    : assembly_(parts.assembly),
+      program_(parts.program),
+      has_head_(writes(parts.plan, staged_values(parts.program).logits)),
+      executor_(parts.program, parts.plan, parts.assembly.devices(), options_of(parts), parts.comms,
+                parts.probes),
+      staged_(staged_values(parts.program)) {}
+
+std::vector<double> Generator::logits(std::span<const std::int32_t> tokens) {
+  PRUN_CHECK(!tokens.empty(), "logits of what follows nothing");
+  const auto seq = static_cast<std::size_t>(assembly_.batch().seq);
+  if (staged_.position == none) {
+    run(tokens.last(std::min(tokens.size(), seq)), 0);
+  } else {
+    PRUN_CHECK(tokens.size() <= seq, "a text of ", tokens.size(), " tokens, and ", seq,
+               " positions are kept");
+    const auto most = static_cast<std::ptrdiff_t>(std::min(known_.size(), tokens.size() - 1));
+    const auto differs = std::mismatch(tokens.begin(), tokens.begin() + most, known_.begin()).first;
+    const auto few = static_cast<std::size_t>(batch_shape(assembly_, program_).positions);
+    for (auto at = static_cast<std::size_t>(differs - tokens.begin()); at < tokens.size(); at += few)
+      run(tokens.subspan(at, std::min(few, tokens.size() - at)), static_cast<std::int64_t>(at));
+    known_.assign(tokens.begin(), tokens.end());
+  }
+  return has_head_ ? read() : std::vector<double>();
+}
+
+void Generator::run(std::span<const std::int32_t> tokens, std::int64_t position) {
+  stage(tokens, position);
+  executor_.start_step();
+  executor_.finish_step();
+  ++steps_;
+}
+
+// Every row of every microbatch has the same text: whoever has the head has its logits. What comes behind the
+// text no position of it looks at.
+void Generator::stage(std::span<const std::int32_t> tokens, std::int64_t position) {
+  const BatchShape shape = batch_shape(assembly_, program_);
+  const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
+  for (const BatchTarget& target : batch_targets(memory(), staged_, steps_, shape.microbatches))
+    for (std::int64_t row = 0; row < shape.micro; ++row) {
+      if (target.samples) target.samples[row] = 0;
+      for (std::int64_t i = 0; i < shape.positions; ++i) {
+        const std::int64_t at = shape.first_position + i, to = row * shape.positions + i;
+        target.tokens[to] = at <= last ? tokens[static_cast<std::size_t>(at)] : 0;
+        target.targets[to] = at == last ? 0 : -1;
+      }
+    }
+  if (staged_.position != none)
+    *reinterpret_cast<double*>(memory().staged(staged_.position, steps_, 0)) = static_cast<double>(position);
+  stage_constants(assembly_, memory(), staged_, steps_);
+}
+
+std::vector<double> Generator::read() const {
+  const Value& value = program_.value(staged_.logits);
+  const std::byte* const at = memory().staged(staged_.logits, steps_ - 1, 0);
+  std::vector<double> row(static_cast<std::size_t>(value.dims.back().extent));
+  for (std::size_t i = 0; i < row.size(); ++i)
+    row[i] = value.dtype == DType::f64 ? reinterpret_cast<const double*>(at)[i]
+                                       : static_cast<double>(reinterpret_cast<const float*>(at)[i]);
+  return row;
+}
+
+}  // namespace prun

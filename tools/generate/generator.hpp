@@ -1,0 +1,37 @@
+// A program whose head gives logits, run over a text that grows.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "execute/executor.hpp"
+#include "program/step.hpp"
+#include "train/loop/evaluator.hpp"
+
+namespace prun {
+
+class Generator {
+ public:
+  explicit Generator(const ForwardParts& parts);
+
+  const PlanMemory& memory() const { return executor_.memory(); }
+  // Of what follows the tokens: of whole sequences, the last ones count, as many as a sequence has; position
+  // by position, there may be no more than that, and those that the last call had in front too are not
+  // computed again. Empty on a rank that another stage comes after. Every rank calls it.
+  std::vector<double> logits(std::span<const std::int32_t> tokens);
+
+ private:
+  void run(std::span<const std::int32_t> tokens, std::int64_t position);
+  void stage(std::span<const std::int32_t> tokens, std::int64_t position);
+  std::vector<double> read() const;
+
+  const Assembly& assembly_;
+  const Program& program_;
+  const bool has_head_;
+  Executor executor_;
+  const StagedValues staged_;
+  std::int64_t steps_ = 0;           // of this process, which alternate the staging sides
+  std::vector<std::int32_t> known_;  // position by position: what has been computed
+};
+
+}  // namespace prun

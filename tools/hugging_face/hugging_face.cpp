@@ -1,0 +1,288 @@
+#include "hugging_face/hugging_face.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/durable_file.hpp"
+#include "base/floats.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
+#include "program/passes.hpp"
+#include "train/assemble/model_program.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
+#include "train/checkpoint/plugin_record.hpp"
+#include "train/foreign/model_config.hpp"
+#include "train/foreign/runs.hpp"
+#include "train/foreign/weights.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::int64_t piece_elements = 1 << 22;  // that are in memory at a time
+
+// What a checkpoint says of its model, but for where it came from.
+bool says_model(const std::string& key) {
+  return (key.starts_with("model.") && key != "model.config" && key != "model.init") || key == "plugins.ops";
+}
+
+// Calls body(parameter, layer) for all of a model.
+template <class Body>
+void each_parameter(const Program& program, Body&& body) {
+  for (const Id parameter : program.parameters())
+    for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
+      body(parameter, layer);
+}
+
+Extents shape_of(const Value& value) {
+  Extents shape;
+  for (const Dim& dim : value.dims) shape.push_back(dim.extent);
+  return shape;
+}
+
+std::string size_of_all(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+
+// ------------------------------------------------------------------- in
+
+struct Imported {
+  Id parameter = none;
+  std::int64_t layer = 0;
+};
+
+// The bytes of a whole parameter, as fp32 or bf16.
+std::vector<std::byte> bytes_of(const ForeignReader& reader, const Imported& from, const TensorSlice& slice) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(slice.bytes()));
+  std::vector<float> numbers;
+  for (std::int64_t at = 0; at < slice.slice.count; at += piece_elements) {
+    numbers.resize(static_cast<std::size_t>(std::min(piece_elements, slice.slice.count - at)));
+    reader.read(from.parameter, from.layer, at, numbers);
+    store_floats(slice.type, numbers, bytes.data() + at * prun::size_of(slice.type));
+  }
+  return bytes;
+}
+
+Manifest manifest_of(const Recipe& recipe, const PluginHost& plugins) {
+  Manifest manifest;
+  manifest.run = fresh_run();
+  manifest.save = 1;
+  for (const auto& setting : settings_of(recipe))
+    if (says_model(setting.first)) manifest.recipe.push_back(setting);
+  manifest.plugins = plugin_record(plugins);
+  return manifest;
+}
+
+// ------------------------------------------------------------------- out
+
+// A tensor of an exported directory, and the box of a checkpoint's tensor that it is made of.
+struct Exported {
+  SafetensorsSpec spec;
+  ForeignPiece piece;
+  std::string source;
+
+  std::int64_t bytes() const { return elements_of(spec.shape) * prun::size_of(spec.type); }
+};
+
+std::vector<Exported> exported_tensors(const Program& program, const ForeignMap& map,
+                                       const CheckpointFiles& files, std::optional<DType> type) {
+  std::vector<Exported> list;
+  each_parameter(program, [&](Id parameter, std::int64_t layer) {
+    const std::string name = full_name(program, parameter, layer);
+    const CheckpointFiles::Tensor& kept = files.tensor(name);
+    if (kept.shape != shape_of(program.value(parameter)))
+      throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", name, "' is ",
+                  shape_text(kept.shape), ", the model makes it ",
+                  shape_text(shape_of(program.value(parameter))));
+    const DType wanted = type.value_or(kept.type == DType::bf16 ? DType::bf16 : DType::f32);
+    const std::string source = wanted == kept.type ? name : weights_of(files, name);
+    for (const ForeignPiece& piece : map.pieces(parameter))
+      list.push_back({{piece.name_of(layer), wanted, piece.shape}, piece, source});
+  });
+  return list;
+}
+
+// Rows of the dimension that lies slowest there, in their order there, as floats.
+class BoxReader {
+ public:
+  BoxReader(const CheckpointFiles& files, const Exported& tensor)
+      : files_(files), piece_(tensor.piece), name_(tensor.source), kept_(files.tensor(name_)) {}
+
+  std::vector<float> read(std::int64_t begin, std::int64_t end) {
+    const std::size_t slowest = piece_.order.front();
+    TensorSlice box{name_, kept_.type, {kept_.shape, piece_.start, piece_.extent, 0, 0}};
+    box.slice.start[slowest] += begin;
+    box.slice.extent[slowest] = end - begin;
+    box.slice.count = elements_of(box.slice.extent);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(box.bytes()));
+    files_.read(box, bytes);
+    std::vector<float> here(static_cast<std::size_t>(box.slice.count));
+    load_floats(kept_.type, bytes, here);
+    return reordered(here, box.slice.extent);
+  }
+
+ private:
+  std::vector<float> reordered(std::vector<float>& here, const Extents& box) const {
+    if (std::is_sorted(piece_.order.begin(), piece_.order.end())) return std::move(here);
+    Extents there, strides(box.size(), 1);  // of dimensions in their order there, in elements here
+    for (std::size_t i = 0; i < box.size(); ++i) {
+      there.push_back(box[piece_.order[i]]);
+      for (std::size_t d = piece_.order[i] + 1; d < box.size(); ++d) strides[i] *= box[d];
+    }
+    std::vector<float> result;
+    result.reserve(here.size());
+    each_run(there, 0, static_cast<std::int64_t>(here.size()), [&](const Extents& index, std::int64_t count) {
+      std::int64_t at = 0;
+      for (std::size_t i = 0; i < index.size(); ++i) at += index[i] * strides[i];
+      for (std::int64_t n = 0; n < count; ++n, at += strides.back())
+        result.push_back(here[static_cast<std::size_t>(at)]);
+    });
+    return result;
+  }
+
+  const CheckpointFiles& files_;
+  const ForeignPiece& piece_;
+  const std::string& name_;
+  const CheckpointFiles::Tensor& kept_;
+};
+
+void write_tensor(SafetensorsWriter& writer, const CheckpointFiles& files, const Exported& tensor) {
+  BoxReader reader(files, tensor);
+  const std::int64_t rows = tensor.piece.extent[tensor.piece.order.front()],
+                     row = elements_of(tensor.spec.shape) / rows,
+                     step = std::max<std::int64_t>(1, piece_elements / row);
+  std::vector<std::byte> bytes;
+  for (std::int64_t at = 0; at < rows; at += step) {
+    const std::vector<float> numbers = reader.read(at, std::min(rows, at + step));
+    bytes.resize(numbers.size() * static_cast<std::size_t>(prun::size_of(tensor.spec.type)));
+    store_floats(tensor.spec.type, numbers, bytes.data());
+    writer.write(tensor.spec.name, bytes);
+  }
+}
+
+void write_file(const fs::path& path, const CheckpointFiles& files, std::span<const Exported> tensors) {
+  std::vector<SafetensorsSpec> specs;
+  std::map<std::string_view, const Exported*> by_name;
+  for (const Exported& tensor : tensors) {
+    specs.push_back(tensor.spec);
+    by_name[tensor.spec.name] = &tensor;
+  }
+  SafetensorsWriter writer(path, std::move(specs));
+  for (const SafetensorsSpec& spec : writer.order()) write_tensor(writer, files, *by_name.at(spec.name));
+  writer.finish();
+}
+
+// As many in a file as fit, in their order; a tensor that is larger has one of its own.
+std::vector<std::span<const Exported>> in_files(std::span<const Exported> tensors, std::int64_t most) {
+  std::vector<std::span<const Exported>> files;
+  std::size_t first = 0;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (i > first && bytes + tensors[i].bytes() > most) {
+      files.push_back(tensors.subspan(first, i - first));
+      first = i;
+      bytes = 0;
+    }
+    bytes += tensors[i].bytes();
+  }
+  files.push_back(tensors.subspan(first));
+  return files;
+}
+
+std::string file_name(std::size_t number, std::size_t count) {
+  if (count == 1) return weights_name;
+  char name[64];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number + 1, count);
+  return name;
+}
+
+std::string index_text(const std::vector<std::span<const Exported>>& files, std::int64_t bytes) {
+  JsonWriter json;
+  json.begin_object().name("metadata").begin_object().member("total_size", bytes).end_object();
+  json.name("weight_map").begin_object();
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (const Exported& tensor : files[i]) json.member(tensor.spec.name, file_name(i, files.size()));
+  return json.end_object().end_object().take() + "\n";
+}
+
+void write_config(const fs::path& path, const ModelProgram& model, std::span<const Exported> tensors) {
+  ConfigValues values = written_config(*model.model, model.context);
+  const bool half = std::any_of(tensors.begin(), tensors.end(),
+                                [](const Exported& tensor) { return tensor.spec.type == DType::bf16; });
+  values.insert(values.begin(), {"torch_dtype", std::string(half ? "bfloat16" : "float32")});
+  replace_text_file(path, config_text(values));
+}
+
+// What its config.json says is first asked of itself: there is no recipe whose lines could be shown.
+Recipe recipe_of_directory(PluginHost& plugins, const Conversion& how) {
+  plugins.model_options({}, how.from);
+  std::vector<std::string> sets = {"model.seq=1", "model.config=" + how.from.string()};
+  sets.insert(sets.end(), how.sets.begin(), how.sets.end());
+  return model_recipe(plugins, sets);
+}
+
+ModelProgram model_of_directory(const Recipe& recipe, PluginHost& plugins, const Conversion& how) {
+  try {
+    return write_model(recipe, plugins);
+  } catch (const Error& error) {
+    throw_error(error.code(), (how.from / config_name).string(), ": ", error.what());
+  }
+}
+
+}  // namespace
+
+std::string import_directory(PluginHost& plugins, const Conversion& how) {
+  const Recipe recipe = recipe_of_directory(plugins, how);
+  const ModelProgram model = model_of_directory(recipe, plugins, how);
+  const ForeignMap map(*model.program, *model.model);
+  const ForeignDirectory directory(how.from);
+  const ForeignReader reader(*model.program, map, directory);
+  std::vector<Imported> from;
+  std::vector<TensorSlice> slices;
+  std::int64_t bytes = 0;
+  each_parameter(*model.program, [&](Id parameter, std::int64_t layer) {
+    from.push_back({parameter, layer});
+    slices.push_back({full_name(*model.program, parameter, layer),
+                      how.type.value_or(reader.type_of(parameter, layer)),
+                      whole_slice(shape_of(model.program->value(parameter)))});
+    bytes += slices.back().bytes();
+  });
+  DurableFolder folder(how.to);
+  Manifest manifest = manifest_of(recipe, plugins);
+  const fs::path file = folder.staging() / rank_file_name(0);
+  write_slices(file, slices, [&](std::size_t number, const WriteBytes& write) {
+    write(bytes_of(reader, from[number], slices[number]));
+  });
+  manifest.files.push_back(file_record(file));
+  replace_text_file(folder.staging() / manifest_name, to_text(manifest));
+  folder.commit();
+  std::string text = detail::concat("wrote ", how.to.string(), ": ", slices.size(), " tensors, ",
+                                    size_of_all(bytes), "; a recipe starts from it with\n\n[model]\n");
+  for (const auto& [key, value] : manifest.recipe)
+    if (key.starts_with("model.") && key != "model.seq") text += key.substr(6) + " = " + value + "\n";
+  return text + "init = " + recipe::to_toml(how.to.string()) + "\n";
+}
+
+std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
+  const CheckpointFiles files(find_checkpoint(how.from));
+  std::vector<std::string> sets;
+  for (const auto& [key, value] : files.manifest().recipe)
+    if (says_model(key)) sets.push_back(key + "=" + value);
+  sets.insert(sets.end(), how.sets.begin(), how.sets.end());
+  const ModelProgram model = write_model(model_recipe(plugins, sets), plugins);
+  const ForeignMap map(*model.program, *model.model);
+  const std::vector<Exported> tensors = exported_tensors(*model.program, map, files, how.type);
+  std::int64_t bytes = 0;
+  for (const Exported& tensor : tensors) bytes += tensor.bytes();
+  const std::vector<std::span<const Exported>> shares = in_files(tensors, how.file_bytes);
+  DurableFolder folder(how.to);
+  for (std::size_t i = 0; i < shares.size(); ++i)
+    write_file(folder.staging() / file_name(i, shares.size()), files, shares[i]);
+  if (shares.size() > 1) replace_text_file(folder.staging() / weights_index_name, index_text(shares, bytes));
+  write_config(folder.staging() / config_name, model, tensors);
+  folder.commit();
+  return detail::concat("wrote ", how.to.string(), ": ", tensors.size(), " tensors, ", size_of_all(bytes),
+                        " in ", shares.size(), shares.size() == 1 ? " file" : " files", ", of ",
+                        files.folder().string(), "\n");
+}
+
+}  // namespace prun

@@ -1,0 +1,28 @@
+// Directories as Hugging Face's libraries keep them, made into checkpoints and made of them: a piece of a
+// tensor at a time, so that memory does not grow with the model.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+struct Conversion {
+  std::filesystem::path from, to;                   // `to` must not be there yet
+  std::optional<DType> type;                        // of the weights; nothing: as they are
+  std::int64_t file_bytes = std::int64_t{5} << 30;  // that a file of an exported directory has at most
+  std::vector<std::string> sets;                    // of the model: "model.plugin=mine"
+};
+
+// A checkpoint of step 0 that has weights and the model's options, and nothing else: what `model.init` may
+// name. Returns what to say of it.
+std::string import_directory(PluginHost& plugins, const Conversion& how);
+
+// The weights of a checkpoint, or of a run's latest, with the config.json that its model writes.
+std::string export_checkpoint(PluginHost& plugins, const Conversion& how);
+
+}  // namespace prun

@@ -1,0 +1,205 @@
+#include "init/first_recipe.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/text.hpp"
+#include "prun/device.hpp"
+#include "recipe/toml_writer.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/assemble/automatic.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/loop/preflight.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What follows from the goal, and from whether the device is one of a few units that are made for this.
+struct Size {
+  std::int64_t layers = 4, hidden = 256, heads = 4, seq = 256;
+  std::int64_t steps = 150, global = 8, warmup = 10;
+  double rate = 1.5e-3;
+};
+
+Size size_of(const std::string& goal, bool fast) {
+  if (goal == "quick") return {};
+  if (goal != "train")
+    throw_error(ErrorCode::bad_input, "--goal takes quick or train, not ", in_quotes(goal));
+  if (!fast) return {6, 384, 6, 256, 2000, 32, 100, 1e-3};
+  return {12, 768, 12, 1024, 5000, 256, 200, 6e-4};
+}
+
+struct Draft {
+  RecipeWish wish;
+  Size size;
+  std::int64_t ranks = 1, micro = 8;
+  bool fast = false, recompute = false;
+};
+
+bool is_tokens(const std::string& data) {
+  const std::string end = fs::path(data).extension().string();
+  return end == ".bin" || end == ".idx";
+}
+
+void write_model(recipe::TomlWriter& out, const Draft& draft) {
+  const std::string& model = draft.wish.model;
+  const bool tokens = is_tokens(draft.wish.data);
+  out.table("model");
+  const auto write_seq = [&] {
+    out.value("seq", draft.size.seq, "tokens of one sequence: how far it looks back");
+  };
+  if (model != "gpt" && model != "llama") {
+    out.value("config", model, "where its shape comes from: a config.json of Hugging Face");
+    return write_seq();
+  }
+  out.value("plugin", model, "or \"gpt\", \"llama\": the kind of transformer")
+      .value("layers", draft.size.layers, "transformer blocks, one after the other")
+      .value("hidden", draft.size.hidden, "numbers that stand for a token between blocks")
+      .value("heads", draft.size.heads, "attention heads of a block; they divide hidden");
+  if (model == "llama") out.value("ffn", draft.size.hidden * 8 / 3 / 16 * 16, "width of each block's MLP");
+  write_seq();
+  out.value("vocab", tokens ? 50304 : 256,
+            tokens ? "at least as many as the tokenizer that made the data knows"
+                   : "a token is a byte of the text");
+}
+
+void write_data(recipe::TomlWriter& out, const Draft& draft) {
+  const bool tokens = is_tokens(draft.wish.data);
+  out.table("data").value(
+      "plugin", std::string(tokens ? "tokens" : "text"),
+      tokens ? "files of tokens, as prun tokenize writes them" : "the bytes of text files");
+  out.value("path", draft.wish.data, "a file or a folder");
+  if (draft.wish.goal == "train")
+    out.value("validation", 0.05, "the share that is kept aside to see what was learned");
+}
+
+void write_layout(recipe::TomlWriter& out, const Draft& draft) {
+  if (draft.fast)
+    out.table("precision").value("compute", "bf16", "half the memory, and what GPUs are fast at");
+  if (draft.ranks > 1)
+    out.table("mesh")
+        .value("dp", draft.ranks, "ranks: one for each GPU")
+        .item("strategy")
+        .value("plugin", "data", "each rank takes its part of the batch")
+        .value("axis", "dp", "of the ranks along this axis of the mesh");
+  if (draft.recompute)
+    out.item("strategy").value("plugin", "recompute", "computes some of it twice, to need less memory");
+}
+
+void write_run(recipe::TomlWriter& out, const Draft& draft) {
+  const Size& size = draft.size;
+  out.table("run")
+      .value("name", draft.wish.name, "its folder is runs/NAME")
+      .value("steps", size.steps, "updates of the weights")
+      .value("seed", 1, "the same seed gives the same numbers every time");
+  if (draft.wish.goal == "train")
+    out.value("save_every", size.steps / 10, "steps between two checkpoints")
+        .value("keep", 2, "checkpoints that stay, the newest");
+}
+
+void write_training(recipe::TomlWriter& out, const Draft& draft) {
+  const Size& size = draft.size;
+  out.table("optimizer")
+      .value("plugin", "adamw", "how gradients become updates")
+      .value("lr", size.rate, "how far an update goes: too high diverges, too low learns slowly")
+      .value("weight_decay", 0.1, "pulls weights towards zero")
+      .value("clip", 1.0, "the largest gradient that counts in full")
+      .value("schedule.kind", "cosine", "the rate falls along a cosine")
+      .value("schedule.warmup", size.warmup, "steps over which it rises first")
+      .value("schedule.final", 0.1, "what it ends at, as a part of lr");
+  if (draft.wish.goal == "train")
+    out.table("eval").value("every", size.steps / 10, "steps between two looks at the validation data");
+}
+
+std::string text_of(const Draft& draft) {
+  recipe::TomlWriter out;
+  out.comment(
+      "Written by prun init for this machine. prun check says what is wrong with it, prun plan what it "
+      "costs,\nprun explain KEY what a key means and which others there are.");
+  write_run(out, draft);
+  write_model(out, draft);
+  write_data(out, draft);
+  out.table("batch")
+      .value("global", draft.size.global, "sequences a step, over all ranks")
+      .value("micro", draft.micro, "sequences a rank takes at once: more need more memory");
+  write_layout(out, draft);
+  write_training(out, draft);
+  out.item("observer").value("plugin", "console", "shows the run in the terminal");
+  out.item("observer").value("plugin", "jsonl", "writes runs/NAME/log.jsonl, for prun report");
+  return out.text();
+}
+
+Recipe parsed(const Draft& draft, PluginHost& plugins) {
+  return Recipe::parse(text_of(draft), "the recipe of prun init", {}, plugins.catalog());
+}
+
+DeviceInfo look_at_device(const Draft& draft, PluginHost& plugins) {
+  const Recipe recipe = choose_device(parsed(draft, plugins), plugins, {0, 1}).recipe;
+  DeviceInfo info;
+  const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+  raise(device->info(&info));
+  info.name = {};  // of the device, which goes
+  info.unit = {};
+  return info;
+}
+
+// Everything prun check asks.
+void try_out(const Draft& draft, PluginHost& plugins) {
+  const LocalPlace place{0, static_cast<int>(draft.ranks)};
+  const Recipe recipe = choose_device(parsed(draft, plugins), plugins, place).recipe;
+  plugins.set_local(place);
+  const Assembly assembly(recipe, plugins);
+  check_fits_one_host(assembly);
+  preflight(assembly, plugins);
+}
+
+bool fits(const Draft& draft, PluginHost& plugins) {
+  try {
+    try_out(draft, plugins);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// No longer than the model that a config.json describes can look.
+void limit_sequence(Draft& draft, PluginHost& plugins) {
+  const Recipe recipe = parsed(draft, plugins);
+  const std::int64_t positions = recipe.find("model.positions") ? recipe.integer("model.positions") : 0;
+  if (positions > 0) draft.size.seq = std::min(draft.size.seq, positions);
+}
+
+// As near to what was meant as the microbatches of all ranks allow.
+void set_batch(Draft& draft, std::int64_t micro, std::int64_t wanted) {
+  draft.micro = micro;
+  draft.size.global = std::max<std::int64_t>(1, wanted / (micro * draft.ranks)) * micro * draft.ranks;
+}
+
+}  // namespace
+
+std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
+  Draft draft{wish, size_of(wish.goal, false)};
+  std::error_code ignored;
+  if (!fs::exists(wish.data, ignored))
+    throw_error(ErrorCode::not_found, "--data: there is no ", in_quotes(wish.data),
+                "; name a text file, a folder of them, or tokens (.bin, .idx)");
+  const DeviceInfo device = look_at_device(draft, plugins);
+  draft.fast = device.units > 0;
+  draft.ranks = std::max<std::int64_t>(1, device.units);
+  draft.size = size_of(wish.goal, draft.fast);
+  limit_sequence(draft, plugins);
+  const std::int64_t wanted = draft.size.global;
+  for (const bool recompute : {false, true})
+    for (const std::int64_t micro : {16, 8, 4, 2, 1}) {
+      draft.recompute = recompute;
+      if (micro > wanted) continue;
+      set_batch(draft, micro, wanted);
+      if (fits(draft, plugins)) return text_of(draft);
+    }
+  try_out(draft, plugins);
+  return text_of(draft);
+}
+
+}  // namespace prun

@@ -1,0 +1,21 @@
+// A recipe for somebody's first run on this machine, written for them.
+#pragma once
+
+#include <string>
+
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+struct RecipeWish {
+  std::string name = "first";
+  std::string model = "gpt";   // "gpt", "llama", or a config.json of Hugging Face, or a folder with one
+  std::string data = ".";      // text: a file or a folder; or tokens: .bin, .idx
+  std::string goal = "quick";  // "quick": a minute, "train": a model worth keeping
+};
+
+// The text of one that prun check accepts: for all units of the device that `auto` stands for, with the
+// largest microbatch, of a few, that fits there. Throws what prun check would throw where none does.
+std::string first_recipe(const RecipeWish& wish, PluginHost& plugins);
+
+}  // namespace prun

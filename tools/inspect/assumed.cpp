@@ -1,0 +1,100 @@
+#include "inspect/assumed.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/text.hpp"
+#include "train/assemble/one_host.hpp"
+
+namespace prun {
+namespace {
+
+// Of the memory of one device.
+struct AssumedMemory {
+  std::size_t device = 0;
+  std::optional<std::int64_t> bytes;  // of a rank; nothing: any amount
+  std::string key;                    // of the recipe that says it, or would; empty: none does
+};
+
+std::vector<AssumedMemory> assumed_memory(const Assembly& assembly) {
+  std::vector<AssumedMemory> all;
+  for (std::size_t device = 0; device < assembly.device_infos().size(); ++device) {
+    const std::string key = assembly.key_of_planned_memory(device);
+    if (assembly.is_memory_said(device))
+      all.push_back({device, assembly.device_infos()[device].memory_bytes, key});
+    else if (assembly.device_info().absent)
+      all.push_back({device, {}, key});
+  }
+  return all;
+}
+
+std::string text_of(const Assembly& assembly, const AssumedMemory& memory) {
+  const DeviceInfo& device = assembly.device_infos()[memory.device];
+  const std::string of = detail::concat(device.tier ? "room on device " : "memory of device ", memory.device,
+                                        device.tier ? " for a rank" : "");
+  if (memory.bytes)
+    return detail::concat(size_text(static_cast<double>(*memory.bytes)), " of ", of, ", as ", memory.key,
+                          " says");
+  return "any amount of " + of + (memory.key.empty() ? "" : ": " + memory.key + " says how much there is");
+}
+
+std::string ranks_text(const Assembly& assembly) {
+  const std::int64_t ranks = ranks_of_host(assembly);
+  const std::string key = assembly.key_of_planned_units();
+  const std::string who = key.empty() ? ""
+                          : ranks > 1 ? ", as " + key + " says"
+                                      : ": " + key + " says how many share one";
+  return (ranks == 1 ? std::string("a host of its own for each rank")
+                     : detail::concat(ranks, " ranks on a host")) +
+         who;
+}
+
+// Those whose threads compute on the cores of this machine.
+std::string threads_text(const Assembly& assembly) {
+  for (std::size_t device = 1; device < assembly.device_infos().size(); ++device)
+    if (const DeviceInfo& info = assembly.device_infos()[device]; info.host_memory && !info.tier)
+      return detail::concat("device ", device, " with the ", info.threads,
+                            info.threads == 1 ? " thread" : " threads", " that it has on this machine");
+  return "";
+}
+
+std::vector<std::string> lines_of(const Assembly& assembly) {
+  std::vector<std::string> lines;
+  for (const AssumedMemory& memory : assumed_memory(assembly)) lines.push_back(text_of(assembly, memory));
+  if (!assembly.device_info().absent) return lines;
+  if (assembly.mesh().world() > 1) lines.push_back(ranks_text(assembly));
+  lines.push_back(threads_text(assembly));
+  std::erase(lines, "");
+  return lines;
+}
+
+}  // namespace
+
+std::string assumed_text(const Assembly& assembly) {
+  std::string text;
+  for (const std::string& line : lines_of(assembly))
+    text += (text.empty() ? "assumed     " : "            ") + line + "\n";
+  return text;
+}
+
+void write_assumed(JsonWriter& json, const Assembly& assembly) {
+  const std::vector<std::string> lines = lines_of(assembly);
+  json.name("assumed");
+  if (lines.empty()) {
+    json.null();
+    return;
+  }
+  json.begin_object().member("another_machine", assembly.device_info().absent);
+  json.member("ranks_of_host", ranks_of_host(assembly)).name("memory").begin_array();
+  for (const AssumedMemory& memory : assumed_memory(assembly)) {
+    json.begin_object().member("device", memory.device).member("key", memory.key).name("bytes");
+    memory.bytes ? json.value(*memory.bytes) : json.null();
+    json.end_object();
+  }
+  json.end_array().name("said").begin_array();
+  for (const std::string& line : lines) json.value(line);
+  json.end_array().end_object();
+}
+
+}  // namespace prun

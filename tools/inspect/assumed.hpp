@@ -1,0 +1,16 @@
+// What a plan takes for granted of a machine that is not this one.
+#pragma once
+
+#include <string>
+
+#include "base/json.hpp"
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+// Lines that begin with "assumed"; none where the plan is this machine's and all is as it was found here.
+std::string assumed_text(const Assembly& assembly);
+// The member "assumed": null there.
+void write_assumed(JsonWriter& json, const Assembly& assembly);
+
+}  // namespace prun

@@ -1,0 +1,48 @@
+// What prun ckpt says of checkpoints, and does with them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/checkpoint_folder.hpp"
+
+namespace prun {
+
+// The checkpoints in the folder of a run, those saved last first, a line each; damaged ones are named.
+std::string list_checkpoints(const std::filesystem::path& run_folder);
+
+std::string checkpoints_json(const std::filesystem::path& run_folder);
+
+// What one is of: its manifest, and its tensors. `recipe`: the recipe it was saved with, instead.
+std::string describe_checkpoint(const std::filesystem::path& checkpoint, bool recipe);
+
+std::string checkpoint_json(const std::filesystem::path& checkpoint);
+
+// Every byte of one, or of all in the folder of a run, compared with its checksums.
+struct CheckpointVerdict {
+  std::filesystem::path checkpoint;
+  std::int64_t tensors = 0;
+  std::int64_t bytes = 0;             // of them
+  std::vector<std::string> troubles;  // none: all is as it was written
+};
+std::vector<CheckpointVerdict> verify_checkpoints(const std::filesystem::path& where);
+std::string to_json(const std::vector<CheckpointVerdict>& verdicts);
+
+struct CheckpointDifference {
+  std::string text;
+  bool tensors_differ = false;
+};
+CheckpointDifference compare_checkpoints(const std::filesystem::path& before,
+                                         const std::filesystem::path& after);
+
+// The same checkpoint of so many files, each of whole tensors, in a folder that is not there yet.
+void reshard_checkpoint(const std::filesystem::path& from, const std::filesystem::path& to,
+                        std::int64_t files);
+
+// Removes checkpoints as a run would that has these keys; returns which. Throws bad_input while a run works
+// in the folder; another that prunes there is waited for.
+std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& run_folder, Keep keep);
+
+}  // namespace prun

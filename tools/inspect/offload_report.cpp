@@ -1,0 +1,151 @@
+#include "inspect/offload_report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "base/format.hpp"
+#include "base/text.hpp"
+#include "plan/traffic.hpp"
+#include "simulate/links.hpp"
+
+namespace prun {
+namespace {
+
+bool has_more_devices(const Assembly& assembly) { return assembly.device_infos().size() > 1; }
+
+// Predicted, of the rank that has most of it: for how long queues of further devices compute in a step, and
+// for how long those and copies hold up the first one's.
+struct Beside {
+  double busy = 0, exposed = 0;
+};
+std::optional<Beside> seconds_beside(const Forecast& forecast) {
+  if (!forecast.prediction) return {};
+  Beside most;
+  for (const RankTimes& rank : forecast.prediction->simulation.ranks) {
+    const std::vector<QueueInfo>& queues = rank.simulated.plan->queues;
+    double busy = 0;
+    for (std::size_t q = 0; q < queues.size(); ++q)
+      if (queues[q].device > 0 && queues[q].workers) busy += rank.times.busy[q];
+    most.busy = std::max(most.busy, busy);
+    most.exposed = std::max(most.exposed, rank.times.exposed_transfers);
+  }
+  return most;
+}
+
+// Predicted, of the rank whose link holds it up longest.
+std::optional<Links> most_exposed_links(const Forecast& forecast) {
+  if (!forecast.prediction) return {};
+  Links most;
+  for (const RankTimes& rank : forecast.prediction->simulation.ranks)
+    if (const Links links = links_of(rank); links.exposed() >= most.exposed()) most = links;
+  return most;
+}
+
+std::string links_text(const Assembly& assembly, const Forecast& forecast) {
+  const std::optional<Links> links = most_exposed_links(forecast);
+  if (!links) return "";
+  std::string text;
+  for (const auto& [name, times] :
+       {std::pair{"to the device", links->to_device}, std::pair{"to the host", links->to_host}})
+    text += format("  link %-13s busy for %.1f ms a step, %.1f ms of it hidden, %.1f ms exposed\n", name,
+                   times.busy * 1e3, std::max(0.0, times.busy - times.exposed) * 1e3, times.exposed * 1e3);
+  const double tokens = tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens()));
+  if (tokens > 0)
+    text += format("  %.0f tokens a step rather than %lld would hide the rest, with a larger batch.micro\n",
+                   std::ceil(tokens), static_cast<long long>(assembly.batch().tokens()));
+  return text;
+}
+
+// Of the rank that is held up longest by what shares its links and its host's memory.
+struct SharedTimes {
+  double bytes = 0, bandwidth = 0, slowed = 0;
+};
+std::optional<SharedTimes> shared_times(const Forecast& forecast) {
+  if (!forecast.prediction || !forecast.prediction->host_bandwidth) return {};
+  SharedTimes most;
+  for (const RankTimes& rank : forecast.prediction->simulation.ranks) {
+    most.bytes = std::max(most.bytes, rank.host_bytes);
+    most.slowed = std::max(most.slowed, rank.slowed);
+  }
+  most.bandwidth = *forecast.prediction->host_bandwidth;
+  return most;
+}
+
+std::string shared_text(const Forecast& forecast) {
+  const std::optional<SharedTimes> times = shared_times(forecast);
+  if (!times) return "";
+  return format(
+      "  memory of the host %s a step and rank, at %.1f GB/s (%.1f ms); sharing it and links makes updates "
+      "and "
+      "copies %.1f ms longer\n",
+      size_text(times->bytes).c_str(), times->bandwidth / 1e9, times->bytes / times->bandwidth * 1e3,
+      times->slowed * 1e3);
+}
+
+void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  const std::optional<Links> links = most_exposed_links(forecast);
+  if (!links) return;
+  json.member("to_device_seconds", links->to_device.busy).member("to_host_seconds", links->to_host.busy);
+  json.member("to_device_exposed_seconds", links->to_device.exposed);
+  json.member("to_host_exposed_seconds", links->to_host.exposed);
+  json.member("tokens_to_hide", tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens())));
+}
+
+// For how long the queues of tiers are at work, both ways together.
+double seconds_of_drives(const Assembly& assembly, const Forecast& forecast) {
+  double most = 0;
+  for (const RankTimes& rank : forecast.prediction->simulation.ranks) {
+    const std::vector<QueueInfo>& queues = rank.simulated.plan->queues;
+    double busy = 0;
+    for (std::size_t q = 0; q < queues.size(); ++q)
+      if (assembly.device_infos()[static_cast<std::size_t>(queues[q].device)].tier)
+        busy += rank.times.busy[q];
+    most = std::max(most, busy);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
+  if (!has_more_devices(assembly)) return "";
+  const MovedBytes moved = moved_bytes(assembly.program(), assembly.plan());
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  std::string text = "offload     " + size(moved.to_host) + " a step from device memory to the host's, " +
+                     size(moved.to_device) + " back\n";
+  if (moved.from_disk + moved.to_disk > 0)
+    text += "  " + size(moved.from_disk) + " a step read from disk, " + size(moved.to_disk) + " written\n";
+  if (forecast.exposed_drives)
+    text += format(
+        "  drives at work for %.1f ms a step, both ways together; %.1f ms of it nothing hides, as "
+        "predicted\n",
+        seconds_of_drives(assembly, forecast) * 1e3, *forecast.exposed_drives * 1e3);
+  if (const std::optional<Beside> seconds = seconds_beside(forecast))
+    text += format(
+        "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",
+        seconds->busy * 1e3, seconds->exposed * 1e3);
+  return text + links_text(assembly, forecast) + shared_text(forecast);
+}
+
+void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  if (!has_more_devices(assembly)) return;
+  const MovedBytes moved = moved_bytes(assembly.program(), assembly.plan());
+  json.name("offload").begin_object();
+  json.member("to_host_bytes", moved.to_host).member("to_device_bytes", moved.to_device);
+  json.member("from_disk_bytes", moved.from_disk).member("to_disk_bytes", moved.to_disk);
+  if (forecast.exposed_drives)
+    json.member("drives_seconds", seconds_of_drives(assembly, forecast))
+        .member("exposed_drives_seconds", *forecast.exposed_drives);
+  if (const std::optional<Beside> seconds = seconds_beside(forecast))
+    json.member("update_seconds", seconds->busy).member("exposed_seconds", seconds->exposed);
+  write_links(json, assembly, forecast);
+  if (const std::optional<SharedTimes> times = shared_times(forecast))
+    json.member("host_bytes", times->bytes)
+        .member("host_bytes_per_second", times->bandwidth)
+        .member("slowed_seconds", times->slowed);
+  json.end_object();
+}
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// What a rank's devices hand each other in a step, and how long the updates take that run beside the first.
+#pragma once
+
+#include "base/json.hpp"
+#include "train/assemble/forecast.hpp"
+
+namespace prun {
+
+// Empty where a rank has one device.
+std::string offload_text(const Assembly& assembly, const Forecast& forecast);
+void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast);
+
+}  // namespace prun

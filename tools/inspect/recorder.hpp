@@ -1,0 +1,40 @@
+// Records when the queues of a rank begin and end calls and waits, into memory that is there beforehand.
+#pragma once
+
+#include "execute/executor.hpp"
+#include "simulate/events.hpp"
+
+namespace prun {
+
+class Recorder final : public Probe {
+ public:
+  // Keeps the last `steps` steps of this plan.
+  Recorder(const Plan& plan, std::int64_t steps);
+
+  void begin_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
+  void end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
+  void begin_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
+                  double at) noexcept override;
+  void end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
+                double at) noexcept override;
+
+  // Of all queues, each in its own order; seconds of the probes' clock. While no step runs.
+  std::vector<Event> events() const;
+  // Events that have given way to later ones.
+  std::uint64_t lost() const;
+
+ private:
+  // Written by one thread, that of its queue.
+  struct alignas(64) Ring {
+    std::vector<Event> slots;
+    std::uint64_t written = 0;
+    double begin = 0;
+  };
+
+  void end(std::int32_t queue, const Call& call, std::int32_t waits_for, std::int64_t step,
+           double at) noexcept;
+
+  std::vector<Ring> rings_;
+};
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// The plan for people and for programs: batch, memory by purpose, FLOPs.
+#pragma once
+
+#include <string>
+
+#include "train/assemble/forecast.hpp"
+
+namespace prun {
+
+std::string plan_text(const Assembly& assembly, const Forecast& forecast);
+std::string plan_json(const Assembly& assembly, const Forecast& forecast, const std::string& chosen = {});
+
+}  // namespace prun

@@ -1,0 +1,36 @@
+// What runs when in a step, as bars to draw: from the simulated step or, where there are no prices, from the
+// pipeline's schedule with every pass taking one unit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/assemble/forecast.hpp"
+
+namespace prun {
+
+struct TimelineBar {
+  enum class Kind : std::uint8_t { forward, backward, weight, update, exchange };
+  double begin = 0, end = 0;
+  Kind kind = Kind::forward;
+  std::string name;
+};
+
+struct TimelineRow {
+  std::string label;
+  std::vector<TimelineBar> bars;  // by time
+  double idle = 0;                // share of the whole, from 0 to 1
+};
+
+struct Timeline {
+  std::vector<TimelineRow> rows;
+  double end = 0;
+  std::string unit;  // "ms", or "passes"
+  std::string said;  // what it shows, and what it leaves out
+};
+
+// Without rows where neither is there. No more than so many rows and bars.
+Timeline timeline_of(const Assembly& assembly, const Forecast& forecast, std::size_t most_rows,
+                     std::size_t most_bars);
+
+}  // namespace prun

@@ -1,0 +1,50 @@
+// The proof that a layout computes what one rank computes: the recipe and its one-rank equivalent are trained
+// on the same samples, and everything is compared.
+#pragma once
+
+#include "train/loop/rank_answers.hpp"
+
+namespace prun {
+
+struct Difference {
+  double value = 0;
+  std::string where;  // "step 3", "block.1.qkv.weight on rank 2"
+
+  void take(double candidate, const std::string& place);
+};
+
+// The largest, of one rank or of all.
+struct LayoutDifferences {
+  Difference loss;       // relative
+  Difference grad_norm;  // relative
+  Difference gradient;   // of step 1, against the norm of the tensor's gradient
+  Difference parameter;  // after the last step, absolute
+
+  std::vector<Difference*> all() { return {&loss, &grad_norm, &gradient, &parameter}; }
+  std::vector<const Difference*> all() const { return {&loss, &grad_norm, &gradient, &parameter}; }
+};
+
+struct LayoutVerdict : LayoutDifferences {
+  std::int64_t ranks = 1;
+  std::int64_t steps = 0;
+  double bound = 0;
+
+  // fp64: everything within the bound. Narrower formats: losses and the first gradients.
+  bool equal() const;
+  bool exact_arithmetic = false;
+};
+
+// The same samples, microbatch by microbatch, on one rank; `micro`: of all ranks together.
+Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro);
+
+// What is asked of each rank: it is compared with one that its process has trained before.
+MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   std::int64_t steps);
+
+// The precision is the recipe's. `command`: see ask_ranks().
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
+                            const std::vector<std::string>& command = {});
+
+std::string to_text(const LayoutVerdict& verdict);
+
+}  // namespace prun

@@ -1,0 +1,27 @@
+// Measures exchanges between the ranks of a recipe, from and to the memory of its device: between threads of
+// this process or, where the device wants that, between processes.
+#pragma once
+
+#include "simulate/costs.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+inline constexpr std::int64_t largest_exchange = std::int64_t{64} << 20;
+
+// Of nothing but ranks on the CPU, whose exchanges are those of the host's memory.
+Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins);
+
+// All kinds, from 1 KiB on, each as the executor does it, by the comm plugin of the first axis. `command`: as
+// for ask_ranks().
+CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                     const std::vector<std::string>& command = {}, std::int64_t largest = largest_exchange);
+
+// What a process does that is a rank of it, and its exit code.
+int answer_bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places);
+
+// Bytes that a link carries for each that an exchange is about, as nccl-tests counts them for its bus
+// bandwidth.
+double bus_share(CommKind kind, std::int64_t members);
+
+}  // namespace prun

@@ -1,0 +1,45 @@
+// Drives as the tier nvme moves bytes to and from them: read, written, and both at a time, by transfers of
+// several sizes and so many at a time.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "simulate/costs.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+struct IoCase {
+  std::int64_t stripe_kib = 1024;
+  std::int64_t depth = 16;  // transfers each way on each drive
+
+  friend bool operator==(const IoCase&, const IoCase&) = default;
+};
+std::vector<IoCase> io_cases();
+
+// Bytes a second.
+struct IoRates {
+  double read = 0, write = 0;
+  double mix_read = 0, mix_write = 0;  // of both at a time
+
+  double mix() const { return mix_read + mix_write; }
+};
+
+struct IoAsked {
+  std::vector<std::filesystem::path> folders;
+  std::int64_t bytes = std::int64_t{512} << 20;  // of all files together
+  double seconds = 1;                            // each way
+};
+IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one);
+
+// What a copy to or from them takes while others go the other way, as it does in training.
+void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates, CostTable& table);
+
+std::string io_header();
+std::string io_line(const IoCase& one, const IoRates& rates);
+std::string io_json(const IoAsked& asked, const std::vector<std::pair<IoCase, IoRates>>& results);
+
+}  // namespace prun

@@ -1,0 +1,302 @@
+#include "measure/kernel_bench.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/random.hpp"
+#include "measure/kernel_timer.hpp"
+#include "measure/layout_bench.hpp"
+#include "measure/memory_bench.hpp"
+#include "train/loop/local_ranks.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// After which no further steps of a recipe are timed, if there were two.
+constexpr double most_seconds = 30;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// ---------------------------------------------------------------- who computes beside it
+
+// Further ranks, each on a thread, that take steps until they are stopped.
+class Neighbours {
+ public:
+  Neighbours(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t count)
+      : recipe_(recipe), places_(places) {
+    for (std::int64_t i = 1; i <= count; ++i) threads_.emplace_back([this, i] { run(i); });
+  }
+  ~Neighbours() { stopped_ = true; }
+
+  void wait_until_busy() const {
+    while (busy_ < static_cast<std::int64_t>(threads_.size())) std::this_thread::yield();
+  }
+  // Raises what went wrong in one of them.
+  void stop() {
+    stopped_ = true;
+    threads_.clear();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void run(std::int64_t number) {
+    bool counted = false;
+    try {
+      PluginHost plugins(places_);
+      const Assembly assembly(recipe_, plugins, number % mesh_of(recipe_).world());
+      Membership membership;
+      membership.alone = true;
+      Trainer trainer(assembly, plugins, membership);
+      while (!stopped_) {
+        trainer.step();
+        if (!std::exchange(counted, true)) ++busy_;
+      }
+    } catch (...) {
+      const std::scoped_lock lock(mutex_);
+      error_ = std::current_exception();
+      if (!counted) ++busy_;
+    }
+  }
+
+  const Recipe& recipe_;
+  const std::vector<SearchPlace>& places_;
+  std::atomic<bool> stopped_{false};
+  std::atomic<std::int64_t> busy_{0};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  std::vector<std::jthread> threads_;  // last: they end first
+};
+
+// ---------------------------------------------------------------- the grid
+
+// What the models of the grid read: letters.
+class LetterFile {
+ public:
+  LetterFile() : folder_(fs::temp_directory_path() / ("prun-bench-" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+    const RandomStream draw(1, stream_id("letters"));
+    std::string text(std::size_t{1} << 17, ' ');
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + draw.bits32(i) % 26);
+    std::ofstream(folder_ / "letters.txt") << text;
+  }
+  ~LetterFile() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  LetterFile(const LetterFile&) = delete;
+  LetterFile& operator=(const LetterFile&) = delete;
+
+  std::string path() const { return (folder_ / "letters.txt").string(); }
+
+ private:
+  fs::path folder_;
+};
+
+struct GridModel {
+  int hidden, heads, seq, micro, vocab;
+};
+constexpr GridModel grid[] = {
+    {64, 2, 64, 2, 256}, {128, 2, 128, 2, 1024}, {256, 4, 256, 4, 256}, {384, 6, 256, 2, 4096}};
+constexpr GridModel small_grid[] = {{64, 2, 64, 2, 1024}, {192, 3, 128, 2, 256}};
+
+struct GridFamily {
+  const char* model;
+  const char* optimizer;
+};
+constexpr GridFamily families[] = {
+    {"plugin = \"gpt\"\ndropout = 0.1\n", "plugin = \"adamw\"\n"},
+    {"plugin = \"llama\"\nkv_heads = 1\n", "plugin = \"sgd\"\nmomentum = 0.9\n"}};
+
+Recipe grid_recipe(const GridFamily& family, const GridModel& model, const char* type,
+                   const std::string& threads, const std::string& data, PluginHost& plugins) {
+  std::string text = "[run]\nname = \"grid\"\nsteps = 100\n[model]\n" + std::string(family.model);
+  const auto line = [&](const char* key, const std::string& value) { text += key + (" = " + value) + "\n"; };
+  line("layers", "2");
+  line("hidden", std::to_string(model.hidden));
+  line("heads", std::to_string(model.heads));
+  line("seq", std::to_string(model.seq));
+  line("vocab", std::to_string(model.vocab));
+  text += "[data]\nplugin = \"text\"\npath = \"" + data + "\"\n[batch]\n";
+  line("global", std::to_string(model.micro));
+  line("micro", std::to_string(model.micro));
+  text += "[optimizer]\n" + std::string(family.optimizer) + "lr = 1e-4\nclip = 1.0\n[precision]\n";
+  line("compute", "\"" + std::string(type) + "\"");
+  if (type == std::string("fp64")) line("state", "\"fp64\"");
+  text += "[device]\nplugin = \"cpu\"\n";
+  line("threads", threads);
+  return Recipe::parse(text, "the grid", {}, plugins.catalog());
+}
+
+void bench_memory(CostTable& table, const Say& say) {
+  if (table.host_gb_per_second) return;
+  say("the host's memory");
+  table.host_gb_per_second = host_bandwidth() / 1e9;
+}
+
+// Samples of one device, and the fits that follow from them.
+void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
+                const Say& say) {
+  std::map<KernelKey, std::vector<KernelSample>> samples;
+  for (const char* type : {"fp32", "bf16", "fp64"}) {
+    const bool all_sizes = type == std::string("fp32");
+    for (const GridFamily& family : families)
+      for (const GridModel& model : all_sizes ? std::span<const GridModel>(grid) : small_grid) {
+        const Recipe recipe = grid_recipe(family, model, type, threads, data, plugins);
+        const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+        DeviceInfo info;
+        raise(device->info(&info));
+        const std::string name(info.name.view());
+        if (table.overheads.count(name) == 0) {
+          say("grid on " + name);
+          table.overheads[name] = time_overheads(*device);
+        }
+        for (const KernelTime& time : time_kernels(recipe, plugins, 3))
+          samples[{time.op, time.type, time.device}].push_back({time.cost, time.seconds});
+      }
+  }
+  for (const auto& [key, list] : samples) table.kernels[key] = fit_kernel(list);
+}
+
+}  // namespace
+
+std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                                     std::int64_t at_once, std::int64_t rank) {
+  Recipe fresh = recipe.with("run.resume", "");
+  if (at_once > 1) fresh = unpinned(fresh);
+  Neighbours neighbours(fresh, plugins.places(), at_once - 1);
+  const Assembly assembly(fresh, plugins, rank);
+  KernelTimer timer(assembly.plan(), steps);
+  Membership membership;
+  membership.alone = true;
+  membership.probes = [&](const Assembly&, const Communicators*) { return std::vector<Probe*>{&timer}; };
+  Trainer trainer(assembly, plugins, membership);
+  trainer.step();
+  neighbours.wait_until_busy();
+  timer.forget();
+  // A step with each kernel by itself, and one as it is.
+  const auto pairs = [&trainer](std::int64_t count) { trainer.run(2 * count, [](const StepResult&) {}); };
+  const Clock::time_point begin = Clock::now();
+  pairs(1);
+  const double left = most_seconds / std::max(seconds_since(begin), 1e-9) - 1;
+  pairs(static_cast<std::int64_t>(std::clamp(left, 0.0, static_cast<double>(steps - 1))));
+  neighbours.stop();
+  return timer.result(assembly);
+}
+
+// What passes until a thread that waited long enough to sleep goes on, as one does for an exchange; and what
+// a call without kernels takes.
+Overheads time_overheads(DeviceInterface& device) {
+  constexpr std::uint64_t rounds = 200, calls = 10000;
+  Counter counters[2] = {0, 0};
+  Ticket waiting(counters[0], false), working(counters[1], false);
+  std::vector<Clock::time_point> signalled(rounds), resumed(rounds);
+  {
+    std::jthread waiter([&] {
+      for (std::uint64_t i = 0; i < rounds; ++i) {
+        working.await(i + 1);
+        resumed[i] = Clock::now();
+        waiting.publish(i + 1);
+      }
+    });
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      signalled[i] = Clock::now();
+      working.publish(i + 1);
+      waiting.await(i + 1);
+    }
+  }
+  std::vector<double> handoffs;
+  for (std::uint64_t i = 0; i < rounds; ++i)
+    handoffs.push_back(std::chrono::duration<double>(resumed[i] - signalled[i]).count());
+  Queue queue = nullptr;
+  raise(device.create_queue("bench", false, &queue));
+  BoundWork nothing = nullptr;
+  raise(device.bind(queue, nullptr, 0, &nothing));
+  const Clock::time_point begin = Clock::now();
+  for (std::uint64_t i = 0; i < calls; ++i) {
+    device.run(queue, nothing);
+    working.publish(rounds + 1 + i);
+  }
+  const Overheads overheads{seconds_since(begin) / static_cast<double>(calls), trimmed_mean(handoffs)};
+  raise(device.destroy_queue(queue));
+  return overheads;
+}
+
+void bench_grid(PluginHost& plugins, CostTable& table, const Say& say) {
+  bench_memory(table, say);
+  const LetterFile letters;
+  bench_grid(plugins, "0", letters.path(), table, say);
+  if (this_machine().cores > 1) bench_grid(plugins, "1", letters.path(), table, say);
+}
+
+namespace {
+
+// One rank of each stage: all others do the same as one of them.
+std::vector<int> stages_of(const Recipe& recipe, PluginHost& plugins) {
+  const Assembly assembly(recipe, plugins);
+  if (!assembly.pipeline()) return {0};
+  return assembly.mesh().group(0, assembly.pipeline()->axis);
+}
+
+// As they are, and what any other copy over a device's link takes by its bytes, of whatever type: which
+// tensors go over it changes with each setting of what uses it.
+class Measured {
+ public:
+  explicit Measured(CostTable& table) : table_(table) {}
+
+  void take(const std::vector<KernelTime>& times) {
+    for (const KernelTime& time : times) {
+      table_.exact[{time.device, time.shape}] = time.seconds;
+      if (time.over_link) copies_[time.device].push_back({time.cost, time.seconds});
+    }
+  }
+
+  void price_other_copies() const {
+    for (const auto& [device, samples] : copies_)
+      for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::u16, DType::i32, DType::i64})
+        table_.kernels[{"copy", type, device}] = fit_kernel(samples);
+  }
+
+ private:
+  CostTable& table_;
+  std::map<std::string, std::vector<KernelSample>> copies_;
+};
+
+}  // namespace
+
+void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
+                  const std::vector<std::string>& command) {
+  const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+  DeviceInfo info;
+  raise(device->info(&info));
+  const std::string name(info.name.view());
+  say("the recipe itself on " + name);
+  table.overheads[name] = time_overheads(*device);
+  if (Assembly(recipe, plugins).device_infos().size() > 1) bench_memory(table, say);
+  const std::int64_t world = mesh_of(recipe).world();
+  const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
+  Measured measured(table);
+  if (world > 1 && (world <= room || info.one_process_each)) {
+    measured.take(time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command));
+  } else {
+    const std::int64_t at_once = std::min(world, room);
+    for (int rank : stages_of(recipe, plugins))
+      measured.take(time_kernels(recipe, plugins, timed_steps / 2, at_once, rank));
+  }
+  measured.price_other_copies();
+}
+
+}  // namespace prun

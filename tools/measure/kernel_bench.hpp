@@ -1,0 +1,33 @@
+// Measures kernels where they run: one by one within training steps, with real values and the caches as the
+// kernel before left them.
+#pragma once
+
+#include "measure/kernel_timer.hpp"
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+// All kernels of a rank's plan, each shape once, in so many steps one by one and in as many together, or in
+// fewer where they take long. Ranks compute without each other, `at_once` of them: they share the machine's
+// memory.
+std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                                     std::int64_t at_once = 1, std::int64_t rank = 0);
+
+// What the executor adds on this device.
+Overheads time_overheads(DeviceInterface& device);
+
+using Say = std::function<void(const std::string& what)>;  // is told what begins
+
+// Formulas from a grid of small models that together use the ops in every type, with one thread and with all
+// of them; and what the host's memory carries.
+void bench_grid(PluginHost& plugins, CostTable& table, const Say& say);
+
+// A recipe's own kernels as they are, and its exchanges where this machine has a core for each thread of all
+// its ranks or their device wants a process for each; with several devices, what the host's memory carries.
+// Elsewhere as many ranks compute as there are cores for. `command`: see ask_ranks(); a process that is asked
+// comes to answer() with how_long_steps_take() so many.
+inline constexpr std::int64_t timed_steps = 12;
+void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
+                  const std::vector<std::string>& command = {});
+
+}  // namespace prun

@@ -1,0 +1,202 @@
+#include "report/chart.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/format.hpp"
+#include "report/decimate.hpp"
+
+namespace prun {
+namespace {
+
+// Of the drawing, in its own units; the script draws with the same.
+constexpr double width = 720, height = 220, left = 62, right = 24, top = 10, bottom = 26;
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
+
+  void take(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  // Room around a line that is flat, or nothing at all.
+  void settle() {
+    if (!(low <= high)) low = 0, high = 1;
+    if (low == high) {
+      const double room = low == 0 ? 1 : std::abs(low) * 0.1;
+      low -= room, high += room;
+    }
+  }
+  double share(double value) const { return (value - low) / (high - low); }
+};
+
+// 1, 2 or 5 times a power of ten, so that about `count` of them fit.
+double tick_distance(const Range& range, int count) {
+  const double raw = (range.high - range.low) / count, power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (raw <= factor * power) return factor * power;
+  return 10 * power;
+}
+
+double x_of(const Range& range, double step) { return left + range.share(step) * (width - left - right); }
+double y_of(const Range& range, double value) {
+  return height - bottom - range.share(value) * (height - top - bottom);
+}
+
+std::string coordinate(double value) { return format("%.1f", value); }
+
+void add_axes(Html& page, const Range& steps, const Range& values) {
+  const double step = tick_distance(values, 4);
+  for (double at = std::ceil(values.low / step) * step; at <= values.high; at += step) {
+    const std::string y = coordinate(y_of(values, at));
+    page.element("line", "",
+                 {{"class", "grid"},
+                  {"x1", coordinate(left)},
+                  {"x2", coordinate(width - right)},
+                  {"y1", y},
+                  {"y2", y}});
+    page.element("text", number_text(std::abs(at) < step * 1e-9 ? 0 : at),
+                 {{"x", coordinate(left - 6)}, {"y", y}, {"class", "tick y"}});
+  }
+  const double wide = std::max(1.0, tick_distance(steps, 7));
+  for (double at = std::ceil(steps.low / wide) * wide; at <= steps.high; at += wide)
+    page.element("text", number_text(at),
+                 {{"x", coordinate(x_of(steps, at))}, {"y", coordinate(height - 8)}, {"class", "tick x"}});
+}
+
+// Lines end where a value is not finite, and go on behind it. A point between two such is a dash.
+std::string path_of(const Curve& curve, const Range& steps, const Range& values) {
+  std::string path;
+  int length = 0;  // of the line at hand
+  const auto end_line = [&] {
+    if (length == 1) path += "m-3 0h6";
+    length = 0;
+  };
+  for (const CurvePoint& point : curve.points) {
+    if (!std::isfinite(point.value)) {
+      end_line();
+      continue;
+    }
+    path += (length++ > 0 ? "L" : "M") + coordinate(x_of(steps, point.step)) + " " +
+            coordinate(y_of(values, point.value));
+  }
+  end_line();
+  return path;
+}
+
+std::string summary(const Curve& curve) {
+  if (curve.count == curve.not_finite) return "no value";
+  return "from " + number_text(curve.first) + " to " + number_text(curve.last) + ", least " +
+         number_text(curve.least) + " at step " + number_text(curve.least_at) + ", greatest " +
+         number_text(curve.greatest) + " at step " + number_text(curve.greatest_at);
+}
+
+void add_table(Html& page, const Chart& chart) {
+  page.open("table", {{"class", "numbers"}}).open("thead").open("tr");
+  for (const char* head : {"run", "first", "last", "least", "greatest", "points"})
+    page.element("th", head, {{"scope", "col"}});
+  page.close().close().open("tbody");
+  for (const Curve& curve : chart.curves) {
+    const bool any = curve.count > curve.not_finite;
+    const auto cell = [&](double value, double at) {
+      page.element("td",
+                   any ? number_text(value) + (at >= 0 ? " (step " + number_text(at) + ")" : "") : "none");
+    };
+    page.open("tr").element("th", curve.run, {{"scope", "row"}});
+    cell(curve.first, -1);
+    cell(curve.last, -1);
+    cell(curve.least, curve.least_at);
+    cell(curve.greatest, curve.greatest_at);
+    page.element("td", std::to_string(curve.count) +
+                           (curve.not_finite ? ", " + std::to_string(curve.not_finite) + " not finite" : ""));
+    page.close();
+  }
+  page.close().close();
+}
+
+}  // namespace
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  if (value == std::floor(value) && std::abs(value) < 1e9) return format("%.0f", value);
+  return format("%.6g", value);
+}
+
+Curve curve_of(std::string run, const std::vector<CurvePoint>& points, std::size_t buckets) {
+  Curve curve;
+  curve.run = std::move(run);
+  curve.count = static_cast<std::int64_t>(points.size());
+  const auto value = [&](std::size_t i) { return points[i].value; };
+  for (const std::size_t i : points_to_show(points.size(), buckets, value)) curve.points.push_back(points[i]);
+  bool any = false;
+  for (const CurvePoint& point : points) {
+    if (!std::isfinite(point.value)) {
+      ++curve.not_finite;
+      continue;
+    }
+    if (!any) curve.first = point.value;
+    if (!any || point.value < curve.least) curve.least = point.value, curve.least_at = point.step;
+    if (!any || point.value > curve.greatest) curve.greatest = point.value, curve.greatest_at = point.step;
+    curve.last = point.value;
+    any = true;
+  }
+  return curve;
+}
+
+void add_chart(Html& page, const Chart& chart) {
+  Range steps, values;
+  std::string description;
+  for (const Curve& curve : chart.curves) {
+    for (const CurvePoint& point : curve.points) {
+      steps.take(point.step);
+      values.take(point.value);
+    }
+    description += (description.empty() ? "" : "; ") + curve.run + ": " + summary(curve);
+  }
+  steps.settle();
+  values.settle();
+  const std::string title = chart.title + (chart.unit.empty() ? "" : ", " + chart.unit);
+  page.open("figure", {{"class", "chart"}, {"id", "chart-" + chart.id}});
+  page.element("figcaption", title);
+  page.open("svg", {{"viewBox", format("0 0 %.0f %.0f", width, height)},
+                    {"role", "img"},
+                    {"aria-labelledby", chart.id + "-title " + chart.id + "-desc"}});
+  page.element("title", title + " by step", {{"id", chart.id + "-title"}});
+  page.element("desc", description, {{"id", chart.id + "-desc"}});
+  page.open("g", {{"class", "axes"}});
+  add_axes(page, steps, values);
+  page.close().open("g", {{"class", "curves"}});
+  for (std::size_t i = 0; i < chart.curves.size(); ++i)
+    page.element("path", "",
+                 {{"class", "curve c" + std::to_string(i)}, {"d", path_of(chart.curves[i], steps, values)}});
+  page.close().close();
+  page.open("details").element("summary", "as numbers");
+  add_table(page, chart);
+  page.close().close();
+}
+
+std::string charts_json(const std::vector<Chart>& charts) {
+  JsonWriter json(NonFinite::write_null);
+  json.begin_array();
+  for (const Chart& chart : charts) {
+    json.begin_object().member("id", chart.id).member("title", chart.title).member("unit", chart.unit);
+    json.name("curves").begin_array();
+    for (const Curve& curve : chart.curves) {
+      json.begin_object().member("run", curve.run).name("points").begin_array();
+      for (const CurvePoint& point : curve.points)
+        json.begin_array()
+            .value(point.step)
+            .value(static_cast<float>(point.time))
+            .value(point.value)
+            .end_array();
+      json.end_array().end_object();
+    }
+    json.end_array().end_object();
+  }
+  return json.end_array().take();
+}
+
+}  // namespace prun

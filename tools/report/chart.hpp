@@ -1,0 +1,41 @@
+// Curves as a drawing that needs no script, with their numbers for the script that lets one look closer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "report/html.hpp"
+
+namespace prun {
+
+struct CurvePoint {
+  double step = 0, time = 0, value = 0;  // time: seconds since the run began
+};
+
+struct Curve {
+  std::string run;
+  std::vector<CurvePoint> points;                       // few enough to draw
+  double first = 0, last = 0, least = 0, greatest = 0;  // of all points that are finite
+  double least_at = 0, greatest_at = 0;                 // steps
+  std::int64_t count = 0;                               // of all points
+  std::int64_t not_finite = 0;                          // of which
+};
+
+struct Chart {
+  std::string id, title, unit;  // the id is a word of letters
+  std::vector<Curve> curves;    // one a run
+};
+
+Curve curve_of(std::string run, const std::vector<CurvePoint>& points, std::size_t buckets);
+
+// A figure: heading, drawing, and a table of what the drawing shows.
+void add_chart(Html& page, const Chart& chart);
+
+// What the script reads: [{"id", "title", "unit", "curves": [{"run", "points": [[step, time, value], ..]}]}]
+std::string charts_json(const std::vector<Chart>& charts);
+
+// Six digits that count, as everywhere on a page.
+std::string number_text(double value);
+
+}  // namespace prun

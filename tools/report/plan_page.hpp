@@ -1,0 +1,20 @@
+// What a plan says of a run before it runs, as sections of a page: memory and its peak, timeline, traffic,
+// and what was predicted beside what was measured.
+#pragma once
+
+#include <optional>
+
+#include "report/html.hpp"
+#include "runs/log.hpp"
+#include "train/assemble/forecast.hpp"
+
+namespace prun {
+
+// Of a rank, on the host: its plan and its process together.
+inline std::int64_t planned_bytes(const RankMemory& rank) { return rank.plan_bytes + rank.process_bytes; }
+
+// `log`: of the run that was planned so; null: there is none yet.
+void add_plan(Html& page, const Assembly& assembly, PluginHost& plugins, const Forecast& forecast,
+              const RunLog* log);
+
+}  // namespace prun

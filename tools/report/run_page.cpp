@@ -1,0 +1,346 @@
+#include "report/run_page.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.hpp"
+#include "base/text.hpp"
+#include "base/utc.hpp"
+#include "prun/plugin.hpp"
+#include "report/page.hpp"
+#include "report/plan_page.hpp"
+#include "runs/recipe_lines.hpp"
+#include "runs/status.hpp"
+#include "runs/text_file.hpp"
+#include "runs/time_account.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t buckets = 400;  // of a curve; several runs share them
+constexpr std::size_t most_events = 200, longest_name = 60;
+constexpr std::int64_t most_failures = 64 << 10;
+
+// A run as a page needs it.
+struct Looked {
+  fs::path folder;
+  std::string name;
+  RunLog log;
+  RunStatus status;
+};
+
+Looked look_at(const fs::path& run) {
+  const fs::path file = log_of(run), folder = file.parent_path();
+  Looked looked{folder, "", read_log(file), {}};
+  if (looked.log.parts.empty())
+    throw_error(ErrorCode::bad_input, file.string(),
+                " holds no record of a run's start; it is no log of prun's");
+  looked.status = status_of(folder, looked.log);
+  looked.name = printable(looked.log.start()->name, longest_name);
+  return looked;
+}
+
+std::string clock_text(double seconds) {
+  return seconds > 0 && seconds < 1e11 ? utc_text(static_cast<std::time_t>(seconds)) : "?";
+}
+
+std::string duration_text(double seconds) {
+  if (seconds < 1) return format("%.0f ms", seconds * 1e3);
+  if (seconds < 60) return format("%.1f s", seconds);
+  const auto whole = static_cast<long long>(seconds);
+  if (whole < 3600) return format("%lldm%02llds", whole / 60, whole % 60);
+  return format("%lldh%02lldm", whole / 3600, whole / 60 % 60);
+}
+
+// ------------------------------------------------------------------- curves
+
+struct CurveKind {
+  const char *id, *title, *unit;
+  double (*value)(const LoggedStep& step);
+  bool (*known)(const LoggedStep& step);
+};
+
+bool always(const LoggedStep&) { return true; }
+
+constexpr CurveKind curve_kinds[] = {
+    {"loss", "Loss", "", [](const LoggedStep& step) { return step.loss; }, always},
+    {"norm", "Gradient norm", "", [](const LoggedStep& step) { return step.grad_norm; }, always},
+    {"rate", "Learning rate", "", [](const LoggedStep& step) { return step.lr; }, always},
+    {"tokens", "Tokens a second", "", [](const LoggedStep& step) { return step.tokens_per_second; },
+     [](const LoggedStep& step) { return step.tokens_per_second > 0; }},
+    {"mfu", "Model FLOPs utilization", "%", [](const LoggedStep& step) { return 100 * step.mfu; },
+     [](const LoggedStep& step) { return step.mfu > 0; }},
+    {"exposed", "Exposed communication", "% of a step",
+     [](const LoggedStep& step) { return 100 * step.exposed_seconds / step.seconds; },
+     [](const LoggedStep& step) { return step.exposed_seconds >= 0 && step.seconds > 0; }},
+    {"energy", "Energy a token", "mJ", [](const LoggedStep& step) { return 1e3 * step.joules_per_token; },
+     [](const LoggedStep& step) { return step.joules_per_token > 0; }},
+    {"power", "Power of the first rank's device", "W", [](const LoggedStep& step) { return step.watts; },
+     [](const LoggedStep& step) { return step.watts > 0; }},
+    {"clock", "Clock of the first rank's device", "MHz",
+     [](const LoggedStep& step) { return step.clock_mhz; },
+     [](const LoggedStep& step) { return step.clock_mhz > 0; }},
+};
+
+Curve curve_of(const Looked& run, const CurveKind& kind, const std::string& name, std::size_t share) {
+  std::vector<CurvePoint> points;
+  for (const LoggedStep& step : run.log.steps)
+    if (kind.known(step))
+      points.push_back({static_cast<double>(step.step), step.time - run.log.first_time(), kind.value(step)});
+  return curve_of(name, points, share);
+}
+
+Curve evaluations_of(const Looked& run, const std::string& name, std::size_t share) {
+  std::vector<CurvePoint> points;
+  for (const LoggedEvaluation& of : run.log.evaluations)
+    points.push_back({static_cast<double>(of.step), of.time - run.log.first_time(), of.loss});
+  return curve_of(name, points, share);
+}
+
+// Several runs of one name are told apart by their folders.
+std::vector<std::string> names_of(const std::vector<Looked>& runs) {
+  std::vector<std::string> names;
+  for (const Looked& run : runs) {
+    const bool same = std::count_if(runs.begin(), runs.end(),
+                                    [&](const Looked& other) { return other.name == run.name; }) > 1;
+    names.push_back(same ? printable(run.folder.string(), longest_name) : run.name);
+  }
+  return names;
+}
+
+std::vector<Chart> charts_of(const std::vector<Looked>& runs) {
+  const std::vector<std::string> names = names_of(runs);
+  const std::size_t share = std::max<std::size_t>(buckets / runs.size(), 50);
+  std::vector<Chart> charts;
+  const auto add = [&](Chart chart) {
+    if (std::any_of(chart.curves.begin(), chart.curves.end(),
+                    [](const Curve& curve) { return curve.count > 0; }))
+      charts.push_back(std::move(chart));
+  };
+  for (const CurveKind& kind : curve_kinds) {
+    Chart chart{kind.id, kind.title, kind.unit, {}};
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      chart.curves.push_back(curve_of(runs[i], kind, names[i], share));
+    add(std::move(chart));
+  }
+  Chart evaluation{"evaluation", "Loss on validation data", "", {}};
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    evaluation.curves.push_back(evaluations_of(runs[i], names[i], share));
+  add(std::move(evaluation));
+  return charts;
+}
+
+// ------------------------------------------------------------------- sections
+
+void add_summary(Html& page, const std::vector<Looked>& runs) {
+  const std::vector<std::string> names = names_of(runs);
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const RunLog& log = runs[i].log;
+    std::vector<std::string> row = {names[i], runs[i].status.state};
+    if (log.steps.empty()) {
+      row.insert(row.end(), {"0 of " + std::to_string(log.steps_to_do), "", "", "", ""});
+    } else {
+      const LoggedStep& last = log.steps.back();
+      const double median = step_seconds_at(log, 0.5);
+      const double tokens = static_cast<double>(log.start()->tokens_per_step);
+      row.insert(row.end(),
+                 {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do),
+                  number_text(last.loss), number_text(last.grad_norm), format("%.3f ms", median * 1e3),
+                  median > 0 ? number_text(tokens / median) : std::string()});
+    }
+    row.push_back(duration_text(log.last_time() - log.first_time()));
+    rows.push_back(row);
+  }
+  open_section(page, "summary-section", "Summary");
+  add_table(page, "times and rates are medians of the steps",
+            {"run", "state", "step", "loss", "gradient norm", "a step", "tokens a second", "took"}, rows);
+  page.close();
+}
+
+void add_curves(Html& page, const std::vector<Chart>& charts, const std::vector<Looked>& runs) {
+  open_section(page, "curves-section", "Curves");
+  if (charts.empty()) page.element("p", "No step has ended yet.", {{"class", "note"}});
+  if (runs.size() > 1) {
+    const std::vector<std::string> names = names_of(runs);
+    page.open("p");
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      page.open("span", {{"class", "key"}}).open("svg", {{"viewBox", "0 0 10 10"}, {"aria-hidden", "true"}});
+      page.element("rect", "", {{"width", "10"}, {"height", "10"}, {"class", "f" + std::to_string(i)}});
+      page.close().text(names[i]).close();
+    }
+    page.close();
+  }
+  page.open("div", {{"class", "charts"}});
+  for (const Chart& chart : charts) add_chart(page, chart);
+  page.close().close();
+}
+
+void add_time(Html& page, const RunLog& log) {
+  const TimeAccount account = account_of(log);
+  open_section(page, "time-section", "Where the time went");
+  if (account.wall > 0) {
+    constexpr double width = 960, height = 26;
+    page.open("figure").open("svg", {{"viewBox", format("0 0 %.0f %.0f", width, height)},
+                                     {"role", "img"},
+                                     {"aria-label", "Shares of the run's time; the table below has them"}});
+    double x = 0, whole = 0;
+    for (const TimeShare& share : account.shares) whole += share.seconds;
+    for (std::size_t i = 0; i < account.shares.size(); ++i) {
+      const double wide = account.shares[i].seconds / whole * width;
+      if (wide > 0) {
+        page.open("rect", {{"class", "f" + std::to_string(i)},
+                           {"x", format("%.2f", x)},
+                           {"width", format("%.2f", wide)},
+                           {"height", format("%.0f", height)}});
+        page.element("title", account.shares[i].name + ", " + duration_text(account.shares[i].seconds))
+            .close();
+      }
+      x += wide;
+    }
+    page.close().close();
+    std::vector<std::vector<std::string>> rows;
+    for (const TimeShare& share : account.shares)
+      if (share.seconds > 0)
+        rows.push_back({share.name, format("%.3f s", share.seconds),
+                        format("%.1f %%", 100 * share.seconds / whole), share.meaning});
+    add_table(page, format("%.3f s from the first line of the log to the last", account.wall),
+              {"", "seconds", "share", "what it is"}, rows);
+  }
+  if (account.measured == 0)
+    page.element("p", "Exposed communication was not measured: it counts as computing.", {{"class", "note"}});
+  page.close();
+}
+
+bool is_bad(const std::string& kind) { return kind == "failed" || kind == "warning"; }
+
+void add_troubles(Html& page, const Looked& run) {
+  const std::string failures = text_in(run.folder / "failures.log", most_failures);
+  open_section(page, "troubles-section", "What happened");
+  const std::vector<LoggedEvent>& events = run.log.events;
+  const std::size_t first = events.size() > most_events ? events.size() - most_events : 0;
+  page.open("div", {{"class", "wide plain"}}).open("table");
+  page.element("caption", first > 0
+                              ? detail::concat("the last ", most_events, " of ", events.size(), " events")
+                              : detail::concat(events.size(), " events"));
+  page.open("thead").open("tr");
+  for (const char* head : {"when", "step", "what", "message"}) page.element("th", head, {{"scope", "col"}});
+  page.close().close().open("tbody");
+  for (std::size_t i = first; i < events.size(); ++i) {
+    const LoggedEvent& event = events[i];
+    page.open("tr").element("td", clock_text(event.time)).element("td", std::to_string(event.step));
+    page.element("td", event.kind, {{"class", is_bad(event.kind) ? "bad" : ""}});
+    page.element("td", printable(event.message, 4000)).close();
+  }
+  page.close().close().close();
+  if (run.log.unreadable > 0)
+    page.element("p", detail::concat(run.log.unreadable, " lines of the log could not be read."),
+                 {{"class", "bad"}});
+  if (run.log.redone_steps > 0)
+    page.element("p", detail::concat(run.log.redone_steps, " steps were done again after a resume."));
+  if (!failures.empty()) page.element("h3", "failures.log").element("pre", failures);
+  page.close();
+}
+
+void add_ranks(Html& page, const RunLog& log) {
+  if (!log.finish || log.finish->memory.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  const auto text = [](std::int64_t bytes) {
+    return bytes > 0 ? size_text(static_cast<double>(bytes)) : "-";
+  };
+  for (const RankMemory& rank : log.finish->memory)
+    if (rows.size() < 1024)
+      rows.push_back({std::to_string(rows.size()), text(rank.plan_bytes), text(rank.process_bytes),
+                      text(planned_bytes(rank)), text(rank.peak_bytes), text(rank.device_plan_bytes),
+                      text(rank.device_bytes)});
+  open_section(page, "ranks-section", "Memory of ranks");
+  add_table(page, "as planned, and as the system said at the end",
+            {"rank", "plan", "process", "both planned", "peak", "plan on the device", "in use on the device"},
+            rows);
+  page.close();
+}
+
+void add_recipe(Html& page, const std::vector<RecipeLine>& lines) {
+  open_section(page, "recipe-section", "Recipe");
+  const auto table = [&](const char* caption, bool defaults) {
+    std::vector<std::vector<std::string>> rows;
+    for (const RecipeLine& line : lines)
+      if (line.by_default() == defaults) rows.push_back({line.section, line.key, line.value, line.origin});
+    page.open("div", {{"class", "plain"}});
+    add_table(page, caption, {"section", "key", "value", "from"}, rows);
+    page.close();
+  };
+  table("what was set", false);
+  page.open("details").element("summary", "what is at its default");
+  table("", true);
+  page.close().close();
+}
+
+void add_versions(Html& page, const std::string& plugins) {
+  std::vector<std::vector<std::string>> rows;
+  try {
+    const JsonValue list = parse_json(plugins, "plugins.json");
+    for (const JsonValue& plugin : list.as_array())
+      rows.push_back({plugin.at("kind").as_string() + "." + plugin.at("name").as_string(),
+                      plugin.at("version").as_string(), plugin.at("build_id").as_string(),
+                      plugin.at("sha256").as_string()});
+  } catch (const Error&) {
+    rows.clear();
+  }
+  open_section(page, "versions-section", "Versions");
+  page.open("div", {{"class", "plain"}});
+  add_table(page, "plugins that took part", {"plugin", "version", "build", "sha256"}, rows);
+  page.close().close();
+}
+
+std::string made_text() {
+  return "written by prun " + std::string(sdk_version) + " at " + clock_text(now_seconds());
+}
+
+}  // namespace
+
+std::string run_page(const std::vector<fs::path>& folders, const AddPlan& add_plan) {
+  if (folders.empty() || folders.size() > most_runs)
+    throw_error(ErrorCode::bad_input, "a page shows from 1 to ", most_runs, " runs, not ", folders.size());
+  std::vector<Looked> runs;
+  for (const fs::path& folder : folders) runs.push_back(look_at(folder));
+  const std::vector<Chart> charts = charts_of(runs);
+  Html body;
+  add_summary(body, runs);
+  add_curves(body, charts, runs);
+  const Looked& first = runs.front();
+  if (runs.size() > 1) return whole_page(detail::concat(runs.size(), " runs"), made_text(), charts, body);
+  add_time(body, first.log);
+  add_troubles(body, first);
+  add_ranks(body, first.log);
+  try {
+    Html plan;
+    add_plan(plan, first.log);
+    body.add(plan);
+  } catch (const Error& error) {
+    open_section(body, "plan-section", "The plan");
+    body.element("p", std::string("It cannot be made here: ") + error.what(), {{"class", "bad"}}).close();
+  }
+  add_recipe(body, recipe_lines_of(first.folder));
+  add_versions(body, text_in(first.folder / "plugins.json"));
+  const LoggedStart& start = *first.log.start();
+  const std::string facts = detail::concat(
+      first.folder.string(), " · begun ", clock_text(first.log.first_time()), " · ", start.parameters,
+      " parameters · ", start.tokens_per_step, " tokens a step · ", start.device, " · ", made_text());
+  return whole_page(first.name, facts, charts, body);
+}
+
+std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast) {
+  Html body;
+  add_plan(body, assembly, plugins, forecast, nullptr);
+  add_recipe(body, recipe_lines(assembly.recipe().resolved_toml()));
+  return whole_page(
+      printable(assembly.recipe().text("run.name"), longest_name),
+      detail::concat("a recipe, as planned · ", assembly.batch().text(), " · ", assembly.parameters(),
+                     " parameters · ", assembly.device_info().name.view(), " · ", made_text()),
+      {}, body);
+}
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// The pages of `prun report`: of runs, from what lies in their folders, and of a recipe, from its plan.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "report/html.hpp"
+#include "runs/log.hpp"
+#include "train/assemble/forecast.hpp"
+
+namespace prun {
+
+inline constexpr std::size_t most_runs = 8;  // over each other
+
+// Adds what the plan of the first run says; throws where that cannot be made here.
+using AddPlan = std::function<void(Html& page, const RunLog& log)>;
+
+// Of one run all there is; of more, their curves over each other.
+std::string run_page(const std::vector<std::filesystem::path>& runs, const AddPlan& add_plan);
+
+std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast);
+
+}  // namespace prun

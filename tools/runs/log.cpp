@@ -1,0 +1,241 @@
+#include "runs/log.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+
+#include "base/durable_file.hpp"
+#include "base/json.hpp"
+#include "base/near_path.hpp"
+#include "runs/log_line.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+constexpr std::size_t longest_line = std::size_t{16} << 20;
+
+LoggedStart start_of(const LogLine& line) {
+  LoggedStart start;
+  start.time = line.number("time", 0);
+  start.name = line.text("name");
+  start.folder = line.text("folder");
+  start.device = line.text("device");
+  start.steps = line.integer("steps");
+  start.first_step = line.integer("first_step", 1);
+  start.parameters = line.integer("parameters");
+  start.tokens_per_step = line.integer("tokens_per_step");
+  start.plan_bytes = line.integer("plan_bytes");
+  start.flops_per_token = line.number("flops_per_token", 0);
+  start.peak_flops = line.number("peak_flops", 0);
+  return start;
+}
+
+// Older logs have what a second comes to at their start alone.
+LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
+  LoggedStep step;
+  step.step = line.integer("step");
+  step.targets = line.integer("targets");
+  step.time = line.number("time", 0);
+  step.loss = line.number("loss", 0);
+  step.grad_norm = line.number("grad_norm", 0);
+  step.lr = line.number("lr", 0);
+  step.seconds = line.number("seconds", 0);
+  step.exposed_seconds = line.number("exposed_seconds", -1);
+  step.save_seconds = line.number("save_seconds", 0);
+  step.compare_seconds = line.number("compare_seconds", 0);
+  step.kept = line.flag("kept", true);
+  const double rate =
+      start && step.seconds > 0 ? static_cast<double>(start->tokens_per_step) / step.seconds : 0;
+  step.tokens_per_second = line.number("tokens_per_second", rate);
+  step.mfu = line.number("mfu", 0);
+  step.watts = line.number("watts", 0);
+  step.clock_mhz = line.number("clock_mhz", 0);
+  step.joules_per_token = line.number("joules_per_token", 0);
+  return step;
+}
+
+LoggedFinish finish_of(const LogLine& line) {
+  LoggedFinish finish;
+  finish.time = line.number("time", 0);
+  finish.save_seconds = line.number("save_seconds", 0);
+  const std::string_view memory = line.raw("memory");
+  if (memory.empty()) return finish;
+  const JsonValue ranks = parse_json(memory, "memory");
+  const auto bytes = [](const JsonValue& rank, std::string_view name) {
+    const JsonValue* found = rank.find(name);
+    return found ? found->as_int64() : 0;
+  };
+  for (const JsonValue& rank : ranks.as_array())
+    finish.memory.push_back({bytes(rank, "plan_bytes"), bytes(rank, "process_bytes"),
+                             bytes(rank, "peak_bytes"), bytes(rank, "device_plan_bytes"),
+                             bytes(rank, "device_process_bytes"), bytes(rank, "device_bytes")});
+  return finish;
+}
+
+// Training goes on while it saves, and older logs say by the checkpoint's name alone which step that was.
+LoggedEvent event_of(const LogLine& line, const RunLog& log) {
+  LoggedEvent event{line.number("time", 0), log.steps.empty() ? 0 : log.steps.back().step, line.text("kind"),
+                    line.text("message")};
+  if (event.kind == "saved")
+    event.step = line.integer("step", prun::step_of(fs::path(event.message)).value_or(event.step));
+  return event;
+}
+
+void take_step(const LoggedStep& step, RunLog& log) {
+  while (!log.steps.empty() && log.steps.back().step >= step.step) {
+    ++log.redone_steps;
+    log.redone_seconds += log.steps.back().seconds;
+    log.steps.pop_back();
+  }
+  log.steps.push_back(step);
+}
+
+void take_start(LoggedStart start, RunLog& log) {
+  log.finish.reset();
+  log.steps_to_do = start.steps;
+  const double time = start.time;
+  log.parts.push_back({std::move(start), time});
+}
+
+// A line of a type that is not known here says nothing; one that is no record is counted.
+void take(std::string_view text, LogLine& line, RunLog& log) {
+  if (text.empty()) return;
+  if (!line.parse(text) || line.raw("type").empty()) {
+    ++log.unreadable;
+    return;
+  }
+  if (line.is("type", "step")) {
+    take_step(step_of(line, log.start()), log);
+    log.steps_to_do = line.integer("steps", log.steps_to_do);
+  } else if (line.is("type", "start"))
+    take_start(start_of(line), log);
+  else if (line.is("type", "evaluation"))
+    log.evaluations.push_back({line.number("time", 0), line.number("eval_loss", 0), line.number("seconds", 0),
+                               line.integer("step"), line.integer("targets")});
+  else if (line.is("type", "event"))
+    log.events.push_back(event_of(line, log));
+  else if (line.is("type", "finish"))
+    log.finish = finish_of(line);
+  if (!log.parts.empty()) log.parts.back().end = line.number("time", log.parts.back().end);
+}
+
+// What a line holds may be anything: what cannot be read in it spoils no other.
+void take_guarded(std::string_view text, LogLine& line, RunLog& log) {
+  try {
+    take(text, line, log);
+  } catch (const Error&) {
+    ++log.unreadable;
+  }
+}
+
+FileDescriptor open_log(const fs::path& file) {
+  FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (!opened.is_open() || ::fstat(opened.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
+    throw_error(ErrorCode::not_found, file.string(), " is no log that can be read; a run with [[observer]] ",
+                "plugin = \"jsonl\" writes one");
+  return opened;
+}
+
+std::int64_t size_of(const FileDescriptor& file) {
+  struct stat facts {};
+  return ::fstat(file.get(), &facts) == 0 ? facts.st_size : 0;
+}
+
+// Whole lines from byte `at` on, each to body(line); up to where the last of them ends.
+std::int64_t each_line(const FileDescriptor& file, const fs::path& path, std::int64_t at,
+                       const std::function<void(std::string_view)>& body) {
+  std::string buffer;
+  std::size_t held = 0;  // bytes of an unfinished line at the buffer's front
+  for (;;) {
+    buffer.resize(held + chunk_bytes);
+    const ssize_t count = ::pread(file.get(), buffer.data() + held, chunk_bytes,
+                                  static_cast<off_t>(at) + static_cast<off_t>(held));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_storage_error("read", path, errno);
+    if (count == 0 || held > longest_line) return at;
+    const std::string_view text(buffer.data(), held + static_cast<std::size_t>(count));
+    std::size_t begin = 0;
+    for (std::size_t end; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1)
+      body(text.substr(begin, end - begin));
+    at += static_cast<std::int64_t>(begin);
+    held = text.size() - begin;
+    buffer.erase(0, begin);
+  }
+}
+
+// The log's first line, where that is a start.
+void take_first_start(const FileDescriptor& file, LogLine& line, RunLog& log) {
+  char text[16384];
+  const ssize_t count = ::pread(file.get(), text, sizeof text, 0);
+  const std::string_view read(text, count > 0 ? static_cast<std::size_t>(count) : 0);
+  const std::size_t end = read.find('\n');
+  if (end != std::string_view::npos && line.parse(read.substr(0, end)) && line.is("type", "start"))
+    take_start(start_of(line), log);
+}
+
+// Returns up to where it was read.
+std::int64_t read_tail(const fs::path& path, std::int64_t bytes, RunLog& log) {
+  const FileDescriptor file = open_log(path);
+  const std::int64_t size = size_of(file);
+  LogLine line;
+  if (size > bytes) take_first_start(file, line, log);
+  bool whole = size <= bytes;  // the first line of a tail is a part of one
+  return each_line(file, path, std::max<std::int64_t>(0, size - bytes), [&](std::string_view text) {
+    if (std::exchange(whole, true)) take_guarded(text, line, log);
+  });
+}
+
+}  // namespace
+
+fs::path log_of(const fs::path& run) {
+  std::error_code ignored;
+  const fs::path file = fs::is_directory(run, ignored) ? run / "log.jsonl" : run;
+  if (!fs::exists(file, ignored))
+    throw_error(ErrorCode::not_found, "there is no ", file.string(),
+                "; give the folder of a run that has [[observer]] plugin = \"jsonl\"",
+                fs::exists(run, ignored) ? std::string() : did_you_mean_beside(run));
+  return file;
+}
+
+RunLog read_log(const fs::path& path) {
+  const FileDescriptor file = open_log(path);
+  RunLog log;
+  LogLine line;
+  each_line(file, path, 0, [&](std::string_view text) { take_guarded(text, line, log); });
+  return log;
+}
+
+RunLog read_log_tail(const fs::path& path, std::int64_t bytes) {
+  RunLog log;
+  read_tail(path, bytes, log);
+  return log;
+}
+
+LogFollower::LogFollower(fs::path file, std::int64_t bytes) : file_(std::move(file)) {
+  read_ = read_tail(file_, bytes, log_);
+}
+
+// A file that has become shorter is another run's.
+bool LogFollower::go_on() {
+  const FileDescriptor file = open_log(file_);
+  const std::int64_t size = size_of(file);
+  if (size == read_) return false;
+  if (size < read_) {
+    log_ = {};
+    read_ = 0;
+  }
+  LogLine line;
+  const std::int64_t before = read_;
+  read_ = each_line(file, file_, read_, [&](std::string_view text) { take_guarded(text, line, log_); });
+  return read_ != before;
+}
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// How a run stands, from what lies in its folder alone.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "runs/log.hpp"
+#include "train/checkpoint/run_folder.hpp"
+
+namespace prun {
+
+struct RunStatus {
+  // "running", "at HOST" (which cannot be asked from here), "done", "stopped", "failed", or "died": its
+  // processes are gone and it has not said why.
+  std::string state;
+  std::optional<RunHolder> holder;
+};
+
+RunStatus status_of(const std::filesystem::path& folder, const RunLog& log);
+
+// Seconds since 1970, as logs have them.
+double now_seconds();
+
+}  // namespace prun

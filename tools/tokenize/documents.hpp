@@ -1,0 +1,51 @@
+// Documents of text files and of JSON lines, handed out in pieces that can be tokenized apart.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/durable_file.hpp"
+#include "tokenize/tokenizer.hpp"
+
+namespace prun {
+
+// Some of a file: whole lines of JSON, or a piece of the one document that another file is.
+struct DocumentPiece {
+  std::filesystem::path file;
+  bool lines = false;          // of JSON
+  std::uint64_t position = 0;  // the number of the first line, from 1, or the byte where it begins
+  std::string bytes;
+  bool begins = false, ends = false;  // the document, where it is a piece of one
+};
+
+class DocumentReader {
+ public:
+  // Files called *.jsonl, *.ndjson or *.json hold a document a line; any other is a document. Borrows the
+  // tokenizer, which says where a document may be cut.
+  DocumentReader(std::vector<std::filesystem::path> files, const Tokenizer& tokenizer,
+                 std::size_t piece_bytes = std::size_t{1} << 20);
+
+  // In the order of the files; nothing once all has been handed out. Files without a byte are passed over.
+  std::optional<DocumentPiece> next();
+
+ private:
+  void open(const std::filesystem::path& file);
+  bool read_more();
+  std::size_t cut() const;
+  DocumentPiece take(std::size_t bytes);
+
+  std::vector<std::filesystem::path> files_;
+  const Tokenizer& tokenizer_;
+  std::size_t piece_bytes_;
+  std::size_t file_ = 0;  // the next one
+  FileDescriptor open_;
+  bool lines_ = false, at_end_ = true;
+  std::string buffer_;  // read and not handed out
+  std::uint64_t position_ = 0;
+};
+
+}  // namespace prun
