@@ -159,3 +159,30 @@ const std::string_view page_script = R"prun_js(@script@)prun_js";
 }  // namespace prun
 ]])
 endfunction()
+
+# The verbs of a program in the order of its help: each brings its commands by VERB_verb(), of tools/*/VERB_verb.cpp.
+# `left_out` is what it says of those that it has not.
+function(prun_generate_verb_table output left_out)
+  set(declarations "")
+  set(calls "")
+  foreach(verb ${ARGN})
+    string(APPEND declarations "std::vector<Command> ${verb}_verb();\n")
+    string(APPEND calls "  append(${verb}_verb());\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from the verbs that tools/CMakeLists.txt names.
+#include "cli/command_table.hpp"
+
+namespace prun {
+@declarations@
+std::vector<Command> linked_commands() {
+  std::vector<Command> all;
+  const auto append = [&](const std::vector<Command>& some) { all.insert(all.end(), some.begin(), some.end()); };
+@calls@  return all;
+}
+
+std::string_view left_out() { return "@left_out@"; }
+
+}  // namespace prun
+]])
+endfunction()

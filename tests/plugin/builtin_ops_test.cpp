@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "base/text.hpp"
-#include "conform/builtin_examples.hpp"
 #include "conform/op_checks.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/weigh.hpp"
+#include "explain/builtin_examples.hpp"
 
 namespace prun {
 namespace {

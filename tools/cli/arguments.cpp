@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/text.hpp"
+#include "cli/foreign_verbs.hpp"
 #include "cli/manual.hpp"
 #include "prun/error.hpp"
 #include "recipe/value.hpp"
@@ -60,6 +61,7 @@ void refuse_unless_recipe(const std::vector<std::string>& words) {
   if (words.size() == 1 && (left_out().empty() || std::filesystem::exists(words[0]))) return;
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
+  for (std::string& verb : foreign_verbs()) known.push_back(std::move(verb));
   throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), hint(words[0], known),
               left_out());
 }

@@ -5,15 +5,9 @@
 #include <limits>
 
 #include "base/text.hpp"
-#include "cli/commands.hpp"
 
 namespace prun {
 namespace {
-
-constexpr CommandOption json = {"--json", "", "as JSON, for programs"};
-constexpr CommandOption quiet = {"--quiet", "", "say only what is not good"};
-constexpr CommandOption costs = {"--costs", "FILE",
-                                 "the cost table, in place of the one that prun bench writes"};
 
 constexpr std::array<CommandOption, 4> common = {{
     {"--set", "KEY=VALUE", "change a value of the recipe, e.g. --set optimizer.lr=3e-4"},
@@ -40,56 +34,7 @@ constexpr std::array<Variable, 4> read_variables = {{
     {"COLUMNS", "how wide texts may be where the terminal does not say it"},
 }};
 
-const std::vector<Command> training = {
-    {"run", "RECIPE", "train", {}, run_command},
-    {"check", "RECIPE", "say everything that is wrong with it, run nothing", {json, quiet}, check_command},
-    {"plan",
-     "RECIPE",
-     "batch, ranks, traffic, memory, FLOPs and predicted step time before anything runs",
-     {json,
-      costs,
-      {"--program", "", "the program as strategies left it"},
-      {"--lowered", "", "with --program: as the device runs it"}},
-     plan_command},
-    {"verify",
-     "RECIPE",
-     "train it beside its one-rank equivalent and compare everything",
-     {{"--steps", "N", "steps, 3"}, {"--as-is", "", "in the recipe's precision, not in fp64"}},
-     verify_command},
-};
-
-const std::vector<Command> explaining = {
-    {"explain",
-     "NAME [RECIPE]",
-     "what a key of a recipe (model.heads), a plugin (zero) or an op (linear) means, and what it is in a "
-     "recipe",
-     {},
-     explain_command},
-    {"ops list",
-     "[RECIPE]",
-     "the ops that models are written in: prun's own and those of a recipe's plugins",
-     {},
-     ops_command},
-    {"reference",
-     "",
-     "all keys as Markdown",
-     {{"--json-schema", "", "as a schema by which editors check recipes (Even Better TOML, taplo)"}},
-     reference_command},
-    {"completion",
-     "bash|zsh",
-     "a script that completes these commands: source <(prun completion bash)",
-     {},
-     completion_command},
-    {"man", "", "this as a manual page: prun man | man -l -", {}, man_command},
-    {"help", "[COMMAND]...", "what there is, or the options of one command", {}, help_command},
-    {"version", "", "of prun and of its plugins", {}, version_command},
-};
-
 }  // namespace
-
-std::vector<Command> training_commands() { return training; }
-
-std::vector<Command> explaining_commands() { return explaining; }
 
 std::span<const Command> commands() {
   static const std::vector<Command> table = linked_commands();

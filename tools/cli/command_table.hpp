@@ -29,16 +29,17 @@ struct Command {
 // Commands that share their first word stand together.
 std::span<const Command> commands();
 
-// What `commands` lists, in this order: what trains and tells what that would be, the programs beside it,
-// which say something about plans, runs, machines and plugins, and what explains prun itself.
-std::vector<Command> training_commands();
-std::vector<Command> program_commands();
-std::vector<Command> explaining_commands();
-
-// Those of them that this program was linked with, and what is to be said where a command is not among them.
-// Each program that has the core has one of all_commands.cpp and training_alone.cpp.
+// Those of the verbs that this program was linked with, in the order of tools/CMakeLists.txt, and what is to
+// be said where a command is not among them. The build writes both, for each program that has the command
+// line: the verb `runs` brings its commands by runs_verb(), in runs_verb.cpp.
 std::vector<Command> linked_commands();
 std::string_view left_out();
+
+// What several commands take.
+inline constexpr CommandOption json_option = {"--json", "", "as JSON, for programs"};
+inline constexpr CommandOption quiet_option = {"--quiet", "", "say only what is not good"};
+inline constexpr CommandOption costs_option = {"--costs", "FILE",
+                                               "the cost table, in place of the one that prun bench writes"};
 
 // Those that go with every command.
 std::span<const CommandOption> common_options();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "cli/foreign_verbs.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -96,6 +97,8 @@ std::string usage_with_options(std::span<const Command* const> commands) {
 std::string summary(std::size_t columns) {
   std::string out = detail::concat("prun ", purpose, ".\n\n");
   for (const Command& command : commands()) out += entry(usage_of(command), command.help, columns);
+  for (const std::string& verb : foreign_verbs())
+    out += entry("prun " + verb, "prun-" + verb + " on the path", columns);
   out += "\nOptions; prun COMMAND --help shows those of one command:\n\n" +
          options_text(common_options(), columns) + "\n" + wrapped(stops, 0, std::max(columns, narrowest)) +
          "\nExit codes:\n\n";

@@ -12,6 +12,7 @@
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/quickest.hpp"
+#include "train/assemble/what_fits.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/resumed_settings.hpp"
@@ -204,6 +205,12 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
   Opened result = opened(std::move(plugins), arguments, written, rank);
   result.imported = imported;
   return result;
+}
+
+Assembly assemble(const Opened& opened) {
+  return or_what_fits(
+      *opened.recipe, *opened.plugins, [](const Assembly&) {},
+      [&] { return Assembly(*opened.recipe, *opened.plugins); });
 }
 
 Recipe with_thread_ranks(Recipe recipe) {

@@ -6,6 +6,7 @@
 
 #include "cli/arguments.hpp"
 #include "plugin/overdue_watch.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/assemble/plugin_host.hpp"
 #include "train/launch/flight.hpp"
 #include "train/launch/identity.hpp"
@@ -22,6 +23,9 @@ struct Opened {
   // Ends the process where a plugin does not come back within run.hang_limit.
   std::unique_ptr<OverdueWatch> watch;
   bool imported = false;  // from a checkpoint that nobody trained
+
+  // What was imported has no length of its own.
+  bool lacks_length() const { return imported && recipe->integer("model.seq") == 1; }
 };
 
 // `rank`: that this process is; else this host is taken to have all of them.
@@ -35,6 +39,9 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
 
 // On standard error, where a run's folder has checkpoints and does not say which is its latest.
 void say_without_latest(const std::string& where);
+
+// The recipe's program and plan, or a refusal that says what would fit.
+Assembly assemble(const Opened& opened);
 
 LocalPlace place_of(const Identity& rank);
 

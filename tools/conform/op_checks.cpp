@@ -4,10 +4,10 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "conform/builtin_examples.hpp"
 #include "conform/device_launches.hpp"
 #include "conform/split_trial.hpp"
 #include "conform/weigh.hpp"
+#include "explain/builtin_examples.hpp"
 
 namespace prun {
 namespace {

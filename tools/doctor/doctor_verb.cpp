@@ -1,7 +1,7 @@
 // prun doctor: this machine, and what a recipe needs of it.
 #include <cstdio>
 
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "doctor/drive.hpp"
 #include "doctor/machine.hpp"
@@ -34,8 +34,6 @@ void examine(const Arguments& arguments, Findings& all) {
   add(all, recipe_findings(*opened.recipe, *opened.plugins));
 }
 
-}  // namespace
-
 int doctor_command(const Arguments& arguments) {
   Findings all = machine_findings();
   examine(arguments, all);
@@ -44,6 +42,16 @@ int doctor_command(const Arguments& arguments) {
     std::erase_if(all, [](const Finding& one) { return one.health == Health::good; });
   std::fputs((arguments.has("--json") ? to_json(all) + "\n" : to_text(all)).c_str(), stdout);
   return code;
+}
+
+}  // namespace
+
+std::vector<Command> doctor_verb() {
+  return {{"doctor",
+           "[RECIPE]",
+           "this machine, and what a recipe needs of it: each thing good, slow or broken, with what mends it",
+           {json_option, quiet_option},
+           doctor_command}};
 }
 
 }  // namespace prun

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "base/durable_file.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "init/first_recipe.hpp"
 
 namespace prun {
@@ -37,8 +37,6 @@ void write_new(const fs::path& file, const std::string& text) {
   write_fully(created.get(), std::as_bytes(std::span(text)), file);
 }
 
-}  // namespace
-
 int init_command(const Arguments& arguments) {
   const fs::path file = arguments.path("--out").value_or("recipe.toml");
   if (std::error_code ignored; fs::exists(file, ignored))
@@ -54,6 +52,19 @@ int init_command(const Arguments& arguments) {
   std::printf("wrote %s\n  prun check %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
               file.c_str(), file.c_str());
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> init_verb() {
+  return {{"init",
+           "",
+           "write a recipe for this machine, by the answers to three questions or by options",
+           {{"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
+            {"--data", "PATH", "a text file, a folder of them, or tokens (.bin, .idx); this folder"},
+            {"--goal", "quick|train", "a run of a minute, or a model to keep; quick"},
+            {"--out", "FILE", "where to, recipe.toml; never over another file"}},
+           init_command}};
 }
 
 }  // namespace prun

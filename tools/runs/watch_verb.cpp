@@ -1,4 +1,4 @@
-// runs, watch, diff: looking at runs that were started elsewhere.
+// prun watch: a run that was started elsewhere, as it goes on.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +8,8 @@
 #include <string_view>
 #include <thread>
 
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/output.hpp"
-#include "prun/error.hpp"
-#include "runs/diff.hpp"
 #include "runs/run_list.hpp"
 #include "runs/watch.hpp"
 
@@ -51,15 +49,6 @@ void watch_on_terminal(const std::filesystem::path& folder, LogFollower& followe
   }
 }
 
-}  // namespace
-
-int runs_command(const Arguments& arguments) {
-  const std::vector<RunRow> rows = list_runs(arguments.words.empty() ? "runs" : arguments.words[0]);
-  const std::string text = arguments.has("--json") ? runs_json(rows) + "\n" : runs_text(rows, now_seconds());
-  std::fputs(text.c_str(), stdout);
-  return 0;
-}
-
 // Where nobody sees a screen change, one look is what is wanted.
 int watch_command(const Arguments& arguments) {
   const std::filesystem::path file = log_of(arguments.words[0]), folder = file.parent_path();
@@ -73,11 +62,14 @@ int watch_command(const Arguments& arguments) {
   return 0;
 }
 
-int diff_command(const Arguments& arguments) {
-  const RunDifference difference = compare_runs(arguments.words[0], arguments.words[1]);
-  const std::string text = arguments.has("--json") ? to_json(difference) + "\n" : to_text(difference);
-  std::fputs(text.c_str(), stdout);
-  return difference.differ ? 1 : 0;
+}  // namespace
+
+std::vector<Command> watch_verb() {
+  return {{"watch",
+           "RUN",
+           "a run that was started elsewhere, as it goes on: curves, rates, ranks, what happened",
+           {},
+           watch_command}};
 }
 
 }  // namespace prun

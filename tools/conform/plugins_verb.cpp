@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "base/json.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "conform/conformance.hpp"
 #include "conform/kind_checks.hpp"
 #include "conform/scaffold.hpp"
@@ -89,8 +89,6 @@ int check(const Arguments& arguments, const std::string& word) {
   return all_conform ? 0 : 2;
 }
 
-}  // namespace
-
 int plugins_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
   const std::string& verb = words[0];
@@ -101,6 +99,31 @@ int plugins_command(const Arguments& arguments) {
   for (const std::filesystem::path& file : write_scaffold(words[1], words[2], folder))
     std::printf("wrote %s\n", file.c_str());
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> plugins_verb() {
+  return {
+      {"plugins list",
+       "",
+       "what can be named in a recipe",
+       {{"--all", "", "those too that others hide, with their paths"}, json_option},
+       plugins_command},
+      {"plugins inspect",
+       "NAME",
+       "versions and options of a plugin, without running it",
+       {},
+       plugins_command},
+      {"plugins new", "KIND NAME [FOLDER]", "a small project that builds a plugin", {}, plugins_command},
+      {"plugins check",
+       "PATH",
+       "open a plugin in a process of its own and test its contract: the border, and what its kind promises; "
+       "a "
+       "file, or a name that prun plugins list shows",
+       {{"--options", "TOML",
+         "options of its own, as in a recipe: 'layers = 4'; several on lines of their own"}},
+       plugins_command}};
 }
 
 }  // namespace prun

@@ -1,19 +1,10 @@
-// run, check, plan, verify, explain, reference: everything that starts from a recipe.
+// prun RECIPE: trains what it describes.
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 
 #include "base/core_shares.hpp"
-#include "base/json.hpp"
-#include "cli/commands.hpp"
-#include "cli/described_ops.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
-#include "inspect/report.hpp"
-#include "inspect/verify.hpp"
-#include "program/passes.hpp"
-#include "recipe/explain.hpp"
-#include "recipe/json_schema.hpp"
-#include "train/assemble/forecast.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/what_fits.hpp"
@@ -49,23 +40,12 @@ std::string resume_command(const Arguments& arguments, const std::string& file) 
   return command;
 }
 
-}  // namespace
-
-namespace {
-
 std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
   auto claim = std::make_unique<RunClaim>(recipe);
   if (claim->moved_to())
     std::fprintf(stderr, "prun: the run that was in %s is now in %s\n", run_folder(recipe).c_str(),
                  claim->moved_to()->c_str());
   return claim;
-}
-
-// The recipe's program and plan, or a refusal that says what would fit.
-Assembly assemble(const Opened& opened) {
-  return or_what_fits(
-      *opened.recipe, *opened.plugins, [](const Assembly&) {},
-      [&] { return Assembly(*opened.recipe, *opened.plugins); });
 }
 
 void say_choice(const Opened& opened) {
@@ -138,8 +118,6 @@ int run_alone(const Assembly& assembly, const Opened& opened, const std::string&
   }
 }
 
-}  // namespace
-
 int run_command(const Arguments& arguments) {
   const StopAtOnce until_steps_run;
   const std::string& file = arguments.words[0];
@@ -164,130 +142,8 @@ int run_command(const Arguments& arguments) {
   return run_alone(assembly, opened, resume_command(arguments, file));
 }
 
-namespace {
-
-// What checking came to, for programs: an Error is part of the answer.
-int check_for_programs(const std::string& file, const std::function<std::string()>& check) {
-  JsonWriter json;
-  json.begin_object().member("recipe", file);
-  int code = 0;
-  try {
-    const std::string batch = check();
-    json.member("good", true).member("batch", batch);
-  } catch (const Error& error) {
-    code = exit_code(error.code());
-    json.member("good", false).member("problem", std::string_view(error.what()));
-  }
-  std::printf("%s\n", json.end_object().take().c_str());
-  return code;
-}
-
 }  // namespace
 
-int check_command(const Arguments& arguments) {
-  const std::string& file = arguments.words[0];
-  const auto check = [&] {
-    Opened opened = open_recipe(arguments, file);
-    const Assembly assembly = assemble(opened);
-    preflight(assembly, *opened.plugins);
-    return assembly.batch().text();
-  };
-  if (arguments.has("--json")) return check_for_programs(file, check);
-  const std::string batch = check();
-  if (!arguments.has("--quiet")) std::printf("%s: good; %s\n", file.c_str(), batch.c_str());
-  return 0;
-}
-
-int plan_command(const Arguments& arguments) {
-  const std::string& file = arguments.words[0];
-  const bool lowered = arguments.has("--lowered");
-  if (lowered && !arguments.has("--program"))
-    throw_error(ErrorCode::bad_input, "--lowered goes with prun plan RECIPE --program");
-  Opened opened = open_recipe(arguments, file);
-  const Assembly assembly = assemble(opened);
-  if (arguments.has("--program"))
-    std::fputs(to_text(lowered ? assembly.program() : assembly.unlowered()).c_str(), stdout);
-  else if (arguments.has("--json"))
-    std::printf("%s\n", plan_json(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs")),
-                                  opened.chosen)
-                            .c_str());
-  else {
-    if (!opened.chosen.empty()) std::printf("auto        %s\n", opened.chosen.c_str());
-    std::fputs(plan_text(assembly, forecast(assembly, *opened.plugins, arguments.path("--costs"))).c_str(),
-               stdout);
-  }
-  return 0;
-}
-
-namespace {
-
-Recipe in_fp64(Recipe recipe) {
-  for (const char* key : {"precision.master", "precision.moments", "precision.gradient", "precision.reduce"})
-    recipe = recipe.with(key, "state");
-  for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
-  return recipe;
-}
-
-// What fp64 cannot do, the recipe's own precision perhaps can.
-[[noreturn]] void refuse_fp64(const Error& error, const Opened& opened) {
-  const Assembly as_it_is(*opened.recipe, *opened.plugins);
-  throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
-}
-
-}  // namespace
-
-int verify_command(const Arguments& arguments) {
-  const std::string& file = arguments.words[0];
-  const Opened opened = open_recipe(arguments, file, asked_rank());
-  Recipe recipe = *opened.recipe;
-  const bool as_is = arguments.has("--as-is");
-  if (!as_is) recipe = in_fp64(recipe);
-  recipe = with_thread_ranks(recipe);
-  const std::vector<SearchPlace>& places = opened.plugins->places();
-  const std::int64_t steps = arguments.number("--steps", 3);
-  if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, steps));
-  try {
-    const LayoutVerdict verdict = verify_layout(recipe, places, steps, arguments.all);
-    std::fputs(to_text(verdict).c_str(), stdout);
-    return verdict.equal() ? 0 : 1;
-  } catch (const Error& error) {
-    if (as_is || error.code() != ErrorCode::unsupported) throw;
-    refuse_fp64(error, opened);
-  }
-}
-
-namespace {
-
-// The keys and plugins of that name; of a recipe where one is named.
-std::string explain_key(const Arguments& arguments, const std::string& name, const std::string& recipe) {
-  if (!recipe.empty()) return recipe::explain(name, *open_recipe(arguments, recipe).recipe);
-  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  return recipe::explain(name, plugins.catalog());
-}
-
-}  // namespace
-
-int explain_command(const Arguments& arguments) {
-  const std::string &name = arguments.words[0],
-                    recipe = arguments.words.size() == 2 ? arguments.words[1] : "";
-  const std::string op = explain_op(described_ops(arguments, recipe), name);
-  std::fputs(op.c_str(), stdout);
-  try {
-    std::fputs(explain_key(arguments, name, recipe).c_str(), stdout);
-  } catch (const Error& error) {
-    if (op.empty() || error.code() != ErrorCode::not_found) throw;
-  }
-  return 0;
-}
-
-int reference_command(const Arguments& arguments) {
-  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  const bool schema = arguments.has("--json-schema");
-  std::fputs(
-      (schema ? recipe::json_schema(plugins.catalog()) + "\n" : recipe::reference_markdown(plugins.catalog()))
-          .c_str(),
-      stdout);
-  return 0;
-}
+std::vector<Command> run_verb() { return {{"run", "RECIPE", "train", {}, run_command}}; }
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-#include "inspect/checkpoints.hpp"
+#include "ckpt/checkpoints.hpp"
 
 #include <algorithm>
 #include <cmath>

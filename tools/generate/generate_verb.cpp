@@ -1,11 +1,10 @@
-// eval and generate: what the parameters of a checkpoint are worth.
+// prun generate: what a checkpoint goes on with.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "base/text.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "cli/output.hpp"
 #include "generate/checkpoint_use.hpp"
@@ -71,38 +70,10 @@ std::vector<std::int32_t> read_tokens(const std::string& list) {
   return tokens;
 }
 
-// What was imported has no length of its own.
-bool lacks_length(const Opened& opened) {
-  return opened.imported && opened.recipe->integer("model.seq") == 1;
-}
-
 std::string tokens_text(std::span<const std::int32_t> tokens) {
   std::string text;
   for (const std::int32_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
   return text;
-}
-
-}  // namespace
-
-int eval_command(const Arguments& arguments) {
-  const std::string& where = arguments.words[0];
-  const Opened opened = open_checkpoint(arguments, where, asked_rank());
-  const Recipe& recipe = *opened.recipe;
-  if (lacks_length(opened))
-    throw_error(ErrorCode::bad_input, where,
-                " was imported, so nothing says how long sequences are: give --set model.seq=N");
-  const LossQuestion question{where, arguments.number("--batches", recipe.integer("eval.batches"))};
-  if (is_asked()) return answer_loss(recipe, opened.plugins->places(), question);
-  const auto begin = std::chrono::steady_clock::now();
-  const CheckpointLoss loss = loss_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (arguments.has("--json"))
-    std::printf("{\"eval_loss\":%.17g,\"targets\":%lld}\n", loss.evaluated.loss,
-                static_cast<long long>(loss.evaluated.targets));
-  else
-    std::printf("%s: eval loss %.4f over %lld targets, in %.1f s\n", loss.checkpoint.c_str(),
-                loss.evaluated.loss, static_cast<long long>(loss.evaluated.targets), seconds);
-  return 0;
 }
 
 int generate_command(const Arguments& arguments) {
@@ -124,7 +95,7 @@ int generate_command(const Arguments& arguments) {
   if (question.tokens.empty())
     throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
   if (!by_tokens) question.end = language.end();
-  if (lacks_length(opened)) {
+  if (opened.lacks_length()) {
     const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
     recipe = recipe.with("model.seq", std::to_string(read));
   }
@@ -136,6 +107,21 @@ int generate_command(const Arguments& arguments) {
   else
     print_generated(arguments.words[1] + language.decode(added) + "\n");
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> generate_verb() {
+  return {{"generate",
+           "CKPT [TEXT]",
+           "what it goes on with: the likeliest token each time, or one that is drawn",
+           {{"--tokens", "1,2,3", "tokens in place of a text"},
+            {"--max-tokens", "N", "tokens to add"},
+            {"--temperature", "T", "draw, the more evenly the higher it is"},
+            {"--top-p", "P", "draw among the likeliest that have this share together"},
+            {"--seed", "N", "of what is drawn, 1"},
+            {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
+           generate_command}};
 }
 
 }  // namespace prun

@@ -5,10 +5,10 @@
 #include <span>
 
 #include "base/text.hpp"
+#include "ckpt/checkpoints.hpp"
 #include "cli/clean_end.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
-#include "inspect/checkpoints.hpp"
 
 namespace prun {
 namespace {
@@ -66,8 +66,6 @@ int reshard(const Arguments& arguments, const std::string& from, const std::stri
   return 0;
 }
 
-}  // namespace
-
 int ckpt_command(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.words;
   const std::string &verb = words[0], &where = words[1];
@@ -86,6 +84,34 @@ int ckpt_command(const Arguments& arguments) {
   else
     return reshard(arguments, where, words[2]);
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> ckpt_verb() {
+  return {{"ckpt ls", "RUN", "the checkpoints in the folder of a run", {json_option}, ckpt_command},
+          {"ckpt show",
+           "CKPT",
+           "what one is of: run, progress, plugins, tensors",
+           {{"--recipe", "", "the recipe that it was saved with"}, json_option},
+           ckpt_command},
+          {"ckpt verify",
+           "CKPT",
+           "compare every byte of one, or of all in a run's folder, with its checksums",
+           {json_option, quiet_option},
+           ckpt_command},
+          {"ckpt diff", "CKPT CKPT", "what differs: progress, recipe, tensors", {}, ckpt_command},
+          {"ckpt reshard",
+           "CKPT DIR",
+           "the same as so many files of whole tensors; none is needed to go on in another layout",
+           {{"--files", "N", "files, 1"}},
+           ckpt_command},
+          {"ckpt prune",
+           "RUN",
+           "remove the oldest, while no run works in its folder",
+           {{"--keep", "N", "newest that stay", true},
+            {"--keep-every", "N", "those stay too whose step is a multiple"}},
+           ckpt_command}};
 }
 
 }  // namespace prun

@@ -1,10 +1,10 @@
-#include "conform/op_text.hpp"
+#include "explain/op_text.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/text.hpp"
-#include "conform/builtin_examples.hpp"
+#include "explain/builtin_examples.hpp"
 
 namespace prun {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/process_limits.hpp"
 #include "cli/command_table.hpp"
+#include "cli/foreign_verbs.hpp"
 #include "cli/output.hpp"
 #include "plugin/in_plugin.hpp"
 #include "prun/error.hpp"
@@ -20,10 +21,11 @@ int dispatch(const prun::Arguments& arguments) {
 
 int main(int argc, char** argv) {
   const prun::UntimelyEndWatch watch;
-  // A file size limit shows up as an error of the write, not as our death.
-  std::signal(SIGXFSZ, SIG_IGN);
   prun::prepare_output();
   try {
+    prun::become_foreign_verb(argc, argv);
+    // A file size limit shows up as an error of the write, not as our death.
+    std::signal(SIGXFSZ, SIG_IGN);
     prun::meet_process_limits();
     const int code = dispatch(prun::parse_arguments(argc, argv));
     prun::finish_output();

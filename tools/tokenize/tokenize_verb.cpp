@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 #include "cli/clean_end.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/output.hpp"
 #include "prun/error.hpp"
 #include "tokenize/tokenize.hpp"
@@ -69,8 +69,6 @@ class ProgressLine {
   bool drawn_ = false;
 };
 
-}  // namespace
-
 int tokenize_command(const Arguments& arguments) {
   const CleanEnd clean;
   const Tokenizer tokenizer = Tokenizer::load(arguments.words[0]);
@@ -93,6 +91,23 @@ int tokenize_command(const Arguments& arguments) {
               seconds, size_text(static_cast<double>(result.bytes) / std::max(seconds, 1e-9)).c_str(),
               request.threads);
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> tokenize_verb() {
+  return {
+      {"tokenize",
+       "TOKENIZER FILE...",
+       "text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), into PREFIX.bin and PREFIX.idx, with a "
+       "Hugging Face "
+       "tokenizer.json",
+       {{"--out", "PREFIX", "where to", true},
+        {"--key", "NAME", "of JSON lines: whose value is the text; text"},
+        {"--end-of-text", "TOKEN", "what ends a document"},
+        {"--replace", "", "broken UTF-8 by U+FFFD rather than refuse it"},
+        {"--threads", "N", "threads, as many as processors"}},
+       tokenize_command}};
 }
 
 }  // namespace prun

@@ -3,7 +3,7 @@
 
 #include "base/output_file.hpp"
 #include "base/text.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "report/page.hpp"
 #include "report/plan_page.hpp"
@@ -44,8 +44,6 @@ fs::path place_of_page(const Arguments& arguments, const fs::path& what, bool re
   return (fs::is_directory(what, ignored) ? what : what.parent_path()) / "report.html";
 }
 
-}  // namespace
-
 int report_command(const Arguments& arguments) {
   const std::string& first = arguments.words.front();
   const bool recipe = arguments.words.size() == 1 && is_recipe(first);
@@ -59,6 +57,19 @@ int report_command(const Arguments& arguments) {
   std::printf("wrote %s (%s); open it in a browser\n", out.c_str(),
               size_text(static_cast<double>(page.size())).c_str());
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> report_verb() {
+  return {
+      {"report",
+       "RUN...",
+       "a run as one HTML file for any browser: curves, time, memory, traffic, what happened; several runs "
+       "over each other; "
+       "or, of a RECIPE, what its plan says",
+       {{"--out", "FILE", "the page"}, costs_option},
+       report_command}};
 }
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-#include "conform/builtin_examples.hpp"
+#include "explain/builtin_examples.hpp"
 
 namespace prun {
 

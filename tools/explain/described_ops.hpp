@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/arguments.hpp"
-#include "conform/op_text.hpp"
+#include "explain/op_text.hpp"
 
 namespace prun {
 

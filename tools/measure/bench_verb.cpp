@@ -5,7 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/io_bench.hpp"
@@ -207,6 +207,57 @@ int bench_command(const Arguments& arguments) {
   if (verb == "offload") return settings(arguments, offload_bench());
   check_can_merge(target(arguments), this_machine());
   return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
+}
+
+namespace {
+
+constexpr CommandOption measured_json = {"--json", "", "what was measured, as the cost table has it"};
+constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
+constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json or .csv"};
+
+}  // namespace
+
+std::vector<Command> bench_verb() {
+  return {
+      {"bench kernels",
+       "[RECIPE]",
+       "measure this machine's kernels, a recipe's own with its exchanges too, into the cost table",
+       {{"--no-grid", "", "the recipe's alone"}, measured_json, out_costs},
+       bench_command},
+      {"bench comm",
+       "[RECIPE]",
+       "measure exchanges between ranks, of a recipe's device and comm plugin between its ranks, into the "
+       "cost "
+       "table",
+       {{"--ranks", "N", "without a recipe: among so many threads, 2"}, measured_json, out_costs},
+       bench_command},
+      {"bench io",
+       "FOLDER...",
+       "measure the drives of these folders as the tier nvme uses them: read, written and both at once, by "
+       "several "
+       "sizes and numbers of transfers, into the cost table",
+       {{"--stripe", "KIB", "of that size alone, 1024"},
+        {"--depth", "N", "so many at a time alone, 16"},
+        {"--file-size", "SIZE", "of all files together, 512MiB"},
+        json_option,
+        out_costs},
+       bench_command},
+      {"bench zero",
+       "RECIPE",
+       "train it with stages 0 to 3 of the strategy zero in turn and show what each costs and saves",
+       {{"--steps", "N", "steps of each, 20"},
+        {"--stage", "0|1|2|3", "that one alone"},
+        json_option,
+        out_results},
+       bench_command},
+      {"bench offload",
+       "RECIPE",
+       "the same of what strategy offload keeps in the host's memory, or on drives",
+       {{"--steps", "N", "steps of each, 20"},
+        {"--setting", "none|optimizer|all|nvme-optimizer|nvme-all", "that one alone"},
+        json_option,
+        out_results},
+       bench_command}};
 }
 
 }  // namespace prun

@@ -2,11 +2,13 @@
 #include <cstdio>
 
 #include "base/output_file.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "convert/convert.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
+
+namespace {
 
 int convert_command(const Arguments& arguments) {
   const std::string& file = arguments.words[0];
@@ -27,6 +29,21 @@ int convert_command(const Arguments& arguments) {
   for (const std::string& line : converted.account) std::printf("%s\n", line.c_str());
   std::printf("%s is written; next: prun check %s\n", out->c_str(), out->c_str());
   return 0;
+}
+
+}  // namespace
+
+std::vector<Command> convert_verb() {
+  return {
+      {"convert",
+       "FILE",
+       "a recipe from a DeepSpeed JSON, the arguments of Megatron-LM (a script, or a text) or a torchtitan "
+       "TOML; "
+       "every setting is carried over, refused or listed",
+       {{"--out", "RECIPE", "where to; standard output"},
+        {"--model", "CONFIG", "the model, as a config.json of Hugging Face"},
+        {"--ranks", "N", "how many ranks there are"}},
+       convert_command}};
 }
 
 }  // namespace prun

@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/output_file.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "inspect/recorder.hpp"
 #include "simulate/trace.hpp"
@@ -147,8 +147,6 @@ int recorded(const Recipe& recipe, PluginHost& plugins, std::int64_t steps, cons
   return 0;
 }
 
-}  // namespace
-
 int trace_command(const Arguments& arguments) {
   const std::string& file = arguments.words[0];
   const Opened opened = open_recipe(arguments, file, asked_rank());
@@ -164,6 +162,21 @@ int trace_command(const Arguments& arguments) {
   const Recipe recipe = many ? with_thread_ranks(*opened.recipe) : *opened.recipe;
   if (is_asked()) return answer(recipe, opened.plugins->places(), what_queues_do(steps));
   return recorded(recipe, *opened.plugins, steps, arguments, out);
+}
+
+}  // namespace
+
+std::vector<Command> trace_verb() {
+  return {
+      {"trace",
+       "RECIPE",
+       "what every queue does when, as a trace for ui.perfetto.dev; ranks are threads, or processes where "
+       "the device wants that",
+       {{"--steps", "N", "steps, 3"},
+        {"--out", "FILE", "the trace, NAME.trace.json"},
+        {"--simulated", "", "from the cost table, without running"},
+        costs_option},
+       trace_command}};
 }
 
 }  // namespace prun

@@ -1,0 +1,31 @@
+// prun export: a directory as Hugging Face's libraries keep them.
+#include <cstdio>
+
+#include "cli/clean_end.hpp"
+#include "cli/open_recipe.hpp"
+#include "hugging_face/conversion_options.hpp"
+
+namespace prun {
+namespace {
+
+int export_command(const Arguments& arguments) {
+  const CleanEnd clean;
+  PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  const Conversion how = conversion_of(arguments);
+  say_without_latest(arguments.words[0]);
+  std::fputs(export_checkpoint(plugins, how).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> export_verb() {
+  return {
+      {"export",
+       "CKPT",
+       "a folder of Hugging Face of a checkpoint's weights, or of a run's latest",
+       {{"--out", "DIR", "where to", true}, weights_type, {"--file-size", "SIZE", "of a file at most, 5GiB"}},
+       export_command}};
+}
+
+}  // namespace prun

@@ -1,0 +1,54 @@
+// prun verify: a recipe beside its one-rank equivalent.
+#include <cstdio>
+
+#include "cli/command_table.hpp"
+#include "cli/open_recipe.hpp"
+#include "inspect/verify.hpp"
+
+namespace prun {
+namespace {
+
+Recipe in_fp64(Recipe recipe) {
+  for (const char* key : {"precision.master", "precision.moments", "precision.gradient", "precision.reduce"})
+    recipe = recipe.with(key, "state");
+  for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
+  return recipe;
+}
+
+// What fp64 cannot do, the recipe's own precision perhaps can.
+[[noreturn]] void refuse_fp64(const Error& error, const Opened& opened) {
+  const Assembly as_it_is(*opened.recipe, *opened.plugins);
+  throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
+}
+
+int verify_command(const Arguments& arguments) {
+  const std::string& file = arguments.words[0];
+  const Opened opened = open_recipe(arguments, file, asked_rank());
+  Recipe recipe = *opened.recipe;
+  const bool as_is = arguments.has("--as-is");
+  if (!as_is) recipe = in_fp64(recipe);
+  recipe = with_thread_ranks(recipe);
+  const std::vector<SearchPlace>& places = opened.plugins->places();
+  const std::int64_t steps = arguments.number("--steps", 3);
+  if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, steps));
+  try {
+    const LayoutVerdict verdict = verify_layout(recipe, places, steps, arguments.all);
+    std::fputs(to_text(verdict).c_str(), stdout);
+    return verdict.equal() ? 0 : 1;
+  } catch (const Error& error) {
+    if (as_is || error.code() != ErrorCode::unsupported) throw;
+    refuse_fp64(error, opened);
+  }
+}
+
+}  // namespace
+
+std::vector<Command> verify_verb() {
+  return {{"verify",
+           "RECIPE",
+           "train it beside its one-rank equivalent and compare everything",
+           {{"--steps", "N", "steps, 3"}, {"--as-is", "", "in the recipe's precision, not in fp64"}},
+           verify_command}};
+}
+
+}  // namespace prun
