@@ -15,7 +15,7 @@
 #include "train/assemble/process_memory.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/settings.hpp"
-#include "train/loop/kernel_choices.hpp"
+#include "train/checkpoint/kernel_choices.hpp"
 
 namespace prun {
 namespace {

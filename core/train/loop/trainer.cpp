@@ -9,7 +9,7 @@
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/agreement.hpp"
-#include "train/loop/kernel_choices.hpp"
+#include "train/checkpoint/kernel_choices.hpp"
 
 namespace prun {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/loop/kernel_choices.hpp"
+#include "train/checkpoint/kernel_choices.hpp"
 
 #include "train/checkpoint/checkpoint_folder.hpp"
 
