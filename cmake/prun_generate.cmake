@@ -27,6 +27,36 @@ std::vector<OpDef> builtin_ops() {
 ]])
 endfunction()
 
+# plugins/device/cuda/ops/foo.cpp defines `std::vector<DeviceOp> foo_ops(const OpChoices&)`; the table calls them all. Files without
+# that function do something for several.
+function(prun_generate_device_op_table folder output)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.cpp)
+  list(SORT files)
+  set(declarations "")
+  set(calls "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    file(STRINGS ${folder}/${file} found REGEX "${name}_ops\\(const OpChoices&")
+    if(found)
+      string(APPEND declarations "std::vector<DeviceOp> ${name}_ops(const OpChoices& choices);\n")
+      string(APPEND calls "  append(${name}_ops(choices));\n")
+    endif()
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from the files of plugins/device/cuda/ops.
+#include "device_op.hpp"
+
+namespace prun::cuda {
+@declarations@
+std::vector<DeviceOp> all_device_ops(const OpChoices& choices) {
+  std::vector<DeviceOp> all;
+  const auto append = [&](const std::vector<DeviceOp>& ops) { all.insert(all.end(), ops.begin(), ops.end()); };
+@calls@  return all;
+}
+}  // namespace prun::cuda
+]])
+endfunction()
+
 # kernels/cpu/foo.cpp defines `std::vector<KernelDef> foo_kernels()` inside prun::cpu::<isa>. Files without that
 # function are support code.
 function(prun_generate_kernel_table folder output)
@@ -182,6 +212,77 @@ std::vector<Command> linked_commands() {
 }
 
 std::string_view left_out() { return "@left_out@"; }
+
+}  // namespace prun
+]])
+endfunction()
+
+# The first of the files that speaks of the op `kind` by name, with its path from the root of the sources.
+function(_prun_file_with_op kind result)
+  set(found "")
+  foreach(file ${ARGN})
+    file(READ ${file} text)
+    string(FIND "${text}" "\"${kind}\"" at)
+    if(NOT at EQUAL -1)
+      file(RELATIVE_PATH found ${CMAKE_SOURCE_DIR} ${file})
+      break()
+    endif()
+  endforeach()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
+# One line an op: where its rule, its kernel for CPUs, its launch and kernels for GPUs and its example lie. `prun explain` says it.
+function(prun_generate_op_places output)
+  file(GLOB rules CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/ops/*.cpp)
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cpu/*.cpp)
+  file(GLOB launches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/device/cuda/ops/*.cpp)
+  list(FILTER launches EXCLUDE REGEX "/fusions.cpp$")
+  set(lines "")
+  foreach(rule ${rules})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${rule})
+    file(RELATIVE_PATH rule_path ${CMAKE_SOURCE_DIR} ${rule})
+    file(STRINGS ${rule} kinds REGEX " kind = \"")
+    foreach(line ${kinds})
+      string(REGEX REPLACE ".*\"(.*)\".*" "\\1" kind "${line}")
+      set(places "rule in ${rule_path}")
+      _prun_file_with_op(${kind} kernel ${kernels})
+      _prun_file_with_op(${kind} launch ${launches})
+      _prun_file_with_op(${kind} example ${CMAKE_SOURCE_DIR}/tools/explain/builtin_examples.cpp)
+      if(kernel)
+        string(APPEND places ", CPU kernel in ${kernel}")
+      endif()
+      if(launch)
+        string(APPEND places ", CUDA launch in ${launch}")
+        foreach(alike ${kernel} ${launch})
+          get_filename_component(name ${alike} NAME_WE)
+          if(EXISTS ${CMAKE_SOURCE_DIR}/kernels/cuda/${name}.cu)
+            string(APPEND places " and its kernels in kernels/cuda/${name}.cu")
+            break()
+          endif()
+        endforeach()
+      endif()
+      if(example)
+        string(APPEND places ", example in ${example}")
+      endif()
+      string(APPEND lines "    {\"${kind}\", \"${places}\"},\n")
+    endforeach()
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from the sources: see prun_generate_op_places().
+#include "explain/op_places.hpp"
+
+namespace prun {
+
+std::string_view places_of_op(std::string_view kind) {
+  struct Places {
+    std::string_view kind, places;
+  };
+  static constexpr Places all[] = {
+@lines@  };
+  for (const Places& op : all)
+    if (op.kind == kind) return op.places;
+  return "";
+}
 
 }  // namespace prun
 ]])

@@ -42,8 +42,9 @@ TEST(Help, NamesEveryCommandAndOption) {
 TEST(Help, ListsWhatWasLinkedAndNothingElse) {
   const auto alone = [](const std::string& words) { return shell(PRUN_TEST_TRAINING_ALONE " " + words); };
   const std::string all = alone("--help").out;
-  const std::set<std::string_view> linked = {"run", "check",      "plan", "verify", "explain", "ops list",
-                                             "reference", "completion", "man",  "help",   "version"};
+  const std::set<std::string_view> linked = {"run",     "check",    "plan",      "verify",
+                                             "explain", "ops list", "reference", "completion",
+                                             "man",     "help",     "version"};
   for (const Command& command : commands()) {
     const bool is_listed = all.find(usage_of(command)) != std::string::npos;
     EXPECT_EQ(is_listed, linked.contains(command.name)) << command.name;

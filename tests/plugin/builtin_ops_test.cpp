@@ -1,11 +1,14 @@
 // prun's own ops pass what is asked of a third party's.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/text.hpp"
 #include "conform/op_checks.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/weigh.hpp"
 #include "explain/builtin_examples.hpp"
+#include "explain/op_places.hpp"
 
 namespace prun {
 namespace {
@@ -30,6 +33,22 @@ TEST_F(BuiltinOps, AreMarkedAsTheyAre) { EXPECT_TRUE(check_marks(trial()).checke
 TEST_F(BuiltinOps, HaveGradientsAndExamplesOfThem) {
   const CheckFinding finding = check_gradients(trial());
   EXPECT_EQ(finding.detail, "15 ops; not checked: 'cast' (no example of it)");
+}
+
+// What prun explain says of an op is read off the sources when they are built.
+TEST(PlacesOfOps, AreThereAndTrue) {
+  for (const OpDef& op : builtin_ops()) {
+    const std::string places(places_of_op(op.kind));
+    EXPECT_TRUE(places.starts_with("rule in core/ops/")) << op.kind << ": " << places;
+    for (std::string_view word : split(places, ' ')) {
+      if (word.ends_with(',')) word.remove_suffix(1);
+      if (word.find('/') == std::string_view::npos) continue;
+      EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::path(PRUN_SOURCE_DIR) / word))
+          << op.kind << ": " << word;
+    }
+    EXPECT_EQ(places.find("CPU kernel in") == std::string::npos, op.exchange != nullptr) << op.kind << places;
+  }
+  EXPECT_EQ(places_of_op("squared_relu"), "");
 }
 
 }  // namespace

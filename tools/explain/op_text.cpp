@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "explain/builtin_examples.hpp"
+#include "explain/op_places.hpp"
 
 namespace prun {
 namespace {
@@ -148,7 +149,8 @@ std::string explain_op(const DescribedOps& ops, std::string_view kind) {
     const OpExample* const example = find_example(ops.examples, kind);
     return detail::concat("op ", one.op.kind, "\n  ", one.op.help, "\n", operands_text(one.op, example),
                           attributes_text(one.op), traits_text(one.op),
-                          example ? marks_text(one.op, *example) : "", "  from ", one.from, "\n");
+                          example ? marks_text(one.op, *example) : "", "  from ", one.from,
+                          one.from == "prun" ? detail::concat(": ", places_of_op(kind)) : "", "\n");
   }
   return "";
 }

@@ -14,8 +14,8 @@
 #include "prun/split_master.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
-#include "train/checkpoint/settings.hpp"
 #include "train/checkpoint/kernel_choices.hpp"
+#include "train/checkpoint/settings.hpp"
 
 namespace prun {
 namespace {

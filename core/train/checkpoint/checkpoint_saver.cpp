@@ -7,8 +7,8 @@
 #include "base/thread.hpp"
 #include "prun/split_master.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
-#include "train/checkpoint/settings.hpp"
 #include "train/checkpoint/kernel_choices.hpp"
+#include "train/checkpoint/settings.hpp"
 
 namespace prun {
 namespace {

@@ -6,10 +6,10 @@
 #include "base/durable_file.hpp"
 #include "base/random.hpp"
 #include "program/passes.hpp"
+#include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/agreement.hpp"
-#include "train/checkpoint/kernel_choices.hpp"
 
 namespace prun {
 namespace {

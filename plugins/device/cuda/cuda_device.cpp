@@ -80,11 +80,7 @@ class CudaDevice final : public Device {
         libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
                     options.flag("deterministic"), options.text("attention"), cache_folder()}) {
     set_environment();
-    for (auto family :
-         {activation_ops, bias_ops, collective_ops, documents_ops, dropout_ops, elementwise_ops,
-          embedding_ops, heads_ops, linear_ops, lm_head_ops, memory_ops, norm_ops, optimizer_ops})
-      add(family());
-    add(attention_ops(options.flag("deterministic")));
+    add(all_device_ops({.deterministic = options.flag("deterministic")}));
     describe(options.number("peak_tflops") * 1e12);
   }
 

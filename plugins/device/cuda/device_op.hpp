@@ -39,21 +39,12 @@ struct Fusion {
 };
 std::vector<Fusion> fusions();
 
-// By file of ops/.
-std::vector<DeviceOp> activation_ops();
-std::vector<DeviceOp> attention_ops(bool deterministic);
-std::vector<DeviceOp> bias_ops();
-std::vector<DeviceOp> collective_ops();
-std::vector<DeviceOp> documents_ops();
-std::vector<DeviceOp> dropout_ops();
-std::vector<DeviceOp> elementwise_ops();
-std::vector<DeviceOp> embedding_ops();
-std::vector<DeviceOp> heads_ops();
-std::vector<DeviceOp> linear_ops();
-std::vector<DeviceOp> lm_head_ops();
-std::vector<DeviceOp> memory_ops();
-std::vector<DeviceOp> norm_ops();
-std::vector<DeviceOp> optimizer_ops();
+// What decides on which kernels there are.
+struct OpChoices {
+  bool deterministic = false;
+};
+// Those of all files of ops/: linear.cpp brings its own by linear_ops(choices).
+std::vector<DeviceOp> all_device_ops(const OpChoices& choices);
 
 // ---------------------------------------------------------------- operands of a launch
 

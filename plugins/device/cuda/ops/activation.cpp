@@ -53,7 +53,7 @@ Kernel select_swiglu_grad(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> activation_ops() {
+std::vector<DeviceOp> activation_ops(const OpChoices&) {
   return {{{"gelu", select_gelu}},
           {{"gelu_grad", select_gelu_grad}},
           {{"swiglu", select_swiglu}},

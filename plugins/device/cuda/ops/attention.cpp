@@ -220,7 +220,8 @@ Kernel select_attention_at(const OpShape& s) {
 
 // Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14, driver 580), as
 // long as something else is under way: it stays out of them.
-std::vector<DeviceOp> attention_ops(bool deterministic) {
+std::vector<DeviceOp> attention_ops(const OpChoices& choices) {
+  const bool deterministic = choices.deterministic;
   const auto bytes = deterministic ? grad_workspace<false, true> : grad_workspace<false, false>;
   const auto packed_bytes = deterministic ? grad_workspace<true, true> : grad_workspace<true, false>;
   std::vector<DeviceOp> ops = {

@@ -26,6 +26,8 @@ Kernel select_bias_grad(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> bias_ops() { return {{{"bias_grad", select_bias_grad, workspace, 1u << 1}}}; }
+std::vector<DeviceOp> bias_ops(const OpChoices&) {
+  return {{{"bias_grad", select_bias_grad, workspace, 1u << 1}}};
+}
 
 }  // namespace prun::cuda

@@ -47,7 +47,7 @@ Kernel select(const OpShape&) {
 
 }  // namespace
 
-std::vector<DeviceOp> collective_ops() {
+std::vector<DeviceOp> collective_ops(const OpChoices&) {
   return {{{"block", select<block>}},
           {{"unblock", select<unblock>}},
           {{"slice", select<slice>}},

@@ -18,6 +18,8 @@ Kernel select_document_starts(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> documents_ops() { return {{{"document_starts", select_document_starts}}}; }
+std::vector<DeviceOp> documents_ops(const OpChoices&) {
+  return {{{"document_starts", select_document_starts}}};
+}
 
 }  // namespace prun::cuda

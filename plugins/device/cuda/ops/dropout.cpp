@@ -28,6 +28,6 @@ Kernel select_dropout(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> dropout_ops() { return {{{"dropout", select_dropout}}}; }
+std::vector<DeviceOp> dropout_ops(const OpChoices&) { return {{{"dropout", select_dropout}}}; }
 
 }  // namespace prun::cuda

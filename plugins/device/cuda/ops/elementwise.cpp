@@ -72,7 +72,7 @@ Kernel select_choose(const OpShape&) { return choose; }
 
 }  // namespace
 
-std::vector<DeviceOp> elementwise_ops() {
+std::vector<DeviceOp> elementwise_ops(const OpChoices&) {
   return {{{"add", select_add}},
           {{"scale", select_scale}},
           {{"cast", select_cast}},

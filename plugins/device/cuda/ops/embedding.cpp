@@ -91,7 +91,7 @@ Kernel select_position_weight_grad(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> embedding_ops() {
+std::vector<DeviceOp> embedding_ops(const OpChoices&) {
   return {{{"embedding", select_embedding}},
           {{"embedding_weight_grad", select_embedding_weight_grad, embedding_weight_grad_workspace_of}},
           {{"add_position", select_add_position}},

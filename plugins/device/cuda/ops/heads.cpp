@@ -81,7 +81,7 @@ Kernel select_join_heads(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> heads_ops() {
+std::vector<DeviceOp> heads_ops(const OpChoices&) {
   return {{{"rope", select_rope}},
           {{"rope_at", select_rope_at}},
           {{"rope_grad", select_rope_grad}},

@@ -83,7 +83,7 @@ Kernel select_weight_grad(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> linear_ops() {
+std::vector<DeviceOp> linear_ops(const OpChoices&) {
   return {{{"linear", select_linear, workspace}, bind_typed<bind_linear>},
           {{"linear_input_grad", select_input_grad, workspace}, bind_typed<bind_input_grad>},
           {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_typed<bind_gelu_grad>},

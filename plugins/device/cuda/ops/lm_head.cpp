@@ -144,7 +144,7 @@ Kernel select_loss(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> lm_head_ops() {
+std::vector<DeviceOp> lm_head_ops(const OpChoices&) {
   return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_typed<bind_lm_head, 5>},
           {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan>},
           {{"lm_head_rescale", select_rescale}},

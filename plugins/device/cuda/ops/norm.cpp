@@ -125,7 +125,7 @@ Kernel select_rmsnorm_weight_grad(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> norm_ops() {
+std::vector<DeviceOp> norm_ops(const OpChoices&) {
   return {{{"layernorm", select_layernorm}},
           {{"layernorm_input_grad", select_layernorm_input_grad}},
           {{"layernorm_weight_grad", select_layernorm_weight_grad, weight_grad_workspace, 1u << 4 | 1u << 5}},

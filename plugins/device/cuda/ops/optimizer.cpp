@@ -184,7 +184,7 @@ Kernel select_sgd(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> optimizer_ops() {
+std::vector<DeviceOp> optimizer_ops(const OpChoices&) {
   return {
       {{"sum_squares", select_sum_squares, sum_squares_workspace_of},
        bind_sum_squares,
