@@ -36,8 +36,6 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
 // On standard error, where a run's folder has checkpoints and does not say which is its latest.
 void say_without_latest(const std::string& where);
 
-LocalPlace place_of(const Identity& rank);
-
 // Where ranks are threads of one process: each computes with one thread, and none is pinned.
 Recipe with_thread_ranks(Recipe recipe);
 
