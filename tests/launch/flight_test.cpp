@@ -263,6 +263,22 @@ TEST(HangWatch, NamesTheOneThatDoesNotWaitForTheOthers) {
   }
 }
 
+TEST(HangWatch, NamesTheOneThatIsStoppedOnceNoOtherRuns) {
+  const auto limit = std::chrono::seconds(10);
+  const StoppedAlone::Clock::time_point start{};
+  std::vector<WatchedRank> ranks(2);
+  ranks[1].standstill = stopped_text;
+  StoppedAlone watch;
+  EXPECT_FALSE(watch.find(ranks, start, limit));
+  EXPECT_FALSE(watch.find(ranks, start + 2 * limit, limit)) << "the other still runs";
+  ranks[0].ended = true;
+  EXPECT_FALSE(watch.find(ranks, start + 3 * limit, limit)) << "only from now on";
+  const auto hang = watch.find(ranks, start + 4 * limit, limit);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_EQ(hang->reason, std::string(stopped_text) + ", and no other rank runs any more");
+}
+
 TEST(HangWatch, NamesAMemberThatEnded) {
   std::vector<WatchedRank> ranks = {rank_with({communicator("a", {0, 1}, 1, 0, 0)}), rank_with({})};
   ranks[1].ended = true;

@@ -43,8 +43,6 @@ void say_without_latest(const std::string& where);
 // The recipe's program and plan, or a refusal that says what would fit.
 Assembly assemble(const Opened& opened);
 
-LocalPlace place_of(const Identity& rank);
-
 // Where ranks are threads of one process: each computes with one thread, and none is pinned.
 Recipe with_thread_ranks(Recipe recipe);
 

@@ -11,27 +11,21 @@ ForwardRank::ForwardRank(const Recipe& recipe, PluginHost& plugins, Membership m
     : plugins_(plugins),
       membership_(std::move(membership)),
       assembly_(recipe, plugins, rank, purpose),
-      communicators_(connect(assembly_, plugins, membership_)),
-      lease_(lend(membership_, communicators_.get())) {}
+      peers_(assembly_, plugins, membership_) {}
 
 ForwardParts ForwardRank::parts() const {
   ForwardParts parts{assembly_, assembly_.program(), assembly_.plan(), nullptr, {}, {}};
-  if (communicators_) parts.comms = communicators_->queues();
-  if (membership_.probes) parts.probes = membership_.probes(assembly_, communicators_.get());
+  if (peers_.communicators()) parts.comms = peers_.communicators()->queues();
+  if (membership_.probes) parts.probes = membership_.probes(assembly_, peers_.communicators());
   return parts;
 }
 
 LoadedCheckpoint ForwardRank::load(const PlanMemory& memory, const std::filesystem::path& where) const {
-  Announce others;
-  if (membership_.exchange)
-    others = [this](std::string_view channel, std::string_view mine) {
-      return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
-    };
-  return load_parameters(assembly_, memory, where, others);
+  return load_parameters(assembly_, memory, where, announce_to_all(membership_, assembly_));
 }
 
 void ForwardRank::check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const {
-  if (communicators_)
+  if (peers_.communicators())
     check_start(assembly_.mesh(), plugins_, {loaded, nullptr, samples}, membership_.exchange);
 }
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
+#include <string>
+#include <vector>
 
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/loop/evaluator.hpp"
-#include "train/loop/trainer.hpp"
+#include "train/loop/membership.hpp"
 
 namespace prun {
 
@@ -28,8 +29,7 @@ class ForwardRank {
   PluginHost& plugins_;
   Membership membership_;
   const Assembly assembly_;
-  std::unique_ptr<Communicators> communicators_;
-  CommunicatorLease lease_;
+  const Peers peers_;
 };
 
 }  // namespace prun

@@ -1,7 +1,10 @@
-// From a checked recipe to a program and its plan: which plugins take part, in which order they work.
+// A checked recipe with its program and its plan: what everybody who runs, checks or reports a step reads.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "plan/plan.hpp"
 #include "train/assemble/model_program.hpp"
@@ -10,39 +13,60 @@
 
 namespace prun {
 
+// What is planned: the same, whatever is tried so that it fits.
+struct PlannedRecipe {
+  // Throws an Error that shows every combination that cannot work.
+  PlannedRecipe(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose);
+  PlannedRecipe(const PlannedRecipe&) = delete;
+  PlannedRecipe& operator=(const PlannedRecipe&) = delete;
+
+  Recipe recipe;
+  PluginHost& plugins;
+  std::int64_t rank;
+  Purpose purpose;
+  BatchArithmetic batch;
+  KnownOps ops;
+  ProgramWriter writer, evaluation_writer;  // whose ops programs point to
+};
+
+// A plain result, which assemble() makes (assemble/assemble.hpp): nothing of it changes any more.
 class Assembly {
  public:
-  // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused.
-  // The plan is that of one rank.
+  // What assemble() returns.
   Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0, Purpose purpose = Purpose::training);
+  Assembly(Assembly&&) = default;
+  Assembly& operator=(Assembly&&) = default;
 
-  const Recipe& recipe() const { return recipe_; }
+  const Recipe& recipe() const { return of_->recipe; }
   const Mesh& mesh() const { return program_->mesh(); }
-  std::int64_t rank() const { return rank_; }
-  const BatchArithmetic& batch() const { return batch_; }
+  std::int64_t rank() const { return of_->rank; }
+  Purpose purpose() const { return of_->purpose; }
+  const BatchArithmetic& batch() const { return of_->batch; }
   // What is planned and runs.
   const Program& program() const { return *program_; }
   // The same as strategies left it, before the device put ops of its own in: what model FLOPs are counted on.
   const Program& unlowered() const { return *unlowered_; }
-  const Plan& plan() const { return plan_of(rank_); }
+  const Plan& plan() const { return plan_of(rank()); }
   // Ranks that do the same share a plan: all but the stages of a pipeline.
   const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
+  const std::vector<Plan>& plans() const { return plans_; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
   // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().
   // Null: it does not.
   const Program* evaluation() const { return evaluation_.get(); }
-  const Plan& evaluation_plan() const { return evaluation_plans_[stage_of(rank_)]; }
+  const Plan& evaluation_plan() const { return evaluation_plans_[stage_of(rank())]; }
   // Of everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
   // Of the rank, by number. The recipe's is the first; the program asks for the others.
   std::vector<DeviceInterface*> devices() const;
   const std::vector<DeviceInfo>& device_infos() const { return device_infos_; }
   const DeviceInfo& device_info() const { return device_infos_.front(); }
-  // What a rank's process needs besides the plan's arena.
+  // What a rank's process needs besides the plan's arena; by stage.
+  const std::vector<ProcessNeed>& process_needs() const { return process_needs_; }
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
-  std::int64_t process_bytes() const { return process_bytes_of(rank_); }
+  std::int64_t process_bytes() const { return process_bytes_of(rank()); }
   // What it needs of the device's memory besides: context, libraries, communicators.
-  std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank_)].device_bytes; }
+  std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank())].device_bytes; }
   // What of a plan lies in the memory of a device, of a tier on its disk. The host's memory is one, whichever
   // device has what lies there; so is that of devices that are the same unit.
   std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;
@@ -52,14 +76,13 @@ class Assembly {
   // Whether the recipe says how much memory of a device plans count on, as for another machine, and by which
   // key it does or would; no key: the device has no option for that.
   bool is_memory_said(std::size_t device) const;
-  std::string key_of_planned_memory(std::size_t device) const;
+  std::string key_of_planned_memory(std::size_t device) const { return key_by_trait(device, "plan"); }
   // Of another machine nothing is known but what the recipe says.
   bool knows_memory_of(std::size_t device) const { return !device_info().absent || is_memory_said(device); }
   // By which key one says how many units a host of another machine has; empty: by none.
-  std::string key_of_planned_units() const;
+  std::string key_of_planned_units() const { return key_by_trait(0, "plan_units"); }
   // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
-  // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. The constructor has asked
-  // without.
+  // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. assemble() has asked without.
   void check_steps_end(bool stamps) const;
   std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
   // full_name() of program/passes.hpp for a value of one instance of this rank.
@@ -70,50 +93,20 @@ class Assembly {
   void each_parameter(Body&& body) const;
 
  private:
-  // What was found while no plan fitted.
-  struct NotFitting {
-    std::int64_t needed = 0, least = 0;  // bytes of the first plan, and of the smallest
-    std::string further;                 // what the first lacked that fits the first device, in words
-    std::string refused;                 // why the first was refused that strategies would have chosen
-  };
+  friend class PlanMaker;
+  Assembly() = default;
+
   std::size_t stage_of(std::int64_t rank) const {
     return pipeline_ ? static_cast<std::size_t>(mesh().coordinate(rank, pipeline_->axis)) : 0;
   }
-  void state_process_needs();
-  void refuse_tier() const;
-  void add_device(std::shared_ptr<DeviceInterface> device);
-  void make_devices();
-  void make_fitting_plan();
-  std::int64_t make_plans(const PlannedChoice& choice);
-  std::int64_t make_plans_with_room(const PlannedChoice& choice);
-  bool there_is_room(std::int64_t bytes) const;
-  bool make_plans_that_fit(std::size_t way, NotFitting& tried);
-  std::unique_ptr<Program> lowered(const Program& program);
-  void plan_evaluation(std::size_t way);
-  std::string missing_further_memory() const;
-  std::int64_t memory_limit() const;
-  std::int64_t most_needed(std::int64_t ProcessNeed::*need) const;
-  std::string too_large_alone(std::int64_t limit) const;
-  [[noreturn]] void refuse_memory(const NotFitting& tried) const;
-  std::vector<Plan> plans_of(const Program& program, Purpose purpose, const std::vector<Plan>& beneath) const;
-  void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
   std::string plugin_of(std::size_t device) const;
   std::string key_by_trait(std::size_t device, std::string_view trait) const;
-  Lowering lowering() const;
-  PlanDevice plan_device(std::size_t number) const;
+  void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
 
-  Recipe recipe_;
-  PluginHost& plugins_;
-  std::int64_t rank_;
-  const Purpose purpose_;
-  BatchArithmetic batch_;
-  KnownOps ops_;
+  std::shared_ptr<const PlannedRecipe> of_;
   std::vector<std::shared_ptr<DeviceInterface>> devices_;
   std::vector<DeviceInfo> device_infos_;
-  std::optional<ProgramWriter> writer_, evaluation_writer_;
-  std::unique_ptr<Program> unlowered_, program_, evaluation_;
-  std::size_t evaluation_way_ = 0;  // of those that strategies leave to the planner
-  bool far_ahead_ = false;          // see Lowering
+  std::shared_ptr<const Program> unlowered_, program_, evaluation_;
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                 // by the pipeline's coordinate
   std::vector<Plan> evaluation_plans_;      // likewise

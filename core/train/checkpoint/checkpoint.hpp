@@ -50,9 +50,4 @@ void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, c
 // start. The one that they will go on from.
 LoadedCheckpoint check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
 
-// What a run that goes on takes from the checkpoint, and what has changed since it was saved: a line each.
-// `plugins` as plugin_record() has them.
-std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,
-                                      const std::string& plugins);
-
 }  // namespace prun

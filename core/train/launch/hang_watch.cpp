@@ -137,6 +137,22 @@ std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t n
   return follow(ranks, longest, now_ns);
 }
 
+std::optional<Hang> StoppedAlone::find(std::span<const WatchedRank> ranks, Clock::time_point now,
+                                       std::chrono::milliseconds limit) {
+  const auto stopped =
+      std::find_if(ranks.begin(), ranks.end(), [](const WatchedRank& rank) { return rank.standstill; });
+  const bool others_run = std::any_of(
+      ranks.begin(), ranks.end(), [](const WatchedRank& rank) { return !rank.ended && !rank.standstill; });
+  if (stopped == ranks.end() || others_run) {
+    since_.reset();
+    return {};
+  }
+  if (!since_) since_ = now;
+  if (now - *since_ < limit) return {};
+  return Hang{static_cast<int>(stopped - ranks.begin()),
+              std::string(stopped_text) + ", and no other rank runs any more"};
+}
+
 std::optional<std::string> long_wait(const FlightSnapshot& flight, int rank, std::int64_t now_ns,
                                      std::chrono::milliseconds limit) {
   const FlightCommunicator* in = longest_inside(flight);

@@ -32,6 +32,18 @@ struct Hang {
 std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit);
 
+// Finds a rank that is stopped while no other runs any more: nobody waits for it in a collective then.
+class StoppedAlone {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Something once that has been so for `limit`, as far as it was called meanwhile.
+  std::optional<Hang> find(std::span<const WatchedRank> ranks, Clock::time_point now,
+                           std::chrono::milliseconds limit);
+
+ private:
+  std::optional<Clock::time_point> since_;
+};
+
 // "all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1 s": what this rank has been inside for
 // longer than `limit`.
 std::optional<std::string> long_wait(const FlightSnapshot& flight, int rank, std::int64_t now_ns,

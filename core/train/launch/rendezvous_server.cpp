@@ -50,17 +50,6 @@ struct RendezvousServer::Connection {
   std::string unsent;
 };
 
-struct RendezvousServer::Gather {
-  std::string channel;
-  std::vector<std::int32_t> members;
-  std::vector<std::string> parts;
-  std::vector<char> here;
-  std::size_t missing = 0;
-  std::uint32_t limit_ms = 0;
-  Clock::time_point deadline{};
-  bool done = false;
-};
-
 RendezvousServer::RendezvousServer(int world)
     : world_(world),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -170,7 +159,7 @@ void RendezvousServer::drop(Connection& connection, const char* how) {
 
 void RendezvousServer::sweep() {
   std::erase_if(connections_, [](const auto& entry) { return entry.second->dropped; });
-  std::erase_if(gathers_, [](const auto& gather) { return gather->done; });
+  gathers_.sweep();
 }
 
 RendezvousServer::Connection* RendezvousServer::of_rank(int rank) {
@@ -319,43 +308,15 @@ void RendezvousServer::take_report(int rank, const FailureText& failure) {
   fail({consequence, detail::concat("rank ", rank, ": ", text)});
 }
 
-// The one that waits for this contribution, or a new one.
-RendezvousServer::Gather& RendezvousServer::gather_for(const GatherRequest& request) {
-  for (const auto& gather : gathers_)
-    if (!gather->done && gather->channel == request.channel && gather->members == request.members)
-      return *gather;
-  auto gather = std::make_unique<Gather>();
-  gather->channel = request.channel;
-  gather->members = request.members;
-  gather->parts.resize(request.members.size());
-  gather->here.resize(request.members.size());
-  gather->missing = request.members.size();
-  gather->limit_ms = request.limit_ms;
-  gather->deadline = Clock::now() + std::chrono::milliseconds(request.limit_ms);
-  gathers_.push_back(std::move(gather));
-  return *gathers_.back();
-}
-
 void RendezvousServer::take_gather(Connection& connection, GatherRequest request) {
   if (failure_) return;  // it has been told
-  const auto& members = request.members;
-  for (const std::int32_t member : members)
-    if (member < 0 || member >= world_) throw_error(ErrorCode::comm_failed, "no such rank: ", member);
-  const auto me = std::find(members.begin(), members.end(), connection.rank);
-  if (me == members.end())
-    throw_error(ErrorCode::comm_failed, "rank ", connection.rank, " is no member of its own group");
-  const auto slot = static_cast<std::size_t>(me - members.begin());
-  Gather& gather = gather_for(request);
-  if (gather.here[slot]) throw_error(ErrorCode::comm_failed, "rank ", connection.rank, " contributes twice");
-  gather.here[slot] = 1;
-  gather.parts[slot] = std::move(request.bytes);
-  if (--gather.missing == 0) return finish(gather);
-  for (const std::int32_t member : members)
+  const GatherBoard::Gather& gather = gathers_.add(connection.rank, world_, std::move(request), Clock::now());
+  if (gather.done) return finish(gather);
+  for (const std::int32_t member : gather.members)
     if (gone_[static_cast<std::size_t>(member)]) return fail_gathers_without(member);
 }
 
-void RendezvousServer::finish(Gather& gather) {
-  gather.done = true;
+void RendezvousServer::finish(const GatherBoard::Gather& gather) {
   const std::string body = encode_result(gather.parts);
   if (body.size() > answer_limit)
     return fail(
@@ -367,24 +328,20 @@ void RendezvousServer::finish(Gather& gather) {
 }
 
 void RendezvousServer::fail_gathers_without(int rank) {
+  const GatherBoard::Gather* const gather = gathers_.waiting_for(rank);
+  if (!gather) return;
   const auto lost =
       std::find_if(lost_.begin(), lost_.end(), [&](const RankReport& report) { return report.rank == rank; });
-  for (const auto& gather : gathers_) {
-    const auto& members = gather->members;
-    const auto slot =
-        static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-    if (gather->done || slot == members.size() || gather->here[slot]) continue;
-    const std::string how = lost == lost_.end()
-                                ? " has ended and will not come to " + in_quotes(gather->channel)
-                                : ": " + lost->text;
-    return fail({ErrorCode::comm_failed, detail::concat("rank ", rank, how)});
-  }
+  const std::string how = lost == lost_.end()
+                              ? " has ended and will not come to " + in_quotes(gather->channel)
+                              : ": " + lost->text;
+  fail({ErrorCode::comm_failed, detail::concat("rank ", rank, how)});
 }
 
 void RendezvousServer::fail(const FailureText& why) {
   if (failure_) return;
   failure_ = why;
-  for (const auto& gather : gathers_) gather->done = true;
+  gathers_.end_all();
   const std::string frame = make_frame(FrameType::failed, encode(why));
   for (int rank = 0; rank < world_; ++rank)
     if (Connection* connection = of_rank(rank)) send(*connection, frame);
@@ -395,29 +352,16 @@ std::vector<RankReport> RendezvousServer::take_lost() { return std::exchange(los
 
 // ------------------------------------------------------------------- time
 
-std::string RendezvousServer::absent(const Gather& gather, int* first) const {
-  std::string list;
-  int count = 0;
-  for (std::size_t i = 0; i < gather.members.size(); ++i) {
-    if (gather.here[i]) continue;
-    if (count == 0) *first = gather.members[i];
-    if (++count <= 8) list += (count > 1 ? ", " : "") + std::to_string(gather.members[i]);
-  }
-  return (count == 1 ? "rank " : "ranks ") + list + (count > 8 ? ", ..." : "");
-}
-
 void RendezvousServer::expire_gathers(Clock::time_point now) {
-  for (const auto& gather : gathers_) {
-    if (gather->done || gather->deadline > now) continue;
-    int first = -1;
-    const std::string who = absent(*gather, &first);
-    const bool never_came = first >= 0 && !seen_[static_cast<std::size_t>(first)];
-    const std::string text = detail::concat(
-        who, " did not come to ", in_quotes(gather->channel), " within ", gather->limit_ms / 1000.0, " s",
-        never_came && !wrong_token_.empty() ? "; " + wrong_token_ : std::string());
-    reports_.push_back({first, ErrorCode::hang, text});
-    return fail({ErrorCode::hang, text});
-  }
+  const GatherBoard::Gather* const gather = gathers_.late(now);
+  if (!gather) return;
+  const GatherBoard::Absent absent = GatherBoard::absent_of(*gather);
+  const bool never_came = absent.first >= 0 && !seen_[static_cast<std::size_t>(absent.first)];
+  const std::string text = detail::concat(
+      absent.text, " did not come to ", in_quotes(gather->channel), " within ", gather->limit_ms / 1000.0,
+      " s", never_came && !wrong_token_.empty() ? "; " + wrong_token_ : std::string());
+  reports_.push_back({absent.first, ErrorCode::hang, text});
+  fail({ErrorCode::hang, text});
 }
 
 void RendezvousServer::expire() {
@@ -448,7 +392,7 @@ int RendezvousServer::wait_ms() const {
       consider(connection->since + hello_limit);
       break;
     }
-  for (const auto& gather : gathers_) consider(gather->deadline);
+  gathers_.each_deadline(consider);
   if (paused_) consider(resume_at_);
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
+#include "train/launch/gather_board.hpp"
 #include "train/launch/remote_watch.hpp"
 #include "train/launch/wire.hpp"
 
@@ -61,7 +62,6 @@ class RendezvousServer {
  private:
   using Clock = std::chrono::steady_clock;
   struct Connection;
-  struct Gather;
 
   std::uint64_t add(FileDescriptor socket);
   void accept_all();
@@ -73,9 +73,8 @@ class RendezvousServer {
   void take_hello(Connection& connection);
   void take_frame(Connection& connection, const Frame& frame);
   void take_report(int rank, const FailureText& failure);
-  Gather& gather_for(const GatherRequest& request);
   void take_gather(Connection& connection, GatherRequest request);
-  void finish(Gather& gather);
+  void finish(const GatherBoard::Gather& gather);
   void fail_gathers_without(int rank);
   void expire();
   void expire_gathers(Clock::time_point now);
@@ -84,7 +83,6 @@ class RendezvousServer {
   void drop(Connection& connection, const char* how = "ended without a word");
   void sweep();
   Connection* of_rank(int rank);
-  std::string absent(const Gather& gather, int* first) const;
 
   int world_;
   FileDescriptor epoll_, listener_;
@@ -95,7 +93,7 @@ class RendezvousServer {
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  // by age
   std::vector<std::uint64_t> by_rank_;                                // 0: not connected
   std::vector<char> seen_, gone_;
-  std::vector<std::unique_ptr<Gather>> gathers_;
+  GatherBoard gathers_;
   std::vector<RankReport> reports_;
   std::vector<RankReport> lost_;
   std::optional<FailureText> failure_;

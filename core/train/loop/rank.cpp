@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/host_limits.hpp"
@@ -91,6 +92,15 @@ void check_world(const Identity& identity, const Recipe& recipe) {
   throw_error(ErrorCode::bad_input, identity.how, " started ", identity.world,
               identity.world == 1 ? " rank" : " ranks", ", the recipe's mesh has ", world, "; start ", world,
               " or change [mesh]");
+}
+
+LocalPlace place_of(const Identity& rank) { return {rank.local_rank, rank.local_world, rank.how == "prun"}; }
+
+Recipe with_chosen_device(const Recipe& recipe, const Identity& rank) {
+  const char* const chosen = std::getenv(chosen_device_variable);
+  const bool is_told = rank.how == "prun" && chosen;
+  return is_told && recipe.section("device").plugin() == automatic ? recipe.with("device.plugin", chosen)
+                                                                   : recipe;
 }
 
 LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,

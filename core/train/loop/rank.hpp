@@ -15,6 +15,12 @@ namespace prun {
 // Throws bad_input when the launcher started another number of ranks than the mesh has.
 void check_world(const Identity& identity, const Recipe& recipe);
 
+// Where a rank is among those of its host.
+LocalPlace place_of(const Identity& rank);
+
+// With the device that whoever started this rank has chosen, where the recipe leaves it open; see ranks_of().
+Recipe with_chosen_device(const Recipe& recipe, const Identity& rank);
+
 // What launch() is asked for so that each rank of a recipe runs this command on this host; `log` takes
 // warnings of libraries. Throws where they do not fit onto it.
 LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,

@@ -1,79 +1,30 @@
+// The start of a run is the constructor: what it makes and does stands there in order.
 #include "train/loop/trainer.hpp"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/durable_file.hpp"
-#include "base/random.hpp"
-#include "program/passes.hpp"
-#include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/plugin_record.hpp"
+#include "train/checkpoint/resume_notes.hpp"
 #include "train/checkpoint/run_folder.hpp"
+#include "train/checkpoint/weights.hpp"
 #include "train/loop/agreement.hpp"
 
 namespace prun {
 namespace {
 
-// Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
-constexpr double wish_to_save = 0.5;
-
-// What dropout draws from in one step: exact in a double.
-double step_seed(std::int64_t seed, std::int64_t step) {
-  const RandomStream stream(static_cast<std::uint64_t>(seed),
-                            stream_id("dropout", static_cast<std::uint64_t>(step)));
-  return static_cast<double>(stream.bits64(0) >> 11);
+ExecutorOptions executor_options(const Assembly& assembly) {
+  return {assembly.recipe().flag("run.poison"), assembly.rank(),
+          assembly.recipe().integer("run.measure_comm")};
 }
 
-}  // namespace
-
-std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
-                                       const Membership& membership) {
-  if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
-  PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
-  check_agreement(assembly, plugins, membership.exchange);
-  return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
+std::vector<Probe*> probes_of(const Probes& probes, const Assembly& assembly, Communicators* communicators) {
+  return probes ? probes(assembly, communicators) : std::vector<Probe*>{};
 }
 
-CommunicatorLease lend(const Membership& membership, Communicators* communicators) {
-  return communicators && membership.connected ? membership.connected(*communicators) : nullptr;
-}
-
-Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
-    : assembly_(with_kernel_choices(assembly)),
-      membership_(std::move(membership)),
-      communicators_(connect(assembly, plugins, membership_)),
-      lease_(lend(membership_, communicators_.get())),
-      echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
-      executor_(
-          assembly.program(), assembly.plan(), assembly.devices(),
-          {assembly.recipe().flag("run.poison"), assembly.rank(),
-           assembly.recipe().integer("run.measure_comm")},
-          communicators_ ? communicators_->queues() : echo_.queues(),
-          membership_.probes ? membership_.probes(assembly, communicators_.get()) : std::vector<Probe*>{}),
-      staged_(staged_values(assembly.program())),
-      rate_(assembly.recipe()),
-      folder_(run_folder(assembly.recipe())),
-      samples_(open_data(assembly, plugins)),
-      reader_(samples_, batch_shape(assembly, assembly.program())) {
-  if (assembly.evaluation())
-    evaluator_.emplace(evaluation_parts(), open_data(assembly, plugins, DataPart::validation));
-  if (communicators_ && assembly.recipe().integer("run.compare_every") > 0)
-    replicas_.emplace(assembly, memory());
-  const std::unique_ptr<StartValues> weights = restore(plugins);
-  if (loaded_) check_sets(*loaded_, sizes_of(samples_), assembly.recipe());
-  if (communicators_)
-    check_start(assembly.mesh(), plugins,
-                {loaded_, weights.get(), samples_, evaluator_ ? &evaluator_->samples() : nullptr},
-                membership_.exchange);
-  plugins_ = plugin_record(plugins);
-  read_ahead();
-}
-
-// With the communicators of training, and in its memory.
-ForwardParts Trainer::evaluation_parts() {
-  const Plan &training = assembly_.plan(), &evaluation = assembly_.evaluation_plan();
+// By queue of evaluation: it has none that training has not, and takes its communicators.
+std::vector<QueueComm> queues_of_evaluation(const Plan& evaluation, const Plan& training,
+                                            const std::vector<QueueComm>& all) {
   std::vector<QueueComm> comms(evaluation.queues.size());
-  const std::vector<QueueComm> all = communicators_ ? communicators_->queues() : echo_.queues();
   for (std::size_t q = 0; q < comms.size(); ++q) {
     if (!evaluation.queues[q].communicates()) continue;
     const auto same =
@@ -82,13 +33,58 @@ ForwardParts Trainer::evaluation_parts() {
     PRUN_CHECK(same != training.queues.end(), "queue ", evaluation.queues[q].name, " is not one of training");
     comms[q] = all[static_cast<std::size_t>(same - training.queues.begin())];
   }
+  return comms;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------- the start
+
+// Kernels are those that the checkpoint was made with; the ranks agree and connect; memory and launches are
+// there; data is open. Then, with what is left to do where the recipe wants it, memory is filled, all ranks
+// are asked whether they begin from the same, and the first batch is on its way.
+Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
+    : assembly_(with_kernel_choices(assembly)),
+      membership_(std::move(membership)),
+      peers_(assembly, plugins, membership_),
+      echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
+      executor_(assembly.program(), assembly.plan(), assembly.devices(), executor_options(assembly), queues(),
+                probes_of(membership_.probes, assembly, peers_.communicators())),
+      staging_(assembly, memory()),
+      samples_(open_data(assembly, plugins)),
+      reader_(samples_, batch_shape(assembly, assembly.program())) {
+  open_evaluation(plugins);
+  watch_replicas();
+  const std::unique_ptr<StartValues> weights = restore(plugins);
+  check_all_start_alike(plugins, weights.get());
+  prepare_saves(plugins);
+  read_ahead();
+}
+
+// With the communicators of training, and in its memory.
+void Trainer::open_evaluation(PluginHost& plugins) {
+  if (assembly_.evaluation())
+    evaluator_.emplace(evaluation_parts(), open_data(assembly_, plugins, DataPart::validation));
+}
+
+ForwardParts Trainer::evaluation_parts() {
+  const Plan& plan = assembly_.evaluation_plan();
   return {assembly_,
           *assembly_.evaluation(),
-          evaluation,
+          plan,
           &memory(),
-          std::move(comms),
-          membership_.evaluation_probes ? membership_.evaluation_probes(assembly_, communicators_.get())
-                                        : std::vector<Probe*>{}};
+          queues_of_evaluation(plan, assembly_.plan(), queues()),
+          probes_of(membership_.evaluation_probes, assembly_, peers_.communicators())};
+}
+
+std::vector<QueueComm> Trainer::queues() {
+  return peers_.communicators() ? peers_.communicators()->queues() : echo_.queues();
+}
+
+// Before anything that lasts is written.
+void Trainer::watch_replicas() {
+  if (peers_.communicators() && assembly_.recipe().integer("run.compare_every") > 0)
+    replicas_.emplace(assembly_, memory());
 }
 
 std::unique_ptr<StartValues> Trainer::restore(PluginHost& plugins) {
@@ -98,43 +94,32 @@ std::unique_ptr<StartValues> Trainer::restore(PluginHost& plugins) {
     initialize(assembly_, memory(), start.get());
     return start;
   }
-  loaded_ = load_checkpoint(assembly_, memory(), resume, announce());
+  loaded_ = load_checkpoint(assembly_, memory(), resume, announce_to_all(membership_, assembly_));
   progress_ = loaded_->manifest.progress;
   return nullptr;
 }
 
+void Trainer::check_all_start_alike(PluginHost& plugins, const StartValues* weights) const {
+  if (loaded_) check_sets(*loaded_, sizes_of(samples_), assembly_.recipe());
+  if (peers_.communicators())
+    check_start(assembly_.mesh(), plugins,
+                {loaded_, weights, samples_, evaluator_ ? &evaluator_->samples() : nullptr},
+                membership_.exchange);
+}
+
+// Opening has loaded the last of the plugins.
+void Trainer::prepare_saves(const PluginHost& plugins) {
+  saves_.emplace(assembly_, memory(), loaded_, sizes_of(samples_), plugin_record(plugins),
+                 announce_to_all(membership_, assembly_));
+}
+
+// ------------------------------------------------------------------- steps
+
 // The next step's batch, as soon as the step two before it has left it its side.
 void Trainer::read_ahead() {
   if (read_ > started_ || running() == 2) return;
-  reader_.start(progress_.samples + running() * assembly_.batch().global,
-                batch_targets(memory(), staged_, started_, assembly_.batch().accumulate));
+  reader_.start(progress_.samples + running() * assembly_.batch().global, staging_.batch(started_));
   ++read_;
-}
-
-void Trainer::write_scalar(Id id, double value) const {
-  *reinterpret_cast<double*>(memory().staged(id, started_, 0)) = value;
-}
-
-void Trainer::write_outcome(const StagedOutcome& outcome, double kept, double masked) const {
-  write_scalar(outcome.kept, kept);
-  write_scalar(outcome.masked, masked);
-}
-
-// Of a step that runs nobody knows yet whether it is kept: where one does, there is one update more in the
-// one case, and in the other, where that stops the run, none any more.
-void Trainer::stage(double wishes) {
-  const std::int64_t unknown = running(), next = progress_.updates + 1;
-  write_scalar(staged_.counted, static_cast<double>(reader_.finish()));
-  write_scalar(staged_.stop, wishes);
-  write_outcome(staged_.lr, rate_.at(next + unknown), rate_.at(next));
-  write_outcome(staged_.step, static_cast<double>(next + unknown), static_cast<double>(next));
-  const bool halts = unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop";
-  write_outcome(staged_.halt, 0, halts);
-  if (staged_.go.kept != none) write_outcome(staged_.go, 1, !halts);
-  write_scalar(staged_.seed, step_seed(assembly_.recipe().integer("run.seed"), progress_.step + unknown));
-  for (AxisId axis = 0; axis < staged_.first.size(); ++axis)
-    if (staged_.first[axis] != none)
-      write_scalar(staged_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
 }
 
 // The step that the others wait for, if they do: the earliest that is not finished.
@@ -145,7 +130,7 @@ void Trainer::say_step() const {
 void Trainer::start(bool stop, bool save) {
   PRUN_CHECK(!save || assembly_.rank() == 0, "rank ", assembly_.rank(), " wishes to save");
   if (running() == 0) say_step();
-  stage((stop ? 1 : 0) + (save ? wish_to_save : 0));
+  staging_.stage(started_, progress_, running(), reader_.finish(), {stop, save});
   executor_.start_step();
   ++started_;
   read_ahead();
@@ -153,7 +138,7 @@ void Trainer::start(bool stop, bool save) {
 
 StepResult Trainer::finish() {
   const std::optional<double> exposed = executor_.finish_step();
-  StepResult result = read_results();
+  StepResult result = staging_.read(finished_, progress_);
   result.exposed_communication = exposed;
   ++finished_;
   ++progress_.step;
@@ -164,85 +149,7 @@ StepResult Trainer::finish() {
   return result;
 }
 
-double Trainer::read_scalar(Id id) const {
-  return *reinterpret_cast<const double*>(memory().staged(id, finished_, 0));
-}
-
-StepResult Trainer::read_results() const {
-  const double counted = read_scalar(staged_.all_counted);
-  if (counted == 0)
-    throw_error(ErrorCode::bad_input, "step ", progress_.step + 1, ": not one target of the batch counts");
-  StepResult result;
-  result.lr = rate_.at(progress_.updates + 1);
-  result.targets = static_cast<std::int64_t>(counted);
-  result.loss = read_scalar(staged_.loss_sum) / counted;
-  result.grad_norm = read_scalar(staged_.grad_norm);
-  result.kept = read_scalar(staged_.keep) != 0;
-  if (!result.kept) result.non_finite = first_non_finite();
-  const double wishes = read_scalar(staged_.any_stop);
-  result.stop = wishes >= 1;
-  result.save = wishes != std::floor(wishes);
-  return result;
-}
-
-std::string Trainer::first_non_finite() const {
-  const auto* counts = reinterpret_cast<const double*>(memory().staged(staged_.non_finite, finished_, 0));
-  for (const TrainedTensor& tensor : trained_tensors(assembly_.program()))
-    if (*counts++ > 0) return full_name(assembly_.program(), tensor.parameter, tensor.layer);
-  return "";
-}
-
-void Trainer::claim_folder() {
-  if (assembly_.rank() != 0) return;
-  make_folder(folder_);
-  if (!run_.id.empty()) return keep_claim(folder_, run_);
-  std::optional<Origin> origin;
-  if (loaded_) origin = {loaded_->run_folder, loaded_->manifest.run, loaded_->manifest.progress.step};
-  const RunIdentity run = prun::claim_folder(folder_, origin);
-  clear_dead_saves(folder_);
-  move_damaged();
-  check_places_from(folder_, run, progress_.step);
-  saves_ = last_save(folder_, run);
-  run_ = run;
-}
-
-// Those of this folder, so that what comes next can be saved in their place.
-void Trainer::move_damaged() {
-  if (!loaded_) return;
-  for (const LoadedCheckpoint::Damaged& damaged : loaded_->damaged)
-    if (std::error_code ignored; std::filesystem::equivalent(damaged.folder.parent_path(), folder_, ignored))
-      set_aside(damaged.folder, loaded_->folder);
-}
-
-Announce Trainer::announce() const {
-  if (!membership_.exchange) return {};
-  return [this](std::string_view channel, std::string_view mine) {
-    return membership_.exchange(channel, assembly_.mesh().ranks(), mine);
-  };
-}
-
-CheckpointSaver& Trainer::saver() {
-  if (!saver_) saver_.emplace(assembly_, memory(), plugins_, announce());
-  return *saver_;
-}
-
-std::vector<std::string> Trainer::resume_notes() const {
-  if (loaded_) return prun::resume_notes(assembly_, *loaded_, plugins_);
-  const std::string& init = assembly_.recipe().text("model.init");
-  if (init.empty()) return {};
-  return {"parameters start from " + init};
-}
-
-std::vector<std::string> Trainer::resume_warnings() const {
-  std::vector<std::string> warnings;
-  if (loaded_ && !loaded_->note.empty()) warnings.push_back(loaded_->note);
-  if (loaded_)
-    for (const LoadedCheckpoint::Damaged& damaged : loaded_->damaged)
-      warnings.push_back(detail::concat("the checkpoint ", damaged.folder.string(), " cannot be used (",
-                                        damaged.why, "); going on from the one before it, ",
-                                        loaded_->folder.string()));
-  return warnings;
-}
+// ------------------------------------------------------------------- between steps
 
 void Trainer::compare_replicas() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be compared");
@@ -257,16 +164,24 @@ Evaluated Trainer::evaluate() {
 
 void Trainer::begin_save() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be saved");
-  claim_folder();
-  const Recipe& recipe = assembly_.recipe();
-  const Keep keep{recipe.integer("run.keep"), recipe.integer("run.keep_every")};
-  saver().begin({folder_, run_, ++saves_, keep, sizes_of(samples_)}, progress_);
+  saves_->begin(progress_);
 }
 
 std::filesystem::path Trainer::save() {
   begin_save();
   finish_save();
-  return checkpoint_path(folder_, progress_.step);
+  return checkpoint_path(folder(), progress_.step);
+}
+
+std::vector<std::string> Trainer::resume_notes() const {
+  if (loaded_) return prun::resume_notes(assembly_, *loaded_, saves_->plugins());
+  const std::string& init = assembly_.recipe().text("model.init");
+  if (init.empty()) return {};
+  return {"parameters start from " + init};
+}
+
+std::vector<std::string> Trainer::resume_warnings() const {
+  return loaded_ ? prun::resume_warnings(*loaded_) : std::vector<std::string>{};
 }
 
 }  // namespace prun

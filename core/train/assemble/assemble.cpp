@@ -1,0 +1,106 @@
+#include "train/assemble/assemble.hpp"
+
+#include <algorithm>
+
+#include "train/assemble/memory_fit.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/assemble/plan_maker.hpp"
+
+namespace prun {
+namespace {
+
+bool uses_drives(const Assembly& assembly) {
+  return std::any_of(assembly.plans().begin(), assembly.plans().end(), [](const Plan& plan) {
+    return std::any_of(plan.layout.ranges.begin(), plan.layout.ranges.end(),
+                       [](const Layout::Range& range) { return range.place.space == Space::disk; });
+  });
+}
+
+bool there_is_room(const Assembly& assembly) {
+  return bytes_needed(assembly) <= memory_limit(assembly) && missing_further_memory(assembly).empty() &&
+         hosts_have_room(assembly);
+}
+
+// The plan is exact, so what does not fit is known once it is made. What strategies leave to the planner is
+// tried in their order.
+class FittingSearch {
+ public:
+  explicit FittingSearch(PlanMaker& maker) : maker_(maker) {}
+
+  Assembly run();
+
+ private:
+  bool fits_everywhere(std::size_t way);
+  bool fits_ranks(std::size_t way);
+  bool fits(const PlannedChoice& choice);
+  void make_with_room(const PlannedChoice& choice);
+  std::size_t ways() const { return made_->unlowered().ways_to_fit(); }
+
+  PlanMaker& maker_;
+  std::optional<Assembly> made_;        // by the last try
+  NotFitting tried_;                    // what was found while none fitted
+  std::optional<std::size_t> crowded_;  // the first way that fits each rank, and not all ranks of a host
+};
+
+// What cannot be combined with the rest of the recipe is passed over. Where no way leaves hosts with room for
+// all their ranks, the first that fits each rank: who starts them knows how many a host has.
+Assembly FittingSearch::run() {
+  if (fits_everywhere(0)) return std::move(*made_);
+  for (std::size_t way = 1; way < ways(); ++way) {
+    try {
+      if (fits_everywhere(way)) return std::move(*made_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
+      if (tried_.refused.empty()) tried_.refused = error.what();
+    }
+  }
+  if (!crowded_ || !fits_ranks(*crowded_)) refuse_memory(*made_, tried_);
+  return std::move(*made_);
+}
+
+bool FittingSearch::fits_everywhere(std::size_t way) {
+  if (!fits_ranks(way)) return false;
+  if (ways() <= 1 || hosts_have_room(*made_)) return true;
+  if (!crowded_) crowded_ = way;
+  return false;
+}
+
+// Where the program leaves it to the planner what is computed again in backward, as little as will do; each
+// try starts from a fresh program: strategies after that see the choice.
+bool FittingSearch::fits_ranks(std::size_t way) {
+  if (fits({{}, way})) return true;
+  if (!chooses_recompute(made_->unlowered())) return false;
+  const std::vector<RecomputeChoice> choices = recompute_choices(made_->unlowered());
+  if (!fits({choices.back(), way})) return false;
+  return std::any_of(choices.begin() + 1, choices.end(), [&](const RecomputeChoice& recompute) {
+    return fits({recompute, way});
+  });
+}
+
+bool FittingSearch::fits(const PlannedChoice& choice) {
+  make_with_room(choice);
+  const std::int64_t bytes = bytes_needed(*made_);
+  if (tried_.needed == 0) tried_.needed = tried_.least = bytes;
+  tried_.least = std::min(tried_.least, bytes);
+  if (bytes > memory_limit(*made_)) return false;
+  const std::string further = missing_further_memory(*made_);
+  if (tried_.further.empty()) tried_.further = further;
+  return further.empty();
+}
+
+// Where drives are used, with memory for all that keeps them busy, if there is that much.
+void FittingSearch::make_with_room(const PlannedChoice& choice) {
+  maker_.make(choice, true, made_);
+  if (uses_drives(*made_) && !there_is_room(*made_)) maker_.make(choice, false, made_);
+}
+
+}  // namespace
+
+Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose) {
+  PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, rank, purpose));
+  Assembly assembly = FittingSearch(maker).run();
+  assembly.check_steps_end(false);
+  return assembly;
+}
+
+}  // namespace prun

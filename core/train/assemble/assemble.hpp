@@ -1,0 +1,12 @@
+// From a checked recipe to a program and a plan that fit: which plugins take part, in which order they work.
+#pragma once
+
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+// Throws an Error that shows every combination that cannot work, or the first thing a plugin refused;
+// DoesNotFit where there is not the memory. The plan is that of one rank.
+Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose);
+
+}  // namespace prun

@@ -1,0 +1,122 @@
+#include "train/assemble/memory_fit.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plan/lasting.hpp"
+#include "program/passes.hpp"
+#include "train/assemble/data_memory.hpp"
+#include "train/assemble/does_not_fit.hpp"
+
+namespace prun {
+namespace {
+
+std::int64_t most_needed(const Assembly& assembly, std::int64_t ProcessNeed::*need) {
+  std::int64_t most = 0;
+  for (const ProcessNeed& stage : assembly.process_needs()) most = std::max(most, stage.*need);
+  return most;
+}
+
+// An op has its parameter whole, wherever that lies in between: the largest that is too large, in words.
+std::string too_large_alone(const Program& program, std::int64_t limit) {
+  Id largest = none;
+  for (const Id id : program.parameters())
+    if (program.local_bytes(id) > (largest == none ? limit : program.local_bytes(largest))) largest = id;
+  if (largest == none) return "";
+  const Value& value = program.value(largest);
+  return detail::concat(
+      "; '", program.segment(value.segment).name, ".", value.name, "' alone has ",
+      size_text(static_cast<double>(program.local_bytes(largest))),
+      ", and whoever computes with it needs it whole: split it over ranks (strategy tensor)");
+}
+
+}  // namespace
+
+std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins) {
+  const Recipe& recipe = assembly.recipe();
+  const DeviceInfo& device = assembly.device_info();
+  std::vector<ProcessNeed> needs;
+  const std::vector<int> ranks =
+      assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
+  const bool trains = assembly.purpose() == Purpose::training,
+             evaluates = assembly.evaluation() != nullptr || assembly.purpose() == Purpose::evaluation;
+  const std::int64_t data = data_bytes(recipe, plugins, assembly.batch().seq, trains, evaluates);
+  for (const int rank : ranks) {
+    ProcessNeed need = process_need({recipe, device, plugins, assembly.mesh(), assembly.plan_of(rank), rank},
+                                    std::span(assembly.device_infos()).subspan(1));
+    // The copy that is written beside training; ranks of a stage share out what it is made of. It comes to be
+    // when all is read.
+    const std::int64_t copied = saves(recipe)
+                                    ? lasting_bytes(assembly.program(), assembly.plan_of(rank).instances) *
+                                          static_cast<std::int64_t>(ranks.size()) / assembly.mesh().world()
+                                    : 0;
+    need.bytes += data;
+    if (trains) need.bytes += std::max(copied, reading_bytes(recipe, device, assembly.mesh().world()));
+    needs.push_back(need);
+  }
+  return needs;
+}
+
+std::int64_t memory_limit(const Assembly& assembly) {
+  const std::int64_t all =
+      assembly.device_info().memory_bytes - most_needed(assembly, &ProcessNeed::device_bytes);
+  const std::int64_t process =
+      assembly.device_info().host_memory ? most_needed(assembly, &ProcessNeed::bytes) : 0;
+  const std::optional<std::int64_t> said = assembly.recipe().section("device").bytes("memory");
+  return said ? std::min(*said, all) : all - process;
+}
+
+std::int64_t bytes_needed(const Assembly& assembly) {
+  std::int64_t largest = 0;
+  for (const Plan& plan : assembly.plans()) largest = std::max(largest, assembly.bytes_in_memory_of(0, plan));
+  return largest;
+}
+
+// What lies on them was placed there by a strategy: computing more again moves little of it.
+std::string missing_further_memory(const Assembly& assembly) {
+  for (std::size_t number = 1; number < assembly.device_infos().size(); ++number) {
+    if (!assembly.knows_memory_of(number)) continue;
+    const DeviceInfo& info = assembly.device_infos()[number];
+    std::int64_t needed = 0;
+    for (const Plan& plan : assembly.plans())
+      needed = std::max(needed, assembly.bytes_in_memory_of(number, plan));
+    const std::int64_t process =
+        info.host_memory ? most_needed(assembly, &ProcessNeed::bytes) : info.process_device_bytes;
+    if (needed <= info.memory_bytes - process) continue;
+    const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+    return detail::concat(
+        "device ", number, " ('", info.name.view(), "'): the plan needs ", size(needed), " of its memory",
+        process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
+        size(info.memory_bytes),
+        " may be used in all; let the strategy that uses it place less there, or take a smaller model",
+        assembly.who_has_more(number));
+  }
+  return "";
+}
+
+void refuse_memory(const Assembly& last, const NotFitting& tried) {
+  if (!tried.further.empty()) throw DoesNotFit(ErrorCode::bad_input, tried.further);
+  const std::int64_t limit = memory_limit(last);
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const std::int64_t own = most_needed(last, &ProcessNeed::device_bytes);
+  const char* const with =
+      last.unlowered().ways_to_fit() > 1 ? " with all that strategies may change" : " with full recompute";
+  const std::string least = tried.least == tried.needed ? "" : detail::concat(", ", size(tried.least), with);
+  const std::string beside = own == 0 ? "" : detail::concat(" beside ", size(own), " of the process");
+  const std::string rest =
+      limit > 0 ? detail::concat(", ", size(limit),
+                                 " may be used; a smaller batch.micro, model.seq or model needs less")
+                : detail::concat(" and a rank's process ", size(last.device_info().memory_bytes - limit),
+                                 " beside it, ", size(last.device_info().memory_bytes),
+                                 " may be used in all; raise this machine's or container's limit on memory");
+  const std::string refused =
+      tried.refused.empty() ? "" : "; what strategies might change besides is refused: " + tried.refused;
+  const std::string more = last.recipe().section("device").bytes("memory") ? "" : last.who_has_more(0);
+  Diagnostics problems;
+  problems.add(last.recipe().problem("device.memory", "the plan needs " + size(tried.needed) + least +
+                                                          beside + rest + more +
+                                                          too_large_alone(last.program(), limit) + refused));
+  throw DoesNotFit(ErrorCode::bad_input, problems.text());
+}
+
+}  // namespace prun

@@ -1,0 +1,33 @@
+// Whether a rank has the memory for its plans, and how it is told that it has not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+// Of each stage, what a rank's process needs beside its plan; everywhere the same: ranks must agree on what
+// fits.
+std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins);
+
+// What plans may take of the recipe's device. What the recipe says is the plan's alone; where it says
+// nothing, the plan shares with the process.
+std::int64_t memory_limit(const Assembly& assembly);
+// Of the largest plan.
+std::int64_t bytes_needed(const Assembly& assembly);
+// What another device lacks for the plans, in words; empty: nothing.
+std::string missing_further_memory(const Assembly& assembly);
+
+// What was found while no plan fitted.
+struct NotFitting {
+  std::int64_t needed = 0, least = 0;  // bytes of the first plan, and of the smallest
+  std::string further;                 // what the first lacked that fits the first device, in words
+  std::string refused;                 // why the first was refused that strategies would have chosen
+};
+// Throws DoesNotFit. `last`: of those that were tried.
+[[noreturn]] void refuse_memory(const Assembly& last, const NotFitting& tried);
+
+}  // namespace prun

@@ -1,0 +1,151 @@
+#include "train/assemble/plan_maker.hpp"
+
+#include "base/text.hpp"
+#include "placement/moves.hpp"
+#include "plan/limits.hpp"
+#include "plan/ranks.hpp"
+#include "program/passes.hpp"
+#include "train/assemble/memory_fit.hpp"
+
+namespace prun {
+
+PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of)
+    : of_(std::move(of)),
+      device_(of_->plugins.create<DeviceInterface>("device", of_->recipe.section("device"))) {
+  raise(device_->info(&device_info_));
+  refuse_tier();
+}
+
+void PlanMaker::refuse_tier() const {
+  if (!device_info_.tier) return;
+  Diagnostics problems;
+  problems.add(
+      of_->recipe.problem("device.plugin", "'" + of_->recipe.section("device").plugin() +
+                                               "' keeps bytes and computes nothing; name a device that "
+                                               "computes, and this one where a strategy asks for it"));
+  problems.throw_if_any();
+}
+
+void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made) {
+  WrittenProgram written = of_->writer.write(choice);
+  if (made) {
+    made->devices_.resize(1);
+    made->device_infos_.resize(1);
+    made->plans_.clear();
+    made->evaluation_plans_.clear();
+  }
+  Assembly next;
+  next.of_ = of_;
+  next.unlowered_ = std::move(written.program);
+  next.pipeline_ = std::move(written.pipeline);
+  make_devices(next);
+  next.program_ = lowered(next, *next.unlowered_);
+  next.plans_ = plans_of(next, *next.program_, of_->purpose, far_ahead);
+  if (of_->purpose == Purpose::training && of_->recipe.integer("eval.every") > 0)
+    plan_evaluation(next, choice.way_to_fit, far_ahead);
+  if (process_needs_.empty()) process_needs_ = process_needs_of(next, of_->plugins);
+  next.process_needs_ = process_needs_;
+  made.reset();
+  made.emplace(std::move(next));
+}
+
+// ------------------------------------------------------------------- devices
+
+// The recipe's, and those that the program asks for beside it: with its options where they are of the same
+// plugin.
+void PlanMaker::make_devices(Assembly& next) const {
+  const RecipeSection section = of_->recipe.section("device");
+  next.devices_ = {device_};
+  next.device_infos_ = {device_info_};
+  for (const std::string& plugin : next.unlowered_->more_devices()) {
+    next.devices_.push_back(plugin == section.plugin()
+                                ? of_->plugins.create<DeviceInterface>("device", section)
+                                : of_->plugins.create<DeviceInterface>("device", plugin, of_->recipe));
+    raise(next.devices_.back()->info(&next.device_infos_.emplace_back()));
+  }
+}
+
+// Each device what it runs.
+std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program& program) const {
+  auto lowered = std::make_unique<Program>(program);
+  for (std::size_t number = 0; number < next.devices_.size(); ++number) {
+    lowered->show_functions_of(static_cast<std::int32_t>(number));
+    raise(next.devices_[number]->lower(&program_api(), lowered.get()));
+  }
+  lowered->show_functions_of({});
+  derive_saved_moves(*lowered);
+  verify(*lowered);
+  return lowered;
+}
+
+// ------------------------------------------------------------------- plans
+
+// Those of evaluation are over those of training.
+std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
+                                      bool far_ahead) const {
+  const std::vector<int> ranks = next.pipeline_ ? next.mesh().group(of_->rank, next.pipeline_->axis)
+                                                : std::vector<int>{static_cast<int>(of_->rank)};
+  const bool vertical = of_->batch.vertical && purpose == Purpose::training;
+  std::vector<Plan> plans;
+  check_launches(program, of_->batch.accumulate);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Work work = next.pipeline_ ? work_of(program, *next.pipeline_, static_cast<std::int64_t>(i))
+                : vertical     ? vertical_work(program, of_->batch.accumulate)
+                               : whole_work(program, of_->batch.accumulate);
+    if (purpose != Purpose::training) work = forward_work(std::move(work));
+    std::optional<Beneath> under;
+    if (&program != next.program_.get()) under.emplace(Beneath{*next.program_, next.plans_[i]});
+    plans.push_back(make_plan(program, lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
+                              under ? &*under : nullptr));
+  }
+  std::vector<RankPlan> pairs;
+  for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
+  check_ranks(program, pairs);
+  return plans;
+}
+
+void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead) {
+  if (!evaluation_ || evaluation_way_ != way) {
+    evaluation_ = lowered(next, *of_->evaluation_writer.write({{}, way}).program);
+    evaluation_way_ = way;
+  }
+  next.evaluation_ = evaluation_;
+  next.evaluation_plans_ = plans_of(next, *evaluation_, Purpose::evaluation, far_ahead);
+  for (std::size_t i = 0; i < next.plans_.size(); ++i) make_room(next.plans_[i], next.evaluation_plans_[i]);
+}
+
+Lowering PlanMaker::lowering(const Assembly& next, bool far_ahead) const {
+  Lowering lowering;
+  for (std::size_t number = 0; number < next.devices_.size(); ++number)
+    lowering.devices.push_back(plan_device(next, number));
+  lowering.bundle = of_->recipe.section("run").bytes("bundle");
+  lowering.far_ahead = far_ahead;
+  if (of_->recipe.flag("run.poison")) lowering.fence = fence_bytes;
+  return lowering;
+}
+
+PlanDevice PlanMaker::plan_device(const Assembly& next, std::size_t number) const {
+  const DeviceInfo& info = next.device_infos_[number];
+  std::string kind(info.kind.view());
+  const auto offer = [this, device = next.devices_[number], kind, plugin = next.plugin_of(number)](
+                         std::string_view op) { return offered(*device, kind, plugin, op); };
+  return {offer,           info.threads,     std::string(info.name.view()),
+          std::move(kind), info.host_memory, info.asynchronous,
+          info.tier};
+}
+
+// The device's own before an op plugin's for its kind.
+OfferedKernel PlanMaker::offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
+                                 std::string_view op) const {
+  if (const KernelDef* own = device.kernel(op)) return {own, detail::concat("device plugin '", plugin, "'")};
+  for (std::size_t i = 0; i < of_->ops.plugins.size(); ++i) {
+    Array<DeviceKernel> kernels;
+    raise(of_->ops.plugins[i]->kernels(&kernels));
+    for (const DeviceKernel& kernel : kernels)
+      if (kernel.device == kind && kernel.kernel.op == op)
+        return {&kernel.kernel, detail::concat("op plugin '", of_->recipe.texts("plugins.ops")[i], "'")};
+  }
+  return {};
+}
+
+}  // namespace prun

@@ -1,0 +1,43 @@
+// One try: the program and the plans that a choice of what strategies leave to the planner comes to.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+class PlanMaker {
+ public:
+  // Throws where the recipe's device computes nothing.
+  explicit PlanMaker(std::shared_ptr<PlannedRecipe> of);
+
+  // `made` becomes what the choice comes to, whether it fits or not; devices and plans of what it was before
+  // go first. `far_ahead`: see Lowering. Stages differ, so each rank makes the plans of all of them: what
+  // they send must be what they expect.
+  void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
+
+ private:
+  void refuse_tier() const;
+  void make_devices(Assembly& next) const;
+  std::unique_ptr<Program> lowered(const Assembly& next, const Program& program) const;
+  Lowering lowering(const Assembly& next, bool far_ahead) const;
+  PlanDevice plan_device(const Assembly& next, std::size_t number) const;
+  OfferedKernel offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
+                        std::string_view op) const;
+  std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
+                             bool far_ahead) const;
+  void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
+
+  const std::shared_ptr<PlannedRecipe> of_;
+  const std::shared_ptr<DeviceInterface> device_;  // the recipe's, as it was found once
+  DeviceInfo device_info_;
+  // Of the last way: the same for every choice of what is computed again in backward, of which it has none.
+  std::shared_ptr<const Program> evaluation_;
+  std::size_t evaluation_way_ = 0;
+  std::vector<ProcessNeed> process_needs_;  // those of the first try are taken to be those of all
+};
+
+}  // namespace prun

@@ -1,0 +1,92 @@
+#include "train/checkpoint/checkpoint_fit.hpp"
+
+#include <algorithm>
+
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/settings.hpp"
+
+namespace prun {
+namespace {
+
+// What says which samples there are and in which order, so that a number of samples means something.
+bool counts_samples(const std::string& key) {
+  return key == "run.seed" || key == "model.seq" || key.starts_with("data.");
+}
+
+constexpr const char* moments_key = "precision.moments";
+
+// They would be trained on twice, or never, and nobody would see it.
+void check_samples(const Manifest& manifest, const std::filesystem::path& folder, const Recipe& recipe) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  for (const Change& change : changes(manifest.recipe, settings_of(recipe)))
+    if (counts_samples(change.key) && std::find(allowed.begin(), allowed.end(), change.key) == allowed.end())
+      throw_error(ErrorCode::bad_input, change.key, " is ", change.now, ", ", folder.string(),
+                  " was saved with ", change.before, ": the ", manifest.progress.samples,
+                  " samples trained on so far would be counted among others; if that is meant, say so by "
+                  "--set run.changed=",
+                  change.key);
+}
+
+bool is_float_or_half(DType type) { return type == DType::f32 || type == DType::bf16; }
+
+// Whether moments are there in the other of two formats, which must be asked for: bf16 loses bits.
+bool converts_moment(DType had, const LastingTensor& wanted, const Recipe& recipe) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  return wanted.moment && is_float_or_half(had) && is_float_or_half(wanted.type) &&
+         std::find(allowed.begin(), allowed.end(), moments_key) != allowed.end();
+}
+
+void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
+  const auto found = files.tensors().find(wanted.name);
+  if (found == files.tensors().end())
+    throw_error(ErrorCode::bad_input, files.folder().string(), " has no tensor '", wanted.name,
+                "'; the recipe's model, optimizer or precision differs from the saved run's");
+  const CheckpointFiles::Tensor& had = found->second;
+  const bool fits = had.type == wanted.type || converts_moment(had.type, wanted, recipe);
+  if (!fits || had.shape != wanted.shape)
+    throw_error(
+        ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
+        name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
+        name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape),
+        wanted.moment && had.shape == wanted.shape && is_float_or_half(had.type) &&
+                is_float_or_half(wanted.type)
+            ? detail::concat("; if moments are to be converted, say so by --set run.changed=", moments_key)
+            : "");
+}
+
+}  // namespace
+
+std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
+  std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
+  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
+  return wanted;
+}
+
+void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
+  check_belongs(files.folder(), files.manifest());
+  const std::vector<LastingTensor> wanted = has_tensors(assembly, files);
+  if (wanted.size() != files.tensors().size())
+    throw_error(ErrorCode::bad_input, files.folder().string(), " holds ", files.tensors().size(),
+                " tensors, the recipe needs ", wanted.size(),
+                "; the recipe's model, optimizer or precision differs from the saved run's");
+  check_samples(files.manifest(), files.folder(), assembly.recipe());
+}
+
+void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, const Recipe& recipe) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  for (const SetSize& before : loaded.manifest.sets)
+    for (const SetSize& now : sets) {
+      if (now.name != before.name || now == before) continue;
+      if (std::any_of(allowed.begin(), allowed.end(),
+                      [&](const std::string& key) { return key.starts_with(before.name + "."); }))
+        continue;
+      throw_error(ErrorCode::bad_input, before.name, " has ", now.samples, " samples of ", now.tokens,
+                  " tokens, ", loaded.folder.string(), " was saved with ", before.samples, " of ",
+                  before.tokens, ": files have changed, and the ", loaded.manifest.progress.samples,
+                  " samples trained on so far would be counted among others; if that is meant, say so by "
+                  "--set run.changed=",
+                  before.name, ".path");
+    }
+}
+
+}  // namespace prun

@@ -1,0 +1,19 @@
+// Whether a checkpoint fits the recipe that goes on from it.
+#pragma once
+
+#include <vector>
+
+#include "plan/lasting.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
+
+namespace prun {
+
+// Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns them.
+std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files);
+
+// The same where there is more than these, samples are counted among others, or the checkpoint lies in the
+// folder of another step or run.
+void check_fits(const Assembly& assembly, const CheckpointFiles& files);
+
+}  // namespace prun

@@ -1,0 +1,105 @@
+#include "train/checkpoint/checkpoint_reading.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/floats.hpp"
+#include "base/thread.hpp"
+#include "plan/lasting.hpp"
+#include "prun/split_master.hpp"
+#include "train/assemble/process_memory.hpp"
+
+namespace prun {
+namespace {
+
+template <class T>
+void check_finite(const CheckpointFiles& files, const HeldSlice& held, std::span<const std::byte> bytes) {
+  for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+    T number;
+    std::memcpy(&number, bytes.data() + i * sizeof(T), sizeof(T));
+    if (!std::isfinite(static_cast<double>(number)))
+      throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", held.tensor, "' holds ",
+                  static_cast<double>(number), " at element ",
+                  whole_index(held.slice, static_cast<std::int64_t>(i)),
+                  ", and did when it was saved; go on from an earlier checkpoint");
+  }
+}
+
+// The other half has been read.
+void split(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory& memory,
+           std::span<const std::byte> bytes) {
+  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(held.slice.count)), low(rounded.size());
+  const std::int64_t offset = held.at * size_of(DType::u16);
+  memory.read(held.rounded, held.instance, offset, std::as_writable_bytes(std::span(rounded)));
+  for (std::size_t i = 0; i < low.size(); ++i) {
+    float number;
+    std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
+    low[i] = low_half(number);
+    if (rounded[i] != rounded_half(number))
+      throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", held.tensor,
+                  "' does not round to its parameters at element ",
+                  whole_index(held.slice, static_cast<std::int64_t>(i)),
+                  ", as it must for precision.master = \"split\"; take one step with \"fp32\" before");
+  }
+  memory.write(held.value, held.instance, offset, std::as_bytes(std::span(low)));
+}
+
+// In the type that memory has; moments may lie in another one in the file.
+std::vector<std::byte> bytes_of(const CheckpointFiles& files, const HeldSlice& held) {
+  TensorSlice saved = held;
+  saved.type = files.tensor(held.tensor).type;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(saved.bytes()));
+  files.read(saved, bytes);
+  if (saved.type == held.type) return bytes;
+  std::vector<float> numbers(static_cast<std::size_t>(held.slice.count));
+  load_floats(saved.type, bytes, numbers);
+  bytes.resize(static_cast<std::size_t>(held.bytes()));
+  store_floats(held.type, numbers, bytes.data());
+  return bytes;
+}
+
+void read_slice(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory& memory) {
+  const std::vector<std::byte> bytes = bytes_of(files, held);
+  if (held.type == DType::f64) check_finite<double>(files, held, bytes);
+  if (held.type == DType::f32) check_finite<float>(files, held, bytes);
+  if (held.type == DType::bf16) check_finite<bf16>(files, held, bytes);
+  if (held.rounded != none)
+    split(files, held, memory, bytes);
+  else
+    memory.write(held.value, held.instance, held.at * size_of(held.type), bytes);
+}
+
+void read_slices(const CheckpointFiles& files, std::span<const HeldSlice> list, const PlanMemory& memory,
+                 std::size_t threads) {
+  share_out(threads, list.size(), [&](std::size_t, std::size_t i) { read_slice(files, list[i], memory); });
+}
+
+// As long as what has a checksum in a file: what reading takes of memory does not grow with the tensors.
+std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector<HeldSlice>& list) {
+  std::vector<HeldSlice> pieces;
+  for (const HeldSlice& held : list) {
+    const std::int64_t most = checksum_chunk_bytes / size_of(files.tensor(held.tensor).type);
+    for (std::int64_t first = 0; first < held.slice.count; first += most) {
+      HeldSlice& piece = pieces.emplace_back(held);
+      piece.slice.first += first;
+      piece.slice.count = std::min(most, held.slice.count - first);
+      piece.at += first;
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {
+  std::vector<HeldSlice> list = in_pieces(files, held_slices(assembly, assembly.rank()));
+  const auto halves = std::stable_partition(list.begin(), list.end(),
+                                            [](const HeldSlice& held) { return held.rounded == none; });
+  const auto whole = static_cast<std::size_t>(halves - list.begin());
+  const std::size_t threads = host_threads(assembly.device_info(), assembly.mesh().world());
+  read_slices(files, std::span(list).first(whole), memory, threads);
+  read_slices(files, std::span(list).subspan(whole), memory, threads);
+}
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// The tensors of a checkpoint into the memory of a rank.
+#pragma once
+
+#include "execute/plan_memory.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
+
+namespace prun {
+
+// The rank's part of every tensor, by all threads that the rank may use. Throws what cannot be trusted.
+void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory);
+
+}  // namespace prun

@@ -1,0 +1,19 @@
+// What is told of the checkpoint that a run goes on from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/checkpoint.hpp"
+
+namespace prun {
+
+// What a run that goes on takes from the checkpoint, and what has changed since it was saved: a line each.
+// `plugins` as plugin_record() has them.
+std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,
+                                      const std::string& plugins);
+
+// What is wrong with it, or with those that were to come before it.
+std::vector<std::string> resume_warnings(const LoadedCheckpoint& loaded);
+
+}  // namespace prun

@@ -1,0 +1,47 @@
+// Where a run saves itself, and what it has saved so far.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/checkpoint_saver.hpp"
+
+namespace prun {
+
+class RunSaves {
+ public:
+  // `from`: the checkpoint that the run goes on from, if it does. `sets` are of its samples, `plugins` as
+  // plugin_record() has them.
+  RunSaves(const Assembly& assembly, const PlanMemory& memory, const std::optional<LoadedCheckpoint>& from,
+           std::vector<SetSize> sets, std::string plugins, Announce others);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::string& plugins() const { return plugins_; }
+  // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
+  // written there; `step`: done so far.
+  void claim_folder(std::int64_t step);
+  // As CheckpointSaver has them.
+  void try_out() { saver().try_out(folder_); }
+  void begin(const Progress& progress);
+  void finish() { saver().finish(); }
+  std::optional<std::filesystem::path> saved() { return saver_ ? saver_->saved() : std::nullopt; }
+
+ private:
+  CheckpointSaver& saver();
+  void move_damaged() const;
+
+  const Assembly& assembly_;
+  const PlanMemory& memory_;
+  const std::optional<LoadedCheckpoint>& from_;
+  const std::filesystem::path folder_;
+  const std::vector<SetSize> sets_;
+  const std::string plugins_;
+  const Announce others_;
+  RunIdentity run_;                       // the first rank's, once it has claimed the folder
+  std::int64_t saves_ = 0;                // of the run so far, likewise
+  std::optional<CheckpointSaver> saver_;  // once it is needed
+};
+
+}  // namespace prun

@@ -1,0 +1,33 @@
+// What a launcher tells of ranks that failed: who, why, what the others did, and how to go on.
+#pragma once
+
+#include <chrono>
+#include <span>
+
+#include "train/launch/kernel_word.hpp"
+#include "train/launch/launcher.hpp"
+#include "train/launch/rank_failures.hpp"
+
+namespace prun {
+
+class LaunchReport {
+ public:
+  // Made before the ranks are: what is told counts from then. `options`, which must outlive it, say where to.
+  explicit LaunchReport(const LaunchOptions& options) : options_(options) {}
+
+  // Why the run fails. `when_it_failed`: what all ranks did then.
+  void tell(const RankFailure& failure, pid_t pid, std::span<const FlightSnapshot> when_it_failed) const;
+  // Of a rank that SIGKILL does not end.
+  void tell_survivor(int rank, pid_t pid) const;
+
+ private:
+  void tell_others(const RankFailure& failure, std::span<const FlightSnapshot> when_it_failed) const;
+  void tell_circumstances(const RankFailure& failure, pid_t pid) const;
+  void tell_next(const RankFailure& failure) const;
+
+  const LaunchOptions& options_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const KernelWord kernel_;
+};
+
+}  // namespace prun

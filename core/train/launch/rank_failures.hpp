@@ -1,0 +1,43 @@
+// Why a launch fails: what is known of each rank that did, and what the others did at that time.
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "train/launch/rank_group.hpp"
+
+namespace prun {
+
+// Why the run fails, as far as one rank is concerned.
+struct RankFailure {
+  int rank = -1;
+  int exit_code = 1;
+  bool consequence = false;  // it says itself that another rank is the reason
+  std::string what;          // "was killed by signal 9 (SIGKILL)"
+  std::string said;          // its own sentence
+  std::string doing, exchange;
+  std::time_t at = 0;   // when it became known
+  bool killed = false;  // by a SIGKILL that is not ours
+};
+
+class RankFailures {
+ public:
+  bool empty() const { return failures_.empty(); }
+  // What is known of a rank's; where nothing is yet, what it did last.
+  RankFailure& of(int rank, const RankGroup& ranks);
+  // The first that became known, and the first that is no consequence of another; null: there is none.
+  const RankFailure* first() const { return failures_.empty() ? nullptr : &failures_.front(); }
+  const RankFailure* first_cause() const;
+  // Of all ranks, when the first failure became known.
+  const std::vector<FlightSnapshot>& when_it_failed() const { return when_it_failed_; }
+
+ private:
+  std::vector<RankFailure> failures_;  // in the order they became known
+  std::vector<FlightSnapshot> when_it_failed_;
+};
+
+// "was killed by signal 9 (SIGKILL)": of a status that waitpid() gave.
+std::string how_it_ended(int status);
+
+}  // namespace prun

@@ -1,0 +1,44 @@
+// The ranks that a launch has started on this host, until all of them are reaped.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "train/launch/flight.hpp"
+#include "train/launch/hang_watch.hpp"
+#include "train/launch/rank_process.hpp"
+
+namespace prun {
+
+struct LaunchedRank {
+  RankProcess process;
+  FlightView flight;
+  std::optional<int> status;  // once reaped
+};
+
+class RankGroup {
+ public:
+  void add(LaunchedRank rank) { ranks_.push_back(std::move(rank)); }
+  const std::vector<LaunchedRank>& all() const { return ranks_; }
+  const LaunchedRank& operator[](int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  bool all_gone() const;
+
+  // To each that is not reaped; kill() takes what they started as well.
+  void signal(int signal) const;
+  void kill() const;
+  // Those that have ended and are not reaped. Those that were killed come first: what ended with a code at
+  // the same time may have noticed.
+  std::vector<int> ended() const;
+  // What the system says of how it ended; what it started is killed. Nothing where it still runs.
+  std::optional<int> reap(int rank);
+
+  std::vector<FlightSnapshot> snapshots() const;
+  // As find_hang() wants them.
+  std::vector<WatchedRank> watched() const;
+
+ private:
+  std::vector<LaunchedRank> ranks_;
+};
+
+}  // namespace prun

@@ -1,0 +1,30 @@
+#include "train/loop/membership.hpp"
+
+#include "train/loop/agreement.hpp"
+
+namespace prun {
+namespace {
+
+std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plugins,
+                                       const Membership& membership) {
+  if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
+  PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
+  check_agreement(assembly, plugins, membership.exchange);
+  return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
+}
+
+}  // namespace
+
+Announce announce_to_all(const Membership& membership, const Assembly& assembly) {
+  if (!membership.exchange) return {};
+  return [&membership, &assembly](std::string_view channel, std::string_view mine) {
+    return membership.exchange(channel, assembly.mesh().ranks(), mine);
+  };
+}
+
+Peers::Peers(const Assembly& assembly, PluginHost& plugins, const Membership& membership)
+    : communicators_(connect(assembly, plugins, membership)) {
+  if (communicators_ && membership.connected) lease_ = membership.connected(*communicators_);
+}
+
+}  // namespace prun

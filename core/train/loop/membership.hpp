@@ -1,0 +1,50 @@
+// What makes a process one rank of many, and how it meets the others.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "execute/communicators.hpp"
+#include "execute/executor.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+
+namespace prun {
+
+// Who is told what the queues of a rank do; they must outlive its trainer. Called once the communicators
+// stand; one rank alone has none: null.
+using Probes = std::function<std::vector<Probe*>(const Assembly&, Communicators*)>;
+
+// Held as long as communicators may be used from elsewhere: whoever aborts them knows them by it.
+using CommunicatorLease = std::shared_ptr<void>;
+
+// What makes a rank one of many; all of it may be left out for one rank alone.
+struct Membership {
+  Exchange exchange;
+  Probes probes, evaluation_probes;
+  // A rank of many without the others: to its exchanges there is only an echo.
+  bool alone = false;
+  // Told of each step once those before it are finished; it may have been started already.
+  std::function<void(std::int64_t step)> before_step;
+  // The lease ends before the communicators do, however the trainer ends.
+  std::function<CommunicatorLease(Communicators&)> connected;
+};
+
+// What a rank tells all others of its mesh; empty where it is alone.
+Announce announce_to_all(const Membership& membership, const Assembly& assembly);
+
+// The other ranks, connected. Every rank makes it, and all agree then on what they are going to do.
+class Peers {
+ public:
+  Peers(const Assembly& assembly, PluginHost& plugins, const Membership& membership);
+
+  // Null for a rank that is alone.
+  Communicators* communicators() const { return communicators_.get(); }
+
+ private:
+  std::unique_ptr<Communicators> communicators_;
+  CommunicatorLease lease_;
+};
+
+}  // namespace prun

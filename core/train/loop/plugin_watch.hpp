@@ -1,0 +1,17 @@
+// Which calls into plugins must come back, and what is done about one that does not.
+#pragma once
+
+#include <memory>
+
+#include "plugin/overdue_watch.hpp"
+#include "recipe/recipe.hpp"
+#include "train/launch/flight.hpp"
+
+namespace prun {
+
+// While it lives, a plugin that does not come back within run.hang_limit is named on standard error and ends
+// the process, but where other ranks find that out themselves. `flight`, which must outlive it, says what a
+// device was at. Null: nothing is watched.
+std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const FlightRecorder& flight);
+
+}  // namespace prun

@@ -1,0 +1,100 @@
+#include "train/loop/run_report.hpp"
+
+#include <cmath>
+
+#include "plan/plan.hpp"
+#include "program/step.hpp"
+#include "train/loop/stop_signal.hpp"
+
+namespace prun {
+namespace {
+
+// Watts and clock now; the energy of all ranks.
+void read_meter(const Assembly& assembly, StepInfo& info) {
+  DeviceMeter meter;
+  raise(assembly.devices().front()->meter(&meter));
+  info.watts = meter.watts;
+  info.clock_mhz = meter.clock_mhz;
+  info.joules = meter.watts * info.seconds * static_cast<double>(assembly.mesh().world());
+}
+
+}  // namespace
+
+void tell_start(Observers& observers, const Trainer& trainer) {
+  const Assembly& assembly = trainer.assembly();
+  const Recipe& recipe = assembly.recipe();
+  const std::string folder = trainer.folder().string(), text = recipe.text("run.name");
+  RunInfo info;
+  info.name = text;
+  info.folder = folder;
+  info.recipe = text;
+  info.device = assembly.device_info().name;
+  info.steps = recipe.integer("run.steps");
+  info.first_step = trainer.progress().step + 1;
+  info.parameters = assembly.parameters();
+  info.tokens_per_step = assembly.batch().tokens();
+  info.flops_per_token =
+      model_flops(assembly.unlowered()) /
+      static_cast<double>(assembly.batch().micro * assembly.batch().ranks * assembly.batch().seq);
+  info.peak_flops = assembly.device_info().peak_flops * static_cast<double>(assembly.mesh().world());
+  info.plan_bytes = assembly.plan().layout.bytes_in_memory();
+  observers.start(info);
+  observers.event(EventKind::note, "batch: " + assembly.batch().text());
+  if (const std::string said = ignored_stop_signals_text(); !said.empty())
+    observers.event(EventKind::note, said);
+  for (const std::string& said : assembly.program().said_to_fit()) observers.event(EventKind::note, said);
+  for (const std::string& said : trainer.resume_warnings()) observers.event(EventKind::warning, said);
+  for (const std::string& said : trainer.resume_notes()) observers.event(EventKind::note, said);
+}
+
+void tell_failure(Observers& observers, const Error& error) {
+  for (const ErrorCode known : {ErrorCode::comm_failed, ErrorCode::hang, ErrorCode::diverged})
+    if (error.code() == known) return;
+  observers.event(EventKind::failed, error.what());
+}
+
+EvaluationInfo evaluation_info(std::int64_t step, const Evaluated& evaluated, double seconds) {
+  EvaluationInfo info;
+  info.step = step;
+  info.loss = evaluated.loss;
+  info.targets = evaluated.targets;
+  info.seconds = seconds;
+  return info;
+}
+
+StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds) {
+  StepInfo info;
+  info.step = trainer.progress().step;
+  info.loss = result.loss;
+  info.grad_norm = result.grad_norm;
+  info.lr = result.lr;
+  info.kept = result.kept;
+  info.targets = result.targets;
+  info.seconds = seconds;
+  info.exposed_seconds = result.exposed_communication.value_or(-1);
+  read_meter(trainer.assembly(), info);
+  return info;
+}
+
+std::string stopped_text(const Trainer& trainer, const std::string& resume_command) {
+  return detail::concat("stopped at step ", trainer.progress().step, "; go on with: ", resume_command,
+                        " --set run.resume=", trainer.folder().string());
+}
+
+std::string non_finite_text(std::int64_t step, const StepResult& result) {
+  return detail::concat("step ", step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
+                        result.non_finite.empty()
+                            ? "no gradient is non-finite by itself"
+                            : "the gradient of '" + result.non_finite + "' is not finite");
+}
+
+void throw_diverged(const Program& program, const std::string& what) {
+  throw_error(ErrorCode::diverged, what,
+              updates_before_norm(program)
+                  ? "; parameters are partly updated, since updates do not wait for the norm where nothing "
+                    "is clipped, and are not saved"
+                  : "; nothing was updated",
+              ". Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
+}
+
+}  // namespace prun

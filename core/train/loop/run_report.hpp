@@ -1,0 +1,55 @@
+// What a run tells its observers of itself and of its steps.
+#pragma once
+
+#include <chrono>
+#include <utility>
+
+#include "train/loop/observers.hpp"
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+// What run it is, on the first rank, and what is to be said of its start.
+void tell_start(Observers& observers, const Trainer& trainer);
+
+// What ends the run here, for logs and whoever reads them later. What another rank has done the launcher
+// tells, and what has diverged was told as it was found.
+void tell_failure(Observers& observers, const Error& error);
+
+EvaluationInfo evaluation_info(std::int64_t step, const Evaluated& evaluated, double seconds);
+// Of a step that the trainer has finished. Other ranks' devices are taken to draw what the first one's does:
+// nothing is exchanged for it.
+StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds);
+
+// Where the run stopped, and the command that goes on with it.
+std::string stopped_text(const Trainer& trainer, const std::string& resume_command);
+// That the update of a step was masked, and why.
+std::string non_finite_text(std::int64_t step, const StepResult& result);
+
+// Ends the run because of it.
+[[noreturn]] void throw_diverged(const Program& program, const std::string& what);
+
+// Time for which training stands still and nobody was told of.
+class StandStillTime {
+ public:
+  // Calls body(), while no step runs.
+  template <class Body>
+  void count(Body&& body) {
+    const Counted counted{total_};
+    body();
+  }
+  // What was counted since it was asked last, in seconds.
+  double take() { return std::chrono::duration<double>(std::exchange(total_, {})).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Counted {
+    Clock::duration& total;
+    Clock::time_point begin = Clock::now();
+    ~Counted() { total += Clock::now() - begin; }
+  };
+
+  Clock::duration total_{};
+};
+
+}  // namespace prun

@@ -1,0 +1,23 @@
+// A recipe that leaves nothing to `auto`.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+struct SettledRecipe {
+  Recipe recipe;
+  std::vector<std::string> said;  // what was chosen, and why; nothing where the recipe leaves nothing open
+};
+
+// Of a recipe that names its device: what it leaves open is settled as in the run that goes on, and else by
+// the time that a step is predicted to take. `costs` as of forecast().
+SettledRecipe settle(const Recipe& recipe, PluginHost& plugins,
+                     const std::optional<std::filesystem::path>& costs);
+
+}  // namespace prun

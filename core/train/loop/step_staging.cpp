@@ -1,0 +1,80 @@
+#include "train/loop/step_staging.hpp"
+
+#include <cmath>
+
+#include "base/random.hpp"
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+// Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
+constexpr double wish_to_save = 0.5;
+
+// What dropout draws from in one step: exact in a double.
+double step_seed(std::int64_t seed, std::int64_t step) {
+  const RandomStream stream(static_cast<std::uint64_t>(seed),
+                            stream_id("dropout", static_cast<std::uint64_t>(step)));
+  return static_cast<double>(stream.bits64(0) >> 11);
+}
+
+}  // namespace
+
+// Of a step that runs nobody knows yet whether it is kept: where one does, there is one update more in the
+// one case, and in the other, where that stops the run, none any more.
+void StepStaging::stage(std::int64_t number, const Progress& progress, std::int64_t unknown,
+                        std::int64_t counted, StepWishes wishes) const {
+  const std::int64_t next = progress.updates + 1;
+  write_scalar(number, values_.counted, static_cast<double>(counted));
+  write_scalar(number, values_.stop, (wishes.stop ? 1 : 0) + (wishes.save ? wish_to_save : 0));
+  write_outcome(number, values_.lr, rate_.at(next + unknown), rate_.at(next));
+  write_outcome(number, values_.step, static_cast<double>(next + unknown), static_cast<double>(next));
+  const bool halts = unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop";
+  write_outcome(number, values_.halt, 0, halts);
+  if (values_.go.kept != none) write_outcome(number, values_.go, 1, !halts);
+  write_scalar(number, values_.seed,
+               step_seed(assembly_.recipe().integer("run.seed"), progress.step + unknown));
+  for (AxisId axis = 0; axis < values_.first.size(); ++axis)
+    if (values_.first[axis] != none)
+      write_scalar(number, values_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
+}
+
+void StepStaging::write_scalar(std::int64_t number, Id id, double value) const {
+  *reinterpret_cast<double*>(memory_.staged(id, number, 0)) = value;
+}
+
+void StepStaging::write_outcome(std::int64_t number, const StagedOutcome& outcome, double kept,
+                                double masked) const {
+  write_scalar(number, outcome.kept, kept);
+  write_scalar(number, outcome.masked, masked);
+}
+
+StepResult StepStaging::read(std::int64_t number, const Progress& progress) const {
+  const double counted = read_scalar(number, values_.all_counted);
+  if (counted == 0)
+    throw_error(ErrorCode::bad_input, "step ", progress.step + 1, ": not one target of the batch counts");
+  StepResult result;
+  result.lr = rate_.at(progress.updates + 1);
+  result.targets = static_cast<std::int64_t>(counted);
+  result.loss = read_scalar(number, values_.loss_sum) / counted;
+  result.grad_norm = read_scalar(number, values_.grad_norm);
+  result.kept = read_scalar(number, values_.keep) != 0;
+  if (!result.kept) result.non_finite = first_non_finite(number);
+  const double wishes = read_scalar(number, values_.any_stop);
+  result.stop = wishes >= 1;
+  result.save = wishes != std::floor(wishes);
+  return result;
+}
+
+double StepStaging::read_scalar(std::int64_t number, Id id) const {
+  return *reinterpret_cast<const double*>(memory_.staged(id, number, 0));
+}
+
+std::string StepStaging::first_non_finite(std::int64_t number) const {
+  const auto* counts = reinterpret_cast<const double*>(memory_.staged(values_.non_finite, number, 0));
+  for (const TrainedTensor& tensor : trained_tensors(assembly_.program()))
+    if (*counts++ > 0) return full_name(assembly_.program(), tensor.parameter, tensor.layer);
+  return "";
+}
+
+}  // namespace prun

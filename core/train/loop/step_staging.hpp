@@ -1,0 +1,66 @@
+// What the host tells a step before it runs, and what the step tells the host once it is done.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+#include "program/step.hpp"
+#include "train/assemble/assembly.hpp"
+#include "train/checkpoint/manifest.hpp"
+#include "train/loop/batches.hpp"
+#include "train/loop/learning_rate.hpp"
+
+namespace prun {
+
+struct StepResult {
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  bool kept = true;
+  std::int64_t targets = 0;  // of all ranks
+  // Some rank was asked to stop, the first one to save: all ranks learn it in the same step.
+  bool stop = false, save = false;
+  std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
+  std::string non_finite;  // where not kept: the first tensor of the model whose gradient is not finite
+};
+
+// What a rank wishes to be done after a step; all ranks learn it by the step.
+struct StepWishes {
+  bool stop = false, save = false;
+};
+
+// Steps have numbers of this process, `number`, which alternate the sides of the staging area.
+class StepStaging {
+ public:
+  StepStaging(const Assembly& assembly, const PlanMemory& memory)
+      : assembly_(assembly),
+        memory_(memory),
+        values_(staged_values(assembly.program())),
+        rate_(assembly.recipe()) {}
+
+  // Where the samples of a step go.
+  std::vector<BatchTarget> batch(std::int64_t number) const {
+    return batch_targets(memory_, values_, number, assembly_.batch().accumulate);
+  }
+  // What a step is told besides. `progress`: of the steps that are finished; `unknown`: how many run of which
+  // nobody knows yet how they end; `counted`: the targets of its batch on this rank.
+  void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, std::int64_t counted,
+             StepWishes wishes) const;
+  // Of a step that is done and that `progress` does not count yet.
+  StepResult read(std::int64_t number, const Progress& progress) const;
+
+ private:
+  void write_scalar(std::int64_t number, Id id, double value) const;
+  void write_outcome(std::int64_t number, const StagedOutcome& outcome, double kept, double masked) const;
+  double read_scalar(std::int64_t number, Id id) const;
+  std::string first_non_finite(std::int64_t number) const;
+
+  const Assembly& assembly_;
+  const PlanMemory& memory_;
+  const StagedValues values_;
+  const LearningRate rate_;
+};
+
+}  // namespace prun
