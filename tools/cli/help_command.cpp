@@ -1,4 +1,5 @@
 // help, man, completion, version: what the table of commands says.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/text.hpp"
@@ -6,6 +7,7 @@
 #include "cli/completion.hpp"
 #include "cli/manual.hpp"
 #include "cli/output.hpp"
+#include "plugin/benched.hpp"
 #include "prun/plugin.hpp"
 #include "train/assemble/plugin_host.hpp"
 
@@ -15,6 +17,18 @@ namespace {
 constexpr std::size_t widest = 120;
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+bool takes_a_strategy(const Command* command) { return command->name == "bench"; }
+
+// What strategies list in their notes.
+std::string benches(const Arguments& arguments) {
+  std::string text = "\nStrategies that list settings:\n";
+  const std::vector<SearchPlace> places = plugin_places({}, {}, arguments.plugin_paths);
+  for (const PluginNote& note : benched_strategies(places))
+    text += detail::concat("  bench ", note.name, " RECIPE: ", join(benched_settings(note).names(), ", "),
+                           "; ", note.help, "\n");
+  return text;
+}
 
 }  // namespace
 
@@ -31,6 +45,7 @@ int help_command(const Arguments& arguments) {
                 did_you_mean(arguments.words[0], known));
   }
   print(asked.empty() ? summary(width) : details(asked, width));
+  if (std::any_of(asked.begin(), asked.end(), takes_a_strategy)) print(benches(arguments));
   return 0;
 }
 
@@ -41,7 +56,10 @@ int man_command(const Arguments&) {
 
 int completion_command(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  print(completion_script(arguments.words[0], recipe::settable_keys(plugins.catalog())));
+  Completed completed{recipe::settable_keys(plugins.catalog()), {}};
+  for (const PluginNote& note : benched_strategies(plugins.places()))
+    completed.strategies.push_back(note.name);
+  print(completion_script(arguments.words[0], completed));
   return 0;
 }
 

@@ -11,6 +11,8 @@ constexpr CommandOption quiet = {"--quiet", "", "say only what is not good"};
 constexpr CommandOption costs = {"--costs", "FILE",
                                  "the cost table, in place of the one that prun bench writes"};
 constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
+constexpr CommandOption one_setting = {"--setting", "SETTING", "that one alone"};
+constexpr CommandOption steps_of_each = {"--steps", "N", "steps of each, 20"};
 constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json or .csv"};
 constexpr CommandOption weights_type = {"--type", "bf16|fp32",
                                         "the type of the weights; as they are otherwise"};
@@ -39,27 +41,30 @@ const std::vector<Command> programs = {
      bench_command},
     {"bench io",
      "FOLDER...",
-     "measure the drives of these folders as the tier nvme uses them: read, written and both at once, by "
+     "measure the drives of these folders as a tier uses them: read, written and both at once, by "
      "several "
      "sizes and numbers of transfers, into the cost table",
-     {{"--stripe", "KIB", "of that size alone, 1024"},
+     {{"--tier", "NAME", "the tier's plugin, where there are several"},
+      {"--stripe", "KIB", "of that size alone, 1024"},
       {"--depth", "N", "so many at a time alone, 16"},
       {"--file-size", "SIZE", "of all files together, 512MiB"},
       json,
       out_costs},
      bench_command},
-    {"bench zero",
+    {"bench settings",
      "RECIPE",
-     "train it with stages 0 to 3 of the strategy zero in turn and show what each costs and saves",
-     {{"--steps", "N", "steps of each, 20"}, {"--stage", "0|1|2|3", "that one alone"}, json, out_results},
-     bench_command},
-    {"bench offload",
-     "RECIPE",
-     "the same of what strategy offload keeps in the host's memory, or on drives",
-     {{"--steps", "N", "steps of each, 20"},
-      {"--setting", "none|optimizer|all|nvme-optimizer|nvme-all", "that one alone"},
+     "train it with each value of a key in turn and show what each costs and saves",
+     {{"--key", "KEY", "of the recipe, strategy.0.stage say", true},
+      {"--values", "VALUES", "with commas between; the others are compared with the first", true},
+      one_setting,
+      steps_of_each,
       json,
       out_results},
+     bench_command},
+    {"bench",
+     "STRATEGY RECIPE",
+     "the same of a strategy with each of the settings that it lists; prun help bench says which do",
+     {one_setting, steps_of_each, json, out_results},
      bench_command},
     {"eval",
      "CKPT",

@@ -202,7 +202,9 @@ std::vector<std::string> Launch::environment_of(int rank, int socket, int record
       variables[std::string(line.substr(0, equals))] = line.substr(equals + 1);
   }
   for (const char* name : foreign_variables) variables.erase(name);
-  if (!shared_.path().empty()) variables.try_emplace(shared_folder_variable, shared_.path());
+  if (!shared_.path().empty())
+    for (const std::string& name : options_.shared_folder_variables)
+      variables.try_emplace(name, shared_.path());
   for (const auto& [name, value] : options_.environment) variables[name] = value;
   const std::string own = options_.share ? "" : "PRUN_";
   variables[own + "RANK"] = std::to_string(number(rank));
