@@ -21,11 +21,11 @@ std::vector<std::optional<cpu_set_t>> share_cores(const cpu_set_t& usable, int r
   return shares;
 }
 
-CoresOfRank::CoresOfRank(int ranks) {
+CoresOfRank::CoresOfRank(int rank, int ranks) {
   cpu_set_t usable;
   if (ranks <= 1 || ::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  const std::optional<cpu_set_t> first = share_cores(usable, ranks).front();
-  if (first && ::sched_setaffinity(0, sizeof *first, &*first) == 0) before_ = usable;
+  const auto share = share_cores(usable, ranks)[static_cast<std::size_t>(rank)];
+  if (share && ::sched_setaffinity(0, sizeof *share, &*share) == 0) before_ = usable;
 }
 
 CoresOfRank::~CoresOfRank() {

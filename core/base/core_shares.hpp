@@ -12,14 +12,17 @@ namespace prun {
 // that all use all of them.
 std::vector<std::optional<cpu_set_t>> share_cores(const cpu_set_t& usable, int ranks);
 
-// While this lives the calling thread has the cores of the first of so many ranks: what a device finds that
-// is made meanwhile is what that rank's will find.
+// While this lives the calling thread, and what it starts, has the cores of one of so many ranks: a device
+// that is made meanwhile finds what that rank's will find.
 class CoresOfRank {
  public:
-  explicit CoresOfRank(int ranks);
+  CoresOfRank(int rank, int ranks);
   ~CoresOfRank();
   CoresOfRank(const CoresOfRank&) = delete;
   CoresOfRank& operator=(const CoresOfRank&) = delete;
+
+  // False: there are fewer cores than ranks, or one rank, and the thread has all of them.
+  bool dealt() const { return before_.has_value(); }
 
  private:
   std::optional<cpu_set_t> before_;

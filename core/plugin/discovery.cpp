@@ -229,6 +229,17 @@ std::vector<std::string> plugin_names(std::span<const SearchPlace> places, std::
   return {names.begin(), names.end()};
 }
 
+std::vector<PluginNote> usable_notes(std::span<const SearchPlace> places, std::string_view kind) {
+  std::vector<PluginNote> notes;
+  for (const std::string& name : plugin_names(places, kind)) {
+    std::vector<PluginCandidate> candidates = candidates_of(places, kind, name);
+    if (candidates.empty()) continue;
+    examine(candidates.front());
+    if (candidates.front().usable()) notes.push_back(std::move(*candidates.front().note));
+  }
+  return notes;
+}
+
 PluginCandidate find_plugin(std::span<const SearchPlace> places, std::string_view kind,
                             std::string_view name) {
   if (!is_known_kind(kind))

@@ -51,6 +51,9 @@ std::vector<PluginCandidate> list_plugins(std::span<const SearchPlace> places);
 // The names of one kind, usable or not, sorted: for suggestions.
 std::vector<std::string> plugin_names(std::span<const SearchPlace> places, std::string_view kind);
 
+// Notes of those of one kind that can be used, by name.
+std::vector<PluginNote> usable_notes(std::span<const SearchPlace> places, std::string_view kind);
+
 // The first file of that kind and name. Throws not_found when there is none and bad_input when it cannot be
 // used, even if a later place has one that could: a plugin is never replaced silently. The message lists
 // every place looked at, every candidate with its reason, and near names.

@@ -13,6 +13,7 @@ constexpr std::string_view batch_model[] = {"batch", "model"};
 constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
 constexpr std::string_view only_training[] = {"training"};
+constexpr std::string_view only_bytes[] = {"bytes"};
 
 constexpr TraitRule rules[] = {
     {"model",
@@ -27,6 +28,8 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Bytes of memory that it holds of each token, from open() on; without it, it holds none of them"},
+    {"data", "tokens", TraitForm::choice, only_bytes, false,
+     "bytes: its tokens are the bytes of a text, so that prun generate writes and reads them as text"},
     {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
     {"strategy", "splits", TraitForm::list, batch_model, false,
@@ -46,6 +49,14 @@ constexpr TraitRule rules[] = {
      false,
      "Its options that are choices whose `auto` prun settles: what a step is predicted to take least time "
      "with"},
+    {"strategy",
+     "bench",
+     TraitForm::benches,
+     {},
+     false,
+     "What `prun bench` tries of it, the first to compare the others with: settings of its options each, "
+     "with "
+     "a name in front where they are not known by the first one's value"},
     {"strategy", "only", TraitForm::choice, only_training, false,
      "training: it is left out of programs that evaluate or make text, where it has nothing to do"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
@@ -88,6 +99,31 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Option of its section by which one says how many units a host of that machine has"},
+    {"device",
+     "tier",
+     TraitForm::option,
+     {},
+     false,
+     "Option of its table by which a tier is told its folders: `prun bench io` measures it"},
+    {"device",
+     "transfers",
+     TraitForm::names,
+     {},
+     false,
+     "Its options for the KiB of a transfer of a tier, and for how many are under way at a time"},
+    {"comm",
+     "shared_folder",
+     TraitForm::variable,
+     {},
+     false,
+     "Variable of the environment that says where it makes files in shared memory: ranks get a folder that "
+     "goes when they end"},
+    {"comm",
+     "log",
+     TraitForm::variable,
+     {},
+     false,
+     "Variable of the environment that names a file for what it has to say: NAME.log in the run's folder"},
     {"schedule", "backward", TraitForm::choice, whole_split, true,
      "Whether it says backward, or backward_input and backward_weight"},
 };
@@ -131,6 +167,25 @@ bool is_setting(std::string_view text) {
          is_name(trim(text.substr(colon + 1)));
 }
 
+// "none keep:device", "stage:1 way:late": a name and settings, or settings alone.
+bool is_bench(std::string_view text) {
+  bool first = true, any = false;
+  for (const std::string_view word : split(text, ' ')) {
+    if (word.empty()) continue;
+    const bool setting = is_setting(word);
+    if (!setting && !(first && is_name(word))) return false;
+    any = any || setting;
+    first = false;
+  }
+  return any;
+}
+
+bool is_variable(std::string_view text) {
+  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  return !text.empty() && (text.front() < '0' || text.front() > '9') &&
+         text.find_first_not_of(letters) == std::string_view::npos;
+}
+
 bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= 6 && text.front() != '0' &&
          text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -153,6 +208,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
     return is_number(value) ? "" : stated + "; it must be a whole number from 1 to 999999";
   if (rule.form == TraitForm::option)
     return is_name(value) ? "" : stated + "; it must be the name of one of its options";
+  if (rule.form == TraitForm::variable)
+    return is_variable(value) ? "" : stated + "; it must be the name of a variable, such as MY_FOLDER";
   for (const std::string_view item : split(value, ',')) {
     if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
       return stated + "; it may list " + values_text(rule);
@@ -160,6 +217,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
       return stated + "; it may list names of small letters, digits, - and _";
     if (rule.form == TraitForm::settings && !is_setting(trim(item)))
       return stated + "; it may list settings of its options, such as stage:1";
+    if (rule.form == TraitForm::benches && !is_bench(trim(item)))
+      return stated + "; it may list settings of its options, such as stage:1 or all keep:host";
     if (rule.form == TraitForm::patterns && !is_pattern(trim(item)))
       return stated + "; it may list names of " + std::string(rule.kind) + " plugins, * and ? in them";
   }

@@ -25,6 +25,8 @@ enum class TraitForm : std::uint8_t {
   number,    // a whole one from 1 on
   names,     // of anything, with commas between
   settings,  // of its own options: "stage:1, stage:2"
+  benches,   // words with blanks between, the settings that make up one: "none keep:device, all keep:host"
+  variable,  // of the environment
 };
 
 struct TraitRule {

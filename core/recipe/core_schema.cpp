@@ -99,7 +99,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       frozen       | bool   | false    |  | Do not train these parameters
     )"},
     {"device", Form::table, "device", "", "What computes.", R"(
-      plugin | string | auto |  | Device plugin; auto: cuda where this machine can train the recipe on GPUs, else cpu
+      plugin | string | auto |  | Device plugin; auto: one of GPUs where this machine can train the recipe on them, else the host's
       memory | size   |     |  | Ceiling on the plan of a rank, such as 80GiB; empty means the device's, less what the process needs of it
     )"},
     {"mesh", Form::table, "", "", "Named axes over the ranks; their product is the number of ranks.", R"(
@@ -113,7 +113,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       plugin | string | console |  | Observer plugin
     )"},
     {"comm", Form::table, "", "comm", "Which comm plugin carries the traffic of a mesh axis.", R"(
-      default | string | auto |  | Comm plugin of the axes not named here; auto: nccl on the device cuda, else ucx
+      default | string | auto |  | Comm plugin of the axes not named here; auto: the one that goes with the device
       *       | string | none |  | Comm plugin of this axis, or auto
     )",
      "comm"},

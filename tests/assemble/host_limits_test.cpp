@@ -68,5 +68,14 @@ TEST(HostLimits, NeedsGrowWithTheRanks) {
   EXPECT_EQ(three.descriptors, two.descriptors);
 }
 
+// In one process the files of all ranks count, as open files do.
+TEST(HostLimits, RanksThatAreThreadsHaveTheirFilesOpenTogether) {
+  const Assembly assembly(tiny_recipe({"batch.global=16"}, data_parallel(4)), plugins());
+  const std::int64_t process = needs_of_host(assembly, plugins()).descriptors,
+                     threads = needs_of_threads(assembly, plugins()).descriptors;
+  EXPECT_GT(threads, process);
+  EXPECT_LT(threads, 4 * process);
+}
+
 }  // namespace
 }  // namespace prun::test

@@ -91,7 +91,7 @@ TEST(BenchZero, AStageThatDoesNotFitIsALineOfItsOwn) {
 }
 
 TEST(BenchZero, OneStageAsJson) {
-  const Result result = prun({"bench", "zero", two_ranks(), "--stage", "2", "--steps", "3", "--json"});
+  const Result result = prun({"bench", "zero", two_ranks(), "--setting", "2", "--steps", "3", "--json"});
   ASSERT_EQ(result.code, 0) << result.out;
   const JsonValue said = parse_json(result.out, "stages");
   ASSERT_EQ(said.at("stages").as_array().size(), 1u);
@@ -101,18 +101,53 @@ TEST(BenchZero, OneStageAsJson) {
 TEST(BenchZero, WhatCannotBeMeasuredIsRefused) {
   const std::string recipe = two_ranks();
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"bench", "zero", recipe, "--stage", "4"}, "--stage takes 0, 1, 2 or 3, not '4'"},
+      {{"bench", "zero", recipe, "--setting", "4"}, "--setting takes 0, 1, 2 or 3, not '4'"},
       {{"bench", "zero", recipe, "--steps", "2"}, "--steps takes at least 3 steps here, not 2"},
       {{"bench", "zero", recipe, "--out", "stages.txt"}, "stages.txt: a file that ends in .json or in .csv"},
       {{"bench", "zero", recipe, "--set", "mesh.dp=1", "--set", "batch.micro=4"}, "has one rank"},
       {{"bench", "offload", recipe, "--setting", "some"},
        "--setting takes none, optimizer, all, nvme-optimizer or nvme-all, not 'some'"},
+      {{"bench", "zreo", recipe}, "'zreo' is no strategy that lists settings to bench; did you mean 'zero'?"},
+      {{"bench", "tensor", recipe}, "is no strategy that lists settings to bench"},
+      {{"bench", "settings", recipe, "--key", "batch.micro"}, "needs --values VALUES"},
       {{"bench", "zero"}, "usage: "}};
   for (const auto& [words, said] : cases) {
     const Result result = prun(words);
     EXPECT_EQ(result.code, 2) << result.out;
     EXPECT_NE(result.out.find(said), std::string::npos) << result.out;
   }
+}
+
+// Its note lists what is tried.
+TEST(BenchSettings, AThirdPartysStrategyIsBenched) {
+  const TempFolder folder;
+  const std::string recipe = folder / "own.toml";
+  std::ofstream(recipe) << tiny_recipe({"device.threads=1"},
+                                       "[[strategy]]\nplugin = 'reader'\nop = 'linear'\n")
+                               .resolved_toml();
+  const Result result =
+      prun({"bench", "reader", recipe, "--steps", "3", "--json", "--plugin-path", PRUN_TEST_PLUGINS "/test"});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(result.out, "operands");
+  const JsonArray& operands = said.at("operands").as_array();
+  ASSERT_EQ(operands.size(), 2u);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    EXPECT_EQ(operands[i].at("operand").as_int64(), static_cast<std::int64_t>(i));
+    EXPECT_GT(operands[i].at("step_seconds").as_double(), 0) << i;
+  }
+  const Result help = prun({"help", "bench", "--plugin-path", PRUN_TEST_PLUGINS "/test"});
+  EXPECT_NE(help.out.find("bench reader RECIPE: 0, 1; "), std::string::npos) << help.out;
+}
+
+TEST(BenchSettings, AnyKeyAtAnyValues) {
+  const Result result = prun({"bench", "settings", two_ranks(), "--key", "batch.micro", "--values", "1, 2,4",
+                              "--steps", "3", "--json"});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(result.out, "settings");
+  const JsonArray& settings = said.at("settings").as_array();
+  ASSERT_EQ(settings.size(), 3u);
+  EXPECT_GT(settings[1].at("planned_bytes").as_int64(), settings[0].at("planned_bytes").as_int64());
+  EXPECT_NE(settings[2].at("refused").as_string().find("not a multiple of batch.micro"), std::string::npos);
 }
 
 // One rank will do; gradients leave once a step. What the recipe leaves to the planner is said here.
@@ -157,6 +192,35 @@ TEST(BenchOffload, EverySettingIsTrainedAndSaysWhereItsBytesAre) {
   EXPECT_NE(read_file(table).find("drives_moved_bytes,beyond_first_seconds\nall,"), std::string::npos);
 }
 
+// ---------------------------------------------------------------- kernels
+
+// A plan has the share of the cores that a rank has in a run, and so has what is measured for it.
+TEST(BenchKernels, RanksHaveTheCoresOfTheirRun) {
+  const TempFolder folder;
+  const std::string recipe = two_ranks({"device.threads=0"}), costs = folder / "costs.json";
+  const Result measured = prun({"bench", "kernels", recipe, "--no-grid", "--out", costs});
+  ASSERT_EQ(measured.code, 0) << measured.out;
+  const Result planned = prun({"plan", recipe, "--json", "--costs", costs});
+  ASSERT_EQ(planned.code, 0) << planned.out;
+  const JsonValue prediction = parse_json(planned.out, "plan").at("prediction");
+  EXPECT_GT(prediction.at("step_seconds").as_double(), 0);
+  const std::int64_t cores = parse_json(read_file(costs), "costs").at("machine").at("cores").as_int64();
+  if (cores < 2) return;
+  const std::string all_of_them = "cpu: " + std::to_string(cores) + " threads, ";
+  EXPECT_EQ(read_file(costs).find(all_of_them), std::string::npos) << read_file(costs);
+}
+
+// Before a rank starts, as of a run.
+TEST(BenchKernels, TooFewOpenFilesAreRefusedWithTheNumber) {
+  for (const std::string what : {"kernels", "comm"}) {
+    const Result few = shell("ulimit -n 24; $PRUN bench " + what + " " + two_ranks() + " --out " +
+                             (temporary_folder() / "few.json").string());
+    EXPECT_EQ(few.code, 2) << few.out;
+    EXPECT_NE(few.out.find("open files, 24 are allowed here; raise the limit (ulimit -n)"), std::string::npos)
+        << few.out;
+  }
+}
+
 // ---------------------------------------------------------------- io
 
 TEST(BenchIo, MeasuresAFoldersDriveForPredictions) {
@@ -192,6 +256,13 @@ TEST(BenchIo, APredictionSaysWhatOfTheDrivesTimeNothingHides) {
   EXPECT_GE(exposed, 0);
   EXPECT_LE(exposed, drives * (1 + 1e-9));
   EXPECT_GT(plan.at("prediction").at("step_seconds").as_double(), exposed);
+}
+
+TEST(BenchIo, TiersAreThoseThatSayIt) {
+  const TempFolder folder;
+  const Result result = prun({"bench", "io", folder.path(), "--tier", "cpu"});
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_NE(result.out.find("there is no tier 'cpu'; there are nvme"), std::string::npos) << result.out;
 }
 
 TEST(BenchIo, AFolderThatIsNotThereIsNamed) {

@@ -114,5 +114,22 @@ TEST_F(OfACheckpoint, WhatCannotBeDoneIsSaid) {
   expect(prun({"eval", out_, "--set", "data.validation=0"}), "there is nothing to validate on");
 }
 
+// Not by its plugin's name but by what its note says.
+TEST(Generate, TakesTextWhereAThirdPartysPluginReadsBytes) {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the quick brown fox ";
+  const std::string path = folder.write("fox.txt", text), out = folder / "run";
+  const std::string file =
+      folder.write("run.toml", tiny_recipe({"run.steps=2", "run.save_every=2", "run.out=" + out,
+                                            "model.vocab=256", "data.plugin=octets", "data.path=" + path})
+                                   .resolved_toml());
+  const std::vector<std::string> where = {"--plugin-path", PRUN_TEST_PLUGINS "/test"};
+  const Result run = prun({file, where[0], where[1]});
+  ASSERT_EQ(run.code, 0) << run.out;
+  const Result said = prun({"generate", out, "the quick", "--max-tokens", "3", where[0], where[1]});
+  EXPECT_EQ(said.code, 0) << said.out;
+}
+
 }  // namespace
 }  // namespace prun::test

@@ -106,6 +106,9 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(offered("bench k"), "kernels\n");
   EXPECT_EQ(offered("bench kernels \"\""), "a b.toml\nd\n");
   EXPECT_EQ(offered("bench kernels --n"), "--no-grid\n");
+  EXPECT_EQ(offered("bench ze"), "zero\n");
+  EXPECT_EQ(offered("bench zero \"\""), "a b.toml\nd\n");
+  EXPECT_EQ(offered("bench zero --se"), "--set\n--setting\n");
   EXPECT_EQ(offered("check a"), "a b.toml\n");
   EXPECT_EQ(offered("ckpt show \"\""), "d\n");
   EXPECT_EQ(offered("ckpt diff d \"\""), "d\n");
@@ -137,7 +140,7 @@ TEST(Completion, ZshReadsItsScript) {
                words + "); CURRENT=${#words}; _prun' $PRUN")
         .out;
   };
-  EXPECT_EQ(in_zsh("bench k"), "-- kernels comm io zero offload\n");
+  EXPECT_EQ(in_zsh("bench k"), "-- kernels comm io settings offload recompute zero\n");
   EXPECT_EQ(in_zsh("check a"), "files -g *.toml\n");
   EXPECT_EQ(in_zsh("export d --type \"\""), "-- bf16 fp32\n");
   EXPECT_EQ(in_zsh("ckpt show \"\""), "files -/\n");

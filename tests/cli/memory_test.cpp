@@ -110,11 +110,10 @@ TEST(Memory, WhatLiesOnTheHostIsWhatWasPlanned) {
 // Of any number of ranks on a host: threads and workspaces are those that they will have.
 TEST(Memory, APlanSaysWhatTheRunSays) {
   for (const int ranks : {1, 2}) {
-    // Of several ranks a plan has the threads of the whole machine unless the recipe says how many.
-    const std::string threads = ranks > 1 ? "device.threads=1" : "device.threads=0";
-    const std::string recipe = tiny_recipe({"run.steps=1", threads, "batch.micro=1", "comm.default=ucx"},
-                                           ranks > 1 ? data_parallel(ranks) : "")
-                                   .resolved_toml();
+    const std::string recipe =
+        tiny_recipe({"run.steps=1", "device.threads=0", "batch.micro=1", "comm.default=ucx"},
+                    ranks > 1 ? data_parallel(ranks) : "")
+            .resolved_toml();
     const std::vector<RankMemory> trained = train(recipe);
     ASSERT_EQ(trained.size(), static_cast<std::size_t>(ranks));
     const Result planned = prun({"plan", (temporary_folder() / "memory.toml").string(), "--json"});

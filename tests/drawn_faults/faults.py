@@ -147,8 +147,7 @@ class Case:
         found += self.elsewhere()
         if signal.SIGKILL in sent or signal.SIGQUIT in sent:
             found += self.again()
-        if not (self.verb.goes_on and signal.SIGKILL in sent):  # that folder is refused until it is resumed or moved aside
-            found += self.hidden()
+        found += self.hidden()
         if self.verb.goes_on and not found:
             found += self.goes_on()
         return found

@@ -115,7 +115,7 @@ VERBS = [
     Verb("trace simulated", ("trace", "r.toml", "--simulated", "--costs", "costs.json", "--out", "new.json"), ("r.toml", "costs.json"), "new.json"),
     Verb("bench kernels", ("bench", "kernels", "r.toml", "--no-grid", "--out", "costs.json"), ("r.toml", "costs.json")),
     Verb("bench io", ("bench", "io", "hf", "--file-size", "4MiB", "--stripe", "1024", "--depth", "4", "--out", "costs.json"), ("costs.json",)),
-    Verb("bench zero", ("bench", "zero", "r.toml", "--stage", "0", "--steps", "1", "--out", "new.json"), ("r.toml",), "new.json"),
+    Verb("bench zero", ("bench", "zero", "r.toml", "--setting", "0", "--steps", "1", "--out", "new.json"), ("r.toml",), "new.json"),
     Verb("eval", ("eval", "run", "--batches", "1"), RUN + CKPT + ("text.txt",)),
     Verb("generate", ("generate", "run", "the", "--max-tokens", "4"), RUN + CKPT),
     Verb("generate tokenizer", ("generate", "run", "the", "--max-tokens", "4", "--tokenizer", "tokenizer.json"), ("tokenizer.json",)),

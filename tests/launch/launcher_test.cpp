@@ -92,6 +92,16 @@ TEST(Launcher, RanksGetTheirShareOfTheCores) {
   EXPECT_EQ(launcher.number_after("rank 0 has ") + launcher.number_after("rank 1 has "), cores);
 }
 
+// By whichever variable a comm plugin wants to be told; one that is set holds.
+TEST(Launcher, TellsItsFolderInSharedMemoryByTheVariablesItIsGiven) {
+  Process launcher = launch_ranks(2, 0, {"folder"});
+  EXPECT_EQ(launcher.end(), 0) << launcher.output();
+  EXPECT_TRUE(contains(launcher.output(), "rank 1 has folder /dev/shm/prun-")) << launcher.output();
+  Process told = launch_ranks(2, 0, {"folder"}, {{"PRUN_TEST_FOLDER", "/tmp"}});
+  EXPECT_EQ(told.end(), 0) << told.output();
+  EXPECT_TRUE(contains(told.output(), "rank 1 has folder /tmp\n")) << told.output();
+}
+
 TEST(Launcher, PassesOnTheFirstFailuresExitCode) {
   for (const int code : {1, 2, 12, 13, 15}) {
     Process launcher = launch_ranks(3, 0, {"exit", std::to_string(code), "1"});

@@ -27,6 +27,15 @@ TEST(Traits, AreAcceptedWhereTheyMeanSomething) {
   EXPECT_EQ(problem_of("schedule", {{"backward", "split"}}), "");
   EXPECT_EQ(problem_of("device", {{"driver", "libcuda.so.1"}, {"comm", "nccl"}}), "");
   EXPECT_EQ(problem_of("model", {}), "");
+  EXPECT_EQ(problem_of("comm", {{"shared_folder", "UCX_POSIX_DIR"}, {"log", "MY_LOG_2"}}), "");
+  EXPECT_EQ(problem_of("data", {{"tokens", "bytes"}}), "");
+  EXPECT_EQ(problem_of("device", {{"tier", "paths"}, {"transfers", "kib,depth"}}), "");
+  EXPECT_EQ(
+      problem_of("strategy", {{"phase", "state"}, {"bench", "stage:0 way:late, none, x stage:1"}}),
+      "its trait bench is 'stage:0 way:late, none, x stage:1'; it may list settings of its options, such "
+      "as stage:1 or all keep:host");
+  EXPECT_EQ(problem_of("strategy", {{"phase", "state"}, {"bench", "stage:0 way:late, x stage:1 way:late"}}),
+            "");
 }
 
 TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
@@ -50,6 +59,9 @@ TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
             "its trait conflicts is 'a,,b'; it may list names of strategy plugins, * and ? in them");
   EXPECT_EQ(problem_of("device", {{"comm", "nccl*"}}),
             "its trait comm is 'nccl*'; it must be the name of a plugin");
+  EXPECT_EQ(problem_of("comm", {{"log", "my=log"}}),
+            "its trait log is 'my=log'; it must be the name of a variable, such as MY_FOLDER");
+  EXPECT_EQ(problem_of("data", {{"tokens", "words"}}), "its trait tokens is 'words'; it may be one of bytes");
   EXPECT_EQ(problem_of("model", {{"reads", "llama, qwen2"}}), "");
   EXPECT_EQ(problem_of("model", {{"reads", "llama,Qwen*"}}),
             "its trait reads is 'llama,Qwen*'; it may list names of small letters, digits, - and _");

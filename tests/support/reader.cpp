@@ -28,6 +28,6 @@ class Reader final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(strategy, prun::Reader, "reader", "0.1.0", "Reads what ops of a kind read or write",
-            "phase=memory",
+            "phase=memory; bench=operand:0, operand:1",
             "op      | string | required | | Kind of the ops\n"
             "operand | int | 0 | 0..13 | Which operand of them\n");

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/unfinished.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
@@ -94,6 +95,19 @@ TEST_F(RunFolder, ARunThatIsThereIsRefusedContinuedOrMoved) {
   EXPECT_EQ(read_file(folder() + ".2/log.jsonl"), "second");
   EXPECT_TRUE(fs::is_empty(folder()));
   EXPECT_FALSE(fs::exists(folder() + ".1/run.lock"));
+}
+
+// As large as a checkpoint: whoever starts there next removes it, refused or not.
+TEST_F(RunFolder, WhatAKilledRunWasWritingGoesWithTheNextStart) {
+  parent_.write("run/log.jsonl", "first");
+  const std::string dead = folder() + "/.trial-save.tmp-1-0", file = folder() + "/.latest.tmp-1-1";
+  fs::create_directory(dead);
+  parent_.write("run/.trial-save.tmp-1-0/rank-0.safetensors", "bytes");
+  parent_.write("run/.latest.tmp-1-1", "half");
+  const Unfinished alive(folder() + "/step-00000001", Unfinished::Kind::folder);
+  EXPECT_TRUE(has(refusal(recipe()), "holds a run already"));
+  EXPECT_FALSE(fs::exists(dead) || fs::exists(file));
+  EXPECT_TRUE(fs::exists(alive.path()));
 }
 
 // Whatever somebody has put there, nothing outside of the folder changes.

@@ -1,5 +1,6 @@
 #include "cli/completion.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "base/text.hpp"
@@ -42,22 +43,50 @@ std::string function(const std::string& name, const std::string& branches) {
   return name + "() {\n  case $1 in\n" + branches + "  esac\n}\n\n";
 }
 
-std::string first_words() {
+// The table of commands, with one for each strategy in the place of the one that takes any.
+class Table {
+ public:
+  explicit Table(const Completed& completed) : keys(completed.keys) {
+    for (const std::string& strategy : completed.strategies) names_.push_back("bench " + strategy);
+    for (const Command& command : prun::commands())
+      if (command.name != "bench")
+        commands.push_back(command);
+      else
+        add_each(command);
+  }
+
+  std::vector<Command> commands;
+  const std::vector<recipe::SettableKey>& keys;
+
+ private:
+  // The first of its words is part of the name then.
+  void add_each(Command command) {
+    command.words.remove_prefix(std::min(command.words.find(' ') + 1, command.words.size()));
+    for (const std::string& name : names_) {
+      command.name = name;
+      commands.push_back(command);
+    }
+  }
+
+  std::vector<std::string> names_;
+};
+
+std::string first_words(const Table& table) {
   std::set<std::string> all;
-  for (const Command& command : commands()) all.emplace(split(command.name, ' ')[0]);
+  for (const Command& command : table.commands) all.emplace(split(command.name, ' ')[0]);
   std::string out;
   for (const std::string& word : all) out += (out.empty() ? "" : " ") + word;
   return out;
 }
 
 // Second words of commands that have them, by the first.
-std::string second_words() {
+std::string second_words(const Table& table) {
   std::string out, open, words;
   const auto close = [&] {
     if (!open.empty()) out += branch(open, words);
     open.clear(), words.clear();
   };
-  for (const Command& command : commands()) {
+  for (const Command& command : table.commands) {
     const std::vector<std::string_view> parts = split(command.name, ' ');
     if (parts.size() < 2) continue;
     if (parts[0] != open) close();
@@ -68,10 +97,10 @@ std::string second_words() {
   return out;
 }
 
-std::string options_by_command() {
+std::string options_by_command(const Table& table) {
   std::string out, common;
   for (const CommandOption& option : common_options()) common += " " + std::string(option.name);
-  for (const Command& command : commands()) {
+  for (const Command& command : table.commands) {
     std::string names;
     for (const CommandOption& option : command.options) names += std::string(option.name) + " ";
     if (!names.empty()) out += branch(in_ticks(command.name), names + std::string(trim(common)));
@@ -81,24 +110,24 @@ std::string options_by_command() {
 
 // "COMMAND OPTION": what follows it. All options that take a value are here. "COMMAND KEY=": values of a
 // recipe's key.
-std::string values_by_option(const SettableKeys& keys) {
+std::string values_by_option(const Table& table) {
   std::string out;
   const auto add = [&](const std::string& command, const CommandOption& option) {
     if (!option.value.empty())
       out += branch(command + in_ticks(" " + std::string(option.name)), kind_of(option.value));
   };
-  for (const Command& command : commands())
+  for (const Command& command : table.commands)
     for (const CommandOption& option : command.options) add(in_ticks(command.name), option);
   for (const CommandOption& option : common_options()) add("*", option);
-  for (const recipe::SettableKey& key : keys)
+  for (const recipe::SettableKey& key : table.keys)
     if (!key.values.empty()) out += branch("*" + in_ticks(" " + key.path + "="), join(key.values, " "));
   return out + "    *) return 1 ;;\n";
 }
 
 // "COMMAND N": its word of that number, from 0; one with dots repeats.
-std::string words_by_place() {
+std::string words_by_place(const Table& table) {
   std::string out;
-  for (const Command& command : commands()) {
+  for (const Command& command : table.commands) {
     if (command.words.empty()) continue;
     const std::vector<std::string_view> words = split(command.words, ' ');
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -111,16 +140,17 @@ std::string words_by_place() {
   return out;
 }
 
-std::string keys_branch(const SettableKeys& keys) {
+std::string keys_branch(const Table& table) {
   std::string paths;
-  for (const recipe::SettableKey& key : keys) paths += (paths.empty() ? "" : " ") + key.path;
+  for (const recipe::SettableKey& key : table.keys) paths += (paths.empty() ? "" : " ") + key.path;
   return branch("*", paths);
 }
 
-std::string tables(const SettableKeys& keys) {
-  return function("_prun_second_words", second_words()) + function("_prun_options", options_by_command()) +
-         function("_prun_value", values_by_option(keys)) + function("_prun_word", words_by_place()) +
-         function("_prun_keys", keys_branch(keys));
+std::string tables(const Table& table) {
+  return function("_prun_second_words", second_words(table)) +
+         function("_prun_options", options_by_command(table)) +
+         function("_prun_value", values_by_option(table)) + function("_prun_word", words_by_place(table)) +
+         function("_prun_keys", keys_branch(table));
 }
 
 // What both shells do: goes over the words before the one at hand and sets `kind` to what that may be.
@@ -155,15 +185,16 @@ constexpr std::string_view look_back = R"sh(  for word in "${before[@]}"; do
   fi
 )sh";
 
-std::string bash_script(const SettableKeys& keys) {
-  return "# bash completion of prun, written by: prun completion bash\n\n" + tables(keys) + R"sh(_prun_add() {
+std::string bash_script(const Table& table) {
+  return "# bash completion of prun, written by: prun completion bash\n\n" + tables(table) +
+         R"sh(_prun_add() {
   local one
   while IFS= read -r one; do COMPREPLY+=("$one"); done < <(compgen "$@" -- "$current")
 }
 
 _prun() {
   local current=${COMP_WORDS[COMP_CWORD]} command= pending= kind= word last= prefix= place=0 verbs=')sh" +
-         first_words() + R"sh('
+         first_words(table) + R"sh('
   local before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
   if [ "$current" = '=' ]; then before+=('='); current=; fi
 )sh" + std::string(look_back) +
@@ -185,12 +216,12 @@ complete -F _prun prun
 )sh";
 }
 
-std::string zsh_script(const SettableKeys& keys) {
-  return "#compdef prun\n# zsh completion of prun, written by: prun completion zsh\n\n" + tables(keys) +
+std::string zsh_script(const Table& table) {
+  return "#compdef prun\n# zsh completion of prun, written by: prun completion zsh\n\n" + tables(table) +
          R"sh(_prun() {
   setopt localoptions shwordsplit
   local current=${words[CURRENT]} command= pending= kind= word last= prefix= place=0 verbs=')sh" +
-         first_words() + R"sh('
+         first_words(table) + R"sh('
   local -a before=("${(@)words[2,CURRENT-1]}")
 )sh" + std::string(look_back) +
          R"sh(  local -a choices
@@ -211,9 +242,10 @@ if [ "${funcstack[1]}" = _prun ]; then _prun "$@"; else compdef _prun prun; fi
 
 }  // namespace
 
-std::string completion_script(std::string_view shell, const SettableKeys& keys) {
-  if (shell == "bash") return bash_script(keys);
-  if (shell == "zsh") return zsh_script(keys);
+std::string completion_script(std::string_view shell, const Completed& completed) {
+  const Table table(completed);
+  if (shell == "bash") return bash_script(table);
+  if (shell == "zsh") return zsh_script(table);
   throw_error(ErrorCode::bad_input, "prun completion knows bash and zsh, not ", in_quotes(shell));
 }
 

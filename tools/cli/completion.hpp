@@ -9,8 +9,12 @@
 
 namespace prun {
 
-// "bash" or "zsh"; throws bad_input for another. `keys`: what may follow --set.
-using SettableKeys = std::vector<recipe::SettableKey>;
-std::string completion_script(std::string_view shell, const SettableKeys& keys);
+// What depends on the plugins that there are: keys that may follow --set, and strategies that can be benched.
+struct Completed {
+  std::vector<recipe::SettableKey> keys;
+  std::vector<std::string> strategies;
+};
+// "bash" or "zsh"; throws bad_input for another.
+std::string completion_script(std::string_view shell, const Completed& completed);
 
 }  // namespace prun

@@ -3,6 +3,7 @@
 
 #include "cli/command_table.hpp"
 #include "cli/completion.hpp"
+#include "plugin/benched.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
@@ -10,7 +11,10 @@ namespace {
 
 int completion_command(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  const std::string script = completion_script(arguments.words[0], recipe::settable_keys(plugins.catalog()));
+  Completed completed{recipe::settable_keys(plugins.catalog()), {}};
+  for (const PluginNote& note : benched_strategies(plugins.places()))
+    completed.strategies.push_back(note.name);
+  const std::string script = completion_script(arguments.words[0], completed);
   std::fputs(script.c_str(), stdout);
   return 0;
 }

@@ -1,15 +1,30 @@
 // prun help: what the table of commands says.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/manual.hpp"
 #include "cli/output.hpp"
+#include "plugin/benched.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
 namespace {
 
 constexpr std::size_t widest = 120;
+
+bool takes_a_strategy(const Command* command) { return command->name == "bench"; }
+
+// What strategies list in their notes.
+std::string benches(const Arguments& arguments) {
+  std::string text = "\nStrategies that list settings:\n";
+  const std::vector<SearchPlace> places = plugin_places({}, {}, arguments.plugin_paths);
+  for (const PluginNote& note : benched_strategies(places))
+    text += detail::concat("  bench ", note.name, " RECIPE: ", join(benched_settings(note).names(), ", "),
+                           "; ", note.help, "\n");
+  return text;
+}
 
 int help_command(const Arguments& arguments) {
   const std::size_t width = std::min(columns(widest), widest);
@@ -24,6 +39,8 @@ int help_command(const Arguments& arguments) {
                 did_you_mean(arguments.words[0], known));
   }
   std::fputs((asked.empty() ? summary(width) : details(asked, width)).c_str(), stdout);
+  if (std::any_of(asked.begin(), asked.end(), takes_a_strategy))
+    std::fputs(benches(arguments).c_str(), stdout);
   return 0;
 }
 

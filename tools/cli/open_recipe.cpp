@@ -17,9 +17,7 @@
 namespace prun {
 namespace {
 
-// Of a plan that nobody has started ranks for: that of the first on its host. It has all cores there, as
-// `prun bench kernels` measures them, though a rank that runs has its share: a plan of that would find
-// nothing in the cost table.
+// Of a plan that nobody has started ranks for: that of the first on its host, with its share of the cores.
 LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
   const std::int64_t world = mesh_of(recipe).world();
   if (world == 1) return {};
@@ -30,7 +28,7 @@ LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
   } catch (const Error&) {
     return {};  // whoever needs the device says why there is none
   }
-  return {0, static_cast<int>(ranks_of_host(info, world)), true, false};
+  return {0, static_cast<int>(ranks_of_host(info, world)), true, true};
 }
 
 // What is left open is settled: first the device, by which all else is planned.

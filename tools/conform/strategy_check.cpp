@@ -54,10 +54,10 @@ CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchP
   places.insert(places.end(), others.begin(), others.end());
   const TrialFolder folder;
   std::vector<std::string> tried, left;
-  for (const char* const model : trial_models)
+  for (const BaseModel& model : trial_models)
     for (const bool with_zero : {false, true}) {
       if (with_zero && plugin.note.name == "zero") continue;
-      const std::string what = detail::concat(model, with_zero ? " with ZeRO" : "");
+      const std::string what = detail::concat(model.plugin, with_zero ? " with ZeRO" : "");
       plugin.doing(what);
       try {
         PluginHost plugins(places);

@@ -13,26 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* run_text = R"(
-[run]
-name = "trial"
-steps = 2
-[batch]
-global = 8
-micro = 2
-[optimizer]
-plugin = "adamw"
-lr = 1e-2
-clip = 1.0
-[precision]
-compute = "fp64"
-state = "fp64"
-[device]
-plugin = "cpu"
-threads = 1
-pin = false
-)";
-
 void write_text(const fs::path& path) {
   const RandomStream draw(1, stream_id("text"));
   std::ofstream out(path);
@@ -53,23 +33,24 @@ TrialFolder::~TrialFolder() {
   fs::remove_all(path_, ignored);
 }
 
-Recipe tiny_recipe(const std::string& model, const std::string& more, const fs::path& folder,
+Recipe tiny_recipe(const BaseModel& model, const std::string& more, const fs::path& folder,
                    PluginHost& plugins) {
   const fs::path text = folder / "text.txt";
   if (!fs::exists(text)) write_text(text);
-  const std::string sections = "[model]\nplugin = \"" + model +
+  const std::string sections = "[model]\nplugin = \"" + std::string(model.plugin) +
                                "\"\nlayers = 2\nhidden = 16\nheads = 4\nvocab = 256\nseq = 16\n" +
-                               (model == "llama" ? "kv_heads = 2\nffn = 32\n" : "") +
-                               "[data]\nplugin = \"text\"\npath = \"" + text.string() + "\"\n";
-  return Recipe::parse(run_text + sections + more, "the recipe of a trial", {}, plugins.catalog());
+                               model.options + "[data]\nplugin = \"" + bytes_data + "\"\npath = \"" +
+                               text.string() + "\"\n";
+  return Recipe::parse(around_a_trial + sections + more, "the recipe of a trial", {}, plugins.catalog());
 }
 
 CpuKernels::CpuKernels(const std::vector<SearchPlace>& places) {
   const std::vector<std::string> devices = plugin_names(places, "device");
-  if (std::find(devices.begin(), devices.end(), "cpu") == devices.end()) return;
+  if (std::find(devices.begin(), devices.end(), host_device) == devices.end()) return;
   PluginHost plugins(places);
-  const DefaultSection defaults(parse_schema(plugins.note("device", "cpu").options, "device plugin 'cpu'"));
-  device_ = plugins.create<DeviceInterface>("device", "cpu", options_of(defaults));
+  const DefaultSection defaults(
+      parse_schema(plugins.note("device", host_device).options, "the device of a trial"));
+  device_ = plugins.create<DeviceInterface>("device", host_device, options_of(defaults));
 }
 
 KernelsOf CpuKernels::kernels() const {

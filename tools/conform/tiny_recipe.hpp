@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "conform/interpreter.hpp"
+#include "train/assemble/base_recipes.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
@@ -25,11 +26,8 @@ class TrialFolder {
   std::filesystem::path path_;
 };
 
-// The models that plugins are tried with.
-inline constexpr const char* trial_models[] = {"gpt", "llama"};
-
 // A tiny model in fp64 on the CPU, trained on text in the folder; `more` is added to its text.
-Recipe tiny_recipe(const std::string& model, const std::string& more, const std::filesystem::path& folder,
+Recipe tiny_recipe(const BaseModel& model, const std::string& more, const std::filesystem::path& folder,
                    PluginHost& plugins);
 
 // The kernels of the device `cpu`, or none where there is no such plugin.

@@ -7,7 +7,6 @@
 #include "doctor/machine.hpp"
 #include "doctor/plugins.hpp"
 #include "doctor/recipe.hpp"
-#include "train/assemble/batch_arithmetic.hpp"
 
 namespace prun {
 namespace {
@@ -30,7 +29,6 @@ void examine(const Arguments& arguments, Findings& all) {
   }));
   if (!opened.recipe) return;
   add(all, plugin_findings(*opened.plugins));
-  opened.plugins->set_local({0, static_cast<int>(mesh_of(*opened.recipe).world()), true, true});
   add(all, recipe_findings(*opened.recipe, *opened.plugins));
 }
 

@@ -70,7 +70,8 @@ Findings recipe_findings(const Recipe& recipe, PluginHost& plugins) {
                           size(assembly->plan().layout.memory.total() + assembly->process_bytes()));
   }));
   all.push_back(attempt("limits", [&] {
-    check_room(needs_of_host(*assembly, plugins), room_on_host());
+    const HostShare needs = needs_of_host(*assembly, plugins);
+    check_room(needs, room_on_host("/", needs.shared_folder));
     return std::string("enough for all ranks");
   }));
   all.push_back(attempt("start", [&] {

@@ -8,6 +8,7 @@
 #include "cli/open_recipe.hpp"
 #include "cli/output.hpp"
 #include "generate/checkpoint_use.hpp"
+#include "plugin/traits.hpp"
 #include "tokenize/tokenizer.hpp"
 
 namespace prun {
@@ -18,8 +19,7 @@ namespace fs = std::filesystem;
 // What text is to the model: bytes, tokens of a tokenizer, or nothing that is known.
 class Language {
  public:
-  Language(const Arguments& arguments, const Recipe& recipe, const fs::path& checkpoint)
-      : bytes_(recipe.section("data").plugin() == "text") {
+  Language(const Arguments& arguments, bool bytes, const fs::path& checkpoint) : bytes_(bytes) {
     if (const auto named = arguments.path("--tokenizer"))
       tokenizer_.emplace(Tokenizer::load(*named));
     else if (!bytes_)
@@ -57,6 +57,12 @@ class Language {
   std::optional<Tokenizer> tokenizer_;
 };
 
+// As its data plugin says of its tokens.
+bool are_bytes(const Recipe& recipe, PluginHost& plugins) {
+  const std::string data = recipe.section("data").plugin();
+  return trait_of(plugins.note("data", data), "tokens") == "bytes";
+}
+
 std::vector<std::int32_t> read_tokens(const std::string& list) {
   std::vector<std::int32_t> tokens;
   for (std::size_t begin = 0; begin <= list.size();) {
@@ -84,7 +90,7 @@ int generate_command(const Arguments& arguments) {
                 "prun generate CKPT takes a text in quotes or --tokens 1,2,3, one of both");
   const Opened opened = open_checkpoint(arguments, arguments.words[0], asked_rank());
   Recipe recipe = one_text(*opened.recipe, *opened.plugins);
-  const Language language(arguments, recipe, arguments.words[0]);
+  const Language language(arguments, are_bytes(recipe, *opened.plugins), arguments.words[0]);
   TextQuestion question;
   question.checkpoint = arguments.words[0];
   question.tokens = by_tokens ? read_tokens(given->second) : language.encode(arguments.words[1]);

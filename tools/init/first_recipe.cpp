@@ -147,7 +147,7 @@ DeviceInfo look_at_device(const Draft& draft, PluginHost& plugins) {
 
 // Everything prun check asks.
 void try_out(const Draft& draft, PluginHost& plugins) {
-  const LocalPlace place{0, static_cast<int>(draft.ranks)};
+  const LocalPlace place{0, static_cast<int>(draft.ranks), true, true};
   const Recipe recipe = choose_device(parsed(draft, plugins), plugins, place).recipe;
   plugins.set_local(place);
   const Assembly assembly(recipe, plugins);

@@ -1,5 +1,5 @@
-// prun bench kernels | comm | io: measures this machine for predictions. prun bench zero | offload: what a
-// setting costs.
+// prun bench kernels | comm | io: measures this machine for predictions. prun bench settings | STRATEGY: what
+// a setting costs.
 #include <algorithm>
 #include <cstdio>
 
@@ -17,6 +17,12 @@
 
 namespace prun {
 namespace {
+
+constexpr CommandOption measured_json = {"--json", "", "what was measured, as the cost table has it"};
+constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
+constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json or .csv"};
+constexpr CommandOption one_setting = {"--setting", "SETTING", "that one alone"};
+constexpr CommandOption steps_of_each = {"--steps", "N", "steps of each, 20"};
 
 std::filesystem::path target(const Arguments& arguments) {
   return arguments.path("--out").value_or(default_costs_path());
@@ -113,15 +119,34 @@ int comm(const Arguments& arguments) {
 }
 
 // One where either is said.
-std::vector<IoCase> cases_asked(const Arguments& arguments) {
-  if (arguments.values.count("--stripe") + arguments.values.count("--depth") == 0) return io_cases();
+std::vector<IoCase> cases_asked(const Arguments& arguments, const TierPlugin& tier) {
+  if (arguments.values.count("--stripe") + arguments.values.count("--depth") == 0) return io_cases(tier);
+  if (tier.kib.empty())
+    throw_error(ErrorCode::bad_input, "tier ", tier.name,
+                " has no options for the size and number of transfers; leave --stripe and --depth out");
   return {{arguments.number("--stripe", IoCase{}.stripe_kib), arguments.number("--depth", IoCase{}.depth)}};
+}
+
+// The one that there is, or that is named.
+TierPlugin tier_asked(const Arguments& arguments, const PluginHost& plugins) {
+  const std::vector<TierPlugin> tiers = tier_plugins(plugins.places());
+  std::vector<std::string> names;
+  for (const TierPlugin& tier : tiers) names.push_back(tier.name);
+  const auto named = arguments.values.find("--tier");
+  if (named == arguments.values.end() && tiers.size() == 1) return tiers.front();
+  for (const TierPlugin& tier : tiers)
+    if (named != arguments.values.end() && named->second == tier.name) return tier;
+  throw_error(ErrorCode::bad_input,
+              named == arguments.values.end() ? std::string("--tier says which tier is meant")
+                                              : "--tier: there is no tier " + in_quotes(named->second),
+              names.empty() ? "; no device plugin is one" : "; there are " + join(names, ", "));
 }
 
 // What is kept for predictions is what the tier does where a recipe says nothing of it.
 int io(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
   IoAsked asked;
+  asked.tier = tier_asked(arguments, plugins);
   asked.folders.assign(arguments.words.begin() + 1, arguments.words.end());
   asked.bytes = arguments.bytes("--file-size", asked.bytes);
   const bool text = !arguments.has("--json");
@@ -129,7 +154,7 @@ int io(const Arguments& arguments) {
   CostTable table;
   table.machine = this_machine();
   std::vector<std::pair<IoCase, IoRates>> results;
-  for (const IoCase& one : cases_asked(arguments)) {
+  for (const IoCase& one : cases_asked(arguments, asked.tier)) {
     const IoRates rates = time_drives(plugins, asked, one);
     results.emplace_back(one, rates);
     if (text) std::fputs(io_line(one, rates).c_str(), stdout);
@@ -151,20 +176,29 @@ void check_target(const SettingBench& bench, const std::filesystem::path& file) 
 }
 
 std::vector<std::string> settings_asked(const Arguments& arguments, const SettingBench& bench) {
-  const std::string option = detail::concat("--", bench.name);
-  const auto asked = arguments.values.find(option);
-  if (asked == arguments.values.end()) return bench.settings;
-  if (std::find(bench.settings.begin(), bench.settings.end(), asked->second) == bench.settings.end()) {
-    std::vector<std::string> others = bench.settings;
-    const std::string last = others.back();
-    others.pop_back();
-    throw_error(ErrorCode::bad_input, option, " takes ", join(others, ", "), " or ", last, ", not '",
-                asked->second, "'");
-  }
-  return {asked->second};
+  const auto asked = arguments.values.find("--setting");
+  if (asked == arguments.values.end()) return bench.settings.names();
+  return {bench.find(asked->second).name};
 }
 
-int settings(const Arguments& arguments, const SettingBench& bench) {
+// Of a strategy, or of a key.
+SettingBench bench_asked(const Arguments& arguments, const std::vector<SearchPlace>& places) {
+  const std::string& word = arguments.words[0];
+  if (word == "settings") return bench_of(arguments.values.at("--key"), arguments.values.at("--values"));
+  std::vector<std::string> names, words = {"kernels", "comm", "io", "settings"};
+  for (const PluginNote& note : benched_strategies(places)) {
+    if (note.name == word) return bench_of(note);
+    names.push_back(note.name);
+  }
+  words.insert(words.end(), names.begin(), names.end());
+  const std::string nearest = did_you_mean(word, words);
+  throw_error(ErrorCode::bad_input, in_quotes(word), " is no strategy that lists settings to bench",
+              nearest.empty() ? "; there are " + join(names, ", ") : nearest);
+}
+
+int settings(const Arguments& arguments) {
+  const SettingBench bench =
+      bench_asked(arguments, plugin_places(arguments.words[1], arguments.sets, arguments.plugin_paths));
   const Opened opened = open_recipe(arguments, arguments.words[1], asked_rank());
   const std::int64_t steps = arguments.number("--steps", 20);
   constexpr std::int64_t fewest = 3;  // of which one is measured
@@ -174,10 +208,9 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
   if (is_asked())
     return answer(bench.at(*opened.recipe, asked.front()), opened.plugins->places(),
                   how_a_setting_does(steps));
-  if (!bench.moves && mesh_of(*opened.recipe).world() == 1)
-    throw_error(
-        ErrorCode::bad_input, arguments.words[1],
-        " has one rank, which keeps everything whole at any stage; give its mesh an axis, such as dp = 2");
+  if (bench.divides && mesh_of(*opened.recipe).world() == 1)
+    throw_error(ErrorCode::bad_input, arguments.words[1], " has one rank, which strategy ", bench.strategy,
+                " has nothing to share out among; give its mesh an axis, such as dp = 2");
   const std::optional<std::filesystem::path> out = arguments.path("--out");
   if (out) check_target(bench, *out);
   const bool table = !arguments.has("--json");
@@ -185,7 +218,7 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
   std::vector<SettingResult> results;
   for (const std::string& setting : asked) {
     std::vector<std::string> command = arguments.all;
-    command.insert(command.end(), {detail::concat("--", bench.name), setting});
+    command.insert(command.end(), {"--setting", setting});
     results.push_back(time_setting(bench, *opened.recipe, *opened.plugins, setting, command));
     compare_with_first(bench, results);
     if (table) std::fputs(line_of(bench, results.back(), results.front()).c_str(), stdout);
@@ -199,21 +232,12 @@ int settings(const Arguments& arguments, const SettingBench& bench) {
   return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
 }
 
-}  // namespace
-
 int bench_command(const Arguments& arguments) {
   const std::string& verb = arguments.words[0];
-  if (verb == "zero") return settings(arguments, zero_bench());
-  if (verb == "offload") return settings(arguments, offload_bench());
+  if (verb != "io" && verb != "kernels" && verb != "comm") return settings(arguments);
   check_can_merge(target(arguments), this_machine());
   return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
 }
-
-namespace {
-
-constexpr CommandOption measured_json = {"--json", "", "what was measured, as the cost table has it"};
-constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
-constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json or .csv"};
 
 }  // namespace
 
@@ -233,30 +257,29 @@ std::vector<Command> bench_verb() {
        bench_command},
       {"bench io",
        "FOLDER...",
-       "measure the drives of these folders as the tier nvme uses them: read, written and both at once, by "
-       "several "
+       "measure the drives of these folders as a tier uses them: read, written and both at once, by several "
        "sizes and numbers of transfers, into the cost table",
-       {{"--stripe", "KIB", "of that size alone, 1024"},
+       {{"--tier", "NAME", "the tier's plugin, where there are several"},
+        {"--stripe", "KIB", "of that size alone, 1024"},
         {"--depth", "N", "so many at a time alone, 16"},
         {"--file-size", "SIZE", "of all files together, 512MiB"},
         json_option,
         out_costs},
        bench_command},
-      {"bench zero",
+      {"bench settings",
        "RECIPE",
-       "train it with stages 0 to 3 of the strategy zero in turn and show what each costs and saves",
-       {{"--steps", "N", "steps of each, 20"},
-        {"--stage", "0|1|2|3", "that one alone"},
+       "train it with each value of a key in turn and show what each costs and saves",
+       {{"--key", "KEY", "of the recipe, strategy.0.stage say", true},
+        {"--values", "VALUES", "with commas between; the others are compared with the first", true},
+        one_setting,
+        steps_of_each,
         json_option,
         out_results},
        bench_command},
-      {"bench offload",
-       "RECIPE",
-       "the same of what strategy offload keeps in the host's memory, or on drives",
-       {{"--steps", "N", "steps of each, 20"},
-        {"--setting", "none|optimizer|all|nvme-optimizer|nvme-all", "that one alone"},
-        json_option,
-        out_results},
+      {"bench",
+       "STRATEGY RECIPE",
+       "the same of a strategy with each of the settings that it lists; prun help bench says which do",
+       {one_setting, steps_of_each, json_option, out_results},
        bench_command}};
 }
 

@@ -10,8 +10,9 @@
 #include "execute/rank_threads.hpp"
 #include "execute/side_queue.hpp"
 #include "execute/staging.hpp"
-#include "measure/smallest_recipe.hpp"
+#include "train/assemble/base_recipes.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/host_limits.hpp"
 #include "train/loop/rank_answers.hpp"
 
 namespace prun {
@@ -255,8 +256,7 @@ std::string memory_of_exchanges(const Recipe& recipe, PluginHost& plugins) {
 }  // namespace
 
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins) {
-  const std::string text =
-      std::string(smallest_recipe) + "[comm]\ndefault = \"ucx\"\n[[strategy]]\nplugin = \"data\"\n";
+  const std::string text = std::string(smallest_recipe) + ranks_of_smallest;
   const std::string count = std::to_string(ranks);
   const std::vector<std::string> sets = {"mesh.dp=" + count, "batch.global=" + count};
   return Recipe::parse(text, "a recipe of nothing but ranks", sets, plugins.catalog());
@@ -267,8 +267,9 @@ CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& place
   PRUN_CHECK(mesh_of(recipe).world() >= 2, "an exchange of ", mesh_of(recipe).world(), " ranks");
   PluginHost plugins(places);
   const std::string memory = memory_of_exchanges(recipe, plugins);
-  if (command.empty() || !ranks_are_processes(recipe, plugins))
-    return table_of(measure_threads(recipe, places, largest), memory, largest);
+  const bool threads = command.empty() || !ranks_are_processes(recipe, plugins);
+  if (threads) make_room_for_threads(Assembly(recipe, plugins), plugins);
+  if (threads) return table_of(measure_threads(recipe, places, largest), memory, largest);
   PRUN_CHECK(largest == largest_exchange, "processes measure up to ", largest_exchange, " bytes");
   std::vector<std::vector<double>> seconds;
   for (const std::string& answer : ask_processes(recipe, plugins, command))

@@ -9,8 +9,10 @@
 
 #include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "execute/device_memory.hpp"
-#include "measure/smallest_recipe.hpp"
+#include "plugin/traits.hpp"
+#include "train/assemble/base_recipes.hpp"
 
 namespace prun {
 namespace {
@@ -25,9 +27,11 @@ Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plu
   std::string paths;
   for (const std::filesystem::path& folder : asked.folders)
     paths += (paths.empty() ? "" : ", ") + recipe::to_toml(std::filesystem::absolute(folder).string());
-  return Recipe::parse(smallest_recipe + detail::concat("[tier.nvme]\npaths = [", paths, "]\nstripe_kib = ",
-                                                        one.stripe_kib, "\ndepth = ", one.depth, "\n"),
-                       "the drives", {}, plugins.catalog());
+  const TierPlugin& tier = asked.tier;
+  std::string table = detail::concat("[tier.", tier.name, "]\n", tier.paths, " = [", paths, "]\n");
+  if (!tier.kib.empty())
+    table += detail::concat(tier.kib, " = ", one.stripe_kib, "\n", tier.depth, " = ", one.depth, "\n");
+  return Recipe::parse(smallest_recipe + table, "the drives", {}, plugins.catalog());
 }
 
 // A queue that goes through the whole tier, one way, again and again.
@@ -94,7 +98,21 @@ Clock::time_point in(double seconds) {
 
 }  // namespace
 
-std::vector<IoCase> io_cases() {
+std::vector<TierPlugin> tier_plugins(std::span<const SearchPlace> places) {
+  std::vector<TierPlugin> tiers;
+  for (const PluginNote& note : usable_notes(places, "device")) {
+    const std::string_view paths = trait_of(note, "tier");
+    if (paths.empty()) continue;
+    TierPlugin tier{note.name, std::string(paths), "", ""};
+    const std::vector<std::string_view> cases = split(trait_of(note, "transfers"), ',');
+    if (cases.size() == 2) tier.kib = trim(cases[0]), tier.depth = trim(cases[1]);
+    tiers.push_back(std::move(tier));
+  }
+  return tiers;
+}
+
+std::vector<IoCase> io_cases(const TierPlugin& tier) {
+  if (tier.kib.empty()) return {{}};
   std::vector<IoCase> cases;
   for (const std::int64_t kib : {256, 1024, 4096})
     for (const std::int64_t depth : {4, 16, 32}) cases.push_back({kib, depth});
@@ -103,7 +121,7 @@ std::vector<IoCase> io_cases() {
 
 IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one) {
   const Recipe recipe = recipe_of_drives(asked, one, plugins);
-  const auto tier = plugins.create<DeviceInterface>("device", "nvme", recipe);
+  const auto tier = plugins.create<DeviceInterface>("device", asked.tier.name, recipe);
   const std::int64_t bytes = std::max(asked.bytes, call_bytes);
   const DeviceMemory disk(*tier, Space::disk, bytes);
   Way read(*tier, disk.data(), bytes, false), write(*tier, disk.data(), bytes, true);
@@ -130,7 +148,8 @@ IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one
 }
 
 void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates, CostTable& table) {
-  const auto tier = plugins.create<DeviceInterface>("device", "nvme", recipe_of_drives(asked, {}, plugins));
+  const auto tier =
+      plugins.create<DeviceInterface>("device", asked.tier.name, recipe_of_drives(asked, {}, plugins));
   DeviceInfo info;
   raise(tier->info(&info));
   // The op counts what it reads and what it writes.

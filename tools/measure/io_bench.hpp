@@ -1,4 +1,4 @@
-// Drives as the tier nvme moves bytes to and from them: read, written, and both at a time, by transfers of
+// Drives as a tier moves bytes to and from them: read, written, and both at a time, by transfers of
 // several sizes and so many at a time.
 #pragma once
 
@@ -18,7 +18,14 @@ struct IoCase {
 
   friend bool operator==(const IoCase&, const IoCase&) = default;
 };
-std::vector<IoCase> io_cases();
+// A device plugin whose note says that it is a tier, and its options: for folders, and for cases.
+struct TierPlugin {
+  std::string name, paths;
+  std::string kib, depth;  // empty: it has none, and there is one case
+};
+std::vector<TierPlugin> tier_plugins(std::span<const SearchPlace> places);
+
+std::vector<IoCase> io_cases(const TierPlugin& tier);
 
 // Bytes a second.
 struct IoRates {
@@ -29,6 +36,7 @@ struct IoRates {
 };
 
 struct IoAsked {
+  TierPlugin tier;
   std::vector<std::filesystem::path> folders;
   std::int64_t bytes = std::int64_t{512} << 20;  // of all files together
   double seconds = 1;                            // each way

@@ -15,6 +15,7 @@
 #include "measure/kernel_timer.hpp"
 #include "measure/layout_bench.hpp"
 #include "measure/memory_bench.hpp"
+#include "train/assemble/base_recipes.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun {
@@ -112,15 +113,7 @@ constexpr GridModel grid[] = {
     {64, 2, 64, 2, 256}, {128, 2, 128, 2, 1024}, {256, 4, 256, 4, 256}, {384, 6, 256, 2, 4096}};
 constexpr GridModel small_grid[] = {{64, 2, 64, 2, 1024}, {192, 3, 128, 2, 256}};
 
-struct GridFamily {
-  const char* model;
-  const char* optimizer;
-};
-constexpr GridFamily families[] = {
-    {"plugin = \"gpt\"\ndropout = 0.1\n", "plugin = \"adamw\"\n"},
-    {"plugin = \"llama\"\nkv_heads = 1\n", "plugin = \"sgd\"\nmomentum = 0.9\n"}};
-
-Recipe grid_recipe(const GridFamily& family, const GridModel& model, const char* type,
+Recipe grid_recipe(const BaseFamily& family, const GridModel& model, const char* type,
                    const std::string& threads, const std::string& data, PluginHost& plugins) {
   std::string text = "[run]\nname = \"grid\"\nsteps = 100\n[model]\n" + std::string(family.model);
   const auto line = [&](const char* key, const std::string& value) { text += key + (" = " + value) + "\n"; };
@@ -129,13 +122,13 @@ Recipe grid_recipe(const GridFamily& family, const GridModel& model, const char*
   line("heads", std::to_string(model.heads));
   line("seq", std::to_string(model.seq));
   line("vocab", std::to_string(model.vocab));
-  text += "[data]\nplugin = \"text\"\npath = \"" + data + "\"\n[batch]\n";
+  text += detail::concat("[data]\nplugin = \"", bytes_data, "\"\npath = \"", data, "\"\n[batch]\n");
   line("global", std::to_string(model.micro));
   line("micro", std::to_string(model.micro));
   text += "[optimizer]\n" + std::string(family.optimizer) + "lr = 1e-4\nclip = 1.0\n[precision]\n";
   line("compute", "\"" + std::string(type) + "\"");
   if (type == std::string("fp64")) line("state", "\"fp64\"");
-  text += "[device]\nplugin = \"cpu\"\n";
+  text += detail::concat("[device]\nplugin = \"", host_device, "\"\n");
   line("threads", threads);
   return Recipe::parse(text, "the grid", {}, plugins.catalog());
 }
@@ -146,26 +139,27 @@ void bench_memory(CostTable& table, const Say& say) {
   table.host_gb_per_second = host_bandwidth() / 1e9;
 }
 
-// Samples of one device, and the fits that follow from them.
+// Samples of one device, if it has none yet, and the fits that follow from them.
 void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
                 const Say& say) {
+  {
+    const Recipe recipe = grid_recipe(grid_families[0], small_grid[0], "fp32", threads, data, plugins);
+    const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+    DeviceInfo info;
+    raise(device->info(&info));
+    const std::string name(info.name.view());
+    if (table.overheads.count(name) > 0) return;
+    say("grid on " + name);
+    table.overheads[name] = time_overheads(*device);
+  }
   std::map<KernelKey, std::vector<KernelSample>> samples;
   for (const char* type : {"fp32", "bf16", "fp64"}) {
     const bool all_sizes = type == std::string("fp32");
-    for (const GridFamily& family : families)
-      for (const GridModel& model : all_sizes ? std::span<const GridModel>(grid) : small_grid) {
-        const Recipe recipe = grid_recipe(family, model, type, threads, data, plugins);
-        const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
-        DeviceInfo info;
-        raise(device->info(&info));
-        const std::string name(info.name.view());
-        if (table.overheads.count(name) == 0) {
-          say("grid on " + name);
-          table.overheads[name] = time_overheads(*device);
-        }
-        for (const KernelTime& time : time_kernels(recipe, plugins, 3))
+    for (const BaseFamily& family : grid_families)
+      for (const GridModel& model : all_sizes ? std::span<const GridModel>(grid) : small_grid)
+        for (const KernelTime& time :
+             time_kernels(grid_recipe(family, model, type, threads, data, plugins), plugins, 3))
           samples[{time.op, time.type, time.device}].push_back({time.cost, time.seconds});
-      }
   }
   for (const auto& [key, list] : samples) table.kernels[key] = fit_kernel(list);
 }
@@ -238,8 +232,9 @@ Overheads time_overheads(DeviceInterface& device) {
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say) {
   bench_memory(table, say);
   const LetterFile letters;
-  bench_grid(plugins, "0", letters.path(), table, say);
-  if (this_machine().cores > 1) bench_grid(plugins, "1", letters.path(), table, say);
+  PluginHost alone(plugins.places());
+  for (PluginHost* host : {&alone, &plugins}) bench_grid(*host, "0", letters.path(), table, say);
+  bench_grid(alone, "1", letters.path(), table, say);
 }
 
 namespace {
@@ -287,12 +282,12 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   table.overheads[name] = time_overheads(*device);
   if (Assembly(recipe, plugins).device_infos().size() > 1) bench_memory(table, say);
   const std::int64_t world = mesh_of(recipe).world();
-  const std::int64_t room = std::max<std::int64_t>(1, this_machine().cores / info.threads);
+  const std::int64_t cores = this_machine().cores;
   Measured measured(table);
-  if (world > 1 && (world <= room || info.one_process_each)) {
+  if (world > 1 && (world <= cores || info.one_process_each)) {
     measured.take(time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command));
   } else {
-    const std::int64_t at_once = std::min(world, room);
+    const std::int64_t at_once = std::clamp<std::int64_t>(cores / info.threads, 1, world);
     for (int rank : stages_of(recipe, plugins))
       measured.take(time_kernels(recipe, plugins, timed_steps / 2, at_once, rank));
   }

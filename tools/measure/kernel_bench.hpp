@@ -18,14 +18,14 @@ Overheads time_overheads(DeviceInterface& device);
 
 using Say = std::function<void(const std::string& what)>;  // is told what begins
 
-// Formulas from a grid of small models that together use the ops in every type, with one thread and with all
-// of them; and what the host's memory carries.
+// Formulas from a grid of small models that together use the ops in every type, with one thread, with all
+// cores and with those of the rank whose place `plugins` was told; and what the host's memory carries.
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say);
 
-// A recipe's own kernels as they are, and its exchanges where this machine has a core for each thread of all
-// its ranks or their device wants a process for each; with several devices, what the host's memory carries.
-// Elsewhere as many ranks compute as there are cores for. `command`: see ask_ranks(); a process that is asked
-// comes to answer() with how_long_steps_take() so many.
+// A recipe's own kernels as they are, and its exchanges where this machine has a core for each of its ranks,
+// which share them as those of a run do, or their device wants a process for each; with several devices, what
+// the host's memory carries. Elsewhere as many ranks compute as there are cores for. `command`: see
+// ask_ranks(); a process that is asked comes to answer() with how_long_steps_take() so many.
 inline constexpr std::int64_t timed_steps = 12;
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
                   const std::vector<std::string>& command = {});

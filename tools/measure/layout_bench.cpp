@@ -162,7 +162,7 @@ class LayoutTimes {
  public:
   void take(const std::string& answer) {
     const JsonValue rank = parse_json(answer, "a rank's times");
-    device_ = rank.at("device").as_string();
+    if (device_.empty()) device_ = rank.at("device").as_string();
     for (const JsonValue& one : rank.at("kernels").as_array()) {
       const OpCost cost{one.at("flops").as_double(), one.at("bytes").as_double(),
                         one.at("repeated").as_double()};
@@ -233,7 +233,7 @@ class LayoutTimes {
     list.lateness.push_back(last - begins / static_cast<double>(attendances.size()));
   }
 
-  std::string device_;
+  std::string device_;  // of the first, by which all are planned
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
 };

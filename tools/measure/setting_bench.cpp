@@ -7,6 +7,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "plan/traffic.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
 namespace {
@@ -102,34 +103,26 @@ std::string key_of(const Recipe& recipe, std::string_view plugin) {
   return "strategy." + std::to_string(number_of(recipe, plugin)) + ".";
 }
 
+bool is_whole_number(const std::string& text) {
+  return !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+bool are_numbers(const SettingBench& bench) {
+  return std::all_of(bench.settings.list.begin(), bench.settings.list.end(),
+                     [](const BenchedSetting& setting) { return is_whole_number(setting.name); });
+}
+
+// Of the table's first column.
+int width_of(const SettingBench& bench) {
+  std::size_t width = bench.settings.name.size() + 1;
+  for (const BenchedSetting& setting : bench.settings.list) width = std::max(width, setting.name.size());
+  return static_cast<int>(width);
+}
+
 Recipe for_timing(const Recipe& recipe) {
   return recipe.with("run.resume", "")
       .with("run.measure_comm", measured_every)
       .with("run.compare_every", "0");
-}
-
-Recipe at_zero_stage(const Recipe& recipe, const std::string& stage) {
-  const std::string key = key_of(recipe, "zero");
-  // The other way of reducing is one of stage 3 alone.
-  const std::string reduce =
-      stage == "3" && recipe.find(key + "reduce") ? recipe.text(key + "reduce") : "microbatch";
-  return for_timing(recipe)
-      .with(key + "plugin", "zero")
-      .with(key + "reduce", reduce)
-      .with(key + "stage", stage);
-}
-
-Recipe at_offload(const Recipe& recipe, const std::string& setting) {
-  const std::string key = key_of(recipe, "offload");
-  const std::string tier = setting.starts_with("nvme") ? "nvme" : "host";
-  Recipe set = for_timing(recipe)
-                   .with(key + "plugin", "offload")
-                   .with(key + "mode", "each")
-                   .with(key + "update", "host")
-                   .with(key + "optimizer", setting == "none" ? "device" : tier);
-  for (const char* what : {"parameters", "gradients", "activations"})
-    set = set.with(key + what, setting.ends_with("all") ? tier : "device");
-  return set;
 }
 
 // Without the lines that point into the recipe.
@@ -142,14 +135,36 @@ std::string in_one_line(const std::string& text) {
 
 }  // namespace
 
-const SettingBench& zero_bench() {
-  static const SettingBench bench{"stage", {"0", "1", "2", "3"}, true, false, 6, at_zero_stage};
-  return bench;
+const BenchedSetting& SettingBench::find(const std::string& setting) const {
+  for (const BenchedSetting& one : settings.list)
+    if (one.name == setting) return one;
+  std::vector<std::string> others = settings.names();
+  const std::string last = others.back();
+  others.pop_back();
+  throw_error(ErrorCode::bad_input, "--setting takes ", join(others, ", "), others.empty() ? "" : " or ",
+              last, ", not '", setting, "'");
 }
 
-const SettingBench& offload_bench() {
-  static const SettingBench bench{
-      "setting", {"none", "optimizer", "all", "nvme-optimizer", "nvme-all"}, false, true, 14, at_offload};
+Recipe SettingBench::at(const Recipe& recipe, const std::string& setting) const {
+  const std::string prefix = strategy.empty() ? "" : key_of(recipe, strategy);
+  Recipe set = for_timing(recipe);
+  if (!strategy.empty()) set = set.with(prefix + "plugin", strategy);
+  for (const auto& [key, value] : find(setting).values) set = set.with(prefix + key, value);
+  return set;
+}
+
+SettingBench bench_of(const PluginNote& strategy) {
+  const std::string_view phase = trait_of(strategy, "phase");
+  return {strategy.name, benched_settings(strategy), phase == "memory",
+          phase == "shard" || phase == "partition" || phase == "state"};
+}
+
+SettingBench bench_of(const std::string& key, const std::string& values) {
+  SettingBench bench;
+  bench.settings.name = "setting";
+  bench.moves = true;
+  for (const std::string_view value : split(values, ','))
+    bench.settings.list.push_back({std::string(trim(value)), {{key, std::string(trim(value))}}});
   return bench;
 }
 
@@ -171,7 +186,7 @@ SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, Plug
 }
 
 void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& results) {
-  if (!bench.moves || results.empty() || results.front().setting != bench.settings.front()) return;
+  if (!bench.moves || results.empty() || results.front().setting != bench.settings.list.front().name) return;
   const std::optional<SettingCost> first = results.front().cost;
   for (SettingResult& result : results)
     if (first && result.cost)
@@ -179,19 +194,21 @@ void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& r
 }
 
 std::string header_of(const SettingBench& bench) {
-  const std::string of_first = "of " + bench.settings.front();
+  const std::string of_first = "of " + bench.settings.list.front().name;
   const std::string elsewhere =
       bench.moves ? format("%12s %12s %12s %12s ", "host", "moved a step", "drives", "moved a step") : "";
-  return format("%-*s %12s %12s %8s %12s %12s %s%12s %16s\n", bench.width, bench.name, "step", "tokens/s",
-                of_first.c_str(), "planned", "in use", elsewhere.c_str(), "sent a step", "exposed comm");
+  return format("%-*s %12s %12s %8s %12s %12s %s%12s %16s\n", width_of(bench), bench.settings.name.c_str(),
+                "step", "tokens/s", of_first.c_str(), "planned", "in use", elsewhere.c_str(), "sent a step",
+                "exposed comm");
 }
 
 std::string line_of(const SettingBench& bench, const SettingResult& result, const SettingResult& first) {
   if (!result.cost)
-    return format("%-*s refused: ", bench.width, result.setting.c_str()) + in_one_line(result.refused) + "\n";
+    return format("%-*s refused: ", width_of(bench), result.setting.c_str()) + in_one_line(result.refused) +
+           "\n";
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const SettingCost& cost = *result.cost;
-  const bool comparable = first.setting == bench.settings.front() && first.cost;
+  const bool comparable = first.setting == bench.settings.list.front().name && first.cost;
   const std::string of_first =
                         comparable ? format("%.2f", cost.step_seconds / first.cost->step_seconds) : "-",
                     in_use = cost.measured_bytes > 0 ? size(cost.measured_bytes) : "-",
@@ -203,7 +220,7 @@ std::string line_of(const SettingBench& bench, const SettingResult& result, cons
                                              size(cost.moved_bytes).c_str(), size(cost.disk_bytes).c_str(),
                                              size(cost.drives_moved_bytes).c_str())
                                     : "";
-  return format("%-*s %9.3f ms %12.0f %8s %12s %12s %s%12s %16s\n", bench.width, result.setting.c_str(),
+  return format("%-*s %9.3f ms %12.0f %8s %12s %12s %s%12s %16s\n", width_of(bench), result.setting.c_str(),
                 cost.step_seconds * 1e3, cost.tokens_per_second, of_first.c_str(),
                 size(cost.planned_bytes).c_str(), in_use.c_str(), elsewhere.c_str(),
                 size(cost.sent_bytes).c_str(), exposed.c_str());
@@ -215,14 +232,14 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
   json.begin_object()
       .member("made_by", "prun bench")
       .member("recipe", recipe.text("run.name"))
-      .name(std::string(bench.name) + "s")
+      .name(bench.settings.name + "s")
       .begin_array();
   for (const SettingResult& result : results) {
     json.begin_object();
-    if (bench.numbered)
-      json.member(bench.name, static_cast<std::int64_t>(std::stoll(result.setting)));
+    if (are_numbers(bench))
+      json.member(bench.settings.name, static_cast<std::int64_t>(std::stoll(result.setting)));
     else
-      json.member(bench.name, result.setting);
+      json.member(bench.settings.name, result.setting);
     if (result.cost) {
       json.member("step_seconds", result.cost->step_seconds)
           .member("tokens_per_second", result.cost->tokens_per_second)
@@ -247,13 +264,13 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
 
 OutputKind results_kind(const SettingBench& bench, const std::filesystem::path& file) {
   return {"results of prun bench", file.extension() == ".csv"
-                                       ? std::string(bench.name) + ",step_seconds,tokens_per_second,"
+                                       ? bench.settings.name + ",step_seconds,tokens_per_second,"
                                        : std::string(R"({"made_by":"prun bench")")};
 }
 
 std::string csv_of(const SettingBench& bench, const std::vector<SettingResult>& results) {
   std::string text =
-      std::string(bench.name) +
+      bench.settings.name +
       ",step_seconds,tokens_per_second,planned_bytes,measured_bytes,sent_bytes,"
       "exposed_seconds" +
       (bench.moves ? ",host_bytes,moved_bytes,disk_bytes,drives_moved_bytes,beyond_first_seconds\n" : "\n");

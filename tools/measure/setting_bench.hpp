@@ -7,23 +7,26 @@
 #include <vector>
 
 #include "base/output_file.hpp"
+#include "plugin/benched.hpp"
 #include "train/loop/rank_answers.hpp"
 
 namespace prun {
 
 struct SettingBench {
-  const char* name;                   // of a setting, in the table and in JSON
-  std::vector<std::string> settings;  // the others are compared with the first
-  bool numbered;                      // they are numbers
-  bool moves;                         // whether it has to do with the host's memory
-  int width;                          // of the table's first column
+  std::string strategy;      // the plugin; empty: the recipe's keys
+  BenchedSettings settings;  // the others are compared with the first
+  bool moves = false;        // whether it has to do with the host's memory
+  bool divides = false;      // whether it does nothing to a rank that is alone
+
+  // Throws bad_input where there is none of that name.
+  const BenchedSetting& find(const std::string& setting) const;
   // The recipe at one of them, its other strategies as they are.
-  Recipe (*at)(const Recipe& recipe, const std::string& setting);
+  Recipe at(const Recipe& recipe, const std::string& setting) const;
 };
-// Stages 0 to 3 of the strategy `zero`.
-const SettingBench& zero_bench();
-// What the strategy `offload` keeps elsewhere: none, optimizer or all in the host's memory, either on drives.
-const SettingBench& offload_bench();
+// What a strategy's note lists.
+SettingBench bench_of(const PluginNote& strategy);
+// A key of the recipe at each of the values, which stand with commas between.
+SettingBench bench_of(const std::string& key, const std::string& values);
 
 // Seconds and bytes of the rank that has most of them.
 struct SettingCost {

@@ -5,6 +5,7 @@
 #include "base/core_shares.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "train/assemble/comm_variables.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/what_fits.hpp"
@@ -58,25 +59,28 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, const std::st
   const Assembly checked = assemble(opened);
   preflight(checked, *opened.plugins);
   const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
-    return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe) / "ucx.log");
+    return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe));
   });
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);
   return launch_again(options, run_folder(*opened.recipe), opened.recipe->integer("run.restarts"),
                       resume_command(arguments, file));
 }
 
-// How many ranks of the recipe each pod has.
-int ranks_of_pod(const Arguments& arguments, const std::string& file, const Identity& pod) {
-  const std::int64_t world = mesh_of(*open_recipe(arguments, file, pod).recipe).world();
+// How many ranks of the recipe each pod has, and what they are told of its shared memory.
+LaunchOptions ranks_of_pod(const Arguments& arguments, const std::string& file, const Identity& pod) {
+  const Opened opened = open_recipe(arguments, file, pod);
+  const std::int64_t world = mesh_of(*opened.recipe).world();
   if (world % pod.world != 0)
     throw_error(ErrorCode::bad_input, "the mesh has ", world, " ranks, of which ", pod.world,
                 " pods cannot have as many each; change [mesh] or the replicas of the job");
-  return static_cast<int>(world / pod.world);
+  LaunchOptions options;
+  options.ranks = static_cast<int>(world / pod.world);
+  options.shared_folder_variables = shared_folder_variables(*opened.recipe, *opened.plugins);
+  return options;
 }
 
-int launch_share(const Arguments& arguments, const Identity& pod, int ranks) {
-  LaunchOptions options;
-  options.ranks = ranks;
+int launch_share(const Arguments& arguments, const Identity& pod, LaunchOptions options) {
+  const int ranks = options.ranks;
   options.share = ShareOfHost{pod.rank * ranks, pod.world * ranks};
   options.arguments = arguments.all;
   options.environment = {{"PRUN_MASTER_PORT", std::to_string(pod.master_port)}};
@@ -84,20 +88,24 @@ int launch_share(const Arguments& arguments, const Identity& pod, int ranks) {
 }
 
 // What our own launcher has done for its ranks already.
-std::unique_ptr<SharedFolder> own_shared_folder(const Identity& identity) {
-  if (identity.how == "prun" || identity.world == 1 || std::getenv(shared_folder_variable)) return nullptr;
+std::unique_ptr<SharedFolder> own_shared_folder(const Opened& opened, const Identity& identity) {
+  if (identity.how == "prun" || identity.world == 1) return nullptr;
+  std::vector<std::string> variables = shared_folder_variables(*opened.recipe, *opened.plugins);
+  std::erase_if(variables, [](const std::string& name) { return std::getenv(name.c_str()) != nullptr; });
+  if (variables.empty()) return nullptr;
   auto folder = std::make_unique<SharedFolder>();
-  if (!folder->path().empty()) ::setenv(shared_folder_variable, folder->path().c_str(), 0);
+  if (!folder->path().empty())
+    for (const std::string& name : variables) ::setenv(name.c_str(), folder->path().c_str(), 0);
   return folder;
 }
 
 int run_as_rank(const Arguments& arguments, const std::string& file, Session& session) {
   return end_as_rank(session, [&] {
-    const std::unique_ptr<SharedFolder> shared = own_shared_folder(session.identity());
     const Identity& identity = session.identity();
     if (identity.how != "prun") keep_to_share(identity.local_rank, identity.local_world);
     Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
+    const std::unique_ptr<SharedFolder> shared = own_shared_folder(opened, identity);
     const bool by_others = identity.how != "prun", first = identity.rank == 0 && by_others;
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
@@ -123,8 +131,8 @@ int run_command(const Arguments& arguments) {
   const std::string& file = arguments.words[0];
   const std::optional<Identity> identity = identity_from_environment();
   if (identity && identity->how == "kubernetes")
-    if (const int ranks = ranks_of_pod(arguments, file, *identity); ranks > 1)
-      return launch_share(arguments, *identity, ranks);
+    if (const LaunchOptions options = ranks_of_pod(arguments, file, *identity); options.ranks > 1)
+      return launch_share(arguments, *identity, options);
   if (const std::unique_ptr<Session> session = Session::join()) return run_as_rank(arguments, file, *session);
   Opened opened = open_recipe(arguments, file);
   say_choice(opened);

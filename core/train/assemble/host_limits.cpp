@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -13,6 +12,7 @@
 #include "base/saturated.hpp"
 #include "base/text.hpp"
 #include "plan/comm_needs.hpp"
+#include "train/assemble/comm_variables.hpp"
 
 namespace prun {
 namespace {
@@ -126,27 +126,31 @@ std::int64_t room_for_user(const fs::path& root) {
   return limit - threads_of_user(root, user);
 }
 
-fs::path shared_memory_folder() {
-  const char* chosen = std::getenv("UCX_POSIX_DIR");
-  return chosen ? chosen : "/dev/shm";
+std::int64_t room_in_shared_memory(const fs::path& folder) {
+  struct statvfs facts {};
+  if (::statvfs(folder.c_str(), &facts) != 0 || facts.f_blocks == 0) return unlimited;
+  return bytes_left(facts);
 }
 
-std::int64_t room_in_shared_memory() {
-  struct statvfs facts {};
-  if (::statvfs(shared_memory_folder().c_str(), &facts) != 0 || facts.f_blocks == 0) return unlimited;
-  return bytes_left(facts);
+}  // namespace
+
+namespace {
+
+// One rank of each kind: all others need what one of them does.
+std::vector<int> kinds_of(const Assembly& assembly) {
+  return assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
 }
 
 }  // namespace
 
 HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins) {
   const std::int64_t world = assembly.mesh().world();
-  const std::vector<int> kinds =
-      assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
+  const std::vector<int> kinds = kinds_of(assembly);
   const std::int64_t ranks_of_kind = world / static_cast<std::int64_t>(kinds.size());
   HostShare all;
   all.threads = 2;  // which removes their shared memory, and who sees that it is there
   all.descriptors = launcher_descriptors + descriptors_per_rank * world;
+  all.shared_folder = shared_memory_folder(assembly.recipe(), plugins);
   for (const int rank : kinds) {
     const HostShare one = needs_of_rank(assembly, plugins, rank);
     all.threads += ranks_of_kind * one.threads;
@@ -158,13 +162,24 @@ HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins) {
   return all;
 }
 
-HostShare room_on_host(const fs::path& root) {
+HostShare needs_of_threads(const Assembly& assembly, PluginHost& plugins) {
+  const std::vector<int> kinds = kinds_of(assembly);
+  const std::int64_t ranks_of_kind = assembly.mesh().world() / static_cast<std::int64_t>(kinds.size());
+  HostShare all = needs_of_host(assembly, plugins);
+  all.descriptors = own_descriptors;
+  for (const int rank : kinds)
+    all.descriptors += ranks_of_kind * (needs_of_rank(assembly, plugins, rank).descriptors - own_descriptors);
+  return all;
+}
+
+HostShare room_on_host(const fs::path& root, const fs::path& shared_folder) {
   HostShare room;
   room.threads = std::min(room_in_groups(root), room_for_user(root));
   room.descriptors = limit_of(RLIMIT_NOFILE, &rlimit::rlim_max);
   room.file_bytes = limit_of(RLIMIT_FSIZE);
   room.address_bytes = limit_of(RLIMIT_AS);
-  room.shared_bytes = room_in_shared_memory();
+  room.shared_bytes = room_in_shared_memory(shared_folder);
+  room.shared_folder = shared_folder;
   return room;
 }
 
@@ -186,7 +201,7 @@ void check_room(const HostShare& needs, const HostShare& room) {
                 size(room.address_bytes), " are allowed here; raise the limit (ulimit -v)");
   if (needs.shared_bytes > room.shared_bytes)
     throw_error(ErrorCode::unsupported, "the ranks need ", size(needs.shared_bytes),
-                " of shared memory together, ", shared_memory_folder().string(), " has ",
+                " of shared memory together, ", needs.shared_folder.string(), " has ",
                 size(room.shared_bytes),
                 " left; make it larger (for a container: --shm-size), free some, or take fewer ranks");
 }
@@ -194,7 +209,7 @@ void check_room(const HostShare& needs, const HostShare& room) {
 namespace {
 
 void make_room(const HostShare& needs) {
-  check_room(needs, room_on_host());
+  check_room(needs, room_on_host("/", needs.shared_folder));
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= static_cast<rlim_t>(needs.descriptors))
     return;
@@ -206,6 +221,10 @@ void make_room(const HostShare& needs) {
 
 void make_room_for_ranks(const Assembly& assembly, PluginHost& plugins) {
   make_room(needs_of_host(assembly, plugins));
+}
+
+void make_room_for_threads(const Assembly& assembly, PluginHost& plugins) {
+  make_room(needs_of_threads(assembly, plugins));
 }
 
 void make_room_for_this_rank(const Assembly& assembly, PluginHost& plugins) {

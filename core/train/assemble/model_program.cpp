@@ -1,25 +1,8 @@
 #include "train/assemble/model_program.hpp"
 
+#include "train/assemble/base_recipes.hpp"
+
 namespace prun {
-namespace {
-
-constexpr const char* any_run = R"(
-[run]
-name = "weights"
-steps = 1
-[data]
-plugin = "text"
-path = "."
-[batch]
-global = 1
-micro = 1
-[optimizer]
-plugin = "sgd"
-lr = 0.0
-)";
-
-}  // namespace
-
 KnownOps load_ops(const Recipe& recipe, PluginHost& plugins) {
   KnownOps known{std::make_shared<OpRegistry>(), {}};
   for (const std::string& name : recipe.texts("plugins.ops")) {
@@ -35,7 +18,7 @@ KnownOps load_ops(const Recipe& recipe, PluginHost& plugins) {
 }
 
 Recipe model_recipe(PluginHost& plugins, const std::vector<std::string>& sets) {
-  return Recipe::parse(any_run, "the recipe of a model alone", sets, plugins.catalog());
+  return Recipe::parse(around_a_model, "the recipe of a model alone", sets, plugins.catalog());
 }
 
 ModelProgram write_model(const Recipe& recipe, PluginHost& plugins) {

@@ -57,7 +57,7 @@ class PluginHost {
     OptionsApi told = options;
     told.local_rank = local_.rank;
     told.local_ranks = local_.ranks;
-    const CoresOfRank cores(kind == "device" && local_.planned ? local_.ranks : 1);
+    const CoresOfRank cores(local_.rank, kind == "device" && local_.planned ? local_.ranks : 1);
     return library(kind, name).template create<Interface>(told);
   }
   // Libraries loaded so far, for the run record.

@@ -149,7 +149,7 @@ void ProgramWriter::pack_parts() {
       throw_error(
           ErrorCode::unsupported, "optimizer plugin '", name,
           "' does not say that it treats elements alike (trait elementwise=yes), so its state cannot be "
-          "kept in parts; leave strategy zero out or choose adamw or sgd");
+          "kept in parts; leave out the strategy that keeps it so, or choose an optimizer that says it");
     pack_state(*program_, *optimizer_, parts.axis, parts.kept);
   }
 }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* lock_name = "run.lock";
 // What is replaced under its name, and what is truncated or appended to.
 constexpr const char* replaced_names[] = {"run.id", "recipe.toml", "plugins.json", "latest"};
-constexpr const char* appended_names[] = {lock_name, "log.jsonl", "failures.log", "notify.log", "ucx.log"};
+constexpr const char* appended_names[] = {lock_name, "log.jsonl"};
 // What every run writes first.
 constexpr const char* marks_of_a_run[] = {"recipe.toml", "plugins.json", "log.jsonl", "latest"};
 
@@ -171,15 +171,25 @@ bool can_be_resumed(const fs::path& folder) {
 
 bool has_other_names(const struct stat& file) { return S_ISREG(file.st_mode) && file.st_nlink > 1; }
 
+// Besides those with a name of prun's, all logs: observers and comm plugins have one each.
+std::vector<fs::path> appended_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const char* name : appended_names) files.push_back(folder / name);
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.path().extension() == ".log") files.push_back(entry.path());
+  return files;
+}
+
 void refuse_links_in(const fs::path& folder) {
   struct stat facts {};
   for (const char* name : replaced_names)
     if (::lstat((folder / name).c_str(), &facts) == 0 && S_ISLNK(facts.st_mode))
       refuse_link(folder / name, "a link");
-  for (const char* name : appended_names) {
-    if (::lstat((folder / name).c_str(), &facts) != 0) continue;
-    if (S_ISLNK(facts.st_mode)) refuse_link(folder / name, "a link");
-    if (has_other_names(facts)) refuse_link(folder / name, "a file that has another name as well");
+  for (const fs::path& path : appended_files(folder)) {
+    if (::lstat(path.c_str(), &facts) != 0) continue;
+    if (S_ISLNK(facts.st_mode)) refuse_link(path, "a link");
+    if (has_other_names(facts)) refuse_link(path, "a file that has another name as well");
   }
 }
 
@@ -258,6 +268,7 @@ RunClaim::RunClaim(const Recipe& recipe) {
     if (!locked) continue;
     folder_ = std::move(locked->folder);
     lock_ = std::move(locked->lock);
+    clear_dead_in(folder);
     if (!holds_a_run(folder) || continues(recipe, folder)) break;
     if (!recipe.flag("run.fresh")) {
       ::unlinkat(folder_.get(), lock_name, 0);

@@ -25,9 +25,10 @@ struct LaunchOptions {
   std::optional<ShareOfHost> share;  // nothing: all ranks are here
   std::string program = "/proc/self/exe";
   std::vector<std::string> arguments;  // with a name as the first; each rank is given its own
-  std::vector<std::pair<std::string, std::string>> environment;    // added for every rank
-  std::chrono::milliseconds hang_limit{0};                         // in one collective; 0: not watched
-  std::chrono::milliseconds grace{200};                            // for the others once a rank has failed
+  std::vector<std::pair<std::string, std::string>> environment;  // added for every rank
+  std::vector<std::string> shared_folder_variables;  // name the ranks' folder in shared memory, unless set
+  std::chrono::milliseconds hang_limit{0};           // in one collective; 0: not watched
+  std::chrono::milliseconds grace{200};              // for the others once a rank has failed
   std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // for the others once a rank has stopped
   std::function<void(std::string_view line)> say;                  // default: stderr
   std::function<std::string()> next = {};  // what to type after a rank was lost; nothing: nobody knows

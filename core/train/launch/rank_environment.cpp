@@ -4,8 +4,6 @@
 
 #include <map>
 
-#include "train/launch/shared_folder.hpp"
-
 namespace prun {
 namespace {
 
@@ -39,7 +37,9 @@ std::vector<std::string> environment_of_rank(const LaunchOptions& options, int r
                                              const std::string& shared_folder, int socket, int record) {
   std::map<std::string, std::string> variables = own_environment();
   for (const char* name : foreign_variables) variables.erase(name);
-  if (!shared_folder.empty()) variables.try_emplace(shared_folder_variable, shared_folder);
+  if (!shared_folder.empty())
+    for (const std::string& name : options.shared_folder_variables)
+      variables.try_emplace(name, shared_folder);
   for (const auto& [name, value] : options.environment) variables[name] = value;
   const std::string own = options.share ? "" : "PRUN_";
   variables[own + "RANK"] = std::to_string(options.number_of(rank));

@@ -1,7 +1,7 @@
-// A folder in shared memory for what ranks must give a name, if only for an instant: UCX makes its segments
-// by name and takes the name away a few milliseconds later. A rank that is killed in between leaves megabytes
-// of memory behind that nobody owns. This folder goes with the process that made it, however that one ends;
-// if all that it has for that are killed as well, with the next one that is made.
+// A folder in shared memory for what ranks must give a name, if only for an instant: comm plugins make
+// segments by name and take the name away a few milliseconds later. A rank that is killed in between leaves
+// megabytes of memory behind that nobody owns. This folder goes with the process that made it, however that
+// one ends; if all that it has for that are killed as well, with the next one that is made.
 #pragma once
 
 #include <sys/types.h>
@@ -42,8 +42,5 @@ class SharedFolder {
 
 // What processes of this user have left there that are dead, their removers too.
 void remove_dead_shared_folders();
-
-// The variable by which UCX is told where its segments go. One that the user has set holds.
-inline constexpr const char* shared_folder_variable = "UCX_POSIX_DIR";
 
 }  // namespace prun

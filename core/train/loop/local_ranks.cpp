@@ -46,8 +46,10 @@ class LocalRanks {
 
   void run_rank(std::int64_t rank, const std::function<void(Trainer&)>& body) {
     try {
+      const LocalPlace place{static_cast<int>(rank), static_cast<int>(mesh_of(recipe_).world())};
+      const CoresOfRank cores(place.rank, place.ranks);
       PluginHost plugins(places_);
-      plugins.set_local({static_cast<int>(rank), static_cast<int>(mesh_of(recipe_).world())});
+      plugins.set_local(place);
       const Assembly assembly(recipe_, plugins, rank);
       refuse_threads(assembly);
       if (probes_ && rank == 0) assembly.check_steps_end(true);
@@ -114,8 +116,11 @@ Recipe unpinned(const Recipe& recipe) {
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::function<void(Trainer&)>& body, const Probes& probes,
                      const std::stop_token& stop) {
-  const Recipe shared = mesh_of(recipe).world() > 1 ? unpinned(recipe) : recipe;
-  LocalRanks(shared, places, probes).run(body, stop);
+  // Once for all of them: reading a recipe anew asks the plugins of whoever read it first.
+  const auto world = static_cast<int>(mesh_of(recipe).world());
+  const bool shared = world > 1 && !CoresOfRank(0, world).dealt();
+  const Recipe computing = shared ? unpinned(recipe) : recipe;
+  LocalRanks(computing, places, probes).run(body, stop);
 }
 
 }  // namespace prun

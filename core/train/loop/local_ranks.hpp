@@ -1,5 +1,5 @@
 // All ranks of a mesh as threads of this process: how a layout is compared with one rank. Each has an
-// assembly, a device and communicators of its own, as a process would.
+// assembly, a device, communicators and its share of the cores of its own, as a process would.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Each device would take the first cores for its threads: where ranks share a process, none is pinned.
+// Each device would take the first cores for its threads: where ranks share cores, none is pinned.
 Recipe unpinned(const Recipe& recipe);
 
 // Runs body on a thread a rank; the trainers are made on their threads, all at once, and so are the probes.

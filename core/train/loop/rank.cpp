@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "train/assemble/automatic.hpp"
+#include "train/assemble/comm_variables.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/launch/heartbeat.hpp"
@@ -104,14 +105,15 @@ Recipe with_chosen_device(const Recipe& recipe, const Identity& rank) {
 }
 
 LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,
-                       const std::filesystem::path& log) {
+                       const std::filesystem::path& logs) {
   check_fits_one_host(assembly);
   make_room_for_ranks(assembly, plugins);
   LaunchOptions options;
   options.ranks = static_cast<int>(assembly.mesh().world());
   options.arguments = command;
-  options.environment = {{"PRUN_UCX_LOG", std::filesystem::absolute(log)},
-                         {chosen_device_variable, assembly.recipe().section("device").plugin()}};
+  options.environment = log_variables(assembly.recipe(), plugins, logs);
+  options.environment.emplace_back(chosen_device_variable, assembly.recipe().section("device").plugin());
+  options.shared_folder_variables = shared_folder_variables(assembly.recipe(), plugins);
   options.hang_limit = std::chrono::seconds(assembly.recipe().integer("run.hang_limit"));
   return options;
 }

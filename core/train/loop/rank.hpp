@@ -21,10 +21,10 @@ LocalPlace place_of(const Identity& rank);
 // With the device that whoever started this rank has chosen, where the recipe leaves it open; see ranks_of().
 Recipe with_chosen_device(const Recipe& recipe, const Identity& rank);
 
-// What launch() is asked for so that each rank of a recipe runs this command on this host; `log` takes
-// warnings of libraries. Throws where they do not fit onto it.
+// What launch() is asked for so that each rank of a recipe runs this command on this host; `logs` is
+// the folder for what libraries of comm plugins say. Throws where they do not fit onto it.
 LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,
-                       const std::filesystem::path& log);
+                       const std::filesystem::path& logs);
 
 // What body returns is the exit code. Where it throws, the others are told why, and the code is the error's.
 int end_as_rank(Session& session, const std::function<int()>& body);

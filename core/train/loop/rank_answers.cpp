@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "train/assemble/host_limits.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/rank.hpp"
 
@@ -94,8 +95,7 @@ std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins
   {
     const AnswerFolder folder;
     plugins.set_local({0, static_cast<int>(mesh_of(recipe).world()), true, true});
-    LaunchOptions options =
-        ranks_of(Assembly(recipe, plugins, 0, purpose), plugins, command, folder.path() / "ucx.log");
+    LaunchOptions options = ranks_of(Assembly(recipe, plugins, 0, purpose), plugins, command, folder.path());
     options.environment.emplace_back(folder_variable, folder.path());
     code = launch_quietly(options, said);
     for (int rank = 0; code == 0 && rank < options.ranks; ++rank)
@@ -118,6 +118,7 @@ std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<Searc
   PluginHost plugins(places);
   if (!command.empty() && ranks_are_processes(recipe, plugins))
     return ask_processes(recipe, plugins, command);
+  if (mesh_of(recipe).world() > 1) make_room_for_threads(Assembly(recipe, plugins), plugins);
   return threads(recipe, places, question({}));
 }
 

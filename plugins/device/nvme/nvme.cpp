@@ -1,4 +1,5 @@
 #include "nvme_device.hpp"
 
 PRUN_PLUGIN(device, prun::nvme::NvmeDevice, "nvme", "0.1.0",
-            "Drives of this machine, for what memory has no room for", "plan=plan_gib", PRUN_NVME_OPTIONS);
+            "Drives of this machine, for what memory has no room for",
+            "plan=plan_gib; tier=paths; transfers=stripe_kib,depth", PRUN_NVME_OPTIONS);

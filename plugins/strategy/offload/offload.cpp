@@ -418,7 +418,13 @@ class Offload final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
-    "phase=memory; frees=optimizer:host, gradients:host, parameters:host, activations:host; timed=update",
+    "phase=memory; frees=optimizer:host, gradients:host, parameters:host, activations:host; timed=update; "
+    "bench=none mode:each update:host optimizer:device parameters:device gradients:device "
+    "activations:device, optimizer mode:each update:host optimizer:host parameters:device gradients:device "
+    "activations:device, all mode:each update:host optimizer:host parameters:host gradients:host "
+    "activations:host, nvme-optimizer mode:each update:host optimizer:nvme parameters:device "
+    "gradients:device activations:device, nvme-all mode:each update:host optimizer:nvme parameters:nvme "
+    "gradients:nvme activations:nvme",
     "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "
     "goes to the next place, what costs least first\n"
     "optimizer   | string | host | | Where master copies and moments lie: device, host, nvme, auto, or per "

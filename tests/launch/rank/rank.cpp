@@ -1,5 +1,5 @@
-// What the tests of core/train/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that
-// plays a role.
+// What the tests of core/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that plays a
+// role.
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -132,6 +132,11 @@ int play(Session& session, const std::vector<std::string>& role) {
     std::printf("rank %d has %d cores\n", me, CPU_COUNT(&usable));
     return 0;
   }
+  if (name == "folder") {
+    const char* const folder = std::getenv("PRUN_TEST_FOLDER");
+    std::printf("rank %d has folder %s\n", me, folder ? folder : "nowhere");
+    return folder && ::access(folder, W_OK) == 0 ? 0 : 1;
+  }
   std::fprintf(stderr, "no role %s\n", name.c_str());
   return 99;
 }
@@ -155,6 +160,7 @@ int be_launcher(const std::vector<std::string>& arguments) {
   options.ranks = std::atoi(arguments.at(1).c_str());
   options.hang_limit = std::chrono::milliseconds(std::atoi(arguments.at(2).c_str()));
   options.arguments = {"rank"};
+  options.shared_folder_variables = {"PRUN_TEST_FOLDER"};
   options.arguments.insert(options.arguments.end(), arguments.begin() + 3, arguments.end());
   try {
     return launch(options);

@@ -351,5 +351,6 @@ PRUN_PLUGIN(comm, prun::async::Meet, PRUN_MEET_NAME, "0.1.0", "Threads of one pr
             "resident | int | 0 | 0.. | Pieces of operations that a rank has under way at a time; 0: any "
             "number\n" PRUN_MEET_OPTIONS);
 #else
-PRUN_PLUGIN(comm, prun::async::Meet, "meet", "0.1.0", "Threads of one process meet", "", PRUN_MEET_OPTIONS);
+PRUN_PLUGIN(comm, prun::async::Meet, "meet", "0.1.0", "Threads of one process meet",
+            "shared_folder=PRUN_MEET_FOLDER; log=PRUN_MEET_LOG", PRUN_MEET_OPTIONS);
 #endif

@@ -1,0 +1,91 @@
+// The recipes that programs begin with where nobody gives them one, and so the only place in the core where
+// plugins are named.
+#pragma once
+
+namespace prun {
+
+// Trains next to nothing, for what is measured without training: what is measured is added.
+inline constexpr const char* smallest_recipe = R"(
+[run]
+name = "nothing"
+steps = 1
+[model]
+plugin = "gpt"
+layers = 1
+hidden = 8
+heads = 1
+seq = 8
+vocab = 8
+[data]
+plugin = "text"
+path = "none"
+[batch]
+global = 1
+micro = 1
+[optimizer]
+plugin = "sgd"
+lr = 0.1
+[device]
+plugin = "cpu"
+)";
+
+// Makes ranks of it that share out the batch and exchange from the host's memory.
+inline constexpr const char* ranks_of_smallest =
+    "[comm]\ndefault = \"ucx\"\n[[strategy]]\nplugin = \"data\"\n";
+
+// Around a model of which nothing but the program is wanted.
+inline constexpr const char* around_a_model = R"(
+[run]
+name = "weights"
+steps = 1
+[data]
+plugin = "text"
+path = "."
+[batch]
+global = 1
+micro = 1
+[optimizer]
+plugin = "sgd"
+lr = 0.0
+)";
+
+// Around what a plugin is tried with: it lacks [model] and [data].
+inline constexpr const char* around_a_trial = R"(
+[run]
+name = "trial"
+steps = 2
+[batch]
+global = 8
+micro = 2
+[optimizer]
+plugin = "adamw"
+lr = 1e-2
+clip = 1.0
+[precision]
+compute = "fp64"
+state = "fp64"
+[device]
+plugin = "cpu"
+threads = 1
+pin = false
+)";
+
+// The models that plugins are tried with, and what is said of each besides its size.
+struct BaseModel {
+  const char* plugin;
+  const char* options;
+};
+inline constexpr BaseModel trial_models[] = {{"gpt", ""}, {"llama", "kv_heads = 2\nffn = 32\n"}};
+inline constexpr const char* bytes_data = "text";
+inline constexpr const char* host_device = "cpu";
+
+// Models whose kernels are measured, each with an optimizer: together they use the ops.
+struct BaseFamily {
+  const char* model;
+  const char* optimizer;
+};
+inline constexpr BaseFamily grid_families[] = {
+    {"plugin = \"gpt\"\ndropout = 0.1\n", "plugin = \"adamw\"\n"},
+    {"plugin = \"llama\"\nkv_heads = 1\n", "plugin = \"sgd\"\nmomentum = 0.9\n"}};
+
+}  // namespace prun
