@@ -1,4 +1,4 @@
-// What the tests of core/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that plays a
+// What the tests of core/train/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that plays a
 // role.
 #include <sched.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// Which tier has which tensors. A share is made of whole tensors, so that each layer finds some here and some
-// there, and all tiers are at work at the same time.
+// Which place has which tensors. A share is made of whole tensors, so that each layer finds some here and
+// some there, and all places are at work at the same time.
 #pragma once
 
 #include <map>
@@ -45,23 +45,23 @@ class Spread {
   // What does not repeat lies where most is to lie, so that two stages of a pipeline that share a parameter
   // have it alike. Then the largest tensor first, each where most is missing: as near to the shares as whole
   // tensors of layers come.
-  Spread(std::vector<Sized> tensors, const std::vector<Share>& shares);
+  Spread(std::vector<Sized> tensors, const Shares& shares);
 
   // By value.
-  const std::map<Id, std::string>& tiers() const { return tier_of_; }
-  bool in_one_place() const { return tiers_.size() == 1; }
+  const std::map<Id, Place>& places() const { return place_of_; }
+  bool in_one_place() const { return wanted_.size() == 1; }
   // "67 % in the host's memory and 33 % on drives"
   std::string said() const;
 
  private:
-  struct Tier {
-    std::string name;
+  struct Wanted {
+    Place place;
     double wanted = 0, bytes = 0;
   };
 
-  std::vector<Tier> tiers_;
+  std::vector<Wanted> wanted_;
   double bytes_ = 0;
-  std::map<Id, std::string> tier_of_;
+  std::map<Id, Place> place_of_;
 };
 
 }  // namespace prun

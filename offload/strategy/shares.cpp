@@ -20,12 +20,6 @@ std::string_view trimmed(std::string_view text) {
       "100, such as \"host:70, nvme:30\"");
 }
 
-const char* where(const std::string& tier) {
-  return tier == "host" ? "in the host's memory" : tier == "nvme" ? "on drives" : "on the device";
-}
-
-bool is_tier(std::string_view text) { return text == "device" || text == "host" || text == "nvme"; }
-
 // 1 to 99; nothing else is one of several shares.
 int percent_of(std::string_view digits) {
   const bool good = !digits.empty() && digits.size() <= 2 &&
@@ -37,39 +31,44 @@ int percent_of(std::string_view digits) {
 Share read_share(std::string_view key, std::string_view item, const std::string& all) {
   const std::size_t colon = item.find(':');
   if (colon == std::string_view::npos) refuse(key, all);
-  Share share{std::string(trimmed(item.substr(0, colon))), percent_of(trimmed(item.substr(colon + 1)))};
-  if (!is_tier(share.tier) || share.percent == 0) refuse(key, all);
-  return share;
+  const std::optional<Place> place = place_named(trimmed(item.substr(0, colon)));
+  const int percent = percent_of(trimmed(item.substr(colon + 1)));
+  if (!place || place->kind == PlaceKind::automatic || percent == 0) refuse(key, all);
+  return {*place, percent};
 }
 
 }  // namespace
 
-std::vector<Share> read_shares(std::string_view key, const std::string& text) {
-  if (is_tier(text) || text == "auto") return {{text}};
-  std::vector<Share> shares;
+Shares read_shares(std::string_view key, const std::string& text) {
+  if (const std::optional<Place> alone = place_named(text)) return {{*alone}};
+  Shares shares;
   int sum = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
     shares.push_back(read_share(key, item, text));
     sum += shares.back().percent;
-    const auto same = [&](const Share& share) { return share.tier == shares.back().tier; };
+    const auto same = [&](const Share& share) { return share.place == shares.back().place; };
     if (std::count_if(shares.begin(), shares.end(), same) > 1) refuse(key, text);
   }
   if (sum != 100) refuse(key, text);
   return shares;
 }
 
-bool lies_in(const std::string& text, std::string_view tier) {
-  const std::vector<Share> shares = read_shares("place", text);
-  return std::any_of(shares.begin(), shares.end(), [&](const Share& share) { return share.tier == tier; });
+bool lies_all(const Shares& shares, PlaceKind kind) {
+  return shares.size() == 1 && shares.front().place.kind == kind;
 }
 
-std::string said(const std::vector<Share>& shares) {
+bool lies_in(const Shares& shares, PlaceKind kind) {
+  return std::any_of(shares.begin(), shares.end(),
+                     [&](const Share& share) { return share.place.kind == kind; });
+}
+
+std::string said(const Shares& shares) {
   std::string text;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     text += i == 0 ? "" : i + 1 == shares.size() ? " and " : ", ";
-    text += std::to_string(shares[i].percent) + " % " + where(shares[i].tier);
+    text += std::to_string(shares[i].percent) + " % " + where(shares[i].place);
   }
   return text;
 }

@@ -59,28 +59,28 @@ std::vector<Sized> tensors_of(ProgramRef program, Role role) {
   return tensors;
 }
 
-Spread::Spread(std::vector<Sized> tensors, const std::vector<Share>& shares) {
+Spread::Spread(std::vector<Sized> tensors, const Shares& shares) {
   for (const Sized& one : tensors) bytes_ += one.bytes;
-  for (const Share& share : shares) tiers_.push_back({share.tier, bytes_ * share.percent / 100});
+  for (const Share& share : shares) wanted_.push_back({share.place, bytes_ * share.percent / 100});
   std::stable_sort(tensors.begin(), tensors.end(), [](const Sized& a, const Sized& b) {
     return a.of_layers != b.of_layers ? b.of_layers : a.bytes > b.bytes;
   });
-  const auto wants_less = [](const Tier& a, const Tier& b) { return a.wanted < b.wanted; };
-  const auto lacks_less = [](const Tier& a, const Tier& b) {
+  const auto wants_less = [](const Wanted& a, const Wanted& b) { return a.wanted < b.wanted; };
+  const auto lacks_less = [](const Wanted& a, const Wanted& b) {
     return a.wanted - a.bytes < b.wanted - b.bytes;
   };
   for (const Sized& one : tensors) {
-    Tier& tier = one.of_layers ? *std::max_element(tiers_.begin(), tiers_.end(), lacks_less)
-                               : *std::max_element(tiers_.begin(), tiers_.end(), wants_less);
-    tier.bytes += one.bytes;
-    tier_of_[one.id] = tier.name;
+    Wanted& share = one.of_layers ? *std::max_element(wanted_.begin(), wanted_.end(), lacks_less)
+                                  : *std::max_element(wanted_.begin(), wanted_.end(), wants_less);
+    share.bytes += one.bytes;
+    place_of_[one.id] = share.place;
   }
 }
 
 std::string Spread::said() const {
-  std::vector<Share> shares;
-  for (const Tier& tier : tiers_)
-    shares.push_back({tier.name, static_cast<int>(std::lround(100 * tier.bytes / std::max(bytes_, 1.0)))});
+  Shares shares;
+  for (const Wanted& share : wanted_)
+    shares.push_back({share.place, static_cast<int>(std::lround(100 * share.bytes / std::max(bytes_, 1.0)))});
   return prun::said(shares);
 }
 

@@ -1,0 +1,126 @@
+// Offload: what a rank's own device has no room for lies in the host's memory, or on drives.
+//   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
+//                        come to them and parameters go back
+//                        (update = "device": state comes to the device in turn, and goes back; "auto" is
+//                        settled by the core, and stands for "host" where nobody did)
+//   optimizer = "nvme"   updates run there too, but master copies and moments lie on drives: they come to
+//                        memory for an instance's update and go back behind it
+//   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
+//   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
+//   activations = "host" what backward reads of forward leaves meanwhile
+// The last three are "nvme" likewise: then what updates need of them comes to memory and goes back as state
+// does.
+//   tile = "tensor"      what updates need comes to memory in pieces of a layer, which takes less of it
+//   "host:70, nvme:30"   of any of the four: per cent, in whole tensors, so that each layer has some here and
+//                        some there
+//   "auto"               as "device" where the plan fits like that, else as the next that does
+//
+// Which values those are follows from who touches them: optimizer state that only updates touch lies with
+// them; what others touch too is copied there before the updates, and what those change of it is copied back.
+// The few numbers that all updates read (learning rate, clip factor, keep) come there once, before the first
+// update: the next step may write its own while updates still run.
+#include <optional>
+
+#include "prun/plugin.hpp"
+#include "updates.hpp"
+#include "ways.hpp"
+
+namespace prun {
+namespace {
+
+// Where the places of a recipe are among the spaces of a rank's devices.
+class Spaces {
+ public:
+  Spaces(ProgramRef program, const Lies& lies) : host_(program.device("cpu")) {
+    for (const Shares* const shares : {&lies.optimizer, &lies.gradients, &lies.parameters, &lies.activations})
+      for (const Share& share : *shares)
+        if (share.place.kind == PlaceKind::tier && !disk_) disk_ = program.device(share.place.tier);
+  }
+
+  // Whose memory it is that all this takes.
+  std::int32_t host() const { return host_; }
+  // For what the device fetches or lets go, so that memory of the host is pinned; nothing: its own memory.
+  std::optional<MemoryPlace> beside_device(const Place& place) const {
+    if (place.kind == PlaceKind::device) return {};
+    return place.kind == PlaceKind::tier ? MemoryPlace{*disk_, Space::disk} : pinned;
+  }
+  // For what updates alone touch: on the host's cores they reach any of its memory.
+  MemoryPlace of_state(const Place& place, bool updated_here) const {
+    if (place.kind == PlaceKind::host && !updated_here) return {host_, Space::host};
+    return beside_device(place).value_or(MemoryPlace{});
+  }
+
+ private:
+  std::int32_t host_;
+  std::optional<std::int32_t> disk_;
+};
+
+void share_activations(ProgramRef program, const Shares& shares, const Spaces& spaces) {
+  std::vector<SavedShare> saved;
+  for (const Share& share : shares)
+    saved.push_back({spaces.beside_device(share.place).value_or(MemoryPlace{}), share.percent});
+  const std::vector<Segment> segments = program.segments();
+  for (std::size_t i = 1; i < segments.size(); ++i) segments[i].share_saved(saved);
+}
+
+Homes homes_of(Homes homes, const Spread& spread, const Shares& lies, const Spaces& spaces) {
+  for (const auto& [value, place] : spread.places())
+    if (const auto space = spaces.beside_device(place)) homes.of_whole[value] = *space;
+  homes.parts_lie_alike = spread.in_one_place();
+  if (homes.parts_lie_alike) homes.of_parts = spaces.beside_device(lies.front().place);
+  return homes;
+}
+
+class Offload final : public Strategy {
+ public:
+  explicit Offload(const Options& options) : wishes_(read_wishes(options)), ways_(ways_of(wishes_)) {}
+
+  void apply(ProgramRef program) override {
+    const Users users(program);
+    const auto& [lies, tiled] = chosen(program, users);
+    const bool state_stays = lies_all(lies.optimizer, PlaceKind::device);
+    if (state_stays && lies_all(lies.activations, PlaceKind::device)) return;
+    const Spaces spaces(program, lies);
+    const Spreads spreads(program, users, lies);
+    share_activations(program, spreads.activations, spaces);
+    if (state_stays) return;
+    UpdateHomes homes{{},
+                      homes_of({Role::parameter, "parameters"}, spreads.parameters, lies.parameters, spaces),
+                      homes_of({Role::gradient, "gradients"}, spreads.gradients, lies.gradients, spaces)};
+    for (const auto& [value, place] : spreads.states.places())
+      homes.states[value] = spaces.of_state(place, wishes_.updated_here);
+    update_elsewhere(program, wishes_.updated_here ? own_device : spaces.host(), homes, tiled);
+    for (const Homes* const of : {&homes.parameters, &homes.gradients})
+      for (const auto& [value, place] : of->of_whole) program.place(value, place);
+  }
+
+ private:
+  // What is only said, and exact, needs no choice.
+  const Way& chosen(ProgramRef program, const Users& users) const {
+    std::vector<std::string> texts;
+    bool exact = true;
+    for (const Way& way : ways_) {
+      const Spreads spreads(program, users, way.lies);
+      exact &= spreads.in_one_place();
+      texts.push_back(text_of(way, spreads));
+    }
+    return exact && ways_.size() == 1 ? ways_.front() : ways_[program.choose_to_fit(texts)];
+  }
+
+  Wishes wishes_;
+  std::vector<Way> ways_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(
+    strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
+    "phase=memory; frees=optimizer:host, gradients:host, parameters:host, activations:host; timed=update; "
+    "bench=none mode:each update:host optimizer:device parameters:device gradients:device "
+    "activations:device, optimizer mode:each update:host optimizer:host parameters:device gradients:device "
+    "activations:device, all mode:each update:host optimizer:host parameters:host gradients:host "
+    "activations:host, nvme-optimizer mode:each update:host optimizer:nvme parameters:device "
+    "gradients:device activations:device, nvme-all mode:each update:host optimizer:nvme parameters:nvme "
+    "gradients:nvme activations:nvme",
+    PRUN_OFFLOAD_OPTIONS);

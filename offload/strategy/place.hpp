@@ -1,0 +1,25 @@
+// Where something may lie, as the recipe names it: on the recipe's device, in the host's memory, on a tier.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace prun {
+
+enum class PlaceKind : std::uint8_t { device, host, tier, automatic };
+
+struct Place {
+  PlaceKind kind = PlaceKind::device;
+  std::string tier = {};  // the plugin that keeps a tier's bytes
+
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// Nothing: the word names no place.
+std::optional<Place> place_named(std::string_view word);
+// "in the host's memory"
+std::string where(const Place& place);
+
+}  // namespace prun

@@ -1,0 +1,30 @@
+// Where optimizer state, parameters, gradients or activations are to lie, as the recipe says it: "host", or
+// in per cent "host:70, nvme:30".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "place.hpp"
+
+namespace prun {
+
+struct Share {
+  Place place;
+  int percent = 100;
+
+  friend bool operator==(const Share&, const Share&) = default;
+};
+using Shares = std::vector<Share>;  // one place alone may also be automatic
+
+// Throws bad_input for what is no place, and for per cent that do not come to 100; `key` is whose they are.
+Shares read_shares(std::string_view key, const std::string& text);
+// Whether there is one place alone, of that kind.
+bool lies_all(const Shares& shares, PlaceKind kind);
+// Whether one of them, or all, is of that kind.
+bool lies_in(const Shares& shares, PlaceKind kind);
+// "70 % in the host's memory and 30 % on drives"
+std::string said(const Shares& shares);
+
+}  // namespace prun

@@ -1,0 +1,178 @@
+#include "updates.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "spread.hpp"
+#include "tiles.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::size_t ahead = 3;  // tiles there at once: one comes, one is updated, one goes back
+
+// The updates of one program, and where they find what they need.
+class UpdatesElsewhere {
+ public:
+  UpdatesElsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled)
+      : program_(program), device_(device), homes_(homes), users_(program), tiled_(tiled) {}
+
+  void run() {
+    for (const Segment& segment : program_.segments())
+      if (!segment.operations(FunctionKind::update).empty()) move(segment);
+  }
+
+ private:
+  struct Copies {
+    std::map<Id, Id> states, others;  // by what they are of
+  };
+
+  // What a tile's updates need comes two tiles ahead of them, and what they change goes back behind them:
+  // three tiles are there at once. The last goes back before what follows the updates (a gather) reads it.
+  void move(const Segment& segment) {
+    const std::vector<Id> ops = segment.operations(FunctionKind::update);
+    const std::vector<Tile> tiles = tiles_of(program_, ops, tiled_);
+    Copies copies;
+    const auto fetch = [&](std::size_t tile, Id before) {
+      for (const Id op : tiles[tile]) move_states(segment, op, before, copies.states);
+      for (const Id op : tiles[tile])
+        if (device_ != own_device) move_operands(segment, op, before, copies.others);
+    };
+    const std::vector<std::set<Id>> done = written_last(tiles);
+    for (std::size_t t = 0; t < std::min(ahead, tiles.size()); ++t) fetch(t, tiles.front().front());
+    if (device_ != own_device) segment.run_on(FunctionKind::update, device_);
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      const Id next = t + 1 < tiles.size() ? tiles[t + 1].front() : behind(ops);
+      if (t > 0 && t + ahead - 1 < tiles.size()) fetch(t + ahead - 1, tiles[t].front());
+      for (const std::map<Id, Id>* const some : {&copies.others, &copies.states})
+        for (const auto& [value, copy] : *some)
+          if (done[t].count(value) != 0) write_copy(segment, FunctionKind::update, copy, next, value);
+    }
+  }
+
+  // By tile: what no later one changes.
+  std::vector<std::set<Id>> written_last(const std::vector<Tile>& tiles) const {
+    std::map<Id, std::size_t> last;
+    for (std::size_t t = 0; t < tiles.size(); ++t)
+      for (const Id op : tiles[t])
+        for (const Id value : operands_of(program_.op(op)))
+          if (value != none && users_.updates_write(value)) last[value] = t;
+    std::vector<std::set<Id>> written(tiles.size());
+    for (const auto& [value, tile] : last) written[tile].insert(value);
+    return written;
+  }
+
+  // Where updates find what lies too far away for them.
+  MemoryPlace at_hand() const { return {device_, device_ == own_device ? Space::device : Space::host}; }
+
+  bool is_state(Id value) const { return homes_.states.count(value) != 0; }
+  bool reaches(MemoryPlace home) const {
+    return device_ == own_device ? home == MemoryPlace{} : home.space == Space::host;
+  }
+  // Drives reach memory of the host's device alone, the recipe's device what is pinned.
+  MemoryPlace at_hand(MemoryPlace home) const {
+    return device_ != own_device && home == MemoryPlace{} ? pinned : at_hand();
+  }
+
+  // What lies where updates do not reach it comes to them first: that takes longest.
+  void move_states(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
+    const std::vector<Id> operands = operands_of(program_.op(op));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!is_state(operands[i])) continue;
+      const MemoryPlace home = homes_.states.at(operands[i]);
+      program_.place(operands[i], home);
+      if (!reaches(home))
+        program_.replace_operand(op, static_cast<int>(i),
+                                 copied(segment, operands[i], first, at_hand(home), copies));
+    }
+  }
+
+  // Where exchanges begin, if there are any.
+  Id behind(const std::vector<Id>& ops) const {
+    const auto found =
+        std::find_if(ops.begin(), ops.end(), [&](Id op) { return program_.op(op).def->exchange != nullptr; });
+    return found == ops.end() ? none : *found;
+  }
+
+  // Of a parameter or a gradient, whole or in parts.
+  std::optional<MemoryPlace> home_of(Id value) const {
+    const ValueInfo info = program_.value(value);
+    const bool is_parameter = info.role == Role::parameter || users_.updates_write(value);
+    const Homes& homes = is_parameter ? homes_.parameters : homes_.gradients;
+    if (info.role != homes.role && homes.parts_lie_alike) return homes.of_parts;
+    if (info.role != homes.role)
+      throw_error(ErrorCode::unsupported, homes.name, " are shared out by whole tensors, and ranks keep '",
+                  info.name.view(), "' in parts; let all ", homes.name,
+                  " lie in one place, or leave strategy zero out");
+    const auto found = homes.of_whole.find(value);
+    return found == homes.of_whole.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void move_operands(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
+    const std::vector<Id> operands = operands_of(program_.op(op));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Id value = operands[i];
+      const Role role = value == none ? Role::activation : program_.value(value).role;
+      // Left out, made by an update, or where it should be.
+      if (role == Role::activation || is_state(value)) continue;
+      const std::optional<MemoryPlace> home = role == Role::runtime ? std::nullopt : home_of(value);
+      if (home == pinned) continue;
+      const MemoryPlace place = home ? at_hand() : pinned;
+      program_.replace_operand(
+          op, static_cast<int>(i),
+          is_shared(value) ? shared(value) : copied(segment, value, first, place, copies));
+    }
+  }
+
+  // A number of the step that no update changes.
+  bool is_shared(Id value) const {
+    const ValueInfo info = program_.value(value);
+    return info.role == Role::runtime && info.rank == 0 && info.dtype == DType::f64 &&
+           !users_.updates_write(value);
+  }
+
+  Id shared(Id value) {
+    const auto [entry, fresh] = shared_.try_emplace(value, none);
+    if (!fresh) return entry->second;
+    const std::string name = "host." + std::string(program_.value(value).name.view());
+    entry->second = program_.runtime(name);
+    program_.place(entry->second, pinned);
+    const Segment step(program_, program_.value(value).segment);
+    write_copy(step, FunctionKind::update, value, none, entry->second);
+    step.run_on(FunctionKind::update, device_);
+    return entry->second;
+  }
+
+  Id copied(const Segment& segment, Id value, Id first, MemoryPlace place, std::map<Id, Id>& copies) const {
+    const auto [entry, fresh] = copies.try_emplace(value, none);
+    if (!fresh) return entry->second;
+    entry->second = segment.insert(FunctionKind::update, first, "copy", {value}, 1)[0];
+    program_.place(entry->second, place);
+    return entry->second;
+  }
+
+  // A copy into a value that is there.
+  void write_copy(const Segment& segment, FunctionKind function, Id from, Id before, Id to) const {
+    const Id made = segment.insert(function, before, "copy", {from}, 1)[0];
+    for (const Id op : segment.operations(function))
+      if (const OpInfo info = program_.op(op); info.def->copies && info.operands.data[1] == made)
+        return program_.replace_operand(op, 1, to);
+  }
+
+  ProgramRef program_;
+  std::int32_t device_;
+  const UpdateHomes& homes_;
+  Users users_;
+  bool tiled_;
+  std::map<Id, Id> shared_;
+};
+
+}  // namespace
+
+void update_elsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled) {
+  UpdatesElsewhere(program, device, homes, tiled).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,32 @@
+// Updates that run elsewhere, or over what lies elsewhere: what they need comes to where they run and goes
+// back behind them.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+
+constexpr std::int32_t own_device = 0;  // the recipe's
+constexpr MemoryPlace pinned{own_device, Space::pinned};
+
+// Where values of a role lie; nothing: on the device.
+struct Homes {
+  Role role;
+  const char* name;
+  std::map<Id, MemoryPlace> of_whole = {};
+  std::optional<MemoryPlace> of_parts = {};  // that ranks keep
+  bool parts_lie_alike = true;               // else there is no such place
+};
+
+struct UpdateHomes {
+  std::map<Id, MemoryPlace> states;  // of what updates alone touch
+  Homes parameters, gradients;
+};
+
+// `device`: which runs them. `tiled`: not all that the updates of a layer need has to be in memory at once.
+void update_elsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled);
+
+}  // namespace prun

@@ -1,0 +1,98 @@
+#include "ways.hpp"
+
+#include <algorithm>
+
+namespace prun {
+namespace {
+
+const Place on_device{PlaceKind::device}, in_host_memory{PlaceKind::host}, on_drives{PlaceKind::tier, "nvme"};
+
+class Ways {
+ public:
+  explicit Ways(const Wishes& wishes) : wishes_(wishes) {}
+
+  std::vector<Way> all() {
+    add(on_device, in_host_memory);
+    add(in_host_memory, in_host_memory);
+    add(on_drives, in_host_memory);
+    add(on_drives, on_drives);
+    return ways_;
+  }
+
+ private:
+  void add(const Place& state, const Place& others) {
+    for (const Place& parameters : {on_device, others})
+      for (const Place& activations : {on_device, others})
+        for (const Place& gradients : {on_device, others})
+          add({{{state}}, {{gradients}}, {{parameters}}, {{activations}}});
+  }
+
+  // What is said stays so.
+  void add(Lies lies) {
+    for (Shares Lies::*const what :
+         {&Lies::optimizer, &Lies::gradients, &Lies::parameters, &Lies::activations})
+      if (!lies_all(wishes_.lies.*what, PlaceKind::automatic)) lies.*what = wishes_.lies.*what;
+    if (!goes_together(lies)) return;
+    const bool state_stays = lies_all(lies.optimizer, PlaceKind::device);
+    for (const bool tiled : {false, true})
+      if (wishes_.tiled ? tiled == *wishes_.tiled : !state_stays || !tiled)
+        if (const Way way{lies, tiled}; std::find(ways_.begin(), ways_.end(), way) == ways_.end())
+          ways_.push_back(way);
+  }
+
+  bool goes_together(const Lies& lies) const {
+    const bool state_first = lies_all(wishes_.lies.optimizer, PlaceKind::automatic) &&
+                             lies_all(wishes_.lies.activations, PlaceKind::automatic);
+    if (lies_all(lies.optimizer, PlaceKind::device) &&
+        (!lies.only_state_and_activations() ||
+         (state_first && !lies_all(lies.activations, PlaceKind::device))))
+      return false;
+    return !wishes_.updated_here ||
+           (lies.only_state_and_activations() && !lies_in(lies.optimizer, PlaceKind::tier));
+  }
+
+  const Wishes& wishes_;
+  std::vector<Way> ways_;
+};
+
+// "optimizer state and gradients lie in the host's memory", or nothing.
+std::string said_of(const Place& place, const Lies& lies) {
+  const Shares all{{place}};
+  std::vector<std::string> there;
+  if (lies.optimizer == all) there.emplace_back("optimizer state");
+  if (lies.gradients == all) there.emplace_back("gradients");
+  if (lies.activations == all) there.emplace_back("activations");
+  if (lies.parameters == all) there.emplace_back("parameters");
+  std::string text;
+  for (std::size_t i = 0; i < there.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == there.size() ? " and " : ", ") + there[i];
+  const bool one = there.size() == 1 && lies.optimizer == all;
+  return there.empty() ? "" : text + (one ? " lies " : " lie ") + where(place);
+}
+
+}  // namespace
+
+std::vector<Way> ways_of(const Wishes& wishes) { return Ways(wishes).all(); }
+
+Spreads::Spreads(ProgramRef program, const Users& users, const Lies& lies)
+    : states(states_of(program, users), lies.optimizer),
+      parameters(tensors_of(program, Role::parameter), lies.parameters),
+      gradients(tensors_of(program, Role::gradient), lies.gradients),
+      activations(lies.activations) {}
+
+std::string text_of(const Way& way, const Spreads& spreads) {
+  std::string text;
+  for (const std::string& part :
+       {spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
+        spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
+        spreads.gradients.in_one_place() ? "" : "gradients lie " + spreads.gradients.said(),
+        spreads.activations.size() == 1
+            ? ""
+            : "activations lie " + said(spreads.activations) + ", as near as whole tensors of a layer come",
+        said_of(in_host_memory, way.lies), said_of(on_drives, way.lies)})
+    text += (text.empty() || part.empty() ? "" : "; ") + part;
+  return "offload: " + (text.empty() ? "all lies on the device" : text) +
+         (way.tiled ? ", updated tensor by tensor" : "");
+}
+
+}  // namespace prun

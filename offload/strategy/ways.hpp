@@ -1,0 +1,38 @@
+// What may lie where, as far as the recipe leaves it open, and what is said of it.
+#pragma once
+
+#include "spread.hpp"
+#include "wishes.hpp"
+
+namespace prun {
+
+// Tiled: what updates need of a layer comes to memory in pieces, which takes less of it and reads less ahead.
+struct Way {
+  Lies lies;
+  bool tiled = false;
+
+  friend bool operator==(const Way&, const Way&) = default;
+};
+
+// What may go together, cheapest first: optimizer state moves once a step, parameters with each use, and
+// drives are slower than memory.
+std::vector<Way> ways_of(const Wishes& wishes);
+
+// Which tensors of a program lie where.
+struct Spreads {
+  Spread states, parameters, gradients;
+  // Of what, only whoever lowers the program knows.
+  Shares activations;
+
+  Spreads(ProgramRef program, const Users& users, const Lies& lies);
+
+  bool in_one_place() const {
+    return states.in_one_place() && parameters.in_one_place() && gradients.in_one_place() &&
+           activations.size() == 1;
+  }
+};
+
+// "offload: optimizer state and gradients lie in the host's memory"
+std::string text_of(const Way& way, const Spreads& spreads);
+
+}  // namespace prun

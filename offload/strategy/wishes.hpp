@@ -1,0 +1,41 @@
+// What the recipe says of offload, and the text of the options by which it does.
+#pragma once
+
+#include "prun/options.hpp"
+#include "shares.hpp"
+
+#define PRUN_OFFLOAD_OPTIONS                                                                                 \
+  "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "      \
+  "goes to the next place, what costs least first\n"                                                         \
+  "optimizer   | string | host | | Where master copies and moments lie: device, host, nvme, auto, or per "   \
+  "cent in several, such as host:70, nvme:30\n"                                                              \
+  "update      | choice | host | host,device,auto | What updates state in the host's memory: its cores, or " \
+  "the device, to which it comes in turn; auto: what is predicted to take less time\n"                       \
+  "tile        | choice | auto | auto,layer,tensor | How much of what updates need comes to memory at a "    \
+  "time: three layers, or three times a layer's largest tensor; auto: tensors where layers do not fit\n"     \
+  "gradients   | string | device | | Where gradients lie once a step's are complete: as optimizer\n"         \
+  "parameters  | string | device | | Where parameters lie while nobody computes with them: as optimizer\n"   \
+  "activations | string | device | | Where what backward reads of forward lies in between: as optimizer\n"
+
+namespace prun {
+
+// Where each lies.
+struct Lies {
+  Shares optimizer, gradients, parameters, activations;
+
+  bool only_state_and_activations() const {
+    return lies_all(gradients, PlaceKind::device) && lies_all(parameters, PlaceKind::device);
+  }
+  friend bool operator==(const Lies&, const Lies&) = default;
+};
+
+struct Wishes {
+  Lies lies;
+  bool updated_here = false;  // by the recipe's device
+  std::optional<bool> tiled;  // nothing: as there is room
+};
+
+// Throws bad_input for what does not go together.
+Wishes read_wishes(const Options& options);
+
+}  // namespace prun
