@@ -4,9 +4,11 @@
 
 #include "base/text.hpp"
 #include "placement/moves.hpp"
+#include "plan/check_ranks.hpp"
 #include "plan/lasting.hpp"
-#include "plan/limits.hpp"
-#include "plan/ranks.hpp"
+#include "plan/launch_limit.hpp"
+#include "plan/make_plan.hpp"
+#include "plan/work.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "simulate/ends.hpp"
@@ -47,7 +49,7 @@ void Assembly::make_devices() {
   const RecipeSection section = recipe_.section("device");
   devices_.resize(1);
   device_infos_.resize(1);
-  for (const std::string& plugin : unlowered_->more_devices())
+  for (const std::string& plugin : unlowered_->requests().more_devices)
     add_device(plugin == section.plugin() ? plugins_.create<DeviceInterface>("device", section)
                                           : plugins_.create<DeviceInterface>("device", plugin, recipe_));
 }
@@ -76,7 +78,7 @@ std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) 
 }
 
 std::string Assembly::plugin_of(std::size_t device) const {
-  return device == 0 ? recipe_.section("device").plugin() : program_->more_devices()[device - 1];
+  return device == 0 ? recipe_.section("device").plugin() : program_->requests().more_devices[device - 1];
 }
 
 std::string Assembly::key_by_trait(std::size_t device, std::string_view trait) const {
@@ -184,12 +186,12 @@ void Assembly::make_fitting_plan() {
   std::optional<std::size_t> crowded;
   const auto fits = [&](std::size_t way) {
     if (!make_plans_that_fit(way, tried)) return false;
-    if (unlowered_->ways_to_fit() <= 1 || hosts_have_room(*this)) return true;
+    if (unlowered_->requests().ways_to_fit <= 1 || hosts_have_room(*this)) return true;
     if (!crowded) crowded = way;
     return false;
   };
   if (fits(0)) return;
-  for (std::size_t way = 1; way < unlowered_->ways_to_fit(); ++way) {
+  for (std::size_t way = 1; way < unlowered_->requests().ways_to_fit; ++way) {
     try {
       if (fits(way)) return;
     } catch (const Error& error) {
@@ -306,8 +308,8 @@ void Assembly::refuse_memory(const NotFitting& tried) const {
   const std::int64_t limit = memory_limit();
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const std::int64_t own = most_needed(&ProcessNeed::device_bytes);
-  const char* const with =
-      unlowered_->ways_to_fit() > 1 ? " with all that strategies may change" : " with full recompute";
+  const char* const with = unlowered_->requests().ways_to_fit > 1 ? " with all that strategies may change"
+                                                                  : " with full recompute";
   const std::string least = tried.least == tried.needed ? "" : detail::concat(", ", size(tried.least), with);
   const std::string beside = own == 0 ? "" : detail::concat(" beside ", size(own), " of the process");
   const std::string rest =

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
+#include "plan/instances.hpp"
 #include "plan/lasting.hpp"
 #include "plan/plan.hpp"
 #include "prun/split_master.hpp"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/durable_file.hpp"
+#include "program/flops.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/observers.hpp"
@@ -104,7 +105,8 @@ class Run {
     observers_.event(EventKind::note, "batch: " + assembly_.batch().text());
     if (const std::string said = ignored_stop_signals_text(); !said.empty())
       observers_.event(EventKind::note, said);
-    for (const std::string& said : assembly_.program().said_to_fit()) observers_.event(EventKind::note, said);
+    for (const std::string& said : assembly_.program().requests().said_to_fit)
+      observers_.event(EventKind::note, said);
     for (const std::string& said : trainer_.resume_warnings()) observers_.event(EventKind::warning, said);
     for (const std::string& said : trainer_.resume_notes()) observers_.event(EventKind::note, said);
   }
