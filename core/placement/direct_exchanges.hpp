@@ -2,7 +2,7 @@
 // in few large ones, which travel as operations of one exchange, nobody has to copy it.
 #pragma once
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 

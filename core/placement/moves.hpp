@@ -2,7 +2,7 @@
 // (ProgramApi::place), and what is moved when follows from it.
 #pragma once
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 

@@ -25,7 +25,7 @@ bool has_dim(const Value& value, const Name& name) {
 class AxisPass {
  public:
   AxisPass(Program& program, AxisId axis) : program_(program), axis_(axis) {
-    for (const Split& split : program.splits())
+    for (const Split& split : program.requests().splits)
       if (split.axis == axis) dims_.push_back(split.dim);
   }
 

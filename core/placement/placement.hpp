@@ -8,7 +8,7 @@
 // exchange that changes it is inserted before the op; the sum of a gradient goes to the function `reduce`.
 #pragma once
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 

@@ -2,7 +2,7 @@
 // be split (OpDef::split) are written so, where they stood. `lm_head` is one, along the vocabulary.
 #pragma once
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 

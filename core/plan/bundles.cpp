@@ -14,10 +14,10 @@ std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) 
   std::int64_t exchanged = 0, moved = 0;
   for (const Piece& piece : function.pieces)
     for (std::int32_t s = piece.first; s < piece.last; ++s) {
-      const PlannedStep& step = function.steps[static_cast<std::size_t>(s)];
+      const PlannedStep& step = function.steps[s];
       if (step.exchange) exchanged += std::max(step.exchange->in.bytes, step.exchange->out.bytes);
-      if (!step.exchange && !plan.queues[static_cast<std::size_t>(piece.queue)].workers &&
-          function.kind != FunctionKind::update && step.operands.back().address.region != function.scratch)
+      if (!step.exchange && !plan.queues[piece.queue].workers && function.kind != FunctionKind::update &&
+          step.operands.back().address.region != function.scratch)
         moved += step.operands.front().address.bytes;
     }
   return exchanged > 0 ? exchanged : moved;
@@ -43,7 +43,7 @@ Bundling::Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
     const std::int32_t function = plan.find(kind, static_cast<std::int32_t>(i));
     const bool here = function >= 0 && !plan.instances[i].receive_stub;
-    bytes_.push_back(here ? exchanged_bytes(plan, plan.functions[static_cast<std::size_t>(function)]) : 0);
+    bytes_.push_back(here ? exchanged_bytes(plan, plan.functions[function]) : 0);
   }
   const std::int64_t all = std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0});
   most_ = most.value_or(std::min(usual_bytes, all / usual_share));
@@ -70,10 +70,8 @@ std::vector<Bundle> Bundling::of(std::span<const std::int32_t> instances) const 
 }
 
 Exchanges exchanges_of(const Plan& plan, std::int32_t function) {
-  const std::vector<Piece>& pieces = plan.functions[static_cast<std::size_t>(function)].pieces;
-  const auto exchanges = [&](const Piece& piece) {
-    return plan.queues[static_cast<std::size_t>(piece.queue)].communicates();
-  };
+  const std::vector<Piece>& pieces = plan.functions[function].pieces;
+  const auto exchanges = [&](const Piece& piece) { return plan.queues[piece.queue].communicates(); };
   const auto first = std::find_if(pieces.begin(), pieces.end(), exchanges);
   const auto last = std::find_if_not(first, pieces.end(), exchanges);
   return {static_cast<std::int32_t>(first - pieces.begin()),
@@ -87,15 +85,15 @@ std::int32_t joint_function(Plan& plan, const std::vector<InstancePiece>& pieces
   PlannedFunction joint;
   joint.joins = pieces;
   for (const InstancePiece& of : pieces) {
-    const PlannedFunction& function = plan.functions[static_cast<std::size_t>(of.function)];
-    const Piece& piece = function.pieces[static_cast<std::size_t>(of.piece)];
+    const PlannedFunction& function = plan.functions[of.function];
+    const Piece& piece = function.pieces[of.piece];
     if (joint.pieces.empty()) {
       joint.segment = function.segment;
       joint.kind = function.kind;
       joint.pieces.push_back({0, 0, piece.queue});
     }
     for (std::int32_t s = piece.first; s < piece.last; ++s)
-      joint.steps.push_back(for_instance(function.steps[static_cast<std::size_t>(s)], of.instance));
+      joint.steps.push_back(for_instance(function.steps[s], of.instance));
   }
   joint.pieces.front().last = static_cast<std::int32_t>(joint.steps.size());
   plan.functions.push_back(std::move(joint));

@@ -3,8 +3,8 @@
 namespace prun {
 
 std::string call_text(const Program& program, const Plan& plan, const Call& call) {
-  const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
-  const Instance& instance = plan.instances[static_cast<std::size_t>(call.instance)];
+  const PlannedFunction& function = plan.functions[call.function];
+  const Instance& instance = plan.instances[call.instance];
   const SegmentData& segment = program.segment(instance.segment);
   std::string text = detail::concat(name_of(function.kind), ' ', segment.name);
   if (segment.repeat > 1) text += detail::concat('.', instance.layer);

@@ -38,9 +38,7 @@ class FirstWriters {
     }
   }
 
-  FunctionKind kind_of(const Call& call) const {
-    return plan_.functions[static_cast<std::size_t>(call.function)].kind;
-  }
+  FunctionKind kind_of(const Call& call) const { return plan_.functions[call.function].kind; }
 
   bool clears(const Call& call, const PlannedStep& step) const {
     const FunctionKind kind = kind_of(call);
@@ -55,7 +53,7 @@ class FirstWriters {
   }
 
   void begin(const Call& call, std::size_t s) {
-    const std::int32_t first = planned(call.function).pieces[static_cast<std::size_t>(call.piece)].first;
+    const std::int32_t first = planned(call.function).pieces[call.piece].first;
     const Place clear{call.function, first + static_cast<std::int32_t>(s)};
     const auto [sum, fresh] = begun_.try_emplace(sum_of(call, plan_.steps(call)[s].operands.front()), clear);
     if (!fresh) needed_.insert({clear, sum->second});  // cleared twice, with nothing in between
@@ -92,14 +90,12 @@ class FirstWriters {
 
   // ------------------------------------------------------------- what is left
 
-  PlannedFunction& planned(std::int32_t function) const {
-    return plan_.functions[static_cast<std::size_t>(function)];
-  }
+  PlannedFunction& planned(std::int32_t function) const { return plan_.functions[function]; }
 
   void remove_clears() {
-    std::vector<std::int32_t> kept;  // by function: its new number; -1: nothing is left of it
-    std::vector<std::vector<std::int32_t>> pieces;
-    std::vector<PlannedFunction> functions;
+    Numbered<std::int32_t> kept;  // by function: its new number; -1: nothing is left of it
+    Numbered<Numbered<std::int32_t>> pieces;
+    Numbered<PlannedFunction> functions;
     for (std::size_t f = 0; f < plan_.functions.size(); ++f) {
       pieces.push_back(remove_steps(static_cast<std::int32_t>(f)));
       const bool empty = plan_.functions[f].steps.empty();
@@ -109,20 +105,20 @@ class FirstWriters {
     plan_.functions = std::move(functions);
     for (PlannedFunction& function : plan_.functions)
       for (InstancePiece& of : function.joins) {
-        of.piece = pieces[static_cast<std::size_t>(of.function)][static_cast<std::size_t>(of.piece)];
-        of.function = kept[static_cast<std::size_t>(of.function)];
+        of.piece = pieces[of.function][of.piece];
+        of.function = kept[of.function];
       }
     for (Call& call : plan_.calls) {
-      call.piece = pieces[static_cast<std::size_t>(call.function)][static_cast<std::size_t>(call.piece)];
-      call.function = kept[static_cast<std::size_t>(call.function)];
+      call.piece = pieces[call.function][call.piece];
+      call.function = kept[call.function];
     }
     std::erase_if(plan_.calls, [](const Call& call) { return call.piece < 0; });
     for (Chunk& chunk : plan_.chunks)
       for (std::int32_t* function :
            {&chunk.receive, &chunk.send, &chunk.receive_gradient, &chunk.send_gradient})
-        if (*function >= 0) *function = kept[static_cast<std::size_t>(*function)];
+        if (*function >= 0) *function = kept[*function];
     for (QueueInfo& queue : plan_.queues) queue.calls = 0;
-    for (Call& call : plan_.calls) call.position = plan_.queues[static_cast<std::size_t>(call.queue)].calls++;
+    for (Call& call : plan_.calls) call.position = plan_.queues[call.queue].calls++;
   }
 
   // Returns the new number of each piece; -1: nothing is left of it.
@@ -135,7 +131,7 @@ class FirstWriters {
       const auto first = static_cast<std::int32_t>(steps.size());
       for (std::int32_t s = piece.first; s < piece.last; ++s)
         if (cleared_.count({f, s}) == 0 || needed_.count({f, s}) != 0)
-          steps.push_back(std::move(function.steps[static_cast<std::size_t>(s)]));
+          steps.push_back(std::move(function.steps[s]));
       const auto last = static_cast<std::int32_t>(steps.size());
       const bool empty = first == last && piece.first != piece.last;
       numbers.push_back(empty ? -1 : static_cast<std::int32_t>(pieces.size()));

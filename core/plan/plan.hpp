@@ -6,49 +6,20 @@
 // them.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "program/program.hpp"
+#include "plan/arena.hpp"
+#include "plan/numbered.hpp"
+#include "program/step_program.hpp"
 #include "prun/comm.hpp"
 #include "prun/device.hpp"
-#include "prun/schedule.hpp"
 
 namespace prun {
-
-// Parts of the arena.
-enum class Region : std::uint8_t {
-  parameter,
-  gradient,
-  state,
-  runtime,
-  input,              // tokens, targets, samples of a microbatch
-  boundary,           // what an instance hands on
-  slot,               // what its forward keeps for its backward
-  leaving,            // the same, where it lies elsewhere meanwhile, until it has left
-  returned,           // and once it is back
-  boundary_gradient,  // gradient of what it hands on
-  scratch,            // shared by all calls of the compute queue
-  gathered,           // parameters kept in parts, while they are used
-  unreduced,          // gradients of one microbatch, until they are summed over the ranks
-  bucket,             // gradients on their way, where they travel in another type than they are kept in
-  update,             // copies that updates on another device work with
-  batch,              // staged microbatches of a step
-  scalars,            // staged runtime values
-  others,             // of other programs over what lasts here: see Beneath
-};
-inline constexpr int regions = 18;
-const char* name_of(Region region);
-// Whether what lies there is there from step to step.
-bool lasts(Region region);
-// Whether it is laid out as a rank's threads need it: ranks that do the same may differ there.
-bool is_scratch(Region region);
 
 enum class Whose : std::uint8_t {
   own,       // of the instance the call is for
@@ -123,8 +94,8 @@ struct InstancePiece {
 struct PlannedFunction {
   Id segment = none;
   FunctionKind kind = FunctionKind::forward;
-  std::vector<PlannedStep> steps;
-  std::vector<Piece> pieces;
+  Numbered<PlannedStep> steps;
+  Numbered<Piece> pieces;
   Region scratch = Region::scratch;         // where that of its values lies that nobody reads after it
   std::vector<std::int64_t> scratch_bytes;  // by range of the layout
   OpCost cost;
@@ -143,9 +114,6 @@ struct Instance {
   // what it hands on, once that has arrived, and the gradient of that, until it is sent back.
   bool receive_stub = false;
 };
-
-// All repetitions of all segments of the model, in the order in which a microbatch passes them.
-std::vector<Instance> chain_of(const Program& program);
 
 struct Wait {
   std::int32_t queue = 0;
@@ -185,30 +153,6 @@ struct QueueInfo {
   std::vector<int> members(const Mesh& mesh, std::int64_t rank) const;
 };
 
-// What a rank is to do with each microbatch. Without a pipeline: all of the chain, forward and back.
-struct ChunkWork {
-  std::int32_t stage = 0;
-  std::int32_t first = 0, last = 0;  // instances of the chain
-  // Coordinates that have the stage before and the one after; -1: there is none.
-  std::int64_t from = -1, to = -1;
-};
-struct Work {
-  AxisId axis = no_axis;  // of the pipeline; no_axis: there is none
-  std::int64_t coordinate = -1;
-  bool split = false;         // weight gradients are a function of their own
-  std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
-  std::vector<ChunkWork> chunks;
-  std::vector<ScheduleCall> calls;
-
-  // Whether others pass an instance between two passes of a microbatch.
-  bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
-};
-Work whole_work(const Program& program, std::int64_t microbatches);
-// All microbatches through an instance before the next one, forward and back: each is a stage of its own.
-Work vertical_work(const Program& program, std::int64_t microbatches);
-// The same of a program without backward.
-Work forward_work(Work work);
-
 // A stage as its rank runs it.
 struct Chunk {
   std::int32_t stage = 0;
@@ -221,59 +165,12 @@ struct Chunk {
   std::int32_t receive = -1, send = -1, receive_gradient = -1, send_gradient = -1;
 };
 
-// Bytes by purpose; their sum is the arena.
-struct Memory {
-  std::array<std::int64_t, regions> bytes{};
-  std::int64_t total() const;
-};
-
-// Offsets within the arena: one line of addresses, cut into ranges.
-struct Layout {
-  struct Strided {
-    std::int64_t base = 0;
-    std::int64_t stride = 0;
-  };
-  // What lies in one space of one device. What stays as it is between two steps comes first: what lasts,
-  // which other programs find there, and the values of the step itself.
-  struct Range {
-    MemoryPlace place;
-    std::int64_t begin = 0;
-    Memory memory;
-    std::int64_t kept = 0;  // bytes of what stays; behind it others may write between two steps
-    // Per instance: parameter, gradient and state without stride; slot and boundary by slot;
-    // boundary_gradient by slot where it must last.
-    std::array<std::vector<Strided>, regions> instances;
-    std::int64_t runtime = 0, scratch = 0;
-
-    std::int64_t bytes() const { return memory.total(); }
-  };
-  // The first is the recipe's device's own memory, the second the pinned memory that steps are staged in.
-  std::vector<Range> ranges;
-  Strided input;  // by input slot
-  Strided batch;  // by microbatch
-  Strided scalars;
-  std::int64_t batch_side = 0;  // from one staging side to the other
-  Memory memory;                // of all ranges
-
-  // Of all that are memory.
-  std::int64_t bytes_in_memory() const;
-  // What a range's regions, and values of a function, begin at multiples of.
-  std::int64_t alignment_in(const Range& range) const;
-
-  // The range that all of these bytes lie in; null: there is none.
-  const Range* find(std::int64_t offset, std::int64_t bytes) const;
-};
-inline constexpr std::int64_t range_alignment = 4096;  // of what a device allocates
-// From where a range begins to where the next one does: each may grow, and lies in the plans of all programs
-// over the same memory at the same place.
-inline constexpr std::int64_t range_distance = std::int64_t{1} << 50;
-
 struct Plan {
-  std::vector<PlannedFunction> functions;
-  std::vector<Instance> instances;
+  Numbered<PlannedFunction> functions;
+  Numbered<Instance> instances;
   std::vector<Call> calls;  // a valid order; each queue runs its own in this order
-  std::vector<QueueInfo> queues;
-  std::vector<Chunk> chunks;
+  Numbered<QueueInfo> queues;
+  Numbered<Chunk> chunks;
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
   Layout layout;
@@ -298,64 +195,5 @@ struct Plan {
     return (instance * (alone ? microbatches : 1) + slot) % 2;
   }
 };
-
-struct OfferedKernel {
-  const KernelDef* def = nullptr;  // null: there is none
-  std::string by;                  // "op plugin 'squared-relu'"
-};
-
-// What is to be known of a device of the rank: where its kernels come from, how many threads their workspaces
-// are for, and what it reaches.
-struct PlanDevice {
-  std::function<OfferedKernel(std::string_view op)> kernel;
-  std::int32_t threads = 1;
-  std::string name, kind;
-  bool host_memory = false, asynchronous = false, tier = false;
-};
-
-struct Lowering {
-  std::vector<PlanDevice> devices;  // the first is the recipe's
-  // Bytes up to which instances exchange together, 0: each does alone; nothing: see plan/bundles.hpp.
-  std::optional<std::int64_t> bundle;
-  // What updates need of drives may take more memory than it must, so that drives wait for nothing: see
-  // take_update_turns().
-  bool far_ahead = false;
-  // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
-  // alignment.
-  std::int64_t fence = 0;
-
-  // Nobody computes with what lies on a disk.
-  std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
-};
-inline constexpr std::int64_t fence_bytes = 1024;  // where there are any
-
-// What another program's plan is made over: what lasts has the places that it has here, by segment and name
-// of the value, and the rest lies where this plan has nothing that stays. The steps of one run while none of
-// the other does.
-struct Beneath {
-  const Program& program;
-  const Plan& plan;
-};
-// Lets a plan have as much memory as one that was made over it.
-void make_room(Plan& plan, const Plan& above);
-
-// Throws an Error naming what does not fit.
-Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
-               std::int64_t rank = 0);
-Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-               const Work& work, const Beneath* beneath = nullptr);
-
-// Replays steps over shadow memory, until it repeats: every read finds the value it means, as of the step it
-// means, written before on its own queue or across queues behind a wait; no live bytes are overwritten; sums
-// begin once; every op of the program with an effect is called.
-void check_plan(const Program& program, const Plan& plan);
-// One that was made over another: what lasts lies where it does there, and nothing of what stays there is
-// written.
-void check_over(const Program& program, const Plan& plan, const Beneath& beneath);
-
-// Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
-double model_flops(const Program& program);
-// The same of one repetition of a segment.
-double segment_flops(const Program& program, Id segment);
 
 }  // namespace prun

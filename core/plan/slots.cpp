@@ -16,8 +16,7 @@ Slots::Slots(Plan& plan, const Work& work) : plan_(plan) {
 }
 
 std::int32_t Slots::root_of(std::int32_t chunk) const {
-  while (plan_.chunks[static_cast<std::size_t>(chunk)].follows >= 0)
-    chunk = plan_.chunks[static_cast<std::size_t>(chunk)].follows;
+  while (plan_.chunks[chunk].follows >= 0) chunk = plan_.chunks[chunk].follows;
   return chunk;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "plan/plan.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
 

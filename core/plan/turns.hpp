@@ -3,73 +3,16 @@
 // instances need theirs at the same time; all others may share.
 #pragma once
 
-#include <initializer_list>
-#include <map>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "plan/bundles.hpp"
 #include "plan/offsets.hpp"
+#include "plan/used_together.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
-
-// A function as a pass calls it.
-struct PassCall {
-  std::int32_t function = -1;
-  std::int32_t instance = 0;
-};
-// In order. The backward pass of a program whose backward is split has both its functions.
-std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
-
-// Which instances' memory in a region the calls of each function touch.
-class Touched {
- public:
-  Touched(const Plan& plan, std::initializer_list<Region> wanted);
-  std::vector<std::int32_t> by(const PassCall& call) const;
-
- private:
-  using Target = std::pair<Whose, std::int32_t>;
-  std::vector<std::vector<Target>> targets_;  // by function
-};
-
-// The function that empties an instance's gradients as they begin, where their memory is its only for a time;
-// -1: they have memory of their own, and are emptied when the step begins.
-std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance);
-
-// When the gradients of an instance begin and are complete. Those that a function `clear` empties are summed
-// over the ranks as soon as no microbatch has given only some of its contributions; all others after the last
-// one of the step. What is tied to another stage is complete at the end only, which is not said here.
-class Contributions {
- public:
-  Contributions(const Plan& plan, const Work& work);
-  // To be called around each call of a pass, in order: which instances' gradients begin with it, and which
-  // are complete after it.
-  std::vector<std::int32_t> begun_by(const PassCall& call);
-  std::vector<std::int32_t> completed_by(const PassCall& call, std::int32_t microbatch);
-
- private:
-  struct Microbatch {
-    std::int64_t all = 0, left = 0;
-  };
-  struct Progress {
-    bool each = false, in_turn = false, tied = false, begun = false;
-    std::int64_t left = 0;  // contributions of the step
-    std::map<std::int32_t, Microbatch> microbatches;
-    std::int64_t partial = 0;  // microbatches of which some contributions have come, not all
-  };
-  Touched touched_;
-  std::vector<Progress> progress_;  // by instance
-};
-
-// Consecutive calls for which parameters are gathered together.
-struct GatheredUse {
-  Bundle instances;
-  std::int64_t calls = 0;
-};
-using GatheredUses = std::vector<GatheredUse>;
-GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling);
-
-// Instances whose gradients are summed over the ranks together, in the order in which they are complete:
-// within a pass, and last what is tied.
-std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling);
 
 // Where each instance's part of a region lies.
 struct Turns {

@@ -38,7 +38,7 @@ class Waits {
   using Clock = std::vector<std::int64_t>;  // latest ticket of each queue that is known to be done
 
   std::int64_t ticket(const Call& call, std::int64_t step) const {
-    return step * plan_.queues[static_cast<std::size_t>(call.queue)].calls + call.position;
+    return step * plan_.queues[call.queue].calls + call.position;
   }
 
   void visit(Call& call) {

@@ -1,8 +1,8 @@
 // The plugin's side of Program: every call guarded, nothing thrown across the border.
 #include <algorithm>
 
-#include "program/program.hpp"
 #include "program/recompute.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 namespace {
@@ -151,7 +151,7 @@ Status axis_extent(void* p, Text axis, std::int64_t* extent) {
 }
 
 Status keep_in_parts(void* p, Text axis, KeptInParts kept) {
-  return guard([&] { of(p).keep_in_parts(axis.view(), kept); });
+  return guard([&] { of(p).requests().keep_in_parts(of(p).mesh(), axis.view(), kept); });
 }
 
 Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> kinds) {
@@ -159,7 +159,7 @@ Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> ki
     using Kind = RecomputeChoice::Kind;
     if (mode == RecomputeMode::budget) {
       of(p).segment(segment).recompute_to_fit = true;
-      recompute(of(p), segment, of(p).planned_recompute());
+      recompute(of(p), segment, of(p).requests().planned_recompute);
       return;
     }
     RecomputeChoice choice{mode == RecomputeMode::full  ? Kind::full
@@ -173,12 +173,13 @@ Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> ki
 
 Status pipeline(void* p, Text axis, Text schedule, std::int32_t chunks, Array<std::int64_t> layers) {
   return guard([&] {
-    of(p).ask_for_pipeline(axis.view(), schedule.view(), chunks, {layers.begin(), layers.end()});
+    of(p).requests().lay_pipeline(of(p).mesh(), axis.view(), schedule.view(), chunks,
+                                  {layers.begin(), layers.end()});
   });
 }
 
 Status device(void* p, Text plugin, std::int32_t* number) {
-  return guard([&] { *number = of(p).add_device(plugin.view()); });
+  return guard([&] { *number = of(p).requests().add_device(plugin.view()); });
 }
 Status place(void* p, Id value, MemoryPlace place) {
   return guard([&] { of(p).set_place(value, place); });
@@ -196,7 +197,7 @@ Status choose_to_fit(void* p, Array<Text> ways, std::uint64_t* chosen) {
   return guard([&] {
     std::vector<std::string> texts;
     for (const Text& way : ways) texts.emplace_back(way.view());
-    *chosen = of(p).choose_to_fit(texts);
+    *chosen = of(p).requests().choose_to_fit(texts);
   });
 }
 Status used_elsewhere(void* p, Id value, bool* used) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 #include "prun/optimizer.hpp"
 
 namespace prun {

@@ -42,7 +42,7 @@ class FewPositions {
     const auto over_ranks = [&](const Split& split) { return split.dim == seq_.name; };
     const auto stays = [&](Id parameter) { return has(program_.value(parameter), seq_.name); };
     const std::vector<Id> parameters = program_.parameters();
-    return std::any_of(program_.splits().begin(), program_.splits().end(), over_ranks) ||
+    return std::any_of(program_.requests().splits.begin(), program_.requests().splits.end(), over_ranks) ||
            std::any_of(parameters.begin(), parameters.end(), stays);
   }
 

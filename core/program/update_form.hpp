@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 
 namespace prun {
 namespace {

@@ -71,17 +71,18 @@ class AnotherMachine : public Cuda {
 // Each has just less than the way before needs.
 TEST_F(AnotherMachine, PlansGoWhereItHasRoom) {
   const Assembly roomy(recipe({}), plugins());
-  ASSERT_EQ(roomy.program().said_to_fit().at(0), "offload: all lies on the device");
+  ASSERT_EQ(roomy.program().requests().said_to_fit.at(0), "offload: all lies on the device");
   const double own = static_cast<double>(roomy.process_device_bytes()),
                needed = static_cast<double>(roomy.plan().layout.bytes_in_memory());
   const std::string small = gib("device.plan_gib", own + needed * 0.6);
   const Assembly on_host(recipe({small}), plugins());
-  EXPECT_EQ(on_host.program().said_to_fit().at(0), "offload: optimizer state lies in the host's memory");
+  EXPECT_EQ(on_host.program().requests().said_to_fit.at(0),
+            "offload: optimizer state lies in the host's memory");
   const double host = static_cast<double>(on_host.bytes_in_memory_of(1, on_host.plan()));
   const std::string less = gib("tier.cpu.plan_gib", static_cast<double>(on_host.process_bytes()) + host / 2);
   const Assembly on_drives(recipe({small, less}), plugins());
-  EXPECT_NE(on_drives.program().said_to_fit().at(0).find("on drives"), std::string::npos)
-      << on_drives.program().said_to_fit().at(0);
+  EXPECT_NE(on_drives.program().requests().said_to_fit.at(0).find("on drives"), std::string::npos)
+      << on_drives.program().requests().said_to_fit.at(0);
   EXPECT_NE(refusal({small, less, "tier.nvme.plan_gib=0.001"}, offloaded_by_need).find("may be used"),
             std::string::npos);
 }

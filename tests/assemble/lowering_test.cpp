@@ -2,6 +2,7 @@
 // passes a norm by added to its gradient.
 #include <gtest/gtest.h>
 
+#include "program/flops.hpp"
 #include "program/passes.hpp"
 #include "program/recompute.hpp"
 #include "support/assembly_fixture.hpp"
@@ -195,7 +196,7 @@ TEST(Lowering, AnotherReaderKeepsHeadsApart) {
 // The program as strategies left it, with functions of its layers on a second device.
 Program on_two_devices(const Assembly& assembly, const std::vector<FunctionKind>& second) {
   Program program = assembly.unlowered();
-  const std::int32_t device = program.add_device("cpu");
+  const std::int32_t device = program.requests().add_device("cpu");
   for (const FunctionKind function : second) program.run_on(2, function, device);
   return program;
 }

@@ -91,7 +91,7 @@ TEST(OffloadAuto, StateThatLiesOnDrivesMayHaveGradientsOnTheHost) {
   const std::int64_t budget = device_bytes(one_microbatch, offloaded_to_drives("/tmp", false, true));
   ASSERT_LT(budget, device_bytes(one_microbatch, offloaded_to_drives("/tmp")));
   const Assembly chosen(tiny_recipe(within(budget, one_microbatch), gradients), plugins());
-  EXPECT_EQ(chosen.program().said_to_fit(),
+  EXPECT_EQ(chosen.program().requests().said_to_fit,
             std::vector<std::string>{
                 "offload: gradients lie in the host's memory; optimizer state lies on drives"});
 }
@@ -110,7 +110,7 @@ TEST(OffloadAuto, WhatAllRanksOfAHostNeedDecides) {
     const Assembly chosen(tiny_recipe(with(within(budget, sets), {"tier.cpu.host_gib=" + gib}),
                                       layout + offloaded(false, false, false, "auto") + more),
                           plugins());
-    return chosen.program().said_to_fit();
+    return chosen.program().requests().said_to_fit;
   };
   const std::vector<std::string> on_host = {"offload: optimizer state lies in the host's memory"};
   EXPECT_EQ(said("1", "", drives), on_host);
@@ -126,7 +126,7 @@ TEST(OffloadAuto, WhatTheRecipeCannotDoIsPassedOver) {
   const std::int64_t budget = device_bytes(several, offloaded(false, false, true));
   ASSERT_LT(budget, device_bytes(several, offloaded()));
   const Assembly chosen(tiny_recipe(within(budget, several), automatic_offload), plugins());
-  EXPECT_EQ(chosen.program().said_to_fit(),
+  EXPECT_EQ(chosen.program().requests().said_to_fit,
             std::vector<std::string>{"offload: optimizer state and activations lie in the host's memory"});
 }
 
@@ -137,7 +137,8 @@ TEST(OffloadAuto, RecomputationComesFirst) {
       device_bytes(one_microbatch, "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n");
   ASSERT_LT(budget, device_bytes(one_microbatch, ""));
   const Assembly chosen(tiny_recipe(within(budget, one_microbatch), both), plugins());
-  EXPECT_EQ(chosen.program().said_to_fit(), std::vector<std::string>{"offload: all lies on the device"});
+  EXPECT_EQ(chosen.program().requests().said_to_fit,
+            std::vector<std::string>{"offload: all lies on the device"});
 }
 
 TEST(OffloadAuto, TheBitsAreThoseOfTrainingWithout) {

@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 #include "program/step.hpp"
 #include "simulate/costs_file.hpp"
 #include "simulate/links.hpp"
@@ -405,10 +405,11 @@ TEST(Offload, StateComesByTensorsWhereThereIsNoRoomForLayers) {
                     plugins());
   };
   const Assembly whole = planned({});
-  EXPECT_EQ(whole.program().said_to_fit().front().find("tensor"), std::string::npos);
+  EXPECT_EQ(whole.program().requests().said_to_fit.front().find("tensor"), std::string::npos);
   const std::int64_t needed = whole.plan().layout.ranges.front().bytes();
   const Assembly tiled = planned({"device.memory=" + std::to_string(needed - 1) + "B"});
-  EXPECT_NE(tiled.program().said_to_fit().front().find(", updated tensor by tensor"), std::string::npos);
+  EXPECT_NE(tiled.program().requests().said_to_fit.front().find(", updated tensor by tensor"),
+            std::string::npos);
   EXPECT_LT(tiled.plan().layout.ranges.front().bytes(), needed);
 }
 
@@ -495,7 +496,8 @@ TEST(Offload, ThePlanSaysHowNearToThePerCentItCame) {
   const auto said = [](const std::vector<std::string>& sets, const std::string& more) {
     return Assembly(tiny_recipe(with(sets, {"precision.compute=bf16"}), more), plugins())
         .program()
-        .said_to_fit();
+        .requests()
+        .said_to_fit;
   };
   using Said = std::vector<std::string>;
   const std::string halves = offloaded(false, false, false, "host:50, nvme:50");

@@ -10,6 +10,8 @@
 #include "base/text.hpp"
 #include "inspect/report.hpp"
 #include "measure/kernel_bench.hpp"
+#include "plan/check_plan.hpp"
+#include "plan/make_plan.hpp"
 #include "simulate/predict.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"

@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "cli/binary.hpp"
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 #include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
@@ -360,7 +360,7 @@ TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
   const TempFolder folder;
   const auto said = [&](Room room) {
     const Assembly chosen(tiny_recipe(within(room, one_microbatch), automatic_in(folder)), plugins());
-    return chosen.program().said_to_fit().at(0);
+    return chosen.program().requests().said_to_fit.at(0);
   };
   const std::string
       state_on_host = "offload: optimizer state lies in the host's memory",

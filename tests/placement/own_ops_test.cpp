@@ -4,6 +4,7 @@
 
 #include "placement/pack.hpp"
 #include "placement/placement.hpp"
+#include "program/flops.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 

@@ -143,7 +143,7 @@ TEST(Placement, ADimensionThatNothingHasIsNamedWithTheNearest) {
 TEST(Placement, ASplitAskedForTwiceIsOne) {
   Program program = on_mesh({4, 4}, {{"dp", 2}});
   for (int i = 0; i < 2; ++i) program.split("batch", "dp");
-  EXPECT_EQ(program.splits().size(), 1u);
+  EXPECT_EQ(program.requests().splits.size(), 1u);
 }
 
 TEST(Placement, WhatDoesNotDivideIsNamedInTheRecipesWords) {

@@ -18,7 +18,7 @@ class SavedMoves : public testing::Test {
   // With a device 1, and nothing elsewhere yet.
   Program fresh() const {
     Program program = assembly_.unlowered();
-    program.add_device("nvme");
+    program.requests().add_device("nvme");
     return program;
   }
 

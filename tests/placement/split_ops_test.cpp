@@ -6,6 +6,7 @@
 
 #include "base/random.hpp"
 #include "plan/plan.hpp"
+#include "program/flops.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 

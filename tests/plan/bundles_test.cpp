@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "plan/call_text.hpp"
+#include "plan/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -1,5 +1,5 @@
 // How large a recipe may be: what cannot be planned in seconds is refused with the bound, what can is.
-#include "plan/limits.hpp"
+#include "plan/launch_limit.hpp"
 
 #include <gtest/gtest.h>
 

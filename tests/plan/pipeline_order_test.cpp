@@ -1,6 +1,6 @@
 // Schedules: what the built-in ones cost, against values that were counted elsewhere and against the
 // formulas; and that no wrong one gets through.
-#include "plan/pipeline/order.hpp"
+#include "plan/pipeline/read_schedule.hpp"
 
 #include <gtest/gtest.h>
 

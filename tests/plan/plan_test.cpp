@@ -4,7 +4,10 @@
 #include <functional>
 
 #include "base/random.hpp"
-#include "plan/function.hpp"
+#include "plan/check_plan.hpp"
+#include "plan/make_plan.hpp"
+#include "plan/offsets.hpp"
+#include "program/flops.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/lowering.hpp"
 

@@ -3,7 +3,8 @@
 
 #include <set>
 
-#include "plan/ranks.hpp"
+#include "plan/check_plan.hpp"
+#include "plan/check_ranks.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -1,7 +1,7 @@
 // Plans made by hand from a program: for one device that has all kernels itself.
 #pragma once
 
-#include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
 
 namespace prun::test {
 

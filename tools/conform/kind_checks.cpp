@@ -10,7 +10,7 @@
 #include "conform/strategy_check.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/trial.hpp"
-#include "plan/pipeline/order.hpp"
+#include "plan/pipeline/read_schedule.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/plugin_host.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 #include "simulate/links.hpp"
 
 namespace prun {

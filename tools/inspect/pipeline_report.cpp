@@ -117,7 +117,7 @@ std::string bubble_text(const PipelineOrder& order) {
 std::string pipeline_text(const Assembly& assembly) {
   if (!assembly.pipeline()) return "";
   const PipelineOrder& order = assembly.pipeline()->order;
-  const std::string& schedule = assembly.program().pipeline()->schedule;
+  const std::string& schedule = assembly.program().requests().pipeline->schedule;
   return detail::concat("pipeline    ", schedule, ", ", counted(order.shape.ranks, "rank"), ", ",
                         counted(order.shape.chunks, "chunk"), " a rank, ", order.shape.microbatches,
                         order.shape.microbatches == 1 ? " microbatch" : " microbatches",
@@ -132,7 +132,7 @@ void write_pipeline(JsonWriter& json, const Assembly& assembly) {
     return;
   }
   const PipelineOrder& order = assembly.pipeline()->order;
-  json.begin_object().member("schedule", assembly.program().pipeline()->schedule);
+  json.begin_object().member("schedule", assembly.program().requests().pipeline->schedule);
   json.member("chunks", order.shape.chunks).member("bubble", bubble_of(order)).end_object();
 }
 

@@ -8,6 +8,7 @@
 #include "inspect/offload_report.hpp"
 #include "inspect/pipeline_report.hpp"
 #include "inspect/purposes.hpp"
+#include "program/flops.hpp"
 #include "program/recompute.hpp"
 
 namespace prun {
@@ -233,7 +234,8 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
           count_text(flops / static_cast<double>(assembly.batch().tokens())) +
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
-  for (const std::string& said : assembly.program().said_to_fit()) text += "to fit      " + said + "\n";
+  for (const std::string& said : assembly.program().requests().said_to_fit)
+    text += "to fit      " + said + "\n";
   text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) +
           (assembly.pipeline() ? " of the first stage\n" : "\n") + ranges_text(plan) +
           purposes_text(assembly.program(), plan);
@@ -262,7 +264,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   json.member("recomputed_flops", again_flops(assembly));
   write_assumed(json, assembly);
   json.name("to_fit").begin_array();
-  for (const std::string& said : assembly.program().said_to_fit()) json.value(said);
+  for (const std::string& said : assembly.program().requests().said_to_fit) json.value(said);
   json.end_array();
   json.member("memory_bytes", plan.layout.bytes_in_memory());
   if (assembly.pipeline()) {

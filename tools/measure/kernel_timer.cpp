@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 
 namespace prun {
 

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "base/json.hpp"
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 
 namespace prun {
 namespace {

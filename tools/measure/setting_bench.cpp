@@ -6,7 +6,7 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "plan/traffic.hpp"
+#include "plan/moved_bytes.hpp"
 #include "plugin/traits.hpp"
 
 namespace prun {

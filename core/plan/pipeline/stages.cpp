@@ -5,6 +5,9 @@
 #include <numeric>
 #include <set>
 
+#include "plan/instances.hpp"
+#include "program/flops.hpp"
+
 namespace prun {
 
 std::vector<double> chain_costs(const Program& program) {

@@ -5,8 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "plan/pipeline/order.hpp"
+#include "plan/pipeline/read_schedule.hpp"
 #include "plan/plan.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
 

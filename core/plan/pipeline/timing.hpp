@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/pipeline/order.hpp"
+#include "plan/pipeline/read_schedule.hpp"
 
 namespace prun {
 

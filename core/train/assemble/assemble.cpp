@@ -34,7 +34,7 @@ class FittingSearch {
   bool fits_ranks(std::size_t way);
   bool fits(const PlannedChoice& choice);
   void make_with_room(const PlannedChoice& choice);
-  std::size_t ways() const { return made_->unlowered().ways_to_fit(); }
+  std::size_t ways() const { return made_->unlowered().requests().ways_to_fit; }
 
   PlanMaker& maker_;
   std::optional<Assembly> made_;        // by the last try

@@ -2,8 +2,8 @@
 
 #include <map>
 
+#include "plan/check_ranks.hpp"
 #include "plan/comm_needs.hpp"
-#include "plan/ranks.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "simulate/ends.hpp"
@@ -57,7 +57,7 @@ std::int64_t Assembly::bytes_in_memory_of(std::size_t number, const Plan& plan) 
 }
 
 std::string Assembly::plugin_of(std::size_t device) const {
-  return device == 0 ? recipe().section("device").plugin() : program_->more_devices()[device - 1];
+  return device == 0 ? recipe().section("device").plugin() : program_->requests().more_devices[device - 1];
 }
 
 std::string Assembly::key_by_trait(std::size_t device, std::string_view trait) const {

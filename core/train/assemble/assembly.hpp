@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
 #include "train/assemble/model_program.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"

@@ -99,8 +99,9 @@ void refuse_memory(const Assembly& last, const NotFitting& tried) {
   const std::int64_t limit = memory_limit(last);
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
   const std::int64_t own = most_needed(last, &ProcessNeed::device_bytes);
-  const char* const with =
-      last.unlowered().ways_to_fit() > 1 ? " with all that strategies may change" : " with full recompute";
+  const char* const with = last.unlowered().requests().ways_to_fit > 1
+                               ? " with all that strategies may change"
+                               : " with full recompute";
   const std::string least = tried.least == tried.needed ? "" : detail::concat(", ", size(tried.least), with);
   const std::string beside = own == 0 ? "" : detail::concat(" beside ", size(own), " of the process");
   const std::string rest =

@@ -1,7 +1,7 @@
 // A model by itself: its forward program over whole tensors, without a run around it.
 #pragma once
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

@@ -1,7 +1,7 @@
 // [[optimizer.group]]: which parameters are frozen, decay or learn at another rate.
 #pragma once
 
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 #include "recipe/recipe.hpp"
 
 namespace prun {

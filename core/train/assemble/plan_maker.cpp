@@ -2,8 +2,10 @@
 
 #include "base/text.hpp"
 #include "placement/moves.hpp"
-#include "plan/limits.hpp"
-#include "plan/ranks.hpp"
+#include "plan/check_ranks.hpp"
+#include "plan/launch_limit.hpp"
+#include "plan/make_plan.hpp"
+#include "plan/work.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/memory_fit.hpp"
 
@@ -57,7 +59,7 @@ void PlanMaker::make_devices(Assembly& next) const {
   const RecipeSection section = of_->recipe.section("device");
   next.devices_ = {device_};
   next.device_infos_ = {device_info_};
-  for (const std::string& plugin : next.unlowered_->more_devices()) {
+  for (const std::string& plugin : next.unlowered_->requests().more_devices) {
     next.devices_.push_back(plugin == section.plugin()
                                 ? of_->plugins.create<DeviceInterface>("device", section)
                                 : of_->plugins.create<DeviceInterface>("device", plugin, of_->recipe));

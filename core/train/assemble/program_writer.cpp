@@ -65,8 +65,8 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
   program_->set_mesh(mesh_of(recipe_));
   program_->set_recipe_sizes(sizes_of(recipe_));
-  program_->set_planned_recompute(choice.recompute);
-  program_->set_way_to_fit(choice.way_to_fit);
+  program_->requests().planned_recompute = choice.recompute;
+  program_->requests().way_to_fit = choice.way_to_fit;
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
@@ -143,7 +143,7 @@ GradientParts ProgramWriter::gradient_parts() const {
 
 void ProgramWriter::pack_parts() {
   if (pipeline_) check_parts(*program_, *pipeline_);
-  for (const Program::Parts& parts : program_->parts()) {
+  for (const PartsRequest& parts : program_->requests().parts) {
     const std::string& name = recipe_.section("optimizer").plugin();
     if (trait_of(plugins_.note("optimizer", name), "elementwise") != "yes")
       throw_error(

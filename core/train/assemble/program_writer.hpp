@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "placement/moves.hpp"
-#include "plan/pipeline/layout.hpp"
-#include "program/program.hpp"
+#include "plan/pipeline/lay_out_pipeline.hpp"
 #include "program/recompute.hpp"
+#include "program/step_program.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 
 namespace prun {

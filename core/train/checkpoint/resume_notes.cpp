@@ -5,8 +5,8 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/settings.hpp"
-#include "train/loop/kernel_choices.hpp"
 
 namespace prun {
 namespace {

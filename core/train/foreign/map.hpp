@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/slice.hpp"
-#include "program/program.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
 

@@ -203,7 +203,7 @@ void check_units(const Assembly& assembly, const Exchange& exchange) {
 // What is chosen to fit follows from the memory that a rank finds.
 Topic fitting_topic(const Program& program) {
   Topic topic{"fit their plans into memory in other ways", {}, "say in the recipe what lies where"};
-  for (const std::string& said : program.said_to_fit()) topic.facts.emplace_back("the choice", said);
+  for (const std::string& said : program.requests().said_to_fit) topic.facts.emplace_back("the choice", said);
   return topic;
 }
 

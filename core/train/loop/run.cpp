@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/durable_file.hpp"
+#include "program/flops.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/observers.hpp"

@@ -42,7 +42,8 @@ void tell_start(Observers& observers, const Trainer& trainer) {
   observers.event(EventKind::note, "batch: " + assembly.batch().text());
   if (const std::string said = ignored_stop_signals_text(); !said.empty())
     observers.event(EventKind::note, said);
-  for (const std::string& said : assembly.program().said_to_fit()) observers.event(EventKind::note, said);
+  for (const std::string& said : assembly.program().requests().said_to_fit)
+    observers.event(EventKind::note, said);
   for (const std::string& said : trainer.resume_warnings()) observers.event(EventKind::warning, said);
   for (const std::string& said : trainer.resume_notes()) observers.event(EventKind::note, said);
 }

@@ -1,5 +1,5 @@
-// What the tests of core/train/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that plays a
-// role.
+// What the tests of core/train/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that
+// plays a role.
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,0 +1,63 @@
+// All of a plan's memory: one line of addresses, cut into ranges, and those into regions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/numbered.hpp"
+#include "plan/region.hpp"
+#include "prun/types.hpp"
+
+namespace prun {
+
+// Bytes by purpose; their sum is the arena.
+struct Memory {
+  ByRegion<std::int64_t> bytes{};
+  std::int64_t total() const;
+};
+
+// Offsets within the arena: one line of addresses, cut into ranges.
+struct Layout {
+  struct Strided {
+    std::int64_t base = 0;
+    std::int64_t stride = 0;
+  };
+  // What lies in one space of one device. What stays as it is between two steps comes first: what lasts,
+  // which other programs find there, and the values of the step itself.
+  struct Range {
+    MemoryPlace place;
+    std::int64_t begin = 0;
+    Memory memory;
+    std::int64_t kept = 0;  // bytes of what stays; behind it others may write between two steps
+    // Per instance: parameter, gradient and state without stride; slot and boundary by slot;
+    // boundary_gradient by slot where it must last.
+    ByRegion<Numbered<Strided>> instances;
+    std::int64_t runtime = 0, scratch = 0;
+
+    std::int64_t bytes() const { return memory.total(); }
+  };
+  // The first is the recipe's device's own memory, the second the pinned memory that steps are staged in.
+  Numbered<Range> ranges;
+  Strided input;  // by input slot
+  Strided batch;  // by microbatch
+  Strided scalars;
+  std::int64_t batch_side = 0;  // from one staging side to the other
+  Memory memory;                // of all ranges
+
+  // Of all that are memory.
+  std::int64_t bytes_in_memory() const;
+  // What a range's regions, and values of a function, begin at multiples of.
+  std::int64_t alignment_in(const Range& range) const;
+
+  // The range that all of these bytes lie in; null: there is none.
+  const Range* find(std::int64_t offset, std::int64_t bytes) const;
+};
+// The range of that place; made if there is none.
+std::int32_t range_of(Layout& layout, MemoryPlace place);
+
+inline constexpr std::int64_t range_alignment = 4096;  // of what a device allocates
+// From where a range begins to where the next one does: each may grow, and lies in the plans of all programs
+// over the same memory at the same place.
+inline constexpr std::int64_t range_distance = std::int64_t{1} << 50;
+
+}  // namespace prun

@@ -1,0 +1,39 @@
+// What bytes hold, as the proof of a plan follows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "program/step_program.hpp"
+
+namespace prun {
+
+// Which content a value has: of which instance, for which microbatch, as of which step.
+struct Content {
+  Id value = none;
+  std::int32_t instance = -1;
+  std::int32_t microbatch = -1;
+  // The step it was written in; of what updates change, how many of them it has seen.
+  std::int64_t version = 0;
+
+  bool same_but_version(const Content& other) const {
+    return value == other.value && instance == other.instance && microbatch == other.microbatch;
+  }
+};
+
+// What a value's version counts.
+enum class Counts : std::uint8_t {
+  steps,    // it is made anew in each
+  updates,  // parameters, masters, moments, and their copies
+  nothing,  // it stays as it is, or nobody says when it changes
+};
+
+// Those that a reader may find.
+struct Versions {
+  std::int64_t oldest = 0, newest = 0;
+  Counts count = Counts::steps;
+};
+
+std::string describe(const Program& program, const Content& content);
+
+}  // namespace prun

@@ -1,0 +1,21 @@
+// The repetitions of segments that a rank holds, in the order in which a microbatch passes them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// All repetitions of all segments of the model.
+std::vector<Instance> chain_of(const Program& program);
+
+// Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.
+std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan);
+
+// Those of the chain that a rank holds: no receive stubs.
+std::vector<std::int32_t> held_instances(const Plan& plan);
+
+}  // namespace prun

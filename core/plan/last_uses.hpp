@@ -1,0 +1,14 @@
+// Which step is the last to use bytes that outlive its function: after it they are dead, and whoever gets
+// them next waits for it.
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// Of gradients. Needs plan.functions and plan.instances.
+void mark_dead_sums(const Program& program, Plan& plan);
+// Of what a microbatch's forward keeps for its backward. Needs plan.functions.
+void mark_dead_slots(const Program& program, Plan& plan);
+
+}  // namespace prun

@@ -1,0 +1,30 @@
+#include "plan/launch_limit.hpp"
+
+namespace prun {
+namespace {
+
+bool of_microbatch(FunctionKind kind) {
+  return kind == FunctionKind::load || kind == FunctionKind::forward || kind == FunctionKind::backward ||
+         kind == FunctionKind::backward_weight || kind == FunctionKind::put_away ||
+         kind == FunctionKind::bring_back;
+}
+
+}  // namespace
+
+void check_launches(const Program& program, std::int64_t microbatches) {
+  std::int64_t each = 0, once = 0;
+  for (Id id = 0; id < program.segment_count(); ++id)
+    for (int k = 0; k < function_kinds; ++k) {
+      const auto kind = static_cast<FunctionKind>(k);
+      const SegmentData& segment = program.segment(id);
+      (of_microbatch(kind) ? each : once) +=
+          segment.repeat * static_cast<std::int64_t>(segment.ops(kind).size());
+    }
+  if (once <= most_launches && (each == 0 || microbatches <= (most_launches - once) / each)) return;
+  throw_error(
+      ErrorCode::bad_input, "a step of ", microbatches, " x ", each, " kernels by microbatch and ", once,
+      " besides launches more than the ", most_launches,
+      " that can be planned; take a larger batch.micro, a smaller batch.global or fewer model.layers");
+}
+
+}  // namespace prun

@@ -1,0 +1,33 @@
+// Which functions a pass calls, and whose memory each of them touches.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "prun/schedule.hpp"
+
+namespace prun {
+
+// A function as a pass calls it.
+struct PassCall {
+  std::int32_t function = -1;
+  std::int32_t instance = 0;
+};
+// In order. The backward pass of a program whose backward is split has both its functions.
+std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
+
+// Which instances' memory in a region the calls of each function touch.
+class Touched {
+ public:
+  Touched(const Plan& plan, std::initializer_list<Region> wanted);
+  std::vector<std::int32_t> by(const PassCall& call) const;
+
+ private:
+  using Target = std::pair<Whose, std::int32_t>;
+  Numbered<std::vector<Target>> targets_;  // by function
+};
+
+}  // namespace prun

@@ -1,0 +1,223 @@
+// Reads a schedule plugin's answers and believes none of them unchecked: a wrong order would hang every rank
+// of a run, or train on activations that are not there.
+#include "plan/pipeline/read_schedule.hpp"
+
+#include "base/text.hpp"
+#include "plan/pipeline/timing.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::int32_t extent_limit = 1 << 20;  // of ranks, microbatches and chunks, each
+constexpr std::int64_t piece_limit = 1 << 24;   // microbatches of stages in a step
+
+std::string counted(std::int32_t count, const char* one, const char* many) {
+  return detail::concat(count, ' ', count == 1 ? one : many);
+}
+
+void check_shape(const ScheduleShape& shape, const std::string& title) {
+  for (const std::int32_t extent : {shape.ranks, shape.microbatches, shape.chunks})
+    if (extent < 1 || extent > extent_limit)
+      throw_error(ErrorCode::bad_input, title, ": each of the three must be 1 to ", extent_limit);
+  const std::int64_t pieces = std::int64_t{shape.ranks} * shape.chunks * shape.microbatches;
+  if (pieces > piece_limit)
+    throw_error(ErrorCode::bad_input, title, ": their product is ", pieces, ", more than ", piece_limit);
+}
+
+void check_status(const Status& status, const std::string& title, const char* function) {
+  if (!status.ok())
+    throw_error(ErrorCode::bad_input, title, ": its ", function,
+                "() failed: ", printable(status.message, 500));
+}
+
+// One rank's list, call by call.
+class RankCheck {
+ public:
+  RankCheck(const ScheduleShape& shape, bool split, std::int32_t rank, const std::string& title)
+      : shape_(shape), split_(split), rank_(rank), title_(title) {
+    const std::size_t pieces =
+        static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.microbatches);
+    position_.assign(pieces * pass_count, absent);
+  }
+
+  // No call can stand twice, so a list of whatever length ends after as many calls as there may be.
+  std::vector<ScheduleCall> run(const Array<ScheduleCall>& answer) {
+    if (answer.data == nullptr && answer.size != 0)
+      refuse("order() returned ", answer.size, " calls at null");
+    std::vector<ScheduleCall> calls;
+    for (const ScheduleCall& call : answer) {
+      check_fields(call, calls.size());
+      check_place(call, calls.size());
+      position(call) = static_cast<std::int32_t>(calls.size());
+      calls.push_back(call);
+    }
+    check_complete();
+    return calls;
+  }
+
+ private:
+  static constexpr std::int32_t absent = -1;
+
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    throw_error(ErrorCode::bad_input, title_, ": rank ", rank_, ": ", parts...);
+  }
+  template <class... Parts>
+  [[noreturn]] void refuse_call(const ScheduleCall& call, std::size_t index, const Parts&... parts) const {
+    refuse("call ", index, ", ", describe(call), ", ", parts...);
+  }
+
+  bool fits(Pass pass) const {
+    return pass == Pass::forward || (split_ ? pass != Pass::backward : pass == Pass::backward);
+  }
+
+  void check_fields(const ScheduleCall& call, std::size_t index) const {
+    const int pass = static_cast<int>(call.pass);
+    if (pass >= pass_count)
+      refuse("call ", index, " has pass number ", pass, ", there are 0 to ", pass_count - 1);
+    if (!fits(call.pass))
+      refuse_call(call, index, "does not fit its trait backward=", split_ ? "split" : "whole");
+    if (call.chunk < 0 || call.chunk >= shape_.chunks)
+      refuse_call(call, index, "is of a chunk the rank does not have (0 to ", shape_.chunks - 1, ")");
+    if (call.microbatch < 0 || call.microbatch >= shape_.microbatches)
+      refuse_call(call, index, "is of a microbatch that is not there (0 to ", shape_.microbatches - 1, ")");
+  }
+
+  void check_place(const ScheduleCall& call, std::size_t index) {
+    if (position(call) != absent) refuse_call(call, index, "is the same as call ", position(call));
+    if (call.pass == Pass::forward) return;
+    const Pass before = call.pass == Pass::backward_weight ? Pass::backward_input : Pass::forward;
+    if (position({before, call.chunk, call.microbatch}) == absent)
+      refuse_call(call, index, "comes before the ", name_of(before), " it needs");
+  }
+
+  void check_complete() {
+    for (int pass = 0; pass < pass_count; ++pass)
+      for (std::int32_t chunk = 0; chunk < shape_.chunks; ++chunk)
+        for (std::int32_t microbatch = 0; microbatch < shape_.microbatches; ++microbatch) {
+          const ScheduleCall call{static_cast<Pass>(pass), chunk, microbatch};
+          if (fits(call.pass) && position(call) == absent) refuse(describe(call), ", is missing");
+        }
+  }
+
+  std::int32_t& position(const ScheduleCall& call) {
+    const auto pass = static_cast<std::size_t>(call.pass), chunk = static_cast<std::size_t>(call.chunk);
+    return position_[(pass * static_cast<std::size_t>(shape_.chunks) + chunk) *
+                         static_cast<std::size_t>(shape_.microbatches) +
+                     static_cast<std::size_t>(call.microbatch)];
+  }
+
+  const ScheduleShape& shape_;
+  bool split_;
+  std::int32_t rank_;
+  const std::string& title_;
+  std::vector<std::int32_t> position_;  // in the rank's list, by pass, chunk and microbatch
+};
+
+struct Place {
+  std::int32_t rank = -1, chunk = -1;
+};
+
+std::vector<std::vector<std::int32_t>> read_stages(ScheduleInterface& schedule, const ScheduleShape& shape,
+                                                   const std::string& title) {
+  const std::int32_t count = shape.ranks * shape.chunks;
+  std::vector<Place> place(static_cast<std::size_t>(count));
+  std::vector<std::vector<std::int32_t>> stages(static_cast<std::size_t>(shape.ranks));
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank)
+    for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      std::int32_t stage = -1;
+      check_status(schedule.stage(shape, rank, chunk, &stage), title, "stage");
+      if (stage < 0 || stage >= count)
+        throw_error(ErrorCode::bad_input, title, ": rank ", rank, ": chunk ", chunk, " is stage ", stage,
+                    ", and stages go from 0 to ", count - 1);
+      Place& taken = place[static_cast<std::size_t>(stage)];
+      if (taken.rank >= 0)
+        throw_error(ErrorCode::bad_input, title, ": rank ", rank, ": chunk ", chunk, " is stage ", stage,
+                    ", which is chunk ", taken.chunk, " of rank ", taken.rank, " already");
+      taken = {rank, chunk};
+      stages[static_cast<std::size_t>(rank)].push_back(stage);
+    }
+  return stages;
+}
+
+std::int32_t rank_of_stage(const PipelineOrder& order, std::int32_t stage) {
+  for (std::size_t rank = 0; rank < order.stages.size(); ++rank)
+    for (const std::int32_t held : order.stages[rank])
+      if (held == stage) return static_cast<std::int32_t>(rank);
+  throw_error(ErrorCode::internal, "stage ", stage, " has no rank");
+}
+
+// A rank that waits forever, and what for. Whoever holds that does so too, so after as many steps along the
+// chain as there are ranks we are among those that wait for each other.
+[[noreturn]] void report_deadlock(const PipelineOrder& order, const std::vector<std::vector<CallTime>>& times,
+                                  std::int32_t rank, const std::string& title) {
+  const auto next_call = [&](std::int32_t of) {
+    return order.calls[static_cast<std::size_t>(of)][times[static_cast<std::size_t>(of)].size()];
+  };
+  const auto next_index = [&](std::int32_t of) { return times[static_cast<std::size_t>(of)].size(); };
+  for (std::int32_t i = 0; i < order.shape.ranks; ++i)
+    rank = rank_of_stage(order, awaited_by(order, rank, next_call(rank)).value().stage);
+  const Awaited awaited = awaited_by(order, rank, next_call(rank)).value();
+  const std::int32_t other = rank_of_stage(order, awaited.stage);
+  throw_error(ErrorCode::bad_input, title, ": rank ", rank, ": call ", next_index(rank), ", ",
+              describe(next_call(rank)), ", waits forever for the ",
+              awaited.backward ? "backward" : "forward", " of stage ", awaited.stage, ", which rank ", other,
+              " has only after its call ", next_index(other), ", ", describe(next_call(other)),
+              ", and that waits too");
+}
+
+void check_ends(const PipelineOrder& order, const std::string& title) {
+  const std::vector<std::vector<CallTime>> times = run_in_virtual_time(order, PassCosts{});
+  for (std::int32_t rank = 0; rank < order.shape.ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (times[index].size() < order.calls[index].size()) report_deadlock(order, times, rank, title);
+  }
+}
+
+}  // namespace
+
+std::string describe(const std::string& name, const ScheduleShape& shape) {
+  return detail::concat("schedule '", name, "' (", counted(shape.ranks, "rank", "ranks"), ", ",
+                        counted(shape.microbatches, "microbatch", "microbatches"), ", ",
+                        counted(shape.chunks, "chunk", "chunks"), ")");
+}
+
+std::string describe(const ScheduleCall& call) {
+  return detail::concat(name_of(call.pass), " of chunk ", call.chunk, ", microbatch ", call.microbatch);
+}
+
+std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& shape,
+                             const std::string& name) {
+  const std::string title = describe(name, shape);
+  check_shape(shape, title);
+  Text text;
+  check_status(schedule.problem(shape, &text), title, "problem");
+  if (text.data == nullptr && text.size != 0)
+    throw_error(ErrorCode::bad_input, title, ": its problem() returned ", text.size, " letters at null");
+  return printable(text.view(), 1000);
+}
+
+PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& shape, bool split,
+                            const std::string& name) {
+  const std::string title = describe(name, shape);
+  const std::string problem = schedule_problem(schedule, shape, name);
+  if (!problem.empty()) throw_error(ErrorCode::bad_input, title, ": ", problem);
+  PipelineOrder order{shape, {}, read_stages(schedule, shape, title)};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
+    Array<ScheduleCall> calls;
+    check_status(schedule.order(shape, rank, &calls), title, "order");
+    order.calls.push_back(RankCheck(shape, split, rank, title).run(calls));
+  }
+  check_ends(order, title);
+  Text formula;
+  Bubble theory;
+  check_status(schedule.bubble(shape, &formula, &theory.share), title, "bubble");
+  theory.formula = printable(formula.view(), 100);
+  if (theory.formula.empty()) return order;
+  if (!(theory.share >= 0 && theory.share < 1))
+    throw_error(ErrorCode::bad_input, title, ": its bubble() says ", theory.share, " of a step");
+  order.theory = theory;
+  return order;
+}
+
+}  // namespace prun

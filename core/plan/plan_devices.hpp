@@ -1,0 +1,47 @@
+// What planning has to know of a rank's devices, and what the recipe leaves to it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/numbered.hpp"
+#include "prun/device.hpp"
+#include "prun/program.hpp"
+
+namespace prun {
+
+struct OfferedKernel {
+  const KernelDef* def = nullptr;  // null: there is none
+  std::string by;                  // "op plugin 'squared-relu'"
+};
+
+// What is to be known of a device of the rank: where its kernels come from, how many threads their workspaces
+// are for, and what it reaches.
+struct PlanDevice {
+  std::function<OfferedKernel(std::string_view op)> kernel;
+  std::int32_t threads = 1;
+  std::string name, kind;
+  bool host_memory = false, asynchronous = false, tier = false;
+};
+
+struct Lowering {
+  Numbered<PlanDevice> devices;  // the first is the recipe's
+  // Bytes up to which instances exchange together, 0: each does alone; nothing: see plan/bundles.hpp.
+  std::optional<std::int64_t> bundle;
+  // What updates need of drives may take more memory than it must, so that drives wait for nothing: see
+  // take_update_turns().
+  bool far_ahead = false;
+  // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
+  // alignment.
+  std::int64_t fence = 0;
+
+  // Nobody computes with what lies on a disk.
+  std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
+};
+inline constexpr std::int64_t fence_bytes = 1024;  // where there are any
+
+}  // namespace prun

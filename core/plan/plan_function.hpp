@@ -1,0 +1,14 @@
+// Plans one function: a kernel for each op, an address for each operand, scratch shared by lifetime.
+#pragma once
+
+#include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
+
+namespace prun {
+
+// Values without a home in the plan are its scratch. `around`: of values that lie side by side with others,
+// the bytes of all of them. Adds to the plan the queues and ranges it needs.
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
+                              Id segment, FunctionKind kind, Plan& plan);
+
+}  // namespace prun

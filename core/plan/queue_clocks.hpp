@@ -1,0 +1,52 @@
+// What is known to be done when a call begins: vector clocks over the queues of a plan.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// When something happened: the position of a call in its queue, over all steps. A negative ticket: before the
+// first step.
+struct When {
+  std::int32_t queue = -1;
+  std::int64_t ticket = 0;
+};
+
+// Calls of a queue begin one after the other. What a call waits for, and all that was known to be done when
+// that began, is done when it begins.
+class QueueClocks {
+ public:
+  // So many calls a step, by queue.
+  explicit QueueClocks(std::vector<std::int64_t> calls);
+
+  void begin_step(std::int64_t step);
+  // Throws an Error where a call waits for one that has not begun.
+  void begin_call(std::int32_t queue, std::int32_t position, std::span<const Wait> waits);
+
+  // The call at hand.
+  const When& now() const { return now_; }
+  // Whether it is known to be done.
+  bool is_done(const When& earlier) const {
+    return earlier.ticket < 0 || clocks_[now_.queue][earlier.queue] >= earlier.ticket;
+  }
+  // Of the first call of this step.
+  std::int64_t first_ticket(std::int32_t queue) const { return step_ * calls_[queue]; }
+
+ private:
+  using Clock = Numbered<std::int64_t>;  // the latest ticket that is known to be done, by queue
+
+  void join(Clock& clock, const Wait& wait);
+  Clock& clock_at(std::int32_t queue, std::int64_t ticket);
+
+  Numbered<std::int64_t> calls_;
+  std::int64_t step_ = 0;
+  When now_;
+  Numbered<Clock> clocks_;             // by queue
+  Numbered<Numbered<Clock>> history_;  // by queue and ticket
+};
+
+}  // namespace prun

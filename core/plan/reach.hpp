@@ -1,0 +1,41 @@
+// Which memory each of a rank's devices reaches, and so which of them can run an op.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
+
+namespace prun {
+
+// For the ops of a function that one device runs. Needs the homes of values that outlive it.
+class Reach {
+ public:
+  Reach(const Program& program, const Lowering& lowering, const Plan& plan, std::int32_t device)
+      : program_(program), lowering_(lowering), plan_(plan), device_(device) {}
+
+  // The function's device.
+  std::int32_t device() const { return device_; }
+  const PlanDevice& device_at(std::int32_t number) const { return lowering_.devices[number]; }
+  MemoryPlace place_of(Id value) const;
+
+  // From one memory to another.
+  bool crosses(const Op& op) const;
+  // The function's device; of a copy that this cannot do, one that can: rather one that does it meanwhile.
+  std::int32_t runner_of(const Op& op) const;
+  // Throws an Error naming an operand that the device does not reach.
+  void check(const Op& op, std::int32_t device) const;
+
+ private:
+  bool reaches(std::int32_t device, MemoryPlace place) const;
+  bool reaches_all(std::int32_t device, const Op& op) const;
+  std::string device_text(std::int32_t device) const;
+
+  const Program& program_;
+  const Lowering& lowering_;
+  const Plan& plan_;
+  const std::int32_t device_;
+};
+
+}  // namespace prun

@@ -1,0 +1,113 @@
+// Parts of the arena by purpose, and what is to be known of each.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+namespace prun {
+
+enum class Region : std::uint8_t {
+  parameter,
+  gradient,
+  state,
+  runtime,
+  input,              // tokens, targets, samples of a microbatch
+  boundary,           // what an instance hands on
+  slot,               // what its forward keeps for its backward
+  leaving,            // the same, where it lies elsewhere meanwhile, until it has left
+  returned,           // and once it is back
+  boundary_gradient,  // gradient of what it hands on
+  scratch,            // shared by all calls of the compute queue
+  gathered,           // parameters kept in parts, while they are used
+  unreduced,          // gradients of one microbatch, until they are summed over the ranks
+  bucket,             // gradients on their way, where they travel in another type than they are kept in
+  update,             // copies that updates on another device work with
+  batch,              // staged microbatches of a step
+  scalars,            // staged runtime values
+  others,             // of other programs over what lasts here: see Beneath
+};
+
+// What of a call says where bytes of a region lie.
+enum class LiesBy : std::uint8_t {
+  nothing,     // no call reaches them
+  range,       // only whose range it is: all calls share them
+  instance,    // whose it is
+  turn,        // and which of two buffers its microbatch has
+  slot,        // and its microbatch's slot
+  input_slot,  // its microbatch, however many instances there are
+  microbatch,  // its microbatch, and the side of the staging area
+  side,        // that side alone
+};
+
+struct RegionFacts {
+  Region region;
+  const char* name;
+  LiesBy lies_by;
+  bool lasts = false;       // what lies there is there from step to step
+  bool is_scratch = false;  // laid out as a rank's threads need it: ranks that do the same may differ there
+  bool may_be_placed = false;  // no exchange, neighbour in the chain or other instance's turn asks for it
+  bool is_staged = false;      // the host writes it, in memory that both reach
+  bool is_handed_on = false;   // from one instance to the next, or back
+};
+
+// In the order of the enumerators.
+inline constexpr RegionFacts region_table[] = {
+    {.region = Region::parameter,
+     .name = "parameters",
+     .lies_by = LiesBy::instance,
+     .lasts = true,
+     .may_be_placed = true},
+    {.region = Region::gradient,
+     .name = "gradients",
+     .lies_by = LiesBy::instance,
+     .lasts = true,
+     .may_be_placed = true},
+    {.region = Region::state,
+     .name = "optimizer state",
+     .lies_by = LiesBy::instance,
+     .lasts = true,
+     .may_be_placed = true},
+    {.region = Region::runtime, .name = "runtime", .lies_by = LiesBy::range, .may_be_placed = true},
+    {.region = Region::input, .name = "inputs", .lies_by = LiesBy::input_slot},
+    {.region = Region::boundary, .name = "boundaries", .lies_by = LiesBy::slot, .is_handed_on = true},
+    {.region = Region::slot, .name = "saved", .lies_by = LiesBy::slot, .may_be_placed = true},
+    {.region = Region::leaving, .name = "saved, leaving", .lies_by = LiesBy::turn},
+    {.region = Region::returned, .name = "saved, returned", .lies_by = LiesBy::turn},
+    {.region = Region::boundary_gradient,
+     .name = "boundary gradients",
+     .lies_by = LiesBy::slot,
+     .is_handed_on = true},
+    {.region = Region::scratch, .name = "scratch", .lies_by = LiesBy::range, .is_scratch = true},
+    {.region = Region::gathered, .name = "gathered", .lies_by = LiesBy::instance},
+    {.region = Region::unreduced, .name = "unreduced gradients", .lies_by = LiesBy::instance},
+    {.region = Region::bucket, .name = "buckets", .lies_by = LiesBy::instance},
+    {.region = Region::update, .name = "updates", .lies_by = LiesBy::instance, .is_scratch = true},
+    {.region = Region::batch, .name = "batch", .lies_by = LiesBy::microbatch, .is_staged = true},
+    {.region = Region::scalars, .name = "scalars", .lies_by = LiesBy::side, .is_staged = true},
+    {.region = Region::others, .name = "other programs", .lies_by = LiesBy::nothing},
+};
+inline constexpr int regions = static_cast<int>(std::size(region_table));
+
+constexpr const RegionFacts& facts_of(Region region) { return region_table[static_cast<int>(region)]; }
+constexpr bool lists_regions_in_order() {
+  for (int i = 0; i < regions; ++i)
+    if (region_table[i].region != static_cast<Region>(i)) return false;
+  return region_table[regions - 1].region == Region::others;
+}
+static_assert(lists_regions_in_order());
+
+constexpr const char* name_of(Region region) { return facts_of(region).name; }
+constexpr bool lasts(Region region) { return facts_of(region).lasts; }
+constexpr bool is_scratch(Region region) { return facts_of(region).is_scratch; }
+
+// One of each region; by the numbers of regions, where all are passed through.
+template <class T>
+struct ByRegion : std::array<T, regions> {
+  using std::array<T, regions>::operator[];
+  T& operator[](Region region) { return (*this)[static_cast<std::size_t>(region)]; }
+  const T& operator[](Region region) const { return (*this)[static_cast<std::size_t>(region)]; }
+};
+
+}  // namespace prun

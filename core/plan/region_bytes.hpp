@@ -1,0 +1,25 @@
+// How much of each region the instances of a plan need.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// Bytes that one instance of a segment needs, by region and range of the layout.
+struct RegionBytes {
+  ByRegion<Numbered<std::int64_t>> bytes;
+
+  std::int64_t& of(Region region, std::int32_t range);
+  std::int64_t of(Region region, std::int32_t range) const;
+};
+
+// Of each instance of a plan; `sizes` by segment. Nothing of a receive stub is here but what passes through
+// it.
+std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
+                                            Region region, std::int32_t range);
+
+}  // namespace prun

@@ -1,0 +1,17 @@
+// What one of a microbatch's functions leaves for a later one.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+struct SavedValue {
+  Id value = none;
+  FunctionKind writer = FunctionKind::forward;
+};
+// Those of a segment's activations that have no home yet, as they are first read.
+std::vector<SavedValue> saved_values(const Program& program, const SegmentData& segment, const Homes& homes);
+
+}  // namespace prun

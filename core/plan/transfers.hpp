@@ -1,0 +1,15 @@
+// Functions that hand on from stage to stage what passes between two instances that different ranks hold.
+#pragma once
+
+#include "plan/plan.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// For the exchange with the rank that holds the other copy of a parameter, where there is one.
+void add_tie_queue(const Program& program, const Work& work, Plan& plan);
+// Each way between two stages has a queue of its own, so that nothing waits for what it does not need. Needs
+// plan.chunks, plan.instances and plan.homes.
+void plan_transfers(const Program& program, const Work& work, Plan& plan);
+
+}  // namespace prun

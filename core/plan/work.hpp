@@ -1,0 +1,37 @@
+// What a rank is to do with each microbatch, which planning begins with.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/numbered.hpp"
+#include "program/step_program.hpp"
+#include "prun/schedule.hpp"
+
+namespace prun {
+
+// What a rank is to do with each microbatch. Without a pipeline: all of the chain, forward and back.
+struct ChunkWork {
+  std::int32_t stage = 0;
+  std::int32_t first = 0, last = 0;  // instances of the chain
+  // Coordinates that have the stage before and the one after; -1: there is none.
+  std::int64_t from = -1, to = -1;
+};
+struct Work {
+  AxisId axis = no_axis;  // of the pipeline; no_axis: there is none
+  std::int64_t coordinate = -1;
+  bool split = false;         // weight gradients are a function of their own
+  std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
+  Numbered<ChunkWork> chunks;
+  std::vector<ScheduleCall> calls;
+
+  // Whether others pass an instance between two passes of a microbatch.
+  bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
+};
+Work whole_work(const Program& program, std::int64_t microbatches);
+// All microbatches through an instance before the next one, forward and back: each is a stage of its own.
+Work vertical_work(const Program& program, std::int64_t microbatches);
+// The same of a program without backward.
+Work forward_work(Work work);
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// What a program computes for its model, however often it computes it.
+#pragma once
+
+#include "program/step_program.hpp"
+
+namespace prun {
+
+// Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
+double model_flops(const Program& program);
+// The same of one repetition of a segment.
+double segment_flops(const Program& program, Id segment);
+
+}  // namespace prun

@@ -1,0 +1,39 @@
+#include "program/requests.hpp"
+
+#include <algorithm>
+
+namespace prun {
+
+void Requests::keep_in_parts(const Mesh& mesh, std::string_view axis, KeptInParts asked) {
+  const AxisId found = mesh.find(axis);
+  if (found == no_axis)
+    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
+  if (!parts.empty())
+    throw_error(ErrorCode::bad_input, "two strategies ask to keep state in parts; keep one of them");
+  parts.push_back({found, asked});
+}
+
+void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule,
+                            std::int32_t chunks, std::vector<std::int64_t> layers) {
+  const AxisId found = mesh.find(axis);
+  if (found == no_axis)
+    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to lay a pipeline along");
+  if (pipeline) throw_error(ErrorCode::bad_input, "two strategies ask for a pipeline; keep one of them");
+  if (chunks < 1) throw_error(ErrorCode::bad_input, "a rank holds at least one chunk, not ", chunks);
+  pipeline = PipelineRequest{found, std::string(schedule), chunks, std::move(layers)};
+}
+
+std::int32_t Requests::add_device(std::string_view plugin) {
+  more_devices.emplace_back(plugin);
+  return static_cast<std::int32_t>(more_devices.size());
+}
+
+std::size_t Requests::choose_to_fit(const std::vector<std::string>& ways) {
+  if (ways.empty()) throw_error(ErrorCode::bad_input, "there is no way to choose from");
+  const std::size_t chosen = std::min(way_to_fit, ways.size() - 1);
+  ways_to_fit = std::max(ways_to_fit, ways.size());
+  said_to_fit.push_back(ways[chosen]);
+  return chosen;
+}
+
+}  // namespace prun

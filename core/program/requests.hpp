@@ -1,0 +1,62 @@
+// What strategies ask the core for instead of editing the program themselves: passes of the core, and the
+// planner, do it when a phase is over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/mesh.hpp"
+#include "prun/program.hpp"
+
+namespace prun {
+
+// What a segment's backward computes again instead of keeping it from forward.
+struct RecomputeChoice {
+  enum class Kind : std::uint8_t { nothing, full, ops } kind = Kind::nothing;
+  std::vector<std::string> op_kinds;  // with Kind::ops
+};
+
+// The ranks of an axis keep state, and what else is said, in equal parts.
+struct PartsRequest {
+  AxisId axis = 0;
+  KeptInParts kept;
+};
+
+// The chain is cut into stages that the ranks of an axis share out.
+struct PipelineRequest {
+  AxisId axis = 0;
+  std::string schedule;
+  std::int32_t chunks = 1;
+  std::vector<std::int64_t> layers;  // of each stage; empty: cut by cost
+};
+
+struct Requests {
+  // Each throws an Error where it cannot be.
+  void keep_in_parts(const Mesh& mesh, std::string_view axis, KeptInParts asked);
+  void lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule, std::int32_t chunks,
+                    std::vector<std::int64_t> layers);
+  // One more device of each rank, by its plugin; returns its number.
+  std::int32_t add_device(std::string_view plugin);
+  // The number of the way to go, of those said in words; that beyond the last is the last.
+  std::size_t choose_to_fit(const std::vector<std::string>& ways);
+
+  // Dimensions on axes: core/placement works out the rest. Earlier ones come first where a value has several.
+  std::vector<Split> splits;
+  std::vector<PartsRequest> parts;  // core/placement/pack makes them
+  std::optional<PipelineRequest> pipeline;
+  // Plugins of the devices beside the recipe's: those numbered 1, 2, ...
+  std::vector<std::string> more_devices;
+
+  // What segments compute again that leave it to the planner, and which of the ways that strategies leave to
+  // it they go: set before strategies run.
+  RecomputeChoice planned_recompute;
+  std::size_t way_to_fit = 0;
+  // How many ways there are to choose from, and what was chosen, in the words of those who asked.
+  std::size_t ways_to_fit = 1;
+  std::vector<std::string> said_to_fit;
+};
+
+}  // namespace prun

@@ -1,0 +1,275 @@
+// The step as data: values, ops, functions and segments. Models write it, passes and strategies rewrite it,
+// the planner turns it into offsets and calls. Nothing here knows a device or a rank.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/registry.hpp"
+#include "program/mesh.hpp"
+#include "program/requests.hpp"
+#include "prun/model.hpp"
+#include "prun/program.hpp"
+
+namespace prun {
+
+// What the recipe's [precision] says.
+struct Precision {
+  DType compute = DType::f32;   // parameters and activations
+  DType master = DType::f32;    // the weights that are updated
+  DType moments = DType::f32;   // what the optimizer keeps beside them
+  DType gradient = DType::f32;  // accumulators
+  DType reduce = DType::f32;    // what travels when gradients are summed over ranks
+  bool split = false;           // of a master copy the low half is kept, and the parameter is the other
+
+  bool has_master() const { return compute != master; }
+  DType kept_master() const { return split ? DType::u16 : master; }
+  bool rounds_by_chance() const { return master == DType::bf16 || moments == DType::bf16; }
+};
+
+struct Value {
+  std::string name;  // "attention.qkv.weight"; unique within its segment for parameters
+  Role role = Role::activation;
+  DType dtype = DType::f32;
+  std::vector<Dim> dims;
+  Id segment = none;
+
+  // Parameters only.
+  Init init;
+  bool frozen = false;
+  bool decay = false;
+  double lr_scale = 1;
+  double weight_decay = -1;  // of its group; negative: the optimizer's own
+  Id gradient = none;
+  Id master = none;
+  std::vector<Id> states;
+
+  // By mesh axis; empty until placement, which means replicated on all. An accumulator's says how its
+  // contributions arrive, before they are summed over the ranks.
+  std::vector<AxisPlacement> placement;
+  // Dimensions that a staged number counts over, if each rank counts for its own part of them: it is a
+  // partial sum on the axes that split one of these. "*": on every axis.
+  std::vector<Name> counted;
+
+  // Of a parameter: the one of an earlier segment that it is another rank's copy of.
+  Id copy_of = none;
+
+  // Of a runtime value: a step reads what the step before left, before it writes it. Of state: it is what a
+  // text leaves from step to step, and belongs to no parameter.
+  bool carried = false;
+
+  std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
+
+  // Of a gradient's sum, and of what backward reads of forward: its memory is the instance's until it is
+  // complete and has left, or from when it has returned.
+  bool in_turn = false;
+
+  // Nothing: the recipe's device's own memory or, of what dies in the function that writes it, that of the
+  // device that runs it; staged values lie in pinned memory.
+  std::optional<MemoryPlace> place;
+
+  AxisPlacement on(AxisId axis) const {
+    return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
+  }
+  // Of the whole value.
+  std::int64_t elements() const;
+  std::int64_t bytes() const { return elements() * size_of(dtype); }
+};
+
+// Parameters of one segment that are updated alike, packed into a flat range that the ranks of an axis share
+// out: each owns an equal part of it. Every member begins at a multiple of bucket_grain elements, in all
+// types.
+struct Bucket {
+  Id segment = none;
+  AxisId axis = 0;
+  KeptInParts kept;  // beside the optimizer state
+  std::vector<Id> parameters;
+  std::vector<std::int64_t> offsets;  // elements
+  std::int64_t elements = 0;          // padding included; of one rank of the other axes
+  // Flat values [parts, packed] over all of it and [packed] over the own part: views where the whole is kept,
+  // else a value of its own.
+  Id all_parameters = none, own_parameters = none;
+  Id all_gradients = none, own_gradients = none;
+  // The own part of a microbatch's sum over the ranks, a view where that comes to lie in the microbatch's own
+  // gradients, which are spent: none where it lies elsewhere.
+  Id own_sums = none;
+  // The own part in its place among the parameters that come together: of one that lies elsewhere until then.
+  Id own_fetched = none;
+  // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.
+  struct Padding {
+    Id view = none;
+    std::int64_t offset = 0;  // elements
+  };
+  std::vector<Padding> padding;
+  Id master = none;
+  std::vector<Id> states;
+};
+inline constexpr std::int64_t bucket_grain = 128;
+
+struct Op {
+  const OpDef* def = nullptr;
+  Id segment = none;
+  FunctionKind function = FunctionKind::forward;
+  Part part = Part::input;
+  std::vector<Id> operands;  // in the order of def->operands; none: absent
+  std::vector<Attr> attrs;   // in the order of def->attrs
+  bool again = false;        // computes in backward what forward has computed already
+
+  std::string_view kind() const { return def->kind; }
+  bool has_attr(std::string_view name) const;
+  Access access(std::size_t i) const { return def->operands[i].access; }
+  const OpExchange* exchange() const { return def->exchange; }
+  bool exchanges_in_place() const { return exchange() && operands.size() == 1; }
+  // Of operands of this shape: whole tensors, or one rank's part.
+  OpCost cost(const OpShape& shape) const;
+};
+
+// A number by which the recipe sizes the model: {"model.kv_heads", 8}.
+struct RecipeSize {
+  std::string key;
+  std::int64_t value = 0;
+};
+
+// A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or
+// its own next repetition) takes in.
+struct SegmentData {
+  std::string name;
+  std::int64_t repeat = 1;
+  Id incoming = none;
+  Id outgoing = none;
+  Id incoming_gradient = none;
+  Id outgoing_gradient = none;
+  std::array<std::vector<Id>, function_kinds> functions;
+  std::array<std::int32_t, function_kinds> devices{};  // which run them
+  std::vector<Id> values;
+  bool recompute_to_fit = false;  // what it computes again is the planner's choice
+  // Where what backward reads of forward lies meanwhile; empty: on the device.
+  std::vector<SavedShare> saved;
+
+  std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
+  const std::vector<Id>& ops(FunctionKind kind) const { return functions[static_cast<std::size_t>(kind)]; }
+  std::int32_t device_of(FunctionKind kind) const { return devices[static_cast<std::size_t>(kind)]; }
+};
+
+class Program {
+ public:
+  Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context);
+
+  // --- writing ---
+  void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
+  // So that a refusal can speak of what the user wrote.
+  void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
+  // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
+  // a value has several.
+  void split(std::string_view dim, std::string_view axis);
+  // What else strategies ask for. Splits come by split(), which checks that there is such a dimension.
+  Requests& requests() { return requests_; }
+  // A value lies there; a function of a segment runs there.
+  void set_place(Id value, MemoryPlace place);
+  void run_on(Id segment, FunctionKind function, std::int32_t device);
+  void share_saved(Id segment, std::vector<SavedShare> shares);
+  // Plugins are shown the functions that this device runs; nothing: all.
+  void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
+  Id add_segment(std::string_view name, std::int64_t repeat);
+  Id add_value(Value value);
+  Id add_parameter(Id segment, const ParameterSpec& spec);
+  Id use_parameter(Id segment, Id parameter);
+  Id input(Id segment, std::string_view name);
+  Id runtime(std::string_view name);
+  Id incoming(Id segment);
+  void set_outgoing(Id segment, Id value);
+  // Appends (before == none) or inserts; every operand given, in the order of the op's definition. Shapes are
+  // checked against the op's rule.
+  Id add_op(Id segment, FunctionKind function, Part part, std::string_view kind, std::vector<Id> operands,
+            std::span<const AttrValue> attrs, Id before = none);
+  // As add_op, but the operands the op writes are left out of `inputs`, created, and returned.
+  std::vector<Id> add_op_creating(Id segment, FunctionKind function, Part part, std::string_view kind,
+                                  std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
+  void replace_operand(Id op, std::size_t index, Id value);
+  void replace_kind(Id op, std::string_view kind);
+  // Another op in its place, every operand given. Where the program is placed, they must lie as it needs
+  // them.
+  void replace_op(Id op, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs);
+  void erase_op(Id op);
+  void set_attr(Id op, std::string_view name, double value);
+  // The same op on other operands.
+  Id add_copy(Id op, FunctionKind function, std::vector<Id> operands, Id before);
+  double attr(Id op, std::string_view name) const;
+  // Along which an op exchanges: see axis_attr.
+  AxisId axis_of(Id op) const { return static_cast<AxisId>(attr(op, "axis")); }
+
+  // --- reading ---
+  const Value& value(Id id) const;
+  Value& value(Id id);
+  const Op& op(Id id) const;
+  Op& op(Id id);
+  const SegmentData& segment(Id id) const;
+  SegmentData& segment(Id id);
+  Id segment_count() const { return static_cast<Id>(segments_.size()); }
+  Id value_count() const { return static_cast<Id>(values_.size()); }
+  std::vector<Bucket>& buckets() { return buckets_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  // For a pass that puts others in their place.
+  void forget_value(Id id);
+  Id step_segment() const { return 0; }  // load, begin, finish, report
+  const OpRegistry& registry() const { return *registry_; }
+  const Precision& precision() const { return precision_; }
+  const ModelContext& context() const { return context_; }
+  std::vector<Id> parameters() const;  // in registration order
+  std::vector<Id> inputs() const;
+  std::vector<Id> runtimes() const;
+  Id find_runtime(std::string_view name) const;
+  // Operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's part.
+  OpShape shape(const Op& op) const;
+  OpShape local_shape(const Op& op) const;
+  const Mesh& mesh() const { return mesh_; }
+  const Requests& requests() const { return requests_; }
+  // What the recipe gave a dimension its extent by: the key of the dimension's name, or one that ends in it
+  // ("kv_heads" of "heads"). Null: nothing that fits.
+  const RecipeSize* recipe_size(const Dim& dim) const;
+  bool is_shown(Id segment, FunctionKind function) const;
+  // By an op of a function that is not shown.
+  bool is_used_elsewhere(Id value) const;
+  // One rank's part of a value.
+  std::vector<Dim> local_dims(Id id) const;
+  std::int64_t local_elements(Id id) const;
+  std::int64_t local_bytes(Id id) const { return local_elements(id) * size_of(value(id).dtype); }
+  // Index within the whole value of the first element of a rank's part, by dimension.
+  std::vector<std::int64_t> starts(Id id, std::int64_t rank) const;
+
+ private:
+  void check_device(std::int32_t device) const;
+  void check_has_dim(std::string_view dim, std::string_view axis) const;
+  void check_operands(const Op& op) const;
+  OpShape check_shapes(const Op& op) const;
+  void check_lies_right(const Op& op, const OpShape& rule) const;
+  OpShape infer(const Op& op) const;
+  void bind_attrs(Op& op, std::span<const AttrValue> attrs) const;
+  Id place(Op op, Id before);
+  Value output_value(const Op& op, std::size_t index, const OperandShape& shape) const;
+  void declare_inputs();
+
+  std::shared_ptr<const OpRegistry> registry_;
+  Precision precision_;
+  ModelContext context_;
+  Mesh mesh_;
+  std::vector<RecipeSize> recipe_sizes_;
+  Requests requests_;
+  std::optional<std::int32_t> shown_;
+  std::vector<Bucket> buckets_;
+  std::vector<Value> values_;
+  std::vector<Op> ops_;
+  std::vector<SegmentData> segments_;
+};
+
+// An axis as an op's attribute: a number.
+inline AttrValue axis_attr(AxisId axis) { return {"axis", static_cast<double>(axis)}; }
+
+// The table of out-of-line calls that plugins edit a program through; the handle is a Program*.
+const ProgramApi& program_api();
+
+}  // namespace prun
