@@ -1,5 +1,7 @@
 #include "train/checkpoint/checkpoint_fit.hpp"
 
+#include "plan/instances.hpp"
+
 #include <algorithm>
 
 #include "train/checkpoint/checkpoint.hpp"

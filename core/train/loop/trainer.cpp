@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/resume_notes.hpp"
 #include "train/checkpoint/run_folder.hpp"
