@@ -5,6 +5,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/random.hpp"
+#include "plan/comm_needs.hpp"
 #include "program/passes.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
@@ -31,7 +32,14 @@ std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plu
   if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
   PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
   check_agreement(assembly, plugins, membership.exchange);
-  return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
+  return std::make_unique<Communicators>(CommMaking{
+      assembly.mesh(), assembly.rank(),
+      [&](std::int64_t rank) -> const Plan& { return assembly.plan_of(rank); }, *assembly.devices().front(),
+      [&](const std::string& axis) { return comm_of_axis(assembly.recipe(), plugins, axis); },
+      [&](const std::string& plugin) {
+        return make_comm(assembly.recipe(), assembly.device_info(), plugins, plugin);
+      },
+      membership.exchange});
 }
 
 CommunicatorLease lend(const Membership& membership, Communicators* communicators) {
