@@ -4,6 +4,9 @@
 #include <cstring>
 #include <set>
 
+#include "execute/rank_devices.hpp"
+#include "plan/comm_needs.hpp"
+
 namespace prun {
 namespace {
 
@@ -38,19 +41,32 @@ struct Named {
 };
 
 // The queues that communicate, of all ranks.
-std::map<std::string, Named> queues_by_name(const Assembly& assembly) {
+std::map<std::string, Named> queues_by_name(const CommMaking& making) {
   std::map<std::string, Named> all;
   std::set<const Plan*> seen;
-  for (const int rank : assembly.mesh().ranks()) {
-    const Plan& plan = assembly.plan_of(rank);
+  for (const int rank : making.mesh.ranks()) {
+    const Plan& plan = making.plan_of(rank);
     if (!seen.insert(&plan).second) continue;
     for (const QueueInfo& queue : plan.queues)
       if (queue.communicates()) all[queue.name].axis = queue.axis;
   }
-  const std::vector<QueueInfo>& own = assembly.plan().queues;
+  const std::vector<QueueInfo>& own = making.plan_of(making.rank).queues;
   for (std::size_t q = 0; q < own.size(); ++q)
     if (own[q].communicates()) all.at(own[q].name).own = q;
   return all;
+}
+
+// Groups of a plugin's that a rank is in, the most of any.
+std::int32_t most_groups(const CommMaking& making, const std::string& plugin) {
+  std::int32_t most = 0;
+  for (const int rank : making.mesh.ranks()) {
+    const std::vector<QueueInfo>& queues = making.plan_of(rank).queues;
+    const auto count = std::count_if(queues.begin(), queues.end(), [&](const QueueInfo& queue) {
+      return queue.communicates() && making.plugin_of_axis(making.mesh.name(queue.axis)) == plugin;
+    });
+    most = std::max(most, static_cast<std::int32_t>(count));
+  }
+  return most;
 }
 
 }  // namespace
@@ -80,18 +96,17 @@ Communicator make_communicator(CommInterface& comm, const CommMembers& of, const
 }
 
 // In the order of the names, as all that takes all members.
-Communicators::Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange)
-    : assembly_(assembly), host_(plugins), exchange_(exchange) {
-  queues_.resize(assembly.plan().queues.size());
-  members_.resize(queues_.size());
-  raise(assembly.devices().front()->make_current());
+Communicators::Communicators(const CommMaking& making)
+    : queues_(making.plan_of(making.rank).queues.size()), members_(queues_.size()) {
+  raise(making.device.make_current());
   try {
-    for (const auto& [name, queue] : queues_by_name(assembly)) {
-      Plugin& plugin = plugin_of(assembly.mesh().name(queue.axis));
+    for (const auto& [name, queue] : queues_by_name(making)) {
+      Plugin& plugin = plugin_of(making, making.mesh.name(queue.axis));
       if (queue.own != not_here)
-        make(queue.own, plugin);
+        make(making, queue.own, plugin);
       else if (plugin.info.splits)
-        create(plugin, name, {});
+        make_communicator(*plugin.comm, {name, {}, making.rank, plugin.world, plugin.groups},
+                          making.exchange);
     }
   } catch (...) {
     destroy();
@@ -109,44 +124,28 @@ void Communicators::destroy() {
 }
 
 // Made at its first use, which comes at the same name everywhere.
-Communicators::Plugin& Communicators::plugin_of(const std::string& axis) {
-  const std::string name = comm_of_axis(assembly_.recipe(), host_, axis);
+Communicators::Plugin& Communicators::plugin_of(const CommMaking& making, const std::string& axis) {
+  const std::string name = making.plugin_of_axis(axis);
   Plugin& plugin = plugins_[name];
   if (plugin.comm) return plugin;
-  plugin.comm = make_comm(assembly_.recipe(), assembly_.device_info(), host_, name);
+  plugin.comm = making.make_plugin(name);
   raise(plugin.comm->info(&plugin.info));
-  plugin.groups = most_groups(name);
-  if (plugin.info.splits) plugin.world = create(plugin, name, assembly_.mesh().ranks());
+  plugin.groups = most_groups(making, name);
+  if (plugin.info.splits)
+    plugin.world = make_communicator(
+        *plugin.comm, {name, making.mesh.ranks(), making.rank, nullptr, plugin.groups}, making.exchange);
   return plugin;
 }
 
-std::int32_t Communicators::most_groups(const std::string& plugin) const {
-  std::int32_t most = 0;
-  for (const int rank : assembly_.mesh().ranks()) {
-    const std::vector<QueueInfo>& queues = assembly_.plan_of(rank).queues;
-    const auto count = std::count_if(queues.begin(), queues.end(), [&](const QueueInfo& queue) {
-      return queue.communicates() &&
-             comm_of_axis(assembly_.recipe(), host_, assembly_.mesh().name(queue.axis)) == plugin;
-    });
-    most = std::max(most, static_cast<std::int32_t>(count));
-  }
-  return most;
-}
-
-void Communicators::make(std::size_t queue, const Plugin& plugin) {
-  const QueueInfo& info = assembly_.plan().queues[queue];
-  members_[queue] = info.members(assembly_.mesh(), assembly_.rank());
-  queues_[queue].communicator = create(plugin, info.name, members_[queue]);
+void Communicators::make(const CommMaking& making, std::size_t queue, const Plugin& plugin) {
+  const QueueInfo& info = making.plan_of(making.rank).queues[queue];
+  members_[queue] = info.members(making.mesh, making.rank);
+  queues_[queue].communicator = make_communicator(
+      *plugin.comm, {info.name, members_[queue], making.rank, plugin.world, plugin.groups}, making.exchange);
   queues_[queue].members = static_cast<std::int64_t>(members_[queue].size());
   queues_[queue].enqueues = plugin.info.enqueues;
-  queues_[queue].staged = is_staged(assembly_.device_info(), plugin.info);
+  queues_[queue].staged = is_staged(info_of(making.device), plugin.info);
   queues_[queue].comm = plugin.comm.get();
-}
-
-Communicator Communicators::create(const Plugin& plugin, const std::string& queue,
-                                   const std::vector<int>& members) const {
-  return make_communicator(*plugin.comm, {queue, members, assembly_.rank(), plugin.world, plugin.groups},
-                           exchange_);
 }
 
 CommCounters Communicators::counters(std::size_t queue) const {

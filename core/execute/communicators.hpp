@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "execute/queue_comm.hpp"
-#include "plan/comm_needs.hpp"
-#include "train/assemble/assembly.hpp"
+#include "prun/device.hpp"
 
 namespace prun {
 
@@ -32,10 +31,22 @@ struct CommMembers {
 // Collective. Null for a rank that is not among the members.
 Communicator make_communicator(CommInterface& comm, const CommMembers& of, const Exchange& exchange);
 
+// What a rank's communicators are made by.
+struct CommMaking {
+  const Mesh& mesh;
+  std::int64_t rank = 0;
+  std::function<const Plan&(std::int64_t rank)> plan_of;  // of all ranks
+  DeviceInterface& device;                                // whose memory is exchanged
+  // The comm plugin that carries an axis' traffic, by name; and a plugin of that name.
+  std::function<std::string(const std::string& axis)> plugin_of_axis;
+  std::function<std::shared_ptr<CommInterface>(const std::string& plugin)> make_plugin;
+  const Exchange& exchange;
+};
+
 class Communicators {
  public:
-  // Collective over all ranks of the mesh.
-  Communicators(const Assembly& assembly, PluginHost& plugins, const Exchange& exchange);
+  // Collective over all ranks of the mesh. Nothing of `making` is needed after it.
+  explicit Communicators(const CommMaking& making);
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
@@ -56,15 +67,10 @@ class Communicators {
     std::int32_t groups = 0;       // that a rank is in, the most of any
   };
 
-  Plugin& plugin_of(const std::string& axis);
-  std::int32_t most_groups(const std::string& plugin) const;
-  void make(std::size_t queue, const Plugin& plugin);
-  Communicator create(const Plugin& plugin, const std::string& queue, const std::vector<int>& members) const;
+  Plugin& plugin_of(const CommMaking& making, const std::string& axis);
+  void make(const CommMaking& making, std::size_t queue, const Plugin& plugin);
   void destroy();
 
-  const Assembly& assembly_;
-  PluginHost& host_;
-  const Exchange& exchange_;               // while they are made
   std::map<std::string, Plugin> plugins_;  // by name
   std::vector<QueueComm> queues_;
   std::vector<std::vector<int>> members_;

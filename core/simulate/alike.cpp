@@ -1,9 +1,7 @@
-// Which ranks a simulation need not tell apart: the coarsest division in which ranks of one class have the
-// same plan and meet the same classes. Begins with the plans and divides further until nothing changes.
-#include <map>
-#include <unordered_map>
+// Begins with the plans and divides further until nothing changes.
+#include "simulate/alike.hpp"
 
-#include "simulate/simulate.hpp"
+#include <map>
 
 namespace prun {
 namespace {
@@ -97,34 +95,19 @@ class Division {
 
 }  // namespace
 
-namespace {
-
-void share(const Group& group, std::vector<Group>& by_rank) {
-  for (const int member : *group) by_rank[static_cast<std::size_t>(member)] = group;
-}
-
-}  // namespace
-
 std::vector<int> tell_apart(std::span<const SimulatedRank> ranks) { return Division(ranks).run(); }
 
-std::vector<SimulatedRank> all_ranks(const Program& program,
-                                     const std::function<const Plan&(int rank)>& plan_of) {
-  const Mesh& mesh = program.mesh();
-  std::vector<SimulatedRank> ranks(static_cast<std::size_t>(mesh.world()));
-  std::map<std::string, std::vector<Group>> groups;  // by queue and rank
+RankClasses::RankClasses(std::span<const SimulatedRank> ranks) : ranks_(ranks) {
+  const std::vector<int> classes = tell_apart(ranks);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    const Plan& plan = plan_of(rank);
-    ranks[i] = {&program, &plan, rank, std::vector<Group>(plan.queues.size())};
-    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
-      if (!plan.queues[q].communicates()) continue;
-      std::vector<Group>& of = groups[plan.queues[q].name];
-      of.resize(ranks.size());
-      if (!of[i]) share(std::make_shared<const std::vector<int>>(plan.queues[q].members(mesh, rank)), of);
-      ranks[i].groups[q] = of[i];
+    const auto number = static_cast<std::size_t>(classes[i]);
+    class_of_[ranks[i].rank] = classes[i];
+    if (number == first_.size()) {
+      first_.push_back(&ranks[i]);
+      sizes_.push_back(0);
     }
+    ++sizes_[number];
   }
-  return ranks;
 }
 
 }  // namespace prun

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 
+#include "simulate/standstill.hpp"
+
 namespace prun {
 namespace {
-
-class NoPrices final : public Prices {
- public:
-  double kernel(const Program&, const PlannedStep&) override { return 0; }
-  double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 0; }
-};
 
 // 0: there is none.
 struct Least {
@@ -21,19 +17,19 @@ class Trial {
   Trial(std::span<const SimulatedRank> ranks, const Limits& limits) : ranks_(ranks), limits_(limits) {}
 
   // Why the steps do not end, or nothing.
-  std::string stuck() const { return stuck(limits_.of); }
+  std::optional<std::string> stuck() const { return standstill(ranks_, limits_); }
   // Where limits are at least these.
   bool ends_with(Least least) const {
     const auto raised = [](std::int64_t own, std::int64_t to) {
       return own == 0 || to == 0 ? 0 : std::max(own, to);
     };
-    const std::string why = stuck([&](const QueueInfo& queue) {
+    const auto limits_of = [&](const QueueInfo& queue) {
       QueueLimits limits = limits_.of(queue);
       limits.depth = raised(limits.depth, least.depth);
       limits.resident = raised(limits.resident, least.resident);
       return limits;
-    });
-    return why.empty();
+    };
+    return !standstill(ranks_, {limits_of, limits_.stamps});
   }
   // The smallest that there are.
   Least given() const {
@@ -52,21 +48,6 @@ class Trial {
   }
 
  private:
-  std::string stuck(const std::function<QueueLimits(const QueueInfo&)>& limits) const {
-    SimulateOptions options;
-    options.steps = 2;
-    options.limits = limits;
-    options.stamps = limits_.stamps;
-    NoPrices prices;
-    try {
-      simulate(ranks_, prices, options);
-      return "";
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::hang) throw;
-      return error.what();
-    }
-  }
-
   std::span<const SimulatedRank> ranks_;
   const Limits& limits_;
 };
@@ -101,9 +82,9 @@ Least least_that_do(const Trial& trial, const Least& given) {
 
 void check_steps_end(std::span<const SimulatedRank> ranks, const Limits& limits) {
   const Trial trial(ranks, limits);
-  const std::string why = trial.stuck();
-  if (why.empty()) return;
-  if (!trial.ends_with({})) throw_error(ErrorCode::unsupported, why);
+  const std::optional<std::string> why = trial.stuck();
+  if (!why) return;
+  if (!trial.ends_with({})) throw_error(ErrorCode::unsupported, *why);
   const Least given = trial.given(), least = least_that_do(trial, given);
   std::string missing;
   if (least.depth > given.depth)
@@ -115,7 +96,7 @@ void check_steps_end(std::span<const SimulatedRank> ranks, const Limits& limits)
   throw_error(ErrorCode::unsupported, missing,
               ", or this layout stands still; take a device or comm plugin that allows it, or another "
               "schedule: ",
-              why);
+              *why);
 }
 
 }  // namespace prun

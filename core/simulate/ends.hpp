@@ -7,14 +7,12 @@
 // Deeper queues or more places never do harm.
 #pragma once
 
-#include "simulate/simulate.hpp"
+#include <span>
+
+#include "simulate/queue_limits.hpp"
+#include "simulate/simulated_rank.hpp"
 
 namespace prun {
-
-struct Limits {
-  std::function<QueueLimits(const QueueInfo&)> of;
-  bool stamps = false;  // timed probes ask for them
-};
 
 // Throws unsupported: ranks, queues and calls that wait for each other, what is too small, and the least that
 // would do.

@@ -1,6 +1,6 @@
-// What a feeder hands to an asynchronous queue of each call, piece by piece as Executor::feed_call() enqueues
-// them in a run that is watched, which asks every call for its counter, in a step whose exposed communication
-// is measured.
+// What a feeder hands to an asynchronous queue of each call, piece by piece as QueueFeeder::feed_call()
+// enqueues them in a run that is watched, which asks every call for its counter, in a step whose exposed
+// communication is measured.
 #pragma once
 
 #include <set>

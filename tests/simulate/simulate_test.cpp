@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "simulate/alike.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/plan_builder.hpp"

@@ -1,5 +1,6 @@
 #include "train/loop/membership.hpp"
 
+#include "plan/comm_needs.hpp"
 #include "train/loop/agreement.hpp"
 
 namespace prun {
@@ -10,7 +11,14 @@ std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plu
   if (assembly.mesh().world() == 1 || membership.alone) return nullptr;
   PRUN_CHECK(membership.exchange, "a mesh of ", assembly.mesh().world(), " ranks, and no way to meet them");
   check_agreement(assembly, plugins, membership.exchange);
-  return std::make_unique<Communicators>(assembly, plugins, membership.exchange);
+  return std::make_unique<Communicators>(CommMaking{
+      assembly.mesh(), assembly.rank(),
+      [&](std::int64_t rank) -> const Plan& { return assembly.plan_of(rank); }, *assembly.devices().front(),
+      [&](const std::string& axis) { return comm_of_axis(assembly.recipe(), plugins, axis); },
+      [&](const std::string& plugin) {
+        return make_comm(assembly.recipe(), assembly.device_info(), plugins, plugin);
+      },
+      membership.exchange});
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+#include "execute/blocking_queues.hpp"
+
+#include "base/thread.hpp"
+
+namespace prun {
+
+void BlockingQueues::start() {
+  threads_.reserve(queues_.all().size());
+  for (auto& queue : queues_.all())
+    if (!queue->asynchronous)
+      threads_.push_back(
+          start_thread("queue '" + queue->info.name + "'", [this, &queue = *queue] { run(queue); }));
+}
+
+void BlockingQueues::join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void BlockingQueues::run(QueueRun& queue) {
+  if (const Status status = queue.device.attach(queue.handle); !status.ok()) queues_.fail(queue, status, 0);
+  for (std::int64_t step = 0; steps_.may_run(step); ++step)
+    for (const BoundCall& bound : queue.calls) run_call(queue, bound, step);
+}
+
+// A queue that has failed goes on handing out tickets, so that nobody waits for ever.
+void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  const Call& call = *bound.call;
+  await(queue, bound, step);
+  watchers_.tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
+  if (!queue.failed_by(step)) {
+    const BoundSide& side = bound.side(step);
+    const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side, step);
+    if (!status.ok()) queues_.fail(queue, status, step);
+  }
+  watchers_.tell([&](Probe& probe, double at) { probe.end_call(queue.index, call, step, at); });
+  if (bound.signals) queue.ticket.publish(queue.ticket_of(step, call.position));
+}
+
+void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+  const bool measured = watchers_.is_measured(step);
+  double sign = 1;
+  auto edge = bound.edges.begin();
+  const auto pass_edge = [&] {
+    if (*edge++ && measured) queue.exposed[step % 2] += (sign = -sign) * probe_clock();
+  };
+  for (const BoundWait& waits : bound.waits) {
+    pass_edge();
+    const Wait& wait = *waits.wait;
+    if (step < wait.steps_ago) continue;
+    watchers_.tell(
+        [&](Probe& probe, double at) { probe.begin_wait(queue.index, *bound.call, wait, step, at); });
+    waits.other->ticket.await(waits.other->ticket_of(step - wait.steps_ago, wait.call));
+    watchers_.tell(
+        [&](Probe& probe, double at) { probe.end_wait(queue.index, *bound.call, wait, step, at); });
+  }
+  pass_edge();
+}
+
+Status BlockingQueues::launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step) {
+  for (std::size_t i = 0; i < side.works->size(); ++i) {
+    if (poison_) poison_->before(*side.piece, i);
+    Status status = queue.device.run(queue.handle, (*side.works)[i]);
+    if (status.ok() && poison_) status = poison_->after(call, *side.piece, i);
+    if (!status.ok()) return status;
+    if (watchers_.one_by_one(step))
+      watchers_.tell([&](Probe& probe, double at) { probe.end_kernel(queue.index, call, i, at); });
+  }
+  return {};
+}
+
+Status BlockingQueues::exchange(QueueRun& queue, const BoundPiece& piece) {
+  for (std::size_t i = 0; i < piece.ends.size(); ++i) {
+    Status status;
+    for (const CommOp& op : piece.exchange(i))
+      if (status.ok()) status = exchange(queue, op);
+    watchers_.tell([&](Probe& probe, double at) { probe.waits(queue.index, false, at); });
+    if (!status.ok()) return status;
+    if (poison_) Poison::spoil(piece, i);
+  }
+  return {};
+}
+
+Status BlockingQueues::exchange(QueueRun& queue, const CommOp& op) {
+  const auto wire = [&](const CommOp& here) {
+    const Status status = queue.comm.comm->start(queue.comm.communicator, &here, 1, queue.stream);
+    if (!status.ok()) return status;
+    watchers_.tell([&](Probe& probe, double at) { probe.waits(queue.index, true, at); });
+    return queue.comm.comm->finish(queue.comm.communicator);
+  };
+  return queue.staging ? queue.staging->exchange(op, wire) : wire(op);
+}
+
+}  // namespace prun

@@ -1,0 +1,42 @@
+// The queues that block (the CPU's kernels, exchanges that hold their caller): each has a thread of its own,
+// which goes through the queue's calls of a step.
+#pragma once
+
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "execute/poison.hpp"
+#include "execute/rank_queues.hpp"
+#include "execute/steps.hpp"
+#include "execute/watchers.hpp"
+
+namespace prun {
+
+class BlockingQueues {
+ public:
+  // All of them must outlive it.
+  BlockingQueues(RankQueues& queues, const Steps& steps, const Watchers& watchers,
+                 const std::optional<Poison>& poison)
+      : queues_(queues), steps_(steps), watchers_(watchers), poison_(poison) {}
+
+  void start();
+  // Once no more steps come.
+  void join();
+
+ private:
+  void run(QueueRun& queue);
+  void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  void await(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  Status launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step);
+  Status exchange(QueueRun& queue, const BoundPiece& piece);
+  Status exchange(QueueRun& queue, const CommOp& op);
+
+  RankQueues& queues_;
+  const Steps& steps_;
+  const Watchers& watchers_;
+  const std::optional<Poison>& poison_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// What the comm plugins of a rank's queues know of its memory, and what they need of their own.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "execute/rank_queues.hpp"
+#include "execute/watchers.hpp"
+
+namespace prun {
+
+class ExchangeMemory {
+ public:
+  // Collective; like all that may hold up the device, before the first step. `known`: the communicators know
+  // the memory already.
+  void attach(const RankQueues& queues, const PlanMemory& memory, bool known, const Watchers& watchers);
+
+ private:
+  void attach_staging(QueueRun& queue, const std::vector<CommOp>& ops);
+
+  std::deque<Staging> stagings_;
+  AttachedMemory attached_;
+};
+
+}  // namespace prun

@@ -1,0 +1,40 @@
+// What probes are told of queues that run their work later. Nobody is there when it runs: the device notes
+// times, which are told once a step is done, and its tickets say how far a queue has come.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "execute/rank_queues.hpp"
+#include "execute/steps.hpp"
+#include "execute/watchers.hpp"
+
+namespace prun {
+
+class LateProbes {
+ public:
+  // All of them must outlive it.
+  LateProbes(const RankQueues& queues, const Steps& steps, const Watchers& watchers)
+      : queues_(queues), steps_(steps), watchers_(watchers) {}
+
+  // Before the first step, once stamps are bound.
+  void set_clocks();
+  // While steps run: to those that are live.
+  void tell_progress();
+  // Of a step that is done: to the others.
+  void tell_step(std::int64_t step) const;
+
+ private:
+  void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) const;
+  bool tell_progress(QueueRun& queue) const;
+
+  const RankQueues& queues_;
+  const Steps& steps_;
+  const Watchers& watchers_;
+  std::map<const DeviceInterface*, double> clocks_;  // of probes, where a device's is 0
+};
+
+// Seconds of a step that is done, which was measured: what sim/events.hpp defines.
+double exposed_seconds(const RankQueues& queues, std::int64_t step);
+
+}  // namespace prun

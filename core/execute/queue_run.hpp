@@ -1,0 +1,94 @@
+// A queue of a plan as it runs: its calls, bound to memory and to a device, and how far it has come.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "execute/binding.hpp"
+#include "execute/queue_comm.hpp"
+#include "execute/staging.hpp"
+#include "execute/ticket.hpp"
+
+namespace prun {
+
+struct QueueRun;
+struct BoundCall;
+
+// A wait as its queue carries it out: by an event, or by the other queue's ticket.
+struct BoundWait {
+  const Wait* wait = nullptr;
+  QueueRun* other = nullptr;
+  const BoundCall* event_of = nullptr;
+};
+
+// By the side of the step.
+struct BoundSide {
+  const BoundPiece* piece = nullptr;
+  const std::vector<BoundWork>* works = nullptr;  // one of all launches, or of each
+  bool is_done_later = false;                     // by a call behind it
+  QueueEvent event = nullptr;                     // where an asynchronous queue waits for the call
+  // Of an asynchronous queue: as QueueFeeder notes them, and at the edges of what is exposed.
+  std::vector<Stamp> stamps, edges;
+};
+
+struct BoundCall {
+  const Call* call = nullptr;
+  BoundSide sides[2];
+  std::vector<BoundWait> waits;
+  std::vector<bool> edges;  // as edges_of_exposure() says
+  bool signals = false;     // somebody waits for its ticket
+
+  BoundSide& side(std::int64_t step) { return sides[step % 2]; }
+  const BoundSide& side(std::int64_t step) const { return sides[step % 2]; }
+};
+
+struct QueueRun {
+  static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+
+  QueueRun(DeviceInterface& its_device, const QueueInfo& queue, Counter& counter, bool is_asynchronous);
+  ~QueueRun();
+  QueueRun(const QueueRun&) = delete;
+  QueueRun& operator=(const QueueRun&) = delete;
+
+  const QueueInfo& info;
+  DeviceInterface& device;
+  const bool asynchronous;
+  const std::string device_text;  // "device 'cuda: NVIDIA H200'"
+  const std::int64_t depth;       // as DeviceInfo has it
+  std::int32_t index = 0;
+  Queue handle = nullptr;
+  void* stream = nullptr;
+  QueueComm comm;
+  Staging* staging = nullptr;  // where the comm plugin needs it
+  std::vector<BoundCall> calls;
+  // By pieces, and whether each launch is a work.
+  std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
+  Ticket ticket;
+  // What live probes have been told: calls that have ended, and whether the next one has begun.
+  std::int64_t ended = 0;
+  bool begun = false;
+  double told = 0;                             // what timed probes have been told last of
+  double exposed[2] = {};                      // of a blocking queue, by the side of the step
+  Status status;                               // whoever sees that it has failed may read it
+  std::atomic<std::int64_t> failed_in{never};  // a step; set once
+
+  bool failed_by(std::int64_t step) const { return failed_in.load() <= step; }
+  bool has_failed() const { return failed_in.load() != never; }
+
+  std::uint64_t ticket_of(std::int64_t step, std::int32_t position) const {
+    return static_cast<std::uint64_t>(step * info.calls + position + 1);
+  }
+  // Of a step; there are calls.
+  std::uint64_t last_ticket(std::int64_t step) const { return ticket_of(step, calls.back().call->position); }
+  // Also where nobody waits for its tickets any more.
+  bool is_done(std::int64_t step) const {
+    return calls.empty() || ticket.counter().load() >= last_ticket(step);
+  }
+};
+
+}  // namespace prun

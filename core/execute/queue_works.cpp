@@ -1,0 +1,95 @@
+#include "execute/queue_works.hpp"
+
+#include <algorithm>
+
+#include "simulate/events.hpp"
+
+namespace prun {
+
+void QueueWorks::bind_waits(const RankQueues& queues) {
+  for (auto& queue : queues.all())
+    for (BoundCall& bound : queue->calls)
+      for (const Wait& wait : bound.call->waits) {
+        QueueRun& other = queues[wait.queue];
+        BoundCall& awaited = other.calls[static_cast<std::size_t>(wait.call)];
+        const bool by_event = queue->asynchronous && other.asynchronous && &queue->device == &other.device;
+        bound.waits.push_back({&wait, &other, by_event ? &awaited : nullptr});
+        awaited.signals |= !by_event;
+        for (BoundSide& side : awaited.sides)
+          if (by_event && !side.event) side.event = events_.emplace_back(queue->device).handle();
+      }
+}
+
+void QueueWorks::bind_works(const RankQueues& queues) {
+  for (auto& queue : queues.all())
+    for (int side : {0, 1}) bind_works(*queue, side);
+}
+
+// Whether a device may take the two calls, of which the second follows the first, as one: nobody waits
+// between them, and nobody asks what happens there.
+bool QueueWorks::are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second,
+                         int side) const {
+  const bool awaited = first.signals || first.sides[0].event || first.sides[1].event;
+  const bool watched = watchers_.each_kernel() ? watchers_.one_by_one(side) : !watchers_.timed().empty();
+  return queue.asynchronous && !queue.comm.comm && !watched && !apart_ && !awaited && second.waits.empty();
+}
+
+// The work of calls that are one is that of the last of them.
+void QueueWorks::bind_works(QueueRun& queue, int side) {
+  static const std::vector<BoundWork> none_here;
+  for (auto first = queue.calls.begin(); first != queue.calls.end();) {
+    auto last = first;
+    while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1), side)) ++last;
+    std::vector<const BoundPiece*> pieces;
+    for (auto call = first; call <= last; ++call) {
+      pieces.push_back(call->sides[side].piece);
+      call->sides[side].works = &none_here;
+      call->sides[side].is_done_later = call != last;
+    }
+    last->sides[side].works = &works_of(queue, pieces, watchers_.one_by_one(side));
+    last->signals |= last + 1 == queue.calls.end() || (queue.asynchronous && !watchers_.live().empty());
+    first = last + 1;
+  }
+}
+
+// Calls that share pieces share their works.
+const std::vector<BoundWork>& QueueWorks::works_of(QueueRun& queue,
+                                                   const std::vector<const BoundPiece*>& pieces,
+                                                   bool one_by_one) {
+  const auto [entry, fresh] = queue.works.try_emplace({pieces, one_by_one});
+  if (!fresh) return entry->second;
+  std::vector<Launch>& launches = launches_.emplace_back();
+  for (const BoundPiece* piece : pieces)
+    launches.insert(launches.end(), piece->launches.begin(), piece->launches.end());
+  const std::size_t all = launches.size(), together = one_by_one || apart_ ? 1 : all;
+  for (std::size_t i = 0; i < all; i += together)
+    raise(queue.device.bind(queue.handle, &launches[i], static_cast<std::int64_t>(together),
+                            &entry->second.emplace_back()));
+  return entry->second;
+}
+
+// Before its waits, after each of them, and after each of its works or exchanges.
+void QueueWorks::bind_stamps(const RankQueues& queues) {
+  for (auto& queue : queues.all()) stamp_edges(queues.plan(), *queue);
+  if (watchers_.timed().empty()) return;
+  for (const auto& [queue, bound] : queues.fed())
+    for (BoundSide& side : queue->calls[static_cast<std::size_t>(bound->call->position)].sides) {
+      if (side.is_done_later && bound->waits.empty()) continue;
+      const std::size_t stamps =
+          1 + bound->waits.size() + side.works->size() + watchers_.parts_of(*side.piece);
+      for (std::size_t i = 0; i < stamps; ++i)
+        side.stamps.push_back(stamps_.emplace_back(queue->device).handle());
+    }
+}
+
+void QueueWorks::stamp_edges(const Plan& plan, QueueRun& queue) {
+  for (BoundCall& bound : queue.calls) {
+    bound.edges = edges_of_exposure(plan, *bound.call);
+    if (!queue.asynchronous || !watchers_.measures()) continue;
+    for (BoundSide& side : bound.sides)
+      for (auto left = std::count(bound.edges.begin(), bound.edges.end(), true); left > 0; --left)
+        side.edges.push_back(stamps_.emplace_back(queue.device).handle());
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,24 @@
+// What the devices of a rank are to an executor together.
+#pragma once
+
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+#include "execute/queue_comm.hpp"
+
+namespace prun {
+
+DeviceInfo info_of(DeviceInterface& device);
+
+// Whose memory counters lie in: asynchronous queues write and await them; the others reach any memory of the
+// host.
+DeviceInterface& keeper_of_counters(const Devices& devices);
+
+// Throws where the host cannot write a device's memory, as run.poison does.
+void check_poison(const Devices& devices);
+
+// Tells devices which of their queues wait for others': those that exchange wait for other ranks, and any may
+// wait for another device's. `comms`: by queue.
+void tell_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms);
+
+}  // namespace prun

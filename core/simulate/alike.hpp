@@ -1,0 +1,37 @@
+// Which ranks a simulation need not tell apart: the coarsest division in which ranks of one class have the
+// same plan and meet the same classes.
+#pragma once
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "simulate/simulated_rank.hpp"
+
+namespace prun {
+
+// By rank, a number that those share who cannot be told apart: they have the same plan and, by queue, members
+// with the same numbers in the same order.
+std::vector<int> tell_apart(std::span<const SimulatedRank> ranks);
+
+// Ranks by such classes, of which the first of each stands for all.
+class RankClasses {
+ public:
+  // The ranks must outlive it.
+  explicit RankClasses(std::span<const SimulatedRank> ranks);
+
+  std::size_t count() const { return first_.size(); }
+  const SimulatedRank& first(std::size_t number) const { return *first_[number]; }
+  // How many ranks there are of it.
+  std::int64_t size(std::size_t number) const { return sizes_[number]; }
+  int class_of(int rank) const { return class_of_.at(rank); }
+  std::span<const SimulatedRank> ranks() const { return ranks_; }
+
+ private:
+  std::span<const SimulatedRank> ranks_;
+  std::vector<const SimulatedRank*> first_;
+  std::vector<std::int64_t> sizes_;
+  std::unordered_map<int, int> class_of_;  // by a rank's number
+};
+
+}  // namespace prun

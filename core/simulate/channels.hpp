@@ -1,0 +1,91 @@
+// Where simulated ranks meet: an exchange begins when all who take part have reached it, and a send meets the
+// receive that has the same number between the same two ranks.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "simulate/lanes.hpp"
+
+namespace prun {
+
+class Channels {
+ public:
+  // Both must outlive it.
+  Channels(const RankClasses& ranks, Lanes& lanes) : ranks_(ranks), lanes_(lanes), visitors_(lanes.count()) {}
+
+  // Who takes part in an exchange: so many ranks, of so many classes.
+  struct Company {
+    std::int64_t members = 0;
+    std::size_t classes = 0;
+  };
+  // Whether the next exchange of a lane is over for it; then it goes on at `now`. It is there from the first
+  // time on that it asks, at `now`; once all others are, they are woken, and the exchange takes as long as
+  // seconds(company) says.
+  template <class Seconds>
+  bool meet(std::size_t lane, const PlannedExchange& exchange, double& now, Seconds&& seconds) {
+    Visitor& visitor = visitors_[lane];
+    if (!visitor.waits) visitor.channel = channel_of(lanes_[lane], exchange);
+    Channel& channel = channels_[visitor.channel];
+    std::size_t& met = visitor.met[visitor.channel];
+    if (channel.meetings.size() <= met) channel.meetings.resize(met + 1);
+    Meeting& meeting = channel.meetings[met];
+    if (!visitor.waits && arrive(lane, exchange, now, channel, meeting)) {
+      meeting.end = meeting.latest + seconds(Company{channel.members, channel.classes.size()});
+      wake_others(lane, meeting);
+    }
+    visitor.waits = meeting.end < 0;
+    if (visitor.waits) return false;
+    now = meeting.end;
+    ++met;
+    return true;
+  }
+
+  // Whether a lane is at an exchange where others are not yet, and which ranks these are.
+  bool waits(std::size_t lane) const { return visitors_[lane].waits; }
+  std::vector<int> missing_at(std::size_t lane) const;
+
+ private:
+  // An exchange that some have reached.
+  struct Meeting {
+    const PlannedExchange* exchange = nullptr;
+    std::vector<std::size_t> lanes;  // that are there
+    double latest = 0;
+    double end = -1;  // known once all are there
+  };
+  // Where the same ranks meet again and again.
+  struct Channel {
+    std::vector<int> classes;  // who takes part, each once
+    std::int64_t members = 0;
+    std::vector<Meeting> meetings;
+  };
+  // A lane.
+  struct Visitor {
+    bool waits = false;
+    std::size_t channel = 0;                 // where it waits
+    std::map<std::size_t, std::size_t> met;  // by channel: exchanges behind it
+  };
+
+  bool arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
+              Meeting& meeting) const;
+  void wake_others(std::size_t lane, const Meeting& meeting);
+  void check_same(const Lane& a, const PlannedExchange& x, const Lane& b, const PlannedExchange& y) const;
+  std::size_t channel_of(const Lane& lane, const PlannedExchange& exchange);
+  Channel make_channel(const std::vector<int>& group, int from, int to) const;
+  std::size_t company_of(const std::vector<int>& group);
+
+  const RankClasses& ranks_;
+  Lanes& lanes_;
+  std::vector<Visitor> visitors_;  // by lane
+  std::vector<Channel> channels_;
+  // By queue, company and, between two, who sends and who receives.
+  std::map<std::tuple<std::string, std::size_t, int, int>, std::size_t> numbers_;
+  std::unordered_map<const std::vector<int>*, std::size_t> company_by_group_;
+  std::map<std::vector<int>, std::size_t> companies_;
+};
+
+}  // namespace prun

@@ -1,0 +1,73 @@
+#include "simulate/feeders.hpp"
+
+namespace prun {
+
+Feeders::Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits)
+    : lanes_(lanes), pieces_(limits.stamps), fed_(lanes.count()), places_(lanes, limits_by_lane(limits)) {
+  for (std::size_t rank = 0; rank < ranks.count(); ++rank) make_feeder(*ranks.first(rank).plan, rank);
+}
+
+// They are the lanes' own from then on.
+std::vector<QueueLimits> Feeders::limits_by_lane(const Limits& limits) {
+  std::vector<QueueLimits> by_lane;
+  for (std::size_t lane = 0; lane < lanes_.count(); ++lane) {
+    fed_[lane].limits = limits.of(lanes_.info_of(lanes_[lane]));
+    by_lane.push_back(fed_[lane].limits);
+  }
+  return by_lane;
+}
+
+void Feeders::make_feeder(const Plan& plan, std::size_t rank) {
+  std::vector<bool> asynchronous;
+  for (std::size_t q = 0; q < plan.queues.size(); ++q)
+    asynchronous.push_back(feeds(lanes_.of(rank, static_cast<std::int32_t>(q))));
+  pieces_.add(plan, asynchronous);
+  Feeder& feeder = feeders_.emplace_back();
+  for (const Call& call : plan.calls)
+    if (asynchronous[static_cast<std::size_t>(call.queue)]) feeder.calls.push_back(&call);
+}
+
+void Feeders::feed(std::size_t rank) {
+  Feeder& feeder = feeders_[rank];
+  auto& [pieces, piece] = feeder.progress;
+  while (const std::optional<Held> next = held(rank)) {
+    Fed& fed = fed_[next->lane];
+    if (piece == 0) pieces = pieces_.of(plan_of(next->lane), *next->call, feeder.step());
+    for (; piece < pieces.size(); ++piece) {
+      if (fed.is_full()) return;
+      if (pieces[piece].exchanges) places_.hand_over(next->lane);
+      ++fed.handed;
+      lanes_.wake(next->lane);
+    }
+    piece = 0;
+    ++feeder.next;
+  }
+}
+
+std::optional<Feeders::Held> Feeders::held(std::size_t rank) const {
+  const Feeder& feeder = feeders_[rank];
+  if (feeder.calls.empty() || feeder.step() == lanes_.steps()) return {};
+  const Call* const call = feeder.calls[feeder.next % feeder.calls.size()];
+  return Held{call, lanes_.of(rank, call->queue)};
+}
+
+const FedPiece* Feeders::next_piece(std::size_t lane) {
+  auto& [pieces, piece] = fed_[lane].progress;
+  if (piece == 0) pieces = pieces_.of(plan_of(lane), lanes_[lane].call(), lanes_[lane].step());
+  if (piece < pieces.size()) return &pieces[piece];
+  piece = 0;
+  return nullptr;
+}
+
+void Feeders::pass_piece(std::size_t lane) {
+  ++fed_[lane].passed;
+  ++fed_[lane].progress.piece;
+  feed(lanes_[lane].rank);
+}
+
+bool Feeders::is_at_exchanges(std::size_t lane) const {
+  const auto& [pieces, piece] = fed_[lane].progress;
+  return pieces[piece].exchanges > 0;
+}
+
+}  // namespace prun

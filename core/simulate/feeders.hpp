@@ -1,0 +1,79 @@
+// What fills the asynchronous queues of simulated ranks, piece by piece in the order of the plan, and is held
+// by a queue that is full.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "simulate/lanes.hpp"
+#include "simulate/pieces.hpp"
+#include "simulate/places.hpp"
+#include "simulate/queue_limits.hpp"
+
+namespace prun {
+
+class Feeders {
+ public:
+  // The lanes must outlive it.
+  Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits);
+
+  // A feeder goes on for as long as the next queue has room.
+  void feed(std::size_t rank);
+
+  // Whether a lane is fed; else it has a thread of its own.
+  bool feeds(std::size_t lane) const { return fed_[lane].limits.asynchronous; }
+  // Of one that is: whether it has carried out all that it was handed over.
+  bool is_empty(std::size_t lane) const { return fed_[lane].handed == fed_[lane].passed; }
+  // The next piece of its call; null: that was the last one.
+  const FedPiece* next_piece(std::size_t lane);
+  // It has been carried out, which makes room.
+  void pass_piece(std::size_t lane);
+
+  // What a rank's feeder has not handed over yet: the next call, and the lane that it is for. Nothing: it has
+  // handed over all there is.
+  struct Held {
+    const Call* call = nullptr;
+    std::size_t lane = 0;
+  };
+  std::optional<Held> held(std::size_t rank) const;
+  const QueueLimits& limits_of(std::size_t lane) const { return fed_[lane].limits; }
+  // Whether a lane is at exchanges, rather than at another piece of its call.
+  bool is_at_exchanges(std::size_t lane) const;
+
+  // Of exchanges that compete.
+  Places& places() { return places_; }
+  const Places& places() const { return places_; }
+
+ private:
+  // The pieces of a call, and which of them is the next.
+  struct Progress {
+    std::vector<FedPiece> pieces;
+    std::size_t piece = 0;
+  };
+  struct Feeder {
+    std::vector<const Call*> calls;  // of a step
+    std::size_t next = 0;            // of all steps
+    Progress progress;               // of the next one
+
+    std::int64_t step() const { return static_cast<std::int64_t>(next / calls.size()); }
+  };
+  struct Fed {
+    QueueLimits limits;
+    std::int64_t handed = 0, passed = 0;  // pieces
+    Progress progress;                    // of the call under way
+
+    bool is_full() const { return limits.depth > 0 && handed - passed == limits.depth; }
+  };
+
+  std::vector<QueueLimits> limits_by_lane(const Limits& limits);
+  void make_feeder(const Plan& plan, std::size_t rank);
+  const Plan& plan_of(std::size_t lane) const { return *lanes_.rank_of(lanes_[lane]).plan; }
+
+  Lanes& lanes_;
+  FedPieces pieces_;
+  std::vector<Fed> fed_;         // by lane
+  std::vector<Feeder> feeders_;  // by rank
+  Places places_;
+};
+
+}  // namespace prun

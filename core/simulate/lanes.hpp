@@ -1,0 +1,84 @@
+// The queues of simulated ranks: how far each has come in its calls, and which of them may be able to go on.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "simulate/alike.hpp"
+
+namespace prun {
+
+// One queue of a simulated rank.
+struct Lane {
+  std::size_t rank = 0;  // its class
+  std::int32_t queue = 0;
+  std::vector<const Call*> calls;  // of a step
+  std::size_t ended = 0;           // calls, of all steps
+  std::size_t exchange = 0;        // of the call under way: exchanges that are over
+
+  // Those of the call under way, which is the next one.
+  std::int64_t step() const { return static_cast<std::int64_t>(ended / calls.size()); }
+  const Call& call() const { return *calls[ended % calls.size()]; }
+  // The place of a call among those of all steps.
+  std::size_t ticket(std::int64_t step, std::int32_t call) const {
+    return static_cast<std::size_t>(step) * calls.size() + static_cast<std::size_t>(call);
+  }
+  void end_call() {
+    ++ended;
+    exchange = 0;
+  }
+};
+
+class Lanes {
+ public:
+  // Of one rank of each class, for so many steps. The classes must outlive it.
+  Lanes(const RankClasses& ranks, std::int64_t steps);
+
+  std::size_t count() const { return lanes_.size(); }
+  std::int64_t steps() const { return steps_; }
+  Lane& operator[](std::size_t lane) { return lanes_[lane]; }
+  const Lane& operator[](std::size_t lane) const { return lanes_[lane]; }
+  std::vector<Lane>::const_iterator begin() const { return lanes_.begin(); }
+  std::vector<Lane>::const_iterator end() const { return lanes_.end(); }
+  // The number of a rank's lane.
+  std::size_t of(std::size_t rank, std::int32_t queue) const {
+    return first_[rank] + static_cast<std::size_t>(queue);
+  }
+
+  const SimulatedRank& rank_of(const Lane& lane) const { return ranks_.first(lane.rank); }
+  const QueueInfo& info_of(const Lane& lane) const {
+    return rank_of(lane).plan->queues[static_cast<std::size_t>(lane.queue)];
+  }
+  // Null: it does not communicate.
+  const Group& group_of(const Lane& lane) const {
+    return rank_of(lane).groups[static_cast<std::size_t>(lane.queue)];
+  }
+  bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < steps_; }
+  // What lies before the first step has always been.
+  bool is_over(const Lane& lane, const Wait& wait) const {
+    const std::int64_t step = lane.step() - wait.steps_ago;
+    if (step < 0) return true;
+    const Lane& other = lanes_[of(lane.rank, wait.queue)];
+    return other.ticket(step, wait.call) < other.ended;
+  }
+  // The rank, the queue and the call under way, in words.
+  std::string text_of(const Lane& lane) const;
+
+  // Those that are awake have their turn in the order in which they were woken.
+  void wake(std::size_t lane);
+  void wake_rank(std::size_t rank);
+  void wake_all();
+  std::optional<std::size_t> next_awake();
+
+ private:
+  const RankClasses& ranks_;
+  const std::int64_t steps_;
+  std::vector<Lane> lanes_;
+  std::vector<std::size_t> first_;  // by rank, and behind the last one
+  std::deque<std::size_t> awake_;
+  std::vector<bool> is_awake_;  // by lane
+};
+
+}  // namespace prun

@@ -1,0 +1,43 @@
+// What a simulation asks about what things take: kernels, exchanges, the executor itself.
+#pragma once
+
+#include <string_view>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// What the executor adds, in seconds.
+struct Overheads {
+  double call = 0;     // to each call
+  double handoff = 0;  // from the end of a call until a queue that stood still for it goes on
+};
+
+// Bytes that a step moves through what others move theirs through at the same time.
+struct Carried {
+  double host = 0;         // through memory of the host
+  double link_bytes = 0;   // through a link of its rank's
+  std::int32_t link = -1;  // which one, by a number of the prices' own; none where it is -1
+};
+
+// What things take, in seconds.
+class Prices {
+ public:
+  virtual ~Prices() = default;
+  virtual double kernel(const Program& program, const PlannedStep& step) = 0;
+  // `queue`: the name of the queue it is in.
+  virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
+  // What of that it takes however little it carries: those that are started together take it once.
+  virtual double fixed(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
+  // How much later than on average the last of members who do the same is there: no two ranks are equally
+  // fast.
+  virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
+    return 0;
+  }
+  virtual Overheads overheads() { return {}; }
+  virtual Carried carried(const Program&, const Plan&, const PlannedStep&) { return {}; }
+  // Bytes a second that go through memory of a host; 0: nobody is held up there.
+  virtual double host_bandwidth() { return 0; }
+};
+
+}  // namespace prun

@@ -1,0 +1,26 @@
+// A rank as simulations take it: its plan, and whom its queues communicate with.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// Ranks by number, in the order of the members.
+using Group = std::shared_ptr<const std::vector<int>>;
+
+struct SimulatedRank {
+  const Program* program = nullptr;
+  const Plan* plan = nullptr;
+  int rank = 0;
+  std::vector<Group> groups;  // by queue; null: it does not communicate
+};
+
+// All ranks of the program's mesh, each with its plan.
+std::vector<SimulatedRank> all_ranks(const Program& program,
+                                     const std::function<const Plan&(int rank)>& plan_of);
+
+}  // namespace prun

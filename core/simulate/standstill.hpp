@@ -1,0 +1,17 @@
+// Whether steps end where queues and exchanges are limited: neither what things take is counted, nor what a
+// feeder hands over ahead of its step held back.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "simulate/queue_limits.hpp"
+#include "simulate/simulated_rank.hpp"
+
+namespace prun {
+
+// Of two steps, who waits for whom where they do not end; nothing: they do.
+std::optional<std::string> standstill(std::span<const SimulatedRank> ranks, const Limits& limits);
+
+}  // namespace prun
