@@ -5,7 +5,7 @@
 #include <set>
 
 #include "execute/rank_devices.hpp"
-#include "plan/comm_needs.hpp"
+#include "plan/exchange_needs.hpp"
 
 namespace prun {
 namespace {

@@ -1,6 +1,7 @@
 // Which elements of a parameter, its gradient and its optimizer state this rank holds, and where.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -52,9 +53,10 @@ struct HeldRun {
 
 // Calls body(run) for each of them.
 template <class Body>
-void each_held(const Assembly& assembly, Id parameter, std::int32_t instance, Kept kept, Body&& body) {
-  const Held have = held(assembly.program(), assembly.rank(), parameter, kept);
-  for (const Stretch& s : stretches(assembly.program(), parameter, assembly.rank())) {
+void each_held(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance, Kept kept,
+               Body&& body) {
+  const Held have = held(program, rank, parameter, kept);
+  for (const Stretch& s : stretches(program, parameter, rank)) {
     const std::int64_t begin = std::max(s.part, have.first),
                        end = std::min(s.part + s.count, have.first + have.count);
     if (begin < end)

@@ -106,14 +106,17 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& l
 // Ranks that hold the same elements of a tensor, which one saves or all save a part of.
 class Shares {
  public:
-  Shares(const Assembly& assembly, std::int64_t rank)
-      : assembly_(assembly), rank_(rank), load_(static_cast<std::size_t>(assembly.mesh().world()), 0) {}
+  Shares(const Program& program, const InstancesOf& instances_of, std::int64_t rank)
+      : program_(program),
+        instances_of_(instances_of),
+        rank_(rank),
+        load_(static_cast<std::size_t>(program.mesh().world()), 0) {}
 
   std::vector<HeldSlice> list() {
     std::map<std::pair<std::string, Slice>, std::vector<std::int64_t>> holders;
     std::map<std::pair<std::string, Slice>, HeldSlice> mine;
-    for (std::int64_t rank = 0; rank < assembly_.mesh().world(); ++rank)
-      for (HeldSlice& held : held_slices(assembly_, rank)) {
+    for (std::int64_t rank = 0; rank < program_.mesh().world(); ++rank)
+      for (HeldSlice& held : held_slices(program_, instances_of_(rank), rank)) {
         if (held.copy || held.slice.count == 0) continue;
         const auto key = std::pair(held.tensor, held.slice);
         holders[key].push_back(rank);
@@ -152,7 +155,8 @@ class Shares {
 
   static constexpr std::int64_t least_elements = 1 << 16;  // that are worth a part of their own
 
-  const Assembly& assembly_;
+  const Program& program_;
+  const InstancesOf& instances_of_;
   const std::int64_t rank_;
   std::vector<std::int64_t> load_;  // of each rank, with what is saved whole
 };
@@ -176,17 +180,17 @@ BucketCut cut_of(const Program& program, const Bucket& bucket, Id parameter, std
   return {begin - offset, begin - part, end - begin};
 }
 
-std::vector<HeldSlice> held_slices(const Assembly& assembly, std::int64_t rank) {
+std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
+                                   std::int64_t rank) {
   std::vector<HeldSlice> list;
-  const auto add = [&](const Lasting& lasting) {
-    list.push_back(held_slice(assembly.program(), rank, lasting));
-  };
-  Lister(assembly.program(), add).list(assembly.plan_of(rank).instances);
+  const auto add = [&](const Lasting& lasting) { list.push_back(held_slice(program, rank, lasting)); };
+  Lister(program, add).list(instances);
   return list;
 }
 
-std::vector<HeldSlice> saved_slices(const Assembly& assembly, std::int64_t rank) {
-  return Shares(assembly, rank).list();
+std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& instances_of,
+                                    std::int64_t rank) {
+  return Shares(program, instances_of, rank).list();
 }
 
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances) {
@@ -198,10 +202,6 @@ std::vector<LastingTensor> lasting_tensors(const Program& program, const std::ve
   };
   Lister(program, add).list(instances);
   return list;
-}
-
-bool saves(const Recipe& recipe) {
-  return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
 }
 
 std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances) {

@@ -2,11 +2,12 @@
 // elements of them a rank holds: parameters, master copies, optimizer state.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/slice.hpp"
-#include "train/assemble/assembly.hpp"
+#include "plan/plan.hpp"
 
 namespace prun {
 
@@ -32,11 +33,14 @@ struct HeldSlice : TensorSlice {
   bool moment = false;  // what an optimizer keeps beside a parameter
 };
 
-// Everything that a rank holds.
-std::vector<HeldSlice> held_slices(const Assembly& assembly, std::int64_t rank);
+// Everything that a rank holds, which has these instances.
+std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
+                                   std::int64_t rank);
 
 // What a rank saves of it: over all ranks each element once, ranks that hold the same share the work.
-std::vector<HeldSlice> saved_slices(const Assembly& assembly, std::int64_t rank);
+using InstancesOf = std::function<const std::vector<Instance>&(std::int64_t rank)>;
+std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& instances_of,
+                                    std::int64_t rank);
 
 struct LastingTensor {
   std::string name;
@@ -46,9 +50,6 @@ struct LastingTensor {
 };
 // Those of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);
-
-// Whether a run of the recipe saves of its own accord.
-bool saves(const Recipe& recipe);
 
 // What they take in a checkpoint.
 std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances);

@@ -57,7 +57,7 @@ void take_all(Trainer& trainer, const std::vector<Kept>& wanted, Bits& bits) {
   const Assembly& assembly = trainer.assembly();
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     for (Kept kept : wanted)
-      each_held(assembly, id, instance, kept, [&](const HeldRun& run) {
+      each_held(assembly.program(), assembly.rank(), id, instance, kept, [&](const HeldRun& run) {
         bits.take(assembly.full_name(id, instance) + (kept == Kept::master ? ".master" : ""), run,
                   run.read(trainer.memory()));
       });
@@ -281,7 +281,7 @@ TEST(PrecisionCheckpoint, AMasterThatIsNotRoundedAsASplitOneIsRefused) {
     const Assembly& assembly = trainer.assembly();
     bool changed = false;
     assembly.each_parameter([&](Id id, std::int32_t instance) {
-      each_held(assembly, id, instance, Kept::parameter, [&](const HeldRun& run) {
+      each_held(assembly.program(), assembly.rank(), id, instance, Kept::parameter, [&](const HeldRun& run) {
         std::vector<std::byte> bytes = run.read(trainer.memory());
         bytes[6] ^= std::byte{1};
         if (!changed) trainer.memory().write(run.value, run.instance, run.offset, bytes);

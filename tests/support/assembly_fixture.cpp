@@ -117,8 +117,9 @@ std::vector<double> parameters_of(Trainer& trainer) {
         all.push_back(reinterpret_cast<const bf16*>(bytes.data())[i]);
     }
   };
-  assembly.each_parameter(
-      [&](Id id, std::int32_t instance) { each_held(assembly, id, instance, Kept::parameter, add); });
+  assembly.each_parameter([&](Id id, std::int32_t instance) {
+    each_held(assembly.program(), assembly.rank(), id, instance, Kept::parameter, add);
+  });
   return all;
 }
 

@@ -120,7 +120,7 @@ std::map<std::string, Numbers> parameters_by_name(Trainer& trainer) {
   const Assembly& assembly = trainer.assembly();
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     Numbers& numbers = all[assembly.full_name(id, instance)];
-    each_held(assembly, id, instance, Kept::parameter, [&](const HeldRun& run) {
+    each_held(assembly.program(), assembly.rank(), id, instance, Kept::parameter, [&](const HeldRun& run) {
       const std::vector<std::byte> bytes = run.read(trainer.memory());
       const auto* const values = reinterpret_cast<const double*>(bytes.data());
       numbers.insert(numbers.end(), values, values + run.count);

@@ -37,7 +37,7 @@ std::int64_t expect_initial(Trainer& trainer) {
     const std::string name = assembly.full_name(id, instance);
     const RandomStream stream(11, stream_id(name));
     for (Kept kept : {Kept::parameter, Kept::master})
-      each_held(assembly, id, instance, kept, [&](const HeldRun& run) {
+      each_held(assembly.program(), assembly.rank(), id, instance, kept, [&](const HeldRun& run) {
         const std::vector<std::byte> bytes = run.read(trainer.memory());
         std::int64_t wrong = 0;
         for (std::int64_t i = 0; i < run.count; ++i) {

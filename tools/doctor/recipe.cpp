@@ -7,6 +7,7 @@
 #include "plan/lasting.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
+#include "train/assemble/recipe_checks.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/preflight.hpp"
 

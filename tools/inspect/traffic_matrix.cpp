@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/comm_needs.hpp"
+#include "train/assemble/comm_needs.hpp"
 
 namespace prun {
 

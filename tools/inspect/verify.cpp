@@ -37,8 +37,8 @@ void each_run(Trainer& trainer, bool gradients, Body&& body) {
   assembly.each_parameter([&](Id parameter, std::int32_t instance) {
     if (gradients && assembly.program().value(parameter).gradient == none) return;
     const std::string name = assembly.full_name(parameter, instance);
-    each_held(assembly, parameter, instance, gradients ? Kept::gradient : Kept::parameter,
-              [&](const HeldRun& run) {
+    each_held(assembly.program(), assembly.rank(), parameter, instance,
+              gradients ? Kept::gradient : Kept::parameter, [&](const HeldRun& run) {
                 body(name, run.read(trainer.memory()).data(), run.type, run.whole, run.count);
               });
   });

@@ -3,11 +3,11 @@
 #include <map>
 
 #include "plan/check_ranks.hpp"
-#include "plan/comm_needs.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "simulate/ends.hpp"
 #include "train/assemble/assemble.hpp"
+#include "train/assemble/comm_needs.hpp"
 #include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
@@ -76,6 +76,17 @@ std::string Assembly::who_has_more(std::size_t device) const {
   if (is_memory_said(device)) return "; " + key_of_planned_memory(device) + " says so";
   const std::string key = key_by_trait(device, "memory");
   return key.empty() ? "" : "; where the machine has more than the system shows, " + key + " says so";
+}
+
+std::vector<HeldSlice> Assembly::held_slices() const {
+  return prun::held_slices(*program_, plan().instances, rank());
+}
+
+std::vector<HeldSlice> Assembly::saved_slices() const {
+  const auto instances_of = [&](std::int64_t rank) -> const std::vector<Instance>& {
+    return plan_of(rank).instances;
+  };
+  return prun::saved_slices(*program_, instances_of, rank());
 }
 
 std::string Assembly::fingerprint() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/lasting.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
 #include "train/assemble/model_program.hpp"
@@ -50,6 +51,9 @@ class Assembly {
   const Plan& plan() const { return plan_of(rank()); }
   // Ranks that do the same share a plan: all but the stages of a pipeline.
   const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
+  // Of its own rank: everything that it holds, and what it saves of that.
+  std::vector<HeldSlice> held_slices() const;
+  std::vector<HeldSlice> saved_slices() const;
   const std::vector<Plan>& plans() const { return plans_; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
   // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().

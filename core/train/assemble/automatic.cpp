@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "plan/comm_needs.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/comm_needs.hpp"
 
 namespace prun {
 namespace {

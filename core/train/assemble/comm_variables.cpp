@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <set>
 
-#include "plan/comm_needs.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/comm_needs.hpp"
 
 namespace prun {
 namespace {

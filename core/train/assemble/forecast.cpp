@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "plan/comm_needs.hpp"
 #include "simulate/costs_file.hpp"
+#include "train/assemble/comm_needs.hpp"
 #include "train/assemble/one_host.hpp"
 
 namespace prun {

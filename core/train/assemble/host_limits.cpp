@@ -11,7 +11,7 @@
 #include "base/process_limits.hpp"
 #include "base/saturated.hpp"
 #include "base/text.hpp"
-#include "plan/comm_needs.hpp"
+#include "train/assemble/comm_needs.hpp"
 #include "train/assemble/comm_variables.hpp"
 
 namespace prun {

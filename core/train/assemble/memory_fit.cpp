@@ -1,4 +1,5 @@
 #include "train/assemble/memory_fit.hpp"
+#include "train/assemble/recipe_checks.hpp"
 
 #include <algorithm>
 

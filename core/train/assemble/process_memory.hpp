@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "plan/comm_needs.hpp"
+#include "train/assemble/comm_needs.hpp"
 
 namespace prun {
 

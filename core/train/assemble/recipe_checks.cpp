@@ -144,4 +144,8 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   problems.throw_if_any();
 }
 
+bool saves(const Recipe& recipe) {
+  return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
+}
+
 }  // namespace prun

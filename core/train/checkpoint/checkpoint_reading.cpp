@@ -93,7 +93,7 @@ std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector
 }  // namespace
 
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {
-  std::vector<HeldSlice> list = in_pieces(files, held_slices(assembly, assembly.rank()));
+  std::vector<HeldSlice> list = in_pieces(files, assembly.held_slices());
   const auto halves = std::stable_partition(list.begin(), list.end(),
                                             [](const HeldSlice& held) { return held.rounded == none; });
   const auto whole = static_cast<std::size_t>(halves - list.begin());

@@ -56,7 +56,7 @@ CheckpointSaver::CheckpointSaver(const Assembly& assembly, const PlanMemory& mem
       memory_(memory),
       plugins_(std::move(plugins)),
       others_(std::move(others)),
-      slices_(saved_slices(assembly, assembly.rank())) {
+      slices_(assembly.saved_slices()) {
   for (const HeldSlice& held : slices_) bytes_ += held.bytes();
 }
 

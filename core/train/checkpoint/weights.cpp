@@ -30,7 +30,7 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<HeldRun>> pieces;
     for (Kept kept : {Kept::parameter, Kept::master})
-      each_held(assembly, id, instance, kept, [&](const HeldRun& run) {
+      each_held(assembly.program(), assembly.rank(), id, instance, kept, [&](const HeldRun& run) {
         for (std::int64_t at = 0; at < run.count;) {
           HeldRun part = run;
           part.offset += at * size_of(run.type);

@@ -1,6 +1,6 @@
 #include "train/loop/membership.hpp"
 
-#include "plan/comm_needs.hpp"
+#include "train/assemble/comm_needs.hpp"
 #include "train/loop/agreement.hpp"
 
 namespace prun {

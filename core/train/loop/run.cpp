@@ -1,4 +1,5 @@
 #include "train/loop/run.hpp"
+#include "train/assemble/recipe_checks.hpp"
 
 #include <chrono>
 #include <csignal>

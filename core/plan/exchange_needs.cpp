@@ -1,21 +1,15 @@
-#include "plan/comm_needs.hpp"
+#include "plan/exchange_needs.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "plan/staged_chunks.hpp"
-#include "train/assemble/automatic.hpp"
 
 namespace prun {
 
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
   const auto found = std::find(members.begin(), members.end(), static_cast<int>(rank));
   return static_cast<std::int32_t>(found - members.begin());
-}
-
-std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis) {
-  const RecipeSection section = recipe.section("comm");
-  const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  return name == automatic ? automatic_comm(recipe, plugins) : name;
 }
 
 bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
@@ -44,21 +38,6 @@ StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t mem
       if (step.exchange) slots.take(operation_of(*step.exchange), members);
   }
   return {slots.count * slots.bytes, slots.count > 1 ? 1 : 0};
-}
-
-std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
-                                         const std::string& name) {
-  auto plugin = plugins.create<CommInterface>("comm", name, recipe);
-  CommInfo info;
-  raise(plugin->info(&info));
-  if (device.host_memory ? !info.host_memory : !info.device_memory && (!info.host_memory || info.enqueues))
-    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move ",
-                device.host_memory ? "host" : "device", " memory, where device '", device.name.view(),
-                "' has its values");
-  if (info.enqueues && !device.asynchronous)
-    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' only enqueues, and device '",
-                device.name.view(), "' has no queues that take work for later");
-  return plugin;
 }
 
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,

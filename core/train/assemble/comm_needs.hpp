@@ -1,4 +1,4 @@
-// Which comm plugin carries an axis' traffic, and what it will send and need for a plan.
+// Which comm plugin carries the traffic of an axis, and what each will send and need for a plan.
 #pragma once
 
 #include <map>
@@ -6,35 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "plan/plan.hpp"
+#include "plan/exchange_needs.hpp"
 #include "prun/comm.hpp"
 #include "prun/device.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
 
-// Where a rank stands among the members of a group, which it is one of.
-std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
-
 // The comm plugin that carries an axis' traffic, by name.
 std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis);
-
-// Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.
-bool is_staged(const DeviceInfo& device, const CommInfo& comm);
-// What a queue needs for it: pinned memory, and a thread that copies where there are chunks.
-struct StagingNeeds {
-  std::int64_t bytes = 0, threads = 0;
-};
-StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members);
 
 // Refused where it does not move what the device's memory holds.
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
                                          const std::string& name);
-
-// What a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin needs for
-// the largest exchange: a queue has one at a time under way.
-CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
-                        std::size_t queue, bool staged = false);
 
 // A rank and everything that decides on its communication.
 struct RankTraffic {
