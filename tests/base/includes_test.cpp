@@ -1,4 +1,4 @@
-// The arrows that docs/architecture.md draws between the rooms of core are those of its includes.
+// The arrows that docs/architecture.md draws between the rooms of core and tools are those of their includes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -39,13 +39,12 @@ Graph arrows_of(const std::string& document) {
   return arrows;
 }
 
-// Includes of the project's own files, by file: paths below core, the SDK's as prun/….
-Graph includes_of(const fs::path& core) {
-  Graph includes;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(core)) {
+// Includes of the project's own files, by file: paths below core or tools, the SDK's as prun/….
+void add_includes(const fs::path& top, Graph& includes) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(top)) {
     const std::string extension = entry.path().extension().string();
     if (extension != ".hpp" && extension != ".cpp") continue;
-    std::string file = fs::relative(entry.path(), core).generic_string();
+    std::string file = fs::relative(entry.path(), top).generic_string();
     if (file.starts_with("include/")) file.erase(0, 8);
     std::set<std::string>& of = includes[file];
     std::istringstream lines(text_of(entry.path()));
@@ -53,6 +52,15 @@ Graph includes_of(const fs::path& core) {
     for (std::string line; std::getline(lines, line);)
       if (line.starts_with(start)) of.insert(line.substr(start.size(), line.rfind('"') - start.size()));
   }
+}
+
+// main() brings all together; tools/bench has programs that measure beside others, and is no part of prun.
+Graph includes_of(const fs::path& root) {
+  Graph includes;
+  for (const char* top : {"core", "tools"}) add_includes(root / top, includes);
+  std::erase_if(includes, [](const auto& file) {
+    return file.first == "main.cpp" || file.first.starts_with("bench/");
+  });
   return includes;
 }
 
@@ -102,7 +110,7 @@ class Includes : public testing::Test {
  protected:
   const fs::path root = PRUN_SOURCE_DIR;
   const Graph arrows = arrows_of(text_of(root / "docs" / "architecture.md"));
-  const Graph includes = includes_of(root / "core");
+  const Graph includes = includes_of(root);
 };
 
 TEST_F(Includes, FollowTheArrowsOfTheDocument) {
