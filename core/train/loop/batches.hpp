@@ -11,6 +11,7 @@
 
 #include "execute/plan_memory.hpp"
 #include "program/step.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/loop/samples.hpp"
 
 namespace prun {

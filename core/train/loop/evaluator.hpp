@@ -7,6 +7,7 @@
 
 #include "execute/executor.hpp"
 #include "program/step.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/loop/batches.hpp"
 
 namespace prun {

@@ -5,6 +5,7 @@
 
 #include "execute/communicators.hpp"
 #include "prun/observer.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun {
 

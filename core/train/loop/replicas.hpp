@@ -10,6 +10,7 @@
 #include "execute/communicators.hpp"
 #include "execute/device_checksums.hpp"
 #include "execute/tensors.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun {
 
