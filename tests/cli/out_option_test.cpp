@@ -73,7 +73,7 @@ TEST_F(Output, OfBench) {
       "two.toml",
       tiny_recipe({"batch.micro=2", "run.out=" + (folder_ / "bench")}, data_parallel(2)).resolved_toml());
   for (const char* name : {"a.json", "a.csv"})
-    keeps_to_its_kind({"bench", "zero", two, "--steps", "3", "--stage", "1"}, name);
+    keeps_to_its_kind({"bench", "zero", two, "--steps", "3", "--setting", "1"}, name);
 }
 
 TEST_F(Output, OfACostTable) { keeps_to_its_kind({"bench", "comm", "--ranks", "2"}, "costs.json"); }
