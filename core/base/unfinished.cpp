@@ -136,8 +136,11 @@ Unfinished::Unfinished(const fs::path& target, Kind kind)
 
 Unfinished::~Unfinished() {
   if (!is_there() || owner_ != ::getpid()) return;
-  std::error_code ignored;  // a destructor cannot report; the temporary name says what is left
-  fs::remove_all(path(), ignored);
+  try {
+    remove_or_throw(path());  // though others may still fill it
+  } catch (const Error&) {
+    // A destructor cannot report; the temporary name says what is left.
+  }
 }
 
 void Unfinished::close() {

@@ -25,6 +25,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -348,6 +349,24 @@ TEST_F(DurableTest, ForkedChildDoesNotRemoveItsParentsWork) {
   file.commit();
   folder.commit();
   EXPECT_EQ(names(), (Names{"a", "f"}));
+}
+
+// As where a rank has failed and the others still write their files.
+TEST_F(DurableTest, IsGivenUpThoughOthersStillFillIt) {
+  for (int trial = 0; trial < 300; ++trial) {
+    auto folder = std::make_unique<DurableFolder>(at("filled"));
+    const fs::path staging = folder->staging();
+    std::thread others([&] {
+      for (int file = 0; file < 9; ++file) {
+        std::ofstream out(staging / std::to_string(file));
+        if (!out) return;  // the folder has gone
+      }
+    });
+    while (fs::is_empty(staging)) std::this_thread::yield();
+    folder.reset();
+    others.join();
+    EXPECT_FALSE(fs::exists(staging)) << trial;
+  }
 }
 
 // Of a process that is gone it goes, of one that is alive it stays, whatever its number.

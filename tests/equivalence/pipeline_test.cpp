@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "inspect/verify.hpp"
-#include "plan/check_ranks.hpp"
+#include "plan/proof/check_ranks.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 

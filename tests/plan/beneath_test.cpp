@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "plan/check_plan.hpp"
+#include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 

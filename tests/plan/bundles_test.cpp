@@ -1,12 +1,12 @@
 // What travels together, and where the calls around it stand.
-#include "plan/bundles.hpp"
+#include "plan/order/bundles.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "plan/call_text.hpp"
-#include "plan/check_plan.hpp"
+#include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

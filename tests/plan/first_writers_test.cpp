@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "plan/check_plan.hpp"
+#include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
 

@@ -4,9 +4,9 @@
 #include <functional>
 
 #include "base/random.hpp"
-#include "plan/check_plan.hpp"
-#include "plan/make_plan.hpp"
+#include "plan/make/make_plan.hpp"
 #include "plan/offsets.hpp"
+#include "plan/proof/check_plan.hpp"
 #include "program/flops.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/lowering.hpp"

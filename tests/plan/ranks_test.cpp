@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "plan/check_plan.hpp"
-#include "plan/check_ranks.hpp"
+#include "plan/proof/check_plan.hpp"
+#include "plan/proof/check_ranks.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

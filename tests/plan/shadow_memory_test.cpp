@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-#include "plan/shadow_memory.hpp"
+#include "plan/proof/shadow_memory.hpp"
 
 namespace prun::test {
 namespace {

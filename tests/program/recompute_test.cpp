@@ -2,7 +2,7 @@
 // the same is tests/train/recompute_test.cpp.
 #include "program/recompute.hpp"
 #include "conform/interpreter.hpp"
-#include "plan/make_plan.hpp"
+#include "plan/make/make_plan.hpp"
 #include "program/flops.hpp"
 
 #include <gtest/gtest.h>

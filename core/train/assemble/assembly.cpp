@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "plan/check_ranks.hpp"
+#include "plan/proof/check_ranks.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "simulate/ends.hpp"

@@ -2,9 +2,9 @@
 
 #include "base/text.hpp"
 #include "placement/moves.hpp"
-#include "plan/check_ranks.hpp"
 #include "plan/launch_limit.hpp"
-#include "plan/make_plan.hpp"
+#include "plan/make/make_plan.hpp"
+#include "plan/proof/check_ranks.hpp"
 #include "plan/work.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/memory_fit.hpp"

@@ -1,0 +1,73 @@
+#include "plan/function/function_queues.hpp"
+
+#include <algorithm>
+
+namespace prun {
+namespace {
+
+// The one of that name; added if there is none.
+std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
+  const auto found = std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& other) {
+    return other.name == queue.name && other.axis == queue.axis;
+  });
+  const auto at = static_cast<std::int32_t>(found - queues.begin());
+  if (found == queues.end()) queues.push_back(std::move(queue));
+  return at;
+}
+
+// Exchanges that should not wait for each other have communicators of their own.
+const char* purpose_of(FunctionKind kind) {
+  if (kind == FunctionKind::reduce) return ".reduce";
+  if (kind == FunctionKind::tie) return ".tie";
+  if (kind == FunctionKind::gather || kind == FunctionKind::update) return ".gather";
+  return "";
+}
+
+// Whether it is a copy of what is fetched, of what leaves or for an update elsewhere.
+bool moves(const Program& program, const Reach& reach, FunctionKind kind, const PlannedStep& step) {
+  const Op& op = program.op(step.op);
+  return op.def->copies &&
+         (kind == FunctionKind::gather || kind == FunctionKind::reduce || kind == FunctionKind::put_away ||
+          kind == FunctionKind::bring_back || (kind == FunctionKind::update && reach.crosses(op)));
+}
+
+// Copies that a device does for another's function, and those of what is fetched and of what leaves, have a
+// queue each way: a link carries both at once, and neither may hold up what is loaded.
+QueueInfo queue_of_kernel(const Program& program, const Reach& reach, FunctionKind kind,
+                          const PlannedStep& step) {
+  const bool own = step.device == reach.device() && !moves(program, reach, kind, step),
+             workers = own && kind != FunctionKind::load;
+  std::string name = workers ? "compute" : "copy";
+  if (step.device > 0) name += detail::concat(".", step.device);
+  if (!own) {
+    const MemoryPlace to = reach.place_of(step.operands.back().value);
+    const Space its_own = reach.device_at(step.device).tier ? Space::disk : Space::device;
+    name += to == MemoryPlace{step.device, its_own} ? ".in" : ".out";
+  }
+  return {std::move(name), workers, no_axis, 0, -1, step.device};
+}
+
+QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const PlannedStep& step) {
+  const AxisId axis = program.axis_of(step.op);
+  return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
+}
+
+}  // namespace
+
+std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
+                                   const PlannedFunction& function, std::vector<QueueInfo>& queues) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < function.steps.size(); ++i) {
+    const PlannedStep& step = function.steps[i];
+    const std::int32_t queue =
+        queue_like(step.exchange ? queue_of_exchange(program, function.kind, step)
+                                 : queue_of_kernel(program, reach, function.kind, step),
+                   queues);
+    const auto at = static_cast<std::int32_t>(i);
+    if (pieces.empty() || pieces.back().queue != queue) pieces.push_back({at, at, queue});
+    pieces.back().last = at + 1;
+  }
+  return pieces;
+}
+
+}  // namespace prun

@@ -1,0 +1,88 @@
+#include "plan/make/make_plan.hpp"
+
+#include "plan/function/plan_function.hpp"
+#include "plan/instances.hpp"
+#include "plan/launch_limit.hpp"
+#include "plan/memory/homes.hpp"
+#include "plan/memory/last_uses.hpp"
+#include "plan/memory/place_regions.hpp"
+#include "plan/memory/transfers.hpp"
+#include "plan/order/first_writers.hpp"
+#include "plan/order/order_calls.hpp"
+#include "plan/order/waits.hpp"
+#include "plan/proof/check_plan.hpp"
+
+namespace prun {
+namespace {
+
+// With the queues and ranges that every plan has.
+Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t rank, const Work& work,
+                const Beneath* beneath) {
+  Plan plan;
+  for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
+    plan.coordinates.push_back(program.mesh().coordinate(rank, axis));
+  plan.microbatches = microbatches;
+  // A pipeline comes back to each of them later.
+  if (work.interleaves()) plan.input_slots = microbatches;
+  plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
+  for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
+  if (beneath)
+    for (const Layout::Range& range : beneath->plan.layout.ranges) range_of(plan.layout, range.place);
+  return plan;
+}
+
+// Each segment's, but for those of which other ranks hold all instances.
+void plan_functions(const Program& program, const Lowering& lowering, const Homes& around,
+                    std::span<const std::int32_t> first_instance, Plan& plan) {
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (int k = 0; first_instance[segment] >= 0 && k < function_kinds; ++k)
+      if (const auto kind = static_cast<FunctionKind>(k); !program.segment(segment).ops(kind).empty())
+        plan.functions.push_back(plan_function(program, lowering, around, segment, kind, plan));
+}
+
+Bundles choose_bundles(const Plan& plan, const Work& work, const Lowering& lowering) {
+  const auto bundling = [&](FunctionKind kind) { return Bundling(plan, kind, lowering.bundle); };
+  std::vector<std::int32_t> updated = held_instances(plan);
+  std::erase_if(updated, [&](std::int32_t i) { return plan.find(FunctionKind::update, i) < 0; });
+  return {gathered_uses(plan, work, bundling(FunctionKind::gather)),
+          reduced_together(plan, work, bundling(FunctionKind::reduce)),
+          bundling(FunctionKind::update).of(updated)};
+}
+
+}  // namespace
+
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
+               std::int64_t rank) {
+  check_launches(program, microbatches);
+  return make_plan(program, lowering, microbatches, rank, whole_work(program, microbatches));
+}
+
+Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
+               const Work& work, const Beneath* beneath) {
+  check_launches(program, microbatches);
+  PRUN_CHECK(lowering.devices.size() == program.requests().more_devices.size() + 1, lowering.devices.size(),
+             " devices");
+  Plan plan = begin_plan(program, microbatches, rank, work, beneath);
+  const std::vector<std::int32_t> first_instance = make_instances(program, work, plan);
+  const auto [around, sizes] = place_homes(program, lowering, beneath, first_instance, plan);
+  add_tie_queue(program, work, plan);
+  plan_functions(program, lowering, around, first_instance, plan);
+  plan_transfers(program, work, plan);
+  mark_dead_sums(program, plan);
+  const Bundles bundles = choose_bundles(plan, work, lowering);
+  const Turns gathered =
+      take_gathered_turns(bundles.uses, bytes_by_instance(plan, sizes, Region::gathered, 0));
+  const Turns unreduced =
+      take_unreduced_turns(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
+  order_calls(work, bundles, gathered, plan);
+  choose_first_writers(program, plan);
+  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead},
+                beneath ? &beneath->plan.layout : nullptr, plan);
+  mark_dead_slots(program, plan);
+  derive_waits(program, plan);
+  check_plan(program, plan);
+  if (beneath) check_over(program, plan, *beneath);
+  return plan;
+}
+
+}  // namespace prun

@@ -1,0 +1,138 @@
+#include "plan/memory/homes.hpp"
+
+#include <algorithm>
+
+#include "plan/memory/bucket_homes.hpp"
+#include "plan/memory/home_room.hpp"
+#include "plan/memory/saved_values.hpp"
+
+namespace prun {
+namespace {
+
+Region region_of(const Value& value) {
+  if (value.in_turn) return Region::unreduced;
+  switch (value.role) {
+    case Role::parameter: return Region::parameter;
+    case Role::gradient: return Region::gradient;
+    case Role::state: return Region::state;
+    case Role::runtime: return Region::runtime;
+    case Role::input: return Region::input;
+    case Role::fetched: return Region::gathered;
+    default: return Region::scratch;
+  }
+}
+
+Region region_of_saved(const Value& value, FunctionKind writer) {
+  if (!value.in_turn) return Region::slot;
+  return writer == FunctionKind::forward ? Region::leaving : Region::returned;
+}
+
+// Whether a staged value is a microbatch's; the others are a step's.
+bool is_loaded(const Program& program, Id staged) {
+  const std::vector<Id>& loads = program.segment(program.step_segment()).ops(FunctionKind::load);
+  return std::any_of(loads.begin(), loads.end(),
+                     [&](Id op) { return program.op(op).operands.front() == staged; });
+}
+
+// Gradients in the order of their parameters, whatever the order in which backward needed them first: a
+// reduction packs them as they lie.
+std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>& values) {
+  std::vector<Id> ordered;
+  for (Id id : values) {
+    const Value& value = program.value(id);
+    if (value.role == Role::view || (value.role == Role::parameter && value.bucket >= 0)) continue;
+    if (value.role != Role::activation && (value.role != Role::gradient || value.in_turn))
+      ordered.push_back(id);
+    if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
+  }
+  return ordered;
+}
+
+// What lies with others cannot lie elsewhere.
+void check_places(const Program& program, const Plan& plan) {
+  for (const auto& [id, address] : plan.homes) {
+    const Value& value = program.value(id);
+    const MemoryPlace lies = plan.layout.ranges[address.range].place;
+    if (!value.place || *value.place == lies) continue;
+    throw_error(ErrorCode::bad_input, "segment '", program.segment(value.segment).name, "', value '",
+                value.name, "' is to lie in ", name_of(value.place->space), " of device ",
+                value.place->device, ", but is one of the ", name_of(address.region),
+                " that lie together in ", name_of(lies.space), " of device ", lies.device,
+                "; place a copy of it");
+  }
+}
+
+class HomePlanner {
+ public:
+  HomePlanner(const Program& program, const Lowering& lowering, const Beneath* beneath,
+              std::span<const std::int32_t> first_instance, Plan& plan)
+      : program_(program),
+        lowering_(lowering),
+        first_instance_(first_instance),
+        homes_(plan.homes),
+        room_(program, lowering, beneath, plan.layout) {}
+
+  PlacedHomes run() {
+    for (Id segment = 0; segment < program_.segment_count(); ++segment) place_values(segment);
+    return {std::move(around_), std::move(room_).sizes()};
+  }
+
+ private:
+  // Persistent values, and activations that outlive the function that writes them.
+  void place_values(Id segment_id) {
+    const SegmentData& segment = program_.segment(segment_id);
+    for (const Bucket& bucket : program_.buckets())
+      if (bucket.segment == segment_id)
+        place_bucket(program_, bucket, first_instance_[segment_id], room_, homes_, around_);
+    for (Id id : in_canonical_order(program_, segment.values)) place_lasting(id, segment_id);
+    place_incoming(segment.incoming, Region::boundary);
+    place_incoming(segment.incoming_gradient, Region::boundary_gradient);
+    if (segment.outgoing != none) place(segment.outgoing, Region::boundary, segment_id);
+    if (segment.outgoing_gradient != none)
+      place(segment.outgoing_gradient, Region::boundary_gradient, segment_id);
+    for (const auto& [id, writer] : saved_values(program_, segment, homes_))
+      place(id, region_of_saved(program_.value(id), writer), segment_id);
+  }
+
+  Address& place(Id value, Region region, Id segment) {
+    return homes_[value] = room_.take(value, region, segment);
+  }
+
+  void place_lasting(Id id, Id segment) {
+    const Value& value = program_.value(id);
+    if (value.role == Role::staging) {
+      place(id, is_loaded(program_, id) ? Region::batch : Region::scalars, segment);
+      return;
+    }
+    Address& address = place(id, region_of(value), segment);
+    // Unrepeated segments' values may be used by others (tied weights): name their instance.
+    if (program_.segment(segment).repeat == 1) {
+      address.whose = Whose::fixed;
+      address.instance = first_instance_[segment];
+    }
+  }
+
+  // Where the instance before has what it hands on.
+  void place_incoming(Id value, Region region) {
+    if (value != none)
+      homes_[value] = {region, Whose::previous, -1, lowering_.fence, program_.local_bytes(value)};
+  }
+
+  const Program& program_;
+  const Lowering& lowering_;
+  std::span<const std::int32_t> first_instance_;
+  Homes& homes_;
+  Homes around_;
+  HomeRoom room_;
+};
+
+}  // namespace
+
+PlacedHomes place_homes(const Program& program, const Lowering& lowering, const Beneath* beneath,
+                        std::span<const std::int32_t> first_instance, Plan& plan) {
+  PlacedHomes placed = HomePlanner(program, lowering, beneath, first_instance, plan).run();
+  check_places(program, plan);
+  return placed;
+}
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// Where values lie that outlive the function that writes them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/beneath.hpp"
+#include "plan/memory/region_bytes.hpp"
+#include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
+
+namespace prun {
+
+struct PlacedHomes {
+  Homes around;                    // of values that lie side by side with others: the range of all of them
+  std::vector<RegionBytes> sizes;  // by segment
+};
+
+// Fills plan.homes, and adds the ranges that they lie in. `first_instance`: of each segment. `beneath`: what
+// the plan is made over; null: nothing. Throws an Error naming a value that cannot lie where it is to.
+PlacedHomes place_homes(const Program& program, const Lowering& lowering, const Beneath* beneath,
+                        std::span<const std::int32_t> first_instance, Plan& plan);
+
+}  // namespace prun

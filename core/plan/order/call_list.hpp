@@ -1,0 +1,58 @@
+// The calls of a step as they are put in order.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/order/bundles.hpp"
+#include "plan/order/slots.hpp"
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// Appends to plan.calls; each has the next position of its queue.
+class CallList {
+ public:
+  explicit CallList(Plan& plan) : plan_(plan) {}
+
+  // What the microbatch has that the next calls are for.
+  void hold(const Slots::Held& held) { held_ = held; }
+  const Slots::Held& held() const { return held_; }
+
+  // One call for each piece of the function; none where the segment has no such function.
+  void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch = -1);
+  void add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch);
+  void add_piece(const InstancePiece& piece, std::int32_t microbatch = -1);
+
+  // Of a function that exchanges: what comes before that; and of each instance of a bundle what comes behind.
+  void add_before_exchanges(FunctionKind kind, std::int32_t instance);
+  void add_behind_exchanges(FunctionKind kind, const Bundle& bundle);
+  // Each queue's at once, in an order that is right for every instance.
+  void add_exchanges(FunctionKind kind, const Bundle& bundle);
+
+ private:
+  const PlannedFunction& function_at(std::int32_t function) const { return plan_.functions[function]; }
+  void add_pieces(std::int32_t function, std::int32_t first, std::int32_t last, std::int32_t instance,
+                  std::int32_t microbatch = -1);
+  std::int32_t queue_of(const InstancePiece& piece) const;
+  bool uses_stub(std::int32_t instance) const;
+
+  Plan& plan_;
+  Slots::Held held_;
+};
+
+// What a piece's steps read or write.
+template <class Body>
+void each_value(const Plan& plan, std::int32_t function, std::int32_t piece, Body&& body) {
+  Call call;
+  call.function = function;
+  call.piece = piece;
+  for (const PlannedStep& step : plan.steps(call))
+    for (const PlannedOperand& operand : step.operands)
+      if (operand.value != none) body(operand.value);
+}
+
+inline std::int32_t piece_count(const Plan& plan, std::int32_t function) {
+  return static_cast<std::int32_t>(plan.functions[function].pieces.size());
+}
+
+}  // namespace prun

@@ -1,0 +1,60 @@
+#include "plan/order/contributions.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace prun {
+
+std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance) {
+  if (const std::int32_t clear = plan.find(FunctionKind::clear, instance); clear >= 0) return clear;
+  const std::int32_t zero = plan.find(FunctionKind::zero, instance);
+  if (zero < 0) return -1;
+  const std::vector<PlannedStep>& steps = plan.functions[zero].steps;
+  const bool in_turn = std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
+    return step.operands.front().address.region == Region::unreduced;
+  });
+  return in_turn ? zero : -1;
+}
+
+Contributions::Contributions(const Plan& plan, const Work& work)
+    : touched_(plan, {Region::gradient, Region::unreduced}), progress_(plan.instances.size()) {
+  for (std::size_t i = 0; i < progress_.size(); ++i) {
+    progress_[i].each = plan.find(FunctionKind::clear, static_cast<std::int32_t>(i)) >= 0;
+    progress_[i].in_turn = clearing_in_turn(plan, static_cast<std::int32_t>(i)) >= 0;
+    progress_[i].tied = plan.find(FunctionKind::tie, static_cast<std::int32_t>(i)) >= 0;
+  }
+  for (const ScheduleCall& pass : work.calls)
+    for (const PassCall& call : functions_of(plan, pass))
+      for (const std::int32_t i : touched_.by(call)) {
+        Progress& progress = progress_[i];
+        ++progress.left;
+        Microbatch& microbatch = progress.microbatches[pass.microbatch];
+        microbatch.left = ++microbatch.all;
+      }
+}
+
+std::vector<std::int32_t> Contributions::begun_by(const PassCall& call) {
+  std::vector<std::int32_t> begun = touched_.by(call);
+  std::erase_if(begun, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    return !progress.in_turn || std::exchange(progress.begun, true);
+  });
+  return begun;
+}
+
+std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std::int32_t microbatch) {
+  std::vector<std::int32_t> complete = touched_.by(call);
+  std::erase_if(complete, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    Microbatch& of = progress.microbatches.at(microbatch);
+    progress.partial += of.left == of.all;
+    progress.partial -= --of.left == 0;
+    --progress.left;
+    const bool done = !progress.tied && (progress.each ? progress.partial == 0 : progress.left == 0);
+    progress.begun &= !done;
+    return !done;
+  });
+  return complete;
+}
+
+}  // namespace prun

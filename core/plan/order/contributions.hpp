@@ -1,0 +1,43 @@
+// When the gradients of an instance begin, and when they are complete.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "plan/order/pass_calls.hpp"
+#include "plan/plan.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// The function that empties an instance's gradients as they begin, where their memory is its only for a time;
+// -1: they have memory of their own, and are emptied when the step begins.
+std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance);
+
+// When the gradients of an instance begin and are complete. Those that a function `clear` empties are summed
+// over the ranks as soon as no microbatch has given only some of its contributions; all others after the last
+// one of the step. What is tied to another stage is complete at the end only, which is not said here.
+class Contributions {
+ public:
+  Contributions(const Plan& plan, const Work& work);
+  // To be called around each call of a pass, in order: which instances' gradients begin with it, and which
+  // are complete after it.
+  std::vector<std::int32_t> begun_by(const PassCall& call);
+  std::vector<std::int32_t> completed_by(const PassCall& call, std::int32_t microbatch);
+
+ private:
+  struct Microbatch {
+    std::int64_t all = 0, left = 0;
+  };
+  struct Progress {
+    bool each = false, in_turn = false, tied = false, begun = false;
+    std::int64_t left = 0;  // contributions of the step
+    std::map<std::int32_t, Microbatch> microbatches;
+    std::int64_t partial = 0;  // microbatches of which some contributions have come, not all
+  };
+  Touched touched_;
+  Numbered<Progress> progress_;  // by instance
+};
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+#include "plan/order/gather_calls.hpp"
+
+namespace prun {
+
+void GatherCalls::gather_for(const PassCall& call) {
+  if (touched_.by(call).empty()) return;
+  if (calls_of_use_ == 0) {
+    gather(uses_[used_].instances);
+    if (used_ + 1 < uses_.size()) gather(uses_[used_ + 1].instances);
+  }
+  if (++calls_of_use_ < uses_[used_].calls) return;
+  ++used_;
+  calls_of_use_ = 0;
+}
+
+// What nobody has overwritten since is not gathered again.
+void GatherCalls::gather(Bundle bundle) {
+  std::erase_if(bundle, [&](std::int32_t i) { return !holds_.insert(i).second; });
+  for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::gather, i);
+  calls_.add_exchanges(FunctionKind::gather, bundle);
+  for (const std::int32_t i : bundle)
+    std::erase_if(holds_, [&](std::int32_t other) { return other != i && turns_.overlap(other, i); });
+}
+
+}  // namespace prun

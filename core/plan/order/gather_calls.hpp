@@ -1,0 +1,33 @@
+// Calls that gather parameters kept in parts, one use ahead.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "plan/order/call_list.hpp"
+#include "plan/order/pass_calls.hpp"
+#include "plan/order/turns.hpp"
+
+namespace prun {
+
+class GatherCalls {
+ public:
+  GatherCalls(const Plan& plan, const GatheredUses& uses, const Turns& turns, CallList& calls)
+      : uses_(uses), turns_(turns), calls_(calls), touched_(plan, {Region::gathered}) {}
+
+  // What this call uses, and ahead of it what the next use does.
+  void gather_for(const PassCall& call);
+
+ private:
+  void gather(Bundle bundle);
+
+  const GatheredUses& uses_;
+  const Turns& turns_;
+  CallList& calls_;
+  const Touched touched_;
+  std::size_t used_ = 0;           // uses before the one at hand
+  std::int64_t calls_of_use_ = 0;  // of the one at hand
+  std::set<std::int32_t> holds_;   // instances whose parameters are gathered
+};
+
+}  // namespace prun

@@ -1,0 +1,38 @@
+// Pairs of instances that need their memory at the same time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "plan/offsets.hpp"
+#include "plan/order/bundles.hpp"
+
+namespace prun {
+
+// What needs none is in nobody's way. A pair is found once a microbatch: those that come again are dropped
+// before they take much memory.
+class NeededTogether {
+ public:
+  // Bytes of each; what is beyond them needs memory as well.
+  explicit NeededTogether(std::span<const std::int64_t> bytes);
+
+  void add(std::int32_t a, std::int32_t b);
+  void add(const Bundle& some, const Bundle& others);
+  // Of so many, instances first.
+  Conflicts conflicts(std::size_t things);
+
+ private:
+  bool needs_none(std::int32_t instance) const {
+    const auto at = static_cast<std::size_t>(instance);
+    return at < needs_none_.size() && needs_none_[at];
+  }
+  void drop_repeated();
+
+  std::vector<std::pair<std::int32_t, std::int32_t>> pairs_;
+  std::size_t drop_at_ = 4096;
+  std::vector<bool> needs_none_;
+};
+
+}  // namespace prun

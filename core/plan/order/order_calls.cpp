@@ -1,0 +1,99 @@
+#include "plan/order/order_calls.hpp"
+
+#include <span>
+
+#include "plan/instances.hpp"
+#include "plan/order/begin_calls.hpp"
+#include "plan/order/call_list.hpp"
+#include "plan/order/gather_calls.hpp"
+#include "plan/order/gradient_calls.hpp"
+#include "plan/order/pass_calls.hpp"
+#include "plan/order/saved_calls.hpp"
+#include "plan/order/slots.hpp"
+#include "plan/order/update_calls.hpp"
+
+namespace prun {
+namespace {
+
+class CallOrder {
+ public:
+  CallOrder(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan)
+      : work_(work),
+        plan_(plan),
+        slots_(plan, work),
+        calls_(plan),
+        begin_(plan, calls_),
+        saved_(work, plan, slots_, calls_),
+        gathers_(plan, bundles.uses, gathered, calls_),
+        updates_(plan, bundles.updated, calls_),
+        gradients_(plan, work, bundles.reduced, calls_, updates_) {}
+
+  void run() {
+    load_until(0);
+    begin_.begin();
+    gradients_.clear();
+    for (std::size_t number = 0; number < work_.calls.size(); ++number) {
+      const ScheduleCall& call = work_.calls[number];
+      load_until(call.microbatch + 1);
+      calls_.hold(slots_.of(call));
+      run_pass(number);
+      slots_.done(call);
+    }
+    begin_.finish();
+    gradients_.sum_tied();
+    gradients_.measure();
+    calls_.add(FunctionKind::finish, step_instance);
+    for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
+    updates_.update_the_rest();
+    calls_.add(FunctionKind::report, step_instance);
+  }
+
+ private:
+  static constexpr std::int32_t step_instance = 0;
+
+  void load_until(std::int32_t microbatch) {
+    for (; loaded_ <= microbatch && loaded_ < plan_.microbatches; ++loaded_)
+      calls_.add(FunctionKind::load, step_instance, loaded_);
+  }
+
+  void run_pass(std::size_t number) {
+    const ScheduleCall& call = work_.calls[number];
+    const Chunk& chunk = plan_.chunks[call.chunk];
+    const bool forward = call.pass == Pass::forward, weights = call.pass == Pass::backward_weight;
+    if (forward) calls_.add_function(chunk.receive, chunk.stub, call.microbatch);
+    if (!forward && !weights) calls_.add_function(chunk.receive_gradient, chunk.last - 1, call.microbatch);
+    const std::vector<PassCall> functions = functions_of(plan_, call);
+    for (std::size_t at = 0; at < functions.size(); ++at) {
+      const PassCall& next = functions[at];
+      // First what this call reads, where both take the same way.
+      if (!forward) saved_.bring_back_for(number, std::span(functions).subspan(at));
+      gathers_.gather_for(next);
+      begin_.finish_for(next);
+      gradients_.before(next, call.pass);
+      calls_.add_function(next.function, next.instance, call.microbatch);
+      if (forward) saved_.put_away(next.instance, call.microbatch);
+      gradients_.behind(next, call.microbatch);
+    }
+    if (forward) calls_.add_function(chunk.send, chunk.last - 1, call.microbatch);
+    if (!forward && !weights) calls_.add_function(chunk.send_gradient, chunk.stub, call.microbatch);
+  }
+
+  const Work& work_;
+  Plan& plan_;
+  Slots slots_;
+  CallList calls_;
+  BeginCalls begin_;
+  SavedCalls saved_;
+  GatherCalls gathers_;
+  UpdateCalls updates_;
+  GradientCalls gradients_;
+  std::int32_t loaded_ = 0;
+};
+
+}  // namespace
+
+void order_calls(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan) {
+  CallOrder(work, bundles, gathered, plan).run();
+}
+
+}  // namespace prun

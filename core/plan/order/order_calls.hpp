@@ -1,0 +1,25 @@
+// The sequence of calls of a step.
+#pragma once
+
+#include <vector>
+
+#include "plan/order/turns.hpp"
+#include "plan/order/used_together.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// Instances that exchange together.
+struct Bundles {
+  GatheredUses uses;
+  std::vector<Bundle> reduced, updated;
+};
+// The passes of each microbatch in the order that the work says, with what goes from stage to stage around
+// them, then the update. Microbatches are brought in one ahead; parameters kept in parts are gathered one use
+// ahead; the gradients of a bundle are summed over the ranks as soon as they are complete.
+//
+// Needs plan.functions, plan.instances, plan.chunks and plan.queues; fills calls, and how many microbatches
+// of a chunk are alive at once; adds joint functions. Which call waits for which is plan/waits.hpp.
+void order_calls(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan);
+
+}  // namespace prun

@@ -1,0 +1,42 @@
+// Memory that instances take turns in: for parameters kept in parts, from the gather to the use; for
+// gradients of a microbatch, until they are summed over the ranks. The order of the passes says which
+// instances need theirs at the same time; all others may share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/offsets.hpp"
+#include "plan/order/bundles.hpp"
+#include "plan/order/used_together.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// Where each instance's part of a region lies.
+struct Turns {
+  std::vector<std::int64_t> bytes;  // by instance
+  Offsets offsets;
+
+  bool overlap(std::int32_t a, std::int32_t b) const;
+};
+// While gathered parameters are used, those of the next use can be gathered.
+Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes);
+// While the gradients of a bundle are summed, the next can contribute. Offsets count from where scratch
+// begins: that of functions which do not run meanwhile is theirs as well.
+Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
+                           std::vector<std::int64_t> bytes);
+// While those of a bundle travel in another type, the next ones are converted.
+Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
+// Needs plan.calls. While one instance is updated on another device, the next one's gradients come there and
+// the parameters of the one before go back. More at a time would hide nothing more. Where each comes in three
+// pieces or more, the next one's first piece comes when this one's first has gone, and both have the same
+// memory.
+//
+// What comes from drives takes as long as it is large, each way. Behind one that is much larger than others
+// three of those are soon there, and nothing more can come until it is back. Far ahead, others may come for
+// as long as that takes, and for the next step as well: drives wait for nothing.
+Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool far_ahead);
+
+}  // namespace prun

@@ -1,0 +1,93 @@
+#include "plan/order/update_calls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/instances.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::int32_t step_instance = 0;
+
+void add_values_of(const Plan& plan, FunctionKind kind, std::int32_t instance, std::set<Id>& values) {
+  const std::int32_t function = plan.find(kind, instance);
+  for (std::int32_t piece = 0; function >= 0 && piece < piece_count(plan, function); ++piece)
+    each_value(plan, function, piece, [&](Id value) { values.insert(value); });
+}
+
+}  // namespace
+
+UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, CallList& calls)
+    : plan_(plan), bundles_(bundles), calls_(calls), are_free_(need_nothing_of_the_norm()) {
+  for (const Bundle& bundle : bundles) updated_.insert(updated_.end(), bundle.begin(), bundle.end());
+  left_.insert(updated_.begin(), updated_.end());
+}
+
+// Then an instance's comes as soon as its gradients are complete: where they touch nothing that `finish`
+// does, nobody meets for them, and gradients leave when they are complete or updates are another device's.
+bool UpdateCalls::need_nothing_of_the_norm() const {
+  std::set<Id> of_finish, of_updates;
+  add_values_of(plan_, FunctionKind::finish, step_instance, of_finish);
+  add_values_of(plan_, FunctionKind::update, step_instance, of_updates);
+  bool free = !of_updates.empty();
+  for (const std::int32_t i : held_instances(plan_)) {
+    const std::int32_t function = plan_.find(FunctionKind::update, i);
+    if (function < 0) continue;
+    add_values_of(plan_, FunctionKind::update, i, of_updates);
+    const Exchanges exchanges = exchanges_of(plan_, function);
+    free &= exchanges.first == exchanges.last &&
+            (plan_.find(FunctionKind::reduce, i) >= 0 || is_updated_elsewhere(i));
+  }
+  return free && std::none_of(of_updates.begin(), of_updates.end(),
+                              [&](Id value) { return of_finish.contains(value); });
+}
+
+// Updates on another device go on under the next step's forward pass, which takes a quarter of the time that
+// both passes do: where one in four is left for then, the others keep up with backward, and what forward
+// needs first does not wait for what it needs last.
+bool UpdateCalls::is_put_off(std::int32_t instance) const {
+  constexpr std::ptrdiff_t one_in = 4;
+  const std::ptrdiff_t place = std::find(updated_.begin(), updated_.end(), instance) - updated_.begin();
+  return place > 0 && place % one_in == 0 && is_updated_elsewhere(instance);
+}
+
+bool UpdateCalls::is_updated_elsewhere(std::int32_t instance) const {
+  const std::int32_t function = plan_.find(FunctionKind::update, instance);
+  if (function < 0) return false;
+  const std::vector<Piece>& all = plan_.functions[function].pieces;
+  return std::any_of(all.begin(), all.end(), [&](const Piece& piece) {
+    const QueueInfo& queue = plan_.queues[piece.queue];
+    return queue.workers && queue.device != 0;
+  });
+}
+
+void UpdateCalls::complete(const Bundle& bundle) {
+  if (!are_free_) return;
+  for (const std::int32_t i : bundle)
+    if (!is_put_off(i) && left_.erase(i) > 0) {
+      begin();
+      calls_.add(FunctionKind::update, i);
+    }
+}
+
+void UpdateCalls::update_the_rest() {
+  begin();
+  if (are_free_)
+    for (const std::int32_t i : left_) calls_.add(FunctionKind::update, i);
+  else
+    for (const Bundle& bundle : bundles_) update(bundle);
+}
+
+// What all of them read comes to their device.
+void UpdateCalls::begin() {
+  if (!std::exchange(begun_, true)) calls_.add(FunctionKind::update, step_instance);
+}
+
+void UpdateCalls::update(const Bundle& bundle) {
+  for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::update, i);
+  calls_.add_exchanges(FunctionKind::update, bundle);
+  calls_.add_behind_exchanges(FunctionKind::update, bundle);
+}
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// Which instances exchange together: those whose parameters are used one after the other, and those whose
+// gradients are complete one after the other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/order/bundles.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// Consecutive calls for which parameters are gathered together.
+struct GatheredUse {
+  Bundle instances;
+  std::int64_t calls = 0;
+};
+using GatheredUses = std::vector<GatheredUse>;
+GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling);
+
+// Instances whose gradients are summed over the ranks together, in the order in which they are complete:
+// within a pass, and last what is tied.
+std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling);
+
+}  // namespace prun

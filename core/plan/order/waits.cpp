@@ -1,0 +1,200 @@
+#include "plan/order/waits.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace prun {
+namespace {
+
+// Bytes of the arena that one call touches.
+struct Use {
+  std::int64_t begin = 0, end = 0;
+  bool writes = false;
+};
+
+// Latest tickets that used a stretch of bytes.
+struct Stretch {
+  std::int64_t end = 0;
+  std::int32_t writer = -1;  // queue
+  std::int64_t written = -1;
+  std::vector<std::int64_t> reads;  // by queue, -1: none since the write
+};
+
+class Waits {
+ public:
+  Waits(const Program& program, Plan& plan)
+      : program_(program), plan_(plan), queues_(plan.queues.size()), clocks_(queues_, Clock(queues_, -1)) {
+    for (const QueueInfo& queue : plan.queues)
+      history_.emplace_back(static_cast<std::size_t>(2 * queue.calls));
+  }
+
+  // Two steps: the second one's waits hold for every step; those it has on the first are on the step before.
+  void run() {
+    for (step_ = 0; step_ < 2; ++step_)
+      for (Call& call : plan_.calls) visit(call);
+  }
+
+ private:
+  using Clock = std::vector<std::int64_t>;  // latest ticket of each queue that is known to be done
+
+  std::int64_t ticket(const Call& call, std::int64_t step) const {
+    return step * plan_.queues[call.queue].calls + call.position;
+  }
+
+  void visit(Call& call) {
+    const auto own = static_cast<std::size_t>(call.queue);
+    const std::int64_t now = ticket(call, step_);
+    Clock& clock = clocks_[own];
+    const std::vector<Use> uses = uses_of(call);
+    Clock needed(queues_, -1);
+    for (const Use& use : uses) require(use, needed);
+    call.waits.clear();
+    // Latest first: what one wait implies, the next need not ask for.
+    for (;;) {
+      std::size_t best = queues_;
+      for (std::size_t q = 0; q < queues_; ++q)
+        if (q != own && needed[q] > clock[q] &&
+            (best == queues_ || implies(q, needed[q], best, needed[best])))
+          best = q;
+      if (best == queues_) break;
+      add_wait(call, best, needed[best]);
+      join(clock, history_[best][static_cast<std::size_t>(needed[best])]);
+    }
+    clock[own] = now;
+    history_[own][static_cast<std::size_t>(now)] = clock;
+    for (const Use& use : uses) record(use, call.queue, now);
+  }
+
+  // Whether a wait for ticket `a` of queue q makes one for ticket `b` of queue p needless.
+  bool implies(std::size_t q, std::int64_t a, std::size_t p, std::int64_t b) const {
+    return history_[q][static_cast<std::size_t>(a)][p] >= b;
+  }
+
+  void add_wait(Call& call, std::size_t queue, std::int64_t ticket) const {
+    const std::int64_t calls = plan_.queues[queue].calls;
+    call.waits.push_back({static_cast<std::int32_t>(queue), static_cast<std::int32_t>(ticket % calls),
+                          static_cast<std::int32_t>(step_ - ticket / calls)});
+  }
+
+  static void join(Clock& clock, const Clock& other) {
+    for (std::size_t q = 0; q < clock.size(); ++q) clock[q] = std::max(clock[q], other[q]);
+  }
+
+  // ------------------------------------------------------------- bytes
+
+  // What a call reads and writes, neighbours merged. The host's side of the staging area is left out: a step
+  // is started after the host has written it and read after the step is done.
+  std::vector<Use> uses_of(const Call& call) const {
+    std::vector<Use> uses;
+    const auto add = [&](const Address& address, bool writes) {
+      if (address.bytes == 0) return;
+      const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
+      uses.push_back({at, at + address.bytes, writes});
+    };
+    for (const PlannedStep& step : plan_.steps(call)) {
+      if (step.exchange) {
+        add(step.exchange->in, false);
+        add(step.exchange->out, true);
+      } else {
+        const Op& op = program_.op(step.op);
+        for (std::size_t i = 0; i < op.operands.size(); ++i)
+          if (op.operands[i] != none) add(step.operands[i].address, op.access(i) != Access::read);
+        add(step.workspace, true);
+      }
+      for (const Address& dead : step.dead_after) add(dead, true);
+      for (const Fence& fence : step.fences) add(fence.bytes, true);
+    }
+    return merged(std::move(uses));
+  }
+
+  static std::vector<Use> merged(std::vector<Use> uses) {
+    std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
+      return a.writes != b.writes ? a.writes > b.writes : a.begin < b.begin;
+    });
+    std::vector<Use> result;
+    for (const Use& use : uses) {
+      if (!result.empty() && result.back().writes == use.writes && use.begin <= result.back().end)
+        result.back().end = std::max(result.back().end, use.end);
+      else
+        result.push_back(use);
+    }
+    return result;
+  }
+
+  void split(std::int64_t at) {
+    auto it = memory_.lower_bound(at);
+    if (it == memory_.begin()) return;
+    --it;
+    if (it->second.end <= at) return;
+    Stretch right = it->second;
+    it->second.end = at;
+    memory_.emplace(at, std::move(right));
+  }
+
+  // The first of the stretches in the bytes used, which none crosses afterwards. Most are used whole.
+  std::map<std::int64_t, Stretch>::iterator stretches(const Use& use) {
+    const auto whole = memory_.lower_bound(use.begin);
+    if (whole != memory_.end() && whole->first == use.begin && whole->second.end == use.end) return whole;
+    split(use.begin);
+    split(use.end);
+    return memory_.lower_bound(use.begin);
+  }
+
+  void require(const Use& use, Clock& needed) {
+    for (auto it = stretches(use); it != memory_.end() && it->first < use.end; ++it) {
+      const Stretch& s = it->second;
+      if (s.writer >= 0) {
+        std::int64_t& of_writer = needed[static_cast<std::size_t>(s.writer)];
+        of_writer = std::max(of_writer, s.written);
+      }
+      if (use.writes)
+        for (std::size_t q = 0; q < s.reads.size(); ++q) needed[q] = std::max(needed[q], s.reads[q]);
+    }
+  }
+
+  void record(const Use& use, std::int32_t queue, std::int64_t now) {
+    const auto first = stretches(use);
+    if (use.writes) {
+      if (first != memory_.end() && first->first == use.begin) {
+        memory_.erase(std::next(first), memory_.lower_bound(use.end));
+        Stretch& stretch = first->second;
+        stretch.end = use.end;
+        stretch.writer = queue;
+        stretch.written = now;
+        std::fill(stretch.reads.begin(), stretch.reads.end(), -1);
+        return;
+      }
+      memory_.erase(first, memory_.lower_bound(use.end));
+      memory_[use.begin] = {use.end, queue, now, Clock(queues_, -1)};
+      return;
+    }
+    std::int64_t covered = use.begin;
+    for (auto it = first; it != memory_.end() && it->first < use.end; ++it) {
+      if (it->first > covered) add_reader(covered, it->first, queue, now);
+      it->second.reads[static_cast<std::size_t>(queue)] = now;
+      covered = it->second.end;
+    }
+    if (covered < use.end) add_reader(covered, use.end, queue, now);
+  }
+
+  // Bytes that nobody wrote in these two steps: parameters before the first update.
+  void add_reader(std::int64_t begin, std::int64_t end, std::int32_t queue, std::int64_t now) {
+    Stretch fresh{end, -1, -1, Clock(queues_, -1)};
+    fresh.reads[static_cast<std::size_t>(queue)] = now;
+    memory_.emplace(begin, std::move(fresh));
+  }
+
+  const Program& program_;
+  Plan& plan_;
+  std::size_t queues_;
+  std::int64_t step_ = 0;
+  std::vector<Clock> clocks_;
+  std::vector<std::vector<Clock>> history_;  // by queue and ticket
+  std::map<std::int64_t, Stretch> memory_;
+};
+
+}  // namespace
+
+void derive_waits(const Program& program, Plan& plan) { Waits(program, plan).run(); }
+
+}  // namespace prun

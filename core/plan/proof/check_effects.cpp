@@ -1,0 +1,62 @@
+#include "plan/proof/check_effects.hpp"
+
+#include "plan/proof/check_failure.hpp"
+
+namespace prun {
+namespace {
+
+void check_called(const Program& program, const PlannedFunction& function, std::int32_t number,
+                  const CalledPieces& called) {
+  std::int32_t covered = 0;
+  for (std::size_t piece = 0; piece < function.pieces.size(); ++piece) {
+    if (!called.contains({number, static_cast<std::int32_t>(piece)}))
+      fail_check("function ", name_of(function.kind), " of segment '", program.segment(function.segment).name,
+                 "' is never called");
+    if (function.pieces[piece].first == covered) covered = function.pieces[piece].last;
+  }
+  if (covered != static_cast<std::int32_t>(function.steps.size()))
+    fail_check("function ", name_of(function.kind), " has steps that no call runs");
+}
+
+// It has the ops of all that it joins.
+void check_joined(const Plan& plan, const PlannedFunction& joint) {
+  std::size_t at = 0;
+  for (const InstancePiece& of : joint.joins) {
+    const PlannedFunction& function = plan.functions[of.function];
+    const Piece& piece = function.pieces[of.piece];
+    for (std::int32_t s = piece.first; s < piece.last; ++s, ++at)
+      if (at == joint.steps.size() || joint.steps[at].op != function.steps[s].op)
+        fail_check("function ", name_of(joint.kind), " has lost ops of those that it joins");
+  }
+}
+
+// Sums that are begun by a write need not be cleared; where one is not, reads of it fail.
+bool may_be_left_out(const Op& op) {
+  return op.def->clears && (op.function == FunctionKind::zero || op.function == FunctionKind::clear);
+}
+
+void check_ops(const Program& program, const PlannedFunction& function) {
+  std::set<Id> kept;
+  for (const PlannedStep& step : function.steps) {
+    if (step.op != none) kept.insert(step.op);
+    kept.insert(step.also.begin(), step.also.end());
+  }
+  for (Id op : program.segment(function.segment).ops(function.kind))
+    if (!kept.contains(op) && !may_be_left_out(program.op(op)))
+      fail_check("function ", name_of(function.kind), " has lost ops");
+}
+
+}  // namespace
+
+void check_effects(const Program& program, const Plan& plan, const CalledPieces& called) {
+  for (std::size_t f = 0; f < plan.functions.size(); ++f) {
+    const PlannedFunction& function = plan.functions[f];
+    check_called(program, function, static_cast<std::int32_t>(f), called);
+    if (function.joins.empty())
+      check_ops(program, function);
+    else
+      check_joined(plan, function);
+  }
+}
+
+}  // namespace prun

@@ -1,0 +1,66 @@
+#include "plan/proof/check_failure.hpp"
+#include "plan/proof/check_plan.hpp"
+
+namespace prun {
+namespace {
+
+// A program beside another one that has memory of its own.
+class Guest {
+ public:
+  Guest(const Program& program, const Plan& plan, const Beneath& beneath)
+      : program_(program), plan_(plan), beneath_(beneath) {}
+
+  void run() {
+    for (const Call& call : plan_.calls)
+      for (const PlannedStep& step : plan_.steps(call)) {
+        if (step.exchange) check_write(call, step, step.exchange->out);
+        for (std::size_t i = 0; !step.exchange && i < step.operands.size(); ++i)
+          if (step.operands[i].value != none && program_.op(step.op).access(i) != Access::read)
+            check_write(call, step, step.operands[i].address);
+        check_write(call, step, step.workspace);
+        for (const Address& dead : step.dead_after) check_write(call, step, dead);
+        for (const PlannedOperand& operand : step.operands)
+          if (operand.value != none && lasts(operand.address.region)) check_same(call, operand);
+      }
+  }
+
+ private:
+  void check_write(const Call& call, const PlannedStep& step, const Address& address) const {
+    if (address.bytes == 0) return;
+    const std::string_view op = step.op == none ? "recv" : program_.op(step.op).kind();
+    for (const int side : {0, 1}) {
+      const std::int64_t at = plan_.resolve(call, address, side);
+      for (const Layout::Range& range : beneath_.plan.layout.ranges)
+        if (at < range.begin + range.kept && range.begin < at + address.bytes)
+          fail_check("op '", op, "' writes ", name_of(address.region),
+                     " where the program beneath keeps its own");
+    }
+  }
+
+  void check_same(const Call& call, const PlannedOperand& operand) const {
+    const Value& value = program_.value(operand.value);
+    for (Id other : beneath_.program.segment(value.segment).values) {
+      const auto home = beneath_.plan.homes.find(other);
+      if (home == beneath_.plan.homes.end() || beneath_.program.value(other).name != value.name) continue;
+      Address there = home->second;
+      there.whose = operand.address.whose;
+      there.instance = operand.address.instance;
+      if (there.bytes == operand.address.bytes &&
+          beneath_.plan.resolve(call, there, 0) == plan_.resolve(call, operand.address, 0))
+        return;
+    }
+    fail_check("'", value.name, "' does not lie where the program beneath has it");
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  const Beneath& beneath_;
+};
+
+}  // namespace
+
+void check_over(const Program& program, const Plan& plan, const Beneath& beneath) {
+  Guest(program, plan, beneath).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,170 @@
+#include "plan/proof/check_ranks.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/sha256.hpp"
+
+namespace prun {
+namespace {
+
+// One exchange as a member asks for it.
+struct Asked {
+  CommKind kind;
+  Reduction reduction;
+  DType dtype;
+  std::int64_t count;
+  std::int32_t microbatch;  // of what goes from stage to stage; else -1
+  friend bool operator==(const Asked&, const Asked&) = default;
+};
+
+std::string to_text(const Asked& asked) {
+  const std::string of = asked.microbatch < 0 ? "" : detail::concat(" for microbatch ", asked.microbatch);
+  return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype), of);
+}
+
+bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
+
+// A send meets a receive, everything else its like.
+bool meet(const Asked& mine, const Asked& theirs) {
+  if (!is_pair(mine.kind)) return mine == theirs;
+  Asked mirror = theirs;
+  mirror.kind = theirs.kind == CommKind::send ? CommKind::recv : CommKind::send;
+  return is_pair(theirs.kind) && mine == mirror;
+}
+
+// What a plan asks of its communicators: each one's exchanges in order.
+struct Demands {
+  std::map<std::string, std::vector<Asked>> of;  // by queue
+  std::map<std::string, QueueInfo> queues;       // by name
+};
+
+Demands demands_of(const Plan& plan) {
+  Demands demands;
+  for (const QueueInfo& queue : plan.queues)
+    if (queue.communicates()) demands.queues[queue.name] = queue;
+  for (const Call& call : plan.calls)
+    for (const PlannedStep& step : plan.steps(call)) {
+      if (!step.exchange) continue;
+      const std::string& queue = plan.queues[call.queue].name;
+      const PlannedExchange& e = *step.exchange;
+      demands.of[queue].push_back(
+          {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1});
+    }
+  return demands;
+}
+
+class RankCheck {
+ public:
+  RankCheck(const Program& program, std::span<const RankPlan> ranks) : mesh_(program.mesh()), ranks_(ranks) {
+    for (const RankPlan& rank : ranks) demands_.try_emplace(rank.plan, Demands{});
+    for (auto& [plan, demands] : demands_) demands = demands_of(*plan);
+  }
+
+  void run() const {
+    for (std::size_t a = 0; a < ranks_.size(); ++a)
+      for (std::size_t b = a + 1; b < ranks_.size(); ++b)
+        if (ranks_[a].plan != ranks_[b].plan) compare(ranks_[a], ranks_[b]);
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] static void fail(const RankPlan& a, const RankPlan& b, const Parts&... parts) {
+    throw_error(ErrorCode::internal, "plan check: ranks ", a.rank, " and ", b.rank, ": ",
+                detail::concat(parts...));
+  }
+
+  bool connects(const QueueInfo& queue, const RankPlan& a, const RankPlan& b) const {
+    const std::vector<int> members = queue.members(mesh_, a.rank);
+    return std::find(members.begin(), members.end(), static_cast<int>(b.rank)) != members.end();
+  }
+
+  void compare(const RankPlan& a, const RankPlan& b) const {
+    const Demands &mine = demands_.at(a.plan), &theirs = demands_.at(b.plan);
+    for (const auto& [name, queue] : mine.queues)
+      if (connects(queue, a, b)) {
+        if (const auto other = theirs.queues.find(name);
+            other == theirs.queues.end() || !connects(other->second, b, a))
+          fail(a, b, "rank ", b.rank, " has no communicator '", name, "'");
+        compare_queue(a, b, name);
+      }
+    for (const auto& [name, queue] : theirs.queues)
+      if (connects(queue, b, a) && !mine.queues.count(name))
+        fail(a, b, "rank ", a.rank, " has no communicator '", name, "'");
+  }
+
+  void compare_queue(const RankPlan& a, const RankPlan& b, const std::string& queue) const {
+    const auto &mine = demands_.at(a.plan).of, &theirs = demands_.at(b.plan).of;
+    static const std::vector<Asked> nothing;
+    const auto of = [&](const auto& map) -> const std::vector<Asked>& {
+      const auto found = map.find(queue);
+      return found == map.end() ? nothing : found->second;
+    };
+    const std::vector<Asked>&x = of(mine), &y = of(theirs);
+    for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i)
+      if (i >= x.size() || i >= y.size() || !meet(x[i], y[i]))
+        fail(a, b, "exchange ", i, " on '", queue, "' is ", i < x.size() ? to_text(x[i]) : "missing",
+             " for one and ", i < y.size() ? to_text(y[i]) : "missing", " for the other");
+  }
+
+  const Mesh& mesh_;
+  std::span<const RankPlan> ranks_;
+  std::map<const Plan*, Demands> demands_;
+};
+
+class Fingerprint {
+ public:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    hash_.update(detail::concat(parts...));
+    hash_.update("\n");
+  }
+  void add_address(const Address& a) {
+    add(static_cast<int>(a.region), ' ', static_cast<int>(a.whose), ' ', a.instance, ' ',
+        is_scratch(a.region) ? 0 : a.offset, ' ', a.bytes, ' ', a.range);
+  }
+  std::string hex() { return hash_.hex(); }
+
+ private:
+  Sha256 hash_;
+};
+
+void add_op(Fingerprint& print, const Op& op) {
+  print.add(op.kind());
+  for (std::uint64_t i = 0; i < op.def->attr_count; ++i) print.add(op.attrs[i].i);
+}
+
+void add_function(Fingerprint& print, const Program& program, const PlannedFunction& function) {
+  print.add("function ", function.segment, ' ', name_of(function.kind));
+  for (const PlannedStep& step : function.steps) {
+    if (step.op != none) add_op(print, program.op(step.op));
+    for (const PlannedOperand& operand : step.operands) {
+      if (operand.value == none) continue;
+      for (const Dim& dim : program.local_dims(operand.value)) print.add(dim.name.view(), '=', dim.extent);
+      print.add_address(operand.address);
+    }
+    if (step.exchange)
+      print.add(name_of(step.exchange->kind), ' ', step.exchange->count, ' ', step.exchange->pieces);
+  }
+  for (const Piece& piece : function.pieces) print.add(piece.first, ' ', piece.last, ' ', piece.queue);
+}
+
+}  // namespace
+
+void check_ranks(const Program& program, std::span<const RankPlan> ranks) { RankCheck(program, ranks).run(); }
+
+std::string fingerprint(const Program& program, const Plan& plan) {
+  Fingerprint print;
+  for (const PlannedFunction& function : plan.functions) add_function(print, program, function);
+  for (const QueueInfo& queue : plan.queues)
+    print.add(queue.name, ' ', static_cast<std::int64_t>(queue.axis), ' ', queue.peer, ' ', queue.calls);
+  for (const Call& call : plan.calls)
+    print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
+              call.stub_slot);
+  for (int region = 0; region < regions; ++region)
+    if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced))
+      print.add(plan.layout.memory.bytes[static_cast<std::size_t>(region)]);
+  return print.hex();
+}
+
+}  // namespace prun

@@ -1,0 +1,74 @@
+#include "plan/proof/content_versions.hpp"
+
+namespace prun {
+
+ContentVersions::ContentVersions(const Program& program)
+    : program_(program), counts_(program.value_count(), Counts::nothing) {
+  for (Id id = 0; id < program.value_count(); ++id) {
+    const Role role = program.value(id).role;
+    if (role == Role::activation || role == Role::input || role == Role::gradient)
+      counts_[id] = Counts::steps;
+  }
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (int kind = 0; kind < function_kinds; ++kind)
+      for (Id op : program.segment(segment).ops(static_cast<FunctionKind>(kind)))
+        find_what_changes(program.op(op));
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (Id op : program.segment(segment).ops(FunctionKind::gather)) find_copies(program.op(op));
+  for (const Bucket& bucket : program.buckets()) find_members(bucket);
+}
+
+void ContentVersions::find_what_changes(const Op& op) {
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    const Id id = op.operands[i];
+    if (id == none || op.access(i) == Access::read) continue;
+    const Role role = program_.value(id).role;
+    if (role == Role::runtime && op.access(i) == Access::write) counts_[id] = Counts::steps;
+    if (op.function == FunctionKind::update &&
+        (role == Role::parameter || role == Role::state || role == Role::view))
+      counts_[id] = Counts::updates;
+  }
+}
+
+void ContentVersions::find_copies(const Op& op) {
+  if (!op.def->copies) return;
+  const Id copy = op.operands.back();
+  const Role role = program_.value(copy).role;
+  if (role == Role::fetched || role == Role::activation) counts_[copy] = counts_[op.operands.front()];
+}
+
+void ContentVersions::find_members(const Bucket& bucket) {
+  if (bucket.own_gradients != none) counts_[bucket.own_gradients] = Counts::steps;
+  if (!counts_updates(bucket.own_parameters)) return;
+  for (Id parameter : bucket.parameters) counts_[parameter] = Counts::updates;
+}
+
+bool ContentVersions::carries_parameters(const Op& op) const {
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (const Id id = op.operands[i]; id != none && op.access(i) == Access::write && holds_updated(id))
+      return true;
+  return false;
+}
+
+// Itself, or what it is a view of.
+bool ContentVersions::holds_updated(Id id) const {
+  const Value& value = program_.value(id);
+  if (value.role != Role::view) return counts_updates(id);
+  const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
+  return id == bucket.all_parameters || id == bucket.own_parameters || id == bucket.own_fetched;
+}
+
+Versions ContentVersions::wanted(Id id, std::int64_t step, bool updates, bool carries) const {
+  const Counts count = of(id);
+  if (count == Counts::nothing) return {0, 0, count};
+  if (count == Counts::steps) return {program_.value(id).carried ? step - 1 : step, step, count};
+  return {carries ? 0 : step, carries || updates ? step + 1 : step, count};
+}
+
+Content ContentVersions::written(Content content, std::int64_t step, std::int64_t updates) const {
+  const Counts count = of(content.value);
+  content.version = count == Counts::updates ? updates : count == Counts::steps ? step : 0;
+  return content;
+}
+
+}  // namespace prun

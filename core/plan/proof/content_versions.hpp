@@ -1,0 +1,38 @@
+// Which version of a value whoever reads it must find, and which one whoever writes it leaves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/proof/content.hpp"
+
+namespace prun {
+
+class ContentVersions {
+ public:
+  explicit ContentVersions(const Program& program);
+
+  Counts of(Id value) const { return counts_[value]; }
+  bool counts_updates(Id value) const { return of(value) == Counts::updates; }
+  // Whether an op makes a copy of a parameter, or of a part of it.
+  bool carries_parameters(const Op& op) const;
+
+  // What a step makes is its own, but for what the next one takes over. An op of an update leaves a new
+  // version, and finds the old one or, behind other ops of itself, the new one. Who carries parameters
+  // elsewhere may carry any version, and the copy has it: it is whoever computes with the copy that needs the
+  // right one.
+  Versions wanted(Id value, std::int64_t step, bool updates, bool carries) const;
+  // What `step` leaves; of what counts updates, with so many.
+  Content written(Content content, std::int64_t step, std::int64_t updates) const;
+
+ private:
+  void find_what_changes(const Op& op);
+  void find_copies(const Op& op);
+  void find_members(const Bucket& bucket);
+  bool holds_updated(Id value) const;
+
+  const Program& program_;
+  std::vector<Counts> counts_;  // by value
+};
+
+}  // namespace prun

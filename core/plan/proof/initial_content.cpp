@@ -1,0 +1,44 @@
+#include "plan/proof/initial_content.hpp"
+
+namespace prun {
+namespace {
+
+void put_content(const Plan& plan, Id value, const Address& home, std::int32_t instance,
+                 ShadowMemory& memory) {
+  memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1});
+}
+
+void put_padding(const Bucket& bucket, const Plan& plan, ShadowMemory& memory) {
+  for (const Bucket::Padding& padding : bucket.padding)
+    for (std::size_t i = 0; i < plan.instances.size(); ++i)
+      if (plan.instances[i].segment == bucket.segment && !plan.instances[i].receive_stub)
+        put_content(plan, padding.view, plan.home(padding.view), static_cast<std::int32_t>(i), memory);
+}
+
+void put_lasting(const Program& program, const Plan& plan, const ContentVersions& versions,
+                 std::int32_t instance, ShadowMemory& memory) {
+  for (Id id : program.segment(plan.instances[instance].segment).values) {
+    const auto home = plan.homes.find(id);
+    if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
+    const Region region = home->second.region;
+    if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
+      put_content(plan, id, home->second, instance, memory);
+  }
+}
+
+}  // namespace
+
+void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
+                         ShadowMemory& memory) {
+  for (const Bucket& bucket : program.buckets())
+    if (!bucket.kept.gradients) put_padding(bucket, plan, memory);
+  for (std::size_t i = 0; i < plan.instances.size(); ++i)
+    if (!plan.instances[i].receive_stub)
+      put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
+  // What a step takes over from the one before; the first one's is as good as any.
+  for (Id id : program.segment(program.step_segment()).values)
+    if (program.value(id).carried)
+      memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});
+}
+
+}  // namespace prun

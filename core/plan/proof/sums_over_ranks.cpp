@@ -1,0 +1,73 @@
+#include "plan/proof/sums_over_ranks.hpp"
+
+#include <algorithm>
+
+#include "plan/proof/check_failure.hpp"
+
+namespace prun {
+
+void SumsOverRanks::touch(FunctionKind kind, const Op& op, std::size_t i, bool first,
+                          const Content& content) {
+  if (program_.value(content.value).role != Role::gradient) return;
+  if (op.def->clears || first) begin(op, first, content);
+  if (op.def->clears) return;
+  follow_parts(kind, op.access(i), content);
+  if (kind == FunctionKind::reduce && op.access(i) == Access::write)  // the sum, back in its own type
+    summed_.insert({content.value, content.instance});
+  else
+    check_use(kind, op, op.access(i), content);
+}
+
+void SumsOverRanks::begin(const Op& op, bool first, const Content& content) {
+  if (unsummed_.count({content.value, content.instance}) != 0)
+    fail_check("op '", op.kind(), "' ", first ? "begins " : "clears ", describe(program_, content),
+               " again before it is summed over the ranks");
+  summed_.erase({content.value, content.instance});
+}
+
+// A gradient that is a partial sum of each rank is summed once, after its last contribution.
+void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const {
+  const bool summed = summed_.count({content.value, content.instance}) != 0;
+  if (access == Access::update && summed)
+    fail_check("op '", op.kind(), "' adds to ", describe(program_, content),
+               " after it was summed over the ranks");
+  const std::vector<AxisPlacement>& placement = program_.value(content.value).placement;
+  const bool partial =
+      std::any_of(placement.begin(), placement.end(), [](const AxisPlacement& p) { return p.is_partial(); });
+  const bool leaves = kind == FunctionKind::reduce && !op.def->converts;
+  if (partial && !summed && (leaves || kind == FunctionKind::norm || kind == FunctionKind::update))
+    fail_check("op '", op.kind(), "' reads ", describe(program_, content),
+               " before it is summed over the ranks");
+}
+
+void SumsOverRanks::exchange(FunctionKind kind, Access access, const Content& content) {
+  if (program_.value(content.value).role != Role::gradient) return;
+  // Tied copies are summed before the ranks that hold summands of each.
+  if (kind != FunctionKind::tie) summed_.insert({content.value, content.instance});
+  follow_parts(kind, access, content);
+}
+
+// Gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared, and
+// before the step needs it.
+void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content& content) {
+  const std::int32_t bucket = program_.value(content.value).bucket;
+  if (bucket < 0 || !program_.buckets()[static_cast<std::size_t>(bucket)].kept.gradients) return;
+  if (kind == FunctionKind::reduce && access == Access::read)
+    unsummed_.erase({content.value, content.instance});
+  else if (kind != FunctionKind::reduce && kind != FunctionKind::tie && access == Access::update)
+    unsummed_.insert({content.value, content.instance});
+}
+
+void SumsOverRanks::check_complete() const {
+  if (unsummed_.empty()) return;
+  const auto& [value, instance] = *unsummed_.begin();
+  fail_check(describe(program_, {value, instance, -1}),
+             " is not summed over the ranks when its norm is taken");
+}
+
+void SumsOverRanks::append_state(std::vector<std::int64_t>& state) const {
+  for (const auto* sums : {&summed_, &unsummed_})
+    for (const auto& [value, instance] : *sums) state.insert(state.end(), {value, instance});
+}
+
+}  // namespace prun
