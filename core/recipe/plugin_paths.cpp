@@ -1,6 +1,6 @@
 // The folders a recipe names for plugins, read before any plugin is known.
-#include "recipe/loader.hpp"
 #include "recipe/overrides.hpp"
+#include "recipe/recipe_loader.hpp"
 #include "recipe/value.hpp"
 
 namespace prun::recipe {

@@ -7,8 +7,8 @@
 #include "prun/error.hpp"
 #include "recipe/core_schema.hpp"
 #include "recipe/from_config.hpp"
-#include "recipe/loader.hpp"
 #include "recipe/overrides.hpp"
+#include "recipe/recipe_loader.hpp"
 
 namespace prun::recipe {
 

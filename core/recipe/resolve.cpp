@@ -5,8 +5,8 @@
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
-#include "recipe/convert.hpp"
 #include "recipe/suggest.hpp"
+#include "recipe/typed_value.hpp"
 
 namespace prun::recipe {
 

@@ -1,7 +1,7 @@
 // Configurations that would take all memory or all time: refused in one sentence.
 #include <gtest/gtest.h>
 
-#include "convert/convert.hpp"
+#include "convert/foreign_recipe.hpp"
 #include "convert/shell_words.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.hpp"
-#include "convert/convert.hpp"
+#include "convert/foreign_recipe.hpp"
 #include "convert/hostile_words.hpp"
 #include "prun/visible.hpp"
 #include "recipe/toml_reader.hpp"

@@ -6,7 +6,7 @@
 #include "base/json.hpp"
 #include "cli/binary.hpp"
 #include "doctor/drive.hpp"
-#include "doctor/machine.hpp"
+#include "doctor/machine_findings.hpp"
 #include "doctor/plugins.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"

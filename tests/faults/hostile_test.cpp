@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "runs.hpp"
-#include "train/launch/wire.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 
 namespace prun::test {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "launch/process.hpp"
 #include "support/free_port.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 #include "train/launch/socket.hpp"
-#include "train/launch/wire.hpp"
 
 namespace prun::test {
 namespace {

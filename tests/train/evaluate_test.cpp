@@ -10,7 +10,7 @@
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/preflight.hpp"
-#include "train/loop/run.hpp"
+#include "train/loop/training_run.hpp"
 
 namespace prun::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
-#include "train/loop/run.hpp"
+#include "train/loop/training_run.hpp"
 
 namespace prun::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/safetensors.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/token_file.hpp"
-#include "train/loop/run.hpp"
+#include "train/loop/training_run.hpp"
 
 namespace prun::test {
 namespace {

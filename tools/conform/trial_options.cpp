@@ -1,9 +1,9 @@
 #include "conform/trial_options.hpp"
 
 #include "base/text.hpp"
-#include "recipe/convert.hpp"
 #include "recipe/suggest.hpp"
 #include "recipe/toml_reader.hpp"
+#include "recipe/typed_value.hpp"
 #include "train/assemble/section_options.hpp"
 
 namespace prun {

@@ -3,7 +3,7 @@
 
 #include "base/output_file.hpp"
 #include "cli/command_table.hpp"
-#include "convert/convert.hpp"
+#include "convert/foreign_recipe.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

@@ -4,9 +4,9 @@
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "doctor/drive.hpp"
-#include "doctor/machine.hpp"
+#include "doctor/machine_findings.hpp"
 #include "doctor/plugins.hpp"
-#include "doctor/recipe.hpp"
+#include "doctor/recipe_findings.hpp"
 
 namespace prun {
 namespace {

@@ -12,9 +12,9 @@
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/plugin_record.hpp"
+#include "train/foreign/foreign_weights.hpp"
 #include "train/foreign/model_config.hpp"
 #include "train/foreign/runs.hpp"
-#include "train/foreign/weights.hpp"
 
 namespace prun {
 namespace {

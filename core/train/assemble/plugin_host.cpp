@@ -4,7 +4,7 @@
 
 #include "base/text.hpp"
 #include "plugin/traits.hpp"
-#include "recipe/loader.hpp"
+#include "recipe/recipe_loader.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/foreign/model_config.hpp"
 

@@ -8,7 +8,7 @@
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/settings.hpp"
 #include "train/foreign/config.hpp"
-#include "train/foreign/weights.hpp"
+#include "train/foreign/foreign_weights.hpp"
 
 namespace prun {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/launch/wire.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 
 namespace prun {
 

@@ -8,8 +8,8 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 #include "train/launch/slurm_list.hpp"
-#include "train/launch/wire.hpp"
 
 namespace prun {
 namespace {

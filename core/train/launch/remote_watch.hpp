@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "train/launch/hang_watch.hpp"
-#include "train/launch/wire.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 
 namespace prun {
 

@@ -13,14 +13,14 @@
 
 #include "prun/error.hpp"
 #include "train/launch/identity.hpp"
-#include "train/launch/wire.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 
 namespace prun {
 
 class Rendezvous {
  public:
   // Connects as the environment says: PRUN_RENDEZVOUS for ranks that prun started; otherwise rank 0 listens
-  // on its address and the others prove the token to it (launch/wire.hpp), for `limit` at most.
+  // on its address and the others prove the token to it (launch/rendezvous_frames.hpp), for `limit` at most.
   static std::unique_ptr<Rendezvous> connect(const Identity& identity, const Environment& environment,
                                              std::chrono::milliseconds limit = std::chrono::seconds(60));
   // Says goodbye. Rank 0 stays until the others have, for ten seconds at most.

@@ -1,14 +1,13 @@
-// One epoll set over all connections; nothing here blocks.
+// One epoll set over the port, its strangers and all ranks; nothing here blocks. Of its events, id 0 is the
+// port's, 1 + rank a rank's, and what is above those a stranger's.
 #include "train/launch/rendezvous_server.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
@@ -17,236 +16,116 @@
 namespace prun {
 namespace {
 
-using namespace std::chrono_literals;
+constexpr int reads_at_once = 16;  // of 64 KiB, from one rank
 
-constexpr auto hello_limit = 2s;
-constexpr auto listening_pause = 100ms;
-constexpr int spare_strangers = 16;
-constexpr int accepts_at_once = spare_strangers;  // a rank among them is heard before it has to make room
-constexpr int reads_at_once = 16;                 // of 64 KiB, from one connection
-constexpr std::size_t unsent_limit = answer_limit + (std::size_t{1} << 20);
-
-// A process that dies closes its connection; a host or a link that is gone does not.
-const char* lost_text(int error) {
-  return error == 0 || error == ECONNRESET || error == EPIPE
-             ? "ended without a word"
-             : "does not answer any more: its host or the network between is gone";
-}
+std::uint64_t id_of(int rank) { return static_cast<std::uint64_t>(rank) + 1; }
 
 }  // namespace
-
-struct RendezvousServer::Connection {
-  std::uint64_t id = 0;
-  FileDescriptor socket;
-  int rank = -1;  // of a stranger
-  bool good_bye = false;
-  bool closing = false;  // once everything is sent
-  bool dropped = false;
-  bool awaits_room = false;  // for what is unsent
-  Clock::time_point since{};
-  Digest random{};
-  std::string hello;
-  FrameReader frames{request_limit};
-  std::string unsent;
-};
 
 RendezvousServer::RendezvousServer(int world)
     : world_(world),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      by_rank_(static_cast<std::size_t>(world)),
-      seen_(static_cast<std::size_t>(world)),
-      gone_(static_cast<std::size_t>(world)),
+      reception_(
+          epoll_.get(), world, id_of(world), [this](const Hello& hello) { return judge(hello); },
+          [this](int rank, std::unique_ptr<Connection> connection) { let_in(rank, std::move(connection)); }),
+      ranks_(static_cast<std::size_t>(world)),
       watch_(world) {
   if (!epoll_.is_open())
     throw_error(ErrorCode::unsupported, "cannot make the rendezvous: ", refusal_text(errno));
 }
 
-RendezvousServer::~RendezvousServer() = default;
-
 int RendezvousServer::fd() const { return epoll_.get(); }
 
-// ------------------------------------------------------------------- connections
-
-std::uint64_t RendezvousServer::add(FileDescriptor socket) {
-  auto connection = std::make_unique<Connection>();
-  connection->id = next_id_++;
-  connection->since = Clock::now();
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = connection->id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
-    throw_error(ErrorCode::unsupported, "cannot watch a connection: ", refusal_text(errno));
-  connection->socket = std::move(socket);
-  const std::uint64_t id = connection->id;
-  connections_.emplace(id, std::move(connection));
-  return id;
-}
+// ------------------------------------------------------------------- who is here
 
 void RendezvousServer::adopt(int rank, FileDescriptor socket) {
   set_nonblocking(socket.get());
-  const std::uint64_t id = add(std::move(socket));
-  connections_.at(id)->rank = rank;
-  by_rank_[static_cast<std::size_t>(rank)] = id;
-  seen_[static_cast<std::size_t>(rank)] = 1;
+  of(rank).connection = std::make_unique<Connection>(epoll_.get(), id_of(rank), std::move(socket));
+  of(rank).seen = true;
 }
 
-void RendezvousServer::listen(FileDescriptor listener, std::string token) {
-  listener_ = std::move(listener);
-  token_ = std::move(token);
-  set_nonblocking(listener_.get());
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
-    throw_error(ErrorCode::unsupported, "cannot watch the rendezvous' port: ", refusal_text(errno));
+Admission RendezvousServer::judge(const Hello& hello) const {
+  if (hello.world != world_ || hello.rank < 0 || hello.rank >= world_) return Admission::wrong_world;
+  return ranks_[static_cast<std::size_t>(hello.rank)].seen ? Admission::rank_taken : Admission::welcome;
 }
 
-void RendezvousServer::pause_listening(bool pause) {
-  paused_ = pause;
-  resume_at_ = Clock::now() + listening_pause;
-  epoll_event event{};
-  if (!pause) event.events = EPOLLIN;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+void RendezvousServer::let_in(int rank, std::unique_ptr<Connection> connection) {
+  connection->rename(id_of(rank));
+  of(rank).connection = std::move(connection);
+  of(rank).seen = true;
+  if (of(rank).connection->ended()) return take_end(rank);
+  if (failure_) send(rank, make_frame(FrameType::failed, encode(*failure_)));
 }
 
-// The oldest stranger goes: an honest rank needs a stranger's place for one round trip only.
-void RendezvousServer::make_room() {
-  Connection* oldest = nullptr;
-  int strangers = 0;
-  for (const auto& [id, connection] : connections_) {
-    if (connection->rank >= 0 || connection->dropped) continue;
-    if (!oldest) oldest = connection.get();
-    ++strangers;
-  }
-  if (strangers > world_ + spare_strangers) drop(*oldest);
-}
-
-void RendezvousServer::greet(FileDescriptor socket) {
-  tune_tcp(socket.get());
-  Connection& connection = *connections_.at(add(std::move(socket)));
-  connection.random = random_digest();
-  send(connection, make_greeting(connection.random));
-}
-
-void RendezvousServer::accept_all() {
-  for (int i = 0; i < accepts_at_once; ++i) {
-    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.is_open()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN) pause_listening(true);  // no descriptors left, for example
-      return;
-    }
-    try {
-      greet(std::move(socket));
-    } catch (const Error&) {
-      return pause_listening(true);  // out of kernel memory: the run itself needs none
-    }
-    make_room();
-    sweep();
-  }
-}
-
-void RendezvousServer::drop(Connection& connection, const char* how) {
-  if (connection.dropped) return;
-  connection.dropped = true;
-  const int rank = connection.rank;
-  if (rank < 0) return;
-  by_rank_[static_cast<std::size_t>(rank)] = 0;
-  gone_[static_cast<std::size_t>(rank)] = 1;
-  if (!connection.good_bye) lost_.push_back({rank, ErrorCode::rank_died, how});
+// Its connection is there until sweep(): somebody may be at work on it.
+void RendezvousServer::take_end(int rank) {
+  Rank& its = of(rank);
+  if (std::exchange(its.gone, true)) return;
+  if (!its.good_bye) lost_.push_back({rank, ErrorCode::rank_died, its.connection->how()});
   watch_.ended(rank);
   fail_gathers_without(rank);
 }
 
 void RendezvousServer::sweep() {
-  std::erase_if(connections_, [](const auto& entry) { return entry.second->dropped; });
+  for (Rank& rank : ranks_)
+    if (rank.gone) rank.connection.reset();
   gathers_.sweep();
 }
 
-RendezvousServer::Connection* RendezvousServer::of_rank(int rank) {
-  const std::uint64_t id = by_rank_[static_cast<std::size_t>(rank)];
-  const auto found = connections_.find(id);
-  return id == 0 || found == connections_.end() ? nullptr : found->second.get();
-}
-
 bool RendezvousServer::finished() const {
-  for (std::size_t rank = 0; rank < seen_.size(); ++rank)
-    if (by_rank_[rank] != 0 || !seen_[rank]) return false;
-  return true;
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.seen && rank.gone; });
 }
 
 bool RendezvousServer::all_came() const {
-  return std::all_of(seen_.begin(), seen_.end(), [](char seen) { return seen != 0; });
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.seen; });
 }
 
 // ------------------------------------------------------------------- bytes
 
-void RendezvousServer::send(Connection& connection, std::string bytes) {
-  connection.unsent += bytes;
-  if (connection.unsent.size() > unsent_limit) return drop(connection);
-  write(connection);
+void RendezvousServer::send(int rank, std::string_view bytes) {
+  Rank& its = of(rank);
+  if (!its.connection || its.gone) return;
+  its.connection->send(bytes);
+  if (its.connection->ended()) take_end(rank);
 }
 
-void RendezvousServer::write(Connection& connection) {
-  std::size_t sent = 0;
-  while (sent < connection.unsent.size()) {
-    const ssize_t count = ::send(connection.socket.get(), connection.unsent.data() + sent,
-                                 connection.unsent.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) break;
-    if (count < 0) return drop(connection);
-    sent += static_cast<std::size_t>(count);
-  }
-  connection.unsent.erase(0, sent);
-  const bool awaits_room = !connection.unsent.empty();
-  if (!awaits_room && connection.closing) return drop(connection);
-  if (awaits_room == connection.awaits_room) return;
-  connection.awaits_room = awaits_room;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (awaits_room) event.events |= EPOLLOUT;
-  event.data.u64 = connection.id;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);
-}
-
-// A stranger's bytes are read up to the size of a hello, and no further before its proof is checked.
-void RendezvousServer::read(Connection& connection) {
-  char buffer[65536];
-  for (int i = 0; i < reads_at_once && !connection.dropped; ++i) {
-    const bool stranger = connection.rank < 0;
-    const std::size_t wanted = stranger ? hello_size - connection.hello.size() : sizeof buffer;
-    const ssize_t count = ::recv(connection.socket.get(), buffer, wanted, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) return drop(connection, lost_text(count < 0 ? errno : 0));
-    const std::string_view bytes(buffer, static_cast<std::size_t>(count));
-    if (stranger) {
-      connection.hello += bytes;
-      if (connection.hello.size() == hello_size) return take_hello(connection);
-      continue;
-    }
-    connection.frames.add(bytes);
+void RendezvousServer::read(int rank) {
+  Rank& its = of(rank);
+  std::array<char, 65536> buffer;
+  for (int i = 0; i < reads_at_once && !its.gone; ++i) {
+    const std::string_view bytes = its.connection->read(buffer);
+    if (bytes.empty()) return;
+    its.frames.add(bytes);
     try {
-      while (const auto frame = connection.frames.next()) take_frame(connection, *frame);
+      while (const auto frame = its.frames.next()) take_frame(rank, *frame);
     } catch (const Error&) {
-      drop(connection);
+      its.connection->end();
+      return;
     }
   }
+}
+
+void RendezvousServer::process(int rank, bool has_room, bool has_more) {
+  Rank& its = of(rank);
+  if (!its.connection || its.gone) return;
+  if (has_room) its.connection->write();
+  if (has_more && !its.connection->ended()) read(rank);
+  if (its.connection->ended()) take_end(rank);
 }
 
 void RendezvousServer::process() {
-  epoll_event events[64];
-  const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
-    const std::uint64_t id = events[i].data.u64;  // which lies in a packed struct
-    if (id == 0) {
-      accept_all();
-      continue;
-    }
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) continue;
-    Connection& connection = *found->second;
-    if (!connection.dropped && (events[i].events & EPOLLOUT)) write(connection);
-    if (!connection.dropped && (events[i].events & ~EPOLLOUT)) read(connection);
+    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;  // which lies in a packed struct
+    const bool has_room = events[static_cast<std::size_t>(i)].events & EPOLLOUT;
+    const bool has_more = events[static_cast<std::size_t>(i)].events & ~EPOLLOUT;
+    if (id == 0)
+      reception_.accept_all();
+    else if (id < id_of(world_))
+      process(static_cast<int>(id) - 1, has_room, has_more);
+    else
+      reception_.process(id, has_room, has_more);
   }
   expire();
   sweep();
@@ -254,50 +133,26 @@ void RendezvousServer::process() {
 
 // ------------------------------------------------------------------- what ranks say
 
-void RendezvousServer::take_hello(Connection& connection) {
-  const std::optional<Hello> hello = parse_hello(connection.hello);
-  if (!hello) return drop(connection);
-  Admission verdict = Admission::welcome;
-  if (!proves_token(*hello, token_, connection.random))
-    verdict = Admission::wrong_token;
-  else if (hello->world != world_ || hello->rank < 0 || hello->rank >= world_)
-    verdict = Admission::wrong_world;
-  else if (seen_[static_cast<std::size_t>(hello->rank)])
-    verdict = Admission::rank_taken;
-  if (verdict == Admission::wrong_token)
-    wrong_token_ = detail::concat("a process that calls itself rank ", hello->rank,
-                                  " came with another token; give all ranks the same PRUN_TOKEN");
-  connection.closing = verdict != Admission::welcome;
-  if (verdict == Admission::welcome) {
-    connection.rank = hello->rank;
-    by_rank_[static_cast<std::size_t>(hello->rank)] = connection.id;
-    seen_[static_cast<std::size_t>(hello->rank)] = 1;
-  }
-  send(connection, make_verdict(verdict, token_, connection.random, *hello));
-  if (failure_ && !connection.dropped && !connection.closing)
-    send(connection, make_frame(FrameType::failed, encode(*failure_)));
-}
-
-void RendezvousServer::take_frame(Connection& connection, const Frame& frame) {
+void RendezvousServer::take_frame(int rank, const Frame& frame) {
   switch (frame.type) {
     case FrameType::gather:
-      if (auto request = decode_gather(frame.body)) return take_gather(connection, std::move(*request));
+      if (auto request = decode_gather(frame.body)) return take_gather(rank, std::move(*request));
       break;
     case FrameType::report:
-      if (auto failure = decode_failure(frame.body)) return take_report(connection.rank, *failure);
+      if (auto failure = decode_failure(frame.body)) return take_report(rank, *failure);
       break;
-    case FrameType::goodbye: connection.good_bye = true; return;
+    case FrameType::goodbye: of(rank).good_bye = true; return;
     case FrameType::flight:
       if (auto report = decode_flight_report(frame.body)) {
-        watch_.take(connection.rank, std::move(*report), flight_now_ns());
-        return send(connection, make_frame(FrameType::heard, {}));
+        watch_.take(rank, std::move(*report), flight_now_ns());
+        return send(rank, make_frame(FrameType::heard, {}));
       }
       break;
     case FrameType::result:
     case FrameType::failed:
     case FrameType::heard: break;
   }
-  throw_error(ErrorCode::comm_failed, "rank ", connection.rank, " sends a frame that it must not");
+  throw_error(ErrorCode::comm_failed, "rank ", rank, " sends a frame that it must not");
 }
 
 // Passed on at once: the rank may be gone before anybody has asked for the reports.
@@ -308,12 +163,12 @@ void RendezvousServer::take_report(int rank, const FailureText& failure) {
   fail({consequence, detail::concat("rank ", rank, ": ", text)});
 }
 
-void RendezvousServer::take_gather(Connection& connection, GatherRequest request) {
+void RendezvousServer::take_gather(int rank, GatherRequest request) {
   if (failure_) return;  // it has been told
-  const GatherBoard::Gather& gather = gathers_.add(connection.rank, world_, std::move(request), Clock::now());
+  const GatherBoard::Gather& gather = gathers_.add(rank, world_, std::move(request), Clock::now());
   if (gather.done) return finish(gather);
   for (const std::int32_t member : gather.members)
-    if (gone_[static_cast<std::size_t>(member)]) return fail_gathers_without(member);
+    if (of(member).gone) return fail_gathers_without(member);
 }
 
 void RendezvousServer::finish(const GatherBoard::Gather& gather) {
@@ -323,8 +178,7 @@ void RendezvousServer::finish(const GatherBoard::Gather& gather) {
         {ErrorCode::internal, detail::concat("the contributions to ", in_quotes(gather.channel), " have ",
                                              size_text(static_cast<double>(body.size())), " in all")});
   const std::string frame = make_frame(FrameType::result, body);
-  for (const std::int32_t member : gather.members)
-    if (Connection* connection = of_rank(member)) send(*connection, frame);
+  for (const std::int32_t member : gather.members) send(member, frame);
 }
 
 void RendezvousServer::fail_gathers_without(int rank) {
@@ -343,8 +197,7 @@ void RendezvousServer::fail(const FailureText& why) {
   failure_ = why;
   gathers_.end_all();
   const std::string frame = make_frame(FrameType::failed, encode(why));
-  for (int rank = 0; rank < world_; ++rank)
-    if (Connection* connection = of_rank(rank)) send(*connection, frame);
+  for (int rank = 0; rank < world_; ++rank) send(rank, frame);
 }
 
 std::vector<RankReport> RendezvousServer::take_reports() { return std::exchange(reports_, {}); }
@@ -356,22 +209,17 @@ void RendezvousServer::expire_gathers(Clock::time_point now) {
   const GatherBoard::Gather* const gather = gathers_.late(now);
   if (!gather) return;
   const GatherBoard::Absent absent = GatherBoard::absent_of(*gather);
-  const bool never_came = absent.first >= 0 && !seen_[static_cast<std::size_t>(absent.first)];
+  const bool never_came = absent.first >= 0 && !of(absent.first).seen;
   const std::string text = detail::concat(
       absent.text, " did not come to ", in_quotes(gather->channel), " within ", gather->limit_ms / 1000.0,
-      " s", never_came && !wrong_token_.empty() ? "; " + wrong_token_ : std::string());
+      " s", never_came && !wrong_token().empty() ? "; " + wrong_token() : std::string());
   reports_.push_back({absent.first, ErrorCode::hang, text});
   fail({ErrorCode::hang, text});
 }
 
 void RendezvousServer::expire() {
   const Clock::time_point now = Clock::now();
-  for (const auto& [id, connection] : connections_) {
-    if (connection->rank >= 0 || connection->dropped) continue;
-    if (now - connection->since < hello_limit) break;  // the others are younger
-    drop(*connection);
-  }
-  if (paused_ && now >= resume_at_) pause_listening(false);
+  reception_.expire(now);
   expire_gathers(now);
   watch_for_hangs();
 }
@@ -385,15 +233,9 @@ void RendezvousServer::watch_for_hangs() {
 }
 
 int RendezvousServer::wait_ms() const {
-  std::optional<Clock::time_point> next;
+  std::optional<Clock::time_point> next = reception_.deadline();
   const auto consider = [&](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
-  for (const auto& [id, connection] : connections_)
-    if (connection->rank < 0) {
-      consider(connection->since + hello_limit);
-      break;
-    }
   gathers_.each_deadline(consider);
-  if (paused_) consider(resume_at_);
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));

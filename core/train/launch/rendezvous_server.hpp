@@ -2,18 +2,18 @@
 // failure and passes them on. One thread drives it: the launcher's loop, or a thread of rank 0.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/durable_file.hpp"
+#include "train/launch/connection.hpp"
 #include "train/launch/gather_board.hpp"
+#include "train/launch/reception.hpp"
 #include "train/launch/remote_watch.hpp"
-#include "train/launch/wire.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 
 namespace prun {
 
@@ -26,15 +26,15 @@ struct RankReport {
 class RendezvousServer {
  public:
   explicit RendezvousServer(int world);
-  ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
   // A connected socket whose other end belongs to this rank.
   void adopt(int rank, FileDescriptor socket);
-  // Strangers may knock here. At most world + 16 may be without a proof of the token at once; then the oldest
-  // of them has to go. Each has two seconds.
-  void listen(FileDescriptor listener, std::string token);
+  // Strangers may knock here, and come in who proves to know the token.
+  void listen(FileDescriptor listener, std::string token) {
+    reception_.listen(std::move(listener), std::move(token));
+  }
 
   // Becomes readable when process() has something to do.
   int fd() const;
@@ -53,52 +53,46 @@ class RendezvousServer {
   bool failed() const { return failure_.has_value(); }
 
   // That somebody came with another token, in a sentence; empty: nobody did.
-  const std::string& wrong_token() const { return wrong_token_; }
+  const std::string& wrong_token() const { return reception_.wrong_token(); }
 
   // No rank is connected, and all that were meant to come have been here.
   bool finished() const;
   bool all_came() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Connection;
+  using Clock = Connection::Clock;
+  struct Rank {
+    std::unique_ptr<Connection> connection;  // null: it has not come, or is gone
+    FrameReader frames{request_limit};
+    bool seen = false, gone = false, good_bye = false;
+  };
 
-  std::uint64_t add(FileDescriptor socket);
-  void accept_all();
-  void greet(FileDescriptor socket);
-  void make_room();
-  void pause_listening(bool pause);
-  void read(Connection& connection);
-  void write(Connection& connection);
-  void take_hello(Connection& connection);
-  void take_frame(Connection& connection, const Frame& frame);
+  Admission judge(const Hello& hello) const;
+  void let_in(int rank, std::unique_ptr<Connection> connection);
+  void process(int rank, bool has_room, bool has_more);
+  void read(int rank);
+  void take_frame(int rank, const Frame& frame);
   void take_report(int rank, const FailureText& failure);
-  void take_gather(Connection& connection, GatherRequest request);
+  void take_gather(int rank, GatherRequest request);
   void finish(const GatherBoard::Gather& gather);
   void fail_gathers_without(int rank);
   void expire();
   void expire_gathers(Clock::time_point now);
   void watch_for_hangs();
-  void send(Connection& connection, std::string bytes);
-  void drop(Connection& connection, const char* how = "ended without a word");
+  void send(int rank, std::string_view bytes);
+  void take_end(int rank);
   void sweep();
-  Connection* of_rank(int rank);
+  Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
   int world_;
-  FileDescriptor epoll_, listener_;
-  std::string token_;
-  bool paused_ = false;
-  Clock::time_point resume_at_{};
-  std::uint64_t next_id_ = 1;                                         // 0 is the listener
-  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  // by age
-  std::vector<std::uint64_t> by_rank_;                                // 0: not connected
-  std::vector<char> seen_, gone_;
+  FileDescriptor epoll_;
+  Reception reception_;
+  std::vector<Rank> ranks_;
   GatherBoard gathers_;
   std::vector<RankReport> reports_;
   std::vector<RankReport> lost_;
   std::optional<FailureText> failure_;
   RemoteWatch watch_;
-  std::string wrong_token_;
 };
 
 }  // namespace prun

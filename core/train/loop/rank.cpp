@@ -13,7 +13,7 @@
 #include "train/loop/abort_switch.hpp"
 #include "train/loop/all_ranks.hpp"
 #include "train/loop/flight_probe.hpp"
-#include "train/loop/run.hpp"
+#include "train/loop/training_run.hpp"
 
 namespace prun {
 namespace {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "plan/plan.hpp"
+#include "program/flops.hpp"
 #include "program/step.hpp"
 #include "train/loop/stop_signal.hpp"
 

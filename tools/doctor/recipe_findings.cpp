@@ -1,4 +1,4 @@
-#include "doctor/recipe.hpp"
+#include "doctor/recipe_findings.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "convert/convert.hpp"
+#include "convert/foreign_recipe.hpp"
 
 #include <algorithm>
 #include <array>

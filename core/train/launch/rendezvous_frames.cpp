@@ -1,4 +1,4 @@
-#include "train/launch/wire.hpp"
+#include "train/launch/rendezvous_frames.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "doctor/machine.hpp"
+#include "doctor/machine_findings.hpp"
 
 #include <linux/io_uring.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "train/foreign/weights.hpp"
+#include "train/foreign/foreign_weights.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // Checks one written value against its declaration.
-#include "recipe/convert.hpp"
+#include "recipe/typed_value.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "train/loop/run.hpp"
+#include "train/loop/training_run.hpp"
 #include "train/assemble/recipe_checks.hpp"
 
 #include <chrono>

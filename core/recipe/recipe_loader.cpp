@@ -1,5 +1,5 @@
 // Reads recipe files and follows their includes.
-#include "recipe/loader.hpp"
+#include "recipe/recipe_loader.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -1,0 +1,70 @@
+// The door of the rendezvous: strangers knock at its port and prove that they know the token, by which they
+// become ranks. Nothing here blocks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "train/launch/connection.hpp"
+#include "train/launch/rendezvous_frames.hpp"
+
+namespace prun {
+
+class Reception {
+ public:
+  using Clock = Connection::Clock;
+  // Asked of whoever has proved the token.
+  using Judge = std::function<Admission(const Hello&)>;
+  // Called with one who is let in, after the verdict was sent.
+  using LetIn = std::function<void(int rank, std::unique_ptr<Connection>)>;
+
+  // Ids of strangers begin at `first_id`, that of the port is 0.
+  Reception(int epoll, int world, std::uint64_t first_id, Judge judge, LetIn let_in);
+
+  // At most world + 16 may be without a proof of the token at once; then the oldest of them has to go. Each
+  // has two seconds.
+  void listen(FileDescriptor listener, std::string token);
+
+  // The port's events, and those of strangers.
+  void accept_all();
+  void process(std::uint64_t id, bool has_room, bool has_more);
+  void expire(Clock::time_point now);
+  // When expire() has something to do.
+  std::optional<Clock::time_point> deadline() const;
+
+  // That somebody came with another token, in a sentence; empty: nobody did.
+  const std::string& wrong_token() const { return wrong_token_; }
+
+ private:
+  struct Stranger {
+    std::unique_ptr<Connection> connection;
+    Digest random{};
+    std::string hello;
+  };
+
+  void greet(FileDescriptor socket);
+  void make_room();
+  void pause(bool paused);
+  void read(Stranger& stranger);
+  void take_hello(Stranger& stranger);
+  Admission verdict_on(const Hello& hello, const Stranger& stranger);
+  void sweep();
+
+  int epoll_;
+  std::size_t most_strangers_;
+  std::uint64_t next_id_;
+  Judge judge_;
+  LetIn let_in_;
+  FileDescriptor listener_;
+  std::string token_, wrong_token_;
+  bool paused_ = false;
+  Clock::time_point resume_at_{};
+  std::map<std::uint64_t, Stranger> strangers_;  // by age
+};
+
+}  // namespace prun
