@@ -60,6 +60,26 @@ Precision precision_of(const Recipe& recipe) {
 }
 
 WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
+  write_model(choice);
+  apply_strategies("model");
+  verify(*program_);
+  write_step();
+  for (const std::string_view phase : phases) {
+    if (phase != "model") apply_strategies(phase);
+    if (phase == "partition") lay_out();
+    if (phase == "state") pack_parts();
+    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
+  }
+  if (purpose_ == Purpose::training)
+    check_updates(*program_);
+  else
+    leave_training_out();
+  verify(*program_);
+  return {std::move(program_), std::move(pipeline_)};
+}
+
+// As the model plugin knows it: of one rank that has all.
+void ProgramWriter::write_model(const PlannedChoice& choice) {
   pipeline_.reset();
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
@@ -72,38 +92,29 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
   if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
   apply_groups(recipe_, *program_);
-  apply_strategies("model");
-  verify(*program_);
+}
+
+// Backward, updates, and what frames them.
+void ProgramWriter::write_step() {
   add_backward(*program_);
   optimizer_ = plugins_.create<OptimizerInterface>("optimizer", recipe_.section("optimizer"));
   add_update(*program_, *optimizer_);
   add_step(*program_, {recipe_.number("optimizer.clip")});
-  for (const std::string_view phase : phases) {
-    if (phase != "model") apply_strategies(phase);
-    if (phase == "partition") {
-      pipeline_ = lay_out_pipeline(
-          *program_,
-          [&](const std::string& name, const ScheduleShape& shape) {
-            return ask_schedule(recipe_, plugins_, name, shape);
-          },
-          *optimizer_, batch_.accumulate);
-      check_order();
-      if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
-      if (makes_text(purpose_)) add_logits(*program_);
-      if (purpose_ == Purpose::generation) step_by_positions(*program_);
-      place_on_mesh(*program_);
-      check_rows();
-      if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
-    }
-    if (phase == "state") pack_parts();
-    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
-  }
-  if (purpose_ == Purpose::training)
-    check_updates(*program_);
-  else
-    leave_training_out();
-  verify(*program_);
-  return {std::move(program_), std::move(pipeline_)};
+}
+
+// Over stages and the mesh.
+void ProgramWriter::lay_out() {
+  const auto ask = [&](const std::string& name, const ScheduleShape& shape) {
+    return ask_schedule(recipe_, plugins_, name, shape);
+  };
+  pipeline_ = lay_out_pipeline(*program_, ask, *optimizer_, batch_.accumulate);
+  check_order();
+  if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
+  if (makes_text(purpose_)) add_logits(*program_);
+  if (purpose_ == Purpose::generation) step_by_positions(*program_);
+  place_on_mesh(*program_);
+  check_rows();
+  if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
 }
 
 void ProgramWriter::leave_training_out() {

@@ -57,6 +57,9 @@ class ProgramWriter {
   WrittenProgram write(const PlannedChoice& choice);
 
  private:
+  void write_model(const PlannedChoice& choice);
+  void write_step();
+  void lay_out();
   void apply_strategies(std::string_view phase);
   void check_rows() const;
   void check_order() const;
