@@ -17,7 +17,8 @@ struct Rows {
 struct Unit {
   unsigned batch, head, query;
 
-  __device__ Unit(unsigned b, unsigned h, unsigned q) : batch(b), head(h), query(q) {}
+  __device__ Unit(unsigned of_batch, unsigned of_heads, unsigned of_queries)
+      : batch(of_batch), head(of_heads), query(of_queries) {}
   __device__ Unit(const AttentionShape& s, std::int64_t index) {
     const auto queries = static_cast<unsigned>(s.queries), heads = static_cast<unsigned>(s.heads);
     const unsigned unit = static_cast<unsigned>(index), group = unit / queries;

@@ -17,19 +17,26 @@ struct Form {
   static constexpr int warps = RowWarps * Groups, threads = 32 * warps, inner = Inner, tile = Inner * Groups;
   static constexpr int stages = Stages, blocks = Blocks;
   static constexpr int columns = Width / 8;  // tiles of 8 of a row
-  static_assert(Width % 64 == 0 && Inner % 16 == 0 && Stages >= 2);
+  static constexpr float scale = Width == 64 ? 0.125f : 0.0883883476f;
+  static_assert((Width == 64 || Width == 128) && Inner % 16 == 0 && Stages >= 2);
 
   using Scores = float[Inner / 8][4];
   using Weights = Pair[Inner / 16][4];
   using Sums = float[columns][4];
 };
 
+// Threads are counted without a sign: what is divided by a power of two is shifted.
+__device__ __forceinline__ int thread_over(unsigned n) { return static_cast<int>(threadIdx.x / n); }
+__device__ __forceinline__ int thread_modulo(unsigned n) { return static_cast<int>(threadIdx.x % n); }
+
 // The calling thread's place.
 template <class Form>
 struct Place {
-  int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  int group = warp / Form::row_warps;
-  int strip = warp % Form::row_warps * 16;  // where its 16 rows begin in the block's
+  int lane = thread_modulo(32), warp = thread_over(32);
+  int group = thread_over(32 * Form::row_warps);
+  int strip = thread_modulo(32 * Form::row_warps) / 32 * 16;  // where its 16 rows begin in the block's
+  int row = thread_modulo(32) / 4;                            // of a tile; the other one is 8 further
+  int column = thread_modulo(4) * 2;                          // of a tile of 8; the other one is next to it
 };
 
 // Rows in shared memory. Chunks of 16 bytes have changed places in each row, so that eight rows' chunks of
@@ -38,38 +45,55 @@ template <int width>
 struct SharedRows {
   bf16* data;
 
-  __device__ bf16* at(int row, int chunk) const { return data + row * width + (chunk ^ row % 8) * 8; }
-  // The matrices of 16 rows from `row` on and 16 channels from 8 * chunk on, as load_matrices() wants them
-  // for the left factor of a product, and of the right one where its rows are columns.
+  __device__ bf16* at(int row, int chunk) const { return data + row * width + (chunk ^ (row & 7)) * 8; }
+  // The matrices of 16 rows from `row` on, a multiple of 8, and of 16 channels from 8 * chunk on, an even
+  // one, as load_matrices() wants them for the left factor of a product, and of the right one where its rows
+  // are columns.
   __device__ const bf16* left(int row, int chunk) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    return at(row + lane % 16, chunk + lane / 16);
+    return matrix(row, chunk, thread_modulo(16), thread_modulo(32) / 16);
   }
   __device__ const bf16* right(int row, int chunk) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    return at(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+    return matrix(row, chunk, thread_modulo(32) / 16 * 8 + thread_modulo(8), thread_modulo(16) / 8);
+  }
+
+ private:
+  // The lane's offset is the same wherever the matrices lie, but for a chunk's bits.
+  __device__ const bf16* matrix(int row, int chunk, int lane_row, int lane_chunk) const {
+    const int offset = lane_row * width + (lane_chunk ^ thread_modulo(8)) * 8;
+    return data + row * width + (offset ^ chunk * 8);
   }
 };
 
-// Begins to copy rows [first, first + rows); those beyond seq become zero.
-template <int rows, int width, int threads>
-__device__ void copy_rows(const Rows<const bf16>& from, int first, int seq, SharedRows<width> to) {
-  constexpr int chunks = width / 8;
+// Rows of a head as a thread copies them: the chunk that is its own, in each row that is its turn.
+template <class Form>
+struct Source {
+  static constexpr unsigned chunks = Form::width / 8;
+  static constexpr int step = Form::threads / static_cast<int>(chunks);
+  static_assert(step % 8 == 0);  // whole turns of SharedRows
+  const bf16* own;
+  std::int64_t stride;
+
+  __device__ explicit Source(const Rows<const bf16>& rows)
+      : own(rows.first + thread_over(chunks) * rows.stride + thread_modulo(chunks) * 8),
+        stride(rows.stride) {}
+
+  // Begins to copy rows [first, first + rows); those beyond seq become zero.
+  template <int rows>
+  __device__ void copy(int first, int seq, SharedRows<Form::width> to) const {
+    static_assert(rows % step == 0);
+    bf16* const shared = to.at(thread_over(chunks), thread_modulo(chunks));
+    const bf16* from = own + first * stride;
+    const int left = seq - first - thread_over(chunks);
 #pragma unroll
-  for (int u = 0; u < rows * chunks; u += threads) {
-    const int at = u + static_cast<int>(threadIdx.x), row = at / chunks, c = at % chunks;
-    if (rows * chunks % threads != 0 && at >= rows * chunks) break;
-    if (first + row < seq)
-      copy_async(to.at(row, c), from.first + (first + row) * from.stride + c * 8);
-    else
-      store_pack(to.at(row, c), Pack<bf16, 8>{});
+    for (int row = 0; row < rows; row += step, from += step * stride)
+      copy_or_clear_async(shared + row * Form::width, from, row < left);
   }
-}
+};
 
 // Begins to copy numbers [first, first + n) of a row of seq; those beyond it become `rest`.
 template <int n, int threads, class T>
 __device__ void copy_numbers(const T* from, int first, int seq, T rest, T* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += threads)
+  for (int i = thread_modulo(threads); i < n; i += threads)
     if (first + i < seq)
       copy_word_async(to + i, from + first + i);
     else
@@ -146,88 +170,62 @@ __device__ float quad_fold(float x, Combine combine) {
   return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-// Of 16 rows from `row` on, each row's product with the same row of another tile: those of rows lane / 4 and
-// lane / 4 + 8. It is the diagonal of a product, which costs less than to unpack the rows.
+// Of a strip's rows lane / 4 and lane / 4 + 8, each row's product with the same row of 16 others. It is the
+// diagonal of a product, which costs less than to unpack the rows.
 template <int width>
 __device__ void dot_same_rows(const Strip<width>& strip, SharedRows<width> rows, int row, float (&dots)[2]) {
   float product[2][4];
   dot_rows(strip, rows, row, product);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool mine = lane % 4 == lane / 8, odd = lane / 4 % 2 != 0;
+  const bool mine = thread_modulo(4) == thread_modulo(32) / 8, odd = thread_modulo(8) / 4 != 0;
   const float first = odd ? product[0][1] : product[0][0], last = odd ? product[1][3] : product[1][2];
   dots[0] = quad_fold(mine ? first : 0.0f, Add());
   dots[1] = quad_fold(mine ? last : 0.0f, Add());
 }
 
 // ---------------------------------------------------------------- results
-// Four lanes hold pairs of four columns each; afterwards each has all pairs of one column.
-__device__ __forceinline__ void turn_quad(Pair (&words)[4]) {
-  const int lane = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int distance = 1; distance <= 2; distance *= 2) {
-    const bool upper = (lane & distance) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & distance) continue;
-      Pair& low = words[i];
-      Pair& high = words[i + distance];
-      const Pair other = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
-      if (upper)
-        low = other;
-      else
-        high = other;
-    }
-  }
-}
-
-// Stores factors[i] x row lane / 4 + 8 i of a strip whose first row is that of this position.
-template <int n>
-__device__ void store_strip(const float (&sums)[n][4], const float (&factors)[2], const Rows<bf16>& to,
-                            int position, int seq) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = position + lane / 4 + 8 * half;
-    bf16* const at = to.first + row * to.stride + lane % 4 * 8;
-#pragma unroll
-    for (int c = 0; c < n; c += 4) {
-      Pair words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        words[i] = pair_of(factors[half] * sums[c + i][2 * half], factors[half] * sums[c + i][2 * half + 1]);
-      turn_quad(words);
-      if (row < seq) store_pack(at + c * 8, Pack<bf16, 8>{{words[0], words[1], words[2], words[3]}});
-    }
-  }
-}
-
-// Where groups leave what the first one takes in: n numbers of each thread.
-template <class Form, int n>
-struct Handover {
-  static constexpr int bytes = (Form::groups - 1) * n * 32 * Form::row_warps * 4;
+// Sums of a block's rows in shared memory, those of each group. Threads that wrote fragments read rows.
+template <class Form>
+struct GroupSums {
+  static constexpr int pitch = Form::width + 8;  // so that eight rows are in different banks
+  static constexpr int bytes = Form::groups * Form::rows * pitch * 4;
   float* memory;
 
-  __device__ float* of(int group, int number) const {
-    const int thread = static_cast<int>(threadIdx.x) % (32 * Form::row_warps);
-    return memory + ((group - 1) * n + number) * 32 * Form::row_warps + thread;
-  }
-  template <int count>
-  __device__ void leave(int group, const float (&sums)[count][4], int first) const {
+  __device__ void put(const Place<Form>& place, const float (&sums)[Form::columns][4],
+                      const float (&factors)[2]) const {
 #pragma unroll
-    for (int i = 0; i < 4 * count; ++i) *of(group, first + i) = sums[i / 4][i % 4];
-  }
-  template <int count>
-  __device__ void add(int group, float factor0, float factor1, float (&sums)[count][4], int first) const {
+    for (int r = 0; r < 2; ++r) {
+      const int row = place.group * Form::rows + place.strip + place.row + 8 * r;
 #pragma unroll
-    for (int i = 0; i < 4 * count; ++i)
-      sums[i / 4][i % 4] += (i % 4 < 2 ? factor0 : factor1) * *of(group, first + i);
+      for (int c = 0; c < Form::columns; ++c)
+        store_lanes(memory + row * pitch + 8 * c + place.column,
+                    Lanes<float, 2>{{factors[r] * sums[c][2 * r], factors[r] * sums[c][2 * r + 1]}});
+    }
+  }
+
+  // Once all have put theirs: stores the sums over groups, in their order, at positions from `first` on.
+  __device__ void store(const Rows<bf16>& to, int first, int seq) const {
+    constexpr int n = 4, units = Form::width / n;
+    const int column = thread_modulo(units) * n;
+#pragma unroll
+    for (int row = thread_over(units); row < Form::rows; row += Form::threads / units) {
+      Lanes<float, n> sum = load_lanes<n>(memory + row * pitch + column);
+#pragma unroll
+      for (int g = 1; g < Form::groups; ++g) {
+        const auto more = load_lanes<n>(memory + (g * Form::rows + row) * pitch + column);
+#pragma unroll
+        for (int i = 0; i < n; ++i) sum[i] += more[i];
+      }
+      if (first + row < seq) store_lanes(to.first + (first + row) * to.stride + column, sum);
+    }
   }
 };
 
 // ---------------------------------------------------------------- the host's side
-inline bool takes_shape(const AttentionShape& shape) {
-  constexpr std::int64_t longest = std::int64_t{1} << 30;  // positions are counted in int
-  return (shape.head_dim == 64 || shape.head_dim == 128) && shape.seq <= longest;
+// A grid's blocks are numbered by head, sample, and tile and query.
+inline bool takes_shape(const AttentionShape& s) {
+  constexpr std::int64_t most = 65535, least_rows = 32;
+  return (s.head_dim == 64 || s.head_dim == 128) && s.batch <= most &&
+         ceil_div(s.seq, least_rows) * (s.queries + 1) <= most;
 }
 
 // Lets the kernel use so much shared memory.

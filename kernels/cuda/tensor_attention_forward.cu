@@ -58,45 +58,48 @@ struct Forward {
   SharedRows<Form::width> shared;
   Softmax<Form> softmax;
   typename Form::Sums result;
-  int first_keys[2];  // that the thread's rows see
+  int first_keys[2],
+      keys_seen[2];  // the first key that each of the thread's rows sees, and one past the last
 
+  // Queries, then tiles of keys and of values; at the end the groups' sums. Behind, what each row's softmax
+  // came to in each group.
   static constexpr int stage_rows = 2 * Form::tile;
-  using Hand = Handover<Form, 4 * Form::columns + 4>;
-  static constexpr int bytes = (Form::rows + Form::stages * stage_rows) * Form::width * 2;
-  static_assert(Hand::bytes <= bytes);
+  static constexpr int memory_bytes =
+      std::max((Form::rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
+  static constexpr int bytes = memory_bytes + Form::groups * Form::rows * 8;
 
-  __device__ Forward(const AttentionForward<bf16>& c, unsigned index, int position, bf16* memory)
-      : call(c), unit(c.shape, index), seq(static_cast<int>(c.shape.seq)), first(position), shared{memory} {
+  __device__ Forward(const AttentionForward<bf16>& c, const Unit& of, int position, unsigned char* memory)
+      : call(c),
+        unit(of),
+        seq(static_cast<int>(c.shape.seq)),
+        first(position),
+        shared{reinterpret_cast<bf16*>(memory)} {
     clear(result);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) first_keys[r] = first_key<apart>(call, unit.batch, row(r));
+    for (int r = 0; r < 2; ++r) {
+      first_keys[r] = first_key<apart>(call, unit.batch, row(r));
+      keys_seen[r] = static_cast<int>(keys_end(call.shape, row(r)));
+    }
   }
 
   // Position of a thread's row.
-  __device__ int row(int r) const { return first + place.strip + place.lane / 4 + 8 * r; }
-  __device__ SharedRows<Form::width> keys(int number) const {
-    return {shared.data + (Form::rows + number % Form::stages * stage_rows) * Form::width};
+  __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
+  __device__ SharedRows<Form::width> keys(unsigned number) const {
+    return {shared.data + (Form::rows + static_cast<int>(number % Form::stages) * stage_rows) * Form::width};
   }
-  __device__ SharedRows<Form::width> values(int number) const {
+  __device__ SharedRows<Form::width> values(unsigned number) const {
     return {keys(number).data + Form::tile * Form::width};
   }
 
-  __device__ void copy_tile(int number, int position) const {
-    copy_rows<Form::tile, Form::width, Form::threads>(rows_of(call.k, unit.batch, unit.head), position, seq,
-                                                      keys(number));
-    copy_rows<Form::tile, Form::width, Form::threads>(rows_of(call.v, unit.batch, unit.head), position, seq,
-                                                      values(number));
-  }
-
   // Keys [key, key + inner), which lie in a tile from `row_at` on.
-  __device__ void meet(const Strip<Form::width>& queries, int number, int row_at, int key, float scale) {
+  __device__ void meet(const Strip<Form::width>& queries, unsigned number, int row_at, int key) {
     const int strip = first + place.strip;
     if (key >= seq || (call.shape.causal && key > strip + 15)) return;
     typename Form::Scores scores;
     dot_rows(queries, keys(number), row_at, scores);
     const int last = key + Form::inner - 1;
     if (apart || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
-    softmax.fold(scale, scores, result);
+    softmax.fold(log2_of_e * Form::scale, scores, result);
     typename Form::Weights weights;
     round_scores(scores, weights);
     add_rows(weights, values(number), row_at, result);
@@ -107,124 +110,107 @@ struct Forward {
     for (int i = 0; i < Form::inner / 8; ++i)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int at = key + 8 * i + place.lane % 4 * 2 + e % 2;
-        const bool seen =
-            at < seq && (!call.shape.causal || at <= row(e / 2)) && (!apart || at >= first_keys[e / 2]);
+        const int at = key + 8 * i + place.column + e % 2;
+        const bool seen = at < keys_seen[e / 2] && (!apart || at >= first_keys[e / 2]);
         if (!seen) scores[i][e] = -INFINITY;
       }
   }
 
-  __device__ void meet_all(float scale) {
+  __device__ void meet_all() {
     const int end = static_cast<int>(keys_end(call.shape, first + Form::rows - 1));
     const int begin = static_cast<int>(keys_begin<Form::tile, apart>(call, unit.batch, first));
-    copy_rows<Form::rows, Form::width, Form::threads>(rows_of(call.q, unit, Form::width), first, seq, shared);
-#pragma unroll
-    for (int ahead = 0; ahead < Form::stages - 1; ++ahead) {
-      if (begin + ahead * Form::tile < end) copy_tile(ahead, begin + ahead * Form::tile);
+    const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
+        from_values(rows_of(call.v, unit.batch, unit.head));
+    const auto copy_tile = [&](unsigned number) {
+      if (const int position = begin + static_cast<int>(number) * Form::tile; position < end) {
+        from_keys.template copy<Form::tile>(position, seq, keys(number));
+        from_values.template copy<Form::tile>(position, seq, values(number));
+      }
       commit_copies();
-    }
+    };
+    Source<Form>(rows_of(call.q, unit, Form::width)).template copy<Form::rows>(first, seq, shared);
+#pragma unroll
+    for (unsigned ahead = 0; ahead + 1 < Form::stages; ++ahead) copy_tile(ahead);
     Strip<Form::width> queries;
-    for (int key = begin, number = 0; key < end; key += Form::tile, ++number) {
+#pragma unroll 1
+    for (unsigned number = 0; begin + static_cast<int>(number) * Form::tile < end; ++number) {
       wait_copies<Form::stages - 2>();
       __syncthreads();
-      if (const int ahead = key + (Form::stages - 1) * Form::tile; ahead < end)
-        copy_tile(number + Form::stages - 1, ahead);
-      commit_copies();
+      copy_tile(number + Form::stages - 1);
       if (number == 0) queries.load(shared, place.strip);
       const int row_at = place.group * Form::inner;
-      meet(queries, number, row_at, key + row_at, scale);
+      meet(queries, number, row_at, begin + static_cast<int>(number) * Form::tile + row_at);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) softmax.sum[r] = quad_fold(softmax.sum[r], Add());
   }
 
-  // In the first group's threads.
-  __device__ void join_groups(float scale) {
-    const Hand hand{reinterpret_cast<float*>(shared.data)};
-    constexpr int statistics = 4 * Form::columns;
-    __syncthreads();
-    if (place.group > 0) {
-      hand.template leave<Form::columns>(place.group, result, 0);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        *hand.of(place.group, statistics + r) = softmax.largest[r];
-        *hand.of(place.group, statistics + 2 + r) = softmax.sum[r];
-      }
-    }
-    __syncthreads();
-    if (place.group > 0) return;
-    float top[2] = {softmax.largest[0], softmax.largest[1]};
-#pragma unroll
-    for (int g = 1; g < Form::groups; ++g)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) top[r] = Larger()(top[r], *hand.of(g, statistics + r));
-    shrink(scale, top);
-#pragma unroll
-    for (int g = 1; g < Form::groups; ++g) {
-      float factor[2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        factor[r] = exp2_approximately(scale * (*hand.of(g, statistics + r) - top[r]));
-        softmax.sum[r] += factor[r] * *hand.of(g, statistics + 2 + r);
-      }
-      hand.template add<Form::columns>(g, factor[0], factor[1], result, 0);
-    }
-  }
-
-  __device__ void shrink(float scale, const float (&top)[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float factor = exp2_approximately(scale * (softmax.largest[r] - top[r]));
-      softmax.largest[r] = top[r];
-      softmax.sum[r] *= factor;
-#pragma unroll
-      for (int c = 0; c < Form::columns; ++c) result[c][2 * r] *= factor, result[c][2 * r + 1] *= factor;
-    }
-  }
-
-  __device__ void store_results(float scale) const {
-    const float factors[2] = {1 / softmax.sum[0], 1 / softmax.sum[1]};
-    store_strip(result, factors, rows_of(call.y, unit, Form::width), first + place.strip, seq);
-    if (place.lane % 4 > 0) return;
-    float* const lse = call.lse + unit.statistics(call.shape);
+  // Brings all groups to one maximum, and stores their sum over what all weights add up to.
+  __device__ void store_results() const {
+    constexpr float scale = log2_of_e * Form::scale;
+    const GroupSums<Form> sums{reinterpret_cast<float*>(shared.data)};
+    float* const statistics = sums.memory + memory_bytes / 4;
+    const auto of = [&](int group, int r) {
+      return statistics + 2 * (group * Form::rows + place.strip + place.row + 8 * r);
+    };
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      if (row(r) < seq) lse[row(r)] = scale * softmax.largest[r] + logf(softmax.sum[r]);
+      if (place.column == 0)
+        store_lanes(of(place.group, r), Lanes<float, 2>{{softmax.largest[r], softmax.sum[r]}});
+    __syncthreads();
+    float factors[2];
+    float* const lse = call.lse + unit.statistics(call.shape);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = -INFINITY, sum = 0;
+#pragma unroll
+      for (int g = 0; g < Form::groups; ++g) top = Larger()(top, *of(g, r));
+#pragma unroll
+      for (int g = 0; g < Form::groups; ++g) {
+        const auto one = load_lanes<2>(of(g, r));
+        sum += exp2_approximately(scale * (one[0] - top)) * one[1];
+      }
+      factors[r] = exp2_approximately(scale * (softmax.largest[r] - top)) * inverse(sum);
+      if (place.group == 0 && place.column == 0 && row(r) < seq) lse[row(r)] = Form::scale * top + logf(sum);
+    }
+    sums.put(place, result, factors);
+    __syncthreads();
+    sums.store(rows_of(call.y, unit, Form::width), first, seq);
   }
 };
 
 // The blocks that take longest begin first. Where all run at once, they are paired with those that are done
 // soonest, which share their multiprocessors.
-__device__ int tile_of(int order, int tiles, bool all_at_once) {
+__device__ inline int tile_of(int order, int tiles, bool all_at_once) {
   const int half = (tiles + 1) / 2;
   return all_at_once && order >= half ? order - half : tiles - 1 - order;
 }
 
+// A grid of heads, samples, and tiles of the heads' queries.
 template <class Form, bool apart>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
-    const __grid_constant__ AttentionForward<bf16> call, unsigned units, int tiles, bool all_at_once) {
+    const __grid_constant__ AttentionForward<bf16> call, int tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const unsigned order = blockIdx.x / units;
-  const int first = tile_of(static_cast<int>(order), tiles, all_at_once) * Form::rows;
-  Forward<Form, apart> block(call, blockIdx.x - order * units, first, reinterpret_cast<bf16*>(memory));
-  const float scale = scale_of<float>(call.shape);
-  block.meet_all(log2_of_e * scale);
-  if constexpr (Form::groups > 1) block.join_groups(log2_of_e * scale);
-  if (block.place.group == 0) block.store_results(scale);
+  const auto queries = static_cast<unsigned>(call.shape.queries);
+  const unsigned order = queries == 1 ? blockIdx.z : blockIdx.z / queries;
+  const Unit unit(blockIdx.y, blockIdx.x, blockIdx.z - order * queries);
+  const int tile = tile_of(static_cast<int>(order), tiles, all_at_once);
+  Forward<Form, apart> block(call, unit, tile * Form::rows, memory);
+  block.meet_all();
+  block.store_results();
 }
 
 // ---------------------------------------------------------------- the host's side
 template <class Form, bool apart>
 void launch_form(const AttentionForward<bf16>& call, Stream stream) {
   const AttentionShape& shape = call.shape;
-  const std::int64_t units = shape.batch * shape.heads * shape.queries,
-                     tiles = ceil_div(shape.seq, Form::rows);
+  const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
+  const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * shape.queries));
   const auto kernel = forward_kernel<Form, apart>;
   constexpr int bytes = Forward<Form, apart>::bytes;
   allow_shared(kernel, bytes);
-  const bool all_at_once = units * tiles <= Form::blocks * multiprocessors();
-  kernel<<<grid_of(units * tiles), Form::threads, bytes, stream>>>(call, static_cast<unsigned>(units),
-                                                                   static_cast<int>(tiles), all_at_once);
+  const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
+  kernel<<<grid, Form::threads, bytes, stream>>>(call, tiles, all_at_once);
 }
 
 template <int width>

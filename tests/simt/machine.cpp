@@ -261,8 +261,12 @@ void finish_copies(int groups_left) {
   const auto under_way = [&](const Thread::Copy& copy) { return copy.group >= thread.groups - groups_left; };
   const auto rest = std::find_if(thread.copies.begin(), thread.copies.end(), under_way);
   for (auto copy = thread.copies.begin(); copy != rest; ++copy) {
-    watch().use<Watch::Use::read>(copy->from, copy->bytes, __builtin_return_address(0));
     watch().use<Watch::Use::write>(copy->to, copy->bytes, __builtin_return_address(0));
+    if (!copy->from) {
+      std::memset(copy->to, 0, copy->bytes);
+      continue;
+    }
+    watch().use<Watch::Use::read>(copy->from, copy->bytes, __builtin_return_address(0));
     std::memcpy(copy->to, copy->from, copy->bytes);
   }
   thread.copies.erase(thread.copies.begin(), rest);

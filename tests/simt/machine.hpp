@@ -49,6 +49,7 @@ inline std::uint64_t exchange(std::uint64_t mine, int distance, Place where) {
 double add_atomically(double* to, double value);
 
 // A thread's copies, which happen when it waits until at most so many of its groups are under way.
+// From null: of zeros.
 void start_copy(void* to, const void* from, std::size_t bytes);
 void end_copy_group();
 void finish_copies(int groups_left);
