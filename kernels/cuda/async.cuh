@@ -1,5 +1,6 @@
-// Copies of 16 bytes from global to shared memory that a thread starts now and waits for later, without
-// registers for what is under way. A thread that reads only what it has copied itself needs no barrier.
+// Copies of 16 bytes, or of 4, from global to shared memory that a thread starts now and waits for later,
+// without registers for what is under way. A thread that reads only what it has copied itself needs no
+// barrier.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,21 @@ namespace prun::cuda {
 
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+}
+
+// Clears the 16 bytes where there is nothing to copy, whatever `global` is.
+__device__ __forceinline__ void copy_or_clear_async(void* shared, const void* global, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(there ? 16 : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void copy_word_async(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
                "l"(global)
                : "memory");

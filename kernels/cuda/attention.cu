@@ -18,32 +18,8 @@ using ForwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 2), W>;
 template <class T, int W>
 using BackwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 4), W>;
 
-template <class C>
-__device__ C scale_of(const AttentionShape& shape) {
-  return C(1) / sqrt(static_cast<C>(shape.head_dim));
-}
-
 __device__ bool visible(const AttentionShape& shape, std::int64_t query, std::int64_t key) {
   return key < shape.seq && (!shape.causal || key <= query);
-}
-
-// The first key that a query of a sample sees. `apart` says whether documents are kept apart: kernels for
-// which it is false pay nothing for it.
-template <bool apart, class Call>
-__device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
-  if constexpr (!apart) return 0;
-  return query < call.shape.seq ? call.documents[batch * call.shape.seq + query] : 0;
-}
-
-// The first tile of keys of which queries from `first` on see something.
-template <class Tiles, bool apart, class Call>
-__device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::int64_t first) {
-  return first_key<apart>(call, batch, first) / Tiles::rows * Tiles::rows;
-}
-
-// One past the last key that queries up to `last` see.
-__device__ std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
-  return shape.causal && last < shape.seq ? last + 1 : shape.seq;
 }
 
 // The softmax of each of a thread's rows, as far as keys were folded in.
@@ -105,7 +81,8 @@ __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant_
   typename Tiles::Sums result;
   Tiles::clear(result);
   const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = keys_begin<Tiles, apart>(call, unit.batch, first); key < end; key += Tiles::rows) {
+  for (std::int64_t key = keys_begin<Tiles::rows, apart>(call, unit.batch, first); key < end;
+       key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, kv);
     __syncthreads();
@@ -171,7 +148,8 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
   typename Tiles::Sums dq;
   Tiles::clear(dq);
   const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = keys_begin<Tiles, apart>(call, unit.batch, first); key < end; key += Tiles::rows) {
+  for (std::int64_t key = keys_begin<Tiles::rows, apart>(call, unit.batch, first); key < end;
+       key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, k);
     load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, shape, packed, v);
@@ -216,7 +194,7 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
     const Unit unit(shape, group * shape.queries + j);
     const C *lse = call.lse + unit.statistics(shape), *deltas = delta + unit.statistics(shape);
     for (std::int64_t query = shape.causal ? first : 0;
-         query < shape.seq && (!apart || keys_begin<Tiles, apart>(call, batch, query) <= first);
+         query < shape.seq && (!apart || keys_begin<Tiles::rows, apart>(call, batch, query) <= first);
          query += Tiles::rows) {
       __syncthreads();
       load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), query, shape, packed, q);
@@ -271,14 +249,6 @@ void with_form(std::int64_t head_dim, const std::int32_t* documents, Launch laun
     with_width(std::true_type());
   else
     with_width(std::false_type());
-}
-
-// Whether all rows begin at 16 bytes and end at a chunk.
-template <class T, class... H>
-bool packs(const AttentionShape& shape, const H&... heads) {
-  const auto whole = [](std::int64_t n) { return n % chunk<T> == 0; };
-  return whole(shape.head_dim) && aligned({heads.data...}) &&
-         (... && (whole(heads.strides.batch) && whole(heads.strides.seq) && whole(heads.strides.head)));
 }
 
 template <class Tiles>

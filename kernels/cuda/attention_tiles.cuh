@@ -3,8 +3,7 @@
 // + 16 j of scores, or the packs of columns x + 16 c of sums over channels.
 #pragma once
 
-#include "cuda/attention.hpp"
-#include "cuda/device.cuh"
+#include "cuda/attention_rows.cuh"
 
 namespace prun::cuda::attention_tiles {
 
@@ -105,36 +104,6 @@ struct Tiles {
     }
   }
 };
-
-// Rows of one head, or of one head of queries.
-template <class T>
-struct Rows {
-  T* first;
-  std::int64_t stride;
-};
-
-// A head of queries of a sample.
-struct Unit {
-  std::int64_t batch, head, query;
-
-  __device__ Unit(const AttentionShape& s, std::int64_t index)
-      : batch(index / s.queries / s.heads), head(index / s.queries % s.heads), query(index % s.queries) {}
-  __device__ std::int64_t statistics(const AttentionShape& s) const {
-    return ((batch * s.heads + head) * s.queries + query) * s.seq;
-  }
-};
-
-template <class T>
-__device__ Rows<T> rows_of(const Heads<T>& heads, std::int64_t batch, std::int64_t head,
-                           std::int64_t channel = 0) {
-  const HeadStrides& s = heads.strides;
-  return {heads.data + batch * s.batch + head * s.head + channel, s.seq};
-}
-
-template <class T>
-__device__ Rows<T> rows_of(const Heads<T>& heads, const Unit& unit, std::int64_t head_dim) {
-  return rows_of(heads, unit.batch, unit.head, unit.query * head_dim);
-}
 
 // Rows [first, first + rows of the tile); what lies beyond seq or head_dim becomes zero. `packed`: in
 // accesses of 16 bytes.

@@ -183,4 +183,36 @@ AttentionReference<T> by_own_kernels(const cuda::AttentionShape& shape) {
   return r;
 }
 
+// Row by row of `width` channels, by the length of the difference: at most `bound` of the row's own length,
+// or of a tenth of the usual one for rows that nearly vanish. Rounding to bf16, which is done with weights
+// as well, gives less than a hundredth.
+inline void expect_rows_close(const Value& got, const Value& want, std::int64_t width, const char* what,
+                              double bound = 0.02) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  const auto n = static_cast<std::size_t>(width), rows = want.size() / n;
+  double all = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) all += want[i] * want[i];
+  const double usual = std::sqrt(all / static_cast<double>(rows));
+  double worst = 0, worst_row = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double difference = 0, length = 0;
+    for (std::size_t d = row * n; d < (row + 1) * n; ++d) {
+      difference += (got[d] - want[d]) * (got[d] - want[d]);
+      length += want[d] * want[d];
+    }
+    const double off = std::sqrt(difference) / std::max({std::sqrt(length), usual / 10, 1e-6});
+    if (off > worst || std::isnan(off)) worst = off, worst_row = static_cast<double>(row);
+    if (std::isnan(off)) break;
+  }
+  EXPECT_LE(worst, bound) << what << ": row " << worst_row << " of " << rows
+                          << " is off by this part of its length";
+}
+
+inline void expect_gradients_close(AttentionOnDevice<bf16>& got, const AttentionReference<bf16>& want) {
+  const std::int64_t width = want.shape.head_dim;
+  expect_rows_close(got.dq(), want.dq, width, "dq");
+  expect_rows_close(got.dk(), want.dk, width, "dk");
+  expect_rows_close(got.dv(), want.dv, width, "dv");
+}
+
 }  // namespace prun::test

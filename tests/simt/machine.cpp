@@ -17,8 +17,6 @@ namespace {
 
 constexpr unsigned most_threads = 1024;
 
-constexpr std::size_t copy_bytes = 16;
-
 std::string text_of(Place where) {
   const std::string file = where.file_name();
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line());
@@ -33,6 +31,7 @@ struct Thread {
   struct Copy {
     void* to;
     const void* from;
+    std::size_t bytes;
     int group;
   };
 
@@ -66,7 +65,7 @@ class Machine {
 
   void run(dim3 grid, dim3 block, std::size_t shared, Body body, Place where);
   void wait_at_barrier(Place where);
-  std::uint64_t exchange(std::uint64_t mine, int distance, Place where);
+  Lanes bring(std::uint64_t mine, Place where);
 
   Thread& thread() { return *thread_; }
   uint3 block_number() const { return block_number_; }
@@ -189,11 +188,11 @@ void Machine::wait_at_barrier(Place where) {
   wake(threads_.data(), threads_.size(), Thread::State::at_barrier);
 }
 
-std::uint64_t Machine::exchange(std::uint64_t mine, int distance, Place where) {
-  const int lane = thread_->number % warp, first = thread_->number - lane;
+Lanes Machine::bring(std::uint64_t mine, Place where) {
+  const int first = thread_->number - lane();
   Warp& w = warps_[static_cast<std::size_t>(first / warp)];
-  const unsigned turn = w.turn % 2;
-  w.brought[turn][lane] = mine;
+  auto& brought = w.brought[w.turn % 2];
+  brought[lane()] = mine;
   if (w.arrived == 0) w.where = where;
   check_same(w.where, where);
   if (++w.arrived < warp) {
@@ -202,7 +201,7 @@ std::uint64_t Machine::exchange(std::uint64_t mine, int distance, Place where) {
     w.arrived = 0, ++w.turn;
     wake(&threads_[static_cast<std::size_t>(first)], warp, Thread::State::at_exchange);
   }
-  return w.brought[turn][lane ^ distance];
+  return brought;
 }
 
 void Machine::check_same(Place first, Place where) {
@@ -241,18 +240,18 @@ std::string take_failure() { return Machine::the().take_failure(); }
 
 void barrier(Place where) { Machine::the().wait_at_barrier(where); }
 
-std::uint64_t exchange(std::uint64_t mine, int distance, Place where) {
-  return Machine::the().exchange(mine, distance, where);
-}
+Lanes bring(std::uint64_t mine, Place where) { return Machine::the().bring(mine, where); }
+
+int lane() { return Machine::the().thread().number % warp; }
 
 double add_atomically(double* to, double value) {
   watch().use<Watch::Use::add>(to, sizeof *to, __builtin_return_address(0));
   return std::exchange(*to, *to + value);
 }
 
-void start_copy(void* to, const void* from) {
+void start_copy(void* to, const void* from, std::size_t bytes) {
   Thread& thread = Machine::the().thread();
-  thread.copies.push_back({to, from, thread.groups});
+  thread.copies.push_back({to, from, bytes, thread.groups});
 }
 
 void end_copy_group() { ++Machine::the().thread().groups; }
@@ -262,9 +261,13 @@ void finish_copies(int groups_left) {
   const auto under_way = [&](const Thread::Copy& copy) { return copy.group >= thread.groups - groups_left; };
   const auto rest = std::find_if(thread.copies.begin(), thread.copies.end(), under_way);
   for (auto copy = thread.copies.begin(); copy != rest; ++copy) {
-    watch().use<Watch::Use::read>(copy->from, copy_bytes, __builtin_return_address(0));
-    watch().use<Watch::Use::write>(copy->to, copy_bytes, __builtin_return_address(0));
-    std::memcpy(copy->to, copy->from, copy_bytes);
+    watch().use<Watch::Use::write>(copy->to, copy->bytes, __builtin_return_address(0));
+    if (!copy->from) {
+      std::memset(copy->to, 0, copy->bytes);
+      continue;
+    }
+    watch().use<Watch::Use::read>(copy->from, copy->bytes, __builtin_return_address(0));
+    std::memcpy(copy->to, copy->from, copy->bytes);
   }
   thread.copies.erase(thread.copies.begin(), rest);
 }

@@ -37,14 +37,20 @@ __attribute__((const)) uint3 grid_dim();
 
 // All threads of the block, at the same place.
 void barrier(Place where);
-// The number that the lane has whose place differs in the bits of `distance`. All lanes of the warp, at the
-// same place.
-std::uint64_t exchange(std::uint64_t mine, int distance, Place where);
+// What each lane of the warp has brought, until this one brings the next. All lanes, at the same place.
+using Lanes = const std::uint64_t (&)[warp];
+Lanes bring(std::uint64_t mine, Place where);
+// The number of the calling thread in its warp.
+int lane();
+// The number that the lane has whose place differs in the bits of `distance`.
+inline std::uint64_t exchange(std::uint64_t mine, int distance, Place where) {
+  return bring(mine, where)[lane() ^ distance];
+}
 double add_atomically(double* to, double value);
 
-// A thread's copies of 16 bytes, which happen when it waits until at most so many of its groups are under
-// way.
-void start_copy(void* to, const void* from);
+// A thread's copies, which happen when it waits until at most so many of its groups are under way.
+// From null: of zeros.
+void start_copy(void* to, const void* from, std::size_t bytes);
 void end_copy_group();
 void finish_copies(int groups_left);
 

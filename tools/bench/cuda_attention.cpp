@@ -1,12 +1,16 @@
-// Times causal attention of training steps on a GPU, forward and backward, in bf16: prun's own kernels and
-// cuDNN's, queries, keys and values apart and packed. TFLOP/s count the half of the scores that is not
-// masked, and backward as 2.5 times forward.
+// Times causal attention of training steps on a GPU, forward and backward, in bf16: prun's general kernels,
+// those on tensor cores in both forms, and cuDNN's, queries, keys and values apart and packed. TFLOP/s count
+// the half of the scores that is not masked, and backward as 2.5 times forward. "µs" is of one call of many
+// in a CUDA graph, as far as it can be captured, "launched" of one of many that the host launches, "off" the
+// worst row's distance from what the general kernels give, as a part of its length.
 //
 //   build/bin/cuda_attention [PART OF A NAME [FILE FOR JSON]]
 #include <chrono>
 #include <memory>
 
 #include "cuda/attention_cudnn.hpp"
+#include "cuda/graph.hpp"
+#include "cuda/tensor_attention.hpp"
 #include "tools/bench/cuda_bench.hpp"
 
 namespace {
@@ -22,7 +26,14 @@ struct Model {
 const std::vector<Model> models = {{"GPT-2 124M", {64, 1024, 12, 1, 64}},
                                    {"GPT-2 1.5B", {16, 1024, 25, 1, 64}},
                                    {"Qwen2.5-7B", {8, 1024, 4, 7, 128}},
-                                   {"Llama-3-8B", {1, 4096, 8, 4, 128}}};
+                                   {"Llama-3-8B", {1, 4096, 8, 4, 128}},
+                                   {"12×512", {2, 512, 8, 1, 64}},
+                                   {"short 128", {2, 128, 8, 1, 64}},
+                                   {"short 256", {2, 256, 8, 1, 64}},
+                                   {"short 1024", {2, 1024, 8, 1, 64}},
+                                   {"short 512, wider", {2, 512, 12, 1, 64}},
+                                   {"short 1024, batch 8", {8, 1024, 12, 1, 64}},
+                                   {"short 512, 128 channels", {2, 512, 4, 2, 128}}};
 
 double forward_flops(const cuda::AttentionShape& s) {
   return 2.0 * static_cast<double>(s.query_rows()) * static_cast<double>(s.seq * s.head_dim);
@@ -66,9 +77,44 @@ struct Calls {
   }
 };
 
+// Rows of a result, some of the first and some of the last.
+class Sample {
+ public:
+  Sample(const bf16* data, std::int64_t elements, std::int64_t width) : width_(width) {
+    const std::int64_t most = (std::int64_t{1} << 21) / width * width, part = std::min(elements, most);
+    values_.resize(static_cast<std::size_t>(2 * part));
+    const auto bytes = static_cast<std::size_t>(part) * sizeof(bf16);
+    check(cudaMemcpy(values_.data(), data, bytes, cudaMemcpyDeviceToHost));
+    check(cudaMemcpy(values_.data() + part, data + elements - part, bytes, cudaMemcpyDeviceToHost));
+  }
+  // The worst row's distance, as a part of its length or of a tenth of the usual one.
+  double off(const Sample& right) const {
+    const auto width = static_cast<std::size_t>(width_), rows = values_.size() / width;
+    double all = 0, worst = 0;
+    for (const bf16 value : right.values_) all += square(float(value));
+    const double usual = std::sqrt(all / static_cast<double>(rows));
+    for (std::size_t row = 0; row < rows; ++row) {
+      double distance = 0, length = 0;
+      for (std::size_t i = row * width; i < (row + 1) * width; ++i) {
+        distance += square(float(values_[i]) - float(right.values_[i]));
+        length += square(float(right.values_[i]));
+      }
+      const double off = std::sqrt(distance) / std::max(std::sqrt(length), usual / 10);
+      if (!(off <= worst)) worst = off;
+    }
+    return worst;
+  }
+
+ private:
+  static double square(double x) { return x * x; }
+  std::int64_t width_;
+  std::vector<bf16> values_;
+};
+
 class Bench {
  public:
   Bench(const std::string& filter, Results& results) : filter_(filter), results_(results), pool_(6LL << 30) {
+    check(cudaStreamCreate(&stream_));
     try {
       cudnn_ = std::make_unique<cuda::CudnnAttention>();
       results_.add({cell("library", cudnn_->version()), cell("path", cudnn_->path())});
@@ -82,8 +128,10 @@ class Bench {
       const std::string name = m.name + (packed ? ", packed" : ", apart");
       if (name.find(filter_) == std::string::npos) continue;
       pool_.reset();
+      right_y_.reset(), right_dx_.reset();
       Calls calls(pool_, m.shape, packed);
       own(name, calls);
+      if (cuda::tensor_attention_takes(calls.backward)) on_tensor_cores(name, calls);
       if (cudnn_) with_cudnn(name, calls);
     }
   }
@@ -92,37 +140,90 @@ class Bench {
   void own(const std::string& name, Calls& c) {
     const std::int64_t bytes = cuda::attention_backward_workspace<bf16>(c.forward.shape);
     c.backward.workspace = pool_.take<char>(bytes);
-    row(name, "forward", "prun", c, 1, 0, 0, [&] { cuda::attention(c.forward, nullptr); });
-    row(name, "backward", "prun", c, 2.5, bytes, 0, [&] { cuda::attention_backward(c.backward, nullptr); });
+    forward(name, "prun", c, 0, 0, [&] { cuda::attention(c.forward, stream_); });
+    backward(name, "backward", "prun", c, bytes, 0, [&] { cuda::attention_backward(c.backward, stream_); });
+  }
+
+  void on_tensor_cores(const std::string& name, Calls& c) {
+    for (const auto form : {cuda::AttentionForm::few, cuda::AttentionForm::many}) {
+      const std::string kernel = std::string("tensor cores, ") +
+                                 (form == cuda::AttentionForm::few ? "few" : "many") +
+                                 (form == cuda::attention_form(c.forward.shape) ? "*" : "");
+      forward(name, kernel, c, 0, 0, [&] { cuda::tensor_attention(c.forward, form, stream_); });
+      backward(name, "backward", kernel, c, 0, 0,
+               [&] { cuda::tensor_attention_backward(c.backward, form, stream_); });
+    }
   }
 
   void with_cudnn(const std::string& name, Calls& c) {
     auto begin = Clock::now();
-    const cuda::CudnnPlan forward = cudnn_->prepare(c.layout, nullptr);
+    const cuda::CudnnPlan plan = cudnn_->prepare(c.layout, stream_);
     double prepared = seconds_since(begin);
-    c.forward.workspace = pool_.take<char>(forward.workspace());
-    row(name, "forward", "cuDNN " + forward.algorithm(), c, 1, forward.workspace(), prepared,
-        [&] { cudnn_->run(forward, c.forward); });
+    c.forward.workspace = pool_.take<char>(plan.workspace());
+    forward(name, "cuDNN " + plan.algorithm(), c, plan.workspace(), prepared,
+            [&] { cudnn_->run(plan, c.forward); });
     for (const bool deterministic : {false, true}) {
       begin = Clock::now();
-      const cuda::CudnnPlan backward = cudnn_->prepare_backward(c.layout, deterministic, nullptr);
+      const cuda::CudnnPlan grad = cudnn_->prepare_backward(c.layout, deterministic, stream_);
       prepared = seconds_since(begin);
-      c.backward.workspace = pool_.take<char>(backward.workspace());
-      row(name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + backward.algorithm(), c,
-          2.5, backward.workspace(), prepared, [&] { cudnn_->run(backward, c.backward); });
+      c.backward.workspace = pool_.take<char>(grad.workspace());
+      backward(name, deterministic ? "backward, deterministic" : "backward", "cuDNN " + grad.algorithm(), c,
+               grad.workspace(), prepared, [&] { cudnn_->run(grad, c.backward); });
     }
   }
 
-  void row(const std::string& name, const char* which, const std::string& kernel, const Calls& c,
-           double forwards, std::int64_t workspace, double prepared, const std::function<void()>& launch) {
+  void forward(const std::string& name, const std::string& kernel, Calls& c, std::int64_t workspace,
+               double prepared, const std::function<void()>& launch) {
     const cuda::AttentionShape& s = c.forward.shape;
-    const double seconds = timer_(launch), host = host_seconds(launch);
+    const std::int64_t elements = s.query_rows() * s.head_dim;
+    const double off = off_after(launch, c.forward.y.data, elements, s.head_dim, right_y_);
+    row(name, "forward", kernel, c, 1, workspace, prepared, off, launch);
+  }
+  void backward(const std::string& name, const char* which, const std::string& kernel, Calls& c,
+                std::int64_t workspace, double prepared, const std::function<void()>& launch) {
+    const cuda::AttentionShape& s = c.forward.shape;
+    const std::int64_t elements = s.batch * s.seq * s.heads * (s.queries + 2) * s.head_dim;
+    const double off = off_after(launch, c.backward.dq.data, elements, s.head_dim, right_dx_);
+    row(name, which, kernel, c, 2.5, workspace, prepared, off, launch);
+  }
+
+  // What is computed first is right.
+  double off_after(const std::function<void()>& launch, bf16* result, std::int64_t elements,
+                   std::int64_t width, std::unique_ptr<Sample>& right) {
+    check(cudaMemset(result, 0xff, static_cast<std::size_t>(elements) * sizeof(bf16)));
+    launch();
+    check(cudaDeviceSynchronize());
+    auto got = std::make_unique<Sample>(result, elements, width);
+    if (!right) right = std::move(got);
+    return got ? got->off(*right) : 0;
+  }
+
+  void row(const std::string& name, const char* which, const std::string& kernel, const Calls& c,
+           double forwards, std::int64_t workspace, double prepared, double off,
+           const std::function<void()>& launch) {
+    const cuda::AttentionShape& s = c.forward.shape;
+    const double launched = timer_(launch), host = host_seconds(launch);
+    const double seconds = std::min(launched, seconds_in_graph(launch));
     results_.add({cell("attention", name), cell("batch×seq", by(s.batch, s.seq)),
                   cell("heads×head_dim", by(s.heads * s.queries, s.head_dim)), cell("which", which),
-                  cell("kernel", kernel), cell("ms", seconds * 1e3, 3), cell("host, µs", host * 1e6, 1),
-                  cell("TFLOP/s", 1e-12 * forwards * forward_flops(s) / seconds, 1),
+                  cell("kernel", kernel), cell("µs", seconds * 1e6, 2), cell("launched", launched * 1e6, 2),
+                  cell("host, µs", host * 1e6, 1),
+                  cell("TFLOP/s", 1e-12 * forwards * forward_flops(s) / seconds, 1), cell("off", off, 4),
                   cell("workspace, MiB", static_cast<double>(workspace) / (1 << 20), 1),
                   cell("prepared in s", prepared, 2)});
+  }
+
+  // Infinite where it cannot be captured.
+  double seconds_in_graph(const std::function<void()>& launch) {
+    constexpr int count = 20;
+    try {
+      const cuda::Graph graph(stream_, [&] {
+        for (int i = 0; i < count; ++i) launch();
+      });
+      return timer_([&] { graph.run(stream_); }) / count;
+    } catch (const Error&) {
+      return INFINITY;
+    }
   }
 
   // What a call costs the thread that enqueues it.
@@ -146,6 +247,8 @@ class Bench {
   std::unique_ptr<cuda::CudnnAttention> cudnn_;
   Pool pool_;
   Timer timer_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Sample> right_y_, right_dx_;
 };
 
 void time_all(const std::string& filter, Results& results) {

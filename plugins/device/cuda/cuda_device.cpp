@@ -392,16 +392,15 @@ class CudaDevice final : public Device {
         };
       });
     const DeviceOp& op = ops_.at(name);
-    NamedWork named = named_work(name, launches, [this, &op, &queue](Launches some) {
+    return named_work(name, launches, [this, &op, &queue](Launches some) {
       return op.bind(some, libraries_, queue.stream());
     });
-    named.captures = op.captures;
-    return named;
   }
 
   template <class Bind>
   NamedWork named_work(std::string name, Launches launches, Bind bind) const {
     NamedWork named{std::move(name), launches.front().args.layer, bind(launches)};
+    named.captures = named.work.captures();
     named.kind = kind_of(launches);
     named.touches = touches_of(launches, true);
     if (!adds_to_sums(launches)) return named;
@@ -463,7 +462,7 @@ PRUN_PLUGIN(
     "the one of its number on the host\n"
     "share | bool | false | | For tests: several ranks may have one GPU; comm ucx carries their traffic\n"
     "tune | bool | true | | Try several algorithms for each matrix product before the first step\n"
-    "attention | choice | auto | auto,cudnn,own | Kernels of bf16 attention; auto: cuDNN's if it is there\n"
+    "attention | choice | auto | auto,cudnn,own | Kernels of bf16 attention; auto: the faster\n"
     "deterministic | bool | false | | The same bits every time, at some cost in attention's gradient\n"
     "graphs | bool | true | | Launch the ops of a call as one CUDA graph where that was seen to be faster\n"
     "libraries | string | | | Folders where cuBLASLt and cuDNN are looked for first\n"

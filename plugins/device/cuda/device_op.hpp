@@ -2,8 +2,10 @@
 // or more launches.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cuda/launch.hpp"
@@ -14,7 +16,23 @@ namespace prun::cuda {
 
 class Libraries;
 
-using Work = std::function<void(Stream)>;
+// What a queue does for one launch or more.
+class Work {
+ public:
+  Work() = default;
+  // captures: it may be part of a CUDA graph.
+  template <class Run>
+  requires std::invocable<Run&, Stream> Work(Run run, bool captures = true)
+      : run_(std::move(run)), captures_(captures) {}
+
+  void operator()(Stream stream) const { run_(stream); }
+  bool captures() const { return captures_; }
+
+ private:
+  std::function<void(Stream)> run_;
+  bool captures_ = true;
+};
+
 using Launches = std::span<const Launch>;
 
 struct DeviceOp {
@@ -23,7 +41,6 @@ struct DeviceOp {
   // with it. `stream` may be used to try things; the work runs on it later.
   Work (*bind)(Launches launches, Libraries& libraries, Stream stream) = nullptr;
   bool (*merges)(const Launch& first, const Launch& next) = nullptr;
-  bool captures = true;  // its work may be part of a CUDA graph
 };
 
 // The kernel of ops that have bind().

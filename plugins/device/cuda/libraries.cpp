@@ -26,9 +26,11 @@ std::string file_in(const std::string& cache_folder) {
   return cache_folder.empty() ? cache_folder : cache_folder + "/cuda_algorithms";
 }
 
+// What cannot be part of a graph costs about so much more than its time, and breaks a row of kernels in two.
 double seconds_of(const Work& work, Stream stream) {
+  constexpr double launch = 3e-6;
   work(stream);
-  return Stopwatch(stream)([&] { work(stream); }, 10);
+  return Stopwatch(stream)([&] { work(stream); }, 10) + (work.captures() ? 0 : launch);
 }
 
 }  // namespace
@@ -62,27 +64,40 @@ void Libraries::settle(GemmPlan& plan, const GemmOperands& operands, Stream stre
     gemm().run(plan, operands, stream);
 }
 
-Work Libraries::faster(const Product& product, const std::function<Work()>& together,
-                       const std::function<Work()>& apart, Stream stream) {
-  if (!settings_.tune) return together();
-  const std::string key = gemm().identity() + ", " + text_of(product) + ", together or apart";
-  bool in_one = true;
+Work Libraries::faster(const std::string& question, const Way& first, const Way& second, Stream stream) {
+  if (!settings_.tune) return first.make();
+  const std::string key = gemm().identity() + ", " + question + ", " + first.name + " or " + second.name;
+  bool is_first = true;
   const auto choose = [&](const std::string& word) {
-    in_one = word == "together";
-    return in_one || word == "apart";
+    is_first = word == first.name;
+    return is_first || word == second.name;
   };
   if (choose(tuned_.find(key))) {
     tuned_.settle(key, choose, [] { return std::string(); });
-    return in_one ? together() : apart();
+    return is_first ? first.make() : second.make();
   }
   // Made before it is this rank's turn to tune: each may be tuned itself.
-  const Work one = together(), several = apart();
+  const Work one = first.make(), other = second.make();
   const auto time = [&]() -> std::string {
-    in_one = seconds_of(one, stream) <= seconds_of(several, stream);
-    return in_one ? "together" : "apart";
+    is_first = seconds_of(one, stream) <= seconds_of(other, stream);
+    return is_first ? first.name : second.name;
   };
   tuned_.settle(key, choose, time);
-  return in_one ? one : several;
+  return is_first ? one : other;
+}
+
+Work Libraries::faster(const Product& product, const std::function<Work()>& together,
+                       const std::function<Work()>& apart, Stream stream) {
+  return faster(text_of(product), {"together", together}, {"apart", apart}, stream);
+}
+
+Work Libraries::cudnn_or_own(const AttentionLayout& layout, bool backward,
+                             const std::function<Work()>& by_cudnn, const std::function<Work()>& own,
+                             Stream stream) {
+  if (settings_.attention == "cudnn") return by_cudnn();
+  const std::string question = cudnn_->version() + (settings_.deterministic ? ", deterministic" : "") +
+                               ", attention " + text_of(layout, backward);
+  return faster(question, {"cudnn", by_cudnn}, {"own", own}, stream);
 }
 
 CudnnAttention* Libraries::cudnn() {

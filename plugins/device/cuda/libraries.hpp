@@ -30,13 +30,23 @@ class Libraries {
   // The same for a plan that is prepared already.
   void settle(GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
-  // The faster of two that compute the same, perhaps with other bits: so the choice is kept as algorithms
-  // are, by that product, and where it is known the other one is not made. Without tuning it is `together`.
+  // The faster of two ways to compute the same, perhaps with other bits: so the choice is kept as algorithms
+  // are, by the question that it answers, and where it is known the other one is not made. Without tuning it
+  // is the first.
+  struct Way {
+    std::string name;
+    std::function<Work()> make;
+  };
+  Work faster(const std::string& question, const Way& first, const Way& second, Stream stream);
+  // Of a product with what comes after it.
   Work faster(const Product& product, const std::function<Work()>& together,
               const std::function<Work()>& apart, Stream stream);
 
   // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
   CudnnAttention* cudnn();
+  // The same of cuDNN's kernels, or our own where they are faster and not ruled out.
+  Work cudnn_or_own(const AttentionLayout& layout, bool backward, const std::function<Work()>& by_cudnn,
+                    const std::function<Work()>& own, Stream stream);
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
   // What was prepared for a stream that ends; no work has it any more.
   void forget(Stream stream);

@@ -1,10 +1,11 @@
-// attention and its gradient, of queries, keys and values apart or packed: by cuDNN where it takes their
-// shape.
+// attention and its gradient, of queries, keys and values apart or packed. In bf16 it is bound: by cuDNN or
+// our own kernels on tensor cores, whichever is faster, as far as they take the call.
 #include "cuda/attention.hpp"
 
 #include <algorithm>
 
 #include "cuda/attention_at.hpp"
+#include "cuda/tensor_attention.hpp"
 #include "device_op.hpp"
 #include "libraries.hpp"
 
@@ -119,25 +120,48 @@ AttentionLayout layout_of(const Call& call) {
   return {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
 }
 
-// What cuDNN can do it does; where it is not there, our own kernels.
-template <bool packed>
-Work bind_attention(Launches launches, Libraries& libraries, Stream its_stream) {
-  const AttentionForward<bf16> call = forward_of<bf16, packed>(launches.front().args);
-  CudnnAttention* const cudnn = libraries.cudnn();
-  if (!cudnn) return [call](Stream stream) { cuda::attention(call, stream); };
-  return [cudnn, plan = libraries.attention(layout_of(call), false, its_stream), call](Stream) {
-    cudnn->run(*plan, call);
+void run(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) {
+  tensor_attention(call, form, stream);
+}
+void run(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream) {
+  tensor_attention_backward(call, form, stream);
+}
+void run(const AttentionForward<bf16>& call, Stream stream) { cuda::attention(call, stream); }
+void run(const AttentionBackward<bf16>& call, Stream stream) { attention_backward(call, stream); }
+
+// Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14 to 9.19, driver
+// 580), as long as something else is under way: they stay out of them.
+template <class Call>
+Work cudnn_work(const Call& call, bool backward, CudnnAttention* cudnn, Libraries& libraries,
+                Stream its_stream) {
+  return Work([cudnn, plan = libraries.attention(layout_of(call), backward, its_stream),
+               call](Stream) { cudnn->run(*plan, call); },
+              false);
+}
+
+// Our general kernels are far slower than the others: they take what these cannot.
+template <class Call>
+Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream stream) {
+  const bool on_tensor_cores = tensor_attention_takes(call);
+  const auto own = [&]() -> Work {
+    if (!on_tensor_cores) return [call](Stream on) { run(call, on); };
+    return [call, form = attention_form(call.shape)](Stream on) { run(call, form, on); };
   };
+  CudnnAttention* const cudnn = libraries.cudnn();
+  if (!cudnn || call.documents || !cudnn_refusal(layout_of(call)).empty()) return own();
+  const auto by_cudnn = [&] { return cudnn_work(call, backward, cudnn, libraries, stream); };
+  if (!on_tensor_cores) return by_cudnn();
+  return libraries.cudnn_or_own(layout_of(call), backward, by_cudnn, own, stream);
 }
 
 template <bool packed>
-Work bind_attention_grad(Launches launches, Libraries& libraries, Stream its_stream) {
-  const AttentionBackward<bf16> call = backward_of<bf16, packed>(launches.front().args);
-  CudnnAttention* const cudnn = libraries.cudnn();
-  if (!cudnn) return [call](Stream stream) { attention_backward(call, stream); };
-  return [cudnn, plan = libraries.attention(layout_of(call), true, its_stream), call](Stream) {
-    cudnn->run(*plan, call);
-  };
+Work bind_attention(Launches launches, Libraries& libraries, Stream stream) {
+  return bind_call(forward_of<bf16, packed>(launches.front().args), false, libraries, stream);
+}
+
+template <bool packed>
+Work bind_attention_grad(Launches launches, Libraries& libraries, Stream stream) {
+  return bind_call(backward_of<bf16, packed>(launches.front().args), true, libraries, stream);
 }
 
 // Of an op's queries, or of its packed x.
@@ -184,7 +208,7 @@ Kernel select_attention(const OpShape& s) {
   const bool fits = packed ? same_type(s, {0, 1}) && computed_type(s, type, {2})
                            : same_type(s, {0, 1, 2, 3}) && computed_type(s, type, {4});
   if (!fits) return nullptr;
-  if (cudnn_may<packed>(s, 0)) return runs_when_bound;
+  if (type == DType::bf16) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention<T, packed>; });
 }
 
@@ -194,7 +218,7 @@ Kernel select_attention_grad(const OpShape& s) {
   const bool fits = packed ? same_type(s, {0, 1, 2, 4}) && computed_type(s, type, {3})
                            : same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) && computed_type(s, type, {5});
   if (!fits) return nullptr;
-  if (cudnn_may<packed>(s, 1)) return runs_when_bound;
+  if (type == DType::bf16) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention_grad<T, packed>; });
 }
 
@@ -218,8 +242,6 @@ Kernel select_attention_at(const OpShape& s) {
 
 }  // namespace
 
-// Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14, driver 580), as
-// long as something else is under way: it stays out of them.
 std::vector<DeviceOp> attention_ops(const OpChoices& choices) {
   const bool deterministic = choices.deterministic;
   const auto bytes = deterministic ? grad_workspace<false, true> : grad_workspace<false, false>;
@@ -229,7 +251,6 @@ std::vector<DeviceOp> attention_ops(const OpChoices& choices) {
       {{"attention_grad", select_attention_grad<false>, bytes}, bind_attention_grad<false>},
       {{"attention_packed", select_attention<true>, workspace<true>}, bind_attention<true>},
       {{"attention_packed_grad", select_attention_grad<true>, packed_bytes}, bind_attention_grad<true>}};
-  for (DeviceOp& op : ops) op.captures = false;
   ops.push_back({{"attention_at", select_attention_at}});
   return ops;
 }

@@ -6,7 +6,11 @@
 
 namespace prun::cuda {
 
-inline void copy_async(void* shared, const void* global) { simt::start_copy(shared, global); }
+inline void copy_async(void* shared, const void* global) { simt::start_copy(shared, global, 16); }
+inline void copy_or_clear_async(void* shared, const void* global, bool there) {
+  simt::start_copy(shared, there ? global : nullptr, 16);
+}
+inline void copy_word_async(void* shared, const void* global) { simt::start_copy(shared, global, 4); }
 inline void commit_copies() { simt::end_copy_group(); }
 
 template <int pending>

@@ -1,0 +1,78 @@
+// Where the kernels of attention find rows of heads, and which keys a query sees.
+#pragma once
+
+#include "cuda/attention.hpp"
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+
+// Rows of one head, or of one head of queries.
+template <class T>
+struct Rows {
+  T* first;
+  std::int64_t stride;
+};
+
+// A head of queries of a sample. There are fewer than 2^31, which a grid has blocks for.
+struct Unit {
+  unsigned batch, head, query;
+
+  __device__ Unit(unsigned of_batch, unsigned of_heads, unsigned of_queries)
+      : batch(of_batch), head(of_heads), query(of_queries) {}
+  __device__ Unit(const AttentionShape& s, std::int64_t index) {
+    const auto queries = static_cast<unsigned>(s.queries), heads = static_cast<unsigned>(s.heads);
+    const unsigned unit = static_cast<unsigned>(index), group = unit / queries;
+    query = unit - group * queries;
+    batch = group / heads;
+    head = group - batch * heads;
+  }
+  __device__ std::int64_t statistics(const AttentionShape& s) const {
+    return ((batch * s.heads + head) * s.queries + query) * s.seq;
+  }
+};
+
+template <class T>
+__device__ Rows<T> rows_of(const Heads<T>& heads, std::int64_t batch, std::int64_t head,
+                           std::int64_t channel = 0) {
+  const HeadStrides& s = heads.strides;
+  return {heads.data + batch * s.batch + head * s.head + channel, s.seq};
+}
+
+template <class T>
+__device__ Rows<T> rows_of(const Heads<T>& heads, const Unit& unit, std::int64_t head_dim) {
+  return rows_of(heads, unit.batch, unit.head, unit.query * head_dim);
+}
+
+template <class C>
+__device__ C scale_of(const AttentionShape& shape) {
+  return C(1) / sqrt(static_cast<C>(shape.head_dim));
+}
+
+// The first key that a query of a sample sees. `apart` says whether documents are kept apart: kernels for
+// which it is false pay nothing for it.
+template <bool apart, class Call>
+__device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
+  if constexpr (!apart) return 0;
+  return query < call.shape.seq ? call.documents[batch * call.shape.seq + query] : 0;
+}
+
+// The first key of those tiles of which queries from `first` on see something.
+template <int rows, bool apart, class Call>
+__device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::int64_t first) {
+  return first_key<apart>(call, batch, first) / rows * rows;
+}
+
+// One past the last key that queries up to `last` see.
+__device__ inline std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
+  return shape.causal && last < shape.seq ? last + 1 : shape.seq;
+}
+
+// Whether all rows begin at 16 bytes and end at a chunk.
+template <class T, class... H>
+bool packs(const AttentionShape& shape, const H&... heads) {
+  const auto whole = [](std::int64_t n) { return n % chunk<T> == 0; };
+  return whole(shape.head_dim) && aligned({heads.data...}) &&
+         (... && (whole(heads.strides.batch) && whole(heads.strides.seq) && whole(heads.strides.head)));
+}
+
+}  // namespace prun::cuda
