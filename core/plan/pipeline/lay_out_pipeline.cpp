@@ -100,7 +100,7 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
 
 void check_parts(const Program& program, const PipelineLayout& layout) {
   for (const PartsRequest& parts : program.requests().parts)
-    if (parts.axis == layout.axis)
+    if (std::find(parts.axes.begin(), parts.axes.end(), layout.axis) != parts.axes.end())
       throw_error(ErrorCode::bad_input, "axis '", program.mesh().name(layout.axis),
                   "' has the stages of a pipeline: its ranks have no state in common to keep in parts; name "
                   "the axis of strategy data");
