@@ -1,6 +1,7 @@
 #include "placement/placement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -32,6 +33,7 @@ class AxisPass {
 
   void run() {
     place_what_stays();
+    note_swaps();
     const Id step = program_.step_segment(), end = program_.segment_count();
     visit(step, FunctionKind::load);
     visit(step, FunctionKind::begin);
@@ -128,6 +130,19 @@ class AxisPass {
     });
   }
 
+  // What an all-to-all over an axis before this one needs whole here, its blocks are better made of whole.
+  void note_swaps() {
+    for (Id segment = 0; segment < program_.segment_count(); ++segment)
+      for (const std::vector<Id>& function : program_.segment(segment).functions)
+        for (const Id id : function) {
+          const Op& op = program_.op(id);
+          if (!op.exchange() || op.exchange()->kind != CommKind::all_to_all) continue;
+          OpShape shape = program_.shape(op);
+          raise(op.def->rule(&shape));
+          swapped_blocks_[op.operands.front()] = {shape.wholes[0], shape.wholes[1]};
+        }
+  }
+
   // Whether it lies where only ops that want another dimension whole have it.
   bool is_away(Id id) const {
     return now(id).is_sharded() && std::any_of(dims_.begin(), dims_.end(), [&](const Split& split) {
@@ -187,6 +202,8 @@ class AxisPass {
       visited_.push_back(id);
       return;
     }
+    if (const auto swap = swapped_blocks_.find(op.operands.back()); swap != swapped_blocks_.end())
+      for (const Name& dim : swap->second) shape.whole(dim);
     AxisPlacement left = passed_on(op, shape);
     const std::optional<Name> split = left.is_incomplete() ? std::nullopt : choose_split(op, shape);
     if (split) left = left_by(op, shape, *split);
@@ -217,6 +234,10 @@ class AxisPass {
     const CommKind kind = op.exchange()->kind;
     const Id before = op.operands.front(), after = op.operands.back();
     const bool swaps = kind == CommKind::all_to_all, largest = op.exchange()->reduction == Reduction::max;
+    if (swaps && shape.wholes[1].empty())
+      refuse(op,
+             "its rule does not mark both the dimension that was in parts and the one that comes to be as "
+             "whole (s.whole)");
     // An op may have called what it found largest a sum that is not one.
     const AxisPlacement from = kind == CommKind::all_gather || swaps ? parts
                                : largest && now(before).is_maximum() ? AxisPlacement::maximum()
@@ -608,10 +629,11 @@ class AxisPass {
     Id segment = none;
     FunctionKind function = FunctionKind::forward;
     Id before = none;
-  } place_;                                   // where exchanges are inserted
-  std::map<Id, Id> twins_;                    // runtime sums: the part that is alike on every rank
-  std::vector<Id> visited_;                   // ops
-  std::vector<std::pair<Id, Id>> exchanged_;  // in this function: value, the same lying otherwise
+  } place_;                                           // where exchanges are inserted
+  std::map<Id, Id> twins_;                            // runtime sums: the part that is alike on every rank
+  std::vector<Id> visited_;                           // ops
+  std::vector<std::pair<Id, Id>> exchanged_;          // in this function: value, the same lying otherwise
+  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // of exchanges over axes before this one
   std::map<Id, std::vector<std::pair<Id, Id>>>
       swapped_;  // likewise by a segment's forward, along another dimension
 };

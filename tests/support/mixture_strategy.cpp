@@ -24,7 +24,8 @@ class Mixture final : public Strategy {
   // What is added to the loss all ranks know: once.
   void begin_step(const Segment& step) const {
     if (!folds_) return;
-    step.insert(FunctionKind::begin, none, "zero", {step.runtime("largest")}, 0);
+    step.insert(FunctionKind::begin, none, "copy", {step.runtime("lr")}, 1);
+    step.program().replace_op(step.operations(FunctionKind::begin).back(), "zero", {step.runtime("largest")});
     step.insert(FunctionKind::finish, none, "add_once", {step.runtime("largest"), step.runtime("loss_sum")},
                 0);
   }
