@@ -1,5 +1,6 @@
 // What ranks exchange, as ops: inserted by the placement pass, run by a comm plugin. Seen over whole values
 // they change nothing; they change how a value lies on one mesh axis (attribute `axis`, its number).
+#include <string>
 #include <vector>
 
 #include "base/require.hpp"
@@ -32,6 +33,7 @@ struct AllReduceMax {
   static void rule(OpShape& s) {
     s.like(1, 0);
     s.pass_partial({0});
+    s.pass_maximum({0});
   }
 };
 
@@ -44,6 +46,16 @@ struct AllReduceUpdate {
   static constexpr Effect effect = Effect::update;
   static constexpr OpExchange exchange{CommKind::all_reduce};
   static void rule(OpShape& s) { s.pass_partial({0}); }
+};
+
+struct AllReduceMaxUpdate {
+  static constexpr const char* kind = "all_reduce_max_update";
+  static constexpr const char* help = "what each rank of an axis found largest becomes the largest, in place";
+  static constexpr OperandDef operands[] = {{"x", Access::update}};
+  static constexpr const AttrDef (&attrs)[1] = axis_attr;
+  static constexpr Effect effect = Effect::update;
+  static constexpr OpExchange exchange{CommKind::all_reduce, Reduction::max};
+  static void rule(OpShape& s) { s.pass_maximum({0}); }
 };
 
 // Exchanges along a dimension work on blocks: x[lead.., d, rest..] as [parts, lead.., d / parts, rest..], one
@@ -63,12 +75,24 @@ void directly(OpShape& s, int whole) {
   s.whole(whole, static_cast<int>(dim), static_cast<int>(dim) + 1);
 }
 
+// Blocks may themselves be exchanged, over an axis that comes later.
+Name name_of_parts(const OperandShape& x) {
+  const auto has = [&](const Name& name) {
+    for (int i = 0; i < x.rank; ++i)
+      if (x.dims[i].name == name) return true;
+    return false;
+  };
+  Name name = "parts";
+  for (int i = 2; has(name); ++i) name = Name("parts" + std::to_string(i));
+  return name;
+}
+
 void to_blocks(OpShape& s, int from, int to) {
   const OperandShape x = s.operand[from];
   const std::int64_t dim = s.attrs[1].i, parts = s.attrs[2].i;
   require(dim >= 0 && dim < x.rank && x.rank < max_dims && parts > 0 && x.dims[dim].extent % parts == 0,
           "dimension ", dim, " in ", parts, " blocks");
-  Dim dims[max_dims] = {{"parts", parts}};
+  Dim dims[max_dims] = {{name_of_parts(x), parts}};
   for (int i = 0; i < x.rank; ++i) dims[i + 1] = x.dims[i];
   dims[dim + 1].extent /= parts;
   s.output(to, x.dtype, dims, x.rank + 1);
@@ -116,6 +140,48 @@ struct ReduceScatter {
   }
 };
 
+struct ReduceScatterMax {
+  static constexpr const char* kind = "reduce_scatter_max";
+  static constexpr const char* help =
+      "of what each rank found largest, as blocks unless `direct`, this coordinate's block of the largest";
+  static constexpr OperandDef operands[] = {{"blocks"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[4] = exchange_attrs;
+  static constexpr OpExchange exchange{CommKind::reduce_scatter, Reduction::max};
+  static void rule(OpShape& s) {
+    if (is_direct(s))
+      directly(s, 0);
+    else
+      from_blocks(s, 0, 1);
+    s.pass_maximum({0});
+  }
+};
+
+// What lay along one dimension comes to lie along another: blocks of `to`, which each rank has whole of its
+// part of `dim`, become those of `dim`, of its part of `to`.
+struct AllToAll {
+  static constexpr const char* kind = "all_to_all";
+  static constexpr const char* help = "blocks along `to` of a part of `dim` become blocks along `dim`";
+  static constexpr OperandDef operands[] = {{"blocks"}, {"swapped", Access::write}};
+  static constexpr AttrDef attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_attr("parts", 1),
+                                      int_attr("to", 1)};
+  static constexpr OpExchange exchange{CommKind::all_to_all};
+  static void rule(OpShape& s) {
+    const std::int64_t dim = s.attrs[1].i, parts = s.attrs[2].i, to = s.attrs[3].i;
+    OperandShape x = s.operand[0];
+    const auto is_one = [&](std::int64_t d) { return d >= 0 && d + 1 < x.rank; };
+    require(is_one(dim) && is_one(to) && dim != to && x.dims[0].extent == parts && parts > 0 &&
+                x.dims[dim + 1].extent % parts == 0,
+            "dimension ", to, " in ", parts, " blocks and ", dim, " in parts, of blocks with rank ", x.rank);
+    x.dims[dim + 1].extent /= parts;
+    x.dims[to + 1].extent *= parts;
+    s.output(1, x.dtype, x.dims, x.rank);
+    s.whole(x.dims[dim + 1].name);
+    s.whole(x.dims[to + 1].name);
+    s.pass_partial({0});
+    s.pass_maximum({0});
+  }
+};
+
 struct Block {
   static constexpr const char* kind = "block";
   static constexpr const char* help = "x as one block after another";
@@ -124,6 +190,7 @@ struct Block {
   static void rule(OpShape& s) {
     to_blocks(s, 0, 1);
     s.pass_partial({0});
+    s.pass_maximum({0});
   }
 };
 
@@ -135,6 +202,7 @@ struct Unblock {
   static void rule(OpShape& s) {
     from_blocks(s, 0, 1);
     s.pass_partial({0});
+    s.pass_maximum({0});
   }
 };
 
@@ -148,6 +216,7 @@ struct Slice {
     s.like(1, 0);
     s.whole(0, static_cast<int>(s.attrs[1].i), static_cast<int>(s.attrs[1].i) + 1);
     s.pass_partial({0});
+    s.pass_maximum({0});
   }
 };
 
@@ -162,9 +231,18 @@ struct Gate {
 }  // namespace
 
 std::vector<OpDef> collective_ops() {
-  return {op_def<AllReduce>(), op_def<AllReduceMax>(),  op_def<AllReduceUpdate>(),
-          op_def<AllGather>(), op_def<ReduceScatter>(), op_def<Block>(),
-          op_def<Unblock>(),   op_def<Slice>(),         op_def<Gate>()};
+  return {op_def<AllReduce>(),
+          op_def<AllReduceMax>(),
+          op_def<AllReduceUpdate>(),
+          op_def<AllReduceMaxUpdate>(),
+          op_def<AllGather>(),
+          op_def<ReduceScatter>(),
+          op_def<ReduceScatterMax>(),
+          op_def<AllToAll>(),
+          op_def<Block>(),
+          op_def<Unblock>(),
+          op_def<Slice>(),
+          op_def<Gate>()};
 }
 
 }  // namespace prun

@@ -25,6 +25,7 @@ struct Copy {
   static void rule(OpShape& s) {
     s.like(1, 0);
     s.pass_partial({0});
+    s.pass_maximum({0});
   }
 };
 

@@ -32,8 +32,10 @@ bool has_axis(const OpDef& def) {
 void check_exchange(const OpDef& def, const std::string& origin) {
   if (!def.exchange) return;
   const CommKind kind = def.exchange->kind;
-  if (kind != CommKind::all_reduce && kind != CommKind::all_gather && kind != CommKind::reduce_scatter)
-    refuse(origin, def, "exchanges by ", name_of(kind), "; all_reduce, all_gather and reduce_scatter can be");
+  if (kind != CommKind::all_reduce && kind != CommKind::all_gather && kind != CommKind::reduce_scatter &&
+      kind != CommKind::all_to_all)
+    refuse(origin, def, "exchanges by ", name_of(kind),
+           "; all_reduce, all_gather, reduce_scatter and all_to_all can be");
   const auto accesses = [&](std::uint64_t i, Access access) { return def.operands[i].access == access; };
   const bool in_place = def.operand_count == 1 && accesses(0, Access::update) && kind == CommKind::all_reduce;
   const bool apart = def.operand_count == 2 && accesses(0, Access::read) && accesses(1, Access::write);

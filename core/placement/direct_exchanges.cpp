@@ -28,7 +28,8 @@ class Rewriter {
     if (ops.size() != 2) return false;
     const Op &writer = program_.op(ops[0]), &reader = program_.op(ops[1]);
     const bool gathers = writer.kind() == "all_gather" && reader.kind() == "unblock";
-    const bool scatters = writer.kind() == "block" && reader.kind() == "reduce_scatter";
+    const bool scatters = writer.kind() == "block" &&
+                          (reader.kind() == "reduce_scatter" || reader.kind() == "reduce_scatter_max");
     if ((!gathers && !scatters) || writer.function != reader.function) return false;
     return lies_well(gathers ? writer.operands[0] : reader.operands[1],
                      static_cast<std::size_t>(program_.attr(ops[0], "dim")));

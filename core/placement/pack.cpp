@@ -12,12 +12,12 @@ namespace prun {
 namespace {
 
 // Parameters with equal keys can be updated by the same ops.
-using Key = std::tuple<bool, double, double, Id, std::string, std::string>;
+using Key = std::tuple<bool, double, double, Id, std::string, std::string, AxisId>;
 
 class Packer {
  public:
-  Packer(Program& program, OptimizerInterface& optimizer, AxisId axis, KeptInParts kept)
-      : program_(program), optimizer_(optimizer), axis_(axis), kept_(kept) {}
+  Packer(Program& program, OptimizerInterface& optimizer, std::vector<AxisId> axes, KeptInParts kept)
+      : program_(program), optimizer_(optimizer), axes_(std::move(axes)), kept_(kept) {}
 
   void run() {
     Array<Text> texts;
@@ -25,15 +25,17 @@ class Packer {
     for (const Text& text : texts) state_names_.emplace_back(text.view());
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
       const std::size_t first = program_.buckets().size();
-      for (const auto& [key, members] : groups_of(segment)) pack(segment, members, std::get<Id>(key));
+      for (const auto& [key, members] : groups_of(segment))
+        pack(segment, members, std::get<Id>(key), std::get<AxisId>(key));
       add_exchanges(first);
     }
+    check_shared_out();
     sum_over_parts(FunctionKind::finish, norms_);
     sum_over_parts(FunctionKind::report, counts_);
   }
 
  private:
-  std::int64_t parts() const { return program_.mesh().extent(axis_); }
+  std::int64_t parts(const Bucket& bucket) const { return program_.mesh().extent(bucket.axis); }
 
   // The accumulator that the norm of a gradient goes to; none: of a copy, which its original counts.
   Id norm_of(Id gradient, Id segment) const {
@@ -48,30 +50,79 @@ class Packer {
       const Value& value = program_.value(id);
       if (value.role != Role::parameter || value.bucket >= 0) continue;
       const bool frozen = value.gradient == none;
-      if (frozen && !(kept_.parameters && value.on(axis_).is_replicated())) continue;
+      const std::vector<AxisId> axes = frozen ? axes_of_frozen(value) : axes_that_sum(value);
+      if (!frozen && axes.empty()) check_is_whole(value);
+      if (axes.empty()) continue;
       // What two stages hold must be summed in the same order on both: by itself, as nothing else there is
       // alike.
       std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
       groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies,
-              update_of(program_, id).form}]
+              update_of(program_, id).form, folded(axes)}]
           .push_back(id);
     }
     return groups;
   }
 
-  void pack(Id segment, const std::vector<Id>& members, Id norm) {
+  std::vector<AxisId> axes_of_frozen(const Value& parameter) const {
+    std::vector<AxisId> axes;
+    for (const AxisId axis : axes_)
+      if (kept_.parameters && parameter.on(axis).is_replicated()) axes.push_back(axis);
+    return axes;
+  }
+
+  // A parameter that lies in parts along an axis has its state in parts there as well.
+  std::vector<AxisId> axes_that_sum(const Value& parameter) const {
+    std::vector<AxisId> axes;
+    for (const AxisId axis : axes_) {
+      const AxisPlacement lies = program_.value(parameter.gradient).on(axis);
+      if (lies.is_partial()) axes.push_back(axis);
+      if (!lies.is_partial() && !lies.is_sharded())
+        throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis), "': the gradient of '",
+                    parameter.name, "' is ", to_text(lies),
+                    " there; state can be kept in parts only over an axis that sums every gradient that is "
+                    "whole, as strategy data's does");
+    }
+    return axes;
+  }
+
+  // What stays as it is must not be summed with those that are summed after each microbatch.
+  void check_is_whole(const Value& parameter) const {
+    if (!kept_.gradients) return;
+    for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce))
+      if (touched_by(id, {parameter.gradient}) != none)
+        throw_error(
+            ErrorCode::unsupported, "the gradient of '", parameter.name,
+            "' lies in parts over each axis that state is kept in parts over, and is summed over "
+            "another once a step, while others are summed after each microbatch; name that axis too, "
+            "or keep gradients whole (strategy zero, stage = 1, or stage = 3 with reduce = \"step\")");
+  }
+
+  // Whoever names an axis means that something is shared out over it.
+  void check_shared_out() const {
+    for (const AxisId axis : axes_) {
+      const auto shares = [&](const Bucket& bucket) {
+        const std::vector<AxisId> axes = axes_of(bucket.axis);
+        return std::find(axes.begin(), axes.end(), axis) != axes.end();
+      };
+      if (std::none_of(program_.buckets().begin(), program_.buckets().end(), shares))
+        throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis),
+                    "' sums no gradient, so that no state can be kept in parts over it; name the axis of "
+                    "strategy data");
+    }
+  }
+
+  void pack(Id segment, const std::vector<Id>& members, Id norm, AxisId axis) {
     Bucket bucket;
     bucket.segment = segment;
-    bucket.axis = axis_;
+    bucket.axis = axis;
     bucket.kept = kept_;
     for (Id id : members) {
-      check_summed(program_.value(id));
       bucket.parameters.push_back(id);
       bucket.offsets.push_back(bucket.elements);
       bucket.elements += (program_.local_elements(id) + bucket_grain - 1) / bucket_grain * bucket_grain;
     }
-    const std::int64_t grain = parts() * bucket_grain;
+    const std::int64_t grain = parts(bucket) * bucket_grain;
     bucket.elements = (bucket.elements + grain - 1) / grain * grain;
     number_ = static_cast<std::int32_t>(program_.buckets().size());
     add_parameters(bucket);
@@ -85,17 +136,7 @@ class Packer {
         for (Id op : update.ops) program_.erase_op(op);
     }
     program_.buckets().push_back(std::move(bucket));
-    if (norm != none) norms_.insert(norm);
-  }
-
-  void check_summed(const Value& parameter) const {
-    if (parameter.gradient == none) return;
-    const AxisPlacement lies = program_.value(parameter.gradient).on(axis_);
-    if (!lies.is_partial())
-      throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis_), "': the gradient of '",
-                  parameter.name, "' is ", to_text(lies),
-                  " there; state can be kept in parts only over an axis that sums every gradient, as "
-                  "strategy data's does");
+    if (norm != none) norms_.insert({norm, axis});
   }
 
   // ------------------------------------------------------------- values
@@ -107,11 +148,19 @@ class Packer {
     value.dtype = type;
     value.segment = bucket.segment;
     value.bucket = number_;
-    value.dims = own ? std::vector<Dim>{{"packed", bucket.elements}}
-                     : std::vector<Dim>{{"parts", parts()}, {"packed", bucket.elements / parts()}};
-    value.placement.resize(program_.mesh().size());
-    if (own) value.placement[axis_] = AxisPlacement::sharded("packed");
+    value.dims =
+        own ? std::vector<Dim>{{"packed", bucket.elements}}
+            : std::vector<Dim>{{"parts", parts(bucket)}, {"packed", bucket.elements / parts(bucket)}};
+    if (own)
+      lay_in_parts(bucket, value);
+    else
+      value.placement.resize(program_.mesh().size());
     return program_.add_value(std::move(value));
+  }
+
+  void lay_in_parts(const Bucket& bucket, Value& value) const {
+    value.placement.resize(program_.mesh().size());
+    for (const AxisId axis : axes_of(bucket.axis)) value.placement[axis] = AxisPlacement::sharded("packed");
   }
 
   void add_parameters(Bucket& bucket) {
@@ -122,7 +171,7 @@ class Packer {
         add_flat(bucket, "parameters.own", kept_.parameters ? Role::state : Role::view, type, true);
     if (kept_.parameters)
       add(bucket, FunctionKind::gather, "all_gather", {bucket.own_parameters, bucket.all_parameters},
-          along());
+          along(bucket));
   }
 
   // What an update needs beside the parameters.
@@ -176,7 +225,7 @@ class Packer {
                       [](const Op& op) { return op.kind() == "sum_squares"; });
     std::vector<Id> sums = copy_of(bucket, FunctionKind::reduce);
     for (Id id : sums) check_sums_or_casts(id, gradients);
-    std::erase_if(sums, [&](Id id) { return !sums_over_axis(id); });
+    std::erase_if(sums, [&](Id id) { return !sums_over(bucket, id); });
     for (Id id : sums) remove_sum(bucket, id, gradients);
   }
 
@@ -202,7 +251,7 @@ class Packer {
   // It would find parts where it was written for the whole.
   [[noreturn]] void refuse_edit(Id id, Id gradient) const {
     const Op& op = program_.op(id);
-    throw_error(ErrorCode::unsupported, "axis '", program_.mesh().axes()[axis_].name, "': segment '",
+    throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(folded(axes_)), "': segment '",
                 program_.segment(op.segment).name, "', ", name_of(op.function), ", op '", op.kind(),
                 "': a strategy lets it work on '", program_.value(gradient).name,
                 "', which is kept in parts; leave it out, or the strategy that keeps state in parts");
@@ -218,10 +267,11 @@ class Packer {
     return program_.segment(bucket.segment).ops(kind);
   }
 
-  bool sums_over_axis(Id id) const {
+  bool sums_over(const Bucket& bucket, Id id) const {
     const Op& op = program_.op(id);
-    return op.exchanges_in_place() && op.exchange()->reduction == Reduction::sum &&
-           program_.axis_of(id) == axis_;
+    if (!op.exchanges_in_place() || op.exchange()->reduction != Reduction::sum) return false;
+    const std::vector<AxisId> axes = axes_of(bucket.axis);
+    return std::find(axes.begin(), axes.end(), program_.axis_of(id)) != axes.end();
   }
 
   // With the casts around it, where the gradient travels in another type.
@@ -250,8 +300,8 @@ class Packer {
     program_.add_op(bucket.segment, function, Part::input, kind, std::move(operands), attrs);
   }
 
-  std::array<AttrValue, 3> along() const {
-    return {axis_attr(axis_), {"dim", 0}, {"parts", static_cast<double>(parts())}};
+  std::array<AttrValue, 3> along(const Bucket& bucket) const {
+    return {axis_attr(bucket.axis), {"dim", 0}, {"parts", static_cast<double>(parts(bucket))}};
   }
 
   void add_ops(const Bucket& bucket, Id norm, const Update& update) {
@@ -284,7 +334,7 @@ class Packer {
         program_.replace_operand(id, 0, bucket.own_gradients);
         program_.set_attr(id, "first", static_cast<double>(bucket.offsets[m]));
         program_.set_attr(id, "elements", static_cast<double>(program_.local_elements(bucket.parameters[m])));
-        counts_.insert(op.operands[2]);
+        counts_.insert({op.operands[2], bucket.axis});
       }
     }
   }
@@ -322,7 +372,7 @@ class Packer {
     for (const Bucket& bucket : trained)
       if (!kept_.parameters)
         add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
-            along());
+            along(bucket));
   }
 
   // The rank's part of the sum: in its place within the blocks or, where these are of another type, a value
@@ -331,13 +381,12 @@ class Packer {
     const Precision& precision = program_.precision();
     if (precision.reduce == precision.gradient) {
       const Id part = kept_.gradients ? bucket.own_sums : bucket.own_gradients;
-      add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, part}, along());
+      add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, part}, along(bucket));
       return part;
     }
     const Id part = program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input,
-                                             "reduce_scatter", std::span(&blocks, 1), along(), none)[0];
-    program_.value(part).placement.resize(program_.mesh().size());
-    program_.value(part).placement[axis_] = AxisPlacement::sharded("packed");
+                                             "reduce_scatter", std::span(&blocks, 1), along(bucket), none)[0];
+    lay_in_parts(bucket, program_.value(part));
     return part;
   }
 
@@ -355,28 +404,37 @@ class Packer {
     raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
   }
 
+  using Sums = std::set<std::pair<Id, AxisId>>;
+
   // Each rank has the squares and counts of its parts only.
-  void sum_over_parts(FunctionKind function, const std::set<Id>& sums) {
+  void sum_over_parts(FunctionKind function, const Sums& sums) {
     const std::vector<Id>& ops = program_.segment(program_.step_segment()).ops(function);
-    const AttrValue axis = axis_attr(axis_);
-    for (Id sum : sums)
+    Id before = none;
+    for (const auto& [sum, over] : sums) {
+      PRUN_CHECK(sum != before, "'", program_.value(sum).name, "' is a sum over different axes");
+      before = sum;
+      const AttrValue axis = axis_attr(over);
       program_.add_op(program_.step_segment(), function, Part::input, "all_reduce_update", {sum},
                       std::span(&axis, 1), ops.empty() ? none : ops.front());
+    }
   }
 
   Program& program_;
   OptimizerInterface& optimizer_;
-  AxisId axis_;
+  const std::vector<AxisId> axes_;  // each of several ranks
   KeptInParts kept_;
   std::vector<std::string> state_names_;
   std::int32_t number_ = 0;
-  std::set<Id> norms_, counts_;
+  Sums norms_, counts_;
 };
 
 }  // namespace
 
-void pack_state(Program& program, OptimizerInterface& optimizer, AxisId axis, KeptInParts kept) {
-  if (program.mesh().extent(axis) > 1) Packer(program, optimizer, axis, kept).run();
+void pack_state(Program& program, OptimizerInterface& optimizer, const PartsRequest& parts) {
+  std::vector<AxisId> axes = parts.axes;
+  std::erase_if(axes, [&](AxisId axis) { return program.mesh().extent(axis) == 1; });
+  std::sort(axes.begin(), axes.end());
+  if (!axes.empty()) Packer(program, optimizer, std::move(axes), parts.kept).run();
 }
 
 }  // namespace prun

@@ -1,6 +1,7 @@
 // Packed shards: what ZeRO keeps. The parameters of a segment that are updated alike become one flat bucket,
-// of which each rank of an axis owns a part: it sums that part of the gradient, updates it, and the parts are
-// gathered again.
+// of which each rank owns a part: it sums that part of the gradient, updates it, and the parts are gathered
+// again. The ranks are those of one axis, or of several together: of those asked for, the ones that sum the
+// gradients.
 #pragma once
 
 #include "program/passes.hpp"
@@ -9,6 +10,6 @@ namespace prun {
 
 // After place_on_mesh. The optimizer writes the update of the parts; it must treat
 // elements alike wherever they stand.
-void pack_state(Program& program, OptimizerInterface& optimizer, AxisId axis, KeptInParts kept);
+void pack_state(Program& program, OptimizerInterface& optimizer, const PartsRequest& parts);
 
 }  // namespace prun

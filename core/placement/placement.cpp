@@ -1,6 +1,7 @@
 #include "placement/placement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,12 +26,14 @@ bool has_dim(const Value& value, const Name& name) {
 class AxisPass {
  public:
   AxisPass(Program& program, AxisId axis) : program_(program), axis_(axis) {
-    for (const Split& split : program.requests().splits)
-      if (split.axis == axis) dims_.push_back(split.dim);
+    for (const bool ops : {false, true})
+      for (const Split& split : program.requests().splits)
+        if (split.axis == axis && (split.scope == SplitScope::ops) == ops) dims_.push_back(split);
   }
 
   void run() {
     place_what_stays();
+    note_swaps();
     const Id step = program_.step_segment(), end = program_.segment_count();
     visit(step, FunctionKind::load);
     visit(step, FunctionKind::begin);
@@ -46,7 +49,7 @@ class AxisPass {
   }
 
  private:
-  const std::string& axis_name() const { return program_.mesh().name(axis_); }
+  std::string axis_name() const { return program_.mesh().name(axis_); }
   std::int64_t extent() const { return program_.mesh().extent(axis_); }
 
   template <class... Parts>
@@ -100,16 +103,18 @@ class AxisPass {
   }
 
   // Values that exist before a step: sharded on the first asked dimension that they have. A microbatch's
-  // inputs come in parts only if their dimension is the first that was asked for: what needs weights in parts
-  // may need them whole.
+  // inputs come in parts only if their dimension is the first that was asked for everywhere: what needs
+  // weights in parts may need them whole.
   void place_what_stays() {
     for (Id id = 0; id < program_.value_count(); ++id) {
       const Value& value = program_.value(id);
       if (value.role == Role::activation || value.role == Role::runtime) continue;
       const bool input = value.role == Role::input || value.role == Role::staging;
       AxisPlacement placement;
-      for (const Name& dim : dims_) {
-        if (placement.is_replicated() && has_dim(value, dim)) placement = AxisPlacement::sharded(dim);
+      for (const Split& split : dims_) {
+        if (split.scope == SplitScope::ops || (input && split.scope != SplitScope::everywhere)) continue;
+        if (placement.is_replicated() && has_dim(value, split.dim))
+          placement = AxisPlacement::sharded(split.dim);
         if (input) break;
       }
       if (counts_over_axis(value)) placement = AxisPlacement::partial();
@@ -118,9 +123,31 @@ class AxisPass {
   }
 
   bool counts_over_axis(const Value& value) const {
+    const auto first = std::find_if(dims_.begin(), dims_.end(),
+                                    [](const Split& split) { return split.scope == SplitScope::everywhere; });
     return std::any_of(value.counted.begin(), value.counted.end(), [&](const Name& name) {
-      return name == Name("*") || (!dims_.empty() && dims_.front() == name);
+      return name == Name("*") || (first != dims_.end() && first->dim == name);
     });
+  }
+
+  // What an all-to-all over an axis before this one needs whole here, its blocks are better made of whole.
+  void note_swaps() {
+    for (Id segment = 0; segment < program_.segment_count(); ++segment)
+      for (const std::vector<Id>& function : program_.segment(segment).functions)
+        for (const Id id : function) {
+          const Op& op = program_.op(id);
+          if (!op.exchange() || op.exchange()->kind != CommKind::all_to_all) continue;
+          OpShape shape = program_.shape(op);
+          raise(op.def->rule(&shape));
+          swapped_blocks_[op.operands.front()] = {shape.wholes[0], shape.wholes[1]};
+        }
+  }
+
+  // Whether it lies where only ops that want another dimension whole have it.
+  bool is_away(Id id) const {
+    return now(id).is_sharded() && std::any_of(dims_.begin(), dims_.end(), [&](const Split& split) {
+             return split.scope == SplitScope::ops && split.dim == now(id).dim;
+           });
   }
 
   // ------------------------------------------------------------- the walk
@@ -148,9 +175,9 @@ class AxisPass {
 
   // How a value is handed on: a partial sum is summed first, in parts where it can be.
   AxisPlacement at_rest(Id id) const {
-    if (!now(id).is_partial()) return now(id);
-    for (const Name& dim : dims_)
-      if (has_dim(program_.value(id), dim)) return AxisPlacement::sharded(dim);
+    if (!now(id).is_incomplete() && !is_away(id)) return now(id);
+    for (const Split& split : dims_)
+      if (has_dim(program_.value(id), split.dim)) return AxisPlacement::sharded(split.dim);
     return AxisPlacement::replicated();
   }
 
@@ -175,28 +202,49 @@ class AxisPass {
       visited_.push_back(id);
       return;
     }
-    const bool passes = passes_partial(op, shape);
-    const std::optional<Name> split = passes ? std::nullopt : choose_split(op, shape);
-    const bool sums = split && lists(shape.sums, *split);
+    if (const auto swap = swapped_blocks_.find(op.operands.back()); swap != swapped_blocks_.end())
+      for (const Name& dim : swap->second) shape.whole(dim);
+    AxisPlacement left = passed_on(op, shape);
+    const std::optional<Name> split = left.is_incomplete() ? std::nullopt : choose_split(op, shape);
+    if (split) left = left_by(op, shape, *split);
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) != Access::read) continue;
       // What is linear and added to a partial sum must count once.
-      const bool summand = linear(shape, i) && (passes || sums);
-      need(op, id, i, under(split, op.operands[i], summand));
+      const bool joins = left.is_incomplete() && passes(shape, left, i);
+      need(op, id, i, under(split, op.operands[i], joins ? left : AxisPlacement::replicated()));
     }
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.operands[i] != none && op.access(i) != Access::read)
-        produce(op, id, i, under(split, op.operands[i], passes || sums));
+        produce(op, id, i, under(split, op.operands[i], left), passes(shape, AxisPlacement::maximum(), i));
     visited_.push_back(id);
+  }
+
+  // What an op that is split along a dimension makes of results that lack it.
+  AxisPlacement left_by(const Op& op, const OpShape& shape, const Name& split) const {
+    const bool sums = lists(shape.sums, split), maxes = lists(shape.maxes, split);
+    if (sums && maxes)
+      refuse(op, "its rule marks '", split.view(),
+             "' as summed over and as what the largest is taken of; make two ops of it");
+    return sums ? AxisPlacement::partial() : maxes ? AxisPlacement::maximum() : AxisPlacement::replicated();
   }
 
   // Stands in the program already: it must find what it changes.
   void meet_exchange(const Op& op, const OpShape& shape) {
     const AxisPlacement whole = AxisPlacement::replicated(), parts = AxisPlacement::sharded(shape.wholes[0]);
     const CommKind kind = op.exchange()->kind;
-    const AxisPlacement from = kind == CommKind::all_gather ? parts : AxisPlacement::partial();
-    const AxisPlacement to = kind == CommKind::reduce_scatter ? parts : whole;
     const Id before = op.operands.front(), after = op.operands.back();
+    const bool swaps = kind == CommKind::all_to_all, largest = op.exchange()->reduction == Reduction::max;
+    if (swaps && shape.wholes[1].empty())
+      refuse(op,
+             "its rule does not mark both the dimension that was in parts and the one that comes to be as "
+             "whole (s.whole)");
+    // An op may have called what it found largest a sum that is not one.
+    const AxisPlacement from = kind == CommKind::all_gather || swaps ? parts
+                               : largest && now(before).is_maximum() ? AxisPlacement::maximum()
+                                                                     : AxisPlacement::partial();
+    const AxisPlacement to = swaps                              ? AxisPlacement::sharded(shape.wholes[1])
+                             : kind == CommKind::reduce_scatter ? parts
+                                                                : whole;
     if (now(before) != from)
       refuse(op, "'", program_.value(before).name, "' is ", to_text(now(before)), " but must be ",
              to_text(from), " to be exchanged");
@@ -211,41 +259,75 @@ class AxisPass {
     }
   }
 
-  // How an operand lies when the op is split along that dimension.
-  AxisPlacement under(const std::optional<Name>& split, Id id, bool summand) const {
-    if (split && has_dim(program_.value(id), *split)) return AxisPlacement::sharded(*split);
-    return summand ? AxisPlacement::partial() : AxisPlacement::replicated();
+  // How an operand lies when the op is split along that dimension; one that lacks it, as said.
+  AxisPlacement under(const std::optional<Name>& split, Id id, const AxisPlacement& else_where) const {
+    return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : else_where;
   }
 
-  // A partial sum that must be summed anyway is cheaper to get in parts than whole.
+  // What the op itself puts first, then what was asked for.
   std::optional<Name> choose_split(const Op& op, const OpShape& shape) const {
-    for (const Name& dim : dims_) {
-      if (lists(shape.wholes, dim)) continue;
-      for (std::size_t i = 0; i < op.operands.size(); ++i) {
-        const Id id = op.operands[i];
-        if (id == none) continue;
-        const Value& value = program_.value(id);
-        if (value.role == Role::activation && op.access(i) == Access::write) continue;
-        if (now(id) == AxisPlacement::sharded(dim)) return dim;
-        if (value.role == Role::activation && now(id).is_partial() && has_dim(value, dim)) return dim;
-      }
-    }
+    for (const Name& dim : shape.preferred)
+      if (is_asked(dim) && !lists(shape.wholes, dim) && any_reads(op, [&](Id id) { return has(id, dim); }))
+        return dim;
+    for (const Split& split : dims_)
+      if (!lists(shape.wholes, split.dim) && can_be_had(op, shape, split)) return split.dim;
     return std::nullopt;
   }
 
-  static bool linear(const OpShape& shape, std::size_t i) { return (shape.linear >> i & 1u) != 0; }
+  bool is_asked(const Name& dim) const {
+    return std::any_of(dims_.begin(), dims_.end(), [&](const Split& split) { return split.dim == dim; });
+  }
+  bool has(Id id, const Name& dim) const { return has_dim(program_.value(id), dim); }
+
+  // Whether it is true of an operand that is there before the op runs.
+  template <class Is>
+  bool any_reads(const Op& op, Is&& is) const {
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const Id id = op.operands[i];
+      const bool made =
+          id != none && program_.value(id).role == Role::activation && op.access(i) == Access::write;
+      if (id != none && !made && is(id)) return true;
+    }
+    return false;
+  }
+
+  // A partial sum that must be summed anyway is cheaper to get in parts than whole. What one op has had along
+  // another dimension comes back here; in turn, what the op wants whole is exchanged for what only ops have.
+  bool can_be_had(const Op& op, const OpShape& shape, const Split& split) const {
+    return any_reads(op, [&](Id id) {
+      if (now(id) == AxisPlacement::sharded(split.dim)) return true;
+      if (program_.value(id).role != Role::activation || !has(id, split.dim)) return false;
+      if (now(id).is_incomplete()) return true;
+      if (!now(id).is_sharded()) return false;
+      return split.scope == SplitScope::ops ? lists(shape.wholes, now(id).dim) : is_away(id);
+    });
+  }
+
+  // Whether what the ranks have of operand i may be put together behind the op.
+  static bool passes(const OpShape& shape, const AxisPlacement& incomplete, std::size_t i) {
+    return ((incomplete.is_maximum() ? shape.monotone : shape.linear) >> i & 1u) != 0;
+  }
+
+  // Partial sums, or maxima, that the op hands on as they are; else replicated.
+  AxisPlacement passed_on(const Op& op, const OpShape& shape) const {
+    for (const AxisPlacement& one : {AxisPlacement::partial(), AxisPlacement::maximum()})
+      if (passes_on(op, shape, one)) return one;
+    return AxisPlacement::replicated();
+  }
 
   // An op that is linear in some operands passes partial sums on if all of these are partial, alone, and no
-  // other operand is split. What the host reads must be whole.
-  bool passes_partial(const Op& op, const OpShape& shape) const {
+  // other operand is split. What the host reads must be whole. A maximum that is the same everywhere does not
+  // hinder others.
+  bool passes_on(const Op& op, const OpShape& shape, const AxisPlacement& one) const {
     bool any = false;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none) continue;
       if (op.access(i) == Access::write && program_.value(op.operands[i]).role == Role::staging) return false;
       if (op.access(i) != Access::read) continue;
-      if (!linear(shape, i) && now(op.operands[i]).is_sharded()) return false;
-      if (!linear(shape, i)) continue;
-      if (!now(op.operands[i]).is_partial() || has_twin(op.operands[i])) return false;
+      const AxisPlacement lies = now(op.operands[i]);
+      if (!passes(shape, one, i) && lies.is_sharded()) return false;
+      if (!passes(shape, one, i) || (one.is_maximum() && lies.is_replicated())) continue;
+      if (lies != one || has_twin(op.operands[i])) return false;
       any = true;
     }
     return any;
@@ -260,13 +342,13 @@ class AxisPass {
   void need(const Op& op, Id id, std::size_t i, const AxisPlacement& wanted) {
     const Id operand = op.operands[i];
     const AxisPlacement have = now(operand);
-    if (have == wanted && !has_twin(operand)) return;
+    if (serves(have, wanted) && !has_twin(operand)) return;
     const Role role = program_.value(operand).role;
     if (role == Role::gradient || role == Role::runtime || role == Role::state) {
       if (role == Role::runtime && runs_per_microbatch(op.function))
         refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
                to_text(have), " that goes on growing; it is whole at the end of the step, in 'finish'");
-      if (!have.is_partial() || !wanted.is_replicated() || role == Role::state)
+      if (!have.is_incomplete() || !wanted.is_replicated() || role == Role::state)
         refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
                has_twin(operand) ? "a sum of which every rank has counted a part alike" : to_text(have),
                " but is needed ", to_text(wanted));
@@ -275,6 +357,11 @@ class AxisPass {
     }
     const Id changed = converted(operand, wanted, op.segment, op.function, id);
     program_.replace_operand(id, i, changed);
+  }
+
+  // What is the same everywhere is the largest that any rank has.
+  static bool serves(const AxisPlacement& have, const AxisPlacement& wanted) {
+    return have == wanted || (have.is_replicated() && wanted.is_maximum());
   }
 
   // ------------------------------------------------------------- exchanges
@@ -295,7 +382,8 @@ class AxisPass {
 
   void add_sum(Id segment, FunctionKind function, Id id, Id before) {
     const AttrValue axis = axis_attr(axis_);
-    program_.add_op(segment, function, Part::input, "all_reduce_update", {id}, std::span(&axis, 1), before);
+    const char* const kind = now(id).is_maximum() ? "all_reduce_max_update" : "all_reduce_update";
+    program_.add_op(segment, function, Part::input, kind, {id}, std::span(&axis, 1), before);
   }
 
   // In a function of its own, which may run under backward. Where it travels in another type than it is kept
@@ -335,28 +423,52 @@ class AxisPass {
     return none;
   }
 
-  // The same value lying as wanted; exchanged once a function.
+  // The same value lying as wanted; exchanged once a function. What lies along another dimension is as large
+  // there, so what forward has exchanged so is kept for backward.
   Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before) {
-    if (now(id) == wanted) return id;
-    for (const auto& [from, to] : exchanged_)
-      if (from == id && now(to) == wanted) return to;
+    if (serves(now(id), wanted)) return id;
+    for (const std::vector<std::pair<Id, Id>>& list : {exchanged_, swapped_[segment]})
+      for (const auto& [from, to] : list)
+        if (from == id && now(to) == wanted) return to;
     place_ = {segment, function, before};
+    const bool swaps = now(id).is_sharded() && wanted.is_sharded();
     const Id result = exchange(id, wanted);
     exchanged_.push_back({id, result});
+    if (swaps && function == FunctionKind::forward) swapped_[segment].push_back({id, result});
     return result;
   }
 
   Id exchange(Id id, const AxisPlacement& wanted) {
     const AxisPlacement have = now(id);
     if (wanted.is_sharded()) check_divides(program_.value(id), wanted.dim);
-    if (have.is_partial() && wanted.is_replicated()) return sum(id);
-    if (have.is_partial())
-      return along(along(id, "block", wanted.dim, have), "reduce_scatter", wanted.dim, wanted);
-    if (have.is_sharded() && wanted.is_replicated())
-      return along(along(id, "all_gather", have.dim, wanted), "unblock", have.dim, wanted);
-    if (have.is_sharded()) return exchange(exchange(id, AxisPlacement::replicated()), wanted);
+    if (serves(have, wanted)) return id;
+    if (have.is_incomplete() && wanted.is_sharded()) return reduced_in_parts(id, wanted);
+    if (have.is_sharded() && wanted.is_sharded()) return swapped(id, wanted);
+    if (have.is_sharded())
+      return exchange(along(along(id, "all_gather", have.dim, AxisPlacement::replicated()), "unblock",
+                            have.dim, AxisPlacement::replicated()),
+                      wanted);
+    if (have.is_incomplete()) return exchange(reduced(id), wanted);
     if (wanted.is_sharded()) return along(id, "slice", wanted.dim, wanted);
     return counted_once(id);
+  }
+
+  Id reduced_in_parts(Id id, const AxisPlacement& wanted) {
+    const char* const kind = now(id).is_maximum() ? "reduce_scatter_max" : "reduce_scatter";
+    return along(along(id, "block", wanted.dim, now(id)), kind, wanted.dim, wanted);
+  }
+
+  // From the dimension that it lies along to another: each rank has blocks of the latter, one for each rank,
+  // and gets blocks of the former.
+  Id swapped(Id id, const AxisPlacement& wanted) {
+    const Name from = now(id).dim;
+    const Id blocks = along(id, "block", wanted.dim, now(id));
+    const auto number = [&](const Name& dim) { return static_cast<double>(place_of(id, dim)); };
+    const AttrValue attrs[] = {axis_attr(axis_),
+                               {"dim", number(from)},
+                               {"parts", static_cast<double>(extent())},
+                               {"to", number(wanted.dim)}};
+    return along(insert(blocks, "all_to_all", std::span(&blocks, 1), attrs, wanted), "unblock", from, wanted);
   }
 
   // An op whose result lies on this axis as said, and on the others as its operand does.
@@ -369,9 +481,10 @@ class AxisPass {
     return made;
   }
 
-  Id sum(Id id) {
+  Id reduced(Id id) {
     const AttrValue axis = axis_attr(axis_);
-    return insert(id, "all_reduce", std::span(&id, 1), std::span(&axis, 1), AxisPlacement::replicated());
+    return insert(id, now(id).is_maximum() ? "all_reduce_max" : "all_reduce", std::span(&id, 1),
+                  std::span(&axis, 1), AxisPlacement::replicated());
   }
 
   Id counted_once(Id id) {
@@ -381,22 +494,29 @@ class AxisPass {
 
   // The same for exchanges along a dimension; blocks have one dimension more, in front.
   Id along(Id id, const char* kind, const Name& dim, const AxisPlacement& result) {
-    const std::vector<Dim>& dims = program_.value(id).dims;
-    const auto found = std::find_if(dims.begin(), dims.end(), [&](const Dim& d) { return d.name == dim; });
-    PRUN_CHECK(found != dims.end(), kind, " along '", dim.view(), "'");
-    const bool blocks = dims.front().name == Name("parts");
+    const std::string_view from = kind;
+    const bool blocks = from == "unblock" || from.starts_with("reduce_scatter");
     const AttrValue attrs[] = {axis_attr(axis_),
-                               {"dim", static_cast<double>(found - dims.begin() - blocks)},
+                               {"dim", static_cast<double>(place_of(id, dim) - blocks)},
                                {"parts", static_cast<double>(extent())}};
     return insert(id, kind, std::span(&id, 1), attrs, result);
   }
 
+  std::ptrdiff_t place_of(Id id, const Name& dim) const {
+    const std::vector<Dim>& dims = program_.value(id).dims;
+    const auto found = std::find_if(dims.begin(), dims.end(), [&](const Dim& d) { return d.name == dim; });
+    PRUN_CHECK(found != dims.end(), "'", program_.value(id).name, "' lacks '", dim.view(), "'");
+    return found - dims.begin();
+  }
+
   // ------------------------------------------------------------- results
 
-  // Operand i is written or accumulated into, as `placement`.
-  void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
+  // Operand i is written or accumulated into, as `placement`; `folds`: the largest of what is there and what
+  // comes.
+  void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds) {
     const Id id = op.operands[i];
     const Role role = program_.value(id).role;
+    if (role != Role::activation) check_joins(op, i, placement);
     if (op.def->clears) {
       cleared_.insert(id);
     } else if (role == Role::activation) {
@@ -406,9 +526,12 @@ class AxisPass {
         refuse(op, "'", program_.value(id).name, "' is ", to_text(now(id)), " but would be written ",
                to_text(placement));
     } else if (op.access(i) == Access::write || role == Role::runtime || role == Role::gradient) {
-      accumulate(op, op_id, i, placement);
-    } else if (placement.is_partial()) {
-      refuse(op, "'", program_.value(id).name, "' would become a partial sum");
+      if (placement.is_maximum() || (now(id).is_maximum() && cleared_.count(id) == 0))
+        fold(op, i, placement, folds);
+      else
+        accumulate(op, op_id, i, placement);
+    } else if (placement.is_incomplete()) {
+      refuse(op, "'", program_.value(id).name, "' would become ", to_text(placement));
     }
   }
 
@@ -433,6 +556,33 @@ class AxisPass {
     } else {
       program_.replace_operand(op_id, i, twin_of(id));
     }
+  }
+
+  // Sums and maxima do not go together.
+  void check_joins(const Op& op, std::size_t i, const AxisPlacement& placement) const {
+    const Value& value = program_.value(op.operands[i]);
+    const bool begins =
+        op.def->clears || op.access(i) == Access::write || cleared_.count(op.operands[i]) != 0;
+    const AxisPlacement lies = begins ? AxisPlacement::replicated() : now(op.operands[i]);
+    const bool a_sum = value.role == Role::gradient || lies.is_partial();
+    if ((placement.is_maximum() && a_sum) || (placement.is_partial() && lies.is_maximum()))
+      refuse(op, "adds ", to_text(placement), " to '", value.name, "', which is ",
+             lies.is_maximum() ? to_text(lies) : "a sum");
+  }
+
+  // The largest of what all ranks have is the same, whether some of it is alike on all of them or not.
+  void fold(const Op& op, std::size_t i, const AxisPlacement& placement, bool folds) {
+    const Id id = op.operands[i];
+    cleared_.erase(id);
+    if (op.access(i) == Access::write) {
+      settle(id, placement);
+      return;
+    }
+    if (!folds || has_twin(id))
+      refuse(
+          op, "changes '", program_.value(id).name, "', a partial maximum, and ",
+          has_twin(id) ? "a part of it is a sum" : "its rule does not say that maxima pass (pass_maximum)");
+    settle(id, AxisPlacement::maximum());
   }
 
   Id twin_of(Id id) {
@@ -470,7 +620,7 @@ class AxisPass {
 
   Program& program_;
   AxisId axis_;
-  std::vector<Name> dims_;  // to lie on this axis, first come first
+  std::vector<Split> dims_;  // to lie on this axis, first come first; those of ops alone at last
   std::map<Id, AxisPlacement> now_;
   std::set<Id> cleared_;
   std::set<Id> summed_;  // in place: nothing may be added to one rank's copy alone
@@ -479,10 +629,13 @@ class AxisPass {
     Id segment = none;
     FunctionKind function = FunctionKind::forward;
     Id before = none;
-  } place_;                                   // where exchanges are inserted
-  std::map<Id, Id> twins_;                    // runtime sums: the part that is alike on every rank
-  std::vector<Id> visited_;                   // ops
-  std::vector<std::pair<Id, Id>> exchanged_;  // in this function: value, the same lying otherwise
+  } place_;                                           // where exchanges are inserted
+  std::map<Id, Id> twins_;                            // runtime sums: the part that is alike on every rank
+  std::vector<Id> visited_;                           // ops
+  std::vector<std::pair<Id, Id>> exchanged_;          // in this function: value, the same lying otherwise
+  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // of exchanges over axes before this one
+  std::map<Id, std::vector<std::pair<Id, Id>>>
+      swapped_;  // likewise by a segment's forward, along another dimension
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Wish {
 std::vector<Wish> wishes_of(const Program& program) {
   std::vector<Wish> wishes;
   for (const Split& split : program.requests().splits) {
-    if (program.mesh().extent(split.axis) == 1) continue;
+    if (program.mesh().extent(split.axis) == 1 || split.scope == SplitScope::ops) continue;
     auto wish = std::find_if(wishes.begin(), wishes.end(), [&](const Wish& w) { return w.dim == split.dim; });
     if (wish == wishes.end()) wish = wishes.insert(wish, {split.dim, {}});
     wish->axes.push_back(static_cast<std::int32_t>(split.axis));

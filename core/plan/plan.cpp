@@ -39,13 +39,21 @@ std::int64_t Plan::resolve(std::int32_t instance, const Address& home) const {
   return resolve(call, home, 0);
 }
 
+std::int64_t Plan::part_of(const Address& address) const {
+  if (address.part_axis == no_axis) return 0;
+  if (address.part_axis < coordinates.size()) return coordinates[address.part_axis];
+  std::int64_t at = 0;
+  for (const AxisId axis : axes_of(address.part_axis)) at = at * extents[axis] + coordinates[axis];
+  return at;
+}
+
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
   if (address.whose == Whose::fixed) instance = address.instance;
   const Layout::Range& range = layout.ranges[address.range];
   const auto of_instance = [&] { return range.instances[address.region][instance]; };
-  const std::int64_t part = address.part_axis == no_axis ? 0 : coordinates[address.part_axis] * address.bytes;
+  const std::int64_t part = part_of(address) * address.bytes;
   switch (facts_of(address.region).lies_by) {
     case LiesBy::instance: return of_instance().base + address.offset + part;
     case LiesBy::turn:

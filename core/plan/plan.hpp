@@ -177,11 +177,14 @@ struct Plan {
   Homes homes;
   // Where this rank stands on each axis: all that ranks with the same plan do not share.
   std::vector<std::int64_t> coordinates;
+  std::vector<std::int64_t> extents;  // of the axes
 
   std::span<const PlannedStep> steps(const Call& call) const;
   // The function of that kind of the instance's segment, or -1.
   std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 
+  // Which of the parts of a flat range is meant, by where this rank stands; 0 where there are none.
+  std::int64_t part_of(const Address& address) const;
   // Throws for what only a function has.
   const Address& home(Id value) const;
   // Where an address lies for a call; side is the step's parity.

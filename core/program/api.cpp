@@ -141,6 +141,9 @@ Status values(void* p, Id segment, Array<Id>* result) {
 Status split(void* p, Text dim, Text axis) {
   return guard([&] { of(p).split(dim.view(), axis.view()); });
 }
+Status split_in(void* p, Text dim, Text axis, SplitScope scope) {
+  return guard([&] { of(p).split(dim.view(), axis.view(), scope); });
+}
 
 Status axis_extent(void* p, Text axis, std::int64_t* extent) {
   return guard([&] {
@@ -151,7 +154,14 @@ Status axis_extent(void* p, Text axis, std::int64_t* extent) {
 }
 
 Status keep_in_parts(void* p, Text axis, KeptInParts kept) {
-  return guard([&] { of(p).requests().keep_in_parts(of(p).mesh(), axis.view(), kept); });
+  return guard([&] { of(p).requests().keep_in_parts(of(p).mesh(), {axis.view()}, kept); });
+}
+Status keep_in_parts_over(void* p, Array<Text> axes, KeptInParts kept) {
+  return guard([&] {
+    std::vector<std::string_view> names;
+    for (const Text& axis : axes) names.push_back(axis.view());
+    of(p).requests().keep_in_parts(of(p).mesh(), names, kept);
+  });
 }
 
 Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> kinds) {
@@ -240,7 +250,9 @@ const ProgramApi& program_api() {
                               used_elsewhere,
                               keep_saved,
                               choose_to_fit,
-                              share_saved};
+                              share_saved,
+                              split_in,
+                              keep_in_parts_over};
   return api;
 }
 

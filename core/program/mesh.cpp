@@ -1,8 +1,58 @@
 #include "program/mesh.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace prun {
+namespace {
+
+// Folded axes are a set of bits under one that no axis of a mesh has as its number. An op's attribute, a
+// double on its way, holds it.
+constexpr AxisId fold_mark = AxisId{1} << 32;
+constexpr AxisId most_folded = 32;
+
+bool is_folded(AxisId axis) { return axis != no_axis && (axis & fold_mark) != 0; }
+
+}  // namespace
+
+AxisId folded(const std::vector<AxisId>& axes) {
+  PRUN_CHECK(!axes.empty(), "no axes to fold");
+  if (axes.size() == 1) return axes.front();
+  AxisId all = fold_mark;
+  for (const AxisId axis : axes) {
+    PRUN_CHECK(axis < most_folded, "axis ", axis, " cannot be folded");
+    all |= AxisId{1} << axis;
+  }
+  return all;
+}
+
+std::vector<AxisId> axes_of(AxisId axis) {
+  if (!is_folded(axis)) return {axis};
+  std::vector<AxisId> axes;
+  for (AxisId one = 0; one < most_folded; ++one)
+    if ((axis >> one & 1u) != 0) axes.push_back(one);
+  return axes;
+}
+
+bool Mesh::has(AxisId axis) const {
+  if (axis == no_axis) return false;
+  const std::vector<AxisId> axes = axes_of(axis);
+  return std::all_of(axes.begin(), axes.end(), [&](AxisId one) { return one < axes_.size(); });
+}
+
+std::string Mesh::name(AxisId axis) const {
+  if (!is_folded(axis)) return axes_[axis].name;
+  std::string text;
+  for (const AxisId one : axes_of(axis)) text += (text.empty() ? "" : "+") + axes_[one].name;
+  return text;
+}
+
+std::int64_t Mesh::extent(AxisId axis) const {
+  if (!is_folded(axis)) return axes_[axis].extent;
+  std::int64_t ranks = 1;
+  for (const AxisId one : axes_of(axis)) ranks *= axes_[one].extent;
+  return ranks;
+}
 
 std::int64_t Mesh::world() const {
   std::int64_t ranks = 1;
@@ -29,13 +79,23 @@ std::int64_t Mesh::stride(AxisId axis) const {
 }
 
 std::int64_t Mesh::coordinate(std::int64_t rank, AxisId axis) const {
-  return rank / stride(axis) % axes_[axis].extent;
+  if (!is_folded(axis)) return rank / stride(axis) % axes_[axis].extent;
+  std::int64_t at = 0;
+  for (const AxisId one : axes_of(axis)) at = at * axes_[one].extent + coordinate(rank, one);
+  return at;
 }
 
 std::vector<int> Mesh::group(std::int64_t rank, AxisId axis) const {
-  const std::int64_t step = stride(axis), first = rank - coordinate(rank, axis) * step;
-  std::vector<int> members;
-  for (std::int64_t i = 0; i < axes_[axis].extent; ++i) members.push_back(static_cast<int>(first + i * step));
+  std::vector<int> members = {static_cast<int>(rank)};
+  for (const AxisId one : axes_of(axis)) {
+    const std::vector<int> before = std::move(members);
+    members.clear();
+    for (const int member : before) {
+      const std::int64_t first = member - coordinate(member, one) * stride(one);
+      for (std::int64_t i = 0; i < axes_[one].extent; ++i)
+        members.push_back(static_cast<int>(first + i * stride(one)));
+    }
+  }
   return members;
 }
 
@@ -44,6 +104,7 @@ std::string to_text(const AxisPlacement& placement) {
     case AxisPlacement::Kind::replicated: return "replicated";
     case AxisPlacement::Kind::sharded: return "sharded on '" + std::string(placement.dim.view()) + "'";
     case AxisPlacement::Kind::partial: return "a partial sum";
+    case AxisPlacement::Kind::maximum: return "a partial maximum";
   }
   return "?";
 }

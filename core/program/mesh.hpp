@@ -7,13 +7,19 @@
 #include <string_view>
 #include <vector>
 
-#include "prun/types.hpp"
+#include "prun/program.hpp"
 
 namespace prun {
 
 // An axis of the mesh by its place in it: what everything but an op's attributes knows it by.
 using AxisId = std::size_t;
 inline constexpr AxisId no_axis = std::numeric_limits<AxisId>::max();
+
+// Several axes as one, whose ranks are those that differ along any of them, row by row. Exchanges and parts
+// know it; how a value lies is said of each axis. Of a single axis it is that axis.
+AxisId folded(const std::vector<AxisId>& axes);
+// The axes that it is made of, in the order of the mesh.
+std::vector<AxisId> axes_of(AxisId axis);
 
 struct Axis {
   std::string name;
@@ -28,9 +34,12 @@ class Mesh {
 
   const std::vector<Axis>& axes() const { return axes_; }
   std::size_t size() const { return axes_.size(); }
-  const std::string& name(AxisId axis) const { return axes_[axis].name; }
-  std::int64_t extent(AxisId axis) const { return axes_[axis].extent; }
+  // Of a folded one: "dp+cp".
+  std::string name(AxisId axis) const;
+  std::int64_t extent(AxisId axis) const;
   std::int64_t world() const;
+  // Whether the mesh has the axis or, of a folded one, all that it is made of.
+  bool has(AxisId axis) const;
   // All ranks, in order.
   std::vector<int> ranks() const;
   // The axis of that name, or no_axis.
@@ -52,6 +61,7 @@ struct AxisPlacement {
     replicated,  // the same everywhere
     sharded,     // each coordinate has its part of dimension `dim`
     partial,     // each coordinate has a summand
+    maximum,     // each coordinate has what it found largest: as good as the same everywhere where it is
   };
   Kind kind = Kind::replicated;
   Name dim;
@@ -59,8 +69,12 @@ struct AxisPlacement {
   static AxisPlacement replicated() { return {}; }
   static AxisPlacement sharded(const Name& dim) { return {Kind::sharded, dim}; }
   static AxisPlacement partial() { return {Kind::partial, {}}; }
+  static AxisPlacement maximum() { return {Kind::maximum, {}}; }
   bool is_replicated() const { return kind == Kind::replicated; }
   bool is_partial() const { return kind == Kind::partial; }
+  bool is_maximum() const { return kind == Kind::maximum; }
+  // Whether the ranks' must be put together before it is what it is.
+  bool is_incomplete() const { return is_partial() || is_maximum(); }
   bool is_sharded() const { return kind == Kind::sharded; }
   friend bool operator==(const AxisPlacement&, const AxisPlacement&) = default;
 };
@@ -71,7 +85,7 @@ std::string to_text(const AxisPlacement& placement);
 struct Split {
   Name dim;
   AxisId axis = 0;
-  friend bool operator==(const Split&, const Split&) = default;
+  SplitScope scope = SplitScope::everywhere;
 };
 
 }  // namespace prun

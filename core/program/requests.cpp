@@ -4,13 +4,21 @@
 
 namespace prun {
 
-void Requests::keep_in_parts(const Mesh& mesh, std::string_view axis, KeptInParts asked) {
-  const AxisId found = mesh.find(axis);
-  if (found == no_axis)
-    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
+void Requests::keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked) {
+  PartsRequest request{{}, asked};
+  for (const std::string_view axis : axes) {
+    const AxisId found = mesh.find(axis);
+    if (found == no_axis)
+      throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
+    if (std::find(request.axes.begin(), request.axes.end(), found) != request.axes.end())
+      throw_error(ErrorCode::bad_input, "axis '", axis, "' is named twice to keep state in parts over");
+    request.axes.push_back(found);
+  }
+  if (request.axes.empty())
+    throw_error(ErrorCode::bad_input, "no axis is named to keep state in parts over; name one at least");
   if (!parts.empty())
     throw_error(ErrorCode::bad_input, "two strategies ask to keep state in parts; keep one of them");
-  parts.push_back({found, asked});
+  parts.push_back(std::move(request));
 }
 
 void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule,

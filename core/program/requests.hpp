@@ -19,9 +19,9 @@ struct RecomputeChoice {
   std::vector<std::string> op_kinds;  // with Kind::ops
 };
 
-// The ranks of an axis keep state, and what else is said, in equal parts.
+// The ranks of axes keep state, and what else is said, in equal parts.
 struct PartsRequest {
-  AxisId axis = 0;
+  std::vector<AxisId> axes;
   KeptInParts kept;
 };
 
@@ -35,7 +35,7 @@ struct PipelineRequest {
 
 struct Requests {
   // Each throws an Error where it cannot be.
-  void keep_in_parts(const Mesh& mesh, std::string_view axis, KeptInParts asked);
+  void keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked);
   void lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule, std::int32_t chunks,
                     std::vector<std::int64_t> layers);
   // One more device of each rank, by its plugin; returns its number.

@@ -248,14 +248,20 @@ OpShape Program::local_shape(const Op& op) const {
 
 // ---------------------------------------------------------------- parts of values
 
-void Program::split(std::string_view dim, std::string_view axis) {
+void Program::split(std::string_view dim, std::string_view axis, SplitScope scope) {
   const AxisId found = mesh_.find(axis);
   if (found == no_axis)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to split '", dim, "' over");
   check_has_dim(dim, axis);
-  const Split split{Name(dim), found};
+  const Split split{Name(dim), found, scope};
   std::vector<Split>& splits = requests_.splits;
-  if (std::find(splits.begin(), splits.end(), split) == splits.end()) splits.push_back(split);
+  const auto known = std::find_if(splits.begin(), splits.end(), [&](const Split& other) {
+    return other.dim == split.dim && other.axis == split.axis;
+  });
+  if (known == splits.end())
+    splits.push_back(split);
+  else
+    known->scope = std::min(known->scope, scope);
 }
 
 void Program::check_has_dim(std::string_view dim, std::string_view axis) const {
@@ -452,7 +458,8 @@ void Program::check_lies_right(const Op& op, const OpShape& rule) const {
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none) continue;
       const AxisPlacement at = value(op.operands[i]).on(axis);
-      if (at.is_partial() && op.access(i) == Access::read && (rule.linear >> i & 1u) == 0) refuse(axis, i);
+      const std::uint32_t passing = at.is_maximum() ? rule.monotone : rule.linear;
+      if (at.is_incomplete() && op.access(i) == Access::read && (passing >> i & 1u) == 0) refuse(axis, i);
       if (!at.is_sharded()) continue;
       if (std::find(std::begin(rule.wholes), std::end(rule.wholes), at.dim) != std::end(rule.wholes))
         refuse(axis, i);

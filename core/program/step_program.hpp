@@ -165,7 +165,7 @@ class Program {
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
-  void split(std::string_view dim, std::string_view axis);
+  void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
   // What else strategies ask for. Splits come by split(), which checks that there is such a dimension.
   Requests& requests() { return requests_; }
   // A value lies there; a function of a segment runs there.

@@ -57,7 +57,12 @@ void write_limits(JsonWriter& json, const Option& option) {
 
 void write_option(JsonWriter& json, const Option& option) {
   json.begin_object().member("description", option.help);
-  if (is_list(option.type)) {
+  if (option.type == OptionType::names) {
+    json.name("type").begin_array().value("string").value("array").end_array();
+    json.name("items").begin_object();
+    write_limits(json, option);
+    json.end_object();
+  } else if (is_list(option.type)) {
     json.member("type", "array").name("items").begin_object();
     write_limits(json, option);
     json.end_object();

@@ -64,7 +64,7 @@ OptionType type_of(std::string_view name, const Line& line) {
   const std::optional<OptionType> type = option_type(name);
   if (!type)
     line.fail("type ", in_quotes(name),
-              " is none of int, float, bool, string, choice, size, ints, floats, strings");
+              " is none of int, float, bool, string, choice, size, ints, floats, strings, names");
   return *type;
 }
 

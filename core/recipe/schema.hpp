@@ -3,11 +3,11 @@
 //   key | type | default | range or choices | help
 //   rope_theta | float | 1e4 | 1..1e9 | Base of the rotary embedding
 //
-// Types: int float bool string choice size ints floats strings. The default is `required` (the user must give
-// it), `none` (may be absent), or a value; an empty default is the empty string. A string that is literally
-// one of these two words goes in quotes. Ranges are closed, either end may be absent. A dotted key lies in a
-// nested table. The key `*` takes any name not declared otherwise. Help is not optional. Lines that are blank
-// or start with # are skipped.
+// Types: int float bool string choice size ints floats strings names. The default is `required` (the user
+// must give it), `none` (may be absent), or a value; an empty default is the empty string. A string that is
+// literally one of these two words goes in quotes. Ranges are closed, either end may be absent. A dotted key
+// lies in a nested table. The key `*` takes any name not declared otherwise. Help is not optional. Lines that
+// are blank or start with # are skipped.
 #pragma once
 
 #include <optional>

@@ -17,7 +17,8 @@ class Conversion {
 
   std::optional<Value> run(const Node& node) {
     const std::size_t before = diagnostics_.size();
-    std::optional<Value> value = is_list(option_.type) ? list(node) : scalar(node, option_.type);
+    const bool lone = option_.type == OptionType::names && node.kind != Node::Kind::list;
+    std::optional<Value> value = is_list(option_.type) && !lone ? list(node) : scalar(node, option_.type);
     return diagnostics_.size() == before ? std::move(value) : std::nullopt;
   }
 
@@ -66,7 +67,8 @@ class Conversion {
   }
 
   static std::optional<Value> typed(const Node& node, OptionType type) {
-    const bool text = type == OptionType::string || type == OptionType::choice || type == OptionType::size;
+    const bool text = type == OptionType::string || type == OptionType::choice || type == OptionType::size ||
+                      type == OptionType::names;
     if (type == OptionType::integer && node.kind == Node::Kind::integer) return Value(node.integer);
     if (type == OptionType::real && node.kind == Node::Kind::real) return Value(node.real);
     if (type == OptionType::real && node.kind == Node::Kind::integer)

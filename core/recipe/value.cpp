@@ -18,7 +18,7 @@ struct TypeName {
   std::string_view description;
 };
 
-constexpr std::array<TypeName, 9> type_names = {{
+constexpr std::array<TypeName, 10> type_names = {{
     {OptionType::integer, "int", "int"},
     {OptionType::real, "float", "float"},
     {OptionType::boolean, "bool", "bool"},
@@ -28,6 +28,7 @@ constexpr std::array<TypeName, 9> type_names = {{
     {OptionType::integers, "ints", "list of ints"},
     {OptionType::reals, "floats", "list of floats"},
     {OptionType::strings, "strings", "list of strings"},
+    {OptionType::names, "names", "string or list of strings"},
 }};
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
@@ -257,7 +258,8 @@ OptionType element_of(OptionType type) {
   switch (type) {
     case OptionType::integers: return OptionType::integer;
     case OptionType::reals: return OptionType::real;
-    case OptionType::strings: return OptionType::string;
+    case OptionType::strings:
+    case OptionType::names: return OptionType::string;
     default: return type;
   }
 }
@@ -274,6 +276,10 @@ std::optional<Value> parse_value(OptionType type, std::string_view text) {
     case OptionType::integers: return parse_list<std::int64_t>(OptionType::integer, text);
     case OptionType::reals: return parse_list<double>(OptionType::real, text);
     case OptionType::strings: return parse_list<std::string>(OptionType::string, text);
+    case OptionType::names:
+      return text.starts_with('[') || text.find(',') != text.npos
+                 ? parse_list<std::string>(OptionType::string, text)
+                 : wrap(parse_text(text));
   }
   return std::nullopt;
 }

@@ -20,9 +20,10 @@ enum class OptionType : std::uint8_t {
   integers,
   reals,
   strings,
+  names,  // one text, kept as such, or a list of them
 };
 
-// choice and size are kept as text.
+// choice, size and a lone name are kept as text.
 using Value = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
                            std::vector<double>, std::vector<std::string>>;
 

@@ -63,6 +63,17 @@ TEST(Property, ARecipeTrainsLikeOneRankOrIsRefusedForAReason) {
                 is.parameter.value, is.parameter.where.c_str());
 }
 
+// With exchanges and ops that few recipes have.
+TEST(Property, ARecipeWithOtherExchangesTrainsLikeOneRank) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, [&](unsigned seed, const std::string& drawn) {
+    const std::string text = drawn_exchanges(seed, drawn);
+    const LayoutVerdict verdict =
+        verify_layout(Recipe::parse(text, "drawn.toml", {}, plugins().catalog()), plugins().places(),
+                      {.steps = 5, .bound = {}, .exact = drawn_numbers(text)});
+    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
+  });
+}
+
 // Of two layouts of the same recipe, which were compared with the same rank.
 void expect_same(const LayoutVerdict& a, const LayoutVerdict& b, const std::string& drawn) {
   const std::vector<const Difference*> one = a.all(), other = b.all();

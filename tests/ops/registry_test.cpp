@@ -32,13 +32,14 @@ std::string refusal(const OpDef& def) {
 
 TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
   static constexpr OpExchange sum{CommKind::all_reduce}, parts{CommKind::reduce_scatter},
-      root{CommKind::broadcast};
+      swapped{CommKind::all_to_all}, root{CommKind::broadcast};
   EXPECT_EQ(refusal(exchange(sum, {in_place, 1}, {axis, 1})), "");
   EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {axis, 1})), "");
-  EXPECT_EQ(refusal(exchange(parts, {apart, 2}, {axis, 1})), "");
-  EXPECT_EQ(
-      refusal(exchange(root, {apart, 2}, {axis, 1})),
-      "op plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather and reduce_scatter can be");
+  for (const OpExchange& is : {parts, swapped}) EXPECT_EQ(refusal(exchange(is, {apart, 2}, {axis, 1})), "");
+  EXPECT_EQ(refusal(exchange(root, {apart, 2}, {axis, 1})),
+            "op plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather, reduce_scatter and "
+            "all_to_all "
+            "can be");
   EXPECT_EQ(
       refusal(exchange(parts, {in_place, 1}, {axis, 1})),
       "op plugin 'test': op 'mine' exchanges, so it reads one operand and writes one, or updates its only "

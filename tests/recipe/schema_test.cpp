@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                "than 64 letters or 4 parts"},
         Broken{"a | integer | 1 | | h",
                "1: type 'integer' is none of int, float, bool, string, choice, size, ints, "
-               "floats, strings"},
+               "floats, strings, names"},
         Broken{"a | int | | | h", "1: default '' of 'a' is not of type int"},
         Broken{"a | int | 1.5 | | h", "1: default '1.5' of 'a' is not of type int"},
         Broken{"a | float | nan | | h", "1: default 'nan' of 'a' is not of type float"},

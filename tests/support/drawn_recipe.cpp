@@ -25,6 +25,10 @@ constexpr const char* permitted[] = {
     "lie in one place",           // what is kept in parts, which are not whole tensors to share out
     "parameters in parts too",    // on the host, where ranks keep optimizer state alone in parts
     "leave one of the two out",   // a pipeline and the vertical order
+    "sums every gradient",        // a position table of which every rank has the gradient alike
+    "sums no gradient",           // an axis along which everything is in parts
+    "name that axis too",         // experts that are summed over an axis that does not keep state in parts
+    "more than 6 dimensions",     // blocks of blocks
 };
 
 class Drawing {
@@ -215,6 +219,32 @@ std::string drawn_offload(unsigned seed) {
 }
 
 std::string drawn_recipe(unsigned seed, Scale scale) { return Drawing(seed, scale).recipe(); }
+
+std::string drawn_exchanges(unsigned seed, std::string text) {
+  const auto flip = [&](unsigned period) { return seed / period % 2 == 1; };
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
+  replace("compute = 'bf16'", "compute = 'fp32'");  // the ops' kernels are of no other types
+  if (!flip(3)) replace("[mesh]\n", "[mesh]\nc = 2\n");
+  const bool both = has("plugin = 'data'") && !flip(3);
+  if (both && flip(1)) replace("plugin = 'zero'\n", "plugin = 'zero'\naxis = ['c', 'dp']\n");
+  if (!flip(3)) text += "[[strategy]]\nplugin = 'spread'\naxis = 'c'\ndims = ['seq']\nops = ['heads']\n";
+  const bool experts = flip(2);
+  if (experts && has("dp = "))
+    text += "[[strategy]]\nplugin = 'spread'\naxis = 'dp'\ndims = []\nweights = ['experts']\n";
+  text += "[[strategy]]\nplugin = 'mixture'\n";
+  for (const auto& [option, period] : {std::pair{"shrink", 4u}, {"fold", 5u}, {"pick", 6u}})
+    if (flip(period)) text += std::string(option) + " = true\n";
+  if (experts) text += "experts = 12\n";
+  return text + "[plugins]\nops = ['mixture']\n";
+}
+
+std::vector<std::string> drawn_numbers(const std::string& text) {
+  if (text.find("pick = true") == std::string::npos) return {};
+  return {"block.pick.index"};
+}
 
 std::string drawn_on(std::string text, const std::string& device, const std::string& comm) {
   const auto replace = [&](const std::string& from, const std::string& to) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace prun::test {
 
@@ -18,6 +19,12 @@ std::string drawn_recipe(unsigned seed, Scale scale);
 
 // What such a recipe may have in the host's memory: text of the strategy offload.
 std::string drawn_offload(unsigned seed);
+
+// The same with an axis of two ranks more, along which attention has heads for sequences, with ops that
+// prefer a dimension, take maxima and make numbers, and with state in parts over several axes.
+std::string drawn_exchanges(unsigned seed, std::string text);
+// What verify_layout() compares exactly of these: names.
+std::vector<std::string> drawn_numbers(const std::string& text);
 
 // The same with other lines in [device], and with these in [comm]; what only the CPU device has is left out.
 std::string drawn_on(std::string text, const std::string& device, const std::string& comm);

@@ -7,14 +7,20 @@ namespace {
 
 class Spread final : public Strategy {
  public:
-  explicit Spread(const Options& options) : axis_(options.text("axis")), dims_(options.texts("dims")) {}
+  explicit Spread(const Options& options)
+      : axis_(options.text("axis")),
+        dims_(options.texts("dims")),
+        weights_(options.texts("weights")),
+        ops_(options.texts("ops")) {}
   void apply(ProgramRef program) override {
+    for (const std::string& dim : weights_) program.split(dim, axis_, SplitScope::weights);
+    for (const std::string& dim : ops_) program.split(dim, axis_, SplitScope::ops);
     for (const std::string& dim : dims_) program.split(dim, axis_);
   }
 
  private:
   std::string axis_;
-  std::vector<std::string> dims_;
+  std::vector<std::string> dims_, weights_, ops_;
 };
 
 }  // namespace
@@ -23,4 +29,6 @@ class Spread final : public Strategy {
 PRUN_PLUGIN(strategy, prun::Spread, "spread", "0.1.0", "Splits any dimensions over an axis of the mesh",
             "phase=shard",
             "axis | string  | required | | Axis of the mesh to split over\n"
-            "dims | strings | required | | Dimensions, first come first\n");
+            "dims | strings | required | | Dimensions, first come first\n"
+            "weights | strings | [] | | Those that parameters and the ops that prefer them have\n"
+            "ops  | strings | [] | | Those that only ops have that want others whole\n");

@@ -124,6 +124,31 @@ TEST_F(Relayout, RandomPairs) {
     expect_goes_on(layouts[random() % layouts.size()], layouts[random() % layouts.size()], gpt);
 }
 
+// State over one axis, over two together, and in parts already where experts are.
+TEST_F(Relayout, StateInPartsOverSeveralAxes) {
+  const std::string spread = "[[strategy]]\nplugin = 'spread'\naxis = ",
+                    by_heads = spread + "'cp'\ndims = ['seq']\nops = ['heads']\n",
+                    experts = "[[strategy]]\nplugin = 'mixture'\nexperts = 4\n[plugins]\nops = ['mixture']\n",
+                    over_dp = spread + "'dp'\ndims = []\nweights = ['experts']\n";
+  const auto over = [](const std::string& axes, int stage) {
+    return "[[strategy]]\nplugin = 'zero'\naxis = " + axes + "\nstage = " + std::to_string(stage) + "\n";
+  };
+  const std::string both = mesh("dp = 2\ncp = 2\n") + data + by_heads + experts;
+  const std::vector<Layout> layouts = {
+      {"one", experts, {}},
+      {"zero1_dp4", mesh("dp = 4\n") + data + over("'dp'", 1) + experts, {}},
+      {"zero1_dp_cp", both + over("['dp', 'cp']", 1), {}},
+      {"zero3_dp_cp", both + over("['dp', 'cp']", 3), {}},
+      {"zero2_cp_dp", mesh("cp = 2\ndp = 2\n") + data + by_heads + experts + over("['dp', 'cp']", 2), {}},
+      {"zero1_cp4", mesh("cp = 4\n") + by_heads + experts + over("['cp']", 1), {}},
+      {"experts", both + over_dp + over("['dp', 'cp']", 1), {}},
+      {"experts3", both + over_dp + over("['dp', 'cp']", 3), {}}};
+  for (const Layout& layout : layouts) train_through(layout, in_fp64);
+  for (std::size_t i = 0; i < layouts.size(); ++i)
+    for (const std::size_t further : {1, 3})
+      expect_goes_on(layouts[i], layouts[(i + further) % layouts.size()], in_fp64);
+}
+
 // Master copies whole and split, and moments in bf16, lie in checkpoints alike.
 TEST_F(Relayout, WhateverTheFormats) {
   const std::vector<Layout> layouts = all_layouts();

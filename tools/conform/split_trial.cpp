@@ -58,6 +58,10 @@ void put_part(TrialOperand& whole, const TrialOperand& part, int d, int which) {
 
 void clear(TrialOperand& operand) { std::fill(operand.bytes.begin(), operand.bytes.end(), std::byte{0}); }
 
+void keep_largest(TrialOperand& to, const TrialOperand& from) {
+  for (std::size_t i = 0; i < to.elements(); ++i) to.set(i, std::max(to.number(i), from.number(i)));
+}
+
 void add(TrialOperand& to, const TrialOperand& from) {
   for (std::size_t i = 0; i < to.elements(); ++i) to.set(i, to.number(i) + from.number(i));
 }
@@ -82,7 +86,12 @@ void compare(const KernelCall& call, const Operands& want, const Operands& got, 
 class DimTrial {
  public:
   DimTrial(const KernelDef& kernel, const KernelCall& call, const OpShape& rule, const Name& dim)
-      : kernel_(kernel), call_(call), rule_(rule), dim_(dim), sums_(lists(rule.sums, dim)) {}
+      : kernel_(kernel),
+        call_(call),
+        rule_(rule),
+        dim_(dim),
+        sums_(lists(rule.sums, dim)),
+        maxes_(lists(rule.maxes, dim)) {}
 
   void run(const Operands& want) {
     Operands got = call_.operands;
@@ -98,7 +107,10 @@ class DimTrial {
     compare(call_, want, got, detail::concat("with '", dim_.view(), "' split in two"),
             sums_
                 ? "its rule says that it sums over that dimension (s.sum), and the parts' sums do not add up"
-                : "mark the dimension in its rule by s.whole or s.sum, or let the kernel heed Tensor::start");
+            : maxes_ ? "its rule says that it takes the largest over that dimension (s.max), and the largest "
+                       "of the parts' is not that"
+                     : "mark the dimension in its rule by s.whole, s.sum or s.max, or let the kernel heed "
+                       "Tensor::start");
   }
 
  private:
@@ -141,6 +153,8 @@ class DimTrial {
       whole.bytes = after.bytes;
     else if (sums_)
       add(whole, after);
+    else if (maxes_)
+      keep_largest(whole, after);
     else if (whole.bytes != after.bytes)
       throw_error(ErrorCode::bad_input, operand_text(*call_.def, i), " has not '", dim_.view(),
                   "', and differs between the ranks that '", dim_.view(),
@@ -151,7 +165,7 @@ class DimTrial {
   const KernelCall& call_;
   const OpShape& rule_;
   const Name dim_;
-  const bool sums_;
+  const bool sums_, maxes_;
 };
 
 // Of two summands of each operand that is said to be linear, the results add up.
@@ -180,6 +194,30 @@ void try_linear(const KernelDef& kernel, const KernelCall& call, const OpShape& 
           "its rule says that partial sums pass through (s.pass_partial), and they do not");
 }
 
+// Of the largest of two of each operand that is said to be monotone, the result is the largest of both.
+void try_monotone(const KernelDef& kernel, const KernelCall& call, const OpShape& rule) {
+  const RandomStream draw(7, stream_id("maxima"));
+  KernelCall other = call, larger = call;
+  std::string names;
+  for (std::size_t i = 0; i < call.operands.size(); ++i) {
+    const OperandDef& def = call.def->operands[i];
+    if ((rule.monotone >> i & 1u) == 0 || !call.operands[i].shape.present || def.access == Access::write)
+      continue;
+    names += detail::concat(names.empty() ? "" : " and ", "'", def.name, "'");
+    for (std::size_t e = 0; e < call.operands[i].elements(); ++e)
+      other.operands[i].set(e, draw.normal(e + 1000 * i));
+    larger.operands[i] = other.operands[i];
+    keep_largest(larger.operands[i], call.operands[i]);
+  }
+  if (names.empty()) return;
+  Operands got = launch(kernel, call, {});
+  const Operands others = launch(kernel, other, {});
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (call.def->operands[i].access != Access::read && got[i].shape.present) keep_largest(got[i], others[i]);
+  compare(larger, launch(kernel, larger, {}), got, detail::concat("as the larger of two ", names),
+          "its rule says that partial maxima pass through (s.pass_maximum), and they do not");
+}
+
 std::vector<Dim> dims_of(const KernelCall& call) {
   std::vector<Dim> dims;
   for (const TrialOperand& operand : call.operands)
@@ -204,6 +242,7 @@ std::vector<std::string> try_marks(const KernelDef& kernel, const KernelCall& ca
       DimTrial(kernel, call, rule, dim.name).run(want);
   }
   try_linear(kernel, call, rule, want);
+  try_monotone(kernel, call, rule);
   return untried;
 }
 

@@ -18,7 +18,8 @@ std::string axis_of(const PluginNote& note, const std::string& given) {
   const Schema schema = trial_schema(note, given);
   const recipe::Option* const axis = schema.find("axis");
   if (!axis || axis->presence != recipe::Presence::has_default) return "";
-  return std::get<std::string>(axis->default_value);
+  const auto* const one = std::get_if<std::string>(&axis->default_value);
+  return one ? *one : std::get<std::vector<std::string>>(axis->default_value).front();
 }
 
 std::string strategy(const std::string& name, const std::string& axis) {

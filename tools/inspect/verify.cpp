@@ -2,10 +2,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "base/json.hpp"
 #include "execute/tensors.hpp"
+#include "inspect/whole_numbers.hpp"
 
 namespace prun {
 namespace {
@@ -28,6 +31,33 @@ using Tensors = std::map<std::string, std::vector<double>>;
 struct Reference {
   std::vector<StepResult> steps;
   Tensors gradients, parameters;
+  WrittenNumbers numbers;
+};
+
+// Of the ranks that are threads of this process, one each.
+class NumberProbes {
+ public:
+  explicit NumberProbes(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
+
+  Probe* add(const Assembly& assembly) {
+    const std::scoped_lock lock(mutex_);
+    return (probes_[assembly.rank()] = std::make_unique<WholeNumberProbe>(assembly, patterns_)).get();
+  }
+  WholeNumberProbe* of(const Trainer& trainer) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = probes_.find(trainer.assembly().rank());
+    return found == probes_.end() ? nullptr : found->second.get();
+  }
+  // None where nothing is named: they would have kernels run one by one.
+  Probes probes() {
+    if (patterns_.empty()) return {};
+    return [this](const Assembly& assembly, Communicators*) { return std::vector<Probe*>{add(assembly)}; };
+  }
+
+ private:
+  const std::vector<std::string> patterns_;
+  std::mutex mutex_;
+  std::map<std::int64_t, std::unique_ptr<WholeNumberProbe>> probes_;
 };
 
 // Calls body(name, data, type, whole, count) for each run of elements that a rank holds.
@@ -64,8 +94,10 @@ class Comparison {
  public:
   explicit Comparison(const Reference& reference) : reference_(reference) {}
 
-  LayoutDifferences run(Trainer& trainer) {
+  LayoutDifferences run(Trainer& trainer, WholeNumberProbe* probe) {
+    if (probe) probe->watch(trainer.memory());
     compare_step(trainer.step(), 0);
+    if (probe) compare_numbers(probe->take(), trainer.assembly().rank());
     compare_tensors(trainer, true);
     std::size_t s = 1;
     trainer.run(static_cast<std::int64_t>(reference_.steps.size()) - 1,
@@ -80,6 +112,13 @@ class Comparison {
     const std::string where = "step " + std::to_string(s + 1);
     differences_.loss.take(relative(result.loss, reference_.steps[s].loss), where);
     differences_.grad_norm.take(relative(result.grad_norm, reference_.steps[s].grad_norm), where);
+  }
+
+  void compare_numbers(const WrittenNumbers& own, std::int64_t rank) {
+    const UnequalNumbers found = unequal(reference_.numbers, own);
+    if (found.count > 0)
+      differences_.unequal.take(static_cast<double>(found.count),
+                                detail::concat(found.where, " on rank ", rank));
   }
 
   void compare_tensors(Trainer& trainer, bool gradients) {
@@ -103,13 +142,19 @@ class Comparison {
   LayoutDifferences differences_;
 };
 
-Reference train_reference(const Recipe& recipe, PluginHost& plugins, std::int64_t steps) {
+Reference train_reference(const Recipe& recipe, PluginHost& plugins, const VerifyOptions& options) {
   const Assembly assembly(recipe, plugins);
-  Trainer trainer(assembly, plugins);
+  NumberProbes probes(options.exact);
+  Membership alone;
+  alone.probes = probes.probes();
+  Trainer trainer(assembly, plugins, std::move(alone));
+  WholeNumberProbe* const probe = probes.of(trainer);
+  if (probe) probe->watch(trainer.memory());
   Reference reference;
   reference.steps.push_back(trainer.step());
+  if (probe) reference.numbers = probe->take();
   reference.gradients = snapshot(trainer, true);
-  trainer.run(steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
+  trainer.run(options.steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
   reference.parameters = snapshot(trainer, false);
   return reference;
 }
@@ -124,7 +169,9 @@ void Difference::take(double candidate, const std::string& place) {
 
 bool LayoutVerdict::equal() const {
   const bool start = loss.value <= bound && gradient.value <= bound;
-  return exact_arithmetic ? start && grad_norm.value <= bound && parameter.value <= bound : start;
+  const bool numbers = unequal.value == 0;
+  return numbers &&
+         (exact_arithmetic ? start && grad_norm.value <= bound && parameter.value <= bound : start);
 }
 
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
@@ -175,27 +222,31 @@ void take(LayoutDifferences& differences, const std::string& answer) {
 }  // namespace
 
 MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                                   std::int64_t steps) {
+                                   const VerifyOptions& options) {
   return [=](LocalPlace place) {
     PluginHost plugins(places);
     plugins.set_local(place);
     const BatchArithmetic batch = Assembly(recipe, plugins).batch();
     const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
-    const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, steps));
-    return Question{[reference](Trainer& trainer) { return to_json(Comparison(*reference).run(trainer)); },
-                    {}};
+    const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, options));
+    const auto probes = std::make_shared<NumberProbes>(options.exact);
+    return Question{[reference, probes](Trainer& trainer) {
+                      return to_json(Comparison(*reference).run(trainer, probes->of(trainer)));
+                    },
+                    probes->probes()};
   };
 }
 
-LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
-                            const std::vector<std::string>& command) {
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                            const VerifyOptions& options, const std::vector<std::string>& command) {
   LayoutVerdict verdict;
   verdict.ranks = mesh_of(recipe).world();
-  verdict.steps = steps;
+  verdict.steps = options.steps;
+  verdict.compares_numbers = !options.exact.empty();
   verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
-  verdict.bound = bound_of(recipe);
+  verdict.bound = options.bound.value_or(bound_of(recipe));
   for (const std::string& answer :
-       ask_ranks(recipe, places, compare_with_one_rank(recipe, places, steps), command))
+       ask_ranks(recipe, places, compare_with_one_rank(recipe, places, options), command))
     take(verdict, answer);
   return verdict;
 }
@@ -212,6 +263,7 @@ std::string to_text(const LayoutVerdict& verdict) {
   line("gradient norm, relative", verdict.grad_norm);
   line("gradients of step 1, of the tensor's norm", verdict.gradient);
   line("parameters after the last step, absolute", verdict.parameter);
+  if (verdict.compares_numbers) line("whole numbers of step 1 that are others", verdict.unequal);
   return text + (verdict.equal() ? "equal\n" : "NOT EQUAL\n");
 }
 

@@ -2,6 +2,8 @@
 // on the same samples, and everything is compared.
 #pragma once
 
+#include <optional>
+
 #include "train/loop/rank_answers.hpp"
 
 namespace prun {
@@ -19,15 +21,23 @@ struct LayoutDifferences {
   Difference grad_norm;  // relative
   Difference gradient;   // of step 1, against the norm of the tensor's gradient
   Difference parameter;  // after the last step, absolute
+  Difference unequal;    // whole numbers of step 1 that are not those of one rank: how many
 
-  std::vector<Difference*> all() { return {&loss, &grad_norm, &gradient, &parameter}; }
-  std::vector<const Difference*> all() const { return {&loss, &grad_norm, &gradient, &parameter}; }
+  std::vector<Difference*> all() { return {&loss, &grad_norm, &gradient, &parameter, &unequal}; }
+  std::vector<const Difference*> all() const { return {&loss, &grad_norm, &gradient, &parameter, &unequal}; }
+};
+
+struct VerifyOptions {
+  std::int64_t steps = 3;
+  std::optional<double> bound;     // else by the precision
+  std::vector<std::string> exact;  // values of whole numbers, by patterns of their names
 };
 
 struct LayoutVerdict : LayoutDifferences {
   std::int64_t ranks = 1;
   std::int64_t steps = 0;
   double bound = 0;
+  bool compares_numbers = false;
 
   // fp64: everything within the bound. Narrower formats: losses and the first gradients.
   bool equal() const;
@@ -39,11 +49,15 @@ Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro);
 
 // What is asked of each rank: it is compared with one that its process has trained before.
 MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                                   std::int64_t steps);
+                                   const VerifyOptions& options);
 
 // The precision is the recipe's. `command`: see ask_ranks().
-LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
-                            const std::vector<std::string>& command = {});
+LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                            const VerifyOptions& options, const std::vector<std::string>& command = {});
+inline LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                                   std::int64_t steps) {
+  return verify_layout(recipe, places, VerifyOptions{.steps = steps, .bound = {}, .exact = {}});
+}
 
 std::string to_text(const LayoutVerdict& verdict);
 

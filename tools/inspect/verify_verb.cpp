@@ -1,6 +1,7 @@
 // prun verify: a recipe beside its one-rank equivalent.
 #include <cstdio>
 
+#include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "inspect/verify.hpp"
@@ -21,6 +22,15 @@ Recipe in_fp64(Recipe recipe) {
   throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
 }
 
+VerifyOptions options_of(const Arguments& arguments) {
+  VerifyOptions options;
+  options.steps = arguments.number("--steps", options.steps);
+  if (arguments.values.count("--bound") != 0) options.bound = arguments.real("--bound", 0, 0, 1);
+  if (const auto names = arguments.values.find("--exact"); names != arguments.values.end())
+    for (const std::string_view name : split(names->second, ',')) options.exact.emplace_back(trim(name));
+  return options;
+}
+
 int verify_command(const Arguments& arguments) {
   const std::string& file = arguments.words[0];
   const Opened opened = open_recipe(arguments, file, asked_rank());
@@ -29,10 +39,10 @@ int verify_command(const Arguments& arguments) {
   if (!as_is) recipe = in_fp64(recipe);
   recipe = with_thread_ranks(recipe);
   const std::vector<SearchPlace>& places = opened.plugins->places();
-  const std::int64_t steps = arguments.number("--steps", 3);
-  if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, steps));
+  const VerifyOptions options = options_of(arguments);
+  if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, options));
   try {
-    const LayoutVerdict verdict = verify_layout(recipe, places, steps, arguments.all);
+    const LayoutVerdict verdict = verify_layout(recipe, places, options, arguments.all);
     std::fputs(to_text(verdict).c_str(), stdout);
     return verdict.equal() ? 0 : 1;
   } catch (const Error& error) {
@@ -47,7 +57,10 @@ std::vector<Command> verify_verb() {
   return {{"verify",
            "RECIPE",
            "train it beside its one-rank equivalent and compare everything",
-           {{"--steps", "N", "steps, 3"}, {"--as-is", "", "in the recipe's precision, not in fp64"}},
+           {{"--steps", "N", "steps, 3"},
+            {"--as-is", "", "in the recipe's precision, not in fp64"},
+            {"--bound", "X", "the largest difference that counts as equal; else by the precision"},
+            {"--exact", "NAMES", "values of whole numbers that must be equal: block.route.index,*.counts"}},
            verify_command}};
 }
 

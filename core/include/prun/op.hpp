@@ -6,8 +6,11 @@
 // freely. From that follows, for a mesh axis that shards dimension d:
 //   d unmarked        operands that have d are sharded on it, the others are replicated
 //   d in sums         as above, and outputs without d become partial sums over the axis
+//   d in maxes        likewise partial maxima: each rank has what it found largest
 //   d in wholes       operands must have d whole: the program gathers them first
-// An operand marked linear passes a partial sum through to the outputs.
+// An operand marked linear passes a partial sum through to the outputs, one marked monotone a partial
+// maximum. Where several dimensions are to lie on the axis, the op takes the first that an operand lies on
+// already; one in `preferred` comes in front of those, whether an operand lies on it or not.
 //
 // What else the core asks of an op is a trait of its definition (OpDef), never its name: an op of yours that
 // has the traits of a built-in one is treated as that one is.
@@ -58,8 +61,10 @@ enum class Effect : std::uint8_t {
 
 // What the ranks of a mesh axis do together instead of running a kernel: a comm plugin does it. The axis is
 // the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its only one.
+// Along which dimensions, its rule marks as whole: of an all_to_all, the one that was in parts, then the one
+// that comes to be.
 struct OpExchange {
-  CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter
+  CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter, all_to_all
   Reduction reduction = Reduction::sum;
 };
 
@@ -70,7 +75,7 @@ struct OpCost {
   double repeated = 0;
 };
 
-// What a rule reads (operands, attrs) and fills (outputs, sums, wholes, linear).
+// What a rule reads (operands, attrs) and fills (outputs, and what it marks).
 struct OpShape {
   std::int32_t count = 0;
   OperandShape operand[max_operands] = {};
@@ -78,6 +83,9 @@ struct OpShape {
   Name sums[max_marks] = {};
   Name wholes[max_marks] = {};
   std::uint32_t linear = 0;  // bit i: operand i passes partial sums through
+  Name maxes[max_marks] = {};
+  Name preferred[max_marks] = {};
+  std::uint32_t monotone = 0;  // bit i: operand i passes partial maxima through
 
   void output(int i, DType dtype, const Dim* dims, int rank) {
     operand[i].present = true;
@@ -88,16 +96,25 @@ struct OpShape {
   void like(int i, int source) { operand[i] = operand[source]; }
   void scalar(int i, DType dtype) { output(i, dtype, nullptr, 0); }
   void sum(const Name& name) { mark(sums, name); }
+  void max(const Name& name) { mark(maxes, name); }
   void whole(const Name& name) { mark(wholes, name); }
+  // The one that is marked first comes first.
+  void prefer(const Name& name) { mark(preferred, name); }
   // Marks the dimensions [from, to) of operand i.
   void sum(int i, int from, int to) {
     for (int d = from; d < to; ++d) sum(operand[i].dims[d].name);
+  }
+  void max(int i, int from, int to) {
+    for (int d = from; d < to; ++d) max(operand[i].dims[d].name);
   }
   void whole(int i, int from, int to) {
     for (int d = from; d < to; ++d) whole(operand[i].dims[d].name);
   }
   void pass_partial(std::initializer_list<int> operands) {
     for (int i : operands) linear |= 1u << i;
+  }
+  void pass_maximum(std::initializer_list<int> operands) {
+    for (int i : operands) monotone |= 1u << i;
   }
   // Type of the statistics kept beside values of type t.
   static DType statistics(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }

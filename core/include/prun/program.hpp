@@ -137,6 +137,17 @@ struct SavedShare {
   std::int32_t percent = 100;
 };
 
+// Where a dimension that is asked to lie on an axis does.
+enum class SplitScope : std::uint8_t {
+  everywhere,
+  // In parameters and ops, as a choice among several: what a microbatch brings in and is counted over goes by
+  // the first of the others.
+  weights,
+  // In ops alone: parameters stay whole. An op takes it where it wants another dimension whole on which an
+  // operand lies, and the next op that can goes back to that one.
+  ops,
+};
+
 struct ParameterSpec {
   Text name;
   Array<Dim> dims;
@@ -212,6 +223,11 @@ struct ProgramApi {
   // As keep_saved, in several places whose per cent come to 100: whole values, the largest first, each where
   // most is missing. What falls to the recipe's device's own memory stays there.
   Status (*share_saved)(void* program, Id segment, Array<SavedShare> shares);
+  // As split, but for where: of several requests for the same, the widest.
+  Status (*split_in)(void* program, Text dim, Text axis, SplitScope scope);
+  // As keep_in_parts, over several axes together: parameters that are updated alike are kept in parts over
+  // those of the axes that sum their gradients, and the others must have them in parts already.
+  Status (*keep_in_parts_over)(void* program, Array<Text> axes, KeptInParts kept);
 };
 
 class Segment;
@@ -262,6 +278,9 @@ class ProgramRef {
     return id;
   }
   void split(std::string_view dim, std::string_view axis) const { raise(api_->split(program_, dim, axis)); }
+  void split(std::string_view dim, std::string_view axis, SplitScope scope) const {
+    raise(api_->split_in(program_, dim, axis, scope));
+  }
   std::int64_t axis_extent(std::string_view axis) const {
     std::int64_t extent = 0;
     raise(api_->axis_extent(program_, axis, &extent));
@@ -269,6 +288,10 @@ class ProgramRef {
   }
   void keep_in_parts(std::string_view axis, KeptInParts kept) const {
     raise(api_->keep_in_parts(program_, axis, kept));
+  }
+  void keep_in_parts(const std::vector<std::string>& axes, KeptInParts kept) const {
+    const std::vector<Text> texts(axes.begin(), axes.end());
+    raise(api_->keep_in_parts_over(program_, {texts.data(), texts.size()}, kept));
   }
   void pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                 const std::vector<std::int64_t>& layers) const {

@@ -9,7 +9,7 @@ namespace {
 
 std::int64_t ranks_of(const Program& program, const Op& op, Id id) {
   const double axis = program.attr(id, "axis");
-  if (axis < 0 || axis >= static_cast<double>(program.mesh().size()))
+  if (axis < 0 || !program.mesh().has(static_cast<AxisId>(axis)))
     refuse_op(program, op, "the mesh has no axis ", axis, " to exchange over");
   const std::int64_t ranks = program.mesh().extent(static_cast<AxisId>(axis));
   if (ranks == 1) refuse_op(program, op, "axis ", axis, " of the mesh has one rank; leave the exchange out");
@@ -66,12 +66,13 @@ std::optional<PlannedExchange> exchange_of(const Program& program, Id id, const 
   if (!exchange) return std::nullopt;
   const OperandShape &in = shape.operand[0], &out = shape.operand[shape.count - 1];
   check_sizes(program, op, ranks_of(program, op, id), in, out);
-  // A reduce-scatter counts what is left of it, the others what goes in.
+  // A reduce-scatter counts what is left of it, an all-to-all what goes to each, the others what goes in.
   const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
+  const std::int64_t parts = exchange->kind == CommKind::all_to_all ? ranks_of(program, op, id) : 1;
   return PlannedExchange{.kind = exchange->kind,
                          .reduction = exchange->reduction,
                          .dtype = counted.dtype,
-                         .count = counted.elements(),
+                         .count = counted.elements() / parts,
                          .in = {},
                          .out = {},
                          .pieces = pieces_of(program, op, id, in)};

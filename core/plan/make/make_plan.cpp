@@ -19,8 +19,10 @@ namespace {
 Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t rank, const Work& work,
                 const Beneath* beneath) {
   Plan plan;
-  for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
+  for (AxisId axis = 0; axis < program.mesh().size(); ++axis) {
     plan.coordinates.push_back(program.mesh().coordinate(rank, axis));
+    plan.extents.push_back(program.mesh().extent(axis));
+  }
   plan.microbatches = microbatches;
   // A pipeline comes back to each of them later.
   if (work.interleaves()) plan.input_slots = microbatches;

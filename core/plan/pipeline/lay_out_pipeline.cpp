@@ -62,15 +62,73 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, Optimize
   }
 }
 
-// The op of a step's function that a sum must be complete for; none: nobody reads it there.
-Id first_reader(const Program& program, FunctionKind function, Id sum) {
-  for (Id id : program.segment(program.step_segment()).ops(function)) {
-    const Op& op = program.op(id);
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.operands[i] == sum && op.access(i) == Access::read) return id;
+// What the stages of a pipeline come to, each for its own layers.
+class StageSums {
+ public:
+  StageSums(Program& program, AxisId axis) : program_(program), axis_(axis) {
+    for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+      for (const std::vector<Id>& function : program.segment(segment).functions)
+        for (const Id op : function) note(program.op(op));
   }
-  return none;
-}
+
+  // In front of what the sum must be complete for. Every stage knows who adds to it in that function.
+  void add(Id sum, FunctionKind function) {
+    const AttrValue attr = axis_attr(axis_);
+    const char* const kind = largest_.count(sum) != 0 ? "all_reduce_max_update" : "all_reduce_update";
+    program_.add_op(program_.step_segment(), function, Part::input, kind, {sum}, std::span(&attr, 1),
+                    first_use(function, sum));
+    done_.insert(sum);
+  }
+
+  // Of whoever else's: where the step has a use of them.
+  void add_others() {
+    for (const Id sum : program_.runtimes()) {
+      if (of_stages_.count(sum) == 0 || done_.count(sum) != 0 || original_of(sum) != none) continue;
+      const bool late =
+          first_use(FunctionKind::finish, sum) == none && first_use(FunctionKind::report, sum) != none;
+      add(sum, late ? FunctionKind::report : FunctionKind::finish);
+    }
+  }
+
+ private:
+  void note(const Op& op) {
+    OpShape shape = program_.shape(op);
+    raise(op.def->rule(&shape));
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const Id id = op.operands[i];
+      if (id == none || op.access(i) != Access::update || program_.value(id).role != Role::runtime) continue;
+      of_stages_.insert(id);
+      if ((shape.monotone >> i & 1u) != 0) largest_.insert(id);
+    }
+  }
+
+  // Of a twin, to which placement has ranks add what they count alike: the sum that it comes on top of.
+  Id original_of(Id id) const {
+    const std::string& name = program_.value(id).name;
+    const std::size_t at = name.rfind('@');
+    return at == std::string::npos ? none : program_.find_runtime(name.substr(0, at));
+  }
+
+  // A twin that stages have added to is part of the sum.
+  bool completes(const Op& op, Id sum) const {
+    const Id from = op.operands.front();
+    return op.exchanges_in_place() || (from != none && program_.value(from).role == Role::runtime &&
+                                       original_of(from) == sum && of_stages_.count(from) != 0);
+  }
+
+  Id first_use(FunctionKind function, Id sum) const {
+    for (const Id id : program_.segment(program_.step_segment()).ops(function)) {
+      const Op& op = program_.op(id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (op.operands[i] == sum && op.access(i) != Access::write && !completes(op, sum)) return id;
+    }
+    return none;
+  }
+
+  Program& program_;
+  const AxisId axis_;
+  std::set<Id> of_stages_, largest_, done_;
+};
 
 }  // namespace
 
@@ -100,22 +158,18 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
 
 void check_parts(const Program& program, const PipelineLayout& layout) {
   for (const PartsRequest& parts : program.requests().parts)
-    if (parts.axis == layout.axis)
+    if (std::find(parts.axes.begin(), parts.axes.end(), layout.axis) != parts.axes.end())
       throw_error(ErrorCode::bad_input, "axis '", program.mesh().name(layout.axis),
                   "' has the stages of a pipeline: its ranks have no state in common to keep in parts; name "
                   "the axis of strategy data");
 }
 
 void sum_over_stages(Program& program, AxisId axis) {
-  const AttrValue attr = axis_attr(axis);
-  const std::pair<const char*, FunctionKind> sums[] = {{"loss_sum", FunctionKind::finish},
-                                                       {"grad_squares", FunctionKind::finish},
-                                                       {"non_finite", FunctionKind::report}};
-  for (const auto& [name, function] : sums) {
-    const Id sum = program.runtime(name);
-    program.add_op(program.step_segment(), function, Part::input, "all_reduce_update", {sum},
-                   std::span(&attr, 1), first_reader(program, function, sum));
-  }
+  StageSums sums(program, axis);
+  sums.add(program.runtime("loss_sum"), FunctionKind::finish);
+  sums.add(program.runtime("grad_squares"), FunctionKind::finish);
+  sums.add(program.runtime("non_finite"), FunctionKind::report);
+  sums.add_others();
 }
 
 }  // namespace prun

@@ -26,8 +26,9 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
 // Refuses state kept in parts where a pipeline cannot do with it. After phase `state`.
 void check_parts(const Program& program, const PipelineLayout& layout);
 
-// Only the last stage has a loss, and every stage the gradients of its own layers: their sums in front of
-// what reads them (the clip factor). After placement, which has summed them over the other axes.
+// Only the last stage has a loss, and every stage the gradients of its own layers: their sums, and whatever
+// else stages add to or take the largest of, in front of what reads them (the clip factor). After placement,
+// which has summed them over the other axes.
 void sum_over_stages(Program& program, AxisId axis);
 
 }  // namespace prun

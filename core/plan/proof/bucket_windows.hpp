@@ -32,8 +32,7 @@ class BucketWindows {
     const bool gradients = content.value == bucket.all_gradients || content.value == bucket.own_gradients ||
                            content.value == bucket.own_sums;
     const std::int64_t unit = size_of(value.dtype);
-    const std::int64_t part =
-        address.part_axis == no_axis ? 0 : plan_.coordinates[address.part_axis] * address.bytes;
+    const std::int64_t part = plan_.part_of(address) * address.bytes;
     const auto show = [&](Id member, std::int64_t offset) {
       const std::int64_t first = offset * unit - part;
       const std::int64_t begin = std::max<std::int64_t>(first, 0),

@@ -34,6 +34,14 @@ std::optional<std::string> axis_of(const RecipeSection& strategy) {
   return name ? std::optional(*name) : std::nullopt;
 }
 
+std::vector<std::string> axes_named(const RecipeSection& strategy) {
+  if (const std::optional<std::string> one = axis_of(strategy)) return {*one};
+  const recipe::Entry* const entry = strategy.find("axis");
+  if (!entry || !entry->value) return {};
+  const auto* const names = std::get_if<std::vector<std::string>>(&*entry->value);
+  return names ? *names : std::vector<std::string>();
+}
+
 // In the order they are written: the last axis varies fastest from rank to rank.
 Mesh mesh_of(const Recipe& recipe) {
   std::vector<Axis> axes;

@@ -12,8 +12,10 @@ namespace prun {
 
 // The most ranks that a mesh may have.
 inline constexpr std::int64_t most_ranks = 1 << 20;
-// The mesh axis that a strategy's section names, if it has one.
+// The mesh axis that a strategy's section names, if it has one; nothing where it names several.
 std::optional<std::string> axis_of(const RecipeSection& strategy);
+// All that it names.
+std::vector<std::string> axes_named(const RecipeSection& strategy);
 // The ranks that a recipe asks for.
 Mesh mesh_of(const Recipe& recipe);
 

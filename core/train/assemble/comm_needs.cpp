@@ -1,13 +1,23 @@
 #include "train/assemble/comm_needs.hpp"
 
+#include "base/text.hpp"
 #include "train/assemble/automatic.hpp"
 
 namespace prun {
 
 std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis) {
   const RecipeSection section = recipe.section("comm");
-  const std::string name = section.has(axis) ? section.text(axis) : section.text("default");
-  return name == automatic ? automatic_comm(recipe, plugins) : name;
+  std::string first, plugin;
+  for (const std::string_view one : split(axis, '+')) {
+    const std::string single(one);
+    std::string name = section.has(single) ? section.text(single) : section.text("default");
+    if (name == automatic) name = automatic_comm(recipe, plugins);
+    if (first.empty()) first = single, plugin = name;
+    if (name != plugin)
+      throw_error(ErrorCode::bad_input, "comm.", first, " is \"", plugin, "\" and comm.", single, " is \"",
+                  name, "\", and some exchanges go over both axes together; name one plugin for both");
+  }
+  return plugin;
 }
 
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,

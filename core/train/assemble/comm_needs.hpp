@@ -13,7 +13,7 @@
 
 namespace prun {
 
-// The comm plugin that carries an axis' traffic, by name.
+// The comm plugin that carries an axis' traffic, by name; of several axes together ("dp+cp") one does.
 std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis);
 
 // Refused where it does not move what the device's memory holds.

@@ -41,7 +41,10 @@ std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, 
                 ->info(&info));
     by_axis.push_back(info.enqueues);
   }
-  return [by_axis](const QueueInfo& queue) { return queue.communicates() && by_axis[queue.axis]; };
+  // One plugin carries what goes over several axes together.
+  return [by_axis](const QueueInfo& queue) {
+    return queue.communicates() && by_axis[axes_of(queue.axis).front()];
+  };
 }
 
 Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {

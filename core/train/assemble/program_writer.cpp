@@ -161,7 +161,7 @@ void ProgramWriter::pack_parts() {
           ErrorCode::unsupported, "optimizer plugin '", name,
           "' does not say that it treats elements alike (trait elementwise=yes), so its state cannot be "
           "kept in parts; leave out the strategy that keeps it so, or choose an optimizer that says it");
-    pack_state(*program_, *optimizer_, parts.axis, parts.kept);
+    pack_state(*program_, *optimizer_, parts);
   }
 }
 

@@ -53,7 +53,8 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
   for (const Axis& axis : mesh.axes()) {
     known.push_back(axis.name);
     const bool used = std::any_of(strategies.begin(), strategies.end(), [&](const RecipeSection& section) {
-      return axis_of(section) == axis.name;
+      const std::vector<std::string> axes = axes_named(section);
+      return std::find(axes.begin(), axes.end(), axis.name) != axes.end();
     });
     if (!used && axis.extent > 1)
       problems.add(recipe.problem(
@@ -62,20 +63,24 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
                          "'; add one, such as [[strategy]] plugin = \"data\", axis = \"", axis.name, "\"")));
   }
   for (const RecipeSection& section : strategies)
-    if (const std::optional<std::string> axis = axis_of(section); axis && mesh.find(*axis) == no_axis)
-      problems.add(recipe.problem(section.path() + ".axis",
-                                  detail::concat("the mesh has no axis '", *axis, "'",
-                                                 did_you_mean(*axis, known), "; add it to [mesh]")));
+    for (const std::string& axis : axes_named(section))
+      if (mesh.find(axis) == no_axis)
+        problems.add(recipe.problem(section.path() + ".axis",
+                                    detail::concat("the mesh has no axis '", axis, "'",
+                                                   did_you_mean(axis, known), "; add it to [mesh]")));
 }
 
 void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
   for (const RecipeSection& section : recipe.strategies()) {
     const recipe::Entry* const axis = section.find("axis");
-    if (axis && axis->value && !axis_of(section))
+    const bool names = axis && (axis->option.type == recipe::OptionType::string ||
+                                axis->option.type == recipe::OptionType::names);
+    if (axis && axis->value && !names)
       problems.add(recipe.problem(
           section.path() + ".plugin",
           detail::concat("strategy plugin '", section.plugin(), "' declares its option 'axis' as ",
-                         recipe::name_of(axis->option.type), "; a mesh axis is named by a string")));
+                         recipe::name_of(axis->option.type),
+                         "; a mesh axis is named by a string, several by names")));
     const std::string_view conflicts = trait_of(plugins.note("strategy", section.plugin()), "conflicts");
     for (const RecipeSection& other : recipe.strategies())
       if (any_matches(conflicts, other.plugin()))

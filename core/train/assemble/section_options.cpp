@@ -53,15 +53,23 @@ const T& typed(const recipe::Value& value, std::string_view key) {
           words[recipe::Value(T()).index()]);
 }
 
-// Calls visit with a list option, whatever its elements.
+// Calls visit with a list option, whatever its elements; of names, one may stand alone.
 template <class Visit>
 void with_list(const recipe::Value& value, std::string_view key, Visit&& visit) {
   if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value))
     visit(*integers);
   else if (const auto* numbers = std::get_if<std::vector<double>>(&value))
     visit(*numbers);
+  else if (const auto* name = std::get_if<std::string>(&value))
+    visit(std::vector{*name});
   else
     visit(typed<std::vector<std::string>>(value, key));
+}
+
+// Element `index` of a list of texts, or the text that stands alone.
+const std::string& text_at(const recipe::Value& value, std::string_view key, std::uint64_t index) {
+  const auto* name = std::get_if<std::string>(&value);
+  return name && index == 0 ? *name : typed<std::vector<std::string>>(value, key).at(index);
 }
 
 // The table of calls for either kind of section.
@@ -97,8 +105,7 @@ struct Calls {
     });
   }
   static Status list_text(void* section, Text key, std::uint64_t index, Text* value) {
-    return guard(
-        [&] { *value = Text(typed<std::vector<std::string>>(at(section, key), key.view()).at(index)); });
+    return guard([&] { *value = Text(text_at(at(section, key), key.view(), index)); });
   }
   static Status has(void* section, Text key, bool* given) {
     return guard([&] { *given = find_value(*static_cast<const Section*>(section), key.view()) != nullptr; });

@@ -113,11 +113,13 @@ std::string Replicas::group_of(Id parameter, const Held& held) const {
   const Program& program = assembly_.program();
   const Mesh& mesh = assembly_.mesh();
   const bool part = is_part(program, parameter, held), tied = !part && is_tied(program, parameter);
+  const std::vector<AxisId> shared =
+      part ? axes_of(program.buckets()[static_cast<std::size_t>(program.value(parameter).bucket)].axis)
+           : std::vector<AxisId>();
   std::string stand = tied ? "tied" : "", along;
   for (AxisId axis = 0; axis < mesh.size(); ++axis) {
     const bool stages = assembly_.pipeline() && assembly_.pipeline()->axis == axis;
-    const bool shares =
-        part && program.buckets()[static_cast<std::size_t>(program.value(parameter).bucket)].axis == axis;
+    const bool shares = std::find(shared.begin(), shared.end(), axis) != shared.end();
     const bool alike = stages ? tied : !shares && program.value(parameter).on(axis).is_replicated();
     if (alike && mesh.extent(axis) > 1)
       along += " " + mesh.name(axis);

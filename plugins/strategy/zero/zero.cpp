@@ -1,4 +1,5 @@
-// ZeRO: the ranks of a data-parallel axis keep in parts what each of them would otherwise keep whole.
+// ZeRO: the ranks of a data-parallel axis, or of several axes that sum gradients, keep in parts what each of
+// them would otherwise keep whole.
 //   stage 0  nothing: as without this strategy
 //   stage 1  optimizer state and master copies
 //   stage 2  gradients too: summed over the ranks as soon as no microbatch has given only some of them, which
@@ -14,7 +15,7 @@ namespace {
 class Zero final : public Strategy {
  public:
   explicit Zero(const Options& options)
-      : axis_(options.text("axis")),
+      : axes_(options.texts("axis")),
         stage_(options.integer("stage")),
         once_(options.text("reduce") == "step") {
     if (stage_ == 2 && once_)
@@ -26,11 +27,11 @@ class Zero final : public Strategy {
 
   void apply(ProgramRef program) override {
     if (stage_ == 0) return;
-    program.keep_in_parts(axis_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
+    program.keep_in_parts(axes_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
   }
 
  private:
-  std::string axis_;
+  std::vector<std::string> axes_;
   std::int64_t stage_;
   bool once_;
 };
@@ -42,7 +43,8 @@ PRUN_PLUGIN(
     strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
     "phase=state; frees=stage:1, stage:2, stage:3; bench=stage:0 reduce:microbatch, stage:1 "
     "reduce:microbatch, stage:2 reduce:microbatch, stage:3",
-    "axis   | string | dp | | Axis of the mesh whose ranks share them out\n"
+    "axis   | names  | dp | | Axis of the mesh whose ranks share them out, or several: each parameter over "
+    "those that sum its gradient\n"
     "stage  | int    | 1  | 0..3 | 0: nothing; 1: optimizer state; 2: gradients too; 3: parameters too\n"
     "reduce | choice | microbatch | microbatch,step | When stage 3 sums gradients, as stage 2 does; step: "
     "kept whole until then, which sends less\n");

@@ -1,0 +1,64 @@
+// Values of whole numbers that a rank's first step writes, as `prun verify` compares them: every one, of each
+// layer and microbatch, where it lies in the whole value. Kernels are watched as they end, so the device must
+// block.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+#include "execute/probe.hpp"
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+// What a rank has of one of them: the numbers of its box.
+struct WholeNumbers {
+  Slice slice;
+  std::vector<std::int64_t> numbers;
+};
+
+// "block.3.pick.index, microbatch 1": what has been written.
+using WrittenNumbers = std::map<std::string, WholeNumbers>;
+
+class WholeNumberProbe final : public Probe {
+ public:
+  // Of values that one of the patterns matches ("block.pick.index", "*.index"); refused where one matches
+  // none, or where queues run their work later.
+  WholeNumberProbe(const Assembly& assembly, std::vector<std::string> patterns);
+
+  // Before the first step. It must outlive the steps.
+  void watch(const PlanMemory& memory) { memory_ = &memory; }
+
+  bool each_kernel() const noexcept override { return true; }
+  void begin_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
+  void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
+  void end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept override;
+
+  // Once the first step is done: those of activations, and what the step has summed up.
+  WrittenNumbers take();
+
+ private:
+  bool is_named(Id value) const;
+  void note(const Call& call, const PlannedStep& step);
+  void keep(const std::string& name, Id value, const Call& call, const Address& address);
+
+  const Assembly& assembly_;
+  const std::vector<std::string> patterns_;
+  const PlanMemory* memory_ = nullptr;
+  bool done_ = false;            // the first step
+  std::map<Id, int> number_of_;  // of values of one name, by where they stand in their function
+  WrittenNumbers written_;
+  std::string failed_;
+};
+
+// How many numbers of one rank are not those of the whole, which one rank has written, and the first that
+// is not.
+struct UnequalNumbers {
+  std::int64_t count = 0;
+  std::string where;
+};
+UnequalNumbers unequal(const WrittenNumbers& whole, const WrittenNumbers& own);
+
+}  // namespace prun
