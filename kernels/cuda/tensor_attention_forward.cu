@@ -226,7 +226,7 @@ void launch_width(const AttentionForward<bf16>& call, AttentionForm form, Stream
 
 AttentionForm attention_form(const AttentionShape& shape) {
   const std::int64_t blocks = shape.batch * shape.heads * shape.queries * ceil_div(shape.seq, 64);
-  return blocks < 4 * multiprocessors() ? AttentionForm::few : AttentionForm::many;
+  return 2 * blocks < 3 * multiprocessors() ? AttentionForm::few : AttentionForm::many;
 }
 
 bool tensor_attention_takes(const AttentionForward<bf16>& call) {
