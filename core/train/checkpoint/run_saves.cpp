@@ -4,11 +4,12 @@
 
 namespace prun {
 
-RunSaves::RunSaves(const Assembly& assembly, const PlanMemory& memory,
+RunSaves::RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
                    const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets,
                    std::string plugins, Announce others)
     : assembly_(assembly),
       memory_(memory),
+      gate_(gate),
       from_(from),
       folder_(run_folder(assembly.recipe())),
       sets_(std::move(sets)),
@@ -38,7 +39,7 @@ void RunSaves::move_damaged() const {
 }
 
 CheckpointSaver& RunSaves::saver() {
-  if (!saver_) saver_.emplace(assembly_, memory_, plugins_, others_);
+  if (!saver_) saver_.emplace(assembly_, memory_, gate_, plugins_, others_);
   return *saver_;
 }
 
