@@ -41,6 +41,9 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
   need.saved_bytes = lasting_bytes(assembly.program(), assembly.plan_of(rank).instances) * stages / world;
   need.save_bytes =
       said.all ? need.saved_bytes : std::min(need.saved_bytes, said.bytes.value_or(least_save_bytes));
+  // Floats of two halves are joined a piece at a time.
+  if (recipe.text("precision.master") == "split")
+    need.bytes += std::min(need.saved_bytes, checksum_chunk_bytes);
   need.bytes += std::max(need.save_bytes, reading_bytes(recipe, assembly.device_info(), world));
 }
 

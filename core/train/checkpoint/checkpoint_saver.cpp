@@ -1,5 +1,6 @@
 #include "train/checkpoint/checkpoint_saver.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/thread.hpp"
@@ -30,10 +31,11 @@ std::string mesh_text(const Mesh& mesh) {
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
-                                 std::string plugins, Announce others)
+                                 std::string plugins, Announce others, std::function<void()> saving)
     : assembly_(assembly),
       plugins_(std::move(plugins)),
       others_(std::move(others)),
+      saving_(std::move(saving)),
       state_(saved_state(assembly, memory, gate)) {}
 
 CheckpointSaver::~CheckpointSaver() {
@@ -69,6 +71,7 @@ void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
   for (const std::string& rank : meet("choices", kernel_choices(assembly_))) choices_.add(rank);
   state_->begin();
   written_ = false;
+  pieces_ = 0;
   trouble_ = nullptr;
   begun_ = true;
   thread_ = start_thread<std::jthread>("saving", [this](const std::stop_token& stop) {
@@ -85,17 +88,41 @@ void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
 
 void CheckpointSaver::finish() {
   if (!begun_) return;
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return written_ || trouble_; });
-    rethrow();
-  }
-  meet("written", "");
+  await_all();
   thread_.join();
   rethrow();
   folder_.reset();
   meet("saved", "");
   begun_ = false;
+}
+
+// Ranks meet again and again, so that nobody waits for long in silence: a disk may be slow, and only one that
+// writes nothing any more hangs.
+void CheckpointSaver::await_all() {
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::seconds limit(assembly_.recipe().integer("run.hang_limit"));
+  const std::chrono::milliseconds between =
+      limit.count() > 0 ? std::min<std::chrono::milliseconds>(limit / 4, std::chrono::seconds(5))
+                        : std::chrono::seconds(5);
+  std::vector<std::string> before;
+  Clock::time_point since = Clock::now();
+  for (;;) {
+    std::string mine = "all";
+    {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait_for(lock, others_ ? between : std::chrono::hours(1), [this] { return written_ || trouble_; }))
+        mine = std::to_string(pieces_);
+      rethrow();
+    }
+    const std::vector<std::string> all = meet("written", mine);
+    const auto slow = std::find_if(all.begin(), all.end(), [](const std::string& rank) { return rank != "all"; });
+    if (slow == all.end()) return;
+    if (all != before) since = Clock::now();
+    before = all;
+    if (others_ && limit.count() > 0 && Clock::now() - since > limit)
+      throw_error(ErrorCode::hang, "rank ", slow - all.begin(), " has written nothing of what it saves for ",
+                  limit.count(), " s (run.hang_limit); its disk does not get on");
+  }
 }
 
 std::optional<fs::path> CheckpointSaver::saved() {
@@ -111,7 +138,13 @@ void CheckpointSaver::rethrow() const {
 // ------------------------------------------------------------------- the thread
 
 void CheckpointSaver::write(const std::stop_token& stop) {
-  if (!state_->write(staging_ / rank_file_name(static_cast<std::size_t>(assembly_.rank())), stop)) return;
+  const fs::path file = staging_ / rank_file_name(static_cast<std::size_t>(assembly_.rank()));
+  const auto wrote = [this] {
+    if (saving_) saving_();
+    const std::scoped_lock lock(mutex_);
+    ++pieces_;
+  };
+  if (!state_->write(file, stop, wrote)) return;
   {
     const std::scoped_lock lock(mutex_);
     written_ = true;

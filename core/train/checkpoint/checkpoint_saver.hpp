@@ -30,9 +30,10 @@ struct SavePlace {
 
 class CheckpointSaver {
  public:
-  // `plugins` as plugin_record() has them; `gate`: what steps wait at for what is to be read.
+  // `plugins` as plugin_record() has them; `gate`: what steps wait at for what is to be read; `saving` may be
+  // empty, and is told from any thread that a save gets on.
   CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate, std::string plugins,
-                  Announce others);
+                  Announce others, std::function<void()> saving);
   // What is being written is given up, and leaves nothing.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
@@ -55,6 +56,7 @@ class CheckpointSaver {
  private:
   std::vector<std::string> meet(std::string_view channel, const std::string& mine) const;
   void write(const std::stop_token& stop);
+  void await_all();
   void put_in_place(const std::stop_token& stop);
   bool wait_for_files(const std::stop_token& stop);
   Manifest manifest() const;
@@ -63,6 +65,7 @@ class CheckpointSaver {
   const Assembly& assembly_;
   const std::string plugins_;
   const Announce others_;
+  const std::function<void()> saving_;
   const std::unique_ptr<SavedState> state_;  // of this rank
 
   // Of the save that was begun last.
@@ -75,7 +78,8 @@ class CheckpointSaver {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool written_ = false;  // this rank's file
+  bool written_ = false;      // this rank's file
+  std::int64_t pieces_ = 0;   // of it that are
   std::exception_ptr trouble_;
   std::optional<std::filesystem::path> in_place_;
   std::jthread thread_;

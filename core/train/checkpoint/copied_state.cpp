@@ -39,7 +39,8 @@ void CopiedState::begin() {
   }
 }
 
-bool CopiedState::write(const std::filesystem::path& file, const std::stop_token&) {
+bool CopiedState::write(const std::filesystem::path& file, const std::stop_token&,
+                        const std::function<void()>& wrote) {
   std::vector<std::span<const std::byte>> bytes;
   const std::byte* from = copy_->data();
   for (const HeldSlice& held : slices_) {
@@ -51,6 +52,7 @@ bool CopiedState::write(const std::filesystem::path& file, const std::stop_token
       write_joined(bytes[number], give);
     else
       give(bytes[number]);
+    wrote();
   });
   return true;
 }

@@ -15,7 +15,8 @@ class CopiedState final : public SavedState {
 
   void make_room() override;
   void begin() override;
-  bool write(const std::filesystem::path& file, const std::stop_token& stop) override;
+  bool write(const std::filesystem::path& file, const std::stop_token& stop,
+             const std::function<void()>& wrote) override;
 
  private:
   const Assembly& assembly_;

@@ -16,7 +16,7 @@ class RunSaves {
   // plugin_record() has them.
   RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
            const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets, std::string plugins,
-           Announce others);
+           Announce others, std::function<void()> saving);
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::string& plugins() const { return plugins_; }
@@ -42,6 +42,7 @@ class RunSaves {
   const std::vector<SetSize> sets_;
   const std::string plugins_;
   const Announce others_;
+  const std::function<void()> saving_;
   RunIdentity run_;                       // the first rank's, once it has claimed the folder
   std::int64_t saves_ = 0;                // of the run so far, likewise
   std::optional<CheckpointSaver> saver_;  // once it is needed

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <stop_token>
 
@@ -21,8 +22,10 @@ class SavedState {
   virtual void make_room() = 0;
   // While no step runs: what is written from now on is the state as it is now.
   virtual void begin() = 0;
-  // By a thread of its own, which is held until all is in the file, or it is told to stop: false then.
-  virtual bool write(const std::filesystem::path& file, const std::stop_token& stop) = 0;
+  // By a thread of its own, which is held until all is in the file, or it is told to stop: false then. Calls
+  // wrote() now and then as it gets on.
+  virtual bool write(const std::filesystem::path& file, const std::stop_token& stop,
+                     const std::function<void()>& wrote) = 0;
   // Holds the caller for as long as no step may run.
   virtual void await_go_on() {}
 };

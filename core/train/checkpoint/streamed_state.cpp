@@ -65,14 +65,15 @@ void StreamedState::await_go_on() {
 }
 
 // Where it ends early, nothing of it is kept, and nobody need wait for what is not read any more.
-bool StreamedState::write(const std::filesystem::path& file, const std::stop_token& stop) {
+bool StreamedState::write(const std::filesystem::path& file, const std::stop_token& stop,
+                          const std::function<void()>& wrote) {
   std::exception_ptr failed;
   {
     std::vector<std::jthread> readers;
     try {
       for (std::size_t t = 0; t < reading_threads(assembly_.plan()); ++t)
         readers.push_back(start_thread<std::jthread>("reading what is saved", [this] { read_pieces(); }));
-      write_pieces(file, stop);
+      write_pieces(file, stop, wrote);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -84,12 +85,15 @@ bool StreamedState::write(const std::filesystem::path& file, const std::stop_tok
   return !stop.stop_requested();
 }
 
-void StreamedState::write_pieces(const std::filesystem::path& file, const std::stop_token& stop) {
+void StreamedState::write_pieces(const std::filesystem::path& file, const std::stop_token& stop,
+                                 const std::function<void()>& wrote) {
   const std::stop_callback stopped(stop, [this] { ring_->give_up(); });
   SlicesWriter out(file, {slices_.begin(), slices_.end()});
   std::size_t written = 0;
-  for (; const std::optional<PieceRing::Room> room = ring_->take(); ++written)
+  for (; const std::optional<PieceRing::Room> room = ring_->take(); ++written) {
     write_piece(pieces_[room->piece], room->bytes, out);
+    wrote();
+  }
   if (written == pieces_.size()) out.finish();
 }
 

@@ -23,11 +23,13 @@ class StreamedState final : public SavedState {
 
   void make_room() override;
   void begin() override;
-  bool write(const std::filesystem::path& file, const std::stop_token& stop) override;
+  bool write(const std::filesystem::path& file, const std::stop_token& stop,
+             const std::function<void()>& wrote) override;
   void await_go_on() override;
 
  private:
-  void write_pieces(const std::filesystem::path& file, const std::stop_token& stop);
+  void write_pieces(const std::filesystem::path& file, const std::stop_token& stop,
+                    const std::function<void()>& wrote);
   void write_piece(const SavedPiece& piece, std::span<const std::byte> bytes, SlicesWriter& file);
   void read_pieces();
   void tell_read(std::size_t pieces);

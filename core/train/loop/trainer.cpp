@@ -112,7 +112,7 @@ void Trainer::check_all_start_alike(PluginHost& plugins, const StartValues* weig
 // Opening has loaded the last of the plugins.
 void Trainer::prepare_saves(const PluginHost& plugins) {
   saves_.emplace(assembly_, memory(), gate_, loaded_, sizes_of(samples_), plugin_record(plugins),
-                 announce_to_all(membership_, assembly_));
+                 announce_to_all(membership_, assembly_), membership_.saving);
 }
 
 // ------------------------------------------------------------------- steps
