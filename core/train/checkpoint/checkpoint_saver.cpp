@@ -110,12 +110,14 @@ void CheckpointSaver::await_all() {
     std::string mine = "all";
     {
       std::unique_lock lock(mutex_);
-      if (!changed_.wait_for(lock, others_ ? between : std::chrono::hours(1), [this] { return written_ || trouble_; }))
+      if (!changed_.wait_for(lock, others_ ? between : std::chrono::hours(1),
+                             [this] { return written_ || trouble_; }))
         mine = std::to_string(pieces_);
       rethrow();
     }
     const std::vector<std::string> all = meet("written", mine);
-    const auto slow = std::find_if(all.begin(), all.end(), [](const std::string& rank) { return rank != "all"; });
+    const auto slow =
+        std::find_if(all.begin(), all.end(), [](const std::string& rank) { return rank != "all"; });
     if (slow == all.end()) return;
     if (all != before) since = Clock::now();
     before = all;

@@ -78,8 +78,8 @@ class CheckpointSaver {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool written_ = false;      // this rank's file
-  std::int64_t pieces_ = 0;   // of it that are
+  bool written_ = false;     // this rank's file
+  std::int64_t pieces_ = 0;  // of it that are
   std::exception_ptr trouble_;
   std::optional<std::filesystem::path> in_place_;
   std::jthread thread_;
