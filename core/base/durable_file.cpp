@@ -105,15 +105,15 @@ void DurableFile::reserve(std::int64_t bytes) {
   }
 }
 
-void DurableFile::overwrite(std::uint64_t offset, std::string_view text) {
+void DurableFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   expect_usable();
   failed_ = true;
-  while (!text.empty()) {
-    const ssize_t count = ::pwrite(written_.fd(), text.data(), text.size(), static_cast<off_t>(offset));
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(written_.fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) throw_storage_error("write", target_, count < 0 ? errno : EIO);
     offset += static_cast<std::uint64_t>(count);
-    text.remove_prefix(static_cast<std::size_t>(count));
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
   failed_ = false;
 }

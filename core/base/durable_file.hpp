@@ -30,8 +30,11 @@ class DurableFile {
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   // Makes the file so long, with room on the disk for it, where its file system can.
   void reserve(std::int64_t bytes);
-  // Puts other text in the place of what was written from byte `offset` on.
-  void overwrite(std::uint64_t offset, std::string_view text);
+  // From byte `offset` on, in the place of what is there, or beyond the end.
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  void write_at(std::uint64_t offset, std::string_view text) {
+    write_at(offset, std::as_bytes(std::span(text)));
+  }
 
   // Sync, close, rename, sync of the folder. If only the last step fails, the target is already replaced
   // (whole), but a power loss may still bring the old one back.

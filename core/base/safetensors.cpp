@@ -479,6 +479,14 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
       header_(header_text(order_, sizes_, with_room(std::move(metadata), sizes_, checksums))),
       file_(path) {
   file_.write(header_);
+  std::uint64_t begin = header_.size();
+  for (const std::uint64_t size : sizes_) {
+    first_chunk_.push_back(missing_);
+    begins_.push_back(begin);
+    missing_ += chunks_of(size);
+    begin += size;
+  }
+  sums_.assign(missing_ * checksum_digits, ' ');
   skip_full_tensors();
 }
 
@@ -510,18 +518,35 @@ void SafetensorsWriter::add_to_checksum(std::span<const std::byte> bytes) {
     sum_ = crc32c(piece, sum_);
     at += piece.size();
     bytes = bytes.subspan(piece.size());
-    if (at == end) sums_ += crc32c_text(std::exchange(sum_, 0));
+    if (at == end) note_checksum(first_chunk_[current_] + (at - 1) / chunk_bytes, std::exchange(sum_, 0));
   }
 }
 
+void SafetensorsWriter::note_checksum(std::uint64_t chunk, std::uint32_t sum) {
+  const std::uint64_t at = chunk * checksum_digits;
+  PRUN_CHECK(sums_[at] == ' ', file_.target().string(), ": chunk ", chunk, " is written twice");
+  sums_.replace(at, checksum_digits, crc32c_text(sum));
+  --missing_;
+}
+
+void SafetensorsWriter::write_chunk(std::size_t number, std::uint64_t chunk,
+                                    std::span<const std::byte> bytes) {
+  const std::uint64_t size = sizes_.at(number), at = chunk * chunk_bytes;
+  PRUN_CHECK(at < size && bytes.size() == std::min(size - at, chunk_bytes), "tensor '", order_[number].name,
+             "' has ", size, " bytes, and no chunk ", chunk, " of ", bytes.size());
+  file_.write_at(begins_[number] + at, bytes);
+  note_checksum(first_chunk_[number] + chunk,
+                checksums_ == Checksums::written ? crc32c(bytes) : std::uint32_t{0});
+}
+
 void SafetensorsWriter::finish() {
-  PRUN_CHECK(current_ == order_.size(), file_.target().string(), " still waits for '",
+  PRUN_CHECK(current_ == order_.size() || missing_ == 0, file_.target().string(), " still waits for '",
              current_ < order_.size() ? order_[current_].name : "", "'");
   if (checksums_ == Checksums::written) {
     header_.replace(place_of(header_, data_key), sums_.size(), sums_);
     const std::uint32_t sum = crc32c(std::as_bytes(std::span(header_)));
     header_.replace(place_of(header_, header_key), checksum_digits, crc32c_text(sum));
-    file_.overwrite(0, header_);
+    file_.write_at(0, header_);
   }
   file_.commit();
 }

@@ -164,22 +164,29 @@ class SafetensorsWriter {
   // likes. Tensors without elements may be left out.
   void write(std::string_view name, std::span<const std::byte> bytes);
 
+  // Instead of write(): what has a checksum of its own, whole, each once and in any order. `number`: of the
+  // tensor in order(); `chunk`: of its bytes.
+  void write_chunk(std::size_t number, std::uint64_t chunk, std::span<const std::byte> bytes);
+
   // Checks that every tensor is complete, adds the checksums and puts the file in place.
   void finish();
 
  private:
   void skip_full_tensors();
   void add_to_checksum(std::span<const std::byte> bytes);
+  void note_checksum(std::uint64_t chunk, std::uint32_t sum);
 
   std::vector<SafetensorsSpec> order_;
   std::vector<std::uint64_t> sizes_;  // in bytes, like order_
   Checksums checksums_;
   std::string header_;
   DurableFile file_;
-  std::size_t current_ = 0;    // the tensor being written
-  std::uint64_t written_ = 0;  // of its bytes
-  std::uint32_t sum_ = 0;      // of those since its last multiple of 4 MiB
-  std::string sums_;           // of all that came before
+  std::size_t current_ = 0;                          // the tensor being written
+  std::uint64_t written_ = 0;                        // of its bytes
+  std::uint32_t sum_ = 0;                            // of those since its last multiple of 4 MiB
+  std::vector<std::uint64_t> first_chunk_, begins_;  // of each tensor, in the list of checksums; its bytes
+  std::uint64_t missing_ = 0;                        // chunks that are not written yet
+  std::string sums_;                                 // of all chunks; blank where one is not written yet
 };
 
 }  // namespace prun

@@ -27,6 +27,7 @@ void BlockingQueues::run(QueueRun& queue) {
 void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
   const Call& call = *bound.call;
   await(queue, bound, step);
+  if (saves_ && call.save_read >= 0) saves_->await(call.save_read);
   watchers_.tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
   if (!queue.failed_by(step)) {
     const BoundSide& side = bound.side(step);

@@ -8,6 +8,7 @@
 
 #include "execute/poison.hpp"
 #include "execute/rank_queues.hpp"
+#include "execute/save_gate.hpp"
 #include "execute/steps.hpp"
 #include "execute/watchers.hpp"
 
@@ -17,8 +18,8 @@ class BlockingQueues {
  public:
   // All of them must outlive it.
   BlockingQueues(RankQueues& queues, const Steps& steps, const Watchers& watchers,
-                 const std::optional<Poison>& poison)
-      : queues_(queues), steps_(steps), watchers_(watchers), poison_(poison) {}
+                 const std::optional<Poison>& poison, SaveGate* saves)
+      : queues_(queues), steps_(steps), watchers_(watchers), poison_(poison), saves_(saves) {}
 
   void start();
   // Once no more steps come.
@@ -36,6 +37,7 @@ class BlockingQueues {
   const Steps& steps_;
   const Watchers& watchers_;
   const std::optional<Poison>& poison_;
+  SaveGate* const saves_;
   std::vector<std::thread> threads_;
 };
 

@@ -40,8 +40,8 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       works_(watchers_, options.poison),
       queues_(plan),
       late_probes_(queues_, steps_, watchers_),
-      blocking_(queues_, steps_, watchers_, poison_),
-      feeder_(queues_, steps_, watchers_, gates_) {
+      blocking_(queues_, steps_, watchers_, poison_, options.saves),
+      feeder_(queues_, steps_, watchers_, gates_, options.saves) {
   if (options.poison) check_poison(devices);
   if (options.poison) poison_.emplace(program, plan, memory_);
   if (watchers_.each_kernel()) gates_.emplace(keeper_of_counters(devices), plan.queues.size());
@@ -128,7 +128,7 @@ void Executor::await_step(QueueRun& queue, std::int64_t step) {
     if (!status.ok()) queues_.fail(queue, status, step);
     late_probes_.tell_progress();
     if (!wait) wait.emplace(queue.device_text);
-    wait->is_at(queues_.tickets_written());
+    wait->is_at(queues_.tickets_written() + (options_.saves ? options_.saves->progress() : 0));
     std::this_thread::sleep_for(std::clamp<Clock::duration>(
         (Clock::now() - begin) / 64, std::chrono::microseconds(20), std::chrono::milliseconds(1)));
   }

@@ -31,6 +31,8 @@ struct ExecutorOptions {
   std::int64_t measure_every = 0;
   // That of the plan which this one is over; the communicators know it. Null: it gets memory of its own.
   const PlanMemory* beneath = nullptr;
+  // What calls that wait for reads of a save wait at. Null: nobody saves beside steps.
+  SaveGate* saves = nullptr;
 };
 
 class Executor {
@@ -42,7 +44,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Only while no step runs; staged values of a step as soon as the one two before it is done.
+  // Only while no step runs, but for reading what calls wait to overwrite (SaveGate); staged values of a step
+  // as soon as the one two before it is done.
   const PlanMemory& memory() const { return memory_; }
 
   // Lets the queues run step 0, 1, 2, ... in turn. At most two may be started and not finished: they have the

@@ -71,6 +71,7 @@ class CallFeed {
 // Everything of a failed queue's call is left out: its device does nothing any more.
 void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
   if (queue.has_failed()) return;
+  if (saves_ && bound.call->save_read >= 0) saves_->await(bound.call->save_read);
   const BoundSide& side = bound.side(step);
   CallFeed feed(queue, bound, side, watchers_.is_measured(step));
   const bool held = watchers_.one_by_one(step) && may_hold(queue, bound, side);

@@ -1,6 +1,7 @@
 // The queues of asynchronous devices, which only take work: one thread, the feeder, fills all of them in the
 // order of the plan, which puts every call behind those it waits for. So it never waits for a ticket: it
-// tells the queue to wait.
+// tells the queue to wait. It does wait for a save that is under way, which waits for no queue: who reads the
+// device's memory for it needs its driver, which a queue that waits and is full would hold.
 #pragma once
 
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "execute/gates.hpp"
 #include "execute/rank_queues.hpp"
+#include "execute/save_gate.hpp"
 #include "execute/steps.hpp"
 #include "execute/watchers.hpp"
 
@@ -16,8 +18,9 @@ namespace prun {
 class QueueFeeder {
  public:
   // All of them must outlive it. `gates`: there are some where watchers are told of each kernel.
-  QueueFeeder(RankQueues& queues, const Steps& steps, const Watchers& watchers, std::optional<Gates>& gates)
-      : queues_(queues), steps_(steps), watchers_(watchers), gates_(gates) {}
+  QueueFeeder(RankQueues& queues, const Steps& steps, const Watchers& watchers, std::optional<Gates>& gates,
+              SaveGate* saves)
+      : queues_(queues), steps_(steps), watchers_(watchers), gates_(gates), saves_(saves) {}
 
   // Where there is something to feed.
   void start();
@@ -34,6 +37,7 @@ class QueueFeeder {
   const Steps& steps_;
   const Watchers& watchers_;
   std::optional<Gates>& gates_;
+  SaveGate* const saves_;
   std::thread thread_;
 };
 

@@ -39,7 +39,14 @@ void QueueWorks::bind_works(QueueRun& queue, int side) {
   static const std::vector<BoundWork> none_here;
   for (auto first = queue.calls.begin(); first != queue.calls.end();) {
     auto last = first;
-    while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1), side)) ++last;
+    bool held = last->call->save_read >= 0;
+    while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1), side)) {
+      // What a save holds back is not given with what it does not.
+      const bool holds = (last + 1)->call->save_read >= 0;
+      if (holds && !held) break;
+      held |= holds;
+      ++last;
+    }
     std::vector<const BoundPiece*> pieces;
     for (auto call = first; call <= last; ++call) {
       pieces.push_back(call->sides[side].piece);

@@ -26,6 +26,14 @@ std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
   return {std::min(own, other), std::max(own, other)};
 }
 
+std::int32_t Plan::save_read_of(const LastingValue& value) const {
+  for (std::size_t read = 0; read < save_reads.size(); ++read)
+    if (std::binary_search(save_reads[read].begin(), save_reads[read].end(), value))
+      return static_cast<std::int32_t>(read);
+  PRUN_CHECK(save_reads.empty(), "no save reads value ", value.value, " of instance ", value.instance);
+  return 0;
+}
+
 const Address& Plan::home(Id value) const {
   const auto found = homes.find(value);
   PRUN_CHECK(found != homes.end(), "value ", value, " has no home");

@@ -135,6 +135,8 @@ struct Call {
 
   std::uint32_t first_of(std::size_t step) const { return first.empty() ? 0 : first[step]; }
   std::vector<Wait> waits;
+  // While a save is under way, the call waits for this one of its reads as well; -1: for none.
+  std::int32_t save_read = -1;
 };
 
 enum : std::int32_t { compute_queue = 0, copy_queue = 1 };  // of device 0
@@ -165,6 +167,16 @@ struct Chunk {
   std::int32_t receive = -1, send = -1, receive_gradient = -1, send_gradient = -1;
 };
 
+// A value that outlives the step, of one instance.
+struct LastingValue {
+  Id value = none;
+  std::int32_t instance = 0;
+
+  friend auto operator<=>(const LastingValue&, const LastingValue&) = default;
+};
+// A call of the saver's queue: all values of which the same call is the first of a step to write.
+using SaveRead = std::vector<LastingValue>;
+
 struct Plan {
   Numbered<PlannedFunction> functions;
   Numbered<Instance> instances;
@@ -173,6 +185,9 @@ struct Plan {
   Numbered<Chunk> chunks;
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
+  // The saver's queue, whose calls run once a save and not once a step, beside the steps that follow it: in
+  // the order in which a step overwrites what they read. Empty: a save is read while no step runs.
+  Numbered<SaveRead> save_reads;
   Layout layout;
   Homes homes;
   // Where this rank stands on each axis: all that ranks with the same plan do not share.
@@ -191,6 +206,8 @@ struct Plan {
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
   // Where a home lies that is no microbatch's.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
+  // The read of a save that a value belongs to; 0 where there are none.
+  std::int32_t save_read_of(const LastingValue& value) const;
   // Which of two buffers has what is saved elsewhere, on its way: those that follow each other differ, be it
   // in a pass or, where an instance has all microbatches before the next one has, in the row of passes.
   std::int64_t turn_of(std::int32_t instance, std::int32_t slot) const {

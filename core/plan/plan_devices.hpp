@@ -35,6 +35,8 @@ struct Lowering {
   // What updates need of drives may take more memory than it must, so that drives wait for nothing: see
   // take_update_turns().
   bool far_ahead = false;
+  // Saves are read beside the steps that follow them: see derive_save_reads().
+  bool saves_beside = false;
   // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
   // alignment.
   std::int64_t fence = 0;

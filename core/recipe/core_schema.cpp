@@ -28,6 +28,8 @@ constexpr std::array<Declaration, 19> declarations = {{
       out          | string |          |  | Folder for logs and checkpoints; empty means runs/<name>
       save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
       save_minutes | float  | 0        | 0.. | Minutes between two checkpoints, beside save_every; 0 asks for none
+      save_memory  | string |          |  | Bytes of the host's memory that what is saved passes through, such as 8GiB; all: everything is copied before training goes on; empty: what the plan leaves free, 16MiB at least
+      save_rate    | size   | 1GiB     |  | Bytes a second that the disk of run.out takes from all ranks of a host: what plans say of the time that a save takes is by it
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       keep_every   | int    | 0        | 0.. | Also keep those whose step is a multiple of it; 0 keeps no others
       on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run

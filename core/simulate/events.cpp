@@ -5,6 +5,11 @@
 namespace prun {
 namespace {
 
+// The saver's queue comes behind those of the plan.
+bool is_saver(const Plan& plan, std::int32_t queue) {
+  return static_cast<std::size_t>(queue) == plan.queues.size();
+}
+
 bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
   return plan.queues[static_cast<std::size_t>(queue)].workers &&
          plan.queues[static_cast<std::size_t>(waits_for)].communicates();
@@ -28,7 +33,7 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
   times.busy.resize(plan.queues.size());
   times.waiting.resize(plan.queues.size());
   for (const Event& event : events) {
-    if (event.step != step) continue;
+    if (event.step != step || is_saver(plan, event.queue)) continue;
     const auto queue = static_cast<std::size_t>(event.queue);
     const double seconds = event.end - event.begin;
     if (event.waits_for < 0) {
@@ -36,6 +41,7 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
       continue;
     }
     times.waiting[queue] += seconds;
+    if (is_saver(plan, event.waits_for)) continue;
     if (is_exposed(plan, event.queue, event.waits_for))
       times.exposed_communication += seconds;
     else if (plan.queues[queue].workers && plan.queues[queue].device == 0)

@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// A call, or a wait before it.
+// A call, or a wait before it. The saver's queue has the number behind those of the plan.
 struct Event {
   std::int32_t queue = 0;
   std::int32_t position = 0;    // of the call, within its queue

@@ -19,6 +19,7 @@ struct LaneClock {
   bool moving = false, moved = false;  // bytes beside others: under way, over
   bool at_once = false;                // a call's exchanges are started together
   std::vector<double> ended;           // by ticket
+  std::vector<double> saved;           // by position: what a save lets nobody begin before; none: it does
 };
 
 class Simulator {
@@ -35,9 +36,11 @@ class Simulator {
         carriers_(ranks_, costs_, prices.host_bandwidth(), options.ranks_of_host) {
     for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
       result_.ranks.push_back({ranks_.first(rank).rank, ranks_.size(rank), ranks_.first(rank), {}, {}});
-    if (!options.at_once) return;
-    for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
-      clocks_[lane].at_once = options.at_once(lanes_.info_of(lanes_[lane]));
+    if (options.at_once)
+      for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
+        clocks_[lane].at_once = options.at_once(lanes_.info_of(lanes_[lane]));
+    if (options.save_reads)
+      for (std::size_t rank = 0; rank < ranks_.count(); ++rank) begin_save(rank);
   }
 
   Simulation run() {
@@ -52,6 +55,22 @@ class Simulator {
   }
 
  private:
+  // When the save lets each call of a rank begin.
+  void begin_save(std::size_t rank) {
+    const Plan& plan = *ranks_.first(rank).plan;
+    const std::vector<double> ends = options_.save_reads(ranks_.first(rank));
+    const auto saver = static_cast<std::int32_t>(plan.queues.size());
+    for (std::size_t read = 0; read < ends.size(); ++read)
+      result_.ranks[rank].events.push_back(
+          {saver, static_cast<std::int32_t>(read), -1, 0, read > 0 ? ends[read - 1] : 0.0, ends[read]});
+    double fed = 0;
+    for (const Call& call : plan.calls) {
+      double until = call.save_read >= 0 ? ends[static_cast<std::size_t>(call.save_read)] : 0;
+      if (options_.fed && options_.fed(plan.queues[call.queue])) until = fed = std::max(fed, until);
+      clocks_[lanes_.of(rank, call.queue)].saved.push_back(until);
+    }
+  }
+
   void work(std::size_t number) {
     Lane& lane = lanes_[number];
     LaneClock& clock = clocks_[number];
@@ -93,6 +112,12 @@ class Simulator {
       const double resumed = done + overheads_.handoff;
       events_of(lane).push_back({lane.queue, call.position, wait.queue, lane.step(), now, resumed});
       now = resumed;
+    }
+    const double saved = clock.saved.empty() ? 0 : clock.saved[static_cast<std::size_t>(call.position)];
+    if (saved > now) {
+      const auto saver = static_cast<std::int32_t>(lanes_.rank_of(lane).plan->queues.size());
+      events_of(lane).push_back({lane.queue, call.position, saver, lane.step(), now, saved});
+      now = saved;
     }
     clock.begin = clock.now = now;
     return clock.begun = true;
@@ -170,6 +195,7 @@ class Simulator {
       if (const std::size_t calls = lanes_[lane].calls.size(); calls > 0)
         for (std::size_t step = 0; step < ends.size(); ++step)
           ends[step] = std::max(ends[step], clocks_[lane].ended[(step + 1) * calls - 1]);
+    result_.all_seconds = ends.back();
     result_.step_seconds = ends.back() - (ends.size() > 1 ? ends[ends.size() - 2] : 0);
     for (std::size_t number = 0; number < ranks_.count(); ++number) {
       RankTimes& rank = result_.ranks[number];

@@ -22,6 +22,12 @@ struct SimulateOptions {
   std::int64_t ranks_of_host = 0;
   // Queues whose comm plugin gets the exchanges of a call at once. Nothing: none.
   std::function<bool(const QueueInfo&)> at_once = {};
+  // A save that is begun with the first step: when its reads are done, by rank, in seconds from then.
+  // Nothing: nobody saves.
+  std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
+  // Queues that one thread fills for all of them in the order of the plan: what holds up one holds up what is
+  // behind it. Nothing: none.
+  std::function<bool(const QueueInfo&)> fed = {};
 };
 
 // One rank, for all that are like it.
@@ -38,6 +44,7 @@ struct RankTimes {
 
 struct Simulation {
   double step_seconds = 0;  // from the end of the step before to the end of the last one
+  double all_seconds = 0;   // to the end of the last one
   std::vector<RankTimes> ranks;
 
   // Of the rank that has most of it.

@@ -45,8 +45,14 @@ std::string call_name(const Program& program, const Plan& plan, const Call& call
 
 RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events) {
   RankTrace trace{rank, {}, {}};
-  std::vector<std::vector<std::string>> names(plan.queues.size());
+  std::vector<std::vector<std::string>> names(plan.queues.size() + 1);
   for (const QueueInfo& queue : plan.queues) trace.queues.push_back(queue.name);
+  const bool saves = std::any_of(events.begin(), events.end(), [&](const Event& event) {
+    return static_cast<std::size_t>(event.queue) == plan.queues.size();
+  });
+  if (saves) trace.queues.emplace_back("save");
+  for (std::size_t read = 0; read < plan.save_reads.size(); ++read)
+    names.back().push_back("read " + std::to_string(read));
   for (const Call& call : plan.calls)
     names[static_cast<std::size_t>(call.queue)].push_back(call_name(program, plan, call));
   for (const Event& event : events) {

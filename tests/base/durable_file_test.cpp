@@ -585,7 +585,7 @@ TEST_F(DurableTest, LatestThatIsNoFileIsRefusedAtOnce) {
 TEST_F(DurableTest, OverwritingChangesOnlyWhatIsThere) {
   DurableFile file(at("a"));
   file.write("0000 and the rest");
-  file.overwrite(1, "12");
+  file.write_at(1, "12");
   file.write("!");
   file.commit();
   EXPECT_EQ(content(at("a")), "0120 and the rest!");

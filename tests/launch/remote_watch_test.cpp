@@ -37,6 +37,9 @@ TEST(RemoteWatch, AReportIsReadAsItWasWritten) {
   EXPECT_EQ(report.communicators[0].members, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(report.communicators[0].entered_ns, 3 * second);
   EXPECT_TRUE(report.communicators[0].inside());
+  EXPECT_EQ(report.saved_ns, -1);
+  report.saved_ns = 2 * second;
+  EXPECT_EQ(decode_flight_report(encode(report)).value().saved_ns, 2 * second);
   // Whom a rank does not wait for need not be known.
   EXPECT_TRUE(told(communicator(5, 5, 0), "").communicators[0].members.empty());
   const std::string bytes = encode(report);

@@ -179,6 +179,23 @@ double tokens_per_second(const Assembly& assembly, const Simulation& simulation)
   return static_cast<double>(assembly.batch().tokens()) / simulation.step_seconds;
 }
 
+std::string seconds_text(double seconds) { return format(seconds < 10 ? "%.2f s" : "%.0f s", seconds); }
+
+// What a save passes through, and what it holds up.
+std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
+  const ProcessNeed& need = assembly.process_need();
+  if (need.saved_bytes == 0) return "";
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  std::string text = "saves       " + size(need.saved_bytes) + " of a rank, through " +
+                     size(need.save_bytes) + " of its process\n";
+  if (!forecast.save) return text;
+  const SaveForecast& save = *forecast.save;
+  text += "            " + seconds_text(save.seconds) + " until one is on the disk, which takes " +
+          size_text(static_cast<double>(*assembly.recipe().bytes("run.save_rate"))) + "/s (run.save_rate); ";
+  if (save.delay) return text + "it holds training up for " + seconds_text(*save.delay) + "\n";
+  return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
+}
+
 std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
   const Simulation& simulation = forecast.prediction->simulation;
@@ -243,6 +260,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   if (assembly.process_device_bytes() > 0)
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
             " of the device's memory for context, libraries and communicators\n";
+  text += saves_text(assembly, forecast);
   text += stages_text(assembly) + traffic_text(assembly, forecast) + offload_text(assembly, forecast) +
           pipeline_text(assembly);
   return text + forecast_text(assembly, forecast);
@@ -274,6 +292,12 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   }
   json.member("process_bytes", assembly.process_bytes());
   json.member("process_device_bytes", assembly.process_device_bytes());
+  json.member("saved_bytes", assembly.process_need().saved_bytes);
+  json.member("save_memory_bytes", assembly.process_need().save_bytes);
+  if (forecast.save) {
+    json.member("save_seconds", forecast.save->seconds);
+    json.member("save_delay_seconds", forecast.save->delay.value_or(forecast.save->still));
+  }
   const std::vector<PurposeBytes> purposes = bytes_by_purpose(assembly.program(), plan);
   write_purposes(json, purposes);
   write_ranges(json, plan, purposes);

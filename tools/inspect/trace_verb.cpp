@@ -45,7 +45,12 @@ int simulated(const Arguments& arguments, const Opened& opened, const std::files
   const Assembly assembly(*opened.recipe, *opened.plugins);
   const Forecast forecast = prun::forecast(assembly, *opened.plugins, arguments.path("--costs"));
   if (!forecast.prediction) throw_error(ErrorCode::not_found, forecast.missing);
-  const Simulation& simulation = forecast.prediction->simulation;
+  const bool saves = arguments.has("--save");
+  if (saves && !(forecast.save && forecast.save->simulation))
+    throw_error(ErrorCode::bad_input,
+                "nothing is saved beside steps in this recipe; set run.save_every, and no run.save_memory = "
+                "\"all\"");
+  const Simulation& simulation = saves ? *forecast.save->simulation : forecast.prediction->simulation;
   std::printf("simulated: %.3f ms a step, exposed communication %.3f ms\n", simulation.step_seconds * 1e3,
               simulation.exposed_communication() * 1e3);
   for (const std::string& note : forecast.prediction->notes) std::printf("  %s\n", note.c_str());
@@ -157,6 +162,8 @@ int trace_command(const Arguments& arguments) {
   const std::filesystem::path out =
       arguments.path("--out").value_or(opened.recipe->text("run.name") + ".trace.json");
   if (!is_asked()) check_output(out, trace_kind);
+  if (arguments.has("--save") && !arguments.has("--simulated"))
+    throw_error(ErrorCode::bad_input, "--save goes with prun trace RECIPE --simulated");
   if (arguments.has("--simulated")) return simulated(arguments, opened, out);
   const bool many = mesh_of(*opened.recipe).world() > 1;
   const Recipe recipe = many ? with_thread_ranks(*opened.recipe) : *opened.recipe;
@@ -175,6 +182,7 @@ std::vector<Command> trace_verb() {
        {{"--steps", "N", "steps, 3"},
         {"--out", "FILE", "the trace, NAME.trace.json"},
         {"--simulated", "", "from the cost table, without running"},
+        {"--save", "", "with --simulated: as if a save had begun before the first step"},
         costs_option},
        trace_command}};
 }

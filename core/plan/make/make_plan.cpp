@@ -9,6 +9,7 @@
 #include "plan/memory/transfers.hpp"
 #include "plan/order/first_writers.hpp"
 #include "plan/order/order_calls.hpp"
+#include "plan/order/save_reads.hpp"
 #include "plan/order/waits.hpp"
 #include "plan/proof/check_plan.hpp"
 
@@ -82,6 +83,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
                 beneath ? &beneath->plan.layout : nullptr, plan);
   mark_dead_slots(program, plan);
   derive_waits(program, plan);
+  if (lowering.saves_beside) derive_save_reads(program, rank, plan);
   check_plan(program, plan);
   if (beneath) check_over(program, plan, *beneath);
   return plan;

@@ -15,9 +15,11 @@
 namespace prun {
 namespace {
 
+// The saver's queue comes behind those of the plan.
 std::vector<std::int64_t> calls_by_queue(const Plan& plan) {
   std::vector<std::int64_t> calls;
   for (const QueueInfo& queue : plan.queues) calls.push_back(queue.calls);
+  calls.push_back(static_cast<std::int64_t>(plan.save_reads.size()));
   return calls;
 }
 
@@ -70,6 +72,7 @@ class Replay {
       if (step_ == most_steps)
         fail_check("the state of memory does not repeat within ", most_steps, " steps");
       clocks_.begin_step(step_);
+      replay_save();
       for (const Call& call : plan_.calls) replay(call);
       State now = state();
       if (step_ > 0 && now == before) break;
@@ -82,8 +85,33 @@ class Replay {
  private:
   // ------------------------------------------------------------- steps
 
+  // A save may be begun before any step, when all before are done. It reads what they left, while the step
+  // runs.
+  void replay_save() {
+    const auto saver = static_cast<std::int32_t>(plan_.queues.size());
+    std::vector<Wait> all;
+    for (std::int32_t q = 0; q < saver; ++q)
+      if (const std::int32_t calls = plan_.queues[q].calls; calls > 0) all.push_back({q, calls - 1, 1});
+    for (std::size_t read = 0; read < plan_.save_reads.size(); ++read) {
+      clocks_.begin_call(saver, static_cast<std::int32_t>(read), all);
+      for (const LastingValue& value : plan_.save_reads[read]) {
+        Call call;
+        call.instance = value.instance;
+        each_window(call, value.value, plan_.home(value.value), [&](const Window& window) {
+          this->read(window, versions_.wanted(window.content.value, step_, false, false), "save");
+        });
+      }
+    }
+  }
+
   void replay(const Call& call) {
-    clocks_.begin_call(call.queue, call.position, call.waits);
+    if (call.save_read < 0) {
+      clocks_.begin_call(call.queue, call.position, call.waits);
+    } else {
+      std::vector<Wait> waits = call.waits;
+      waits.push_back({static_cast<std::int32_t>(plan_.queues.size()), call.save_read, 0});
+      clocks_.begin_call(call.queue, call.position, waits);
+    }
     if (kind_of(call) == FunctionKind::norm) sums_.check_complete();
     const std::span<const PlannedStep> steps = plan_.steps(call);
     for (std::size_t s = 0; s < steps.size(); ++s) {

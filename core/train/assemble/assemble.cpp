@@ -99,6 +99,7 @@ void FittingSearch::make_with_room(const PlannedChoice& choice) {
 Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose) {
   PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, rank, purpose));
   Assembly assembly = FittingSearch(maker).run();
+  maker.leave_rest_to_saves(assembly);
   assembly.check_steps_end(false);
   return assembly;
 }

@@ -70,6 +70,8 @@ class Assembly {
   const std::vector<ProcessNeed>& process_needs() const { return process_needs_; }
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
   std::int64_t process_bytes() const { return process_bytes_of(rank()); }
+  const ProcessNeed& process_need_of(std::int64_t rank) const { return process_needs_[stage_of(rank)]; }
+  const ProcessNeed& process_need() const { return process_need_of(rank()); }
   // What it needs of the device's memory besides: context, libraries, communicators.
   std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank())].device_bytes; }
   // What of a plan lies in the memory of a device, of a tier on its disk. The host's memory is one, whichever

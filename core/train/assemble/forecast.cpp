@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "simulate/costs_file.hpp"
+#include "simulate/save_reads.hpp"
 #include "train/assemble/comm_needs.hpp"
 #include "train/assemble/one_host.hpp"
+#include "train/assemble/process_memory.hpp"
+#include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
 namespace {
@@ -47,10 +50,10 @@ std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, 
   };
 }
 
-Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
+Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                      SimulateOptions options = {}) {
   const std::vector<SimulatedRank> ranks =
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
-  SimulateOptions options;
   options.at_once = started_at_once(assembly, plugins);
   options.ranks_of_host = ranks_of_host(assembly);
   return predict(ranks, table, names_of_devices(assembly), this_machine(), options,
@@ -97,6 +100,60 @@ Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const Cos
   return prediction;
 }
 
+// ------------------------------------------------------------------- saves
+
+// Bytes a second that one thread copies in memory of the host, or from a device; that a drive gives.
+constexpr double copied_per_second = 8e9, drive_per_second = 2e9;
+
+// What each read of a rank's plan comes to: of what ranks hold alike each saves its share.
+std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
+  const Program& program = *rank.program;
+  const ProcessNeed& need = assembly.process_need_of(rank.rank);
+  double held = 0;
+  std::vector<SaveLoad> loads;
+  for (const SaveRead& read : rank.plan->save_reads) {
+    SaveLoad& load = loads.emplace_back();
+    for (const LastingValue& value : read) {
+      const auto bytes = static_cast<double>(program.local_bytes(value.value));
+      const Address& home = rank.plan->home(value.value);
+      const MemoryPlace place = rank.plan->layout.ranges[static_cast<std::size_t>(home.range)].place;
+      load.bytes += bytes;
+      load.seconds += bytes / (place.space == Space::disk ? drive_per_second : copied_per_second);
+    }
+    held += load.bytes;
+  }
+  for (SaveLoad& load : loads) {
+    load.seconds *= static_cast<double>(need.saved_bytes) / held;
+    load.bytes *= static_cast<double>(need.saved_bytes) / held;
+  }
+  return loads;
+}
+
+std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
+                                          const std::optional<CostTable>& table, const Forecast& so_far) {
+  if (assembly.purpose() != Purpose::training || !saves(assembly.recipe())) return {};
+  const ProcessNeed& need = assembly.process_need();
+  const auto ranks = static_cast<double>(ranks_of_host(assembly));
+  const double rate = static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0)) / ranks;
+  SaveForecast save;
+  save.seconds = static_cast<double>(need.saved_bytes) / rate;
+  const bool copies = save_memory(assembly.recipe()).all;
+  save.still = copies ? static_cast<double>(need.saved_bytes) / copied_per_second
+                      : static_cast<double>(need.saved_bytes - need.save_bytes) / rate;
+  if (copies) save.delay = save.still;
+  if (copies || !table || !so_far.prediction) return save;
+  SimulateOptions options;
+  options.save_reads = [&](const SimulatedRank& rank) {
+    return ends_of_reads(loads_of(assembly, rank), {rate, assembly.process_need_of(rank.rank).save_bytes});
+  };
+  options.fed = [&](const QueueInfo& queue) {
+    return assembly.device_infos()[static_cast<std::size_t>(queue.device)].asynchronous;
+  };
+  save.simulation = predict_by(assembly, plugins, *table, options).simulation;
+  save.delay = std::max(0.0, save.simulation->all_seconds - so_far.prediction->simulation.all_seconds);
+  return save;
+}
+
 Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
                        const std::optional<std::filesystem::path>& costs) {
   const std::filesystem::path file = costs ? *costs : default_costs_path();
@@ -105,6 +162,7 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
     if (table) {
       Forecast forecast{predict_plan(assembly, plugins, *table), ""};
       forecast.exposed_drives = exposed_drives(assembly, plugins, *table, *forecast.prediction);
+      forecast.save = forecast_save(assembly, plugins, table, forecast);
       return forecast;
     }
     if (costs)
@@ -123,6 +181,7 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs) {
   Forecast forecast = forecast_time(assembly, plugins, costs);
+  if (!forecast.prediction) forecast.save = forecast_save(assembly, plugins, {}, forecast);
   forecast.sent.assign(assembly.plan().queues.size(), 0);
   const std::int64_t rank = assembly.rank();
   each_comm(

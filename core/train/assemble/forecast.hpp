@@ -9,11 +9,22 @@
 
 namespace prun {
 
+// Of one save, by run.save_rate.
+struct SaveForecast {
+  double seconds = 0;  // until all is on the disk
+  // How much later the steps behind it end; nothing where no prediction says what they take. Training stands
+  // still for `still` of it, or at most so long where it goes on beside the save.
+  std::optional<double> delay = {};
+  double still = 0;
+  std::optional<Simulation> simulation = {};
+};
+
 struct Forecast {
   std::optional<Prediction> prediction;
   std::string missing;  // where there is none: one sentence, with the command that helps
   // How much longer a step is than if tiers took no time; nothing where there are none, or no prediction.
   std::optional<double> exposed_drives = {};
+  std::optional<SaveForecast> save = {};  // where the recipe saves
   // Payload bytes this rank sends in a step, by queue, as its comm plugins count.
   std::vector<std::uint64_t> sent = {};
 };

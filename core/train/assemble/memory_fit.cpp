@@ -8,6 +8,7 @@
 #include "program/passes.hpp"
 #include "train/assemble/data_memory.hpp"
 #include "train/assemble/does_not_fit.hpp"
+#include "train/assemble/one_host.hpp"
 
 namespace prun {
 namespace {
@@ -31,7 +32,37 @@ std::string too_large_alone(const Program& program, std::int64_t limit) {
       ", and whoever computes with it needs it whole: split it over ranks (strategy tensor)");
 }
 
+// What a save passes through; ranks of a stage share out what is saved. It comes to be when all that the run
+// starts from is read.
+void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessNeed& need) {
+  const Recipe& recipe = assembly.recipe();
+  const std::int64_t world = assembly.mesh().world();
+  const SaveMemory said = save_memory(recipe);
+  need.saved_bytes = lasting_bytes(assembly.program(), assembly.plan_of(rank).instances) * stages / world;
+  need.save_bytes =
+      said.all ? need.saved_bytes : std::min(need.saved_bytes, said.bytes.value_or(least_save_bytes));
+  // Floats of two halves are joined a piece at a time.
+  if (recipe.text("precision.master") == "split")
+    need.bytes += std::min(need.saved_bytes, checksum_chunk_bytes);
+  need.bytes += std::max(need.save_bytes, reading_bytes(recipe, assembly.device_info(), world));
+}
+
 }  // namespace
+
+void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& needs) {
+  const SaveMemory said = save_memory(assembly.recipe());
+  if (!saves(assembly.recipe()) || said.all || said.bytes) return;
+  const std::optional<std::int64_t> left = left_on_hosts(assembly);
+  for (ProcessNeed& need : needs) {
+    // Files are written through the system's cache, and it is not ours alone.
+    const std::int64_t more = left ? std::max<std::int64_t>(*left, 0) / 4 * 3 : need.saved_bytes;
+    const std::int64_t grown = std::min(need.saved_bytes, need.save_bytes + more);
+    const std::int64_t reading =
+        reading_bytes(assembly.recipe(), assembly.device_info(), assembly.mesh().world());
+    need.bytes += std::max(grown, reading) - std::max(need.save_bytes, reading);
+    need.save_bytes = grown;
+  }
+}
 
 std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins) {
   const Recipe& recipe = assembly.recipe();
@@ -45,14 +76,8 @@ std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& 
   for (const int rank : ranks) {
     ProcessNeed need = process_need({recipe, device, plugins, assembly.mesh(), assembly.plan_of(rank), rank},
                                     std::span(assembly.device_infos()).subspan(1));
-    // The copy that is written beside training; ranks of a stage share out what it is made of. It comes to be
-    // when all is read.
-    const std::int64_t copied = saves(recipe)
-                                    ? lasting_bytes(assembly.program(), assembly.plan_of(rank).instances) *
-                                          static_cast<std::int64_t>(ranks.size()) / assembly.mesh().world()
-                                    : 0;
     need.bytes += data;
-    if (trains) need.bytes += std::max(copied, reading_bytes(recipe, device, assembly.mesh().world()));
+    if (trains) add_saves(assembly, rank, static_cast<std::int64_t>(ranks.size()), need);
     needs.push_back(need);
   }
   return needs;

@@ -12,6 +12,8 @@ namespace prun {
 // Of each stage, what a rank's process needs beside its plan; everywhere the same: ranks must agree on what
 // fits.
 std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins);
+// Of what plans leave free, saves get as much as they can use, where the recipe does not say how much.
+void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& needs);
 
 // What plans may take of the recipe's device. What the recipe says is the plan's alone; where it says
 // nothing, the plan shares with the process.

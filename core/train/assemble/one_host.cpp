@@ -47,6 +47,19 @@ std::int64_t ranks_of_host(const Assembly& assembly) {
   return ranks_of_host(assembly.device_info(), assembly.mesh().world());
 }
 
+std::optional<std::int64_t> left_on_hosts(const Assembly& assembly) {
+  const std::int64_t world = assembly.mesh().world(), each = ranks_of_host(assembly);
+  std::optional<std::int64_t> least;
+  for (std::int64_t first = 0; first < world; first += each) {
+    const std::int64_t last = std::min(world, first + each);
+    const auto memory = host_memory_of(assembly, first, last);
+    if (!memory) return {};
+    const std::int64_t left = (memory->there - memory->needed) / (last - first);
+    least = std::min(least.value_or(left), left);
+  }
+  return least;
+}
+
 bool hosts_have_room(const Assembly& assembly) {
   const std::int64_t world = assembly.mesh().world(), each = ranks_of_host(assembly);
   for (std::int64_t first = 0; first < world; first += each) {

@@ -11,6 +11,8 @@ std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
 // Whether each host has memory for so many; true where nobody tells how much there is.
 bool hosts_have_room(const Assembly& assembly);
+// What a rank's share of that comes to beyond what it needs, where least is left; nothing where nobody tells.
+std::optional<std::int64_t> left_on_hosts(const Assembly& assembly);
 
 // Refuses ranks that all run on this machine where it has not the memory for all of them, or not as many
 // units of the device.

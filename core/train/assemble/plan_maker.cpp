@@ -8,6 +8,7 @@
 #include "plan/work.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/memory_fit.hpp"
+#include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
 
@@ -49,6 +50,10 @@ void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<
   next.process_needs_ = process_needs_;
   made.reset();
   made.emplace(std::move(next));
+}
+
+void PlanMaker::leave_rest_to_saves(Assembly& taken) const {
+  if (of_->purpose == Purpose::training) prun::leave_rest_to_saves(taken, taken.process_needs_);
 }
 
 // ------------------------------------------------------------------- devices
@@ -122,6 +127,8 @@ Lowering PlanMaker::lowering(const Assembly& next, bool far_ahead) const {
     lowering.devices.push_back(plan_device(next, number));
   lowering.bundle = of_->recipe.section("run").bytes("bundle");
   lowering.far_ahead = far_ahead;
+  lowering.saves_beside =
+      of_->purpose == Purpose::training && saves(of_->recipe) && !save_memory(of_->recipe).all;
   if (of_->recipe.flag("run.poison")) lowering.fence = fence_bytes;
   return lowering;
 }

@@ -18,6 +18,8 @@ class PlanMaker {
   // go first. `far_ahead`: see Lowering. Stages differ, so each rank makes the plans of all of them: what
   // they send must be what they expect.
   void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
+  // Of what is taken, at last: see memory_fit.hpp.
+  void leave_rest_to_saves(Assembly& taken) const;
 
  private:
   void refuse_tier() const;

@@ -4,8 +4,6 @@
 #include <set>
 #include <thread>
 
-#include "base/safetensors.hpp"
-
 namespace prun {
 
 ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> others) {
@@ -22,6 +20,13 @@ ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> ot
         (first ? info.process_device_bytes : 0) + communicators * info.communicator_device_bytes;
   });
   return all;
+}
+
+SaveMemory save_memory(const Recipe& recipe) {
+  const std::string& said = recipe.text("run.save_memory");
+  if (said.empty()) return {};
+  if (said == "all") return {true, {}};
+  return {false, recipe::parse_size(said)};
 }
 
 std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {

@@ -1,8 +1,10 @@
 // What a rank's process needs beside its plan, stated in advance.
 #pragma once
 
+#include <optional>
 #include <span>
 
+#include "base/safetensors.hpp"
 #include "train/assemble/comm_needs.hpp"
 
 namespace prun {
@@ -15,7 +17,19 @@ inline constexpr std::int64_t base_process_bytes = std::int64_t{46} << 18;  // 1
 struct ProcessNeed {
   std::int64_t bytes = 0;         // of the host
   std::int64_t device_bytes = 0;  // of the device
+  // Of the host's, what a save passes through; what it would take to have all of it there at once.
+  std::int64_t save_bytes = 0, saved_bytes = 0;
 };
+
+// The least that a save passes through, unless all that is saved is less: four pieces on their way.
+inline constexpr std::int64_t least_save_bytes = 4 * checksum_chunk_bytes;
+
+// What run.save_memory says.
+struct SaveMemory {
+  bool all = false;                   // everything is copied before training goes on
+  std::optional<std::int64_t> bytes;  // nothing: what plans leave free
+};
+SaveMemory save_memory(const Recipe& recipe);
 
 // With what the rank's devices and comm plugins state; `others`: its devices but the first.
 ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> others);

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
 
 namespace prun {
@@ -135,6 +136,17 @@ void check_documents(const Recipe& recipe, Diagnostics& problems) {
                        "number, such as 50256 for GPT-2's <|endoftext|>"));
 }
 
+void check_save_memory(const Recipe& recipe, Diagnostics& problems) {
+  const SaveMemory said = save_memory(recipe);
+  const std::string& text = recipe.text("run.save_memory");
+  if (text.empty() || said.all || said.bytes.value_or(0) >= least_save_bytes) return;
+  problems.add(recipe.problem(
+      "run.save_memory",
+      detail::concat(in_quotes(text),
+                     said.bytes ? " is less than what has to be on its way at least" : " is no size",
+                     "; give 16MiB or more, \"all\", or leave the key out")));
+}
+
 }  // namespace
 
 // Each value is in its range by now; what is left is what several of them mean together.
@@ -146,6 +158,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_mesh(recipe, problems);
   check_batch(recipe, plugins, problems);
   check_documents(recipe, problems);
+  check_save_memory(recipe, problems);
   problems.throw_if_any();
 }
 

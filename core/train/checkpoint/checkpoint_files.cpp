@@ -143,16 +143,36 @@ Span span_in(std::size_t piece, const std::vector<Copy>& copies, std::int64_t si
 
 }  // namespace
 
-void write_slices(const fs::path& file, const std::vector<TensorSlice>& slices, const BytesOfSlice& bytes) {
+namespace {
+
+std::vector<SafetensorsSpec> specs_of(const std::vector<TensorSlice>& slices) {
   std::vector<SafetensorsSpec> specs;
-  std::map<std::string, std::size_t> numbers;
-  for (const TensorSlice& of : slices) {
-    numbers.emplace(of.tensor, specs.size());
+  for (const TensorSlice& of : slices)
     specs.push_back({of.tensor, of.type, of.slice.is_box() ? of.slice.extent : Extents{of.slice.count}});
-  }
-  SafetensorsWriter writer(file, std::move(specs), {{slices_key, slices_text(slices)}}, Checksums::written);
-  for (const SafetensorsSpec& spec : writer.order())
-    bytes(numbers.at(spec.name), [&](std::span<const std::byte> piece) { writer.write(spec.name, piece); });
+  return specs;
+}
+
+}  // namespace
+
+SlicesWriter::SlicesWriter(const fs::path& file, const std::vector<TensorSlice>& slices)
+    : writer_(file, specs_of(slices), {{slices_key, slices_text(slices)}}, Checksums::written),
+      places_(slices.size()) {
+  std::map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i < writer_.order().size(); ++i) by_name.emplace(writer_.order()[i].name, i);
+  for (std::size_t i = 0; i < slices.size(); ++i) places_[i] = by_name.at(slices[i].tensor);
+}
+
+void SlicesWriter::write_all(const BytesOfSlice& bytes) {
+  std::vector<std::size_t> slices(places_.size());
+  for (std::size_t i = 0; i < places_.size(); ++i) slices[places_[i]] = i;
+  for (std::size_t place = 0; place < slices.size(); ++place)
+    bytes(slices[place],
+          [&](std::span<const std::byte> piece) { writer_.write(writer_.order()[place].name, piece); });
+}
+
+void write_slices(const fs::path& file, const std::vector<TensorSlice>& slices, const BytesOfSlice& bytes) {
+  SlicesWriter writer(file, slices);
+  writer.write_all(bytes);
   writer.finish();
 }
 

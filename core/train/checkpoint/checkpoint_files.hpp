@@ -23,7 +23,26 @@ namespace prun {
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
 using BytesOfSlice = std::function<void(std::size_t number, const WriteBytes& write)>;
 
-// One file, of tensors with different names. It appears whole or not at all.
+// One file of tensors with different names, whose pieces come in any order. It appears whole at finish() or
+// not at all.
+class SlicesWriter {
+ public:
+  SlicesWriter(const std::filesystem::path& file, const std::vector<TensorSlice>& slices);
+
+  // Of a slice, by its number, the bytes that have a checksum of their own.
+  void write_chunk(std::size_t slice, std::uint64_t chunk, std::span<const std::byte> bytes) {
+    writer_.write_chunk(places_[slice], chunk, bytes);
+  }
+  // Every slice, one after the other.
+  void write_all(const BytesOfSlice& bytes);
+  void finish() { writer_.finish(); }
+
+ private:
+  SafetensorsWriter writer_;
+  std::vector<std::size_t> places_;  // by slice: its number in the file
+};
+
+// The same in one go.
 void write_slices(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
                   const BytesOfSlice& bytes);
 

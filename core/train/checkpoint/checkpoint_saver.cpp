@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/thread.hpp"
-#include "prun/split_master.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/settings.hpp"
@@ -30,35 +28,15 @@ std::string mesh_text(const Mesh& mesh) {
   return text;
 }
 
-// The floats of two halves that lie one behind the other.
-void join_halves(std::span<const std::byte> halves, const WriteBytes& write) {
-  constexpr std::size_t at_a_time = std::size_t{1} << 18;
-  const std::size_t count = halves.size() / sizeof(float);
-  const auto half = [&](std::size_t number) {
-    std::uint16_t bits;
-    std::memcpy(&bits, halves.data() + number * sizeof bits, sizeof bits);
-    return bits;
-  };
-  std::vector<float> joined;
-  for (std::size_t first = 0; first < count; first += joined.size()) {
-    joined.resize(std::min(at_a_time, count - first));
-    for (std::size_t i = 0; i < joined.size(); ++i)
-      joined[i] = joined_halves(half(first + i), half(count + first + i));
-    write(std::as_bytes(std::span(joined)));
-  }
-}
-
 }  // namespace
 
-CheckpointSaver::CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, std::string plugins,
-                                 Announce others)
+CheckpointSaver::CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
+                                 std::string plugins, Announce others, std::function<void()> saving)
     : assembly_(assembly),
-      memory_(memory),
       plugins_(std::move(plugins)),
       others_(std::move(others)),
-      slices_(assembly.saved_slices()) {
-  for (const HeldSlice& held : slices_) bytes_ += held.bytes();
-}
+      saving_(std::move(saving)),
+      state_(saved_state(assembly, memory, gate)) {}
 
 CheckpointSaver::~CheckpointSaver() {
   thread_ = {};  // before what it works with
@@ -69,11 +47,12 @@ std::vector<std::string> CheckpointSaver::meet(std::string_view channel, const s
 }
 
 void CheckpointSaver::try_out(const fs::path& run_folder) {
-  copy_.emplace(*assembly_.devices().front(), std::max<std::int64_t>(bytes_, 1));
+  std::int64_t bytes = 0;
+  for (const HeldSlice& held : assembly_.saved_slices()) bytes += held.bytes();
   std::optional<DurableFolder> folder;  // never put in place
   if (assembly_.rank() == 0) folder.emplace(run_folder / "trial-save");
   const fs::path staging = meet("trial save", folder ? folder->staging().string() : "").front();
-  reserve(staging / rank_file_name(static_cast<std::size_t>(assembly_.rank())), bytes_);
+  reserve(staging / rank_file_name(static_cast<std::size_t>(assembly_.rank())), bytes);
   meet("trial saved", "");
 }
 
@@ -90,8 +69,9 @@ void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
   staging_ = meet("save", folder_ ? folder_->staging().string() : "").front();
   choices_ = {};
   for (const std::string& rank : meet("choices", kernel_choices(assembly_))) choices_.add(rank);
-  copy();
+  state_->begin();
   written_ = false;
+  pieces_ = 0;
   trouble_ = nullptr;
   begun_ = true;
   thread_ = start_thread<std::jthread>("saving", [this](const std::stop_token& stop) {
@@ -103,21 +83,48 @@ void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
     }
     changed_.notify_all();
   });
+  state_->await_go_on();
 }
 
 void CheckpointSaver::finish() {
   if (!begun_) return;
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return written_ || trouble_; });
-    rethrow();
-  }
-  meet("written", "");
+  await_all();
   thread_.join();
   rethrow();
   folder_.reset();
   meet("saved", "");
   begun_ = false;
+}
+
+// Ranks meet again and again, so that nobody waits for long in silence: a disk may be slow, and only one that
+// writes nothing any more hangs.
+void CheckpointSaver::await_all() {
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::seconds limit(assembly_.recipe().integer("run.hang_limit"));
+  const std::chrono::milliseconds between =
+      limit.count() > 0 ? std::min<std::chrono::milliseconds>(limit / 4, std::chrono::seconds(5))
+                        : std::chrono::seconds(5);
+  std::vector<std::string> before;
+  Clock::time_point since = Clock::now();
+  for (;;) {
+    std::string mine = "all";
+    {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait_for(lock, others_ ? between : std::chrono::hours(1),
+                             [this] { return written_ || trouble_; }))
+        mine = std::to_string(pieces_);
+      rethrow();
+    }
+    const std::vector<std::string> all = meet("written", mine);
+    const auto slow =
+        std::find_if(all.begin(), all.end(), [](const std::string& rank) { return rank != "all"; });
+    if (slow == all.end()) return;
+    if (all != before) since = Clock::now();
+    before = all;
+    if (others_ && limit.count() > 0 && Clock::now() - since > limit)
+      throw_error(ErrorCode::hang, "rank ", slow - all.begin(), " has written nothing of what it saves for ",
+                  limit.count(), " s (run.hang_limit); its disk does not get on");
+  }
 }
 
 std::optional<fs::path> CheckpointSaver::saved() {
@@ -130,43 +137,16 @@ void CheckpointSaver::rethrow() const {
   if (trouble_) std::rethrow_exception(trouble_);
 }
 
-// ------------------------------------------------------------------- the copy
-
-void CheckpointSaver::copy() {
-  if (!copy_) copy_.emplace(*assembly_.devices().front(), std::max<std::int64_t>(bytes_, 1));
-  std::byte* to = copy_->data();
-  for (const HeldSlice& held : slices_) {
-    copy(held, to);
-    to += held.bytes();
-  }
-}
-
-// Training stands still meanwhile: a float that lies in two halves is copied as those, one behind the other.
-void CheckpointSaver::copy(const HeldSlice& held, std::byte* to) const {
-  const auto bytes = static_cast<std::size_t>(held.bytes());
-  if (held.rounded == none)
-    return memory_.read(held.value, held.instance, held.at * size_of(held.type), {to, bytes});
-  const std::int64_t offset = held.at * size_of(DType::u16);
-  memory_.read(held.rounded, held.instance, offset, {to, bytes / 2});
-  memory_.read(held.value, held.instance, offset, {to + bytes / 2, bytes / 2});
-}
-
 // ------------------------------------------------------------------- the thread
 
 void CheckpointSaver::write(const std::stop_token& stop) {
-  std::vector<std::span<const std::byte>> bytes;
-  const std::byte* from = copy_->data();
-  for (const HeldSlice& held : slices_) {
-    bytes.emplace_back(from, static_cast<std::size_t>(held.bytes()));
-    from += held.bytes();
-  }
-  write_slices(staging_ / rank_file_name(static_cast<std::size_t>(assembly_.rank())),
-               {slices_.begin(), slices_.end()}, [&](std::size_t number, const WriteBytes& give) {
-                 if (slices_[number].rounded != none)
-                   join_halves(bytes[number], give);
-                 else
-                   give(bytes[number]);
-               });
+  const fs::path file = staging_ / rank_file_name(static_cast<std::size_t>(assembly_.rank()));
+  const auto wrote = [this] {
+    if (saving_) saving_();
+    const std::scoped_lock lock(mutex_);
+    ++pieces_;
+  };
+  if (!state_->write(file, stop, wrote)) return;
   {
     const std::scoped_lock lock(mutex_);
     written_ = true;

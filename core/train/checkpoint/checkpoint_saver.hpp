@@ -1,6 +1,6 @@
-// Saving while training goes on: between two steps a rank's part of the state is copied into memory of the
-// host, and a thread writes the copy. The first rank's thread puts the checkpoint in place once all ranks'
-// files are there.
+// Saving while training goes on: a thread brings a rank's part of the state, as it was between two steps,
+// into its file (saved_state.hpp). The first rank's thread puts the checkpoint in place once all ranks' files
+// are there.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
-#include "execute/device_memory.hpp"
-#include "plan/lasting.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/saved_state.hpp"
 
 namespace prun {
 
@@ -31,18 +30,22 @@ struct SavePlace {
 
 class CheckpointSaver {
  public:
-  // `plugins` as plugin_record() has them.
-  CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, std::string plugins, Announce others);
+  // `plugins` as plugin_record() has them; `gate`: what steps wait at for what is to be read; `saving` may be
+  // empty, and is told from any thread that a save gets on.
+  CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate, std::string plugins,
+                  Announce others, std::function<void()> saving);
   // What is being written is given up, and leaves nothing.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // The memory that a save takes is there from now on.
+  void make_room() { state_->make_room(); }
   // Every rank calls these three, in the same order.
   // Room for a save is there, and may be written: found before the first step, not at the first save.
   void try_out(const std::filesystem::path& run_folder);
-  // While no step runs. Waits for the save before. A checkpoint that the run saved at this step before is
-  // replaced; where something else stands, it is refused.
+  // While no step runs. Steps may follow it. Waits for the save before. A checkpoint that the run saved at
+  // this step before is replaced; where something else stands, it is refused.
   void begin(const SavePlace& place, const Progress& progress);
   // Until what was begun is in place.
   void finish();
@@ -52,21 +55,18 @@ class CheckpointSaver {
 
  private:
   std::vector<std::string> meet(std::string_view channel, const std::string& mine) const;
-  void copy();
-  void copy(const HeldSlice& held, std::byte* to) const;
   void write(const std::stop_token& stop);
+  void await_all();
   void put_in_place(const std::stop_token& stop);
   bool wait_for_files(const std::stop_token& stop);
   Manifest manifest() const;
   void rethrow() const;
 
   const Assembly& assembly_;
-  const PlanMemory& memory_;
   const std::string plugins_;
   const Announce others_;
-  const std::vector<HeldSlice> slices_;  // of this rank
-  std::int64_t bytes_ = 0;               // of them
-  std::optional<Pinned> copy_;
+  const std::function<void()> saving_;
+  const std::unique_ptr<SavedState> state_;  // of this rank
 
   // Of the save that was begun last.
   SavePlace place_;
@@ -78,7 +78,8 @@ class CheckpointSaver {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool written_ = false;  // this rank's file
+  bool written_ = false;     // this rank's file
+  std::int64_t pieces_ = 0;  // of it that are
   std::exception_ptr trouble_;
   std::optional<std::filesystem::path> in_place_;
   std::jthread thread_;

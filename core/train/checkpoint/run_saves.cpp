@@ -4,16 +4,18 @@
 
 namespace prun {
 
-RunSaves::RunSaves(const Assembly& assembly, const PlanMemory& memory,
+RunSaves::RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
                    const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets,
-                   std::string plugins, Announce others)
+                   std::string plugins, Announce others, std::function<void()> saving)
     : assembly_(assembly),
       memory_(memory),
+      gate_(gate),
       from_(from),
       folder_(run_folder(assembly.recipe())),
       sets_(std::move(sets)),
       plugins_(std::move(plugins)),
-      others_(std::move(others)) {}
+      others_(std::move(others)),
+      saving_(std::move(saving)) {}
 
 void RunSaves::claim_folder(std::int64_t step) {
   if (assembly_.rank() != 0) return;
@@ -38,7 +40,7 @@ void RunSaves::move_damaged() const {
 }
 
 CheckpointSaver& RunSaves::saver() {
-  if (!saver_) saver_.emplace(assembly_, memory_, plugins_, others_);
+  if (!saver_) saver_.emplace(assembly_, memory_, gate_, plugins_, others_, saving_);
   return *saver_;
 }
 

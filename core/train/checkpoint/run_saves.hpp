@@ -14,8 +14,9 @@ class RunSaves {
  public:
   // `from`: the checkpoint that the run goes on from, if it does. `sets` are of its samples, `plugins` as
   // plugin_record() has them.
-  RunSaves(const Assembly& assembly, const PlanMemory& memory, const std::optional<LoadedCheckpoint>& from,
-           std::vector<SetSize> sets, std::string plugins, Announce others);
+  RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
+           const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets, std::string plugins,
+           Announce others, std::function<void()> saving);
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::string& plugins() const { return plugins_; }
@@ -23,6 +24,7 @@ class RunSaves {
   // written there; `step`: done so far.
   void claim_folder(std::int64_t step);
   // As CheckpointSaver has them.
+  void make_room() { saver().make_room(); }
   void try_out() { saver().try_out(folder_); }
   void begin(const Progress& progress);
   void finish() { saver().finish(); }
@@ -34,11 +36,13 @@ class RunSaves {
 
   const Assembly& assembly_;
   const PlanMemory& memory_;
+  SaveGate& gate_;
   const std::optional<LoadedCheckpoint>& from_;
   const std::filesystem::path folder_;
   const std::vector<SetSize> sets_;
   const std::string plugins_;
   const Announce others_;
+  const std::function<void()> saving_;
   RunIdentity run_;                       // the first rank's, once it has claimed the folder
   std::int64_t saves_ = 0;                // of the run so far, likewise
   std::optional<CheckpointSaver> saver_;  // once it is needed

@@ -73,6 +73,10 @@ void FlightRecorder::begin_call(std::string_view name) { record(FlightKind::call
 void FlightRecorder::end_call(std::string_view name) { record(FlightKind::call_end, no_group, 0, name); }
 void FlightRecorder::note(std::string_view text) { record(FlightKind::note, no_group, 0, text); }
 
+void FlightRecorder::saving() {
+  layout_->saved_time.store(static_cast<std::uint64_t>(flight_now_ns()), release);
+}
+
 int FlightRecorder::add_communicator(std::string_view name, std::span<const int> members) {
   const bool fits = std::all_of(members.begin(), members.end(),
                                 [](int member) { return member >= 0 && member < flight_ranks; });

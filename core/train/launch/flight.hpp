@@ -56,6 +56,7 @@ struct FlightCommunicator {
 struct FlightSnapshot {
   std::int64_t step = -1;
   bool in_step = false;
+  std::int64_t saved_ns = 0;  // when a save got on last; 0: none has
   std::vector<FlightCommunicator> communicators;
   std::vector<FlightEvent> events;  // oldest first
 };
@@ -78,6 +79,8 @@ class FlightRecorder {
   void begin_call(std::string_view name);
   void end_call(std::string_view name);
   void note(std::string_view text);
+  // A save gets on.
+  void saving();
 
   // Before the first collective of a communicator. Members are ranks. Only the first 16 communicators are
   // watched, and ranks below flight_ranks; for others this leaves a note and returns a number that enter(),

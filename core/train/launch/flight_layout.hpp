@@ -48,7 +48,7 @@ struct FlightCommunicatorWords {
 };
 
 struct FlightLayout {
-  FlightWord magic, next, step, in_step, communicator_count;
+  FlightWord magic, next, step, in_step, saved_time, communicator_count;
   FlightCommunicatorWords communicators[flight_communicators];
   FlightEventWords events[flight_events];
 

@@ -81,6 +81,7 @@ FlightSnapshot decode_words(std::span<const std::uint64_t> copy) {
   words.next();
   out.step = words.next_signed();
   out.in_step = words.next() == 1;
+  out.saved_ns = words.next_signed();
   words.next();
   for (std::size_t i = 0; i < flight_communicators; ++i) {
     bool ready = false;

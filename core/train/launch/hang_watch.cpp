@@ -126,6 +126,8 @@ Hang follow(std::span<const WatchedRank> ranks, Waiting at, std::int64_t now_ns)
 std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit) {
   const std::int64_t latest = now_ns - std::chrono::nanoseconds(limit).count();
+  for (const WatchedRank& rank : ranks)
+    if (!rank.ended && rank.flight.saved_ns > std::max<std::int64_t>(latest, 0)) return {};
   Waiting longest;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].ended) continue;

@@ -28,7 +28,8 @@ struct Hang {
 
 // Something when a rank has been inside one collective for longer than `limit`. The culprit is a member that
 // is stopped, or that has not entered it; if that one waits for somebody itself, the one at the end of the
-// chain. If all have entered it, a member that does not wait in it for the others.
+// chain. If all have entered it, a member that does not wait in it for the others. While the save of some
+// rank gets on, others may wait for it: time counts from when it last did.
 std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit);
 

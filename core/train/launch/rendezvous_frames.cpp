@@ -241,6 +241,7 @@ std::string encode(const FlightReport& report) {
   std::string out;
   put(out, report.limit_ms);
   put_text(out, report.doing);
+  put_long(out, static_cast<std::uint64_t>(report.saved_ns));
   put(out, static_cast<std::uint32_t>(report.communicators.size()));
   for (const FlightCommunicator& communicator : report.communicators) {
     put_text(out, communicator.name);
@@ -262,6 +263,7 @@ std::optional<FlightReport> decode_flight_report(std::string_view body) {
   FlightReport report;
   report.limit_ms = in.number();
   report.doing = in.text(report_limit);
+  report.saved_ns = static_cast<std::int64_t>(in.long_number());
   const std::uint32_t count = in.number();
   if (!in.good() || count > flight_communicators) return {};
   for (std::uint32_t i = 0; i < count; ++i) {

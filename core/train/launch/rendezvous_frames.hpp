@@ -102,6 +102,7 @@ std::optional<std::vector<std::string>> decode_result(std::string_view body);
 struct FlightReport {
   std::uint32_t limit_ms = 0;  // how long it may be inside
   std::string doing;           // as describe_flight says it
+  std::int64_t saved_ns = -1;  // how long ago a save got on; -1: none has
   std::vector<FlightCommunicator> communicators;
 };
 std::string encode(const FlightReport& report);

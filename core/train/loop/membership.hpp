@@ -27,6 +27,8 @@ struct Membership {
   bool alone = false;
   // Told of each step once those before it are finished; it may have been started already.
   std::function<void(std::int64_t step)> before_step;
+  // Told that a save gets on, which others may wait for; from any thread.
+  std::function<void()> saving;
   // The lease ends before the communicators do, however the trainer ends.
   std::function<CommunicatorLease(Communicators&)> connected;
 };

@@ -61,6 +61,7 @@ class RankRun {
       return std::vector<Probe*>{&*evaluation_probe_};
     };
     membership.before_step = [this](std::int64_t step) { session_.flight().begin_step(step); };
+    membership.saving = [this] { session_.flight().saving(); };
     membership.connected = [abort = abort_](Communicators& communicators) {
       return AbortSwitch::lend(abort, communicators);
     };

@@ -13,9 +13,9 @@
 namespace prun {
 namespace {
 
-ExecutorOptions executor_options(const Assembly& assembly) {
+ExecutorOptions executor_options(const Assembly& assembly, SaveGate& gate) {
   return {assembly.recipe().flag("run.poison"), assembly.rank(),
-          assembly.recipe().integer("run.measure_comm")};
+          assembly.recipe().integer("run.measure_comm"), nullptr, &gate};
 }
 
 std::vector<Probe*> probes_of(const Probes& probes, const Assembly& assembly, Communicators* communicators) {
@@ -49,8 +49,9 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       membership_(std::move(membership)),
       peers_(assembly, plugins, membership_),
       echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
-      executor_(assembly.program(), assembly.plan(), assembly.devices(), executor_options(assembly), queues(),
-                probes_of(membership_.probes, assembly, peers_.communicators())),
+      gate_(assembly.plan().save_reads.size()),
+      executor_(assembly.program(), assembly.plan(), assembly.devices(), executor_options(assembly, gate_),
+                queues(), probes_of(membership_.probes, assembly, peers_.communicators())),
       staging_(assembly, memory()),
       samples_(open_data(assembly, plugins)),
       reader_(samples_, batch_shape(assembly, assembly.program())) {
@@ -110,8 +111,8 @@ void Trainer::check_all_start_alike(PluginHost& plugins, const StartValues* weig
 
 // Opening has loaded the last of the plugins.
 void Trainer::prepare_saves(const PluginHost& plugins) {
-  saves_.emplace(assembly_, memory(), loaded_, sizes_of(samples_), plugin_record(plugins),
-                 announce_to_all(membership_, assembly_));
+  saves_.emplace(assembly_, memory(), gate_, loaded_, sizes_of(samples_), plugin_record(plugins),
+                 announce_to_all(membership_, assembly_), membership_.saving);
 }
 
 // ------------------------------------------------------------------- steps

@@ -45,6 +45,8 @@ class Trainer {
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
   const PlanMemory& memory() const { return executor_.memory(); }
+  // For whoever reads what lasts beside steps, in the order of the plan's reads; nobody saves meanwhile.
+  SaveGate& save_gate() { return gate_; }
   const std::filesystem::path& folder() const { return saves_->folder(); }
   Communicators* communicators() { return peers_.communicators(); }
   // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
@@ -54,8 +56,11 @@ class Trainer {
   // it does; each damaged one by itself.
   std::vector<std::string> resume_notes() const;
   std::vector<std::string> resume_warnings() const;
-  // Every rank calls these. The first lets a checkpoint be written beside the steps to come, while none runs;
-  // the second waits until it is in place. The third is to find before the first step what would stop them.
+  // The memory that saves take is there from now on: every run may be stopped, and saves then.
+  // Every rank calls the others. The first lets a checkpoint be written beside the steps to come, while none
+  // runs; the second waits until it is in place. The third is to find before the first step what would stop
+  // them.
+  void make_room_for_saves() { saves_->make_room(); }
   void begin_save();
   void finish_save() { saves_->finish(); }
   void try_save() { saves_->try_out(); }
@@ -92,6 +97,7 @@ class Trainer {
   const Membership membership_;
   const Peers peers_;
   Echo echo_;  // where there are no communicators
+  SaveGate gate_;
   Executor executor_;
   StepStaging staging_;
   Samples samples_;

@@ -70,6 +70,7 @@ class Run {
     begin_ = Clock::now();
     save_timer_.restart();
     if (assembly_.rank() == 0) claim_folder();
+    trainer_.make_room_for_saves();
     if (saves(recipe_)) in_folder([&] { trainer_.try_save(); });
   }
 

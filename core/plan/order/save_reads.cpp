@@ -1,0 +1,151 @@
+#include "plan/order/save_reads.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "plan/lasting.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::int32_t nobody = std::numeric_limits<std::int32_t>::max();
+
+// The bytes of what lasts, which views of buckets show a second time.
+class LastingBytes {
+ public:
+  LastingBytes(const Plan& plan, const std::vector<LastingValue>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const Address& home = plan.home(values[i].value);
+      const std::int64_t at = plan.resolve(values[i].instance, home);
+      if (home.bytes > 0) ranges_.push_back({at, at + home.bytes, i});
+    }
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    for (const Range& range : ranges_)
+      reach_.push_back(std::max(reach_.empty() ? 0 : reach_.back(), range.end));
+  }
+
+  // body(number of a value that has some of the bytes)
+  template <class Body>
+  void each_within(std::int64_t begin, std::int64_t end, Body&& body) const {
+    const auto behind = std::partition_point(ranges_.begin(), ranges_.end(),
+                                             [&](const Range& range) { return range.begin < end; });
+    for (auto i = static_cast<std::size_t>(behind - ranges_.begin()); i-- > 0 && reach_[i] > begin;)
+      if (ranges_[i].end > begin) body(ranges_[i].value);
+  }
+
+ private:
+  struct Range {
+    std::int64_t begin = 0, end = 0;
+    std::size_t value = 0;
+  };
+  std::vector<Range> ranges_;        // by where they begin
+  std::vector<std::int64_t> reach_;  // the furthest end of them up to here
+};
+
+class SaveReads {
+ public:
+  SaveReads(const Program& program, std::int64_t rank, Plan& plan)
+      : program_(program), plan_(plan), values_(list(rank)), bytes_(plan, values_) {}
+
+  void run() {
+    find_first_writers();
+    make_reads();
+    make_waits();
+  }
+
+ private:
+  // With both halves of a float that lies in two.
+  std::vector<LastingValue> list(std::int64_t rank) {
+    std::vector<LastingValue> values;
+    for (const HeldSlice& held : held_slices(program_, plan_.instances, rank)) {
+      values.push_back({held.value, held.instance});
+      if (held.rounded == none) continue;
+      values.push_back({held.rounded, held.instance});
+      halves_.emplace_back(values[values.size() - 2], values.back());
+    }
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    return values;
+  }
+
+  std::size_t number(const LastingValue& value) const {
+    return static_cast<std::size_t>(std::lower_bound(values_.begin(), values_.end(), value) -
+                                    values_.begin());
+  }
+
+  // body(number of a value that the call writes to)
+  template <class Body>
+  void each_written(const Call& call, Body&& body) const {
+    const auto give = [&](const Address& address) {
+      if (address.bytes == 0 || !lasts(address.region)) return;
+      const std::int64_t at = plan_.resolve(call, address, 0);
+      bytes_.each_within(at, at + address.bytes, body);
+    };
+    for (const PlannedStep& step : plan_.steps(call)) {
+      if (step.exchange) give(step.exchange->out);
+      for (std::size_t i = 0; !step.exchange && i < step.operands.size(); ++i)
+        if (step.operands[i].value != none && program_.op(step.op).access(i) != Access::read)
+          give(step.operands[i].address);
+    }
+  }
+
+  // Halves are read together: before either is overwritten.
+  void find_first_writers() {
+    first_.assign(values_.size(), nobody);
+    for (std::size_t c = 0; c < plan_.calls.size(); ++c)
+      each_written(plan_.calls[c], [&](std::size_t value) {
+        first_[value] = std::min(first_[value], static_cast<std::int32_t>(c));
+      });
+    for (const auto& [low, rounded] : halves_) {
+      std::int32_t &a = first_[number(low)], &b = first_[number(rounded)];
+      a = b = std::min(a, b);
+    }
+  }
+
+  // What nobody overwrites comes last.
+  void make_reads() {
+    std::map<std::int32_t, SaveRead> by_writer;
+    for (std::size_t i = 0; i < values_.size(); ++i) by_writer[first_[i]].push_back(values_[i]);
+    read_of_.resize(values_.size());
+    for (auto& [writer, read] : by_writer) {
+      for (const LastingValue& value : read)
+        read_of_[number(value)] = static_cast<std::int32_t>(plan_.save_reads.size());
+      plan_.save_reads.push_back(std::move(read));
+    }
+  }
+
+  // By queue and call, the latest read that is known to be done when it begins.
+  void make_waits() {
+    std::vector<std::vector<std::int32_t>> known;
+    for (const QueueInfo& queue : plan_.queues) known.emplace_back(static_cast<std::size_t>(queue.calls), -1);
+    const auto at = [&](std::int32_t queue, std::int32_t position) -> std::int32_t& {
+      return known[static_cast<std::size_t>(queue)][static_cast<std::size_t>(position)];
+    };
+    for (Call& call : plan_.calls) {
+      std::int32_t before = call.position > 0 ? at(call.queue, call.position - 1) : -1;
+      for (const Wait& wait : call.waits)
+        if (wait.steps_ago == 0) before = std::max(before, at(wait.queue, wait.call));
+      std::int32_t needed = -1;
+      each_written(call, [&](std::size_t value) { needed = std::max(needed, read_of_[value]); });
+      if (needed > before) call.save_read = needed;
+      at(call.queue, call.position) = std::max(before, needed);
+    }
+  }
+
+  const Program& program_;
+  Plan& plan_;
+  std::vector<std::pair<LastingValue, LastingValue>> halves_;
+  const std::vector<LastingValue> values_;  // sorted
+  const LastingBytes bytes_;
+  std::vector<std::int32_t> first_, read_of_;  // by value: the call, the read
+};
+
+}  // namespace
+
+void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan) {
+  SaveReads(program, rank, plan).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,15 @@
+// The saver's queue: what a save that goes on beside the next steps reads in which order, and which calls
+// wait for it.
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// A save is of one step: whoever is the first to overwrite what it reads waits until that is read, in
+// whichever step. Reads stand in the order in which a step overwrites what they read, so each call waits for
+// one of them, and with it for all before; what a call waits for anyway it does not ask for again. The waits
+// of the plan's own queues are derived before.
+void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan);
+
+}  // namespace prun

@@ -1,0 +1,25 @@
+// How a save gets on beside steps, in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace prun {
+
+struct SavePace {
+  double written_per_second = 0;  // bytes that the disk takes
+  std::int64_t buffer = 0;        // bytes that are read ahead of it
+};
+
+// What one read of a save comes to.
+struct SaveLoad {
+  double bytes = 0;    // that are written
+  double seconds = 0;  // for which it reads, where nothing holds it up
+};
+
+// When each is done, in seconds from when the save was begun: reads follow each other, and none goes on while
+// the buffer is full of what the disk has not taken.
+std::vector<double> ends_of_reads(std::span<const SaveLoad> reads, const SavePace& pace);
+
+}  // namespace prun

@@ -1,0 +1,32 @@
+// What a rank saves, cut into the pieces in which it is read and written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "execute/plan_memory.hpp"
+#include "plan/lasting.hpp"
+
+namespace prun {
+
+// Of a slice, what has a checksum of its own in the file: 4 MiB, or what the last one has left.
+struct SavedPiece {
+  std::size_t slice = 0;
+  std::uint64_t chunk = 0;
+  std::int64_t first = 0, count = 0;  // of the slice's elements
+  std::int64_t bytes = 0;
+  std::int32_t read = 0;  // of the plan, whose bytes it has
+};
+
+// In the order in which they are to be read: that of the plan's reads, as far as there are any.
+std::vector<SavedPiece> pieces_of(const std::vector<HeldSlice>& slices, const Plan& plan);
+
+// The piece as it lies: of a float that lies in two halves, those, one behind the other.
+void read_piece(const HeldSlice& slice, const SavedPiece& piece, const PlanMemory& memory,
+                std::span<std::byte> to);
+
+// Makes floats of two halves that lie one behind the other, from element `first` on.
+void join_halves(std::span<const std::byte> halves, std::size_t first, std::span<float> joined);
+
+}  // namespace prun

@@ -1,0 +1,36 @@
+// How a rank's part of the state comes into its file: copied whole before training goes on, or piece by piece
+// beside the steps that follow.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <stop_token>
+
+#include "execute/save_gate.hpp"
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+class PlanMemory;
+
+class SavedState {
+ public:
+  virtual ~SavedState() = default;
+
+  // All memory that a save takes; before the first save at the latest.
+  virtual void make_room() = 0;
+  // While no step runs: what is written from now on is the state as it is now.
+  virtual void begin() = 0;
+  // By a thread of its own, which is held until all is in the file, or it is told to stop: false then. Calls
+  // wrote() now and then as it gets on.
+  virtual bool write(const std::filesystem::path& file, const std::stop_token& stop,
+                     const std::function<void()>& wrote) = 0;
+  // Holds the caller for as long as no step may run.
+  virtual void await_go_on() {}
+};
+
+// As run.save_memory says. Both write the same bytes. All that is given must outlive it.
+std::unique_ptr<SavedState> saved_state(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate);
+
+}  // namespace prun
