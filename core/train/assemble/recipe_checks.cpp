@@ -144,6 +144,23 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   problems.throw_if_any();
 }
 
+void check_parts_axis(const Recipe& recipe, const RecipeSection& keeper) {
+  const std::optional<std::string> axis = axis_of(keeper);
+  const std::vector<RecipeSection> all = recipe.strategies();
+  if (!axis || std::any_of(all.begin(), all.end(), [&](const RecipeSection& other) {
+        return other.path() != keeper.path() && axis_of(other) == axis;
+      }))
+    return;
+  Diagnostics problems;
+  problems.add(recipe.problem(
+      keeper.path() + ".axis",
+      detail::concat("strategy '", keeper.plugin(), "' shares state out over the axis '", *axis,
+                     "', over which nothing is split, so each rank would do the same work; add [[strategy]] "
+                     "plugin = \"data\", axis = \"",
+                     *axis, "\", which splits the batch over it")));
+  problems.throw_if_any();
+}
+
 bool saves(const Recipe& recipe) {
   return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
 }

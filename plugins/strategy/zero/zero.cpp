@@ -40,7 +40,8 @@ class Zero final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
-    "phase=state; frees=stage:1, stage:2, stage:3; bench=stage:0 reduce:microbatch, stage:1 "
+    "phase=state; also=fsdp,fsdp2,hsdp,deepspeed,distributed_optimizer; frees=stage:1, stage:2, stage:3; "
+    "bench=stage:0 reduce:microbatch, stage:1 "
     "reduce:microbatch, stage:2 reduce:microbatch, stage:3",
     "axis   | string | dp | | Axis of the mesh whose ranks share them out\n"
     "stage  | int    | 1  | 0..3 | 0: nothing; 1: optimizer state; 2: gradients too; 3: parameters too\n"
