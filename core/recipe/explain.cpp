@@ -160,7 +160,8 @@ std::string cell(std::string text) {
 }
 
 constexpr std::string_view where_paths_start =
-    "Paths start from the folder that prun is started in. Two start from the recipe's own, since they make up "
+    "Paths start from the folder that prun is started in. Two start from the recipe's own, since they make "
+    "up "
     "the recipe: `include` and `[plugins] path`.\n";
 
 std::string code_cell(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
