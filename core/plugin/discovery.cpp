@@ -144,21 +144,32 @@ std::string describe_place(const SearchPlace& place) {
   return "\n  looked in " + place.folder.string() + " (" + place.origin + note + ")";
 }
 
-// "; did you mean 'gpt'?" or "; but there is an optimizer plugin of that name"
+// Of the plugin that says others call it so.
+std::string called_elsewhere(std::span<const SearchPlace> places, std::string_view kind,
+                             std::string_view name) {
+  for (const PluginNote& note : usable_notes(places, kind))
+    if (trait_lists(note, "also", name)) return detail::concat("; it is called '", note.name, "' here");
+  return "";
+}
+
+// "; did you mean 'gpt'?", "; the plugin of that name is of kind 'optimizer'", or which there are
 std::string hint(std::span<const SearchPlace> places, std::string_view kind, std::string_view name) {
+  if (const std::string said = called_elsewhere(places, kind, name); !said.empty()) return said;
   const std::string near = did_you_mean(name, plugin_names(places, kind));
   if (!near.empty()) return near;
   for (const std::string_view other : plugin_kinds())
     if (other != kind && !candidates_of(places, other, name).empty())
       return detail::concat("; the plugin of that name is of kind '", other, "'");
-  return "";
+  const std::vector<std::string> known = plugin_names(places, kind);
+  return known.empty() ? "" : "; there are " + join(known, ", ");
 }
 
 [[noreturn]] void not_found(std::span<const SearchPlace> places, std::string_view kind,
                             std::string_view name) {
   std::string message =
       detail::concat("there is no ", kind, " plugin '", name, "'", hint(places, kind, name));
-  for (const SearchPlace& place : places) message += describe_place(place);
+  if (called_elsewhere(places, kind, name).empty())
+    for (const SearchPlace& place : places) message += describe_place(place);
   throw_error(ErrorCode::not_found, message);
 }
 

@@ -12,10 +12,17 @@ namespace {
 constexpr std::string_view batch_model[] = {"batch", "model"};
 constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
+constexpr std::string_view only_yes[] = {"yes"};
 constexpr std::string_view only_training[] = {"training"};
 constexpr std::string_view only_bytes[] = {"bytes"};
 
 constexpr TraitRule rules[] = {
+    {every_kind,
+     "also",
+     TraitForm::names,
+     {},
+     false,
+     "What others call it: recipes that name it so are told its name"},
     {"model",
      "reads",
      TraitForm::names,
@@ -61,6 +68,8 @@ constexpr TraitRule rules[] = {
      "training: it is left out of programs that evaluate or make text, where it has nothing to do"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
+    {"observer", "log", TraitForm::choice, only_yes, false,
+     "yes: it writes the log that prun's commands read, so every run has it that does not turn run.log off"},
     {"device",
      "driver",
      TraitForm::library,
@@ -128,16 +137,20 @@ constexpr TraitRule rules[] = {
      "Whether it says backward, or backward_input and backward_weight"},
 };
 
+bool is_for(const TraitRule& rule, std::string_view kind) {
+  return rule.kind == every_kind || rule.kind == kind;
+}
+
 std::vector<std::string> keys_of(std::string_view kind) {
   std::vector<std::string> keys;
   for (const TraitRule& rule : rules)
-    if (rule.kind == kind) keys.emplace_back(rule.key);
+    if (is_for(rule, kind)) keys.emplace_back(rule.key);
   return keys;
 }
 
 const TraitRule* find_rule(std::string_view kind, std::string_view key) {
   const auto found = std::find_if(std::begin(rules), std::end(rules), [&](const TraitRule& rule) {
-    return rule.kind == kind && rule.key == key;
+    return is_for(rule, kind) && rule.key == key;
   });
   return found == std::end(rules) ? nullptr : found;
 }
@@ -228,9 +241,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
 std::string unknown_trait(const PluginNote& note, const std::string& key) {
   const std::vector<std::string> known = keys_of(note.kind);
   const std::string near = did_you_mean(key, known);
-  const std::string all =
-      known.empty() ? "; a plugin of kind " + note.kind + " has none" : "; there are " + join(known, ", ");
-  return "it states an unknown trait " + in_quotes(key) + (near.empty() ? all : near);
+  return "it states an unknown trait " + in_quotes(key) +
+         (near.empty() ? "; there are " + join(known, ", ") : near);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ namespace prun {
 inline constexpr std::array<std::string_view, 6> phases = {"model", "shard",  "partition",
                                                            "state", "memory", "order"};
 
+inline constexpr std::string_view every_kind = "all";
+
 enum class TraitForm : std::uint8_t {
   choice,    // one of `values`
   list,      // some of `values`, with commas between
@@ -30,7 +32,7 @@ enum class TraitForm : std::uint8_t {
 };
 
 struct TraitRule {
-  std::string_view kind;  // of the plugins that may state it
+  std::string_view kind;  // of the plugins that may state it, or every_kind
   std::string_view key;
   TraitForm form = TraitForm::choice;
   std::span<const std::string_view> values;

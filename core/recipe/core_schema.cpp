@@ -38,6 +38,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
       bundle       | size   |          |  | Bytes up to which layers exchange gradients or parameters together, 0B: each alone; empty: 32MiB, or a quarter of all if that is less
       restarts     | int    | 0        | 0..1000 | Times in a row that prun starts the ranks again, from the last checkpoint, after one was lost; counts anew with each checkpoint
+      log          | bool   | true     |  | Write log.jsonl in the run's folder, which prun report, runs, watch and diff read, where no [[observer]] of the recipe does
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
       changed      | strings | []      |  | Keys that may differ although they give what is loaded another meaning: of samples (data.*, model.seq, run.seed) when a run is resumed, of weights (model.*) that model.init names

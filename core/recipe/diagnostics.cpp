@@ -112,13 +112,15 @@ std::string describe(const Location& at) {
 std::string render(const Problem& problem) {
   const Location& at = problem.at;
   if (!at.source) return "error: " + problem.message;
-  std::string out = head_of(at) + ": error: " + problem.message;
-  if (at.line == 0) return out;
+  if (at.line == 0) return head_of(at) + ": error: " + problem.message;
+  const std::string_view first = first_line(problem.message);
+  const std::string more = problem.message.substr(first.size());
+  const std::string out = head_of(at) + ": error: " + std::string(first);
   const Snippet snippet = snippet_of(line_of(at.source->text, at.line), at);
   const bool numbered = at.source->kind == Source::Kind::file;
   const std::string number = numbered ? std::to_string(at.line) : "";
   const std::string blank(number.size(), ' ');
-  return out + "\n  " + number + " | " + snippet.text + "\n  " + blank + " | " + snippet.marks;
+  return out + "\n  " + number + " | " + snippet.text + "\n  " + blank + " | " + snippet.marks + more;
 }
 
 std::string Diagnostics::text() const {

@@ -14,7 +14,7 @@ namespace prun::recipe {
 
 // A text that values come from: a file, or one `--set a.b=c` (whose name is also its text).
 struct Source {
-  enum class Kind : std::uint8_t { file, override_ };
+  enum class Kind : std::uint8_t { file, override_, ours };  // ours: nobody wrote it
 
   std::string name;
   std::string text;
@@ -39,7 +39,7 @@ struct Problem {
   std::string message;
 };
 
-// Head, source line and caret; no newline at the end.
+// Head, source line and caret, then what else the message has in lines of its own; no newline at the end.
 std::string render(const Problem& problem);
 
 // Collects problems, so that the user sees all of them at once.

@@ -159,6 +159,11 @@ std::string cell(std::string text) {
   return text;
 }
 
+constexpr std::string_view where_paths_start =
+    "Paths start from the folder that prun is started in. Two start from the recipe's own, since they make "
+    "up "
+    "the recipe: `include` and `[plugins] path`.\n";
+
 std::string code_cell(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
 
 std::string default_cell(const Option& option) {
@@ -240,9 +245,8 @@ std::string reference_table(const Schema& schema) {
 }
 
 std::string reference_markdown(const PluginCatalog& catalog) {
-  std::string out;
-  for (const SectionRule& rule : core_sections())
-    out += (out.empty() ? "" : "\n") + section_markdown(rule, catalog);
+  std::string out(where_paths_start);
+  for (const SectionRule& rule : core_sections()) out += "\n" + section_markdown(rule, catalog);
   return out;
 }
 

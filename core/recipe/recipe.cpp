@@ -45,7 +45,7 @@ Recipe Recipe::load(const std::filesystem::path& file, std::span<const std::stri
   Diagnostics diagnostics;
   LoadedTree loaded = load_tree(file, diagnostics);
   Input input{std::move(loaded.root), std::move(loaded.main), loaded.sources, std::move(catalog)};
-  return build(std::move(input), overrides, "--set ", diagnostics);
+  return build(std::move(input), overrides, Source::Kind::override_, diagnostics);
 }
 
 Recipe Recipe::parse(std::string text, std::string name, std::span<const std::string> overrides,
@@ -53,23 +53,23 @@ Recipe Recipe::parse(std::string text, std::string name, std::span<const std::st
   Diagnostics diagnostics;
   LoadedTree loaded = load_tree_from_text(std::move(text), std::move(name), diagnostics);
   Input input{std::move(loaded.root), std::move(loaded.main), loaded.sources, std::move(catalog)};
-  return build(std::move(input), overrides, "--set ", diagnostics);
+  return build(std::move(input), overrides, Source::Kind::override_, diagnostics);
 }
 
 Recipe Recipe::with(std::string_view path, std::string_view value) const {
   Diagnostics diagnostics;
   const std::string edit = std::string(path) + "=" + std::string(value);
-  return build(Input(*input_), std::span(&edit, 1), "set by prun: ", diagnostics);
+  return build(Input(*input_), std::span(&edit, 1), Source::Kind::ours, diagnostics);
 }
 
-Recipe Recipe::build(Input input, std::span<const std::string> overrides, std::string_view prefix,
+Recipe Recipe::build(Input input, std::span<const std::string> overrides, Source::Kind kind,
                      Diagnostics& diagnostics) {
+  const std::string_view prefix = kind == Source::Kind::ours ? "set by prun: " : "--set ";
   PRUN_CHECK(input.catalog.schema && input.catalog.names && input.catalog.help,
              "a recipe needs a plugin catalog");
   for (const std::string& text : overrides) {
     const std::string written = std::string(prefix) + text;
-    const auto source =
-        std::make_shared<const Source>(Source{written, written, input.sources++, Source::Kind::override_});
+    const auto source = std::make_shared<const Source>(Source{written, written, input.sources++, kind});
     apply_override(input.tree, source, prefix, diagnostics);
   }
   // What cannot be read would only look like missing keys.

@@ -65,6 +65,8 @@ class RecipeSection : public TypedAccess<RecipeSection> {
   const std::string& plugin() const { return info().plugin; }
   // "[model]", "[[strategy]]", "[comm.ucx]"
   std::string label() const { return info().rule->list ? info().rule->label() : "[" + path() + "]"; }
+  // Of its table; nobody wrote one that has no source.
+  const Location& place() const { return info().at; }
   // Core options first, then the plugin's, then free names (mesh axes) in the order they were written.
   std::span<const Entry> entries() const;
 
@@ -124,7 +126,7 @@ class Recipe : public TypedAccess<Recipe> {
   };
 
   std::optional<RecipeSection> find_section(std::string_view path) const;
-  static Recipe build(Input input, std::span<const std::string> overrides, std::string_view prefix,
+  static Recipe build(Input input, std::span<const std::string> overrides, Source::Kind kind,
                       Diagnostics& diagnostics);
 
   std::shared_ptr<const Input> input_;

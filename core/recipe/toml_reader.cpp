@@ -23,6 +23,7 @@ struct ParserGaveUp {};
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
+#include "recipe/said_before.hpp"
 #include "recipe/toml_precheck.hpp"
 
 namespace prun::recipe {
@@ -122,7 +123,11 @@ std::optional<Node> read_toml(const std::shared_ptr<const Source>& source, Diagn
     return TreeBuilder(source, diagnostics).build(root);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
-    diagnostics.add(Location{source, at.line, at.column, 1}, syntax_message(error.description()));
+    std::string message = syntax_message(error.description());
+    if (error.description().starts_with("cannot redefine") ||
+        error.description().find(": cannot redefine") != std::string_view::npos)
+      message += said_before(source->text, at.line);
+    diagnostics.add(Location{source, at.line, at.column, 1}, std::move(message));
   } catch (const ParserGaveUp&) {
     diagnostics.add(Location{source}, "TOML syntax: the file is broken in a way that cannot be placed");
   }

@@ -103,8 +103,20 @@ class Conversion {
 
   std::optional<Value> wrong_type(const Node& node, OptionType type) {
     report(node, "wrong type for " + subject_ + ": expected " + std::string(describe(type)) + ", got " +
-                     describe(node));
+                     describe(node) + meant_by(node, type));
     return std::nullopt;
+  }
+
+  // What was probably meant: the same without quotes, with them, or as a whole number.
+  static std::string meant_by(const Node& node, OptionType type) {
+    const bool text = type == OptionType::string || type == OptionType::choice || type == OptionType::size;
+    if (node.kind == Node::Kind::string && !text && parse_value(type, node.text))
+      return "; leave out the quotes: " + printable(trim(node.text), 60);
+    if (node.kind == Node::Kind::integer && text)
+      return "; put it in quotes: " + to_toml(Value(std::to_string(node.integer)));
+    const bool whole = node.kind == Node::Kind::real && type == OptionType::integer &&
+                       std::abs(node.real) < 1e15 && std::trunc(node.real) == node.real;
+    return whole ? "; write it out: " + std::to_string(static_cast<std::int64_t>(node.real)) : "";
   }
 
   void report(const Node& node, std::string message) { diagnostics_.add(node.at, std::move(message)); }

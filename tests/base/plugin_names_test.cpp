@@ -32,7 +32,6 @@ const std::map<std::string, std::string> exempt = {
     {"assemble/one_host.cpp", "a device that every machine has, as advice"},
     {"loop/local_ranks.cpp", "a device that every machine has, as advice"},
     {"assemble/recipe_checks.cpp", "a strategy that uses any axis, as advice"},
-    {"runs/log.cpp", "an observer that writes a log, as advice"},
 };
 // Names that are words of the program as well, or kinds of hardware.
 const std::set<std::string> words = {"data",    "text",    "tensor", "tokens", "zero",      "pipeline",

@@ -134,20 +134,58 @@ TEST(ConvertDeepSpeed, Stage2InBf16) {
 
 // microsoft/DeepSpeedExamples, Megatron-LM-v1.1.5-ZeRO3/examples/ds_zero_stage_infinity_config.json
 TEST(ConvertDeepSpeed, ZeroInfinityWithItsMisspeltKey) {
+  const std::string drive = (temporary_folder() / "nvme_data").string();
+  fs::create_directories(drive);
   expect_converted(
       {"ds_zero_stage_infinity_config.json",
        R"({
     "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "steps_per_print": 1,
     "zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e9, "stage3_param_persitance_threshold": 1e5,
       "contiguous_gradients": true, "overlap_comm": true, "sub_group_size": 1e8,
-      "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme_data", "buffer_count": 4, "pin_memory": true},
-      "offload_param": {"device": "nvme", "nvme_path": "/nvme_data", "max_in_cpu": 1, "pin_memory": true}},
+      "offload_optimizer": {"device": "nvme", "nvme_path": ")" +
+           drive + R"(", "buffer_count": 4, "pin_memory": true},
+      "offload_param": {"device": "nvme", "nvme_path": ")" +
+           drive + R"(", "max_in_cpu": 1, "pin_memory": true}},
     "gradient_clipping": 1.0, "fp16": {"enabled": true, "loss_scale": 1024}, "zero_allow_untested_optimizer": false,
-    "aio": {"block_size": 1048576}})",
+    "aio": {"block_size": 1048576, "queue_depth": 8, "thread_count": 2}})",
        with({"--ranks", "2"}, sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))),
-       {"global = 8", "stage = 3", "optimizer = \"host\"", "parameters = \"host\""},
-       {"zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device",
-        "fp16.enabled"},
+       {"global = 8", "stage = 3", "optimizer = \"nvme\"", "parameters = \"nvme\"",
+        "paths = [\"" + drive + "\"]", "depth = 8", "stripe_kib = 1024"},
+       {"zero_optimization.offload_param.max_in_cpu", "fp16.enabled"},
+       {}});
+}
+
+TEST(ConvertDeepSpeed, DrivesWithoutAFolderAreAskedFor) {
+  const std::string config = R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})";
+  const Words others =
+      sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4", "precision.compute=bf16"}));
+  const Result asks = prun(with({"convert", file_of("drive.json", config)}, others));
+  EXPECT_EQ(asks.code, 2);
+  EXPECT_NE(asks.out.find("--set tier.nvme.paths=FOLDER"), std::string::npos) << asks.out;
+  const std::string drive = (temporary_folder() / "drive").string();
+  fs::create_directories(drive);
+  expect_converted({"drive.json",
+                    config,
+                    with(others, sets({"tier.nvme.paths=" + drive})),
+                    {"parameters = \"nvme\"", "optimizer = \"host\"", "paths = [\"" + drive + "\"]"},
+                    {},
+                    {}});
+}
+
+TEST(ConvertDeepSpeed, CheckpointsOnTheHostAndTheStepsOfItsSchedule) {
+  expect_converted(
+      {"cpu_checkpointing.json",
+       R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+    "bf16": {"enabled": true}, "zero_optimization": {"stage": 0},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 10, "total_num_steps": 77, "warmup_type": "linear"}},
+    "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": true}})",
+       sets({"model.plugin=gpt", "model.layers=2", "model.hidden=64", "model.heads=4", "model.vocab=256",
+             "model.seq=32", "data.plugin=text", "data.path=" PRUN_SOURCE_DIR "/docs"}),
+       {"steps = 77", "schedule.steps = 77", "mode = \"full\"", "activations = \"host\"",
+        "optimizer = \"device\""},
+       {},
        {}});
 }
 
@@ -162,10 +200,9 @@ TEST(ConvertDeepSpeed, OffloadAsItWasFirstSpelt) {
     "activation_checkpointing": {"partition_activations": true, "contiguous_memory_optimization": true, "cpu_checkpointing": true},
     "wall_clock_breakdown": false})",
                     with({"--ranks", "2"}, sets(small_model)),
-                    {"global = 30", "micro = 5", "stage = 2", "optimizer = \"host\"", "weight_decay = 0"},
-                    {"fp16.enabled", "activation_checkpointing.partition_activations",
-                     "activation_checkpointing.contiguous_memory_optimization",
-                     "activation_checkpointing.cpu_checkpointing"},
+                    {"global = 30", "micro = 5", "stage = 2", "optimizer = \"host\"", "weight_decay = 0",
+                     "activations = \"host\"", "mode = \"full\""},
+                    {"fp16.enabled"},
                     {}});
 }
 
@@ -358,16 +395,16 @@ TEST(ConvertMegatron, Gpt3InArrays) {
   EXPECT_EQ(asks.code, 2);
   EXPECT_NE(asks.out.find("--set model.vocab=N"), std::string::npos) << asks.out;
   EXPECT_NE(asks.out.find("--set data.plugin=tokens --set data.path=PREFIX"), std::string::npos) << asks.out;
-  expect_converted(
-      {"gpt3.sh",
-       gpt3,
-       sets(with(text, {"model.vocab=51200"})),
-       {"layers = 96", "hidden = 12288", "seq = 2048", "pp = 16", "tp = 8", "dropout = 0.1", "tied = true",
-        "steps = 500000", "schedule.warmup = 430", "schedule.steps = 430000", "schedule.final = 0.1",
-        "betas = [0.9, 0.95]", "validation = 0.051", "every = 1000", "batches = 10", "seed = 1234"},
-       {"rampup-batch-size", "init-method-std", "fp16", "attention-dropout"},
-       {},
-       with(narrow, {"model.layers=30", "batch.global=16"})});
+  expect_converted({"gpt3.sh",
+                    gpt3,
+                    sets(with(text, {"model.vocab=50257"})),
+                    {"layers = 96", "hidden = 12288", "seq = 2048", "vocab = 51200", "pp = 16", "tp = 8",
+                     "dropout = 0.1", "tied = true", "steps = 500000", "schedule.warmup = 430",
+                     "schedule.steps = 430000", "schedule.final = 0.1", "betas = [0.9, 0.95]",
+                     "validation = 0.051", "every = 1000", "batches = 10", "seed = 1234"},
+                    {"rampup-batch-size", "init-method-std", "fp16", "attention-dropout"},
+                    {},
+                    with(narrow, {"model.layers=30", "batch.global=16"})});
 }
 
 // NVIDIA/Megatron-LM, examples/pretrain_gpt.sh

@@ -75,22 +75,30 @@ TEST_F(Border, ManyRanksEndAsOneDoes) {
 
 // ---------------------------------------------------------------- errors and lines
 
+// The first line of an error about a recipe, without the place: what was said.
+std::string placed(const std::string& text) {
+  const std::size_t at = std::min(text.find("error: "), text.size());
+  return text.substr(at, text.find('\n', at) - at);
+}
+
 TEST_F(Border, ErrorsCarryKindAndName) {
   const Result result = act("throw");
   EXPECT_EQ(result.code, 2);
-  EXPECT_EQ(result.out, "prun: strategy plugin 'acts': out of ideas\n");
+  EXPECT_EQ(placed(result.out), "error: strategy plugin 'acts': out of ideas");
+  EXPECT_TRUE(holds(result.out, " | plugin = \"acts\"\n"));
   const Result model = run("check", "", {"model.hidden=30"});
   EXPECT_EQ(model.code, 2);
-  EXPECT_TRUE(holds(model.out, "prun: model plugin 'gpt': "));
+  EXPECT_TRUE(holds(model.out, "prun: --set model.hidden=30: error: model plugin 'gpt': "));
+  EXPECT_TRUE(holds(model.out, "   |       ^~~~~~~~~~~~\n"));
 }
 
 TEST_F(Border, AMisusedOpIsToldWithoutAPathOfOurs) {
   const Result result = act("misshape");
   EXPECT_EQ(result.code, 2);
-  EXPECT_EQ(result.out,
-            "prun: strategy plugin 'acts': segment 'block', op 'rope': rope takes [batch, seq, heads, "
-            "packed, head_dim] with an "
-            "even head_dim\n");
+  EXPECT_EQ(placed(result.out),
+            "error: strategy plugin 'acts': segment 'block', op 'rope': rope takes [batch, seq, heads, "
+            "packed, head_dim] with an even head_dim");
+  EXPECT_EQ(result.out.find(".cpp:"), std::string::npos) << result.out;
 }
 
 TEST_F(Border, AnAxisThatIsNoNameIsThePluginsErrorToo) {
@@ -110,7 +118,8 @@ TEST_F(Border, MisreadOptionsAreThePluginsErrorWithoutAPathOfOurs) {
   for (const auto& [how, sentence] : cases) {
     const Result result = act(how);
     EXPECT_EQ(result.code, 2) << result.out;
-    EXPECT_EQ(result.out, "prun: strategy plugin 'acts': " + std::string(sentence) + "\n");
+    EXPECT_EQ(placed(result.out), "error: strategy plugin 'acts': " + std::string(sentence));
+    EXPECT_EQ(result.out.find(".cpp:"), std::string::npos) << result.out;
   }
 }
 

@@ -42,9 +42,9 @@ TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
   EXPECT_EQ(problem_of("optimizer", {{"elementwize", "yes"}}),
             "it states an unknown trait 'elementwize'; did you mean 'elementwise'?");
   EXPECT_EQ(problem_of("schedule", {{"backward", "whole"}, {"colour", "red"}}),
-            "it states an unknown trait 'colour'; there are backward");
+            "it states an unknown trait 'colour'; there are also, backward");
   EXPECT_EQ(problem_of("observer", {{"phase", "shard"}}),
-            "it states an unknown trait 'phase'; a plugin of kind observer has none");
+            "it states an unknown trait 'phase'; there are also, log");
 }
 
 TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {

@@ -107,14 +107,17 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Values, OneMistake,
     testing::Values(
-        Mistake{"lr = 3e-4", "lr = \"3e-4\"",
-                "r.toml:19:6: error: wrong type for 'lr' in [optimizer]: expected float, got string\n"
-                "  19 | lr = \"3e-4\"\n"
-                "     |      ^~~~~~"},
-        Mistake{"steps = 100", "steps = 1e2",
-                "r.toml:3:9: error: wrong type for 'steps' in [run]: expected int, got float\n"
-                "  3 | steps = 1e2\n"
-                "    |         ^~~"},
+        Mistake{
+            "lr = 3e-4", "lr = \"3e-4\"",
+            "r.toml:19:6: error: wrong type for 'lr' in [optimizer]: expected float, got string; leave out "
+            "the quotes: 3e-4\n"
+            "  19 | lr = \"3e-4\"\n"
+            "     |      ^~~~~~"},
+        Mistake{
+            "steps = 100", "steps = 1e2",
+            "r.toml:3:9: error: wrong type for 'steps' in [run]: expected int, got float; write it out: 100\n"
+            "  3 | steps = 1e2\n"
+            "    |         ^~~"},
         Mistake{"name = \"test\"", "name = 2020-01-01",
                 "r.toml:2:8: error: wrong type for 'name' in [run]: expected string, got date or time\n"
                 "  2 | name = 2020-01-01\n"
@@ -207,7 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
             "  18 | plugin = \"grabby\"\n"
             "     |          ^~~~~~~~"},
         Mistake{"\"adamw\"", "7",
-                "r.toml:18:10: error: wrong type for 'plugin' in [optimizer]: expected string, got int\n"
+                "r.toml:18:10: error: wrong type for 'plugin' in [optimizer]: expected string, got int; put "
+                "it in quotes: \"7\"\n"
                 "  18 | plugin = 7\n"
                 "     |          ^"},
         Mistake{"[mesh]", "[comm]\ndefault = \"ncl\"\n[mesh]",
@@ -227,9 +231,22 @@ INSTANTIATE_TEST_SUITE_P(
                 "  2 | name = test\n"
                 "    |         ^"},
         Mistake{"steps = 100", "steps = 100\nsteps = 200",
-                "r.toml:4:9: error: TOML syntax, key-value pair: cannot redefine existing integer 'steps'\n"
+                "r.toml:4:9: error: TOML syntax, key-value pair: cannot redefine existing integer 'steps'; "
+                "the first is in line 3, so leave one of them out\n"
                 "  4 | steps = 200\n"
                 "    |         ^"},
+        Mistake{
+            "micro = 2", "micro = 2\n[ run ] # again",
+            "r.toml:16:1: error: TOML syntax, table header: cannot redefine existing table 'run'; the first "
+            "is in line 1, so put both in one\n"
+            "  16 | [ run ] # again\n"
+            "     | ^"},
+        Mistake{
+            "[mesh]", "[strategy]\n[strategy]\n[mesh]",
+            "r.toml:22:1: error: TOML syntax, table header: cannot redefine existing table 'strategy'; the "
+            "first is in line 21, and there may be several: write [[strategy]] for each\n"
+            "  22 | [strategy]\n"
+            "     | ^"},
         Mistake{"[run]", "include = [\"x.toml\"]\n[run]",
                 "r.toml:1:1: error: 'include' needs a recipe that lies in a file\n"
                 "  1 | include = [\"x.toml\"]\n"
@@ -251,7 +268,8 @@ TEST(Problems, AllAreReportedInSourceOrder) {
             "r.toml:7:10: error: unknown model plugin 'gtp'; did you mean 'gpt'?\n"
             "  7 | plugin = \"gtp\"\n"
             "    |          ^~~~~\n"
-            "r.toml:16:9: error: wrong type for 'micro' in [batch]: expected int, got string\n"
+            "r.toml:16:9: error: wrong type for 'micro' in [batch]: expected int, got string; leave out the "
+            "quotes: 2\n"
             "  16 | micro = \"2\"\n"
             "     |         ^~~\n"
             "--set optimizer.lr=abc: error: wrong type for 'lr' in [optimizer]: expected float, got 'abc'\n"

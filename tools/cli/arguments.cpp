@@ -1,6 +1,7 @@
 #include "cli/arguments.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/text.hpp"
@@ -55,15 +56,41 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
     arguments.values[name] = value_of(argc, argv, i);
 }
 
+// What others call a command.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> called_elsewhere = {{
+    {"prun", "prun stands once in the line: prun RECIPE trains"},
+    {"train", "prun RECIPE trains"},
+    {"start", "prun RECIPE trains"},
+    {"launch", "prun RECIPE trains"},
+    {"resume", "prun RECIPE --set run.resume=FOLDER goes on"},
+    {"validate", "prun check RECIPE checks a recipe, prun eval RUN gives the loss on validation data"},
+    {"lint", "prun check RECIPE does that"},
+    {"dry-run", "prun plan RECIPE does that"},
+    {"list", "prun runs lists runs, prun plugins list plugins"},
+    {"new", "prun init writes a recipe, prun plugins new a plugin"},
+}};
+
+// Of a word that is such a name, or a slip away from one: "; prun RECIPE trains". Commands of ours are
+// nearer.
+std::string said_elsewhere(const std::string& word, const std::vector<std::string>& known) {
+  std::vector<std::string> all = known;
+  for (const auto& [name, what] : called_elsewhere) all.emplace_back(name);
+  const std::string near = std::find(all.begin(), all.end(), word) != all.end() ? word : nearest(word, all);
+  for (const auto& [name, what] : called_elsewhere)
+    if (name == near) return detail::concat("; ", what, ", see prun --help");
+  return {};
+}
+
 // Of words that begin with no command.
 void refuse_unless_recipe(const std::vector<std::string>& words) {
-  if (words[0].ends_with(".toml")) return;
-  if (words.size() == 1 && (left_out().empty() || std::filesystem::exists(words[0]))) return;
+  if (words[0].ends_with(".toml") || (words.size() == 1 && std::filesystem::exists(words[0]))) return;
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
   for (std::string& verb : foreign_verbs()) known.push_back(std::move(verb));
-  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), hint(words[0], known),
-              left_out());
+  if (const std::string said = said_elsewhere(words[0], known); !said.empty())
+    throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), said, left_out());
+  throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]),
+              words.size() == 1 ? ", and no such file" : "", hint(words[0], known), left_out());
 }
 
 bool goes_with(const std::string& option, const Command& command) {

@@ -23,7 +23,9 @@ constexpr const char* schedules = "there is no such phase of training";
 constexpr const char* compressed = "exchanges are of whole numbers in precision.reduce";
 constexpr const char* pinned =
     "what the offload strategy copies is always pinned, and prefetched by the plan";
-constexpr const char* drives = "a tier's options; [[tier]] is not filled in by convert";
+constexpr const char* transfers =
+    "transfers are started together, and as many are under way as [tier.nvme] depth says";
+constexpr const char* no_drives = "nothing lies on drives";
 
 constexpr std::array rules = {
     // Of fp16 and bf16 only what is not handled below is left.
@@ -48,9 +50,12 @@ constexpr std::array rules = {
     Rule{"steps_per_print", "", carried, "observer.console.every"},
     Rule{"tensorboard.enabled", "true", carried, "observer.tensorboard."},
     Rule{"monitor_config.tensorboard.enabled", "true", carried, "observer.tensorboard."},
-    Rule{"*tensorboard.*", "", without_effect, "event files lie in the run's folder"},
+    Rule{"tensorboard.output_path", "", carried, "observer.tensorboard.path"},
+    Rule{"monitor_config.tensorboard.output_path", "", carried, "observer.tensorboard.path"},
+    Rule{"*tensorboard.*", "", without_effect, "event files have the names that TensorBoard looks for"},
     Rule{"*wandb.enabled", "true", refused, "the observers are console, jsonl, tensorboard and notify"},
-    Rule{"*csv_monitor.enabled", "true", refused, "the observer jsonl writes each step's numbers"},
+    Rule{"*csv_monitor.enabled", "true", without_effect,
+         "log.jsonl in the run's folder has each step's numbers"},
     Rule{"monitor_config.*", "", without_effect, "an observer that is not switched on"},
     Rule{"wandb.*", "", without_effect, "an observer that is not switched on"},
     Rule{"csv_monitor.*", "", without_effect, "an observer that is not switched on"},
@@ -65,7 +70,8 @@ constexpr std::array rules = {
          "ZeRO takes every optimizer that treats elements alike"},
     Rule{"zero_force_ds_cpu_optimizer", "", without_effect, "updates on the host are the same kernels"},
     Rule{"disable_allgather", "", without_effect, overlaps},
-    Rule{"aio.*", "", without_effect, drives},
+    Rule{"aio.use_gds", "true", refused, "drives and the device meet in the host's memory"},
+    Rule{"aio.*", "", without_effect, transfers},
     Rule{"checkpoint.*", "", without_effect, "a checkpoint goes on in any layout"},
     Rule{"load_universal_checkpoint", "", without_effect, "a checkpoint goes on in any layout"},
     Rule{"compile.*", "", without_effect, "what runs is planned ahead"},
@@ -106,7 +112,9 @@ constexpr std::array rules = {
     Rule{"zero_optimization.mics_*", "", refused, "parameters are shared out over one axis"},
     Rule{"zero_optimization.zenflow.*", "", refused, "every gradient takes part in every update"},
     Rule{"zero_optimization.offload_*.device", "none", without_effect, "as here"},
-    Rule{"zero_optimization.offload_*.nvme_path", "", without_effect, drives},
+    Rule{"zero_optimization.offload_*.nvme_path", "", without_effect, no_drives},
+    Rule{"zero_optimization.offload_param.max_in_cpu", "", refused,
+         "a share in the host's memory is said as parameters = \"host:30, nvme:70\" of the strategy offload"},
     Rule{"zero_optimization.offload_*.ratio", "1|1.0", without_effect, "as here"},
     Rule{"zero_optimization.offload_*.ratio", "", refused,
          "a share is said as optimizer = \"host:30, device:70\" of the strategy offload"},
@@ -279,8 +287,10 @@ void convert_schedule(Transfer& transfer) {
                     "scheduler.type");
   transfer.take("scheduler.params.warmup_num_steps", "optimizer.schedule.warmup", "1000");
   if (transfer.has(params + "warmup_max_lr")) transfer.take(params + "warmup_max_lr", "optimizer.lr");
-  if (transfer.has(params + "total_num_steps"))
+  if (transfer.has(params + "total_num_steps")) {
     transfer.take(params + "total_num_steps", "optimizer.schedule.steps");
+    if (!transfer.knows("run.steps")) transfer.take(params + "total_num_steps", "run.steps");
+  }
   if (cosine) transfer.take(params + "cos_min_ratio", "optimizer.schedule.final", "0.0001");
   if (transfer.number(params + "warmup_min_lr") == 0.0)
     transfer.without_effect(params + "warmup_min_lr", "as here");
@@ -290,16 +300,62 @@ void convert_schedule(Transfer& transfer) {
     transfer.refuse_default(params + "warmup_type", "log", "the learning rate rises in a straight line");
 }
 
+// The drives of `option`, whose folder stands beside the device. Several of them are one tier here.
+void take_drive(Transfer& transfer, const std::string& above) {
+  const std::string path = above + "nvme_path";
+  if (!transfer.has(path)) {
+    if (!transfer.knows("tier.nvme.paths"))
+      transfer.ask("--set tier.nvme.paths=FOLDER", "a folder on each drive, with commas between");
+    return;
+  }
+  transfer.add_text("tier.nvme.paths", transfer.text(path), path);
+  transfer.carried(path);
+}
+
 // `key`: of where something lies that `option` of the strategy offload says.
 void convert_place(Transfer& transfer, const std::string& key, std::string_view option) {
   const std::string device = transfer.text(key);
-  if (device == "cpu" || device == "true") {
-    transfer.set_text(detail::concat("strategy.offload.", option), "host", key);
-    transfer.carried(key);
-  } else if (device == "nvme") {
-    transfer.set_text(detail::concat("strategy.offload.", option), "host", "in place of " + key);
-    transfer.refuse(key, "the recipe keeps it in the host's memory; nvme takes a [[tier]] as well");
+  const bool drive = device == "nvme";
+  if (!drive && device != "cpu" && device != "true") return;
+  transfer.set_text(detail::concat("strategy.offload.", option), drive ? "nvme" : "host", key);
+  transfer.carried(key);
+  if (drive) take_drive(transfer, key.substr(0, key.rfind('.') + 1));
+}
+
+// How drives are used; without any it has nothing to say.
+void convert_drives(Transfer& transfer) {
+  if (!transfer.knows("tier.nvme.paths")) {
+    for (const char* key : {"aio.queue_depth", "aio.block_size"}) transfer.without_effect(key, no_drives);
+    return;
   }
+  transfer.take("aio.queue_depth", "tier.nvme.depth");
+  const std::int64_t block = transfer.integer("aio.block_size", 0), kib = block / 1024;
+  if (!transfer.has("aio.block_size")) return;
+  if (block % 4096 != 0 || kib < 4 || kib > 65536)
+    return transfer.refuse("aio.block_size", "[tier.nvme] stripe_kib is 4 to 65536 KiB, a multiple of 4");
+  transfer.set("tier.nvme.stripe_kib", kib, "aio.block_size");
+  transfer.carried("aio.block_size");
+}
+
+// What is kept of each layer when it is computed again, in the host's memory.
+void convert_checkpoints(Transfer& transfer) {
+  const std::string above = "activation_checkpointing.", key = above + "cpu_checkpointing";
+  if (!transfer.is(key, "true")) return;
+  transfer.set_text("strategy.recompute.mode", "full", key);
+  transfer.set_text("strategy.offload.activations", "host", key);
+  transfer.carried(key);
+  for (const char* how : {"partition_activations", "contiguous_memory_optimization",
+                          "synchronize_checkpoint_boundary", "profile", "number_checkpoints"})
+    transfer.without_effect(above + how, "what each layer keeps lies where the plan places it");
+}
+
+// The strategy's default is the host: where nobody said that of the optimizer, it is said otherwise.
+void complete_offload(Transfer& transfer) {
+  if (transfer.knows("strategy.offload.optimizer")) return;
+  if (transfer.knows("strategy.offload.parameters"))
+    transfer.set_text("strategy.offload.optimizer", "host", "where parameters leave the device, state does");
+  else if (transfer.knows("strategy.offload.activations"))
+    transfer.set_text("strategy.offload.optimizer", "device", "offload_optimizer is not there");
 }
 
 void convert_zero(Transfer& transfer, const Axes& axes) {
@@ -314,6 +370,9 @@ void convert_zero(Transfer& transfer, const Axes& axes) {
   convert_place(transfer, zero + "cpu_offload", "optimizer");
   convert_place(transfer, zero + "offload_param.device", "parameters");
   convert_place(transfer, zero + "cpu_offload_params", "parameters");
+  convert_checkpoints(transfer);
+  complete_offload(transfer);
+  convert_drives(transfer);
 }
 
 }  // namespace

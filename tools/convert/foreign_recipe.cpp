@@ -125,7 +125,13 @@ void take_sets(Transfer& transfer, const Given& given, const std::string& name,
   const recipe::Recipe checked = recipe::Recipe::parse(tables.text(), name, given.sets, catalog);
   for (const std::string& set : given.sets) {
     const std::string key(trim(std::string_view(set).substr(0, set.find('='))));
-    transfer.set(key, *checked.entry(key).value, "--set " + key);
+    recipe::Value value = *checked.entry(key).value;
+    std::string origin = "--set " + key;
+    if (key == "model.vocab" && transfer.rows_multiple() > 1) {
+      value = transfer.padded(checked.integer(key));
+      origin += detail::concat(", padded to a multiple of ", transfer.rows_multiple());
+    }
+    transfer.set(key, std::move(value), origin);
   }
 }
 

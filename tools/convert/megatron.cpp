@@ -38,7 +38,6 @@ constexpr std::array rules = {
     Rule{"hostfile", "", without_effect, rendezvous},
     Rule{"force-multi", "", without_effect, rendezvous},
     Rule{"distributed-backend", "", without_effect, "[comm] default = \"auto\" is nccl on GPUs"},
-    Rule{"distributed-timeout-minutes", "", without_effect, "run.hang_limit is 600 seconds"},
     Rule{"local-rank", "", without_effect, rendezvous},
     // Data and tokens
     Rule{"vocab-file", "", without_effect, tokens},
@@ -96,7 +95,9 @@ constexpr std::array rules = {
     Rule{"tensorboard-log-interval", "", without_effect, "an event is written as it comes"},
     Rule{"wandb-*", "", refused, "the observers are console, jsonl, tensorboard and notify"},
     // Checkpoints
-    Rule{"load", "", without_effect, starts},
+    Rule{"load", "", refused,
+         "Megatron's checkpoints are not read: prun import takes Hugging Face folders, run.resume "
+         "checkpoints of prun"},
     Rule{"no-load-*", "", without_effect, starts},
     Rule{"no-save-*", "", without_effect, checkpoints},
     Rule{"finetune", "", without_effect, "model.init takes weights alone"},
@@ -170,9 +171,10 @@ constexpr std::array rules = {
     Rule{"sequence-parallel", on, without_effect, "one rank along tp has nothing to split"},
     Rule{"recompute-granularity", "selective", without_effect, "attention never keeps its matrix"},
     Rule{"recompute-activations", on, without_effect, "attention never keeps its matrix"},
-    Rule{"recompute-num-layers", "", without_effect,
+    Rule{"recompute-num-layers", "", refused,
          "every layer is recomputed, or as many as fit with mode = \"budget\""},
-    Rule{"recompute-method", "", without_effect,
+    Rule{"recompute-method", "uniform", without_effect, "every layer is recomputed by itself"},
+    Rule{"recompute-method", "", refused,
          "every layer is recomputed, or as many as fit with mode = \"budget\""},
     Rule{"recompute-modules", "", refused,
          "[[strategy]] plugin = \"recompute\" with mode = \"selective\" names ops"},
@@ -337,11 +339,12 @@ void convert_model(Transfer& transfer) {
 
 // Rows of the table are padded to a multiple.
 void convert_vocabulary(Transfer& transfer, std::int64_t tensor) {
-  if (!transfer.has("vocab-size")) return;
   const std::int64_t multiple =
       std::max<std::int64_t>(1, product({transfer.integer("make-vocab-size-divisible-by", 128), tensor}));
-  const std::int64_t rows = (transfer.integer("vocab-size", 1) + multiple - 1) / multiple * multiple;
-  transfer.set("model.vocab", rows, detail::concat("vocab-size, padded to a multiple of ", multiple));
+  transfer.pad_vocabulary(multiple);
+  if (!transfer.has("vocab-size")) return;
+  transfer.set("model.vocab", transfer.padded(transfer.integer("vocab-size", 1)),
+               detail::concat("vocab-size, padded to a multiple of ", multiple));
   transfer.carried("vocab-size");
 }
 
@@ -421,6 +424,11 @@ void convert_training(Transfer& transfer) {
   transfer.take("global-batch-size", "batch.global");
   transfer.take("seed", "run.seed", "1234");
   transfer.take("save-interval", "run.save_every");
+  if (transfer.has("distributed-timeout-minutes")) {
+    transfer.set("run.hang_limit", product({60, transfer.integer("distributed-timeout-minutes", 10)}),
+                 "distributed-timeout-minutes x 60");
+    transfer.carried("distributed-timeout-minutes");
+  }
   if (transfer.has("save")) {
     transfer.set_text("run.out", transfer.text("save"), "save");
     transfer.carried("save");

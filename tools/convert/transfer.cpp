@@ -17,9 +17,9 @@ constexpr std::size_t longest_value = 60, longest_key = 120;  // of a setting, i
 constexpr std::size_t most_settings = 4096, longest_name = 1024;
 
 // In the order in which recipes have them. A name before a dot stands for all behind it.
-constexpr std::array<std::string_view, 12> section_order = {"run",       "model", "data",      "data.blend",
-                                                            "batch",     "eval",  "precision", "device",
-                                                            "optimizer", "mesh",  "strategy",  "observer"};
+constexpr std::array<std::string_view, 13> section_order = {
+    "run",    "model",     "data", "data.blend", "batch",     "eval",    "precision",
+    "device", "optimizer", "mesh", "strategy",   "tier.nvme", "observer"};
 // Strategies, in the order of the manual.
 constexpr std::array<std::string_view, 6> strategy_order = {"data", "tensor",    "pipeline",
                                                             "zero", "recompute", "offload"};
@@ -31,6 +31,7 @@ std::pair<std::string, std::string> parts_of(std::string_view path) {
   std::size_t dot = path.find('.');
   const std::string_view first = path.substr(0, dot);
   if (is_list(first)) dot = path.find('.', dot + 1);
+  if (first == "tier") dot = path.find('.', dot + 1);
   if (path.starts_with("data.blend.")) dot = path.find('.', std::string_view("data.blend.").size());
   PRUN_CHECK(dot != std::string_view::npos, "a recipe's key without a section: ", path);
   return {std::string(path.substr(0, dot)), std::string(path.substr(dot + 1))};
@@ -161,6 +162,15 @@ void Transfer::set(std::string_view path, recipe::Value value, std::string_view 
 
 void Transfer::set_text(std::string_view key, std::string_view text, std::string_view origin) {
   set(key, std::string(text), origin);
+}
+
+void Transfer::add_text(std::string_view key, std::string_view text, std::string_view origin) {
+  const auto [section, name] = parts_of(key);
+  std::vector<std::string> list;
+  for (const Entry& entry : sections_[section].entries)
+    if (entry.key == name) list = std::get<std::vector<std::string>>(entry.value);
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.emplace_back(text);
+  set(key, std::move(list), origin);
 }
 
 void Transfer::set_plugin(std::string_view section, std::string_view origin) {

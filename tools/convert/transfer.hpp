@@ -79,6 +79,8 @@ class Transfer {
   // "optimizer.lr", "strategy.zero.stage", "data.blend.1.path". Later wins.
   void set(std::string_view key, recipe::Value value, std::string_view origin);
   void set_text(std::string_view key, std::string_view text, std::string_view origin);
+  // One more of a list of texts, which has each once.
+  void add_text(std::string_view key, std::string_view text, std::string_view origin);
   // A plugin without options: "strategy.data", "observer.console".
   void set_plugin(std::string_view section, std::string_view origin);
   // The value of a setting, or the framework's default, as the recipe's; one that is left open is asked for.
@@ -86,6 +88,12 @@ class Transfer {
   void take(std::string_view from, std::string_view to, std::string_view framework_default);
   // Whether the recipe has a value for a key, given on the command line included.
   bool knows(std::string_view key) const;
+  // Rows of the token table are a multiple of that there, wherever their number comes from.
+  void pad_vocabulary(std::int64_t multiple) { rows_multiple_ = multiple; }
+  std::int64_t padded(std::int64_t rows) const {
+    return (rows + rows_multiple_ - 1) / rows_multiple_ * rows_multiple_;
+  }
+  std::int64_t rows_multiple() const { return rows_multiple_; }
   // A recipe that names an observer gets no console by itself.
   void keep_console();
   // What somebody has to say: "--set run.steps=N", "how many steps".
@@ -118,6 +126,7 @@ class Transfer {
   std::vector<Setting> settings_;
   std::map<std::string, Section> sections_;
   std::vector<std::pair<std::string, std::string>> asked_;
+  std::int64_t rows_multiple_ = 1;
 };
 
 // What a text of a configuration says: a boolean, a number, a list of either or of texts; else the text.

@@ -127,7 +127,6 @@ std::string text_of(const Draft& draft) {
   write_layout(out, draft);
   write_training(out, draft);
   out.item("observer").value("plugin", "console", "shows the run in the terminal");
-  out.item("observer").value("plugin", "jsonl", "writes runs/NAME/log.jsonl, for prun report");
   return out.text();
 }
 

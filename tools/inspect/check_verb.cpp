@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "train/assemble/one_host.hpp"
 #include "train/loop/preflight.hpp"
 
 namespace prun {
@@ -28,15 +29,19 @@ int check_for_programs(const std::string& file, const std::function<std::string(
 
 int check_command(const Arguments& arguments) {
   const std::string& file = arguments.words[0];
+  std::string note;
   const auto check = [&] {
     Opened opened = open_recipe(arguments, file);
     const Assembly assembly = assemble(opened);
     preflight(assembly, *opened.plugins);
+    note = crowded_cores(assembly);
     return assembly.batch().text();
   };
   if (arguments.has("--json")) return check_for_programs(file, check);
   const std::string batch = check();
-  if (!arguments.has("--quiet")) std::printf("%s: good; %s\n", file.c_str(), batch.c_str());
+  if (arguments.has("--quiet")) return 0;
+  std::printf("%s: good; %s\n", file.c_str(), batch.c_str());
+  if (!note.empty()) std::printf("note: %s\n", note.c_str());
   return 0;
 }
 

@@ -49,6 +49,11 @@ std::unique_ptr<RunClaim> claim_folder(const Recipe& recipe) {
   return claim;
 }
 
+void say_crowded(const Assembly& assembly) {
+  if (const std::string note = crowded_cores(assembly); !note.empty())
+    std::fprintf(stderr, "prun: note: %s\n", note.c_str());
+}
+
 void say_choice(const Opened& opened) {
   if (!opened.chosen.empty()) std::fprintf(stderr, "prun: auto stands for %s\n", opened.chosen.c_str());
 }
@@ -58,6 +63,7 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, const std::st
   opened.plugins->set_local({0, ranks, true, true});
   const Assembly checked = assemble(opened);
   preflight(checked, *opened.plugins);
+  say_crowded(checked);
   const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
     return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe));
   });
@@ -144,6 +150,7 @@ int run_command(const Arguments& arguments) {
     return launch_ranks(arguments, opened, file, static_cast<int>(world));
   const Assembly assembly = assemble(opened);
   preflight(assembly, *opened.plugins);
+  say_crowded(assembly);
   make_room_for_this_rank(assembly, *opened.plugins);
   remove_dead_shared_folders();
   const std::unique_ptr<RunClaim> claim = claim_folder(*opened.recipe);

@@ -139,8 +139,8 @@ FileDescriptor open_log(const fs::path& file) {
   FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (!opened.is_open() || ::fstat(opened.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
-    throw_error(ErrorCode::not_found, file.string(), " is no log that can be read; a run with [[observer]] ",
-                "plugin = \"jsonl\" writes one");
+    throw_error(ErrorCode::not_found, file.string(), " is no log that can be read; a run writes one unless ",
+                "its recipe says run.log = false");
   return opened;
 }
 
@@ -200,7 +200,7 @@ fs::path log_of(const fs::path& run) {
   const fs::path file = fs::is_directory(run, ignored) ? run / "log.jsonl" : run;
   if (!fs::exists(file, ignored))
     throw_error(ErrorCode::not_found, "there is no ", file.string(),
-                "; give the folder of a run that has [[observer]] plugin = \"jsonl\"",
+                "; give the folder of a run, which has one unless its recipe says run.log = false",
                 fs::exists(run, ignored) ? std::string() : did_you_mean_beside(run));
   return file;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "simulate/machine.hpp"
 #include "train/assemble/does_not_fit.hpp"
 
 namespace prun {
@@ -80,6 +81,17 @@ void check_fits_one_host(const Assembly& assembly) {
                      ", this machine has ", size(memory->there),
                      "; take fewer ranks, a smaller model or batch.micro, or strategies that share out more",
                      assembly.who_has_more(memory->device)));
+}
+
+std::string crowded_cores(const Assembly& assembly) {
+  const DeviceInfo& device = assembly.device_info();
+  const std::int64_t ranks = ranks_of_host(assembly), threads = ranks * device.threads,
+                     cores = this_machine().cores;
+  if (!device.host_memory || threads <= cores) return {};
+  return detail::concat(ranks, ranks == 1 ? " rank x " : " ranks x ", device.threads,
+                        device.threads == 1 ? " thread" : " threads", " share ", cores,
+                        cores == 1 ? " core" : " cores",
+                        ", and take turns: a step takes longer than it would with a core for each");
 }
 
 }  // namespace prun

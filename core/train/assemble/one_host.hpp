@@ -18,4 +18,7 @@ std::optional<std::int64_t> left_on_hosts(const Assembly& assembly);
 // units of the device.
 void check_fits_one_host(const Assembly& assembly);
 
+// Where the ranks of a host have more threads than it has cores: a sentence that says so; else empty.
+std::string crowded_cores(const Assembly& assembly);
+
 }  // namespace prun

@@ -59,6 +59,13 @@ std::vector<std::string> PluginHost::automatic_devices() {
   return devices;
 }
 
+std::vector<PluginNote> PluginHost::notes_with(std::string_view kind, std::string_view trait,
+                                               std::string_view value) const {
+  std::vector<PluginNote> notes = usable_notes(places_, kind);
+  std::erase_if(notes, [&](const PluginNote& note) { return trait_of(note, trait) != value; });
+  return notes;
+}
+
 std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
     std::string_view plugin, const std::filesystem::path& config) {
   const ConfigFile file(config);

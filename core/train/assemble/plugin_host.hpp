@@ -9,6 +9,7 @@
 #include "base/core_shares.hpp"
 #include "plugin/discovery.hpp"
 #include "plugin/loader.hpp"
+#include "recipe/placed.hpp"
 #include "recipe/recipe.hpp"
 #include "train/assemble/section_options.hpp"
 
@@ -35,6 +36,9 @@ class PluginHost {
   // Devices that say which comm plugin goes with them, which is what `auto` may stand for: those with a
   // driver of their own, by name, and then those that need none. A plugin that is refused is none of them.
   std::vector<std::string> automatic_devices();
+  // Those of a kind that can be used and state a trait so.
+  std::vector<PluginNote> notes_with(std::string_view kind, std::string_view trait,
+                                     std::string_view value) const;
   const std::vector<SearchPlace>& places() const { return places_; }
   // What a config.json, or the one in a folder, says of a model plugin's options, as TOML by key; without a
   // name, of the plugin that reads it, which is said with key `plugin`.
@@ -43,13 +47,17 @@ class PluginHost {
   // What plugins created from now on are told of it.
   void set_local(LocalPlace local) { local_ = local; }
 
-  // Loads the section's plugin and creates its object with the section's options.
+  // Loads the section's plugin and creates its object with the section's options. What it says against them
+  // is shown at its place in the recipe.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
   // Of a plugin that has no section: with the options of its table in the recipe, or its defaults.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const std::string& name, const Recipe& recipe) {
-    return create<Interface>(kind, name, options(recipe, kind, name).api());
+    const PluginOptions options = this->options(recipe, kind, name);
+    const auto made = [&] { return create<Interface>(kind, name, options.api()); };
+    const std::optional<RecipeSection> table = recipe.plugin_table(kind, name);
+    return table ? recipe::in_section(*table, made) : made();
   }
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const std::string& name,
@@ -84,7 +92,8 @@ std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std:
 
 template <class Interface>
 std::shared_ptr<Interface> PluginHost::create(const std::string& kind, const RecipeSection& section) {
-  return create<Interface>(kind, section.plugin(), options_of(section));
+  return recipe::in_section(section,
+                            [&] { return create<Interface>(kind, section.plugin(), options_of(section)); });
 }
 
 }  // namespace prun

@@ -9,6 +9,7 @@
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
 #include "train/assemble/parameter_groups.hpp"
+#include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
 namespace {
@@ -88,7 +89,8 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   program_->requests().planned_recompute = choice.recompute;
   program_->requests().way_to_fit = choice.way_to_fit;
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
-  raise(model->build(context, &program_api(), program_.get()));
+  recipe::in_section(recipe_.section("model"),
+                     [&] { raise(model->build(context, &program_api(), program_.get())); });
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
   if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
   apply_groups(recipe_, *program_);
@@ -161,8 +163,21 @@ void ProgramWriter::pack_parts() {
           ErrorCode::unsupported, "optimizer plugin '", name,
           "' does not say that it treats elements alike (trait elementwise=yes), so its state cannot be "
           "kept in parts; leave out the strategy that keeps it so, or choose an optimizer that says it");
+    const std::optional<RecipeSection> keeper = keeper_of(parts);
+    if (keeper) check_parts_axes(recipe_, *keeper);
     pack_state(*program_, *optimizer_, parts);
   }
+}
+
+// Whose wish they are.
+std::optional<RecipeSection> ProgramWriter::keeper_of(const PartsRequest& parts) const {
+  std::vector<std::string> names;
+  for (const AxisId axis : parts.axes) names.push_back(program_->mesh().name(axis));
+  for (const RecipeSection& section : recipe_.strategies())
+    if (trait_of(plugins_.note("strategy", section.plugin()), "phase") == "state" &&
+        axes_named(section) == names)
+      return section;
+  return {};
 }
 
 void ProgramWriter::apply_strategies(std::string_view phase) {
@@ -170,7 +185,8 @@ void ProgramWriter::apply_strategies(std::string_view phase) {
     const PluginNote& note = plugins_.note("strategy", section.plugin());
     if (trait_of(note, "phase") != phase) continue;
     if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;
-    raise(plugins_.create<StrategyInterface>("strategy", section)->apply(&program_api(), program_.get()));
+    const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
+    recipe::in_section(section, [&] { raise(strategy->apply(&program_api(), program_.get())); });
   }
 }
 

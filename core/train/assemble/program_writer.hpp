@@ -66,6 +66,7 @@ class ProgramWriter {
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
   void pack_parts();
+  std::optional<RecipeSection> keeper_of(const PartsRequest& parts) const;
   void leave_training_out();
 
   const Recipe& recipe_;

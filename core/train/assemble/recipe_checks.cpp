@@ -162,6 +162,25 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   problems.throw_if_any();
 }
 
+void check_parts_axes(const Recipe& recipe, const RecipeSection& keeper) {
+  Diagnostics problems;
+  const std::vector<RecipeSection> all = recipe.strategies();
+  for (const std::string& axis : axes_named(keeper)) {
+    const auto lies_over_it = [&](const RecipeSection& other) {
+      return other.path() != keeper.path() && axis_of(other) == axis;
+    };
+    if (std::any_of(all.begin(), all.end(), lies_over_it)) continue;
+    problems.add(recipe.problem(
+        keeper.path() + ".axis",
+        detail::concat(
+            "strategy '", keeper.plugin(), "' shares state out over the axis '", axis,
+            "', over which nothing is split, so each rank would do the same work; add [[strategy]] "
+            "plugin = \"data\", axis = \"",
+            axis, "\", which splits the batch over it")));
+  }
+  problems.throw_if_any();
+}
+
 bool saves(const Recipe& recipe) {
   return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
 }

@@ -235,6 +235,7 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
     if (found.changes.size() >= most_shown && candidate.groups.size() > 1) break;
     if (Clock::now() > deadline) {
       ++found.left;
+      found.most_left = candidate.change;  // more and more comes together
       continue;
     }
     ++found.planned;
@@ -248,17 +249,33 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
   return found;
 }
 
+namespace {
+
+std::string to_text(const RecipeChange& change) {
+  std::string text;
+  for (const auto& [key, value] : change) text += detail::concat(" --set ", key, "=", value);
+  return text;
+}
+
+// What the reader can try, where there was no time to.
+std::string nothing_fits(const WhatFits& found) {
+  std::string text = detail::concat("None of ", found.planned, " changes that were planned makes it fit");
+  if (found.left == 0) return text + "; more ranks, a smaller model or a shorter model.seq need less.";
+  return detail::concat(
+      text, "; plans of this size take long, so ", found.left,
+      " were left out. The most that can be saved of them:\n ", to_text(found.most_left),
+      "\nprun plan RECIPE with these says whether it fits; if not, more ranks, a smaller model or a "
+      "shorter model.seq need less.");
+}
+
+}  // namespace
+
 std::string to_text(const WhatFits& found) {
-  if (found.changes.empty())
-    return detail::concat(
-        "None of ", found.planned, " changes that were planned makes it fit",
-        found.left > 0 ? detail::concat(" (for ", found.left, " more there was no time)") : "",
-        "; more ranks, a smaller model or a shorter model.seq need less.");
+  if (found.changes.empty()) return nothing_fits(found);
   std::string text = "What would fit:";
   for (const FittingChange& each : found.changes) {
-    text += "\n ";
-    for (const auto& [key, value] : each.change) text += detail::concat(" --set ", key, "=", value);
-    text += detail::concat("   (", size_text(static_cast<double>(each.bytes)), " of memory");
+    text += detail::concat("\n ", to_text(each.change), "   (", size_text(static_cast<double>(each.bytes)),
+                           " of memory");
     if (each.step_seconds) text += format(", %.1f ms a step predicted", *each.step_seconds * 1e3);
     text += each.exact ? ")" : ", other rounding)";
   }

@@ -97,12 +97,8 @@ void check_model(const Recipe& recipe, const Settings& trained, const std::strin
   }
 }
 
-}  // namespace
-
-std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
+std::unique_ptr<StartValues> open_from(const fs::path& where, const Assembly& assembly, PluginHost& plugins) {
   const Recipe& recipe = assembly.recipe();
-  const fs::path where = recipe.text("model.init");
-  if (where.empty()) return nullptr;
   if (std::error_code ignored; fs::is_regular_file(where / config_name, ignored)) {
     Settings trained;
     for (const auto& [key, text] : plugins.model_options(recipe.section("model").plugin(), where))
@@ -114,6 +110,16 @@ std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginH
   auto start = std::make_unique<CheckpointStart>(assembly.program(), where);
   check_model(recipe, start->manifest().recipe, where.string());
   return start;
+}
+
+}  // namespace
+
+std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
+  const RecipeSection model = assembly.recipe().section("model");
+  const fs::path where = model.text("init");
+  if (where.empty()) return nullptr;
+  return recipe::in_section(
+      model, [&] { return open_from(where, assembly, plugins); }, "init");
 }
 
 }  // namespace prun

@@ -13,6 +13,9 @@
 
 namespace prun {
 
+// The observer that keeps the log of a run whose recipe names none that does; empty where none is wanted.
+std::string unnamed_log(const Recipe& recipe, PluginHost& plugins);
+
 // All observers of a run. One that fails is told nothing more, and ends the run once that is saved: a log
 // with holes is worse than none.
 class Observers {
@@ -21,6 +24,8 @@ class Observers {
     if (rank != 0) return;  // the first one speaks for all
     for (const RecipeSection& section : recipe.sections("observer"))
       list_.push_back(plugins.create<ObserverInterface>("observer", section));
+    if (const std::string log = unnamed_log(recipe, plugins); !log.empty())
+      list_.push_back(plugins.create<ObserverInterface>("observer", log, recipe));
     if (!list_.empty()) lines_ = std::make_unique<PluginLines>();
   }
   void start(const RunInfo& info) {

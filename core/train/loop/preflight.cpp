@@ -1,5 +1,6 @@
 #include "train/loop/preflight.hpp"
 
+#include "recipe/placed.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/trainer.hpp"
 
@@ -9,7 +10,8 @@ void preflight(const Assembly& assembly, PluginHost& plugins) {
   check_run_folder(assembly.recipe());
   std::optional<LoadedCheckpoint> from;
   if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
-    from = check_checkpoint(assembly, resume);
+    from = recipe::in_section(
+        assembly.recipe().section("run"), [&] { return check_checkpoint(assembly, resume); }, "resume");
   else
     open_start_values(assembly, plugins);
   const Samples samples = open_data(assembly, plugins);

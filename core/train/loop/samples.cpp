@@ -25,7 +25,7 @@ SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64
   set.name = section.path();
   set.data = plugins.create<DataInterface>("data", section);
   set.weight = section.number("weight");
-  raise(set.data->open(seq, &set.info));
+  recipe::in_section(section, [&] { raise(set.data->open(seq, &set.info)); });
   if (set.info.samples < 1)
     throw_error(ErrorCode::bad_input, set.name, ": there is not one sample of ", seq, " tokens");
   if (set.info.vocab > vocab)

@@ -4,7 +4,7 @@
 
 PRUN_PLUGIN(
     data, prun::text::TextData, "text", "0.1.0", "Bytes of text files as tokens (vocabulary 256)",
-    "token_bytes=1; tokens=bytes",
+    "token_bytes=1; tokens=bytes; also=bytes,txt,raw",
     "path | string | required | | A text file, or a folder searched for text files\n"
     "extensions | strings | [] | | File name endings to take; none: every file that looks like text\n"
     "exclude | strings | [\".git\", \"build\", \"runs\"] | | Names of files and folders to leave out\n"

@@ -159,7 +159,7 @@ class CpuDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
-    "comm=ucx; memory=host_gib; plan=plan_gib",
+    "also=host; comm=ucx; memory=host_gib; plan=plan_gib",
     "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use\n"
     "pin | bool | true | | Keep each thread on a core of its own, if there are enough cores\n"
     "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"

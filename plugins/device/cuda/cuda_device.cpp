@@ -456,7 +456,7 @@ class CudaDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine",
-    "driver=libcuda.so.1; comm=nccl; shared=share; plan=plan_gib; plan_units=plan_units",
+    "also=gpu,nvidia; driver=libcuda.so.1; comm=nccl; shared=share; plan=plan_gib; plan_units=plan_units",
     "ordinal | int | none | 0..1023 | Which GPU, as the driver counts those that are visible; empty: each "
     "rank "
     "the one of its number on the host\n"

@@ -85,7 +85,8 @@ Init Gpt::residual_init() const { return normal(0.02 / std::sqrt(2.0 * static_ca
 
 }  // namespace prun
 
-PRUN_PLUGIN(model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layernorm, gelu", "reads=gpt2",
+PRUN_PLUGIN(model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layernorm, gelu",
+            "reads=gpt2; also=gpt2,gpt-2",
             "layers   | int   | 12    | 1..100000   | Number of transformer blocks\n"
             "hidden   | int   | 768   | 1..1048576  | Width of the residual stream\n"
             "heads    | int   | 12    | 1..65536    | Attention heads; divides hidden\n"

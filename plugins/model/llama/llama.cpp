@@ -85,7 +85,7 @@ Id Llama::norm(const Segment& s, Id x, const std::string& name) const {
 
 PRUN_PLUGIN(
     model, prun::Llama, "llama", "0.1.0", "Llama 3 and Qwen2: rotary positions, RMSNorm, SwiGLU, GQA",
-    "reads=llama,qwen2",
+    "reads=llama,qwen2; also=llama2,llama3,qwen,qwen2",
     "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
     "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
     "heads     | int   | 32     | 1..65536    | Query heads\n"

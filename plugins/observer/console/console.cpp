@@ -3,5 +3,5 @@
 #include "prun/plugin.hpp"
 
 PRUN_PLUGIN(observer, prun::console::ConsoleObserver, "console", "0.1.0",
-            "One line a step on standard output", "",
+            "One line a step on standard output", "also=stdout,terminal,print",
             "every | int | 1 | 1.. | Steps from one line to the next; the first and the last always show\n");

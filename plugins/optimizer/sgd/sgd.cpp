@@ -28,6 +28,7 @@ class Sgd final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(optimizer, prun::Sgd, "sgd", "0.1.0", "Stochastic gradient descent", "elementwise=yes",
+PRUN_PLUGIN(optimizer, prun::Sgd, "sgd", "0.1.0", "Stochastic gradient descent",
+            "elementwise=yes; also=momentum",
             "momentum     | float | 0 | 0..0.999999 | Decay of the running gradient; 0: none is kept\n"
             "weight_decay | float | 0 | 0..10       | Decoupled, on matrices\n");

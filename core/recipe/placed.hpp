@@ -1,0 +1,34 @@
+// Errors that plugins and readers of files state about a section of the recipe, shown at their place in it.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "prun/error.hpp"
+#include "recipe/recipe.hpp"
+
+namespace prun::recipe {
+
+// With line and caret already.
+class PlacedError final : public Error {
+ public:
+  using Error::Error;
+};
+
+// Within a handler: throws the error with line and caret, of the key that it names first, or else of `key`.
+// What the recipe's author cannot mend, and what nobody wrote there, is thrown on as it is.
+[[noreturn]] void throw_placed(const RecipeSection& section, std::string_view key, const Error& error);
+
+// What `body` gives; its errors are about that section, and where they name no other key of it, about `key`.
+template <class Body>
+decltype(auto) in_section(const RecipeSection& section, Body&& body, std::string_view key = "plugin") {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const PlacedError&) {
+    throw;
+  } catch (const Error& error) {
+    throw_placed(section, key, error);
+  }
+}
+
+}  // namespace prun::recipe
