@@ -170,8 +170,10 @@ void ProgramWriter::apply_strategies(std::string_view phase) {
     const PluginNote& note = plugins_.note("strategy", section.plugin());
     if (trait_of(note, "phase") != phase) continue;
     if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;
+    program_->set_writer(section.path());
     raise(plugins_.create<StrategyInterface>("strategy", section)->apply(&program_api(), program_.get()));
   }
+  program_->set_writer("");
 }
 
 }  // namespace prun
