@@ -9,6 +9,7 @@
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
 #include "train/assemble/parameter_groups.hpp"
+#include "train/assemble/tiers.hpp"
 
 namespace prun {
 namespace {
@@ -87,6 +88,7 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   program_->set_recipe_sizes(sizes_of(recipe_));
   program_->requests().planned_recompute = choice.recompute;
   program_->requests().way_to_fit = choice.way_to_fit;
+  program_->requests().known_tiers = known_tiers(recipe_, plugins_);
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   raise(model->build(context, &program_api(), program_.get()));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
