@@ -112,8 +112,10 @@ TEST_F(Tier, ThatNobodyUsesIsRefused) {
 }
 
 TEST_F(Tier, IsTakenOutByOneSetting) {
-  const Recipe recipe = tiny_recipe({"tier={}"}, shelf());
-  refuse_idle_tiers(Assembly(recipe, plugins()));
+  refuse_idle_tiers(Assembly(tiny_recipe({"tier={}"}, shelf()), plugins()));
+  refuse_idle_tiers(Assembly(tiny_recipe({"tier={}"}), plugins()));
+  const Recipe again = tiny_recipe({"tier={}", "tier.shelf.folder=/nowhere"}, shelf());
+  EXPECT_EQ(again.text("tier.shelf.folder"), "/nowhere");
 }
 
 TEST_F(Tier, ThatIsNoneIsRefusedByName) {
