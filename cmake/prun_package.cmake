@@ -17,6 +17,9 @@ install(FILES ${texts}/_prun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-com
 install(FILES ${texts}/recipe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/prun)
 install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs configs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Plugins as a third party would write them.
+install(DIRECTORY tests/out_of_tree/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples FILES_MATCHING PATTERN "*.cpp"
+        PATTERN "*.toml" PATTERN "CMakeLists.txt" PATTERN "wrong" EXCLUDE)
 
 # UCX, Boost and the C++ library are found by dpkg-shlibdeps. NVIDIA's driver and libraries are opened where they are: no
 # package can promise them.

@@ -1,12 +1,15 @@
 #include "execute/device_checksums.hpp"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <exception>
 #include <map>
 #include <optional>
 
+#include "base/crc32c.hpp"
 #include "base/thread.hpp"
+#include "execute/rank_devices.hpp"
 #include "execute/side_queue.hpp"
 
 namespace prun {
@@ -105,22 +108,63 @@ class DeviceChecksums::OfDevice {
   BoundWork work_ = nullptr;
 };
 
+// Ranks that compare what they hold alike hold it on the same tier.
+class DeviceChecksums::OfTier {
+ public:
+  explicit OfTier(DeviceInterface& tier) : tier_(tier) {}
+
+  void add(std::size_t number, std::int64_t bytes, const std::byte* data) {
+    parts_.push_back({number, bytes, data});
+  }
+
+  void read(std::vector<std::uint64_t>& all) const {
+    std::vector<std::byte> buffer(most);
+    for (const Part& part : parts_) {
+      std::uint32_t sum = 0;
+      for (std::int64_t at = 0; at < part.bytes; at += most) {
+        const std::span<std::byte> piece =
+            std::span(buffer).first(static_cast<std::size_t>(std::min(most, part.bytes - at)));
+        raise(tier_.download(piece.data(), part.data + at, static_cast<std::int64_t>(piece.size())));
+        sum = crc32c(piece, sum);
+      }
+      all[part.number] = sum;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t most = std::int64_t{1} << 20;
+
+  struct Part {
+    std::size_t number;
+    std::int64_t bytes;
+    const std::byte* data;
+  };
+
+  DeviceInterface& tier_;
+  std::vector<Part> parts_;
+};
+
 DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
                                  const std::vector<LastingPart>& parts)
     : parts_(parts.size()) {
   const OpDef& def = program.registry().find(op_kind);
   std::map<std::int32_t, OfDevice*> by_number;
+  std::map<std::int32_t, OfTier*> tiers;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const LastingPart& part = parts[i];
     const DType type = program.value(part.value).dtype;
     const PlanMemory::Lasting home = memory.lasting_at(part.value, part.instance);
+    DeviceInterface& device = *devices.at(static_cast<std::size_t>(home.device));
+    std::byte* const data = home.data + part.first * size_of(type);
+    if (info_of(device).tier) {
+      OfTier*& of = tiers[home.device];
+      if (!of) of = tiers_.emplace_back(std::make_unique<OfTier>(device)).get();
+      of->add(i, part.count * size_of(type), data);
+      continue;
+    }
     OfDevice*& of = by_number[home.device];
-    if (!of)
-      of = devices_
-               .emplace_back(
-                   std::make_unique<OfDevice>(*devices.at(static_cast<std::size_t>(home.device)), def))
-               .get();
-    of->add(i, type, part.count, home.data + part.first * size_of(type));
+    if (!of) of = devices_.emplace_back(std::make_unique<OfDevice>(device, def)).get();
+    of->add(i, type, part.count, data);
   }
   bool tried = false;
   for (const auto& of : devices_) tried |= of->bind();
@@ -135,6 +179,7 @@ std::vector<std::uint64_t> DeviceChecksums::take() {
     of->run();
     of->read(sums);
   }
+  for (const auto& of : tiers_) of->read(sums);
   return sums;
 }
 

@@ -1,4 +1,5 @@
-// DeviceChecksums of what lasts, taken where it lies, by the op `checksum` of the device that has it.
+// DeviceChecksums of what lasts, taken where it lies, by the op `checksum` of the device that has it. A tier
+// computes nothing: what it keeps passes through memory of the host.
 #pragma once
 
 #include <memory>
@@ -29,7 +30,9 @@ class DeviceChecksums {
 
  private:
   class OfDevice;
+  class OfTier;
   std::vector<std::unique_ptr<OfDevice>> devices_;
+  std::vector<std::unique_ptr<OfTier>> tiers_;
   std::size_t parts_;
 };
 

@@ -17,6 +17,8 @@ struct Lasting {
   std::int32_t instance = 0;
   Id rounded = none;
   bool copy = false, moment = false;
+  Id parameter = none;       // that it belongs to, if it does
+  std::string of_parameter;  // its name
 };
 
 // Calls body(Lasting) for all that outlives a step on the rank that has these instances.
@@ -36,18 +38,21 @@ class Lister {
       for (const Id id : values)
         if (const Value& value = program_.value(id);
             value.role == Role::state && value.bucket < 0 && !value.carried)
-          if (!owned_.contains(id)) add(full_name(program_, id, layer_), id, id, none, false, false);
+          if (!owned_.contains(id)) {
+            parameter_ = none, of_parameter_.clear();
+            add(full_name(program_, id, layer_), id, id, none, false, false);
+          }
       owned_.clear();
     }
   }
 
  private:
   void list_parameter(Id id) {
-    const Value& parameter = program_.value(id);
+    const Value& parameter = program_.value(parameter_ = id);
     const Bucket* bucket = bucket_of(parameter);
     const bool in_parts = bucket && bucket->kept.parameters;
     const bool copy = parameter.copy_of != none;
-    const std::string name = full_name(program_, id, layer_);
+    const std::string name = of_parameter_ = full_name(program_, id, layer_);
     add(name, id, in_parts ? bucket->own_parameters : id, none, copy, false);
     const std::string prefix = bucket ? detail::concat("bucket.", parameter.bucket) : parameter.name;
     const auto add_state = [&](Id state, Id rounded, bool moment) {
@@ -66,12 +71,15 @@ class Lister {
     return &program_.buckets()[static_cast<std::size_t>(parameter.bucket)];
   }
   void add(std::string name, Id tensor, Id value, Id rounded, bool copy, bool moment) {
-    body_(Lasting{std::move(name), tensor, value, instance_, rounded, copy, moment});
+    body_(
+        Lasting{std::move(name), tensor, value, instance_, rounded, copy, moment, parameter_, of_parameter_});
   }
 
   const Program& program_;
   const Body& body_;
-  std::set<Id> owned_;  // states of parameters
+  std::set<Id> owned_;   // states of parameters
+  Id parameter_ = none;  // whose tensors are listed
+  std::string of_parameter_;
   std::int32_t instance_ = 0;
   std::int64_t layer_ = 0;
 };
@@ -93,7 +101,8 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& l
                  0,
                  lasting.rounded,
                  lasting.copy,
-                 lasting.moment};
+                 lasting.moment,
+                 lasting.parameter};
   if (lasting.value == lasting.tensor) return held;
   const auto number = static_cast<std::size_t>(program.value(lasting.value).bucket);
   const BucketCut cut = cut_of(program, program.buckets()[number], lasting.tensor, rank);
@@ -198,7 +207,8 @@ std::vector<LastingTensor> lasting_tensors(const Program& program, const std::ve
   const auto add = [&](const Lasting& lasting) {
     if (!lasting.copy)
       list.push_back({lasting.name, type_of(program, lasting), shape_of(program.value(lasting.tensor).dims),
-                      lasting.moment});
+                      lasting.moment, lasting.of_parameter,
+                      lasting.parameter == none ? "" : program.value(lasting.parameter).added_by});
   };
   Lister(program, add).list(instances);
   return list;

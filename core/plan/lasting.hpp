@@ -31,6 +31,7 @@ struct HeldSlice : TensorSlice {
   Id rounded = none;
   bool copy = false;    // what another stage of the pipeline holds as well, and updates alike
   bool moment = false;  // what an optimizer keeps beside a parameter
+  Id parameter = none;  // whose numbers they are; none: of none
 };
 
 // Everything that a rank holds, which has these instances.
@@ -47,6 +48,9 @@ struct LastingTensor {
   DType type = DType::f32;
   Extents shape;
   bool moment = false;
+  // The parameter's own tensor, and the strategy's section that added it (Value::added_by); empty where there
+  // is none.
+  std::string of_parameter, added_by;
 };
 // Those of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);

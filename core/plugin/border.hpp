@@ -70,7 +70,7 @@ class Border<StrategyInterface> final : public StrategyInterface, private Border
  public:
   using BorderCalls::BorderCalls;
   Status apply(const ProgramApi* api, void* program) noexcept override {
-    return call("in apply()", &I::apply, api, program);
+    return call(in_apply, &I::apply, api, program);
   }
 };
 

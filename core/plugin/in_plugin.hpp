@@ -9,6 +9,8 @@
 
 namespace prun {
 
+inline constexpr const char* in_apply = "in apply()";  // of a strategy
+
 class InPlugin {
  public:
   // "strategy plugin 'zero'", "in apply()"; both must outlive it.

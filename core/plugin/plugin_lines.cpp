@@ -3,8 +3,10 @@
 
 #include <cstdio>
 #include <mutex>
+#include <set>
 
 #include "base/text.hpp"
+#include "plugin/in_plugin.hpp"
 
 namespace prun {
 namespace {
@@ -13,6 +15,8 @@ struct Lines {
   std::mutex mutex;
   bool collected = false;
   std::vector<std::string> list;
+  bool others_tell = false;
+  std::set<std::string> of_applying;  // that were told
 };
 
 Lines& lines() {
@@ -22,12 +26,18 @@ Lines& lines() {
 
 void print(const std::string& line) { std::fprintf(stderr, "prun: %s\n", line.c_str()); }
 
+bool is_applied() {
+  const InPlugin* const call = InPlugin::current();
+  return call && std::string_view(call->where()) == in_apply;
+}
+
 void log(const PluginDescriptor* from, Text message) {
   constexpr std::size_t longest = 4096;
   const std::string line = detail::concat(from->kind.view(), " plugin '", from->name.view(),
                                           "': ", printable(message.view(), longest));
   Lines& all = lines();
   const std::scoped_lock lock(all.mutex);
+  if (is_applied() && (all.others_tell || !all.of_applying.insert(line).second)) return;
   if (all.collected)
     all.list.push_back(line);
   else
@@ -37,6 +47,11 @@ void log(const PluginDescriptor* from, Text message) {
 constexpr HostApi api{sizeof(HostApi), plugin_epoch, &log};
 
 }  // namespace
+
+void leave_applying_to_others() {
+  const std::scoped_lock lock(lines().mutex);
+  lines().others_tell = true;
+}
 
 const HostApi& host_api() { return api; }
 

@@ -8,6 +8,10 @@
 
 namespace prun {
 
+// A program is written as often as the planner tries something: what a strategy says in apply() is told once,
+// and not at all by a process that leaves it to another one.
+void leave_applying_to_others();
+
 // What a plugin is handed when it is loaded.
 const HostApi& host_api();
 

@@ -210,6 +210,12 @@ Status choose_to_fit(void* p, Array<Text> ways, std::uint64_t* chosen) {
     *chosen = of(p).requests().choose_to_fit(texts);
   });
 }
+Status tier(void* p, Text plugin, std::int32_t* number) {
+  return guard([&] { *number = of(p).requests().add_tier(plugin.view()); });
+}
+Status tiers(void* p, Array<Text>* plugins) {
+  return guard([&] { *plugins = of(p).requests().tiers_of_recipe(); });
+}
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
@@ -252,7 +258,9 @@ const ProgramApi& program_api() {
                               choose_to_fit,
                               share_saved,
                               split_in,
-                              keep_in_parts_over};
+                              keep_in_parts_over,
+                              tier,
+                              tiers};
   return api;
 }
 

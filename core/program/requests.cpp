@@ -36,6 +36,17 @@ std::int32_t Requests::add_device(std::string_view plugin) {
   return static_cast<std::int32_t>(more_devices.size());
 }
 
+std::int32_t Requests::add_tier(std::string_view plugin) {
+  if (known_tiers.check) known_tiers.check(plugin);
+  return add_device(plugin);
+}
+
+Array<Text> Requests::tiers_of_recipe() {
+  if (!tiers) tiers = known_tiers.of_recipe ? known_tiers.of_recipe() : std::vector<std::string>{};
+  tier_texts.assign(tiers->begin(), tiers->end());
+  return {tier_texts.data(), tier_texts.size()};
+}
+
 std::size_t Requests::choose_to_fit(const std::vector<std::string>& ways) {
   if (ways.empty()) throw_error(ErrorCode::bad_input, "there is no way to choose from");
   const std::size_t chosen = std::min(way_to_fit, ways.size() - 1);

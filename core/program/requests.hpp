@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,14 @@ struct PipelineRequest {
   std::vector<std::int64_t> layers;  // of each stage; empty: cut by cost
 };
 
+// What the recipe and plugins say of tiers, for strategies that ask.
+struct KnownTiers {
+  // By plugin: throws an Error that says so where it is no tier.
+  std::function<void(std::string_view plugin)> check;
+  // Those of the recipe's tables, in its order.
+  std::function<std::vector<std::string>()> of_recipe;
+};
+
 struct Requests {
   // Each throws an Error where it cannot be.
   void keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked);
@@ -40,6 +49,9 @@ struct Requests {
                     std::vector<std::int64_t> layers);
   // One more device of each rank, by its plugin; returns its number.
   std::int32_t add_device(std::string_view plugin);
+  // The same of a tier.
+  std::int32_t add_tier(std::string_view plugin);
+  Array<Text> tiers_of_recipe();
   // The number of the way to go, of those said in words; that beyond the last is the last.
   std::size_t choose_to_fit(const std::vector<std::string>& ways);
 
@@ -49,6 +61,10 @@ struct Requests {
   std::optional<PipelineRequest> pipeline;
   // Plugins of the devices beside the recipe's: those numbered 1, 2, ...
   std::vector<std::string> more_devices;
+  KnownTiers known_tiers;  // set before strategies run
+  // Those of the recipe's tables: nothing where no strategy has asked for them.
+  std::optional<std::vector<std::string>> tiers;
+  std::vector<Text> tier_texts;  // the same, as they were last handed out
 
   // What segments compute again that leave it to the planner, and which of the ways that strategies leave to
   // it they go: set before strategies run.

@@ -155,6 +155,7 @@ Id Program::add_parameter(Id segment_id, const ParameterSpec& spec) {
   value.segment = segment_id;
   value.init = spec.init;
   value.decay = spec.decay;
+  value.added_by = writer_;
   return add_value(std::move(value));
 }
 

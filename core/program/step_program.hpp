@@ -58,6 +58,10 @@ struct Value {
   // Of a parameter: the one of an earlier segment that it is another rank's copy of.
   Id copy_of = none;
 
+  // Of a parameter that the model's plugin knows nothing of: the section of the strategy that added it,
+  // "strategy.1".
+  std::string added_by;
+
   // Of a runtime value: a step reads what the step before left, before it writes it. Of state: it is what a
   // text leaves from step to step, and belongs to no parameter.
   bool carried = false;
@@ -163,6 +167,8 @@ class Program {
   void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
   // So that a refusal can speak of what the user wrote.
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
+  // The recipe's section whose plugin writes from now on; empty: the model's.
+  void set_writer(std::string section) { writer_ = std::move(section); }
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
@@ -260,6 +266,7 @@ class Program {
   std::vector<RecipeSize> recipe_sizes_;
   Requests requests_;
   std::optional<std::int32_t> shown_;
+  std::string writer_;
   std::vector<Bucket> buckets_;
   std::vector<Value> values_;
   std::vector<Op> ops_;

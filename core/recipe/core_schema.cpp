@@ -41,7 +41,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       log          | bool   | true     |  | Write log.jsonl in the run's folder, which prun report, runs, watch and diff read, where no [[observer]] of the recipe does
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
-      changed      | strings | []      |  | Keys that may differ although they give what is loaded another meaning: of samples (data.*, model.seq, run.seed) when a run is resumed, of weights (model.*) that model.init names
+      changed      | strings | []      |  | Keys that may differ although they give what is loaded another meaning: of samples (data.*, model.seq, run.seed) when a run is resumed, of weights (model.*) that model.init names; strategy.N.plugin where parameters that this strategy adds are to start from the seed, since what is loaded has none of them
       fresh        | bool   | false    |  | Move a run that the folder holds aside, to its name with a number, unless it is resumed
     )"},
     {"model", Form::table, "model", "", "What is trained.", R"(

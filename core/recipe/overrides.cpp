@@ -56,6 +56,7 @@ class Override {
   Node* step(Node& node, std::string_view part, bool last, bool next_is_index) {
     if (part.empty()) return refuse("has an empty name in its path"), nullptr;
     if (node.kind == Node::Kind::list) return step_into_list(node, part);
+    if (node.kind == Node::Kind::bare && trim(node.text) == "{}") node.kind = Node::Kind::table;
     if (node.kind != Node::Kind::table)
       return refuse("goes through a value that is neither table nor list, before " + in_quotes(part)),
              nullptr;

@@ -75,8 +75,14 @@ class Resolver {
     return node;
   }
 
+  // `--set tier={}` takes the table out, as `--set observer=[]` does those of a list.
+  static bool is_bare(const Node* node, std::string_view text) {
+    return node && node->kind == Node::Kind::bare && trim(node->text) == text;
+  }
+
   void resolve_rule(const SectionRule& rule) {
-    const Node* const node = find(rule.name);
+    const Node* node = find(rule.name);
+    if (!rule.list && is_bare(node, "{}")) node = nullptr;
     if (rule.list) return resolve_list(rule, node);
     if (node && node->kind != Node::Kind::table) {
       declare_for_suggestions(rule);
@@ -103,7 +109,7 @@ class Resolver {
   }
 
   void resolve_list(const SectionRule& rule, const Node* node) {
-    const bool bare_empty = node && node->kind == Node::Kind::bare && trim(node->text) == "[]";
+    const bool bare_empty = is_bare(node, "[]");
     const bool empty = !node || bare_empty || (node->kind == Node::Kind::list && node->items.empty());
     if (!node && rule.at_least_one) return resolve_section(rule, rule.name + ".0", nullptr);
     if (empty) {

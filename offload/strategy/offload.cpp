@@ -4,7 +4,8 @@
 //                        (update = "device": state comes to the device in turn, and goes back; "auto" is
 //                        settled by the core, and stands for "host" where nobody did)
 //   optimizer = "nvme"   updates run there too, but master copies and moments lie on drives: they come to
-//                        memory for an instance's update and go back behind it
+//                        memory for an instance's update and go back behind it; any other tier likewise, by
+//                        its plugin's name
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
@@ -13,12 +14,14 @@
 //   tile = "tensor"      what updates need comes to memory in pieces of a layer, which takes less of it
 //   "host:70, nvme:30"   of any of the four: per cent, in whole tensors, so that each layer has some here and
 //                        some there
-//   "auto"               as "device" where the plan fits like that, else as the next that does
+//   "auto"               as "device" where the plan fits like that, else as the next that does: the host's
+//                        memory, then the tiers that the recipe has tables for, in its order
 //
 // Which values those are follows from who touches them: optimizer state that only updates touch lies with
 // them; what others touch too is copied there before the updates, and what those change of it is copied back.
 // The few numbers that all updates read (learning rate, clip factor, keep) come there once, before the first
 // update: the next step may write its own while updates still run.
+#include <map>
 #include <optional>
 
 #include "prun/plugin.hpp"
@@ -34,7 +37,8 @@ class Spaces {
   Spaces(ProgramRef program, const Lies& lies) : host_(program.device("cpu")) {
     for (const Shares* const shares : {&lies.optimizer, &lies.gradients, &lies.parameters, &lies.activations})
       for (const Share& share : *shares)
-        if (share.place.kind == PlaceKind::tier && !disk_) disk_ = program.device(share.place.tier);
+        if (const std::string& tier = share.place.tier; !tier.empty() && tiers_.count(tier) == 0)
+          tiers_[tier] = program.tier(tier);
   }
 
   // Whose memory it is that all this takes.
@@ -42,7 +46,7 @@ class Spaces {
   // For what the device fetches or lets go, so that memory of the host is pinned; nothing: its own memory.
   std::optional<MemoryPlace> beside_device(const Place& place) const {
     if (place.kind == PlaceKind::device) return {};
-    return place.kind == PlaceKind::tier ? MemoryPlace{*disk_, Space::disk} : pinned;
+    return place.kind == PlaceKind::tier ? MemoryPlace{tiers_.at(place.tier), Space::disk} : pinned;
   }
   // For what updates alone touch: on the host's cores they reach any of its memory.
   MemoryPlace of_state(const Place& place, bool updated_here) const {
@@ -52,7 +56,7 @@ class Spaces {
 
  private:
   std::int32_t host_;
-  std::optional<std::int32_t> disk_;
+  std::map<std::string, std::int32_t> tiers_;  // by plugin
 };
 
 void share_activations(ProgramRef program, const Shares& shares, const Spaces& spaces) {
@@ -73,11 +77,11 @@ Homes homes_of(Homes homes, const Spread& spread, const Shares& lies, const Spac
 
 class Offload final : public Strategy {
  public:
-  explicit Offload(const Options& options) : wishes_(read_wishes(options)), ways_(ways_of(wishes_)) {}
+  explicit Offload(const Options& options) : wishes_(read_wishes(options)) {}
 
   void apply(ProgramRef program) override {
     const Users users(program);
-    const auto& [lies, tiled] = chosen(program, users);
+    const auto [lies, tiled] = chosen(program, users);
     const bool state_stays = lies_all(lies.optimizer, PlaceKind::device);
     if (state_stays && lies_all(lies.activations, PlaceKind::device)) return;
     const Spaces spaces(program, lies);
@@ -96,19 +100,20 @@ class Offload final : public Strategy {
 
  private:
   // What is only said, and exact, needs no choice.
-  const Way& chosen(ProgramRef program, const Users& users) const {
+  Way chosen(ProgramRef program, const Users& users) const {
+    const std::vector<Way> ways =
+        ways_of(wishes_, wishes_.leaves_open() ? program.tiers() : std::vector<std::string>{});
     std::vector<std::string> texts;
     bool exact = true;
-    for (const Way& way : ways_) {
+    for (const Way& way : ways) {
       const Spreads spreads(program, users, way.lies);
       exact &= spreads.in_one_place();
       texts.push_back(text_of(way, spreads));
     }
-    return exact && ways_.size() == 1 ? ways_.front() : ways_[program.choose_to_fit(texts)];
+    return exact && ways.size() == 1 ? ways.front() : ways[program.choose_to_fit(texts)];
   }
 
   Wishes wishes_;
-  std::vector<Way> ways_;
 };
 
 }  // namespace

@@ -3,7 +3,10 @@
 namespace prun {
 namespace {
 
-constexpr const char* drives = "nvme";
+bool is_plugin_name(std::string_view word) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+  return !word.empty() && word.find_first_not_of(letters) == std::string_view::npos;
+}
 
 }  // namespace
 
@@ -11,14 +14,14 @@ std::optional<Place> place_named(std::string_view word) {
   if (word == "device") return Place{PlaceKind::device};
   if (word == "host") return Place{PlaceKind::host};
   if (word == "auto") return Place{PlaceKind::automatic};
-  if (word == drives) return Place{PlaceKind::tier, drives};
+  if (is_plugin_name(word)) return Place{PlaceKind::tier, std::string(word)};
   return {};
 }
 
 std::string where(const Place& place) {
   switch (place.kind) {
     case PlaceKind::host: return "in the host's memory";
-    case PlaceKind::tier: return "on drives";
+    case PlaceKind::tier: return "on " + place.tier;
     default: return "on the device";
   }
 }

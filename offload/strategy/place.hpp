@@ -17,9 +17,9 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// Nothing: the word names no place.
+// Any name of a plugin may be a tier's: whether it is, the core knows. Nothing: the word names no place.
 std::optional<Place> place_named(std::string_view word);
-// "in the host's memory"
+// "in the host's memory", "on nvme"
 std::string where(const Place& place);
 
 }  // namespace prun

@@ -24,7 +24,7 @@ Shares read_shares(std::string_view key, const std::string& text);
 bool lies_all(const Shares& shares, PlaceKind kind);
 // Whether one of them, or all, is of that kind.
 bool lies_in(const Shares& shares, PlaceKind kind);
-// "70 % in the host's memory and 30 % on drives"
+// "70 % in the host's memory and 30 % on nvme"
 std::string said(const Shares& shares);
 
 }  // namespace prun

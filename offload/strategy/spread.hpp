@@ -50,7 +50,7 @@ class Spread {
   // By value.
   const std::map<Id, Place>& places() const { return place_of_; }
   bool in_one_place() const { return wanted_.size() == 1; }
-  // "67 % in the host's memory and 33 % on drives"
+  // "67 % in the host's memory and 33 % on nvme"
   std::string said() const;
 
  private:

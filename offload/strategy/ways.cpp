@@ -5,17 +5,19 @@
 namespace prun {
 namespace {
 
-const Place on_device{PlaceKind::device}, in_host_memory{PlaceKind::host}, on_drives{PlaceKind::tier, "nvme"};
+const Place on_device{PlaceKind::device}, in_host_memory{PlaceKind::host};
 
 class Ways {
  public:
-  explicit Ways(const Wishes& wishes) : wishes_(wishes) {}
+  Ways(const Wishes& wishes, const std::vector<std::string>& tiers) : wishes_(wishes) {
+    for (const std::string& tier : tiers) places_.push_back({PlaceKind::tier, tier});
+  }
 
+  // State lies as far away as others, or further.
   std::vector<Way> all() {
     add(on_device, in_host_memory);
-    add(in_host_memory, in_host_memory);
-    add(on_drives, in_host_memory);
-    add(on_drives, on_drives);
+    for (std::size_t state = 0; state < places_.size(); ++state)
+      for (std::size_t others = 0; others <= state; ++others) add(places_[state], places_[others]);
     return ways_;
   }
 
@@ -52,6 +54,7 @@ class Ways {
   }
 
   const Wishes& wishes_;
+  std::vector<Place> places_ = {in_host_memory};  // beside the device, the fastest first
   std::vector<Way> ways_;
 };
 
@@ -70,9 +73,21 @@ std::string said_of(const Place& place, const Lies& lies) {
   return there.empty() ? "" : text + (one ? " lies " : " lie ") + where(place);
 }
 
+// All places that something of it lies at, alone, in the order in which they were said.
+std::vector<Place> places_of(const Lies& lies) {
+  std::vector<Place> places = {in_host_memory};
+  for (const Shares* const shares : {&lies.optimizer, &lies.gradients, &lies.activations, &lies.parameters})
+    if (lies_all(*shares, PlaceKind::tier) &&
+        std::find(places.begin(), places.end(), shares->front().place) == places.end())
+      places.push_back(shares->front().place);
+  return places;
+}
+
 }  // namespace
 
-std::vector<Way> ways_of(const Wishes& wishes) { return Ways(wishes).all(); }
+std::vector<Way> ways_of(const Wishes& wishes, const std::vector<std::string>& tiers) {
+  return Ways(wishes, tiers).all();
+}
 
 Spreads::Spreads(ProgramRef program, const Users& users, const Lies& lies)
     : states(states_of(program, users), lies.optimizer),
@@ -81,16 +96,16 @@ Spreads::Spreads(ProgramRef program, const Users& users, const Lies& lies)
       activations(lies.activations) {}
 
 std::string text_of(const Way& way, const Spreads& spreads) {
+  std::vector<std::string> parts = {
+      spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
+      spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
+      spreads.gradients.in_one_place() ? "" : "gradients lie " + spreads.gradients.said(),
+      spreads.activations.size() == 1
+          ? ""
+          : "activations lie " + said(spreads.activations) + ", as near as whole tensors of a layer come"};
+  for (const Place& place : places_of(way.lies)) parts.push_back(said_of(place, way.lies));
   std::string text;
-  for (const std::string& part :
-       {spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
-        spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
-        spreads.gradients.in_one_place() ? "" : "gradients lie " + spreads.gradients.said(),
-        spreads.activations.size() == 1
-            ? ""
-            : "activations lie " + said(spreads.activations) + ", as near as whole tensors of a layer come",
-        said_of(in_host_memory, way.lies), said_of(on_drives, way.lies)})
-    text += (text.empty() || part.empty() ? "" : "; ") + part;
+  for (const std::string& part : parts) text += (text.empty() || part.empty() ? "" : "; ") + part;
   return "offload: " + (text.empty() ? "all lies on the device" : text) +
          (way.tiled ? ", updated tensor by tensor" : "");
 }

@@ -15,8 +15,8 @@ struct Way {
 };
 
 // What may go together, cheapest first: optimizer state moves once a step, parameters with each use, and
-// drives are slower than memory.
-std::vector<Way> ways_of(const Wishes& wishes);
+// tiers, in that order, are slower than memory.
+std::vector<Way> ways_of(const Wishes& wishes, const std::vector<std::string>& tiers);
 
 // Which tensors of a program lie where.
 struct Spreads {

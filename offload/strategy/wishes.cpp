@@ -25,7 +25,7 @@ void check(const Wishes& wishes) {
   if (lies_all(wanted.optimizer, PlaceKind::device) && others)
     throw_error(ErrorCode::bad_input,
                 "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
-                "\"host\" or \"nvme\" too");
+                "\"host\" or a tier too");
   if (wishes.updated_here && (others || lies_in(wanted.optimizer, PlaceKind::tier)))
     throw_error(
         ErrorCode::bad_input,

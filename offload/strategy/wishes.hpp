@@ -7,8 +7,8 @@
 #define PRUN_OFFLOAD_OPTIONS                                                                                 \
   "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "      \
   "goes to the next place, what costs least first\n"                                                         \
-  "optimizer   | string | host | | Where master copies and moments lie: device, host, nvme, auto, or per "   \
-  "cent in several, such as host:70, nvme:30\n"                                                              \
+  "optimizer   | string | host | | Where master copies and moments lie: device, host, the name of a tier's " \
+  "plugin such as nvme, auto, or per cent in several, such as host:70, nvme:30\n"                            \
   "update      | choice | host | host,device,auto | What updates state in the host's memory: its cores, or " \
   "the device, to which it comes in turn; auto: what is predicted to take less time\n"                       \
   "tile        | choice | auto | auto,layer,tensor | How much of what updates need comes to memory at a "    \
@@ -33,6 +33,12 @@ struct Wishes {
   Lies lies;
   bool updated_here = false;  // by the recipe's device
   std::optional<bool> tiled;  // nothing: as there is room
+
+  // Whether the planner chooses where something lies.
+  bool leaves_open() const {
+    const auto open = [](const Shares& shares) { return lies_all(shares, PlaceKind::automatic); };
+    return open(lies.optimizer) || open(lies.gradients) || open(lies.parameters) || open(lies.activations);
+  }
 };
 
 // Throws bad_input for what does not go together.

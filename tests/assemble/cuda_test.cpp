@@ -81,7 +81,7 @@ TEST_F(AnotherMachine, PlansGoWhereItHasRoom) {
   const double host = static_cast<double>(on_host.bytes_in_memory_of(1, on_host.plan()));
   const std::string less = gib("tier.cpu.plan_gib", static_cast<double>(on_host.process_bytes()) + host / 2);
   const Assembly on_drives(recipe({small, less}), plugins());
-  EXPECT_NE(on_drives.program().requests().said_to_fit.at(0).find("on drives"), std::string::npos)
+  EXPECT_NE(on_drives.program().requests().said_to_fit.at(0).find("on nvme"), std::string::npos)
       << on_drives.program().requests().said_to_fit.at(0);
   EXPECT_NE(refusal({small, less, "tier.nvme.plan_gib=0.001"}, offloaded_by_need).find("may be used"),
             std::string::npos);

@@ -91,9 +91,9 @@ TEST(OffloadAuto, StateThatLiesOnDrivesMayHaveGradientsOnTheHost) {
   const std::int64_t budget = device_bytes(one_microbatch, offloaded_to_drives("/tmp", false, true));
   ASSERT_LT(budget, device_bytes(one_microbatch, offloaded_to_drives("/tmp")));
   const Assembly chosen(tiny_recipe(within(budget, one_microbatch), gradients), plugins());
-  EXPECT_EQ(chosen.program().requests().said_to_fit,
-            std::vector<std::string>{
-                "offload: gradients lie in the host's memory; optimizer state lies on drives"});
+  EXPECT_EQ(
+      chosen.program().requests().said_to_fit,
+      std::vector<std::string>{"offload: gradients lie in the host's memory; optimizer state lies on nvme"});
 }
 
 // The state of one rank fits into the host's memory, that of two does not: it goes on to drives. Without any,
@@ -115,7 +115,7 @@ TEST(OffloadAuto, WhatAllRanksOfAHostNeedDecides) {
   const std::vector<std::string> on_host = {"offload: optimizer state lies in the host's memory"};
   EXPECT_EQ(said("1", "", drives), on_host);
   EXPECT_EQ(said("1", data_parallel(2), drives),
-            std::vector<std::string>{"offload: optimizer state lies on drives"});
+            std::vector<std::string>{"offload: optimizer state lies on nvme"});
   EXPECT_EQ(said("2", data_parallel(2), drives), on_host);
   EXPECT_EQ(said("1", data_parallel(2), ""), on_host);
 }

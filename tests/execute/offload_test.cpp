@@ -502,15 +502,15 @@ TEST(Offload, ThePlanSaysHowNearToThePerCentItCame) {
   using Said = std::vector<std::string>;
   const std::string halves = offloaded(false, false, false, "host:50, nvme:50");
   EXPECT_EQ(said({"batch.micro=2"}, data_and_zero + halves + on_drives),
-            Said{"offload: optimizer state lies 44 % in the host's memory and 56 % on drives"});
+            Said{"offload: optimizer state lies 44 % in the host's memory and 56 % on nvme"});
   EXPECT_EQ(
       said({"model.layers=12"}, halves + "gradients = 'host'\n" + on_drives),
-      Said{"offload: optimizer state lies 50 % in the host's memory and 50 % on drives; gradients lie in the "
+      Said{"offload: optimizer state lies 50 % in the host's memory and 50 % on nvme; gradients lie in the "
            "host's memory"});
   EXPECT_EQ(
       said({"model.layers=12", "batch.order=vertical"},
            offloaded() + "gradients = 'host:50, nvme:50'\nactivations = 'device:70, host:30'\n" + on_drives),
-      Said{"offload: gradients lie 45 % in the host's memory and 55 % on drives; activations lie 70 % on the "
+      Said{"offload: gradients lie 45 % in the host's memory and 55 % on nvme; activations lie 70 % on the "
            "device and 30 % in the host's memory, as near as whole tensors of a layer come; optimizer "
            "state lies in the host's memory"});
 }
@@ -850,7 +850,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
   holds(message({"batch.micro=1", "batch.order=vertical"}, data_and_zero + offloaded(false, true)),
         "after each microbatch, and it is to leave the device once a step");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
-        "set optimizer = \"host\" or \"nvme\" too");
+        "set optimizer = \"host\" or a tier too");
   holds(message({}, automatic_offload + "parameters = 'host'\n"), "leave those four out");
   holds(message({}, updated_here + "gradients = 'host'\n"), "or leave update out");
   std::string zero3 = data_and_zero;
@@ -859,10 +859,13 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
     return message({}, offloaded(false, false, false, shares) + more);
   };
   for (const char* const wrong :
-       {"tape", "host:100", "host:70", "host:70, nvme:20", "host:50, host:50", "host:x, nvme:30",
+       {"Tape", "host:100", "host:70", "host:70, nvme:20", "host:50, host:50", "host:x, nvme:30",
         "host:70; nvme:30", "host:0, nvme:100", "auto:50, host:50", ""})
-    holds(of_shares(wrong),
-          "; it may be device, host, nvme, auto, or per cent in several of the first three");
+    holds(
+        of_shares(wrong),
+        "; it may be device, host, the name of a tier's plugin, auto, or per cent in several of all but the "
+        "last");
+  holds(of_shares("tape"), "there is no tier 'tape'; a tier is named by its device plugin");
   for (const std::string key : {"parameters", "gradients", "activations"})
     holds(message({}, offloaded() + key + " = 'host:70'\n"),
           (key + " is \"host:70\"; it may be device").c_str());
@@ -875,7 +878,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
   holds(message({}, updated_here + "gradients = 'device:40, host:60'\n"), "or leave update out");
   holds(message({},
                 "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\ngradients = 'device:9, host:91'\n"),
-        "set optimizer = \"host\" or \"nvme\" too");
+        "set optimizer = \"host\" or a tier too");
   holds(of_shares("host:70, nvme:30", "update = 'device'\n" + on_drives), "or leave update out");
 }
 

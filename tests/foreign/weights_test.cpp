@@ -157,6 +157,32 @@ TEST(ForeignWeights, AnotherModelThanTheirsIsRefusedUnlessMeant) {
   EXPECT_EQ(refusal(recipe_from(hugging_face("qwen2"), "llama", {"model.head_dim=8"})), "accepted");
 }
 
+// What a strategy adds is in nobody's folder; all else of the model must be.
+TEST(ForeignWeights, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
+  const std::string adapter = "[[strategy]]\nplugin = 'adapter'\n";
+  const std::string asked = "run.changed=strategy.0.plugin";
+  const TempFolder folder;
+  import_directory(plugins(), {hugging_face("llama"), folder / "imported", {}, {}, {}});
+  for (const fs::path& from : {hugging_face("llama"), fs::path(folder / "imported")}) {
+    const auto recipe = [&](std::vector<std::string> sets) {
+      if (from == folder / "imported")
+        for (const auto& [key, value] : read_manifest(from).recipe)
+          if (key.starts_with("model.") && key != "model.seq") sets.push_back(key + "=" + value);
+      return recipe_from(from, "llama", sets, adapter);
+    };
+    expect_refusal(recipe({}),
+                   "which strategy 'adapter' adds to the model; if it is to start from the seed, say "
+                   "so by --set " +
+                       asked);
+    EXPECT_EQ(refusal(recipe({asked})), "accepted");
+    EXPECT_NEAR(first_loss(recipe({asked})) / expected_loss("llama"), 1.0, 1e-5);
+  }
+  ForeignFolder missing("llama");
+  missing.tensors.erase("model.layers.1.mlp.up_proj.weight");
+  expect_refusal(recipe_from(missing.write(), "llama", {asked}, adapter),
+                 "has no tensor 'model.layers.1.mlp.up_proj.weight'");
+}
+
 TEST(ForeignWeights, FoldersThatHoldNoneAreRefused) {
   const auto refused = [](const TempFolder& folder) {
     folder.write("config.json", read_file((hugging_face("gpt2") / "config.json").string()));

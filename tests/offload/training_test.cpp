@@ -376,14 +376,14 @@ TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
   --all.host;
   EXPECT_EQ(said(all),
             "offload: gradients, activations and parameters lie in the host's memory; optimizer state lies "
-            "on drives");
+            "on nvme");
   state = room_for(one_microbatch, offloaded() + by_tensor);
   --state.host;
-  EXPECT_EQ(said(state), "offload: optimizer state lies on drives" + tiled);
+  EXPECT_EQ(said(state), "offload: optimizer state lies on nvme" + tiled);
   const Room drives = room_for(one_microbatch, offloaded(true, true, true, "nvme", "nvme") + by_tensor +
                                                    "[tier.nvme]\npaths = ['" + folder.path() + "']\n");
   EXPECT_EQ(said(drives),
-            "offload: optimizer state, gradients, activations and parameters lie on drives" + tiled);
+            "offload: optimizer state, gradients, activations and parameters lie on nvme" + tiled);
 }
 
 TEST(DrivesAuto, TheBitsAreThoseOfTrainingWithout) {

@@ -1,4 +1,4 @@
-// A new op: y = max(x, 0)^2, with its gradient and CPU kernels.
+// A new op: y = max(x, 0)^2, with its gradient and kernels for the CPU in fp32 and, for `prun verify`, fp64.
 #include "prun/plugin.hpp"
 
 namespace {
@@ -20,21 +20,23 @@ struct SquaredReluGrad {
   static void rule(OpShape& s) { s.like(2, 0); }
 };
 
+template <class T>
 void forward(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &y = args.operands[1];
   parallel_ranges(*context.workers, x.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const float positive = x.as<float>()[i] > 0 ? x.as<float>()[i] : 0;
-      y.as<float>()[i] = positive * positive;
+      const T positive = x.as<T>()[i] > 0 ? x.as<T>()[i] : 0;
+      y.as<T>()[i] = positive * positive;
     }
   });
 }
 
+template <class T>
 void backward(const KernelArgs& args, const KernelContext& context) {
   const Tensor &dy = args.operands[0], &x = args.operands[1], &dx = args.operands[2];
   parallel_ranges(*context.workers, x.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      dx.as<float>()[i] = x.as<float>()[i] > 0 ? 2 * x.as<float>()[i] * dy.as<float>()[i] : 0;
+      dx.as<T>()[i] = x.as<T>()[i] > 0 ? 2 * x.as<T>()[i] * dy.as<T>()[i] : 0;
   });
 }
 
@@ -43,15 +45,22 @@ class Plugin final : public OpPlugin {
   explicit Plugin(const Options&) {}
   std::vector<OpDef> ops() override { return {op_def<SquaredRelu>(), op_def<SquaredReluGrad>()}; }
   std::vector<DeviceKernel> kernels() override {
-    return {{"cpu", {"squared_relu", [](const OpShape& s) { return fp32(s) ? forward : nullptr; }}},
-            {"cpu", {"squared_relu_grad", [](const OpShape& s) { return fp32(s) ? backward : nullptr; }}}};
+    return {{"cpu",
+             {"squared_relu", [](const OpShape& s) { return by_type(s, forward<float>, forward<double>); }}},
+            {"cpu", {"squared_relu_grad", [](const OpShape& s) {
+                       return by_type(s, backward<float>, backward<double>);
+                     }}}};
   }
   std::vector<OpExample> examples() override {
     return {OpExample("squared_relu").values(0, {{"batch", 2}, {"seq", 16}, {"hidden", 512}})};
   }
 
  private:
-  static bool fp32(const OpShape& s) { return s.operand[0].dtype == DType::f32; }
+  // Null: there is none.
+  static Kernel by_type(const OpShape& s, Kernel fp32, Kernel fp64) {
+    const DType type = s.operand[0].dtype;
+    return type == DType::f32 ? fp32 : type == DType::f64 ? fp64 : nullptr;
+  }
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/crc32c.hpp"
 #include "base/floats.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/saved.hpp"
 #include "support/temp_folder.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 
@@ -583,6 +584,39 @@ TEST_F(Checkpoint, WhatChangesTheSamplesMustBeAskedFor) {
   }
   Training asked(out_, {resume(), "run.seed=9", "data.shuffle=false", "run.changed=run.seed,data.shuffle"});
   EXPECT_EQ(asked.trainer.progress().step, 2);
+}
+
+// What a strategy adds has nothing to go on from.
+TEST_F(Checkpoint, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
+  const std::string adapter = "strategy.0.plugin=adapter", asked = "run.changed=strategy.0.plugin";
+  Training(out_).save_after(2);
+  expect_error(
+      "which strategy 'adapter' adds to the model; if it is to start from the seed, say so by --set " + asked,
+      [&] {
+        Training other(out_, {resume(), adapter});
+      });
+  const fs::path fresh = folder_ / "fresh", on = folder_ / "on";
+  const std::string beside = "strategy.0.freeze=false";
+  Training(fresh, {adapter, beside}).trainer.save();
+  Training(on, {resume(), adapter, beside, asked}).trainer.save();
+  const Tensors base = saved_in(at("step-00000002")), seeded = saved_in(fresh / "step-00000000"),
+                both = saved_in(on / "step-00000002");
+  std::size_t added = 0;
+  for (const auto& [name, bytes] : both) {
+    added += !base.contains(name);
+    EXPECT_EQ(bytes, (base.contains(name) ? base : seeded).at(name)) << name;
+  }
+  EXPECT_GT(added, 0u);
+  Training(on, {"run.resume=" + (on / "step-00000002").string(), adapter, beside}).save_after(1);
+}
+
+TEST_F(Checkpoint, WhatElseIsMissingStaysAnError) {
+  Training(out_, {"strategy.0.plugin=adapter", "strategy.0.freeze=false"}).save_after(1);
+  expect_error("holds ", [&] { Training other(out_, {resume(), "run.changed=strategy.0.plugin"}); });
+  expect_error("has no tensor", [&] {
+    Training other(out_, {resume(), "strategy.0.plugin=adapter", "strategy.0.freeze=false",
+                          "optimizer.plugin=sgd", "optimizer.momentum=0.9", "run.changed=strategy.0.plugin"});
+  });
 }
 
 // By the tensor's name, those that are kept in the given format.

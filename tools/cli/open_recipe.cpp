@@ -6,9 +6,11 @@
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/one_host.hpp"
+#include "train/assemble/tiers.hpp"
 #include "train/assemble/what_fits.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/checkpoint_recipe.hpp"
+#include "train/checkpoint/manifest.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/plugin_watch.hpp"
 #include "train/loop/rank.hpp"
@@ -16,6 +18,8 @@
 
 namespace prun {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Of a plan that nobody has started ranks for: that of the first on its host, with its share of the cores.
 LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
@@ -50,11 +54,38 @@ Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, c
   return opened;
 }
 
+// What reads a checkpoint of it, from wherever, finds its plugins too.
+Recipe with_whole_paths(const Recipe& recipe, const fs::path& file) {
+  const fs::path folder = fs::absolute(file).parent_path();
+  bool whole = true;
+  std::vector<std::string> paths;
+  for (const fs::path path : recipe.texts("plugins.path")) {
+    whole = whole && path.is_absolute();
+    paths.push_back((folder / path).lexically_normal().string());
+  }
+  return whole ? recipe : recipe.with("plugins.path", recipe::to_toml(recipe::Value(paths)));
+}
+
 }  // namespace
+
+std::vector<SearchPlace> plugin_places_of_checkpoint(const Arguments& arguments, const fs::path& folder) {
+  std::string said;
+  fs::path here;  // what the command line says is relative to
+  for (const auto& [key, text] : read_manifest(folder).recipe)
+    if (key == "plugins.path") said = text;
+  constexpr std::string_view set = "plugins.path=";
+  for (const std::string& one : arguments.sets)
+    if (one.starts_with(set)) said = one.substr(set.size()), here = fs::current_path();
+  const auto value = said.empty() ? std::nullopt : recipe::parse_value(recipe::OptionType::strings, said);
+  std::vector<fs::path> paths;
+  if (value)
+    for (const std::string& path : std::get<std::vector<std::string>>(*value)) paths.push_back(here / path);
+  return plugin_places_of(paths, arguments.plugin_paths);
+}
 
 Opened open_recipe(const Arguments& arguments, const std::string& file, const std::optional<Identity>& rank) {
   auto plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
-  const Recipe written = Recipe::load(file, arguments.sets, plugins->catalog());
+  const Recipe written = with_whole_paths(Recipe::load(file, arguments.sets, plugins->catalog()), file);
   return opened(std::move(plugins), arguments, written, rank);
 }
 
@@ -67,7 +98,7 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank) {
   const std::filesystem::path folder = find_checkpoint(where);
   if (!rank) say_without_latest(where);
-  auto plugins = std::make_unique<PluginHost>(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  auto plugins = std::make_unique<PluginHost>(plugin_places_of_checkpoint(arguments, folder));
   const CheckpointRecipe saved = recipe_of_checkpoint(folder, arguments.sets, plugins->catalog());
   Opened result = opened(std::move(plugins), arguments, saved.recipe, rank);
   result.imported = saved.imported;
@@ -75,9 +106,11 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
 }
 
 Assembly assemble(const Opened& opened) {
-  return or_what_fits(
+  Assembly assembly = or_what_fits(
       *opened.recipe, *opened.plugins, [](const Assembly&) {},
       [&] { return Assembly(*opened.recipe, *opened.plugins); });
+  refuse_idle_tiers(assembly);
+  return assembly;
 }
 
 Recipe with_thread_ranks(Recipe recipe) {

@@ -37,6 +37,10 @@ Opened open_recipe(const Arguments& arguments, const std::string& file,
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank = std::nullopt);
 
+// Where plugins of a checkpoint's recipe are looked for: what that says of it included.
+std::vector<SearchPlace> plugin_places_of_checkpoint(const Arguments& arguments,
+                                                     const std::filesystem::path& folder);
+
 // On standard error, where a run's folder has checkpoints and does not say which is its latest.
 void say_without_latest(const std::string& where);
 

@@ -331,13 +331,17 @@ void note_result(const IsolatedResult& result, std::vector<ContractCheck>& check
   check.detail = "the plugin " + result.ending + (under_way.doing.empty() ? "" : " in " + under_way.doing);
 }
 
+std::string name_of(const ContractCheck& check) {
+  std::string digits = std::to_string(check.number);
+  digits.insert(0, 3 - std::min<std::size_t>(3, digits.size()), '0');
+  return "PRUN-PLG-" + digits;
+}
+
 }  // namespace
 
 std::string to_text(const ContractCheck& check) {
   constexpr const char* words[] = {"not run", "passed ", "FAILED "};
-  std::string digits = std::to_string(check.number);
-  digits.insert(0, 3 - std::min<std::size_t>(3, digits.size()), '0');
-  return "PRUN-PLG-" + digits + "  " + words[static_cast<int>(check.verdict)] + "  " + check.text +
+  return name_of(check) + "  " + words[static_cast<int>(check.verdict)] + "  " + check.text +
          (check.detail.empty() ? "" : ": " + check.detail);
 }
 
@@ -359,6 +363,13 @@ std::vector<ContractCheck> check_plugin(const fs::path& path, const DefaultOptio
 bool conforms(const std::vector<ContractCheck>& checks) {
   return std::none_of(checks.begin(), checks.end(),
                       [](const ContractCheck& check) { return check.verdict == CheckVerdict::failed; });
+}
+
+std::string not_run(const std::vector<ContractCheck>& checks) {
+  std::vector<std::string> names;
+  for (const ContractCheck& check : checks)
+    if (check.verdict == CheckVerdict::not_run) names.push_back(name_of(check));
+  return join(names, ", ");
 }
 
 }  // namespace prun

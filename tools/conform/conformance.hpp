@@ -69,5 +69,8 @@ std::vector<ContractCheck> check_plugin(const std::filesystem::path& path, const
                                         const std::vector<KindCheck>& kind_checks = {});
 
 bool conforms(const std::vector<ContractCheck>& checks);
+// Numbers of those that were not run, "PRUN-PLG-013, PRUN-PLG-014": of such a plugin less is known than was
+// asked.
+std::string not_run(const std::vector<ContractCheck>& checks);
 
 }  // namespace prun

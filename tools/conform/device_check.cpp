@@ -1,7 +1,9 @@
 #include "conform/device_check.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -17,13 +19,20 @@ namespace {
 
 constexpr std::int64_t count = 4096, bytes = count * 4;
 
-// Memory of a device that is given back.
+struct Freed {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// Memory of a device that is given back or, where it stands for the host's that others allocate, ours.
 class Lent {
  public:
   Lent(DeviceInterface& device, Space space) : device_(device), space_(space) {
-    raise(device.allocate(space, bytes, &memory_));
+    if (!is_hosts()) raise(device.allocate(space, bytes, &memory_));
+    if (is_hosts()) ours_.reset(memory_ = std::aligned_alloc(4096, bytes));
   }
-  ~Lent() { device_.release(space_, memory_, bytes); }
+  ~Lent() {
+    if (!ours_) device_.release(space_, memory_, bytes);
+  }
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
 
@@ -44,11 +53,12 @@ class Lent {
   }
 
  private:
-  bool is_hosts() const { return space_ == Space::pinned; }
+  bool is_hosts() const { return space_ == Space::host; }
 
   DeviceInterface& device_;
   Space space_;
   void* memory_ = nullptr;
+  std::unique_ptr<void, Freed> ours_;
 };
 
 void check_memory(DeviceInterface& device, Space space) {
@@ -63,6 +73,10 @@ void check_memory(DeviceInterface& device, Space space) {
     raise(device.upload(memory.get(), numbers.data(), bytes));
     if (memory.numbers() != numbers)
       throw_error(ErrorCode::bad_input, "download() gives other bytes than upload() was given");
+    float some[2] = {};
+    raise(device.download(some, static_cast<const std::byte*>(memory.get()) + 4, sizeof some));
+    if (some[0] != numbers[1] || some[1] != numbers[2])
+      throw_error(ErrorCode::bad_input, "download() of some bytes in the middle gives others");
     raise(device.clear(memory.get(), bytes / 2));
     std::fill_n(numbers.begin(), count / 2, 0.0f);
     if (memory.numbers() != numbers)
@@ -97,7 +111,7 @@ void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
   constexpr std::size_t places = 6;
   std::vector<std::unique_ptr<Lent>> memory;
   for (std::size_t i = 0; i < places; ++i) {
-    const Space space = !info.tier ? Space::device : i % 2 == 0 ? Space::pinned : Space::disk;
+    const Space space = !info.tier ? Space::device : i % 2 == 0 ? Space::host : Space::disk;
     memory.push_back(std::make_unique<Lent>(device, space));
   }
   OpShape shape;
@@ -155,8 +169,8 @@ int check_kernels(DeviceInterface& device) {
 std::string hindrance(DeviceInterface& device) {
   DeviceInfo info;
   if (const Status status = device.info(&info); !status.ok()) return std::string(status.message);
+  if (info.tier) return "it is a tier";
   if (info.absent) return "it is not on this machine";
-  if (info.tier) return "a tier computes nothing";
   void* memory = nullptr;
   if (const Status status = device.allocate(Space::device, bytes, &memory); !status.ok())
     return std::string(status.message);
@@ -189,6 +203,7 @@ std::shared_ptr<DeviceInterface> find_device(const std::vector<SearchPlace>& pla
 
 CheckFinding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places) {
   auto& device = *static_cast<DeviceInterface*>(plugin.object);
+  if (DeviceInfo info; device.info(&info).ok() && info.tier) return {"a tier computes nothing"};
   if (const std::string why = hindrance(device); !why.empty()) return {"not checked: " + why, false};
   const CpuKernels cpu(places);
   const bool is_cpu = kind_of(device) == "cpu";

@@ -122,7 +122,7 @@ CheckFinding unless_unsupported(Body&& body) {
 }
 
 CheckFinding program_finding(const TriedPlugin& plugin) {
-  const OpsBeside ops(plugin.path.parent_path());
+  const OpsBeside ops(plugin.path.parent_path(), {});
   const std::shared_ptr<void> another = plugin.create(plugin.options);
   plugin.doing("build()");
   const std::unique_ptr<Program> program = write(plugin.object, ops);
@@ -149,7 +149,7 @@ CheckFinding gradient_finding(const TriedPlugin& plugin, const std::vector<Searc
                               const std::string& given) {
   constexpr double tolerance = 1e-6, spread = 0.5;
   constexpr std::size_t elements_each = 6;
-  const OpsBeside ops(plugin.path.parent_path());
+  const OpsBeside ops(plugin.path.parent_path(), {});
   const CpuKernels cpu(places);
   const DefaultOptions options = default_options(small_schema(plugin, ops, given));
   std::unique_ptr<Program> program = write(plugin.create(options.api).get(), ops);
@@ -185,7 +185,7 @@ CheckFinding check_model_gradients(const TriedPlugin& plugin, const std::vector<
 }
 
 CheckFinding check_model_options(const TriedPlugin& plugin, const std::string& given) {
-  const OpsBeside ops(plugin.path.parent_path());
+  const OpsBeside ops(plugin.path.parent_path(), {});
   const Schema schema = small_schema(plugin, ops, given);
   std::int64_t built = 0, refused = 0;
   for (const recipe::Option& option : schema.options())

@@ -1,25 +1,37 @@
-// The ops that a plugin on trial may be written in: prun's, and those of the op plugins that lie beside it.
+// The ops that a plugin on trial may be written in: prun's, those of the op plugins that lie beside it, and
+// of all others that are found.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "conform/interpreter.hpp"
 #include "ops/registry.hpp"
+#include "plugin/discovery.hpp"
 #include "prun/op_plugin.hpp"
 
 namespace prun {
 
+class PluginHost;
+
 class OpsBeside {
  public:
-  explicit OpsBeside(const std::filesystem::path& folder);
+  // Of several plugins that define an op the first counts, those in the folder before others; what cannot be
+  // used is passed over there.
+  OpsBeside(const std::filesystem::path& folder, const std::vector<SearchPlace>& others);
 
+  // Plugins, as [plugins] ops names them.
+  const std::vector<std::string>& names() const { return names_; }
   const std::shared_ptr<OpRegistry>& registry() const { return registry_; }
   // Theirs for the device `cpu`, before others. Not to outlive this.
   KernelsOf with_kernels(const KernelsOf& others) const;
 
  private:
+  bool take(PluginHost& host, const std::string& name);
+
+  std::vector<std::string> names_;
   std::shared_ptr<OpRegistry> registry_;
   std::vector<std::shared_ptr<OpPluginInterface>> plugins_;
 };

@@ -88,7 +88,7 @@ CheckFinding check_optimizer(const TriedPlugin& plugin, const std::vector<Search
   constexpr std::int64_t rows = 4;
   plugin.doing("an update");
   try {
-    const OpsBeside ops(plugin.path.parent_path());
+    const OpsBeside ops(plugin.path.parent_path(), places);
     const KernelsOf kernels = ops.with_kernels(cpu.kernels());
     Updates whole(optimizer, ops, kernels, 0, rows), first(optimizer, ops, kernels, 0, rows / 2),
         second(optimizer, ops, kernels, rows / 2, rows / 2);

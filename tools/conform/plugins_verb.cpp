@@ -84,7 +84,11 @@ int check(const Arguments& arguments, const std::string& word) {
         path, [&](const PluginNote& note) { return default_options(trial_schema(note, options)); },
         std::chrono::seconds(30), kind_checks(places, options));
     for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
-    all_conform = all_conform && conforms(checks);
+    const std::string left = not_run(checks);
+    if (conforms(checks) && !left.empty())
+      std::fprintf(stderr, "prun: %s: nothing failed, but not all was tried: not run %s\n", path.c_str(),
+                   left.c_str());
+    all_conform = all_conform && conforms(checks) && left.empty();
   }
   return all_conform ? 0 : 2;
 }
@@ -115,7 +119,11 @@ std::vector<Command> plugins_verb() {
        "versions and options of a plugin, without running it",
        {},
        plugins_command},
-      {"plugins new", "KIND NAME [FOLDER]", "a small project that builds a plugin", {}, plugins_command},
+      {"plugins new",
+       "KIND NAME [FOLDER]",
+       "a small project that builds a plugin of any kind, or a tier",
+       {},
+       plugins_command},
       {"plugins check",
        "PATH",
        "open a plugin in a process of its own and test its contract: the border, and what its kind promises; "

@@ -44,7 +44,7 @@ std::string filled(std::string_view text, std::string_view kind, std::string_vie
   std::string result(text.substr(text.find_first_not_of('\n')));
   std::string op(name);
   replace_all(op, "-", "_");
-  replace_all(result, "@KIND@", kind);
+  replace_all(result, "@KIND@", kind == "tier" ? "device" : kind);
   replace_all(result, "@NAME@", name);
   replace_all(result, "@CLASS@", class_name(name, kind));
   replace_all(result, "@OP@", op);
@@ -54,21 +54,11 @@ std::string filled(std::string_view text, std::string_view kind, std::string_vie
 }
 
 std::string_view checked_source(std::string_view kind, std::string_view name) {
-  if (kind == "device")
-    throw_error(
-        ErrorCode::bad_input,
-        "there is no short start for a device plugin: it must offer memory, queues and a kernel for every "
-        "op; begin from a copy of plugins/device/cpu in prun's sources");
-  if (kind == "comm")
-    throw_error(
-        ErrorCode::bad_input,
-        "there is no short start for a comm plugin: it must find its peers, move bytes between them and "
-        "give up cleanly when one is gone; read prun/comm.hpp and begin from one of plugins/comm in "
-        "prun's sources");
   const std::string_view source = scaffold_source(kind);
   if (source.empty())
     throw_error(ErrorCode::bad_input, "there is no plugin kind '", kind,
-                "' to start from; choose model, strategy, optimizer, data, observer, op or schedule");
+                "' to start from; choose model, strategy, optimizer, data, observer, op, schedule, device, "
+                "tier (a device that keeps bytes) or comm");
   if (!is_plugin_word(name))
     throw_error(ErrorCode::bad_input, "'", name,
                 "' cannot be a plugin's name: it must have 1 to 64 of a-z, 0-9, '-' and '_' and begin with a "

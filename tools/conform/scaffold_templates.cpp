@@ -358,6 +358,9 @@ std::string_view scaffold_readme() { return readme; }
 std::string_view scaffold_source(std::string_view kind) {
   for (const auto& [name, text] : sources)
     if (name == kind) return text;
+  if (kind == "device") return scaffold_device();
+  if (kind == "tier") return scaffold_tier();
+  if (kind == "comm") return scaffold_comm();
   return "";
 }
 

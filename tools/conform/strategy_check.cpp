@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "conform/ops_beside.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/trial_options.hpp"
 #include "inspect/verify.hpp"
@@ -24,6 +25,11 @@ std::string axis_of(const PluginNote& note, const std::string& given) {
 
 std::string strategy(const std::string& name, const std::string& axis) {
   return "[[strategy]]\nplugin = \"" + name + "\"\n" + (axis.empty() ? "" : "axis = \"" + axis + "\"\n");
+}
+
+// So that a strategy finds the ops that it brings.
+std::string ops_table(const OpsBeside& ops) {
+  return ops.names().empty() ? "" : "[plugins]\nops = " + recipe::to_toml(recipe::Value(ops.names())) + "\n";
 }
 
 // Two ranks on its axis, or on that of `data` where it has none; with ZeRO, where it is no part of that
@@ -54,6 +60,7 @@ CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchP
   std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
   places.insert(places.end(), others.begin(), others.end());
   const TrialFolder folder;
+  const std::string known_ops = ops_table(OpsBeside(plugin.path.parent_path(), others));
   std::vector<std::string> tried, left;
   for (const BaseModel& model : trial_models)
     for (const bool with_zero : {false, true}) {
@@ -63,7 +70,7 @@ CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchP
       try {
         PluginHost plugins(places);
         const Recipe recipe =
-            tiny_recipe(model, layout_of(plugin.note, given, with_zero), folder.path(), plugins);
+            tiny_recipe(model, known_ops + layout_of(plugin.note, given, with_zero), folder.path(), plugins);
         const LayoutVerdict verdict = verify_layout(recipe, places, steps);
         if (!verdict.equal())
           throw_error(ErrorCode::bad_input, what, ": ", verdict.ranks,

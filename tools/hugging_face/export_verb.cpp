@@ -4,13 +4,14 @@
 #include "cli/clean_end.hpp"
 #include "cli/open_recipe.hpp"
 #include "hugging_face/conversion_options.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
 
 namespace prun {
 namespace {
 
 int export_command(const Arguments& arguments) {
   const CleanEnd clean;
-  PluginHost plugins(plugin_places({}, arguments.sets, arguments.plugin_paths));
+  PluginHost plugins(plugin_places_of_checkpoint(arguments, find_checkpoint(arguments.words[0])));
   const Conversion how = conversion_of(arguments);
   say_without_latest(arguments.words[0]);
   std::fputs(export_checkpoint(plugins, how).c_str(), stdout);

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "execute/tensors.hpp"
 #include "inspect/whole_numbers.hpp"
+#include "train/assemble/tiers.hpp"
 
 namespace prun {
 namespace {
@@ -226,7 +227,9 @@ MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<Searc
   return [=](LocalPlace place) {
     PluginHost plugins(places);
     plugins.set_local(place);
-    const BatchArithmetic batch = Assembly(recipe, plugins).batch();
+    const Assembly assembly(recipe, plugins);
+    refuse_idle_tiers(assembly);
+    const BatchArithmetic& batch = assembly.batch();
     const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
     const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, options));
     const auto probes = std::make_shared<NumberProbes>(options.exact);

@@ -37,8 +37,8 @@ Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plu
 // A queue that goes through the whole tier, one way, again and again.
 class Way {
  public:
-  Way(DeviceInterface& tier, std::byte* disk, std::int64_t bytes, bool writes)
-      : tier_(tier), memory_(tier, Space::pinned, call_bytes) {
+  Way(DeviceInterface& tier, DeviceInterface& host, std::byte* disk, std::int64_t bytes, bool writes)
+      : tier_(tier), memory_(host, call_bytes) {
     raise(tier_.create_queue(writes ? "copy.in" : "copy.out", false, &queue_));
     for (std::int64_t at = 0; at + call_bytes <= bytes; at += call_bytes)
       works_.push_back(bind(disk + at, writes));
@@ -85,7 +85,7 @@ class Way {
   }
 
   DeviceInterface& tier_;
-  DeviceMemory memory_;
+  Pinned memory_;
   Queue queue_ = nullptr;
   std::deque<std::vector<std::array<Tensor, 2>>> operands_;  // outlive the works
   std::deque<std::vector<Launch>> launches_;
@@ -122,9 +122,10 @@ std::vector<IoCase> io_cases(const TierPlugin& tier) {
 IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one) {
   const Recipe recipe = recipe_of_drives(asked, one, plugins);
   const auto tier = plugins.create<DeviceInterface>("device", asked.tier.name, recipe);
+  const auto host = plugins.create<DeviceInterface>("device", recipe.section("device"));
   const std::int64_t bytes = std::max(asked.bytes, call_bytes);
   const DeviceMemory disk(*tier, Space::disk, bytes);
-  Way read(*tier, disk.data(), bytes, false), write(*tier, disk.data(), bytes, true);
+  Way read(*tier, *host, disk.data(), bytes, false), write(*tier, *host, disk.data(), bytes, true);
   IoRates rates;
   rates.write = write.run_until(in(asked.seconds));
   rates.read = read.run_until(in(asked.seconds));

@@ -5,9 +5,11 @@
 #include "base/core_shares.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "plugin/plugin_lines.hpp"
 #include "train/assemble/comm_variables.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
+#include "train/assemble/tiers.hpp"
 #include "train/assemble/what_fits.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/launch/shared_folder.hpp"
@@ -109,13 +111,15 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
   return end_as_rank(session, [&] {
     const Identity& identity = session.identity();
     if (identity.how != "prun") keep_to_share(identity.local_rank, identity.local_world);
+    const bool by_others = identity.how != "prun", first = identity.rank == 0 && by_others;
+    if (!first) leave_applying_to_others();
     Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(opened, identity);
-    const bool by_others = identity.how != "prun", first = identity.rank == 0 && by_others;
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
+    if (by_others) refuse_idle_tiers(assembly);
     if (by_others) make_room_for_this_rank(assembly, *opened.plugins);
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   });

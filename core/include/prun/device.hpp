@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plugin kind `device`: memory, queues and kernels. The executor feeds it; it decides nothing.
 //
-// A tier is a device that computes nothing: it keeps bytes outside memory (Space::disk), and the only work of
-// its queues is copies between there and memory of the host. What it allocates are addresses that stand for
-// those bytes and hold none: whoever reads or writes there fails at once.
+// A tier is a device that computes nothing: it keeps bytes outside memory, and recipes name it by its plugin.
+// It serves Space::disk and no other space, and the kernel `copy` and no other: the only work of its queues
+// is copies between there and memory of the host, which others allocate. What it allocates are addresses that
+// stand for those bytes; where they hold none, whoever reads or writes there should fail at once.
 //
 // A device is blocking or asynchronous. The queues of a blocking one run what is launched on the thread that
 // launches it, and each has a thread of its own. Those of an asynchronous one take work and run it later, in
@@ -42,7 +43,7 @@ struct DeviceInfo {
   // write, a stamp and each start() of a comm plugin is one, a run() as many as it was bound from. 0: any
   // number.
   std::int64_t queue_depth = 0;
-  // It is a tier: memory_bytes is what this rank may put there.
+  // It is a tier: memory_bytes is what this rank may put there; kind, threads and host_memory say nothing.
   bool tier = false;
   // Ranks must be processes: one cannot be a thread beside another.
   bool one_process_each = false;
@@ -84,8 +85,8 @@ class Device {
   // Zeroed, resident and aligned to 4096. Throws for a space that it does not serve.
   virtual void* allocate(Space space, std::int64_t bytes) = 0;
   virtual void release(Space space, void* memory, std::int64_t bytes) = 0;
-  // From and to Space::device, of a tier Space::disk, for the host; while no queue uses the bytes. Any
-  // thread.
+  // From and to Space::device, of a tier Space::disk, for the host: any bytes of what was allocated, while no
+  // queue uses them. Any thread.
   virtual void upload(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
   // Zeroes bytes there, likewise.

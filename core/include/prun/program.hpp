@@ -228,6 +228,11 @@ struct ProgramApi {
   // As keep_in_parts, over several axes together: parameters that are updated alike are kept in parts over
   // those of the axes that sum their gradients, and the others must have them in parts already.
   Status (*keep_in_parts_over)(void* program, Array<Text> axes, KeptInParts kept);
+  // As device, of a tier by its plugin's name (DeviceInfo::tier): any other is refused.
+  Status (*tier)(void* program, Text plugin, std::int32_t* number);
+  // Plugins of the tiers that the recipe has tables for, [tier.NAME], in its order; until the next edit. A
+  // strategy that asks may use any of them: the recipe's tables are not idle then.
+  Status (*tiers)(void* program, Array<Text>* plugins);
 };
 
 class Segment;
@@ -301,6 +306,18 @@ class ProgramRef {
     std::int32_t number = 0;
     raise(api_->device(program_, plugin, &number));
     return number;
+  }
+  std::int32_t tier(std::string_view plugin) const {
+    std::int32_t number = 0;
+    raise(api_->tier(program_, plugin, &number));
+    return number;
+  }
+  std::vector<std::string> tiers() const {
+    Array<Text> plugins;
+    raise(api_->tiers(program_, &plugins));
+    std::vector<std::string> names;
+    for (const Text& plugin : plugins) names.emplace_back(plugin.view());
+    return names;
   }
   void place(Id value, MemoryPlace place) const { raise(api_->place(program_, value, place)); }
   bool used_elsewhere(Id value) const {

@@ -126,4 +126,15 @@ std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std:
   return search_places(request);
 }
 
+std::vector<SearchPlace> plugin_places_of(const std::vector<std::filesystem::path>& recipe_paths,
+                                          std::vector<std::filesystem::path> command_line) {
+  SearchRequest request;
+  request.command_paths = std::move(command_line);
+  request.executable_folder = std::filesystem::canonical("/proc/self/exe").parent_path();
+  request.recipe_folder = "/";
+  std::copy_if(recipe_paths.begin(), recipe_paths.end(), std::back_inserter(request.recipe_paths),
+               [](const std::filesystem::path& path) { return path.is_absolute(); });
+  return search_places(request);
+}
+
 }  // namespace prun

@@ -89,6 +89,10 @@ class PluginHost {
 // recipe that cannot be read names none), the user's, prun's own.
 std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
                                        std::vector<std::filesystem::path> command_line);
+// The same, of a recipe that is no file: with the folders that it names. Of paths that are not absolute
+// nobody knows what they are relative to, and they are left out.
+std::vector<SearchPlace> plugin_places_of(const std::vector<std::filesystem::path>& recipe_paths,
+                                          std::vector<std::filesystem::path> command_line);
 
 template <class Interface>
 std::shared_ptr<Interface> PluginHost::create(const std::string& kind, const RecipeSection& section) {

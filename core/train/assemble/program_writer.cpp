@@ -10,6 +10,7 @@
 #include "prun/strategy.hpp"
 #include "train/assemble/parameter_groups.hpp"
 #include "train/assemble/recipe_checks.hpp"
+#include "train/assemble/tiers.hpp"
 
 namespace prun {
 namespace {
@@ -88,6 +89,7 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   program_->set_recipe_sizes(sizes_of(recipe_));
   program_->requests().planned_recompute = choice.recompute;
   program_->requests().way_to_fit = choice.way_to_fit;
+  program_->requests().known_tiers = known_tiers(recipe_, plugins_);
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   recipe::in_section(recipe_.section("model"),
                      [&] { raise(model->build(context, &program_api(), program_.get())); });
@@ -185,9 +187,11 @@ void ProgramWriter::apply_strategies(std::string_view phase) {
     const PluginNote& note = plugins_.note("strategy", section.plugin());
     if (trait_of(note, "phase") != phase) continue;
     if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;
+    program_->set_writer(section.path());
     const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
     recipe::in_section(section, [&] { raise(strategy->apply(&program_api(), program_.get())); });
   }
+  program_->set_writer("");
 }
 
 }  // namespace prun

@@ -6,6 +6,7 @@
 
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/settings.hpp"
+#include "train/checkpoint/start_values.hpp"
 
 namespace prun {
 namespace {
@@ -38,6 +39,15 @@ bool converts_moment(DType had, const LastingTensor& wanted, const Recipe& recip
          std::find(allowed.begin(), allowed.end(), moments_key) != allowed.end();
 }
 
+// A parameter that a strategy has added since, and what belongs to it.
+bool is_new(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
+  if (wanted.added_by.empty() || files.tensors().contains(wanted.of_parameter)) return false;
+  if (!may_be_new(recipe, wanted.added_by))
+    throw_error(ErrorCode::bad_input, files.folder().string(), " has no tensor '", wanted.name, "'",
+                how_it_may_be_new(recipe, wanted.added_by));
+  return true;
+}
+
 void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
   const auto found = files.tensors().find(wanted.name);
   if (found == files.tensors().end())
@@ -60,6 +70,7 @@ void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, con
 
 std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
   std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
+  std::erase_if(wanted, [&](const LastingTensor& one) { return is_new(files, one, assembly.recipe()); });
   for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }

@@ -9,7 +9,8 @@
 
 namespace prun {
 
-// Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns them.
+// Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns those
+// that are there: all, unless run.changed names a strategy that has added parameters since.
 std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files);
 
 // The same where there is more than these, samples are counted among others, or the checkpoint lies in the

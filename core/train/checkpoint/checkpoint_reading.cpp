@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "base/floats.hpp"
 #include "base/thread.hpp"
 #include "plan/lasting.hpp"
 #include "prun/split_master.hpp"
 #include "train/assemble/process_memory.hpp"
+#include "train/checkpoint/weights.hpp"
 
 namespace prun {
 namespace {
@@ -90,10 +92,25 @@ std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector
   return pieces;
 }
 
+// Parameters that the files have nothing of, whose slices are taken from the list: who checked that the files
+// fit has allowed them.
+std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, std::vector<HeldSlice>& list) {
+  std::set<Id> taken;
+  std::erase_if(list, [&](const HeldSlice& held) {
+    if (held.parameter == none || assembly.program().value(held.parameter).added_by.empty()) return false;
+    if (files.tensors().contains(held.tensor)) return false;
+    taken.insert(held.parameter);
+    return true;
+  });
+  return taken;
+}
+
 }  // namespace
 
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {
-  std::vector<HeldSlice> list = in_pieces(files, assembly.held_slices());
+  std::vector<HeldSlice> held = assembly.held_slices();
+  initialize_new(assembly, memory, take_new(assembly, files, held));
+  std::vector<HeldSlice> list = in_pieces(files, held);
   const auto halves = std::stable_partition(list.begin(), list.end(),
                                             [](const HeldSlice& held) { return held.rounded == none; });
   const auto whole = static_cast<std::size_t>(halves - list.begin());

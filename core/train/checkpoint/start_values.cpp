@@ -22,6 +22,7 @@ class ForeignStart final : public StartValues {
   ForeignStart(const Program& program, ModelInterface& model, const fs::path& folder)
       : map_(program, model), directory_(folder), reader_(program, map_, directory_) {}
 
+  bool has(Id parameter) const override { return map_.has(parameter); }
   void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const override {
     reader_.read(parameter, layer, first, to);
   }
@@ -39,7 +40,16 @@ class CheckpointStart final : public StartValues {
       : program_(program), files_(find_checkpoint(folder)) {
     for (const Id parameter : program.parameters())
       for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
-        check(parameter, layer);
+        if (has(parameter)) check(parameter, layer);
+  }
+
+  // What is there of some layers must be there of all.
+  bool has(Id parameter) const override {
+    if (program_.value(parameter).added_by.empty()) return true;
+    const std::int64_t layers = program_.segment(program_.value(parameter).segment).repeat;
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+      if (files_.tensors().contains(full_name(program_, parameter, layer))) return true;
+    return false;
   }
 
   void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const override {
@@ -97,6 +107,16 @@ void check_model(const Recipe& recipe, const Settings& trained, const std::strin
   }
 }
 
+void check_added(const Assembly& assembly, const StartValues& start, const std::string& where) {
+  const Program& program = assembly.program();
+  for (const Id parameter : program.parameters())
+    if (const Value& value = program.value(parameter);
+        !start.has(parameter) && !may_be_new(assembly.recipe(), value.added_by))
+      throw_error(ErrorCode::bad_input, where, " has nothing for parameter '",
+                  program.segment(value.segment).name, ".", value.name, "'",
+                  how_it_may_be_new(assembly.recipe(), value.added_by));
+}
+
 std::unique_ptr<StartValues> open_from(const fs::path& where, const Assembly& assembly, PluginHost& plugins) {
   const Recipe& recipe = assembly.recipe();
   if (std::error_code ignored; fs::is_regular_file(where / config_name, ignored)) {
@@ -105,14 +125,28 @@ std::unique_ptr<StartValues> open_from(const fs::path& where, const Assembly& as
       trained.emplace_back("model." + key, text);
     check_model(recipe, trained, where.string());
     const auto model = plugins.create<ModelInterface>("model", recipe.section("model"));
-    return std::make_unique<ForeignStart>(assembly.program(), *model, where);
+    auto start = std::make_unique<ForeignStart>(assembly.program(), *model, where);
+    check_added(assembly, *start, where.string());
+    return start;
   }
   auto start = std::make_unique<CheckpointStart>(assembly.program(), where);
   check_model(recipe, start->manifest().recipe, where.string());
+  check_added(assembly, *start, where.string());
   return start;
 }
 
 }  // namespace
+
+bool may_be_new(const Recipe& recipe, const std::string& added_by) {
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  return std::find(allowed.begin(), allowed.end(), added_by + ".plugin") != allowed.end();
+}
+
+std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by) {
+  return detail::concat(", which strategy '", recipe.text(added_by + ".plugin"),
+                        "' adds to the model; if it is to start from the seed, say so by --set run.changed=",
+                        added_by, ".plugin");
+}
 
 std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
   const RecipeSection model = assembly.recipe().section("model");

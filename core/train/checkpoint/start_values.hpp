@@ -14,6 +14,9 @@ namespace prun {
 class StartValues {
  public:
   virtual ~StartValues() = default;
+  // False for what a strategy has added to a model whose weights know nothing of it: that starts from the
+  // seed.
+  virtual bool has(Id parameter) const = 0;
   // Elements [first, first + to.size()) of a parameter of a layer.
   virtual void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const = 0;
   // What ranks must have alike.
@@ -21,7 +24,13 @@ class StartValues {
 };
 
 // Null where the recipe names none. All headers have been read then: an Error says what is missing, damaged
-// or of another shape, and where the recipe's model is another one than the weights were trained in.
+// or of another shape, and where the recipe's model is another one than the weights were trained in. What a
+// strategy added is missing too unless run.changed names that strategy.
 std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins);
+
+// Whether run.changed says that what this strategy adds is new: "strategy.1.plugin".
+bool may_be_new(const Recipe& recipe, const std::string& added_by);
+// What to do otherwise, as the end of a sentence.
+std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by);
 
 }  // namespace prun

@@ -91,27 +91,44 @@ class Filler {
 
 }  // namespace
 
-void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start) {
+namespace {
+
+// All of them, or those that are chosen.
+void fill(const Assembly& assembly, const PlanMemory& memory, const StartValues* start,
+          const std::set<Id>* chosen) {
   // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start, and from
   // a file it is as long as what has a checksum.
   const DeviceInfo& info = assembly.device_info();
   const std::int64_t most = start ? 1 << 20 : info.host_memory ? 1 << 16 : 1 << 18;
-  const std::vector<Filling> list = fillings(assembly, most);
+  std::vector<Filling> list = fillings(assembly, most);
+  if (chosen)
+    std::erase_if(list, [&](const Filling& filling) { return !chosen->contains(filling.parameter); });
   std::int64_t elements = 0, converted_bytes = 0;
   for (const Filling& filling : list) {
     elements = std::max(elements, filling.count);
     for (const HeldRun& run : filling.places)
       if (run.type != DType::f32) converted_bytes = std::max(converted_bytes, run.count * size_of(run.type));
   }
-  Draw draw = from_seed(assembly);
-  if (start)
-    draw = [start](const Filling& f, std::span<float> to) { start->read(f.parameter, f.layer, f.whole, to); };
+  const Draw seed = from_seed(assembly);
+  const Draw draw = [&](const Filling& f, std::span<float> to) {
+    start && start->has(f.parameter) ? start->read(f.parameter, f.layer, f.whole, to) : seed(f, to);
+  };
   const std::size_t threads = host_threads(info, assembly.mesh().world());
   std::deque<Filler> fillers;
   for (std::size_t t = 0; t < threads; ++t)
     fillers.emplace_back(*assembly.devices().front(), elements, converted_bytes);
   share_out(threads, list.size(),
             [&](std::size_t t, std::size_t i) { fillers[t].fill(list[i], draw, memory); });
+}
+
+}  // namespace
+
+void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start) {
+  fill(assembly, memory, start, nullptr);
+}
+
+void initialize_new(const Assembly& assembly, const PlanMemory& memory, const std::set<Id>& parameters) {
+  if (!parameters.empty()) fill(assembly, memory, nullptr, &parameters);
 }
 
 }  // namespace prun

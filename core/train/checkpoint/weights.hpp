@@ -1,14 +1,18 @@
 // How parameters start.
 #pragma once
 
+#include <set>
+
 #include "execute/plan_memory.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/checkpoint/start_values.hpp"
 
 namespace prun {
 
-// Fills parameters (and master copies) from `start` or, where there is none, from the seed and their names;
-// optimizer state starts at zero.
+// Fills parameters (and master copies) from `start` or, where there is none of it, from the seed and their
+// names; optimizer state starts at zero.
 void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start = nullptr);
+// Those parameters alone, from the seed, and what an optimizer keeps beside them is zero.
+void initialize_new(const Assembly& assembly, const PlanMemory& memory, const std::set<Id>& parameters);
 
 }  // namespace prun

@@ -99,7 +99,8 @@ ForeignReader::ForeignReader(const Program& program, const ForeignMap& map, cons
     : program_(program), map_(map), directory_(directory) {
   std::set<const SafetensorsEntry*> used;
   for (const Id parameter : program.parameters())
-    for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
+    for (std::int64_t layer = 0;
+         map.has(parameter) && layer < program.segment(program.value(parameter).segment).repeat; ++layer)
       for (const ForeignPiece& piece : map.pieces(parameter)) {
         check(piece, layer);
         used.insert(tensor(piece, layer).entry);

@@ -120,10 +120,12 @@ ForeignMap::ForeignMap(const Program& program, ModelInterface& model) {
     const Id copied = program.value(id).copy_of;
     const Value& parameter = program.value(copied == none ? id : copied);
     const std::string name = program.segment(parameter.segment).name + "." + parameter.name;
-    std::vector<ForeignPiece>& pieces = pieces_[id];
+    std::vector<ForeignPiece> pieces;
     for (const ForeignTensorView& said : view.tensors)
       if (said.parameter.view() == name) pieces.push_back(PieceReader(parameter, said).read());
+    if (pieces.empty() && !parameter.added_by.empty()) continue;
     check_covered(name, parameter, pieces);
+    pieces_[id] = std::move(pieces);
   }
 }
 

@@ -27,9 +27,11 @@ struct ForeignPiece {
 
 class ForeignMap {
  public:
-  // Throws where the plugin's list does not give every element of each parameter once.
+  // Throws where the plugin's list does not give every element of each parameter once. What a strategy has
+  // added it need not know.
   ForeignMap(const Program& program, ModelInterface& model);
 
+  bool has(Id parameter) const { return pieces_.count(parameter) != 0; }
   const std::vector<ForeignPiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
   // The names that a tensor may go by, the first of them preferred.
   std::vector<std::string> spellings(const std::string& name) const;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <system_error>
 
-#include "host/host_memory.hpp"
-
 namespace prun::nvme {
 namespace {
 
@@ -17,8 +15,6 @@ Kernel select_copy(const OpShape& shape) {
   const OperandShape &from = shape.operand[0], &to = shape.operand[1];
   return from.bytes() == to.bytes() && from.dtype == to.dtype ? run_by_queue : nullptr;
 }
-
-Kernel select_checksum(const OpShape&) { return run_by_queue; }
 
 std::int64_t stripe_of(std::int64_t kib) {
   if (kib * 1024 % block != 0)
@@ -83,15 +79,12 @@ void NvmeDevice::use_threads(const std::string& why) {
 }
 
 void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
-  if (space == Space::device)
+  if (space != Space::disk)
     throw_error(ErrorCode::bad_input, "a tier has no memory of its own; place values on its disk");
-  if (space == Space::disk) {
-    const std::scoped_lock lock(mutex_);
-    Range& range = ranges_.emplace_back(settings_, bytes, make_ring());
-    announce(range.store);
-    return range.addresses.begin();
-  }
-  return host::map_memory(bytes);
+  const std::scoped_lock lock(mutex_);
+  Range& range = ranges_.emplace_back(settings_, bytes, make_ring());
+  announce(range.store);
+  return range.addresses.begin();
 }
 
 // What is not as it should be, once, with what it came to.
@@ -110,8 +103,7 @@ void NvmeDevice::announce(const Store& store) {
                " MB/s there");
 }
 
-void NvmeDevice::release(Space space, void* memory, std::int64_t bytes) {
-  if (space != Space::disk) return host::unmap_memory(memory, bytes);
+void NvmeDevice::release(Space, void* memory, std::int64_t) {
   const std::scoped_lock lock(mutex_);
   ranges_.remove_if([&](const Range& range) { return range.addresses.begin() == memory; });
 }
@@ -154,10 +146,8 @@ void NvmeDevice::clear(void* device, std::int64_t bytes) {
 }
 
 const KernelDef* NvmeDevice::kernel(std::string_view op) {
-  static constexpr KernelDef kernels[] = {{"copy", select_copy}, {"checksum", select_checksum}};
-  const auto found = std::find_if(std::begin(kernels), std::end(kernels),
-                                  [&](const KernelDef& def) { return def.op == op; });
-  return found == std::end(kernels) ? nullptr : found;
+  static constexpr KernelDef copy{"copy", select_copy};
+  return op == copy.op ? &copy : nullptr;
 }
 
 Queue NvmeDevice::create_queue(std::string_view, bool) {

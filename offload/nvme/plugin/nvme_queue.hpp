@@ -1,5 +1,4 @@
-// A queue of the tier: runs copies between drives and memory, and sums of what lies there, one row of them
-// after the other.
+// A queue of the tier: runs copies between drives and memory, one row of them after the other.
 #pragma once
 
 #include <deque>
@@ -31,14 +30,9 @@ class NvmeQueue {
     bool write = false;
     std::vector<MovedPiece> pieces;
   };
-  struct Sum {
-    Place from;
-    Tensor operand, sums;
-  };
   // What a row of launches comes to.
   struct Work {
     std::vector<Move> moves;
-    std::vector<Sum> sums;
   };
   Work* bind(std::span<const Launch> launches);
   void run(const Work& work);

@@ -45,7 +45,8 @@ def may_run_whole(setup, row):
 
 def few_without_drives(setup, recipe, changes):
     on_host = recipe.with_stem("on-host")
-    on_host.write_text(re.sub(r'"[^"\n]*\bnvme\b[^"\n]*"', '"host"', recipe.read_text()))
+    without = re.sub(r"\[tier\.nvme\]\n(\w.*\n)*", "", recipe.read_text())
+    on_host.write_text(re.sub(r'"[^"\n]*\bnvme\b[^"\n]*"', '"host"', without))
     return with_few_layers(setup, on_host, [each for each in changes if not each.startswith("tier.nvme.")])
 
 

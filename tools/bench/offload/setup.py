@@ -54,7 +54,14 @@ class Setup:
         here = [f"device.plugin={self.device}", f"data.path={self.corpus}"]
         if row.on_drives():
             here.append(self.drives())
-        return here + row.changes + (SMALL if self.small else []) + list(more) + self.more
+        said = [each for each in self.more if self.is_read(row, each)]
+        return here + row.changes + (SMALL if self.small else []) + list(more) + said
+
+    def is_read(self, row, change):
+        """The table of a tier that the row has nothing on is refused, and so is a second one of the device."""
+        if change.startswith("tier.nvme."):
+            return row.on_drives() or any(each.startswith("tier.nvme.") for each in row.changes)
+        return self.device != "cpu" or not change.startswith("tier.cpu.")
 
     def drives(self):
         return f"tier.nvme.paths={json.dumps([str(self.disk)])}"
