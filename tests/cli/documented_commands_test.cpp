@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 
@@ -64,6 +65,52 @@ std::vector<fs::path> documents() {
   for (const auto& entry : fs::directory_iterator(source / "docs"))
     if (entry.path().extension() == ".md") all.push_back(entry.path());
   return all;
+}
+
+// What README.md says there is not more of: the words in `quotes` behind a phrase, up to the next full stop.
+std::set<std::string> listed_behind(const std::string& phrase) {
+  const std::string text = text_of(source / "README.md");
+  const std::size_t begin = text.find(phrase, text.find("## Not there yet"));
+  EXPECT_NE(begin, std::string::npos) << phrase;
+  const std::string sentence = text.substr(begin, text.find_first_of(".;(", begin + phrase.size()) - begin);
+  std::set<std::string> words;
+  const std::regex quoted("`([a-z0-9]+)`");
+  for (std::sregex_iterator at(sentence.begin(), sentence.end(), quoted), end; at != end; ++at)
+    words.insert((*at)[1]);
+  return words;
+}
+
+std::set<std::string> names_of(const std::string& kind) {
+  std::set<std::string> names;
+  const JsonValue all = parse_json(prun({"plugins", "list", "--json"}).out, "plugins");
+  for (const JsonValue& plugin : all.as_array())
+    if (plugin.at("kind").as_string() == kind) names.insert(plugin.at("name").as_string());
+  return names;
+}
+
+std::set<std::string> choices_of(const std::string& key) {
+  const std::string text = prun({"explain", key}).out, phrase = "one of ";
+  std::istringstream list(text.substr(text.find(phrase) + phrase.size()));
+  std::set<std::string> choices;
+  for (std::string word; list >> word;) {
+    const bool last = word.back() != ',';
+    if (!last) word.pop_back();
+    choices.insert(word);
+    if (last) break;
+  }
+  return choices;
+}
+
+TEST(Documented, WhatIsNotThereYetIsNot) {
+  EXPECT_EQ(listed_behind("the model plugins are"), names_of("model"));
+  EXPECT_EQ(listed_behind("the optimizer plugins are `adamw` and `sgd`, the schedules"), [] {
+    std::set<std::string> all = names_of("optimizer");
+    all.merge(choices_of("optimizer.schedule.kind"));
+    return all;
+  }());
+  std::set<std::string> formats = listed_behind("`precision.compute` takes");
+  EXPECT_EQ(formats, choices_of("precision.compute"));
+  EXPECT_EQ(names_of("strategy").count("context"), 0u);
 }
 
 // A command without the remark that follows it.

@@ -49,6 +49,19 @@ TEST_F(Init, EveryCombinationIsAcceptedByCheckAndPlan) {
       }
 }
 
+TEST_F(Init, SharesTheBatchOutOverAsManyRanksAsAreAskedFor) {
+  const Result made = in_folder("init --data text.txt --ranks 2");
+  ASSERT_EQ(made.code, 0) << made.out;
+  const std::string recipe = read_file(folder_ / "recipe.toml");
+  EXPECT_NE(recipe.find("\ndp = 2 "), std::string::npos) << recipe;
+  const Result checked = in_folder("check recipe.toml");
+  EXPECT_EQ(checked.code, 0) << checked.out;
+  EXPECT_NE(checked.out.find("x 2 ranks"), std::string::npos) << checked.out;
+  const Result none = in_folder("init --data text.txt --out other.toml --ranks none");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.out.find("--ranks takes a count, not 'none'"), std::string::npos) << none.out;
+}
+
 // A folder of the data may be called anything.
 TEST_F(Init, WhatDataAreCalledStaysInItsText) {
   const std::string name =

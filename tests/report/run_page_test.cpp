@@ -88,6 +88,21 @@ TEST_F(RunPage, HostileTextsStayTexts) {
     EXPECT_FALSE(has(seen, wrong)) << wrong;
 }
 
+// A time or a word that is broken within is none that is read at a glance.
+TEST_F(RunPage, OfAnEventTheMessageAloneIsBrokenIntoLines) {
+  const std::string text = page_of({written("run", three_steps())});
+  EXPECT_TRUE(has(text, "<div class=\"wide events\"><table><caption>"));
+  EXPECT_TRUE(has(text, ".events th, .events td { white-space: nowrap; }"));
+  EXPECT_TRUE(has(text, ".events td:last-child { white-space: normal;"));
+}
+
+TEST_F(RunPage, ValuesOfMillionsHaveRoomBesideTheirAxis) {
+  const std::string text = page_of(
+      {written("run", start_line(1000, 3, 1, "run") + step_line(1001, 1, 1e6) + step_line(1002, 2, 4e6))});
+  EXPECT_TRUE(has(text, ">2M</text>"));
+  EXPECT_FALSE(has(text, ">2000000</text>"));
+}
+
 TEST_F(RunPage, ABrowserShowsTheNumbersOfTheLog) {
   PRUN_NEEDS_BROWSER();
   const std::string other = written(

@@ -80,7 +80,8 @@ void write_layout(recipe::TomlWriter& out, const Draft& draft) {
     out.table("precision").value("compute", "bf16", "half the memory, and what GPUs are fast at");
   if (draft.ranks > 1)
     out.table("mesh")
-        .value("dp", draft.ranks, "ranks: one for each GPU")
+        .value("dp", draft.ranks,
+               draft.fast ? "ranks: one for each GPU" : "ranks: processes that share the cores")
         .item("strategy")
         .value("plugin", "data", "each rank takes its part of the batch")
         .value("axis", "dp", "of the ranks along this axis of the mesh");
@@ -186,7 +187,7 @@ std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
                 "; name a text file, a folder of them, or tokens (.bin, .idx)");
   const DeviceInfo device = look_at_device(draft, plugins);
   draft.fast = device.units > 0;
-  draft.ranks = std::max<std::int64_t>(1, device.units);
+  draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
   draft.size = size_of(wish.goal, draft.fast);
   limit_sequence(draft, plugins);
   const std::int64_t wanted = draft.size.global;

@@ -11,6 +11,7 @@ struct RecipeWish {
   std::string name = "first";
   std::string model = "gpt";   // "gpt", "llama", or a config.json of Hugging Face, or a folder with one
   std::string data = ".";      // text: a file or a folder; or tokens: .bin, .idx
+  std::int64_t ranks = 0;      // 0: one for each unit of the device
   std::string goal = "quick";  // "quick": a minute, "train": a model worth keeping
 };
 

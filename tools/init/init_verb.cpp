@@ -47,6 +47,7 @@ int init_command(const Arguments& arguments) {
   settle(wish.data, arguments, "--data",
          "Which data: a text file, a folder of them, or tokens (.bin, .idx)?");
   settle(wish.goal, arguments, "--goal", "What for: quick, a run of a minute, or train, a model to keep?");
+  wish.ranks = arguments.number("--ranks", 0);
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
   write_new(file, first_recipe(wish, plugins));
   std::printf("wrote %s\n  prun check %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
@@ -63,6 +64,7 @@ std::vector<Command> init_verb() {
            {{"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
             {"--data", "PATH", "a text file, a folder of them, or tokens (.bin, .idx); this folder"},
             {"--goal", "quick|train", "a run of a minute, or a model to keep; quick"},
+            {"--ranks", "N", "how many, which share out the batch; one for each GPU, or one"},
             {"--out", "FILE", "where to, recipe.toml; never over another file"}},
            init_command}};
 }

@@ -54,6 +54,18 @@ std::string memory_line(const CostTable& table) {
   return table.host_gb_per_second ? format("memory of the host: %.1f GB/s\n", *table.host_gb_per_second) : "";
 }
 
+// What the reader had better know before the minutes of it.
+void say_first(const Arguments& arguments, const Opened& opened, const Say& say) {
+  if (arguments.has("--json")) return;
+  if (const std::string busy = busy_note(); !busy.empty())
+    std::fprintf(stderr, "prun: note: %s\n", busy.c_str());
+  const bool alone = arguments.has("--no-grid") || arguments.has("--quick");
+  if (!alone) say("a minute or two; --quick measures less, for a first prediction");
+  if (opened.recipe && mesh_of(*opened.recipe).world() > 1)
+    say(detail::concat("kernels; exchanges of all sizes between ranks: prun bench comm ",
+                       arguments.words[1]));
+}
+
 int kernels(const Arguments& arguments) {
   Opened opened;
   if (arguments.words.size() == 2)
@@ -71,7 +83,8 @@ int kernels(const Arguments& arguments) {
     std::printf("measuring: %s\n", what.c_str());
     std::fflush(stdout);
   };
-  if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say);
+  say_first(arguments, opened, say);
+  if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say, arguments.has("--quick"));
   if (opened.unsettled) bench_each_way(opened, arguments, table, say);
   save(arguments, table,
        detail::concat(table.kernels.size(), " kernels by formula, ", table.exact.size(), " and ",
@@ -246,7 +259,10 @@ std::vector<Command> bench_verb() {
       {"bench kernels",
        "[RECIPE]",
        "measure this machine's kernels, a recipe's own with its exchanges too, into the cost table",
-       {{"--no-grid", "", "the recipe's alone"}, measured_json, out_costs},
+       {{"--no-grid", "", "the recipe's alone"},
+        {"--quick", "", "of the grid a part: fp32 and bf16, smaller models, this rank's threads alone"},
+        measured_json,
+        out_costs},
        bench_command},
       {"bench comm",
        "[RECIPE]",

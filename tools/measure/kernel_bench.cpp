@@ -139,27 +139,46 @@ void bench_memory(CostTable& table, const Say& say) {
   table.host_gb_per_second = host_bandwidth() / 1e9;
 }
 
+struct GridPart {
+  const char* type;
+  const BaseFamily* family;
+  const GridModel* model;
+};
+
+std::vector<GridPart> grid_parts(bool quick) {
+  std::vector<GridPart> parts;
+  for (const char* type : {"fp32", "bf16", "fp64"}) {
+    if (quick && type == std::string_view("fp64")) continue;
+    const bool all_sizes = !quick && type == std::string_view("fp32");
+    for (const BaseFamily& family : grid_families)
+      for (const GridModel& model : all_sizes ? std::span<const GridModel>(grid) : small_grid)
+        parts.push_back({type, &family, &model});
+  }
+  return parts;
+}
+
 // Samples of one device, if it has none yet, and the fits that follow from them.
 void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
-                const Say& say) {
+                const Say& say, bool quick) {
+  const std::vector<GridPart> parts = grid_parts(quick);
+  std::string name;
   {
     const Recipe recipe = grid_recipe(grid_families[0], small_grid[0], "fp32", threads, data, plugins);
     const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
     DeviceInfo info;
     raise(device->info(&info));
-    const std::string name(info.name.view());
+    name = info.name.view();
     if (table.overheads.count(name) > 0) return;
-    say("grid on " + name);
+    say(detail::concat("grid on ", name, ", ", parts.size(), " small models"));
     table.overheads[name] = time_overheads(*device);
   }
   std::map<KernelKey, std::vector<KernelSample>> samples;
-  for (const char* type : {"fp32", "bf16", "fp64"}) {
-    const bool all_sizes = type == std::string("fp32");
-    for (const BaseFamily& family : grid_families)
-      for (const GridModel& model : all_sizes ? std::span<const GridModel>(grid) : small_grid)
-        for (const KernelTime& time :
-             time_kernels(grid_recipe(family, model, type, threads, data, plugins), plugins, 3))
-          samples[{time.op, time.type, time.device}].push_back({time.cost, time.seconds});
+  PartsDone progress("grid on " + name, static_cast<int>(parts.size()), say);
+  for (const GridPart& part : parts) {
+    const Recipe recipe = grid_recipe(*part.family, *part.model, part.type, threads, data, plugins);
+    for (const KernelTime& time : time_kernels(recipe, plugins, quick ? 2 : 3))
+      samples[{time.op, time.type, time.device}].push_back({time.cost, time.seconds});
+    progress.advance();
   }
   for (const auto& [key, list] : samples) table.kernels[key] = fit_kernel(list);
 }
@@ -229,12 +248,13 @@ Overheads time_overheads(DeviceInterface& device) {
   return overheads;
 }
 
-void bench_grid(PluginHost& plugins, CostTable& table, const Say& say) {
+void bench_grid(PluginHost& plugins, CostTable& table, const Say& say, bool quick) {
   bench_memory(table, say);
   const LetterFile letters;
+  if (quick) return bench_grid(plugins, "0", letters.path(), table, say, quick);
   PluginHost alone(plugins.places());
-  for (PluginHost* host : {&alone, &plugins}) bench_grid(*host, "0", letters.path(), table, say);
-  bench_grid(alone, "1", letters.path(), table, say);
+  for (PluginHost* host : {&alone, &plugins}) bench_grid(*host, "0", letters.path(), table, say, quick);
+  bench_grid(alone, "1", letters.path(), table, say, quick);
 }
 
 namespace {

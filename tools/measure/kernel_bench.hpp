@@ -3,6 +3,7 @@
 #pragma once
 
 #include "measure/kernel_timer.hpp"
+#include "measure/progress.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace prun {
@@ -16,11 +17,10 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
 // What the executor adds on this device.
 Overheads time_overheads(DeviceInterface& device);
 
-using Say = std::function<void(const std::string& what)>;  // is told what begins
-
 // Formulas from a grid of small models that together use the ops in every type, with one thread, with all
 // cores and with those of the rank whose place `plugins` was told; and what the host's memory carries.
-void bench_grid(PluginHost& plugins, CostTable& table, const Say& say);
+// `quick`: with that rank's threads alone, in fp32 and bf16, from the smaller models.
+void bench_grid(PluginHost& plugins, CostTable& table, const Say& say, bool quick = false);
 
 // A recipe's own kernels as they are, and its exchanges where this machine has a core for each of its ranks,
 // which share them as those of a run do, or their device wants a process for each; with several devices, what

@@ -47,6 +47,12 @@ double y_of(const Range& range, double value) {
 
 std::string coordinate(double value) { return format("%.1f", value); }
 
+// What has room to the left of the axis.
+std::string tick_text(double value) {
+  if (std::abs(value) >= 1e9) return number_text(value / 1e9) + "G";
+  return std::abs(value) >= 1e6 ? number_text(value / 1e6) + "M" : number_text(value);
+}
+
 void add_axes(Html& page, const Range& steps, const Range& values) {
   const double step = tick_distance(values, 4);
   for (double at = std::ceil(values.low / step) * step; at <= values.high; at += step) {
@@ -57,7 +63,7 @@ void add_axes(Html& page, const Range& steps, const Range& values) {
                   {"x2", coordinate(width - right)},
                   {"y1", y},
                   {"y2", y}});
-    page.element("text", number_text(std::abs(at) < step * 1e-9 ? 0 : at),
+    page.element("text", tick_text(std::abs(at) < step * 1e-9 ? 0 : at),
                  {{"x", coordinate(left - 6)}, {"y", y}, {"class", "tick y"}});
   }
   const double wide = std::max(1.0, tick_distance(steps, 7));

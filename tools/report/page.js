@@ -25,6 +25,7 @@
     return element;
   };
   const number = (value) => value === null ? "not finite" : Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : String(Number(value.toPrecision(6)));
+  const tickText = (value) => Math.abs(value) >= 1e9 ? number(value / 1e9) + "G" : Math.abs(value) >= 1e6 ? number(value / 1e6) + "M" : number(value);
   const x = (point) => point[view.byTime ? 1 : 0];
 
   // An average that forgets, so weighted that its beginning is not drawn to zero.
@@ -105,7 +106,7 @@
       for (const at of ticks(this.ys[0], this.ys[1], 4)) {
         const value = view.log ? 10 ** at : at, y = this.sy(value);
         this.axes.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y, y2: y }));
-        this.axes.append(svg("text", { class: "tick y", x: left - 6, y: y }, number(value)));
+        this.axes.append(svg("text", { class: "tick y", x: left - 6, y: y }, tickText(value)));
       }
       for (const at of ticks(this.xs[0], this.xs[1], 7))
         this.axes.append(svg("text", { class: "tick x", x: this.sx(at), y: height - 8 }, number(at) + (view.byTime ? " s" : "")));

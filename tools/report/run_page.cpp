@@ -221,7 +221,7 @@ void add_troubles(Html& page, const Looked& run) {
   open_section(page, "troubles-section", "What happened");
   const std::vector<LoggedEvent>& events = run.log.events;
   const std::size_t first = events.size() > most_events ? events.size() - most_events : 0;
-  page.open("div", {{"class", "wide plain"}}).open("table");
+  page.open("div", {{"class", "wide events"}}).open("table");
   page.element("caption", first > 0
                               ? detail::concat("the last ", most_events, " of ", events.size(), " events")
                               : detail::concat(events.size(), " events"));
