@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "checksum.hpp"
+#include "prun/checksum.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun::nvme {
