@@ -58,7 +58,7 @@ const Entry* named_first(const RecipeSection& section, std::string_view message)
 }
 
 // What becomes of a path that is not there, since people look for it beside the recipe.
-std::string where_paths_start(const Entry& entry) {
+std::string start_of_paths(const Entry& entry) {
   const auto* const text = entry.value ? std::get_if<std::string>(&*entry.value) : nullptr;
   if (!text || entry.option.type != OptionType::string || text->empty()) return {};
   const fs::path path(*text), beside = fs::path(entry.at.source->name).parent_path() / path;
@@ -82,7 +82,7 @@ void throw_placed(const RecipeSection& section, std::string_view key, const Erro
   const Location& at = at_entry ? entry->at : section.place();
   if (!is_the_users(error) || !is_written(at)) throw;
   const bool missing = at_entry && error.code() == ErrorCode::not_found;
-  const std::string message = error.what() + (missing ? where_paths_start(*entry) : "");
+  const std::string message = error.what() + (missing ? start_of_paths(*entry) : "");
   throw PlacedError(error.code(), render({at, message}));
 }
 

@@ -2,8 +2,8 @@
 #include <cstring>
 #include <vector>
 
-#include "checksum.hpp"
 #include "cpu/isa.hpp"
+#include "prun/checksum.hpp"
 #include "prun/op.hpp"
 
 namespace prun::cpu::PRUN_ISA {

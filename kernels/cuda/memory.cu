@@ -1,7 +1,7 @@
 #include "cuda/memory.hpp"
 
-#include "checksum.hpp"
 #include "cuda/device.cuh"
+#include "prun/checksum.hpp"
 
 namespace prun::cuda {
 namespace {

@@ -106,7 +106,8 @@ TEST(Cli, PlanSpeaksJson) {
   std::int64_t sum = 0;
   for (const JsonMember& member : json.at("memory").as_object().members()) sum += member.value.as_int64();
   EXPECT_EQ(sum, json.at("memory_bytes").as_int64());
-  EXPECT_EQ(json.at("process_bytes").as_int64(), base_process_bytes);
+  EXPECT_EQ(json.at("process_bytes").as_int64(),
+            base_process_bytes + json.at("save_memory_bytes").as_int64());
 }
 
 TEST(Cli, PlanShowsTheProgramBeforeAndAfterLowering) {

@@ -1,5 +1,5 @@
 // zero, copy and checksum: bytes of every type, with and without workers.
-#include "checksum.hpp"
+#include "prun/checksum.hpp"
 
 #include "tests/support/checksum_total.hpp"
 #include "tests/support/kernel_harness.hpp"

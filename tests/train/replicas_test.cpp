@@ -6,6 +6,7 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
+#include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
@@ -43,6 +44,34 @@ std::string comparing_says(const Recipe& recipe, const std::string& tensor, std:
     return error.what();
   }
   return "";
+}
+
+// All ranks have it alike, and not as it was compared.
+TEST(ReplicasSaved, WhatChangedSinceItWasComparedIsNotSaved) {
+  const TempFolder folder;
+  const auto saving = [&](const std::string& flipped, const std::vector<std::string>& sets) {
+    const Recipe recipe =
+        tiny_recipe(with(with(on_cpu().sets, sets), {"run.out=" + (folder / "run")}), data_parallel(2));
+    try {
+      run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+        trainer.step();
+        trainer.compare_replicas();
+        if (!flipped.empty()) flip(trainer, flipped);
+        trainer.save();
+      });
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::diverged) << error.what();
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::vector<std::string> split = {"precision.compute=bf16", "precision.master=split"};
+  for (const auto& sets : {std::vector<std::string>(), split})
+    for (const char* name : {"block.1.qkv.weight", "embedding.token.m", "block.0.up.weight.v"})
+      EXPECT_NE(saving(name, sets).find(std::string("what was read of '") + name), std::string::npos);
+  EXPECT_NE(saving("block.1.qkv.weight.master", split).find("block.1.qkv.weight.master"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/latest"));
+  EXPECT_EQ(saving("", {}), "");
 }
 
 std::string start_of(const std::string& text) { return text.substr(0, text.find(';')); }

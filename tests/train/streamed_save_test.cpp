@@ -164,6 +164,7 @@ TEST_P(Streamed, FilesAreThoseOfACopy) {
                     [&](Trainer& trainer) {
                       for (int save = 0; save < 3; ++save) {
                         trainer.run(2, [](const StepResult&) {});
+                        trainer.compare_replicas();
                         trainer.begin_save();
                       }
                       trainer.run(2, [](const StepResult&) {});

@@ -56,7 +56,7 @@ void CheckpointSaver::try_out(const fs::path& run_folder) {
   meet("trial saved", "");
 }
 
-void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
+void CheckpointSaver::begin(const SavePlace& place, const Progress& progress, const SavedSums& sums) {
   if (begun_) finish();
   place_ = place;
   progress_ = progress;
@@ -69,7 +69,7 @@ void CheckpointSaver::begin(const SavePlace& place, const Progress& progress) {
   staging_ = meet("save", folder_ ? folder_->staging().string() : "").front();
   choices_ = {};
   for (const std::string& rank : meet("choices", kernel_choices(assembly_))) choices_.add(rank);
-  state_->begin();
+  state_->begin(sums);
   written_ = false;
   pieces_ = 0;
   trouble_ = nullptr;

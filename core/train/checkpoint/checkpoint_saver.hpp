@@ -46,7 +46,7 @@ class CheckpointSaver {
   void try_out(const std::filesystem::path& run_folder);
   // While no step runs. Steps may follow it. Waits for the save before. A checkpoint that the run saved at
   // this step before is replaced; where something else stands, it is refused.
-  void begin(const SavePlace& place, const Progress& progress);
+  void begin(const SavePlace& place, const Progress& progress, const SavedSums& sums);
   // Until what was begun is in place.
   void finish();
 

@@ -29,7 +29,7 @@ void CopiedState::make_room() {
   if (!copy_) copy_.emplace(*assembly_.devices().front(), std::max<std::int64_t>(bytes_, 1));
 }
 
-void CopiedState::begin() {
+void CopiedState::begin(const SavedSums&) {
   make_room();
   std::byte* to = copy_->data();
   for (const HeldSlice& held : slices_) {

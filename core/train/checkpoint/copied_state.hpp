@@ -14,7 +14,7 @@ class CopiedState final : public SavedState {
   CopiedState(const Assembly& assembly, const PlanMemory& memory);
 
   void make_room() override;
-  void begin() override;
+  void begin(const SavedSums& sums) override;
   bool write(const std::filesystem::path& file, const std::stop_token& stop,
              const std::function<void()>& wrote) override;
 

@@ -44,11 +44,11 @@ CheckpointSaver& RunSaves::saver() {
   return *saver_;
 }
 
-void RunSaves::begin(const Progress& progress) {
+void RunSaves::begin(const Progress& progress, const SavedSums& sums) {
   claim_folder(progress.step);
   const Recipe& recipe = assembly_.recipe();
   const Keep keep{recipe.integer("run.keep"), recipe.integer("run.keep_every")};
-  saver().begin({folder_, run_, ++saves_, keep, sets_}, progress);
+  saver().begin({folder_, run_, ++saves_, keep, sets_}, progress, sums);
 }
 
 }  // namespace prun

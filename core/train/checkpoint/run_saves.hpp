@@ -26,7 +26,7 @@ class RunSaves {
   // As CheckpointSaver has them.
   void make_room() { saver().make_room(); }
   void try_out() { saver().try_out(folder_); }
-  void begin(const Progress& progress);
+  void begin(const Progress& progress, const SavedSums& sums);
   void finish() { saver().finish(); }
   std::optional<std::filesystem::path> saved() { return saver_ ? saver_->saved() : std::nullopt; }
 

@@ -46,9 +46,10 @@ void StreamedState::make_room() {
   if (!buffer_) buffer_.emplace(*assembly_.devices().front(), buffer_bytes(assembly_, pieces_));
 }
 
-void StreamedState::begin() {
+void StreamedState::begin(const SavedSums& sums) {
   make_room();
   trouble_ = nullptr;
+  sums_ = StreamedSums(sums, slices_);
   ring_.emplace(buffer_->bytes(), sizes_of(pieces_), [this](std::size_t pieces) { tell_read(pieces); });
   gate_.close();
   tell_read(0);
@@ -99,6 +100,7 @@ void StreamedState::write_pieces(const std::filesystem::path& file, const std::s
 
 void StreamedState::write_piece(const SavedPiece& piece, std::span<const std::byte> bytes,
                                 SlicesWriter& file) {
+  sums_.add(slices_[piece.slice], piece, bytes);
   if (slices_[piece.slice].rounded != none) {
     joined_.resize(static_cast<std::size_t>(piece.count));
     join_halves(bytes, 0, joined_);

@@ -12,6 +12,7 @@
 #include "train/checkpoint/piece_ring.hpp"
 #include "train/checkpoint/saved_pieces.hpp"
 #include "train/checkpoint/saved_state.hpp"
+#include "train/checkpoint/streamed_sums.hpp"
 
 namespace prun {
 
@@ -22,7 +23,7 @@ class StreamedState final : public SavedState {
   StreamedState(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate);
 
   void make_room() override;
-  void begin() override;
+  void begin(const SavedSums& sums) override;
   bool write(const std::filesystem::path& file, const std::stop_token& stop,
              const std::function<void()>& wrote) override;
   void await_go_on() override;
@@ -44,6 +45,7 @@ class StreamedState final : public SavedState {
 
   // Of the save that was begun last.
   std::optional<PieceRing> ring_;
+  StreamedSums sums_;
   std::mutex mutex_;
   std::exception_ptr trouble_;  // of a thread that reads
 };

@@ -1,6 +1,7 @@
 #include "train/loop/replicas.hpp"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "base/format.hpp"
@@ -86,6 +87,7 @@ Replicas::Replicas(const Assembly& assembly, const PlanMemory& memory) : assembl
   list_copies();
   std::vector<LastingPart> parts;
   for (const Copy& copy : copies_) parts.push_back(copy.part);
+  list_saved(parts);
   if (!parts.empty()) checksums_.emplace(assembly.program(), memory, assembly.devices(), parts);
 }
 
@@ -99,6 +101,23 @@ void Replicas::list_copies() {
     for (const Held& one : more)
       if (one.count > 0) add(parameter, instance, one, "." + last_word(program.value(one.value).name));
   });
+}
+
+// A rank saves a share of what several have.
+void Replicas::list_saved(std::vector<LastingPart>& parts) {
+  std::set<std::pair<Id, std::int32_t>> copied;
+  for (const Copy& copy : copies_) copied.emplace(copy.part.value, copy.part.instance);
+  const std::vector<HeldSlice> slices = assembly_.saved_slices();
+  saved_sums_.resize(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    if (copied.count({slices[i].value, slices[i].instance}) == 0) continue;
+    saved_.push_back(i);
+    parts.push_back({slices[i].value, slices[i].instance, slices[i].at, slices[i].slice.count});
+  }
+}
+
+SavedSums Replicas::saved_sums(std::int64_t step) const {
+  return step == compared_ ? saved_sums_ : SavedSums{};
 }
 
 void Replicas::add(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix) {
@@ -147,6 +166,7 @@ std::map<std::string, std::string> Replicas::checksums() {
     for (std::size_t i = 0; i < copies_.size(); ++i)
       by_group[copies_[i].group][copies_[i].name] =
           format("%016llx", static_cast<unsigned long long>(sums[i]));
+    for (std::size_t k = 0; k < saved_.size(); ++k) saved_sums_[saved_[k]] = sums[copies_.size() + k];
   }
   std::map<std::string, std::string> texts;
   for (const auto& [group, lines] : by_group) texts[group] = to_lines(lines);
@@ -161,6 +181,7 @@ void Replicas::compare(std::int64_t step, const Exchange& exchange) {
   for (const auto& [group, lines] : mine) digests[group] = sha256_hex(lines);
   const Said said = collect(exchange("replicas", all, to_lines(digests)));
   const auto group = std::find_if(said.begin(), said.end(), differs);
+  compared_ = step;
   if (group == said.end()) return;
   const auto own = mine.find(group->first);
   const Said details = collect(exchange("replicas in detail", all, own == mine.end() ? "" : own->second));

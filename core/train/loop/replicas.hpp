@@ -11,6 +11,7 @@
 #include "execute/device_checksums.hpp"
 #include "execute/tensors.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/checkpoint/saved_state.hpp"
 
 namespace prun {
 
@@ -22,6 +23,9 @@ class Replicas {
   // Collective over all ranks, while no step runs. Throws diverged on every rank: the step, the first tensor
   // that is not the same, and the ranks.
   void compare(std::int64_t step, const Exchange& exchange);
+  // Of what was compared after that step, by number of the slices that this rank saves: what is written is
+  // that. Empty: it was another step; nothing: nobody else has it.
+  SavedSums saved_sums(std::int64_t step) const;
 
  private:
   // What this rank and those of the same `group` hold, and how it is called.
@@ -31,6 +35,7 @@ class Replicas {
   };
 
   void list_copies();
+  void list_saved(std::vector<LastingPart>& parts);
   void add(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix);
   std::string group_of(Id parameter, const Held& held) const;
   std::string name_of(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix) const;
@@ -38,6 +43,9 @@ class Replicas {
 
   const Assembly& assembly_;
   std::vector<Copy> copies_;
+  std::vector<std::size_t> saved_;  // slices of which there are copies; their sums come behind those
+  SavedSums saved_sums_;
+  std::int64_t compared_ = -1;  // the step
   std::optional<DeviceChecksums> checksums_;
 };
 

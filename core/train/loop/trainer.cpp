@@ -166,7 +166,7 @@ Evaluated Trainer::evaluate() {
 
 void Trainer::begin_save() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be saved");
-  saves_->begin(progress_);
+  saves_->begin(progress_, replicas_ ? replicas_->saved_sums(progress_.step) : SavedSums{});
 }
 
 std::filesystem::path Trainer::save() {

@@ -51,8 +51,9 @@ DeviceInfo NvmeDevice::info() {
   info.tier = true;
   std::int64_t own = 0;
   for (const Range& range : ranges_) own += range.store.bytes();
-  info.memory_bytes = room_in_all(settings_.folders, local_ranks_, own);
-  if (planned_bytes_ > 0) info.memory_bytes = planned_bytes_ / local_ranks_;
+  // Of another machine's drives nothing is known but that.
+  info.memory_bytes =
+      planned_bytes_ > 0 ? planned_bytes_ / local_ranks_ : room_in_all(settings_.folders, local_ranks_, own);
   return info;
 }
 

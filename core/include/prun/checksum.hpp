@@ -1,6 +1,7 @@
-// What an element adds to a checksum, for kernels/cpu and kernels/cuda alike. Integers, so that the order of
-// additions changes nothing; no two contents of an element add the same, so that one which changes is found
-// for certain.
+// SPDX-License-Identifier: Apache-2.0
+// What an element adds to the op `checksum`, whose sums are the same on every device. Integers, so that the
+// order of additions changes nothing; no two contents of an element add the same, so that one which changes
+// is found for certain.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,52 @@
+#include "train/checkpoint/streamed_sums.hpp"
+
+#include <cstring>
+
+#include "prun/checksum.hpp"
+
+namespace prun {
+namespace {
+
+template <class Bits>
+std::uint64_t sum_of(std::span<const std::byte> bytes, std::int64_t first) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bytes.size() / sizeof(Bits); ++i) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
+    sum += checksum_term(bits, first + static_cast<std::int64_t>(i));
+  }
+  return sum;
+}
+
+std::uint64_t sum_of(std::int64_t size, std::span<const std::byte> bytes, std::int64_t first) {
+  switch (size) {
+    case 8: return sum_of<std::uint64_t>(bytes, first);
+    case 4: return sum_of<std::uint32_t>(bytes, first);
+    case 2: return sum_of<std::uint16_t>(bytes, first);
+    default: return sum_of<std::uint8_t>(bytes, first);
+  }
+}
+
+}  // namespace
+
+StreamedSums::StreamedSums(const SavedSums& wanted, const std::vector<HeldSlice>& slices) : wanted_(wanted) {
+  if (wanted_.empty()) return;
+  for (const HeldSlice& slice : slices) sums_.push_back({0, slice.slice.count});
+}
+
+// Of two halves, the upper one is a tensor of its own.
+void StreamedSums::add(const HeldSlice& slice, const SavedPiece& piece, std::span<const std::byte> bytes) {
+  if (wanted_.empty() || !wanted_[piece.slice]) return;
+  const bool halves = slice.rounded != none;
+  if (halves) bytes = bytes.subspan(bytes.size() / 2);
+  Sum& own = sums_[piece.slice];
+  own.sum += sum_of(size_of(halves ? DType::u16 : slice.type), bytes, piece.first);
+  own.left -= piece.count;
+  if (own.left == 0 && own.sum != *wanted_[piece.slice])
+    throw_error(ErrorCode::diverged, "what was read of '", slice.tensor,
+                "' to be saved is not what all ranks had alike right before; a processor, a memory or a link "
+                "has given a wrong number. Go on from the newest checkpoint, without the hardware that is at "
+                "fault");
+}
+
+}  // namespace prun
