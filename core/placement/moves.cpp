@@ -95,7 +95,14 @@ class Moves {
     for (Id user = 0; user < program_.segment_count(); ++user)
       for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
         use_instead(user, kind, parameter, fetched);
-    add_copy(program_, segment, FunctionKind::gather, parameter, fetched);
+    add_copy(program_, segment, FunctionKind::gather, parameter, fetched, first_exchange(segment));
+  }
+
+  // In front of which all is fetched that a segment's gather brings.
+  Id first_exchange(Id segment) const {
+    for (const Id op : program_.segment(segment).ops(FunctionKind::gather))
+      if (program_.op(op).exchange()) return op;
+    return none;
   }
 
   void use_instead(Id segment, FunctionKind kind, Id old, Id fresh) {

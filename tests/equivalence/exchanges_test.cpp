@@ -150,6 +150,15 @@ TEST(Exchanges, MaximaOverRanksAndMicrobatchesAreThoseOfOneRank) {
   }
 }
 
+// What each axis counts alike has a twin, and twins come on top of each other, before stages are summed.
+TEST(Exchanges, StagesOfAPipelineAddUpWithTwinsOverTwoAxes) {
+  const std::string vocab = "[[strategy]]\nplugin = 'spread'\naxis = 'a'\ndims = ['vocab']\n";
+  for (const std::string& more : {std::string(), mixture("fold = true")})
+    expect_equal(
+        "[mesh]\na = 2\npp = 2\ntp = 2\n" + pipeline + "[[strategy]]\nplugin = 'tensor'\n" + vocab + more,
+        {"model.plugin=llama", "model.tied=false"});
+}
+
 TEST(Exchanges, AMaximumThatIsNeededInPartsIsExchangedInParts) {
   const Assembly assembly(recipe_of("[mesh]\ntp = 2\n" + tensor + mixture("shrink = true")), plugins());
   std::int64_t maxima = 0;
@@ -201,6 +210,14 @@ TEST(Exchanges, ExpertsKeepStateInPartsOverTheAxesThatSumThem) {
     }
     expect_equal("[mesh]\ndp = 2\n" + experts_over_dp + data + mixture("experts = 4") + zero(stage, "'dp'"));
   }
+}
+
+// A parameter of its own is fetched beside those that come together from parts.
+TEST(Exchanges, ExpertsOnTheHostAreFetchedBesideWhatIsGathered) {
+  const std::string text = "[mesh]\ndp = 2\n" + experts_over_dp + data + mixture("experts = 4");
+  for (const char* more : {"", "gradients = 'host'\nactivations = 'host'\n"})
+    expect_equal(text + zero(3, "'dp'") + "[[strategy]]\nplugin = 'offload'\nparameters = 'host'\n" + more,
+                 {"batch.order=vertical"});
 }
 
 // Gradients of experts would be summed over cp once a step, those of all others after each microbatch.

@@ -27,13 +27,15 @@ struct Worst {
 // Calls train(seed, text), which may be refused for a reason that is in order, for drawings until so many
 // have trained.
 template <class Train>
-void draw_until_trained(unsigned wanted, Train&& train) {
+void draw_until_trained(unsigned wanted, Train&& train,
+                        std::string (*changed)(unsigned, std::string) = nullptr) {
   const unsigned first = first_seed();
   std::printf("seed %u (PRUN_SEED=%u repeats)\n", first, first);
   unsigned trained = 0, drawn = 0;
   while (trained < wanted && drawn < 5 * wanted) {
     const unsigned seed = first + drawn++;
-    const std::string text = drawn_recipe(seed, Scale::small);
+    std::string text = drawn_recipe(seed, Scale::small);
+    if (changed) text = changed(seed, std::move(text));
     try {
       train(seed, text);
       ++trained;
@@ -65,13 +67,13 @@ TEST(Property, ARecipeTrainsLikeOneRankOrIsRefusedForAReason) {
 
 // With exchanges and ops that few recipes have.
 TEST(Property, ARecipeWithOtherExchangesTrainsLikeOneRank) {
-  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, [&](unsigned seed, const std::string& drawn) {
-    const std::string text = drawn_exchanges(seed, drawn);
+  const auto train = [&](unsigned seed, const std::string& text) {
     const LayoutVerdict verdict =
         verify_layout(Recipe::parse(text, "drawn.toml", {}, plugins().catalog()), plugins().places(),
                       {.steps = 5, .bound = {}, .exact = drawn_numbers(text)});
     EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
-  });
+  };
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_exchanges);
 }
 
 // Of two layouts of the same recipe, which were compared with the same rank.

@@ -69,6 +69,8 @@ class StageSums {
     for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
       for (const std::vector<Id>& function : program.segment(segment).functions)
         for (const Id op : function) note(program.op(op));
+    for (const FunctionKind function : {FunctionKind::finish, FunctionKind::report})
+      for (const Id op : program.segment(program.step_segment()).ops(function)) follow(program.op(op));
   }
 
   // In front of what the sum must be complete for. Every stage knows who adds to it in that function.
@@ -78,12 +80,13 @@ class StageSums {
     program_.add_op(program_.step_segment(), function, Part::input, kind, {sum}, std::span(&attr, 1),
                     first_use(function, sum));
     done_.insert(sum);
+    check_twins(sum, function);
   }
 
   // Of whoever else's: where the step has a use of them.
   void add_others() {
     for (const Id sum : program_.runtimes()) {
-      if (of_stages_.count(sum) == 0 || done_.count(sum) != 0 || original_of(sum) != none) continue;
+      if (of_stages_.count(sum) == 0 || done_.count(sum) != 0 || is_twin(sum)) continue;
       const bool late =
           first_use(FunctionKind::finish, sum) == none && first_use(FunctionKind::report, sum) != none;
       add(sum, late ? FunctionKind::report : FunctionKind::finish);
@@ -102,25 +105,50 @@ class StageSums {
     }
   }
 
-  // Of a twin, to which placement has ranks add what they count alike: the sum that it comes on top of.
-  Id original_of(Id id) const {
-    const std::string& name = program_.value(id).name;
-    const std::size_t at = name.rfind('@');
-    return at == std::string::npos ? none : program_.find_runtime(name.substr(0, at));
+  // Placement has ranks add what they count alike to twins, "sum@dp", each of which comes on top of another
+  // or of the sum itself.
+  std::string_view sum_of(Id id) const {
+    const std::string_view name = program_.value(id).name;
+    return name.substr(0, name.find('@'));
+  }
+  bool is_twin(Id id) const { return sum_of(id) != program_.value(id).name; }
+
+  // Whether a twin comes on top of what the op updates.
+  bool adds_twin(const Op& op) const {
+    const Id from = op.operands.front(), to = op.operands.back();
+    return op.operands.size() == 2 && from != none && to != none && is_twin(from) &&
+           op.access(1) == Access::update && program_.value(to).role == Role::runtime &&
+           sum_of(from) == sum_of(to);
+  }
+  void follow(const Op& op) {
+    if (adds_twin(op) && of_stages_.count(op.operands[0]) != 0) of_stages_.insert(op.operands[1]);
   }
 
   // A twin that stages have added to is part of the sum.
-  bool completes(const Op& op, Id sum) const {
-    const Id from = op.operands.front();
-    return op.exchanges_in_place() || (from != none && program_.value(from).role == Role::runtime &&
-                                       original_of(from) == sum && of_stages_.count(from) != 0);
+  bool completes(const Op& op) const {
+    return op.exchanges_in_place() || (adds_twin(op) && of_stages_.count(op.operands[0]) != 0);
+  }
+
+  // What every stage counts alike would be summed with what each counts for its own.
+  void check_twins(Id sum, FunctionKind function) const {
+    for (const Id id : program_.segment(program_.step_segment()).ops(function)) {
+      const Op& op = program_.op(id);
+      const Id to = op.operands.back();
+      if (to == none || !is_twin(to) || of_stages_.count(to) == 0 || completes(op)) continue;
+      if (op.access(op.operands.size() - 1) == Access::update && sum_of(to) == sum_of(sum))
+        throw_error(
+            ErrorCode::unsupported, "op '", op.kind(), "' of ", name_of(function), " adds to '",
+            program_.value(sum).name,
+            "' what all stages of the pipeline know, and so do ops of the stages for their own layers; "
+            "add it to a sum of its own");
+    }
   }
 
   Id first_use(FunctionKind function, Id sum) const {
     for (const Id id : program_.segment(program_.step_segment()).ops(function)) {
       const Op& op = program_.op(id);
       for (std::size_t i = 0; i < op.operands.size(); ++i)
-        if (op.operands[i] == sum && op.access(i) != Access::write && !completes(op, sum)) return id;
+        if (op.operands[i] == sum && op.access(i) != Access::write && !completes(op)) return id;
     }
     return none;
   }
