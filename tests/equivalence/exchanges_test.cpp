@@ -216,7 +216,8 @@ TEST(Exchanges, ExpertsKeepStateInPartsOverTheAxesThatSumThem) {
 TEST(Exchanges, ExpertsOnTheHostAreFetchedBesideWhatIsGathered) {
   const std::string text = "[mesh]\ndp = 2\n" + experts_over_dp + data + mixture("experts = 4");
   for (const char* more : {"", "gradients = 'host'\nactivations = 'host'\n"})
-    expect_equal(text + zero(3, "'dp'") + "[[strategy]]\nplugin = 'offload'\nparameters = 'host'\n" + more,
+    expect_equal(text + zero(3, "'dp'", "reduce = 'step'\n") +
+                     "[[strategy]]\nplugin = 'offload'\nparameters = 'host'\n" + more,
                  {"batch.order=vertical"});
 }
 

@@ -207,8 +207,6 @@ class Plugin final : public OpPlugin {
     const Dim batch{"batch", 2}, seq{"seq", 4}, hidden{"hidden", 6}, experts{"experts", 4};
     return {OpExample("mixture").values(0, {batch, seq, hidden}).values(1, {experts, hidden}),
             OpExample("largest_of").values(0, {batch, seq, hidden}),
-            OpExample("shrink").values(0, {batch, seq, hidden}).values(1, {batch, seq}, 0, 1),
-            OpExample("fold_largest").values(0, {batch, seq, hidden}).scalar(1, 0.5),
             OpExample("pick").values(0, {batch, seq, hidden}),
             OpExample("scale_by_index").values(0, {batch, seq, hidden}).numbers(1, {batch, seq}, 0, 5)};
   }
