@@ -14,10 +14,10 @@ std::string_view trimmed(std::string_view text) {
 }
 
 [[noreturn]] void refuse(std::string_view key, const std::string& text) {
-  throw_error(ErrorCode::bad_input, key, " is \"", text,
-              text == "cpu" ? "\", which is called \"host\" here" : "\"",
-              "; it may be device, host, the name of a tier's plugin, auto, or per cent in several of all but "
-              "the last that come to 100, such as \"host:70, nvme:30\"");
+  throw_error(
+      ErrorCode::bad_input, key, " is \"", text, text == "cpu" ? "\", which is called \"host\" here" : "\"",
+      "; it may be device, host, the name of a tier's plugin, auto, or per cent in several of all but "
+      "the last that come to 100, such as \"host:70, nvme:30\"");
 }
 
 // 1 to 99; nothing else is one of several shares.
