@@ -525,6 +525,39 @@ TEST_F(SafetensorsTest, ChecksumsDoNotDependOnThePieces) {
   EXPECT_FALSE(SafetensorsFile(path()).has_checksums());
 }
 
+// In any order, whole: the file is that of tensors one after the other.
+TEST_F(SafetensorsTest, ChunksComeInAnyOrder) {
+  const auto chunk = static_cast<std::size_t>(checksum_chunk_bytes);
+  const std::vector<SafetensorsSpec> specs = {{"b", DType::u8, {static_cast<std::int64_t>(2 * chunk + 5)}},
+                                              {"a", DType::u8, {7}},
+                                              {"none", DType::u8, {0}}};
+  std::vector<std::byte> bytes(2 * chunk + 5);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251);
+  const std::span<const std::byte> all(bytes);
+  const fs::path row = folder_ / "row", mixed = folder_ / "mixed";
+  SafetensorsWriter first(row, specs, {}, Checksums::written);
+  first.write("a", all.first(7));
+  first.write("b", all);
+  first.finish();
+  SafetensorsWriter second(mixed, specs, {}, Checksums::written);
+  ASSERT_EQ(second.order()[1].name, "b");
+  second.write_chunk(1, 2, all.subspan(2 * chunk));
+  second.write_chunk(1, 0, all.first(chunk));
+  EXPECT_THROW(second.finish(), Error);
+  EXPECT_THROW(second.write_chunk(1, 0, all.first(chunk)), Error);
+  EXPECT_THROW(second.write_chunk(1, 1, all.first(5)), Error);
+  second.write_chunk(0, 0, all.first(7));
+  second.write_chunk(1, 1, all.subspan(chunk, chunk));
+  second.finish();
+  const auto content = [](const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_TRUE(content(row) == content(mixed));
+  const SafetensorsFile file(mixed);
+  for (const SafetensorsEntry& entry : file.entries()) EXPECT_NO_THROW(file.check(entry));
+}
+
 TEST_F(SafetensorsTest, DamagedBytesAreNamedWithTheirTensor) {
   write_with_checksums(path(), std::size_t{64} << 20);
   const std::uint64_t at = SafetensorsFile(path()).entry("large").begin + (5 << 20);

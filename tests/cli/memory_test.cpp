@@ -199,6 +199,36 @@ TEST(Memory, ARunThatGoesOnNeedsNoMoreThanOneThatBegins) {
   }
 }
 
+// Into where state lives, a piece at a time: memory of the host, or a drive.
+TEST(Memory, WhatARunStartsFromPassesThroughLittle) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  const std::string first = (temporary_folder() / "starts-from").string();
+  const std::vector<std::string> sets = {
+      "model.layers=6",         "model.hidden=384",       "batch.global=4",      "model.seq=64",
+      "precision.compute=bf16", "precision.master=split", "batch.order=vertical"};
+  const auto more = [&](std::vector<std::string> list) {
+    list.insert(list.end(), sets.begin(), sets.end());
+    return list;
+  };
+  std::ofstream(temporary_folder() / "first.toml")
+      << tiny_recipe(more({"run.steps=1", "run.save_every=1", "run.out=" + first})).resolved_toml();
+  const Result run = prun({(temporary_folder() / "first.toml").string()});
+  ASSERT_EQ(run.code, 0) << run.out;
+  const std::string host = "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = 'host'\n",
+                    drive =
+                        "[[strategy]]\nplugin = 'offload'\noptimizer = 'nvme'\nparameters = 'nvme'\n"
+                        "[tier.nvme]\npaths = ['" +
+                        temporary_folder().string() + "']\n";
+  for (const std::string& offload : {host, drive})
+    for (const char* from : {"run.resume=", "model.init="}) {
+      const std::string steps = from == std::string("run.resume=") ? "run.steps=2" : "run.steps=1";
+      const std::vector<RankMemory> ranks =
+          train(tiny_recipe(more({steps, from + first}), offload).resolved_toml());
+      ASSERT_EQ(ranks.size(), 1u);
+      EXPECT_LT(deviation(ranks[0]), tolerance) << from << offload << to_text(ranks[0]);
+    }
+}
+
 // Nothing if it is refused because it does not fit.
 std::optional<std::int64_t> plan_bytes(std::int64_t vocab) {
   try {

@@ -15,6 +15,7 @@
 #include "support/built_plugins.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
+#include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
@@ -325,6 +326,26 @@ TEST(Drives, LargeRecipesFitTheMachinesTheyAreFor) {
         << name;
     EXPECT_LE(assembly.bytes_in_memory_of(0, plan), std::int64_t{136} << 30) << name;
   }
+}
+
+// 1 TB of memory has no room for a copy of what is saved, and needs none.
+TEST(Drives, SeventyBillionSaveThemselvesOnOneNode) {
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";
+  constexpr std::int64_t node = std::int64_t{931} << 30;
+  const std::vector<std::string> sets = {"tier.nvme.plan_gib=4000", "tier.cpu.plan_gib=931"};
+  const Assembly assembly(Recipe::load(PRUN_SOURCE_DIR "/configs/70b-nvme.toml", sets, plugins().catalog()),
+                          plugins());
+  const ProcessNeed& need = assembly.process_need();
+  EXPECT_GT(need.saved_bytes, std::int64_t{900} << 30);
+  EXPECT_GT(need.save_bytes, need.saved_bytes / 4);
+  EXPECT_LT(need.save_bytes, need.saved_bytes / 2);
+  EXPECT_LE(assembly.plan().layout.bytes_in_memory() - assembly.bytes_in_memory_of(0, assembly.plan()) +
+                assembly.process_bytes(),
+            node);
+  const Forecast said = forecast(assembly, plugins(), {});
+  ASSERT_TRUE(said.save);
+  EXPECT_NEAR(said.save->seconds, 230, 2);
+  EXPECT_LT(said.save->still, 160);
 }
 
 // ---------------------------------------------------------------- what the planner chooses

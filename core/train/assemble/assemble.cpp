@@ -10,10 +10,7 @@ namespace prun {
 namespace {
 
 bool uses_drives(const Assembly& assembly) {
-  return std::any_of(assembly.plans().begin(), assembly.plans().end(), [](const Plan& plan) {
-    return std::any_of(plan.layout.ranges.begin(), plan.layout.ranges.end(),
-                       [](const Layout::Range& range) { return range.place.space == Space::disk; });
-  });
+  return std::any_of(assembly.plans().begin(), assembly.plans().end(), has_drives);
 }
 
 bool there_is_room(const Assembly& assembly) {

@@ -44,6 +44,9 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
   // Floats of two halves are joined a piece at a time.
   if (recipe.text("precision.master") == "split")
     need.bytes += std::min(need.saved_bytes, checksum_chunk_bytes);
+  // What threads read from drives passes through memory of the tier.
+  if (has_drives(assembly.plan_of(rank)))
+    need.bytes += std::min(need.saved_bytes, drive_readers * checksum_chunk_bytes);
   need.bytes += std::max(need.save_bytes, reading_bytes(recipe, assembly.device_info(), world));
 }
 

@@ -22,6 +22,12 @@ ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> ot
   return all;
 }
 
+bool has_drives(const Plan& plan) {
+  return std::any_of(plan.layout.ranges.begin(), plan.layout.ranges.end(), [](const Layout::Range& range) {
+    return range.place.space == Space::disk && range.bytes() > 0;
+  });
+}
+
 SaveMemory save_memory(const Recipe& recipe) {
   const std::string& said = recipe.text("run.save_memory");
   if (said.empty()) return {};
@@ -36,10 +42,13 @@ std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
 }
 
-// The piece as it lies in the file, and as it is handed on.
+// The piece as it lies in the file, and as it is handed on; of a split master, as halves as well; of what
+// parameters start from, as numbers and in the type that memory has.
 std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world) {
   if (recipe.text("run.resume").empty() && recipe.text("model.init").empty()) return 0;
-  return static_cast<std::int64_t>(host_threads(device, world)) * 2 * checksum_chunk_bytes;
+  const bool starts = recipe.text("run.resume").empty();
+  const std::int64_t times = starts ? 4 : recipe.text("precision.master") == "split" ? 3 : 2;
+  return static_cast<std::int64_t>(host_threads(device, world)) * times * checksum_chunk_bytes;
 }
 
 }  // namespace prun

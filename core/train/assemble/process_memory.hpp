@@ -24,6 +24,11 @@ struct ProcessNeed {
 // The least that a save passes through, unless all that is saved is less: four pieces on their way.
 inline constexpr std::int64_t least_save_bytes = 4 * checksum_chunk_bytes;
 
+// Whether a plan has anything on drives; each request to those is of one piece, so for saves as many threads
+// read at a time.
+bool has_drives(const Plan& plan);
+inline constexpr std::int64_t drive_readers = 4;
+
 // What run.save_memory says.
 struct SaveMemory {
   bool all = false;                   // everything is copied before training goes on

@@ -9,14 +9,6 @@
 namespace prun {
 namespace {
 
-// Of drives, each request is of one piece: several are under way at a time.
-std::size_t reading_threads(const Plan& plan) {
-  const bool drives = std::any_of(
-      plan.layout.ranges.begin(), plan.layout.ranges.end(),
-      [](const Layout::Range& range) { return range.place.space == Space::disk && range.bytes() > 0; });
-  return drives ? 4 : 1;
-}
-
 std::vector<std::int64_t> sizes_of(const std::vector<SavedPiece>& pieces) {
   std::vector<std::int64_t> sizes;
   for (const SavedPiece& piece : pieces) sizes.push_back(piece.bytes);
@@ -70,9 +62,10 @@ bool StreamedState::write(const std::filesystem::path& file, const std::stop_tok
                           const std::function<void()>& wrote) {
   std::exception_ptr failed;
   {
+    const std::int64_t threads = has_drives(assembly_.plan()) ? drive_readers : 1;
     std::vector<std::jthread> readers;
     try {
-      for (std::size_t t = 0; t < reading_threads(assembly_.plan()); ++t)
+      for (std::int64_t t = 0; t < threads; ++t)
         readers.push_back(start_thread<std::jthread>("reading what is saved", [this] { read_pieces(); }));
       write_pieces(file, stop, wrote);
     } catch (...) {
