@@ -11,6 +11,7 @@ namespace {
 
 std::vector<std::int64_t> sizes_of(const std::vector<SavedPiece>& pieces) {
   std::vector<std::int64_t> sizes;
+  sizes.reserve(pieces.size());
   for (const SavedPiece& piece : pieces) sizes.push_back(piece.bytes);
   return sizes;
 }
