@@ -3,9 +3,10 @@
 namespace prun {
 namespace {
 
-bool is_plugin_name(std::string_view word) {
+// The device that computes on the host is no tier; what lies there is called "host".
+bool may_be_a_tier(std::string_view word) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
-  return !word.empty() && word.find_first_not_of(letters) == std::string_view::npos;
+  return !word.empty() && word != "cpu" && word.find_first_not_of(letters) == std::string_view::npos;
 }
 
 }  // namespace
@@ -14,7 +15,7 @@ std::optional<Place> place_named(std::string_view word) {
   if (word == "device") return Place{PlaceKind::device};
   if (word == "host") return Place{PlaceKind::host};
   if (word == "auto") return Place{PlaceKind::automatic};
-  if (is_plugin_name(word)) return Place{PlaceKind::tier, std::string(word)};
+  if (may_be_a_tier(word)) return Place{PlaceKind::tier, std::string(word)};
   return {};
 }
 

@@ -122,8 +122,10 @@ TEST_F(Tier, ThatIsNoneIsRefusedByName) {
   const std::string none = refusal(offload("optimizer = 'shelv'\n"));
   EXPECT_TRUE(holds(none, "there is no tier 'shelv'; did you mean 'shelf'?")) << none;
   EXPECT_TRUE(holds(refusal(offload("optimizer = 'tape'\n")), "named by its device plugin; there are nvme"));
-  const std::string computes = refusal(offload("optimizer = 'cpu'\n"));
-  EXPECT_TRUE(holds(computes, "device plugin 'cpu' computes, and a tier only keeps bytes")) << computes;
+  EXPECT_TRUE(
+      holds(refusal(offload("optimizer = 'cpu'\n")), "optimizer is \"cpu\", which is called \"host\" here"));
+  const std::string computes = refusal(offload("optimizer = 'cpu-async'\n"));
+  EXPECT_TRUE(holds(computes, "device plugin 'cpu-async' computes, and a tier only keeps bytes")) << computes;
   EXPECT_TRUE(holds(refusal(offload("optimizer = 'Shelf'\n")), "the name of a tier's plugin"));
 }
 

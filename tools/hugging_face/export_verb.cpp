@@ -11,8 +11,8 @@ namespace {
 
 int export_command(const Arguments& arguments) {
   const CleanEnd clean;
-  PluginHost plugins(plugin_places_of_checkpoint(arguments, find_checkpoint(arguments.words[0])));
   const Conversion how = conversion_of(arguments);
+  PluginHost plugins(plugin_places_of_checkpoint(arguments, find_checkpoint(arguments.words[0])));
   say_without_latest(arguments.words[0]);
   std::fputs(export_checkpoint(plugins, how).c_str(), stdout);
   return 0;

@@ -67,20 +67,25 @@ void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& nee
   }
 }
 
-std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins) {
+std::int64_t data_bytes_of(const Assembly& assembly, PluginHost& plugins) {
+  const bool trains = assembly.purpose() == Purpose::training,
+             evaluates = assembly.evaluation() != nullptr || assembly.purpose() == Purpose::evaluation;
+  return data_bytes(assembly.recipe(), plugins, assembly.batch().seq, trains, evaluates);
+}
+
+std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins,
+                                          std::int64_t data_bytes) {
   const Recipe& recipe = assembly.recipe();
   const DeviceInfo& device = assembly.device_info();
   std::vector<ProcessNeed> needs;
   const std::vector<int> ranks =
       assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
-  const bool trains = assembly.purpose() == Purpose::training,
-             evaluates = assembly.evaluation() != nullptr || assembly.purpose() == Purpose::evaluation;
-  const std::int64_t data = data_bytes(recipe, plugins, assembly.batch().seq, trains, evaluates);
   for (const int rank : ranks) {
     ProcessNeed need = process_need({recipe, device, plugins, assembly.mesh(), assembly.plan_of(rank), rank},
                                     std::span(assembly.device_infos()).subspan(1));
-    need.bytes += data;
-    if (trains) add_saves(assembly, rank, static_cast<std::int64_t>(ranks.size()), need);
+    need.bytes += data_bytes;
+    if (assembly.purpose() == Purpose::training)
+      add_saves(assembly, rank, static_cast<std::int64_t>(ranks.size()), need);
     needs.push_back(need);
   }
   return needs;

@@ -9,9 +9,12 @@
 
 namespace prun {
 
+// What the process holds of the recipe's data.
+std::int64_t data_bytes_of(const Assembly& assembly, PluginHost& plugins);
 // Of each stage, what a rank's process needs beside its plan; everywhere the same: ranks must agree on what
-// fits.
-std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins);
+// fits. Devices and drives that a plan uses count, so each plan that is tried has its own.
+std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins,
+                                          std::int64_t data_bytes);
 // Of what plans leave free, saves get as much as they can use, where the recipe does not say how much.
 void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& needs);
 

@@ -46,8 +46,8 @@ void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<
   next.plans_ = plans_of(next, *next.program_, of_->purpose, far_ahead);
   if (of_->purpose == Purpose::training && of_->recipe.integer("eval.every") > 0)
     plan_evaluation(next, choice.way_to_fit, far_ahead);
-  if (process_needs_.empty()) process_needs_ = process_needs_of(next, of_->plugins);
-  next.process_needs_ = process_needs_;
+  if (!data_bytes_) data_bytes_ = data_bytes_of(next, of_->plugins);
+  next.process_needs_ = process_needs_of(next, of_->plugins, *data_bytes_);
   made.reset();
   made.emplace(std::move(next));
 }

@@ -39,7 +39,7 @@ class PlanMaker {
   // Of the last way: the same for every choice of what is computed again in backward, of which it has none.
   std::shared_ptr<const Program> evaluation_;
   std::size_t evaluation_way_ = 0;
-  std::vector<ProcessNeed> process_needs_;  // those of the first try are taken to be those of all
+  std::optional<std::int64_t> data_bytes_;  // they are asked for once: no choice changes them
 };
 
 }  // namespace prun
