@@ -3,6 +3,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <memory>
+
 #include "prun/device.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
@@ -38,22 +41,19 @@ class Channels : public testing::Test {
     device_ = plugins().create<DeviceInterface>(
         "device", "nvme", tiny_recipe({"tier.nvme.io=" + io}, offloaded_to_drives(folder_.path())));
     raise(device_->allocate(Space::disk, bytes, &disk_));
-    raise(device_->allocate(Space::pinned, bytes, &memory_));
     for (Tensor* tensor : {&out_[0], &out_[1]}) {
-      tensor->data = tensor == &out_[0] ? memory_ : disk_;
+      tensor->data = tensor == &out_[0] ? memory_.get() : disk_;
       tensor->rank = 1;
       tensor->dim[0] = count;
     }
   }
   ~Channels() override {
-    if (!device_) return;
-    device_->release(Space::disk, disk_, bytes);
-    device_->release(Space::pinned, memory_, bytes);
+    if (device_) device_->release(Space::disk, disk_, bytes);
   }
 
   // Memory to disk by a queue, and so a channel, of its own; what that is refused with.
   std::string copy_out(float number) {
-    std::fill_n(static_cast<float*>(memory_), count, number);
+    std::fill_n(static_cast<float*>(memory_.get()), count, number);
     OpShape shape;
     const Dim dim{"elements", count};
     shape.count = 2;
@@ -82,7 +82,9 @@ class Channels : public testing::Test {
  private:
   const TempFolder folder_;
   std::shared_ptr<DeviceInterface> device_;
-  void *disk_ = nullptr, *memory_ = nullptr;
+  void* disk_ = nullptr;
+  // A tier has none of its own; drives want whole blocks.
+  const std::unique_ptr<void, decltype(&std::free)> memory_{std::aligned_alloc(4096, bytes), &std::free};
   Tensor out_[2];
 };
 

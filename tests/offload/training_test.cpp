@@ -379,8 +379,10 @@ std::vector<std::string> within(Room room, const std::vector<std::string>& sets)
 // all there is.
 TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
   const TempFolder folder;
+  // Saves read drives through some MiB of the process's memory: what goes there must be more.
+  const std::vector<std::string> large = with(one_microbatch, {"model.hidden=256", "model.layers=6"});
   const auto said = [&](Room room) {
-    const Assembly chosen(tiny_recipe(within(room, one_microbatch), automatic_in(folder)), plugins());
+    const Assembly chosen(tiny_recipe(within(room, large), automatic_in(folder)), plugins());
     return chosen.program().requests().said_to_fit.at(0);
   };
   const std::string
@@ -388,8 +390,7 @@ TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
       all_on_host =
           "offload: optimizer state, gradients, activations and parameters lie in the host's memory",
       tiled = ", updated tensor by tensor";
-  Room state = room_for(one_microbatch, offloaded()),
-       all = room_for(one_microbatch, offloaded(true, true, true));
+  Room state = room_for(large, offloaded()), all = room_for(large, offloaded(true, true, true));
   EXPECT_EQ(said(state), state_on_host);
   EXPECT_EQ(said(all), all_on_host);
   --state.host;
@@ -398,11 +399,11 @@ TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
   EXPECT_EQ(said(all),
             "offload: gradients, activations and parameters lie in the host's memory; optimizer state lies "
             "on nvme");
-  state = room_for(one_microbatch, offloaded() + by_tensor);
+  state = room_for(large, offloaded() + by_tensor);
   --state.host;
-  EXPECT_EQ(said(state), "offload: optimizer state lies on nvme" + tiled);
-  const Room drives = room_for(one_microbatch, offloaded(true, true, true, "nvme", "nvme") + by_tensor +
-                                                   "[tier.nvme]\npaths = ['" + folder.path() + "']\n");
+  EXPECT_EQ(said(state), "offload: optimizer state lies on nvme");
+  const Room drives = room_for(large, offloaded(true, true, true, "nvme", "nvme") + by_tensor +
+                                          "[tier.nvme]\npaths = ['" + folder.path() + "']\n");
   EXPECT_EQ(said(drives),
             "offload: optimizer state, gradients, activations and parameters lie on nvme" + tiled);
 }

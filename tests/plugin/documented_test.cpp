@@ -28,6 +28,11 @@ bool exists(const std::string& place) {
 // An author's own folders and the user's.
 bool is_elsewhere(const std::string& place) { return place.starts_with("mine/") || place.starts_with("~/"); }
 
+// The place in a clone of what is installed under a name of its own (cmake/prun_package.cmake).
+std::string in_a_clone(const std::string& place) {
+  return place == "share/doc/prun/examples" ? "tests/out_of_tree/" : place;
+}
+
 TEST(Manual, NamesPlacesThatExist) {
   const std::string text = manual();
   const std::regex place("[`\"(]([~A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)[`\")]");
@@ -36,7 +41,7 @@ TEST(Manual, NamesPlacesThatExist) {
     const std::string name = (*at)[1];
     if (is_elsewhere(name)) continue;
     ++found;
-    EXPECT_TRUE(exists(name)) << name;
+    EXPECT_TRUE(exists(in_a_clone(name))) << name;
   }
   EXPECT_GE(found, 6);
 }
