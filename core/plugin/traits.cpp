@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::string_view batch_model[] = {"batch", "model"};
 constexpr std::string_view yes_no[] = {"yes", "no"};
+constexpr std::string_view exactness[] = {"exact", "rounds", "changes"};
+constexpr std::string_view axis_kinds[] = {"own", "batch"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
 constexpr std::string_view only_yes[] = {"yes"};
 constexpr std::string_view only_training[] = {"training"};
@@ -66,6 +68,33 @@ constexpr TraitRule rules[] = {
      "a name in front where they are not known by the first one's value"},
     {"strategy", "only", TraitForm::choice, only_training, false,
      "training: it is left out of programs that evaluate or make text, where it has nothing to do"},
+    {"strategy", "tune", TraitForm::choice, exactness, false,
+     "What comes of adding it to a recipe that leaves it out: exact: the same numbers, up to the order of "
+     "sums, so prun tune adds it where that helps; rounds: numbers are rounded otherwise, and prun tune adds "
+     "it where that is allowed; changes: other mathematics, and it never does. Without it, it never does "
+     "either"},
+    {"strategy", "axis", TraitForm::choice, axis_kinds, false,
+     "What its option axis names: own: an axis that it brings, over which it splits what `splits` says; "
+     "batch: one or all of those that the batch is split over"},
+    {"strategy",
+     "varies",
+     TraitForm::variations,
+     {},
+     false,
+     "Options that prun tune may set where a recipe does not: the numbers of a step stay the same, up to the "
+     "order of sums"},
+    {"strategy",
+     "rounds",
+     TraitForm::variations,
+     {},
+     false,
+     "The same of options with which numbers are rounded otherwise: only where that is allowed"},
+    {"strategy",
+     "changes",
+     TraitForm::names,
+     {},
+     false,
+     "Options with which it computes something else: prun tune leaves them alone, and says so"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
     {"observer", "log", TraitForm::choice, only_yes, false,
@@ -108,6 +137,13 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Option of its section by which one says how many units a host of that machine has"},
+    {"device",
+     "plan_name",
+     TraitForm::option,
+     {},
+     false,
+     "Option of its section by which one says what that machine's device is called: rates of some come with "
+     "prun"},
     {"device",
      "tier",
      TraitForm::option,
@@ -193,6 +229,19 @@ bool is_bench(std::string_view text) {
   return any;
 }
 
+// "sequence", "stage:1|2|3", "schedule:@schedule"
+bool is_variation(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (!is_name(trim(text.substr(0, colon)))) return false;
+  if (colon == std::string_view::npos) return true;
+  for (std::string_view value : split(text.substr(colon + 1), '|')) {
+    value = trim(value);
+    if (value.starts_with('@')) value.remove_prefix(1);
+    if (!is_name(value)) return false;
+  }
+  return true;
+}
+
 bool is_variable(std::string_view text) {
   constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
   return !text.empty() && (text.front() < '0' || text.front() > '9') &&
@@ -232,6 +281,8 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
       return stated + "; it may list settings of its options, such as stage:1";
     if (rule.form == TraitForm::benches && !is_bench(trim(item)))
       return stated + "; it may list settings of its options, such as stage:1 or all keep:host";
+    if (rule.form == TraitForm::variations && !is_variation(trim(item)))
+      return stated + "; it may list options, with the values that they may have, such as stage:1|2|3";
     if (rule.form == TraitForm::patterns && !is_pattern(trim(item)))
       return stated + "; it may list names of " + std::string(rule.kind) + " plugins, * and ? in them";
   }

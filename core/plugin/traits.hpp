@@ -17,18 +17,20 @@ inline constexpr std::array<std::string_view, 6> phases = {"model", "shard",  "p
 inline constexpr std::string_view every_kind = "all";
 
 enum class TraitForm : std::uint8_t {
-  choice,    // one of `values`
-  list,      // some of `values`, with commas between
-  patterns,  // names of plugins of the same kind, with commas between; * and ? stand for what they do in a
-             // shell
-  library,   // a shared library, as the system looks for it
-  name,      // of a plugin
-  option,    // one of its own
-  number,    // a whole one from 1 on
-  names,     // of anything, with commas between
-  settings,  // of its own options: "stage:1, stage:2"
-  benches,   // words with blanks between, the settings that make up one: "none keep:device, all keep:host"
-  variable,  // of the environment
+  choice,      // one of `values`
+  list,        // some of `values`, with commas between
+  patterns,    // names of plugins of the same kind, with commas between; * and ? stand for what they do in a
+               // shell
+  library,     // a shared library, as the system looks for it
+  name,        // of a plugin
+  option,      // one of its own
+  number,      // a whole one from 1 on
+  names,       // of anything, with commas between
+  settings,    // of its own options: "stage:1, stage:2"
+  benches,     // words with blanks between, the settings that make up one: "none keep:device, all keep:host"
+  variable,    // of the environment
+  variations,  // of its own options, each with the values that it may have: "stage:1|2|3, sequence"; values
+               // that are not listed are those that the option allows, @schedule plugins of that kind
 };
 
 struct TraitRule {

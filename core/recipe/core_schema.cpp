@@ -25,6 +25,8 @@ constexpr std::array<Declaration, 19> declarations = {{
       name         | string | required |  | Name of the run
       steps        | int    | required | 1..1000000000000 | Optimizer steps to take
       seed         | int    | 1        | 0.. | Seed of everything random
+      layout       | choice | said     | said,auto | auto: what the recipe leaves out of mesh, strategies and microbatch is searched as prun tune does, before ranks start; a run that goes on keeps what it had
+      ranks        | int    | 0        | 0..1048576 | Ranks that layout = "auto" lays out for; 0: one for each unit of the device, or those that a launcher has started
       out          | string |          |  | Folder for logs and checkpoints; empty means runs/<name>
       save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
       save_minutes | float  | 0        | 0.. | Minutes between two checkpoints, beside save_every; 0 asks for none
@@ -68,7 +70,7 @@ constexpr std::array<Declaration, 19> declarations = {{
     )"},
     {"batch", Form::table, "", "", "How many sequences a step takes.", R"(
       global | int | required | 1..1000000000 | Sequences a step, over all ranks
-      micro  | int | required | 1..1000000 | Sequences a rank takes at once; accumulation follows
+      micro  | int | 0 | 0..1000000 | Sequences a rank takes at once; accumulation follows; 0: left to prun tune and to run.layout = "auto"
       order  | choice | horizontal | horizontal,vertical,auto | Of microbatches: each through all layers before the next, or all through a layer before the next layer; auto: what is predicted to take less time
       pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
     )"},

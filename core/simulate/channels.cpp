@@ -55,9 +55,14 @@ std::size_t Channels::channel_of(const Lane& lane, const PlannedExchange& exchan
 Channels::Channel Channels::make_channel(const std::vector<int>& group, int from, int to) const {
   Channel channel;
   channel.members = static_cast<std::int64_t>(group.size());
+  std::int64_t host = -1;
   for (std::size_t i = 0; i < group.size(); ++i)
-    if (from < 0 || static_cast<int>(i) == from || static_cast<int>(i) == to)
+    if (from < 0 || static_cast<int>(i) == from || static_cast<int>(i) == to) {
       channel.classes.push_back(ranks_.class_of(group[i]));
+      if (ranks_of_host_ <= 0) continue;
+      channel.far = channel.far || (host >= 0 && host != group[i] / ranks_of_host_);
+      host = group[i] / ranks_of_host_;
+    }
   std::sort(channel.classes.begin(), channel.classes.end());
   channel.classes.erase(std::unique(channel.classes.begin(), channel.classes.end()), channel.classes.end());
   return channel;
@@ -69,6 +74,9 @@ std::size_t Channels::company_of(const std::vector<int>& group) {
   if (!fresh) return known->second;
   std::vector<int> classes;
   for (int rank : group) classes.push_back(ranks_.class_of(rank));
+  if (ranks_of_host_ > 0)
+    for (std::size_t i = 1; i < group.size(); ++i)
+      classes.push_back(group[i] / ranks_of_host_ == group[i - 1] / ranks_of_host_);
   known->second = companies_.try_emplace(std::move(classes), companies_.size()).first->second;
   return known->second;
 }

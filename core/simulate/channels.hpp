@@ -15,13 +15,15 @@ namespace prun {
 
 class Channels {
  public:
-  // Both must outlive it.
-  Channels(const RankClasses& ranks, Lanes& lanes) : ranks_(ranks), lanes_(lanes), visitors_(lanes.count()) {}
+  // Both must outlive it. `ranks_of_host`: those of consecutive numbers share a host; 0: all.
+  Channels(const RankClasses& ranks, Lanes& lanes, std::int64_t ranks_of_host = 0)
+      : ranks_(ranks), lanes_(lanes), ranks_of_host_(ranks_of_host), visitors_(lanes.count()) {}
 
   // Who takes part in an exchange: so many ranks, of so many classes.
   struct Company {
     std::int64_t members = 0;
     std::size_t classes = 0;
+    bool far = false;  // they are not all on one host
   };
   // Whether the next exchange of a lane is over for it; then it goes on at `now`. It is there from the first
   // time on that it asks, at `now`; once all others are, they are woken, and the exchange takes as long as
@@ -35,7 +37,7 @@ class Channels {
     if (channel.meetings.size() <= met) channel.meetings.resize(met + 1);
     Meeting& meeting = channel.meetings[met];
     if (!visitor.waits && arrive(lane, exchange, now, channel, meeting)) {
-      meeting.end = meeting.latest + seconds(Company{channel.members, channel.classes.size()});
+      meeting.end = meeting.latest + seconds(Company{channel.members, channel.classes.size(), channel.far});
       wake_others(lane, meeting);
     }
     visitor.waits = meeting.end < 0;
@@ -61,6 +63,7 @@ class Channels {
   struct Channel {
     std::vector<int> classes;  // who takes part, each once
     std::int64_t members = 0;
+    bool far = false;
     std::vector<Meeting> meetings;
   };
   // A lane.
@@ -80,6 +83,7 @@ class Channels {
 
   const RankClasses& ranks_;
   Lanes& lanes_;
+  const std::int64_t ranks_of_host_;
   std::vector<Visitor> visitors_;  // by lane
   std::vector<Channel> channels_;
   // By queue, company and, between two, who sends and who receives.

@@ -146,6 +146,7 @@ double ExchangeCurve::seconds(std::int64_t bytes) const {
 void CostTable::merge(const CostTable& newer) {
   machine = newer.machine;
   if (newer.host_gb_per_second) host_gb_per_second = newer.host_gb_per_second;
+  rates.insert(rates.begin(), newer.rates.begin(), newer.rates.end());
   const auto take = [](auto& mine, const auto& theirs) {
     for (const auto& [key, value] : theirs) mine.insert_or_assign(key, value);
   };
@@ -154,6 +155,38 @@ void CostTable::merge(const CostTable& newer) {
   take(exact, newer.exact);
   take(exchanges, newer.exchanges);
   if (!newer.exact_exchanges.empty()) exact_exchanges = newer.exact_exchanges;
+}
+
+const DeviceRates* CostTable::rates_of(std::string_view device) const {
+  const auto found = std::find_if(rates.begin(), rates.end(), [&](const DeviceRates& one) {
+    return device.find(one.device) != std::string_view::npos;
+  });
+  return found == rates.end() ? nullptr : &*found;
+}
+
+// What exchanges take beside the least that any takes is what links carry.
+CostTable CostTable::with_links(double times) const {
+  CostTable other = *this;
+  const auto quicker = [times](double seconds, double fixed) { return fixed + (seconds - fixed) / times; };
+  for (auto& [key, curve] : other.exchanges)
+    for (ExchangePoint& point : curve.points)
+      point.seconds = quicker(point.seconds, std::min(point.seconds, curve.points.front().seconds));
+  for (auto& [key, time] : other.exact_exchanges) time.seconds /= times;
+  for (DeviceRates& one : other.rates) {
+    one.within.bytes_per_second *= times;
+    one.between.bytes_per_second *= times;
+  }
+  return other;
+}
+
+double DeviceRates::seconds(const OpCost& cost, DType type) const {
+  double rate = 0;
+  if (const auto own = flops_per_second.find(type); own != flops_per_second.end())
+    rate = own->second;
+  else
+    for (const auto& [other, flops] : flops_per_second) rate = rate > 0 ? std::min(rate, flops) : flops;
+  return fixed +
+         std::max(rate > 0 ? cost.flops / rate : 0, bytes_per_second > 0 ? cost.bytes / bytes_per_second : 0);
 }
 
 bool CostTable::has_exchanges_of(std::string_view device) const {
@@ -172,6 +205,8 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   }
   const DType type = element_type(shape);
   const auto fit = table_.kernels.find({std::string(op.kind()), type, device});
+  if (fit == table_.kernels.end())
+    if (const std::optional<double> seconds = by_rates(device, program, step, shape)) return *seconds;
   if (fit == table_.kernels.end())
     throw_error(ErrorCode::not_found, "the cost table has nothing on op '", op.kind(), "' in ", name_of(type),
                 " on '", device, "'; prun bench kernels RECIPE measures it");
@@ -197,17 +232,31 @@ double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t membe
   const auto measured = table_.exact_exchanges.find(exact);
   if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
   exchanges_alone_ = true;
-  const std::optional<double> seconds = alone(exact.kind, exact.bytes, exact.members);
+  std::optional<double> seconds;
+  if (!table_.has_exchanges_of(devices_.front())) seconds = by_links(exact, false);
+  if (!seconds) seconds = alone(exact.kind, exact.bytes, exact.members);
   if (!seconds)
     throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(exact.kind),
                 "; prun bench comm --ranks ", members, " measures it");
   return *seconds;
 }
 
+// Where nobody knows what goes between hosts, as on one.
+double TablePrices::far_exchange(const PlannedExchange& planned, std::int64_t members,
+                                 std::string_view queue) {
+  if (members <= 1) return 0;
+  const ExactExchange exact = exact_exchange(planned, members, devices_.front(), queue);
+  if (const std::optional<double> seconds = by_links(exact, true)) return *seconds;
+  return exchange(planned, members, queue);
+}
+
 // No more than the smallest that were measured took.
 double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members) {
   if (members <= 1) return 0;
-  const ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});
+  ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});
+  exact.bytes = 0;
+  if (!table_.has_exchanges_of(devices_.front()))
+    if (const std::optional<double> seconds = by_links(exact, false)) return *seconds;
   return alone(exact.kind, 0, exact.members).value_or(0);
 }
 
@@ -225,6 +274,61 @@ std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std:
   other_sizes_[detail::concat(name_of(kind), " among ", members)] =
       detail::concat(nearest->first.members, " ranks");
   return rescale(nearest->second, bytes, kind, nearest->first.members, members);
+}
+
+// What moves between the device and memory of the host is held up by their link. Of devices beside it that
+// have no rates of their own, the first one's say what its host does.
+std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
+                                            const PlannedStep& step, const OpShape& shape) {
+  const Op& op = program.op(step.op);
+  const OpCost cost = op.cost(shape);
+  const bool beside = step.device > 0 && !table_.rates_of(device);
+  const DeviceRates* const rates = used(beside ? devices_.front() : device);
+  if (!rates) return {};
+  if (beside) {
+    const std::optional<double>& rate =
+        op.def->copies ? rates->drive_bytes_per_second : rates->host_memory_bytes_per_second;
+    if (!rate) return {};
+    ++by_rates_;
+    return rates->fixed + cost.bytes / *rate;
+  }
+  ++by_rates_;
+  const bool moves = op.def->copies && !step.operands.empty() &&
+                     step.operands.front().address.range != step.operands.back().address.range;
+  if (moves && rates->host_bytes_per_second)
+    return rates->fixed +
+           static_cast<double>(step.operands.front().address.bytes) / *rates->host_bytes_per_second;
+  return rates->seconds(cost, element_type(shape));
+}
+
+// An all-reduce passes each link twice.
+std::optional<double> TablePrices::by_links(const ExactExchange& exchange, bool far) {
+  const DeviceRates* const rates = used(devices_.front());
+  if (!rates) return {};
+  const LinkRates& links = far ? rates->between : rates->within;
+  if (links.bytes_per_second <= 0) return {};
+  const auto members = static_cast<double>(exchange.members);
+  const bool whole = exchange.kind == CommKind::send || exchange.kind == CommKind::broadcast;
+  const double passes = exchange.kind == CommKind::all_reduce ? 2 : 1;
+  const double share = whole ? 1 : passes * (members - 1) / members;
+  return links.latency * rounds(exchange.members) * passes +
+         share * static_cast<double>(exchange.bytes) / links.bytes_per_second;
+}
+
+const DeviceRates* TablePrices::used(std::string_view device) {
+  const DeviceRates* const rates = table_.rates_of(device);
+  if (rates && std::find(used_.begin(), used_.end(), rates) == used_.end()) used_.push_back(rates);
+  return rates;
+}
+
+std::optional<std::pair<double, double>> TablePrices::range() const {
+  std::optional<std::pair<double, double>> range;
+  for (const DeviceRates* rates : used_) {
+    if (!range) range.emplace(1, 1);
+    range->first = std::min(range->first, rates->least);
+    range->second = std::max(range->second, rates->most);
+  }
+  return range;
 }
 
 Overheads TablePrices::overheads() {
@@ -249,6 +353,10 @@ std::vector<std::string> TablePrices::notes() const {
     notes.push_back(
         detail::concat(fitted_, " of ", fitted_ + measured_,
                        " kernels by formula; prun bench kernels RECIPE measures them as they are"));
+  for (const DeviceRates* rates : used_)
+    notes.push_back(detail::concat(
+        by_rates_, " kernels of ", by_rates_ + fitted_ + measured_, " and links by ", rates->source,
+        ", none of it measured on this machine: prun bench kernels RECIPE and prun bench comm measure"));
   for (const auto& [what, from] : other_sizes_) notes.push_back(what + " worked out from " + from);
   return notes;
 }

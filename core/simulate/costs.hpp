@@ -92,8 +92,32 @@ struct ExchangeTime {
   double lateness = 0;  // how long the members wait for the last one, on average
 };
 
+// What exchanges take among ranks, by bytes that each of them sends: (n-1)/n of what an exchange is about.
+struct LinkRates {
+  double bytes_per_second = 0;  // of a rank, each way; 0: nobody knows
+  double latency = 0;           // of each of the rounds that it takes
+};
+
+// What a device does, of one whose kernels nobody measured: a data sheet's figures, or what others measured.
+struct DeviceRates {
+  std::string device;                           // its name has this in it: "NVIDIA H200"
+  std::map<DType, double> flops_per_second;     // of types that it computes in; of others, the slowest
+  double bytes_per_second = 0;                  // of its memory
+  double fixed = 0;                             // of each kernel, in seconds
+  std::optional<double> peak_flops;             // a second, that MFU is counted by
+  std::optional<double> host_bytes_per_second;  // of its link to memory of the host, each way
+  // What devices beside it do, on the host's cores or as tiers, of a rank while all ranks of its host do so.
+  std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
+  LinkRates within, between;   // exchanges on a host, and between hosts
+  double least = 1, most = 1;  // a step may take from so many times the prediction to so many
+  std::string source;          // who says so
+
+  double seconds(const OpCost& cost, DType type) const;
+};
+
 struct CostTable {
   Machine machine;
+  std::vector<DeviceRates> rates;  // the first that a device's name fits
   // That all cores together read and write in memory of the host; nothing: not measured.
   std::optional<double> host_gb_per_second;
   std::map<std::string, Overheads> overheads;  // by device
@@ -106,6 +130,10 @@ struct CostTable {
   void merge(const CostTable& newer);
   // Whether exchanges from and to that device's own memory were measured; else the host's stand for them.
   bool has_exchanges_of(std::string_view device) const;
+  // Null: it has none.
+  const DeviceRates* rates_of(std::string_view device) const;
+  // The same with links between ranks that carry so many times as much.
+  CostTable with_links(double times) const;
 };
 
 // Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for
@@ -118,6 +146,7 @@ class TablePrices final : public Prices {
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double far_exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   double fixed(const PlannedExchange& exchange, std::int64_t members) override;
   double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   Overheads overheads() override;
@@ -127,17 +156,27 @@ class TablePrices final : public Prices {
   // Whether some exchange's price is that of one with nothing beside it.
   bool exchanges_alone() const { return exchanges_alone_; }
 
+  // From how many times the predicted time to how many a step may take, where rates nobody measured here are
+  // part of it.
+  std::optional<std::pair<double, double>> range() const;
+
   // What was not measured as it is but worked out from something near, in words.
   std::vector<std::string> notes() const;
 
  private:
   std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
+  std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
+                                 const OpShape& shape);
+  std::optional<double> by_links(const ExactExchange& exchange, bool far);
+  const DeviceRates* used(std::string_view device);
 
   const CostTable& table_;
   std::vector<std::string> devices_;
   std::vector<bool> on_host_;
   std::int64_t measured_ = 0, fitted_ = 0;
   bool exchanges_alone_ = false;
+  std::int64_t by_rates_ = 0;
+  std::vector<const DeviceRates*> used_;            // rates that prices rest on
   std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size
 };
 

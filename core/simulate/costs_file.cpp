@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t version = 3;
 constexpr JsonLimits limits{std::size_t{64} << 20, 2'000'000, 8};
-constexpr double longest = 1e9;  // seconds: a slip of the pen, not a measurement
+constexpr double fastest = 1e18;  // of FLOPs or bytes a second
+constexpr double longest = 1e9;   // seconds: a slip of the pen, not a measurement
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::i32,
                            DType::i64, DType::u8,  DType::u16};
 
@@ -49,6 +50,15 @@ class Fields {
     const JsonValue& value = take(name);
     if (!value.is_array()) fail("'", name, "' must be a list");
     return value.as_array();
+  }
+  bool has(const char* name) const { return object_->find(name) != nullptr; }
+  // Of things there are so many of a second: above what a measurement of seconds may be.
+  double rate(const char* name) {
+    const JsonValue& value = take(name);
+    const bool numeric = value.is_integer() || value.kind() == JsonKind::real;
+    if (!numeric || !(value.as_double() > 0) || value.as_double() > fastest)
+      fail("'", name, "' must be a number above 0, up to ", fastest);
+    return value.as_double();
   }
   std::optional<double> number_if_there(const char* name) {
     if (!object_->find(name)) return {};
@@ -88,6 +98,7 @@ class TableReader {
     read_machine();
     table_.host_gb_per_second = root_.number_if_there("host_gb_per_second");
     if (table_.host_gb_per_second == 0.0) root_.fail("'host_gb_per_second' must be more than 0");
+    if (root_.has("rates")) each("rates", [&](Fields& f) { table_.rates.push_back(rates(f)); });
     each("overheads", [&](Fields& f) {
       insert(f, table_.overheads, f.text("device"), Overheads{f.seconds("call"), f.seconds("handoff")});
     });
@@ -141,6 +152,31 @@ class TableReader {
     fields.fail("names a type that there is not: ", in_quotes(name));
   }
 
+  // FLOPs a second by type are members of their own: "fp32", "bf16".
+  static DeviceRates rates(Fields& fields) {
+    DeviceRates rates;
+    rates.device = fields.text("device");
+    rates.source = fields.text("source");
+    for (DType t : types)
+      if (fields.has(name_of(t))) rates.flops_per_second[t] = fields.rate(name_of(t));
+    if (rates.flops_per_second.empty()) fields.fail("has FLOPs a second of no type");
+    rates.bytes_per_second = fields.rate("bytes_per_second");
+    rates.fixed = fields.seconds("fixed");
+    const auto rate_if_there = [&](const char* name) {
+      return fields.has(name) ? std::optional(fields.rate(name)) : std::nullopt;
+    };
+    rates.peak_flops = rate_if_there("peak_flops");
+    rates.host_bytes_per_second = rate_if_there("host_bytes_per_second");
+    rates.host_memory_bytes_per_second = rate_if_there("host_memory_bytes_per_second");
+    rates.drive_bytes_per_second = rate_if_there("drive_bytes_per_second");
+    if (fields.has("within")) rates.within = {fields.rate("within"), fields.seconds("within_latency")};
+    if (fields.has("between")) rates.between = {fields.rate("between"), fields.seconds("between_latency")};
+    rates.least = fields.rate("least");
+    rates.most = fields.rate("most");
+    if (rates.least > 1 || rates.most < 1) fields.fail("'least' is above 1, or 'most' below it");
+    return rates;
+  }
+
   static CommKind kind(Fields& fields) {
     const std::string name = fields.text("kind");
     for (int k = 0; k < comm_kinds; ++k)
@@ -188,12 +224,41 @@ CostTable parse_costs(std::string_view text, const std::string& source) {
   return TableReader(parse_json(text, source, limits), source).read();
 }
 
+namespace {
+
+void write_rates(JsonWriter& json, const std::vector<DeviceRates>& all) {
+  if (all.empty()) return;
+  json.name("rates").begin_array();
+  for (const DeviceRates& rates : all) {
+    json.begin_object().member("device", rates.device).member("source", rates.source);
+    for (const auto& [type, flops] : rates.flops_per_second) json.member(name_of(type), flops);
+    json.member("bytes_per_second", rates.bytes_per_second).member("fixed", rates.fixed);
+    const auto rate = [&](const char* name, const std::optional<double>& value) {
+      if (value) json.member(name, *value);
+    };
+    rate("peak_flops", rates.peak_flops);
+    rate("host_bytes_per_second", rates.host_bytes_per_second);
+    rate("host_memory_bytes_per_second", rates.host_memory_bytes_per_second);
+    rate("drive_bytes_per_second", rates.drive_bytes_per_second);
+    const auto links = [&](const char* name, const char* latency, const LinkRates& link) {
+      if (link.bytes_per_second > 0) json.member(name, link.bytes_per_second).member(latency, link.latency);
+    };
+    links("within", "within_latency", rates.within);
+    links("between", "between_latency", rates.between);
+    json.member("least", rates.least).member("most", rates.most).end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
 std::string to_json(const CostTable& table) {
   JsonWriter json;
   json.begin_object().member("prun_costs", version);
   json.name("machine").begin_object().member("cpu", table.machine.cpu);
   json.member("cores", table.machine.cores).member("isa", table.machine.isa).end_object();
   if (table.host_gb_per_second) json.member("host_gb_per_second", *table.host_gb_per_second);
+  write_rates(json, table.rates);
   json.name("overheads").begin_array();
   for (const auto& [device, overheads] : table.overheads) {
     json.begin_object().member("device", device);

@@ -9,8 +9,9 @@ Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
   TablePrices prices(table, std::move(devices), std::move(on_host));
   // In this order: prices know what they rest on once they have been asked.
   Prediction prediction{simulate(ranks, prices, options), prices.exchanges_alone(), prices.notes()};
+  prediction.range = prices.range();
   if (counts_host) prediction.host_bandwidth = prices.host_bandwidth();
-  if (table.machine != here)
+  if (table.machine != here && !prediction.range)
     prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
                                to_text(here));
   return prediction;

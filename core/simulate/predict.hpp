@@ -10,6 +10,8 @@ struct Prediction {
   bool exchanges_alone = false;  // the price of some exchange is that of one with nothing beside it
   std::vector<std::string>
       notes;  // what it rests on, where that is less than measured figures of this machine
+  // From how many times the predicted time to how many, where rates stand for what nobody measured here.
+  std::optional<std::pair<double, double>> range = {};
   std::optional<double> host_bandwidth = {};  // of the host's memory, where it was counted: bytes a second
 };
 

@@ -27,6 +27,10 @@ class Prices {
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
   // `queue`: the name of the queue it is in.
   virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
+  // The same where not all members are on one host.
+  virtual double far_exchange(const PlannedExchange& one, std::int64_t members, std::string_view queue) {
+    return exchange(one, members, queue);
+  }
   // What of that it takes however little it carries: those that are started together take it once.
   virtual double fixed(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
   // How much later than on average the last of members who do the same is there: no two ranks are equally

@@ -31,7 +31,7 @@ class Simulator {
         ranks_(ranks),
         lanes_(ranks_, options.steps),
         clocks_(lanes_.count()),
-        channels_(ranks_, lanes_),
+        channels_(ranks_, lanes_, options.ranks_of_host),
         costs_(prices, overheads_.call),
         carriers_(ranks_, costs_, prices.host_bandwidth(), options.ranks_of_host) {
     for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
@@ -149,7 +149,8 @@ class Simulator {
   double seconds_of(const Lane& lane, const LaneClock& clock, const PlannedExchange& exchange,
                     const Channels::Company& company) {
     const std::string& queue = lanes_.info_of(lane).name;
-    const double seconds = prices_.exchange(exchange, company.members, queue);
+    const double seconds = company.far ? prices_.far_exchange(exchange, company.members, queue)
+                                       : prices_.exchange(exchange, company.members, queue);
     if (clock.at_once && lane.exchange > 0)
       return std::max(0.0, seconds - prices_.fixed(exchange, company.members));
     return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;

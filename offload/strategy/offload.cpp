@@ -121,7 +121,8 @@ class Offload final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
-    "phase=memory; also=cpu_offload,zero-offload,zero-infinity; frees=optimizer:host, gradients:host, "
+    "phase=memory; tune=exact; varies=mode:auto, update:host|device; "
+    "also=cpu_offload,zero-offload,zero-infinity; frees=optimizer:host, gradients:host, "
     "parameters:host, activations:host; timed=update; "
     "bench=none mode:each update:host optimizer:device parameters:device gradients:device "
     "activations:device, optimizer mode:each update:host optimizer:host parameters:device gradients:device "

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
                             "  13 | [batch]\n"
                             "     | ^~~~~~~"},
                     Mistake{"[batch]\nglobal = 8\nmicro = 2\n", "",
-                            "r.toml: error: missing section [batch]; it must give 'global', 'micro'"},
+                            "r.toml: error: missing section [batch]; it must give 'global'"},
                     Mistake{"[model]\nplugin = \"gpt\"\nvocab = 256", "[model]\nplugin = \"gpt\"",
                             "r.toml:5:1: error: missing required key 'vocab' in [model]\n"
                             "  5 | [model]\n"

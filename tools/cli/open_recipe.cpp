@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "cli/open_unsettled.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/one_host.hpp"
@@ -11,6 +12,7 @@
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/checkpoint_recipe.hpp"
 #include "train/checkpoint/manifest.hpp"
+#include "train/loop/laid_out.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/plugin_watch.hpp"
 #include "train/loop/rank.hpp"
@@ -41,29 +43,19 @@ Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, c
   Opened opened;
   opened.flight = std::make_unique<FlightRecorder>();
   opened.watch = watch_over_plugins(written, *opened.flight);
-  const LocalPlace here = rank ? place_of(*rank) : LocalPlace{0, static_cast<int>(mesh_of(written).world())};
-  const DeviceChoice device =
-      choose_device(rank ? with_chosen_device(written, *rank) : written, *plugins, here);
+  const LocalPlace here = rank ? place_of(*rank) : LocalPlace{0, static_cast<int>(ranks_asked_for(written))};
+  DeviceChoice device = choose_device(rank ? with_chosen_device(written, *rank) : written, *plugins, here);
+  LaidOutRecipe laid_out = lay_out(device.recipe, *plugins, arguments.path("--costs"), rank);
+  device.recipe = std::move(laid_out.recipe);
   plugins->set_local(rank ? here : planned_place(device.recipe, *plugins));
   SettledRecipe settled = settle(device.recipe, *plugins, arguments.path("--costs"));
   if (!device.said.empty()) settled.said.insert(settled.said.begin(), device.said);
+  if (!laid_out.said.empty()) settled.said.push_back(std::move(laid_out.said));
   opened.unsettled = device.recipe;
   opened.recipe = std::move(settled.recipe);
   opened.chosen = join(settled.said, "; ");
   opened.plugins = std::move(plugins);
   return opened;
-}
-
-// What reads a checkpoint of it, from wherever, finds its plugins too.
-Recipe with_whole_paths(const Recipe& recipe, const fs::path& file) {
-  const fs::path folder = fs::absolute(file).parent_path();
-  bool whole = true;
-  std::vector<std::string> paths;
-  for (const fs::path path : recipe.texts("plugins.path")) {
-    whole = whole && path.is_absolute();
-    paths.push_back((folder / path).lexically_normal().string());
-  }
-  return whole ? recipe : recipe.with("plugins.path", recipe::to_toml(recipe::Value(paths)));
 }
 
 }  // namespace

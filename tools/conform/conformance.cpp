@@ -13,6 +13,7 @@
 #include "plugin/loader.hpp"
 #include "plugin/traits.hpp"
 #include "plugin/trust.hpp"
+#include "train/tune/variables.hpp"
 
 namespace prun {
 namespace {
@@ -95,9 +96,14 @@ void check_compatible(const PluginNote& note) {
   if (!reason.empty()) throw_error(ErrorCode::bad_input, reason);
 }
 
+// What may be varied is held against the options that there are. Plugins of other kinds, which some may be
+// set to, are whoever's there are.
 void check_traits(const PluginNote& note) {
   const std::string problem = traits_problem(note);
   if (!problem.empty()) throw_error(ErrorCode::bad_input, problem);
+  if (note.kind != "strategy") return;
+  PluginHost plugins(plugin_places_of({}, {}));
+  variables_of(note, plugins);
 }
 
 void check_exports(const PluginNote& note) {

@@ -8,8 +8,10 @@
 #include "recipe/toml_writer.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/automatic.hpp"
+#include "train/assemble/known_costs.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/loop/preflight.hpp"
+#include "train/tune/tune.hpp"
 
 namespace prun {
 namespace {
@@ -34,8 +36,10 @@ Size size_of(const std::string& goal, bool fast) {
 struct Draft {
   RecipeWish wish;
   Size size;
-  std::int64_t ranks = 1, micro = 8;
+  std::int64_t ranks = 1, micro = 8;  // micro 0: left out
   bool fast = false, recompute = false;
+  // Its layout is left out, for the search of prun tune.
+  bool open = false;
 };
 
 bool is_tokens(const std::string& data) {
@@ -75,9 +79,27 @@ void write_data(recipe::TomlWriter& out, const Draft& draft) {
     out.value("validation", 0.05, "the share that is kept aside to see what was learned");
 }
 
+// "strategy.0.stage=1" is the key `stage` of the first table of strategies.
+void write_chosen(recipe::TomlWriter& out, const Recipe& recipe, const std::vector<std::string>& sets) {
+  std::string table;
+  const auto open = [&](const std::string& name, bool item) {
+    if (table != name) item ? out.item("strategy") : out.table(name);
+    table = name;
+  };
+  for (const std::string& set : sets) {
+    const std::string path = set.substr(0, set.find('='));
+    const std::size_t dot = path.rfind('.');
+    const std::string section = path.substr(0, dot);
+    if (section != "mesh" && !section.starts_with("strategy.")) continue;
+    open(section, section != "mesh");
+    out.value(path.substr(dot + 1), *recipe.entry(path).value, "the quickest of those that were planned");
+  }
+}
+
 void write_layout(recipe::TomlWriter& out, const Draft& draft) {
   if (draft.fast)
     out.table("precision").value("compute", "bf16", "half the memory, and what GPUs are fast at");
+  if (draft.open) return;
   if (draft.ranks > 1)
     out.table("mesh")
         .value("dp", draft.ranks,
@@ -122,9 +144,9 @@ std::string text_of(const Draft& draft) {
   write_run(out, draft);
   write_model(out, draft);
   write_data(out, draft);
-  out.table("batch")
-      .value("global", draft.size.global, "sequences a step, over all ranks")
-      .value("micro", draft.micro, "sequences a rank takes at once: more need more memory");
+  out.table("batch").value("global", draft.size.global, "sequences a step, over all ranks");
+  if (draft.micro > 0)
+    out.value("micro", draft.micro, "sequences a rank takes at once: more need more memory");
   write_layout(out, draft);
   write_training(out, draft);
   out.item("observer").value("plugin", "console", "shows the run in the terminal");
@@ -146,13 +168,17 @@ DeviceInfo look_at_device(const Draft& draft, PluginHost& plugins) {
 }
 
 // Everything prun check asks.
-void try_out(const Draft& draft, PluginHost& plugins) {
-  const LocalPlace place{0, static_cast<int>(draft.ranks), true, true};
-  const Recipe recipe = choose_device(parsed(draft, plugins), plugins, place).recipe;
+void check_good(const Recipe& written, PluginHost& plugins, std::int64_t ranks) {
+  const LocalPlace place{0, static_cast<int>(ranks), true, true};
+  const Recipe recipe = choose_device(written, plugins, place).recipe;
   plugins.set_local(place);
   const Assembly assembly(recipe, plugins);
   check_fits_one_host(assembly);
   preflight(assembly, plugins);
+}
+
+void try_out(const Draft& draft, PluginHost& plugins) {
+  check_good(parsed(draft, plugins), plugins, draft.ranks);
 }
 
 bool fits(const Draft& draft, PluginHost& plugins) {
@@ -177,6 +203,30 @@ void set_batch(Draft& draft, std::int64_t micro, std::int64_t wanted) {
   draft.size.global = std::max<std::int64_t>(1, wanted / (micro * draft.ranks)) * micro * draft.ranks;
 }
 
+// The planner's, where it is known what this machine takes; nothing else is as good as what was planned.
+std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64_t wanted) {
+  try {
+    set_batch(draft, 1, wanted);
+    draft.micro = 0;
+    draft.open = true;
+    const Recipe recipe = choose_device(parsed(draft, plugins), plugins, {0, 1}).recipe;
+    TuneRequest request;
+    request.wish.ranks = draft.ranks;
+    request.why = false;
+    const TuneResult result = tune(recipe, plugins, known_costs({}).table, request);
+    const std::vector<std::string>& sets = result.best.front().sets;
+    const Recipe tuned = Recipe::parse(text_of(draft), "the recipe of prun init", sets, plugins.catalog());
+    draft.micro = tuned.integer("batch.micro");
+    recipe::TomlWriter layout;
+    write_chosen(layout, tuned, sets);
+    const std::string text = text_of(draft) + "\n" + layout.text();
+    check_good(Recipe::parse(text, "the recipe of prun init", {}, plugins.catalog()), plugins, draft.ranks);
+    return text;
+  } catch (const Error&) {
+    return {};  // no cost table, or nothing that fits: the usual way says why
+  }
+}
+
 }  // namespace
 
 std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
@@ -191,6 +241,7 @@ std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
   draft.size = size_of(wish.goal, draft.fast);
   limit_sequence(draft, plugins);
   const std::int64_t wanted = draft.size.global;
+  if (const std::optional<std::string> text = laid_out(draft, plugins, wanted)) return *text;
   for (const bool recompute : {false, true})
     for (const std::int64_t micro : {16, 8, 4, 2, 1}) {
       draft.recompute = recompute;

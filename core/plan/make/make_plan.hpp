@@ -3,7 +3,10 @@
 
 #include <cstdint>
 
+#include <vector>
+
 #include "plan/beneath.hpp"
+#include "plan/memory/region_bytes.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
 #include "plan/work.hpp"
@@ -13,7 +16,18 @@ namespace prun {
 // Throws an Error naming what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank = 0);
+// Unproven, a plan is one of many that are compared, and nobody may run it.
+enum class Proof : std::uint8_t { whole, left_out };
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-               const Work& work, const Beneath* beneath = nullptr);
+               const Work& work, const Beneath* beneath = nullptr, Proof proof = Proof::whole);
+
+// What a plan begins with, before any call has a place: functions with their steps, and what each instance of
+// a segment keeps. It costs what the program's size does, however many layers and microbatches there are.
+struct PlanOutline {
+  Plan plan;
+  std::vector<RegionBytes> sizes;  // by segment
+};
+PlanOutline outline_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
+                         std::int64_t rank, const Work& work);
 
 }  // namespace prun

@@ -101,4 +101,10 @@ Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose
   return assembly;
 }
 
+Assembly assemble_unproven(Recipe recipe, PluginHost& plugins) {
+  PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, 0, Purpose::training),
+                  Proof::left_out);
+  return FittingSearch(maker).run();
+}
+
 }  // namespace prun

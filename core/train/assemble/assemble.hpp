@@ -7,6 +7,8 @@ namespace prun {
 
 // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused;
 // DoesNotFit where there is not the memory. The plan is that of one rank.
+// Unproven, it is there to be compared with others: nobody may run it.
+Assembly assemble_unproven(Recipe recipe, PluginHost& plugins);
 Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose);
 
 }  // namespace prun

@@ -1,5 +1,7 @@
 #include "train/assemble/batch_arithmetic.hpp"
 
+#include <algorithm>
+
 #include "plugin/traits.hpp"
 
 namespace prun {
@@ -62,7 +64,7 @@ BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
   batch.global = recipe.integer("batch.global");
   batch.micro = recipe.integer("batch.micro");
   batch.ranks = data_ranks(recipe, plugins);
-  const std::int64_t at_once = batch.micro * batch.ranks;
+  const std::int64_t at_once = std::max<std::int64_t>(batch.micro, 1) * batch.ranks;
   batch.accumulate = (batch.global + at_once - 1) / at_once;
   batch.seq = recipe.integer("model.seq");
   batch.vertical = recipe.text("batch.order") == "vertical";

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "simulate/costs_file.hpp"
 #include "simulate/save_reads.hpp"
 #include "train/assemble/comm_needs.hpp"
+#include "train/assemble/known_costs.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/recipe_checks.hpp"
@@ -55,7 +55,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
   const std::vector<SimulatedRank> ranks =
       all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
   options.at_once = started_at_once(assembly, plugins);
-  options.ranks_of_host = ranks_of_host(assembly);
+  if (options.ranks_of_host == 0) options.ranks_of_host = ranks_of_host(assembly);
   return predict(ranks, table, names_of_devices(assembly), this_machine(), options,
                  devices_on_host(assembly));
 }
@@ -82,15 +82,21 @@ std::optional<double> exposed_drives(const Assembly& assembly, PluginHost& plugi
   return {};
 }
 
-Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const CostTable& table) {
+}  // namespace
+
+Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                        std::int64_t ranks_of_host) {
   const Machine here = this_machine();
-  Prediction prediction = predict_by(assembly, plugins, table);
+  SimulateOptions options;
+  options.ranks_of_host = ranks_of_host;
+  Prediction prediction = predict_by(assembly, plugins, table, options);
   const DeviceInfo& device = assembly.device_info();
   if (!table.host_gb_per_second && !devices_on_host(assembly).empty())
     prediction.notes.emplace_back(
         "updates and copies as if the host's memory carried any number of them; prun bench kernels RECIPE "
         "measures what it carries");
-  if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()))
+  if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()) &&
+      !table.rates_of(device.name.view()))
     prediction.notes.emplace_back(
         "exchanges as between the host's memory; prun bench comm RECIPE measures the device's");
   if (prediction.exchanges_alone && leaves_no_core(assembly, here))
@@ -99,6 +105,8 @@ Prediction predict_plan(const Assembly& assembly, PluginHost& plugins, const Cos
                        " cores of this machine: what exchanges take from them is not counted"));
   return prediction;
 }
+
+namespace {
 
 // ------------------------------------------------------------------- saves
 
@@ -155,20 +163,16 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
 }
 
 Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
-                       const std::optional<std::filesystem::path>& costs) {
-  const std::filesystem::path file = costs ? *costs : default_costs_path();
+                       const std::optional<std::filesystem::path>& costs, RatesUse rates) {
   try {
-    const std::optional<CostTable> table = read_costs(file);
-    if (table) {
-      Forecast forecast{predict_plan(assembly, plugins, *table), ""};
-      forecast.exposed_drives = exposed_drives(assembly, plugins, *table, *forecast.prediction);
-      forecast.save = forecast_save(assembly, plugins, table, forecast);
-      return forecast;
-    }
-    if (costs)
-      throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
-                  "; prun bench kernels RECIPE --out FILE makes one");
-    return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
+    KnownCosts known = known_costs(costs);
+    if (rates == RatesUse::forbidden) known.table.rates.clear();
+    if (!known.knows(assembly.device_info().name.view()))
+      return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
+    Forecast forecast{predict_step(assembly, plugins, known.table), ""};
+    forecast.exposed_drives = exposed_drives(assembly, plugins, known.table, *forecast.prediction);
+    forecast.save = forecast_save(assembly, plugins, known.table, forecast);
+    return forecast;
   } catch (const Error& error) {
     // A plan is worth showing without its prediction, unless that was asked for.
     if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
@@ -179,15 +183,20 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
 }  // namespace
 
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
-                  const std::optional<std::filesystem::path>& costs) {
-  Forecast forecast = forecast_time(assembly, plugins, costs);
+                  const std::optional<std::filesystem::path>& costs, RatesUse rates) {
+  Forecast forecast = forecast_time(assembly, plugins, costs, rates);
   if (!forecast.prediction) forecast.save = forecast_save(assembly, plugins, {}, forecast);
-  forecast.sent.assign(assembly.plan().queues.size(), 0);
+  forecast.sent = sent_of(assembly, plugins);
+  return forecast;
+}
+
+std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins) {
+  std::vector<std::uint64_t> sent(assembly.plan().queues.size(), 0);
   const std::int64_t rank = assembly.rank();
   each_comm(
       {assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), assembly.plan_of(rank), rank},
-      [&](const QueueTraffic& queue) { forecast.sent[queue.queue] = queue.needs.bytes_sent; });
-  return forecast;
+      [&](const QueueTraffic& queue) { sent[queue.queue] = queue.needs.bytes_sent; });
+  return sent;
 }
 
 }  // namespace prun

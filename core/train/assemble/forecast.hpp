@@ -29,8 +29,18 @@ struct Forecast {
   std::vector<std::uint64_t> sent = {};
 };
 
+// The step alone, by a table. Throws not_found for what it says nothing about.
+// `ranks_of_host`: 0: as the device says.
+Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                        std::int64_t ranks_of_host = 0);
+// Payload bytes that the rank sends in a step, by queue, as its comm plugins count.
+std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
+
+// Whether rates that come with prun may stand for what nobody measured.
+enum class RatesUse : std::uint8_t { allowed, forbidden };
+
 // `costs`: the cost table that was named; nothing: the machine's own, which may be missing or damaged.
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
-                  const std::optional<std::filesystem::path>& costs);
+                  const std::optional<std::filesystem::path>& costs, RatesUse rates = RatesUse::allowed);
 
 }  // namespace prun

@@ -1,5 +1,7 @@
 #include "train/assemble/plan_maker.hpp"
 
+#include <set>
+
 #include "base/text.hpp"
 #include "placement/moves.hpp"
 #include "plan/launch_limit.hpp"
@@ -12,8 +14,9 @@
 
 namespace prun {
 
-PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of)
+PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of, Proof proof)
     : of_(std::move(of)),
+      proof_(proof),
       device_(of_->plugins.create<DeviceInterface>("device", of_->recipe.section("device"))) {
   raise(device_->info(&device_info_));
   refuse_tier();
@@ -29,6 +32,20 @@ void PlanMaker::refuse_tier() const {
   problems.throw_if_any();
 }
 
+Assembly PlanMaker::write(const PlannedChoice& choice) const {
+  return with_devices(of_->writer.write(choice));
+}
+
+Assembly PlanMaker::with_devices(WrittenProgram written) const {
+  Assembly next;
+  next.of_ = of_;
+  next.unlowered_ = std::move(written.program);
+  next.pipeline_ = std::move(written.pipeline);
+  make_devices(next);
+  next.program_ = lowered(next, *next.unlowered_);
+  return next;
+}
+
 void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made) {
   WrittenProgram written = of_->writer.write(choice);
   if (made) {
@@ -37,12 +54,7 @@ void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<
     made->plans_.clear();
     made->evaluation_plans_.clear();
   }
-  Assembly next;
-  next.of_ = of_;
-  next.unlowered_ = std::move(written.program);
-  next.pipeline_ = std::move(written.pipeline);
-  make_devices(next);
-  next.program_ = lowered(next, *next.unlowered_);
+  Assembly next = with_devices(std::move(written));
   next.plans_ = plans_of(next, *next.program_, of_->purpose, far_ahead);
   if (of_->purpose == Purpose::training && of_->recipe.integer("eval.every") > 0)
     plan_evaluation(next, choice.way_to_fit, far_ahead);
@@ -87,24 +99,41 @@ std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program&
 
 // ------------------------------------------------------------------- plans
 
+Work PlanMaker::work_of_stage(const Assembly& next, const Program& program, Purpose purpose,
+                              std::size_t stage) const {
+  const bool vertical = of_->batch.vertical && purpose == Purpose::training;
+  Work work = next.pipeline_ ? work_of(program, *next.pipeline_, static_cast<std::int64_t>(stage))
+              : vertical     ? vertical_work(program, of_->batch.accumulate)
+                             : whole_work(program, of_->batch.accumulate);
+  return purpose == Purpose::training ? work : forward_work(std::move(work));
+}
+
+std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
+  const std::vector<int> ranks = written.pipeline_ ? written.mesh().group(of_->rank, written.pipeline_->axis)
+                                                   : std::vector<int>{static_cast<int>(of_->rank)};
+  std::vector<PlanOutline> outlines;
+  for (const std::size_t stage : std::set<std::size_t>{0, ranks.size() / 2, ranks.size() - 1})
+    outlines.push_back(outline_plan(written.program(), lowering(written, false), of_->batch.accumulate,
+                                    ranks[stage],
+                                    work_of_stage(written, written.program(), of_->purpose, stage)));
+  return outlines;
+}
+
 // Those of evaluation are over those of training.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
                                       bool far_ahead) const {
   const std::vector<int> ranks = next.pipeline_ ? next.mesh().group(of_->rank, next.pipeline_->axis)
                                                 : std::vector<int>{static_cast<int>(of_->rank)};
-  const bool vertical = of_->batch.vertical && purpose == Purpose::training;
   std::vector<Plan> plans;
   check_launches(program, of_->batch.accumulate);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    Work work = next.pipeline_ ? work_of(program, *next.pipeline_, static_cast<std::int64_t>(i))
-                : vertical     ? vertical_work(program, of_->batch.accumulate)
-                               : whole_work(program, of_->batch.accumulate);
-    if (purpose != Purpose::training) work = forward_work(std::move(work));
+    const Work work = work_of_stage(next, program, purpose, i);
     std::optional<Beneath> under;
     if (&program != next.program_.get()) under.emplace(Beneath{*next.program_, next.plans_[i]});
     plans.push_back(make_plan(program, lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
-                              under ? &*under : nullptr));
+                              under ? &*under : nullptr, proof_));
   }
+  if (proof_ == Proof::left_out) return plans;
   std::vector<RankPlan> pairs;
   for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
   check_ranks(program, pairs);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "plan/make/make_plan.hpp"
 #include "train/assemble/assembly.hpp"
 
 namespace prun {
@@ -12,17 +13,24 @@ namespace prun {
 class PlanMaker {
  public:
   // Throws where the recipe's device computes nothing.
-  explicit PlanMaker(std::shared_ptr<PlannedRecipe> of);
+  explicit PlanMaker(std::shared_ptr<PlannedRecipe> of, Proof proof = Proof::whole);
 
   // `made` becomes what the choice comes to, whether it fits or not; devices and plans of what it was before
   // go first. `far_ahead`: see Lowering. Stages differ, so each rank makes the plans of all of them: what
   // they send must be what they expect.
   void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
+  // What the choice comes to before anything is planned: programs and devices, and no plans.
+  Assembly write(const PlannedChoice& choice) const;
+  // The outlines of the plans of stages that differ most: the first, one in the middle and the last; where
+  // there is no pipeline, of the one plan.
+  std::vector<PlanOutline> outlines(const Assembly& written) const;
   // Of what is taken, at last: see memory_fit.hpp.
   void leave_rest_to_saves(Assembly& taken) const;
 
  private:
   void refuse_tier() const;
+  Work work_of_stage(const Assembly& next, const Program& program, Purpose purpose, std::size_t stage) const;
+  Assembly with_devices(WrittenProgram written) const;
   void make_devices(Assembly& next) const;
   std::unique_ptr<Program> lowered(const Assembly& next, const Program& program) const;
   Lowering lowering(const Assembly& next, bool far_ahead) const;
@@ -34,6 +42,7 @@ class PlanMaker {
   void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
 
   const std::shared_ptr<PlannedRecipe> of_;
+  const Proof proof_;
   const std::shared_ptr<DeviceInterface> device_;  // the recipe's, as it was found once
   DeviceInfo device_info_;
   // Of the last way: the same for every choice of what is computed again in backward, of which it has none.

@@ -24,7 +24,7 @@ Tried tried(RecipeWay way, PluginHost& plugins, const std::optional<std::filesys
     if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
     return {std::move(way), {}, "", std::string(first_line(error.what()))};
   }
-  const Forecast forecast = prun::forecast(*assembly, plugins, costs);
+  const Forecast forecast = prun::forecast(*assembly, plugins, costs, RatesUse::forbidden);
   if (!forecast.prediction) return {std::move(way), {}, forecast.missing, ""};
   return {std::move(way), forecast.prediction->simulation.step_seconds, "", ""};
 }

@@ -20,6 +20,12 @@ bool any_matches(std::string_view patterns, std::string_view text) {
 }
 
 void check_batch(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
+  if (recipe.integer("batch.micro") == 0) {
+    problems.add(recipe.problem("batch.micro",
+                                "batch.micro is missing, which says how many sequences a rank takes at once; "
+                                "give it, or let prun tune choose it"));
+    return;
+  }
   const std::int64_t global = recipe.integer("batch.global"),
                      ranks = BatchArithmetic::of(recipe, plugins).ranks,
                      at_once = recipe.integer("batch.micro") * ranks;

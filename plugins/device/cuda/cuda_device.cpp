@@ -77,6 +77,7 @@ class CudaDevice final : public Device {
         graphs_(options.flag("graphs")),
         planned_bytes_(static_cast<std::int64_t>(options.number("plan_gib") * (1 << 30))),
         planned_units_(static_cast<int>(options.integer("plan_units"))),
+        planned_gpu_(options.text("plan_gpu")),
         libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
                     options.flag("deterministic"), options.text("attention"), cache_folder()}) {
     set_environment();
@@ -270,7 +271,7 @@ class CudaDevice final : public Device {
     int count = 0;
     cudaDeviceProp gpu{};
     if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
-      name_ = "cuda: " + why_none(status);
+      name_ = "cuda: " + (planned_gpu_.empty() ? why_none(status) : planned_gpu_ + ", which is not here");
       absent_ = true;
       memory_bytes_ = std::int64_t{1} << 50;  // not known
       if (!shares_) units_ = planned_units_;
@@ -430,6 +431,7 @@ class CudaDevice final : public Device {
   bool others_ = false;  // are waited for
   std::int64_t planned_bytes_;
   int planned_units_;
+  std::string planned_gpu_;
   std::string name_, arithmetic_, unit_;
   int units_ = 0;
   std::int64_t memory_bytes_ = 0;
@@ -456,7 +458,8 @@ class CudaDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cuda::CudaDevice, "cuda", "0.1.0", "One GPU of this machine",
-    "also=gpu,nvidia; driver=libcuda.so.1; comm=nccl; shared=share; plan=plan_gib; plan_units=plan_units",
+    "also=gpu,nvidia; driver=libcuda.so.1; comm=nccl; shared=share; plan=plan_gib; plan_units=plan_units; "
+    "plan_name=plan_gpu",
     "ordinal | int | none | 0..1023 | Which GPU, as the driver counts those that are visible; empty: each "
     "rank "
     "the one of its number on the host\n"
@@ -473,4 +476,7 @@ PRUN_PLUGIN(
     "this one has\n"
     "plan_units | int | 0 | 0..1024 | GPUs of a host that plans count on where there is none here; 0: one, "
     "so "
-    "that each rank has a host of its own\n");
+    "that each rank has a host of its own\n"
+    "plan_gpu | string | | | Name of the GPU that plans are for where there is none here, as the driver says "
+    "it: "
+    "NVIDIA H200\n");

@@ -18,5 +18,5 @@ class DataParallel final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(strategy, prun::DataParallel, "data", "0.1.0", "Splits the batch over an axis of the mesh",
-            "phase=shard; splits=batch; also=ddp,dp,data_parallel,distributed",
+            "phase=shard; splits=batch; axis=own; tune=exact; also=ddp,dp,data_parallel,distributed",
             "axis | string | dp | | Axis of the mesh to split the batch over\n");

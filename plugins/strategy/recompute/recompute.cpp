@@ -80,7 +80,8 @@ class Recompute final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Recompute, "recompute", "0.1.0", "Computes activations again instead of keeping them",
-    "phase=memory; only=training; also=checkpointing,activation_checkpointing,gradient_checkpointing; "
+    "phase=memory; only=training; tune=exact; varies=mode:budget|full; "
+    "also=checkpointing,activation_checkpointing,gradient_checkpointing; "
     "frees=mode:budget, mode:full; bench=mode:none, mode:full",
     "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
     "makes the plan fit device.memory\n"

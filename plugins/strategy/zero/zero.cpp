@@ -41,7 +41,8 @@ class Zero final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
-    "phase=state; also=fsdp,fsdp2,hsdp,deepspeed,distributed_optimizer; frees=stage:1, stage:2, stage:3; "
+    "phase=state; axis=batch; tune=exact; varies=stage:1|2|3, reduce; "
+    "also=fsdp,fsdp2,hsdp,deepspeed,distributed_optimizer; frees=stage:1, stage:2, stage:3; "
     "bench=stage:0 reduce:microbatch, stage:1 "
     "reduce:microbatch, stage:2 reduce:microbatch, stage:3",
     "axis   | names  | dp | | Axis of the mesh whose ranks share them out, or several: each parameter over "

@@ -1,0 +1,52 @@
+#include "train/assemble/known_costs.hpp"
+
+#include <algorithm>
+
+#include "simulate/costs_file.hpp"
+
+namespace prun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "h200" is h200.json of those that come with prun, where there is no file of that name.
+fs::path file_of(const fs::path& named) {
+  std::error_code ignored;
+  if (fs::exists(named, ignored) || named.has_parent_path()) return named;
+  const fs::path shipped = shipped_costs_folder() / (named.string() + ".json");
+  return fs::exists(shipped, ignored) ? shipped : named;
+}
+
+}  // namespace
+
+fs::path shipped_costs_folder() {
+  return fs::canonical("/proc/self/exe").parent_path().parent_path() / "share" / "prun" / "costs";
+}
+
+std::vector<DeviceRates> shipped_rates() {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(shipped_costs_folder(), ignored))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<DeviceRates> rates;
+  for (const fs::path& file : files)
+    if (const std::optional<CostTable> table = read_costs(file))
+      rates.insert(rates.end(), table->rates.begin(), table->rates.end());
+  return rates;
+}
+
+KnownCosts known_costs(const std::optional<fs::path>& named) {
+  KnownCosts known;
+  const fs::path file = named ? file_of(*named) : default_costs_path();
+  std::optional<CostTable> table = read_costs(file);
+  if (named && !table)
+    throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
+                "; prun bench kernels RECIPE --out FILE makes one");
+  known.measured = table.has_value();
+  if (table) known.table = std::move(*table);
+  for (DeviceRates& one : shipped_rates()) known.table.rates.push_back(std::move(one));
+  return known;
+}
+
+}  // namespace prun

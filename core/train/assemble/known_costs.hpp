@@ -1,0 +1,29 @@
+// The cost table that predictions go by: the one that was named, or this machine's own; and behind it the
+// rates that come with prun, for devices that nobody measured here.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "simulate/costs.hpp"
+
+namespace prun {
+
+// Where the tables lie that come with prun: share/prun/costs beside the program's folder.
+std::filesystem::path shipped_costs_folder();
+// All of their rates, by the files' names. Throws bad_input for a damaged one.
+std::vector<DeviceRates> shipped_rates();
+
+// `named`: a file, or the name of one that comes with prun; nothing: this machine's own, which may be
+// missing. Throws not_found where the named one is not there.
+struct KnownCosts {
+  CostTable table;
+  bool measured = false;  // there is a table besides the rates that come with prun
+
+  // Whether it says anything of a device.
+  bool knows(std::string_view device) const { return measured || table.rates_of(device); }
+};
+KnownCosts known_costs(const std::optional<std::filesystem::path>& named);
+
+}  // namespace prun

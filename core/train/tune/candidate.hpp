@@ -1,0 +1,27 @@
+// One way to fill in what a recipe leaves out.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/mesh.hpp"
+
+namespace prun {
+
+// By option: the value, as --set takes it.
+using ChosenOptions = std::map<std::string, std::string>;
+
+struct Candidate {
+  std::vector<Axis> mesh;  // in the order in which recipes write it
+  std::int64_t micro = 1;
+  ChosenOptions keys;                  // of the core: {"batch.order", "vertical"}
+  std::vector<bool> there;             // by part of the space
+  std::vector<ChosenOptions> options;  // likewise
+
+  friend bool operator==(const Candidate&, const Candidate&) = default;
+};
+
+inline bool operator==(const Axis& a, const Axis& b) { return a.name == b.name && a.extent == b.extent; }
+
+}  // namespace prun

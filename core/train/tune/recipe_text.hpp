@@ -1,0 +1,16 @@
+// A checked recipe as text again, in part.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "recipe/recipe.hpp"
+
+namespace prun {
+
+// The whole recipe but one of its sections, defaults included; `comment`: what stands behind an entry.
+std::string toml_without(const Recipe& recipe, std::string_view section,
+                         const std::function<std::string(const recipe::Entry&)>& comment);
+
+}  // namespace prun

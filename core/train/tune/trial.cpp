@@ -1,0 +1,165 @@
+#include "train/tune/trial.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plan/pipeline/timing.hpp"
+#include "program/flops.hpp"
+#include "program/recompute.hpp"
+#include "train/assemble/assemble.hpp"
+#include "train/assemble/does_not_fit.hpp"
+#include "train/assemble/forecast.hpp"
+#include "train/assemble/memory_fit.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/tune/outline_costs.hpp"
+
+namespace prun {
+namespace {
+
+std::vector<std::string> names_of_devices(const Assembly& assembly) {
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : assembly.device_infos()) names.emplace_back(device.name.view());
+  return names;
+}
+
+// Whether it says that this combination cannot be, or that the cost table does not know what it takes: no
+// fault of ours.
+bool is_refusal(const Error& error) {
+  return error.code() == ErrorCode::bad_input || error.code() == ErrorCode::unsupported ||
+         error.code() == ErrorCode::not_found;
+}
+
+// Of a pipeline's ranks, by its order alone.
+struct PipelineShape {
+  double bubble = 0;
+  std::int64_t alive = 1;
+};
+PipelineShape shape_of(const Assembly& written) {
+  if (!written.pipeline()) return {0, written.batch().vertical ? written.batch().accumulate : 1};
+  const PipelineOrder& order = written.pipeline()->order;
+  const PipelineTiming timing = time_schedule(order, {});
+  const auto chunks = static_cast<std::int64_t>(order.shape.chunks);
+  const std::int64_t peak = *std::max_element(timing.peak.begin(), timing.peak.end());
+  return {bubble_of(order), std::max<std::int64_t>(1, peak / chunks)};
+}
+
+std::string place_text(MemoryPlace place) {
+  const std::string space = name_of(place.space);
+  return place.device == 0 ? space : detail::concat(space, " of device ", place.device);
+}
+
+// Of the plan with most of it.
+std::vector<PlaceBytes> memory_of(const Assembly& assembly) {
+  const auto fuller = [&](const Plan& a, const Plan& b) {
+    return assembly.bytes_in_memory_of(0, a) < assembly.bytes_in_memory_of(0, b);
+  };
+  const Plan& fullest = *std::max_element(assembly.plans().begin(), assembly.plans().end(), fuller);
+  std::vector<PlaceBytes> memory;
+  for (const Layout::Range& range : fullest.layout.ranges)
+    if (range.bytes() > 0) memory.push_back({place_text(range.place), range.bytes()});
+  return memory;
+}
+
+}  // namespace
+
+Trial::Trial(const TrialBase& base) : base_(base), plugins_(base.places) {
+  if (base.ranks_of_host > 1) plugins_.set_local({0, static_cast<int>(base.ranks_of_host), true, true});
+}
+
+Recipe Trial::recipe(const std::vector<std::string>& sets) {
+  return Recipe::parse(base_.recipe, "the recipe", sets, plugins_.catalog());
+}
+
+std::int64_t Trial::limit_of(const Assembly& written) const {
+  const std::int64_t all = written.device_info().memory_bytes - written.device_info().process_device_bytes;
+  const std::optional<std::int64_t> said = written.recipe().section("device").bytes("memory");
+  return said ? std::min(*said, all) : all;
+}
+
+Estimate Trial::estimate_of(PlanMaker& maker, const PlannedChoice& choice) {
+  const Assembly written = maker.write(choice);
+  TablePrices prices(*base_.costs, names_of_devices(written));
+  const PipelineShape shape = shape_of(written);
+  Estimate estimate{Fate::good, "", 0, 0, 0};
+  double passes = 0, rest = 0, beside = 0;
+  for (const PlanOutline& outline : maker.outlines(written)) {
+    const OutlineCosts costs = costs_of(written, outline, prices, base_.ranks_of_host, shape.alive);
+    estimate.least = std::max({estimate.least, costs.computed, costs.beside});
+    estimate.bytes = std::max(estimate.bytes, costs.bytes);
+    passes = std::max(passes, costs.passes);
+    rest = std::max(rest, costs.rest);
+    beside = std::max(beside, costs.beside);
+  }
+  estimate.likely = std::max(passes / (1 - shape.bubble) + rest, beside);
+  if (estimate.bytes > limit_of(written)) estimate.fate = Fate::too_large;
+  return estimate;
+}
+
+// Where strategies leave to the planner how much room they make, the first of none and all that has it.
+Estimate Trial::estimate(const std::vector<std::string>& sets) {
+  try {
+    PlanMaker maker(std::make_shared<PlannedRecipe>(recipe(sets), plugins_, 0, Purpose::training),
+                    Proof::left_out);
+    Estimate first = estimate_of(maker, {});
+    if (first.fate == Fate::good) return first;
+    const Assembly written = maker.write({});
+    PlannedChoice most{{}, written.unlowered().requests().ways_to_fit - 1};
+    if (chooses_recompute(written.unlowered()))
+      most.recompute = recompute_choices(written.unlowered()).back();
+    Estimate last = estimate_of(maker, most);
+    return last.fate == Fate::good ? last : first;
+  } catch (const Error& error) {
+    if (!is_refusal(error)) throw;
+    return {Fate::refused, std::string(first_line(error.what())), 0, 0, 0};
+  }
+}
+
+Planned Trial::plan(const std::vector<std::string>& sets, bool proven) {
+  Planned planned;
+  try {
+    const Assembly assembly =
+        proven ? Assembly(recipe(sets), plugins_) : assemble_unproven(recipe(sets), plugins_);
+    if (hosts_have_room(assembly)) return look(assembly, *base_.costs);
+    planned.fate = Fate::too_large;
+    planned.why = "the ranks of a host need more memory than it has";
+  } catch (const DoesNotFit& error) {
+    planned.fate = Fate::too_large;
+    planned.why = first_line(error.what());
+  } catch (const Error& error) {
+    if (!is_refusal(error)) throw;
+    planned.why = first_line(error.what());
+  }
+  return planned;
+}
+
+Planned Trial::look(const Assembly& assembly, const CostTable& costs) {
+  const Prediction prediction = predict_step(assembly, plugins_, costs, base_.ranks_of_host);
+  const Simulation& simulation = prediction.simulation;
+  Planned planned;
+  planned.fate = Fate::good;
+  planned.step_seconds = simulation.step_seconds;
+  planned.range = prediction.range;
+  planned.exposed = simulation.exposed_communication();
+  planned.bubble = assembly.pipeline() ? bubble_of(assembly.pipeline()->order) : 0;
+  planned.tokens_per_second = static_cast<double>(assembly.batch().tokens()) / planned.step_seconds;
+  planned.model_flops = model_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
+  const DeviceRates* const rates = costs.rates_of(assembly.device_info().name.view());
+  double peak = assembly.device_info().peak_flops;
+  if (peak <= 0 && rates && rates->peak_flops) peak = *rates->peak_flops;
+  const auto ranks = static_cast<double>(assembly.mesh().world());
+  // Model FLOPs of a stage are those of the whole chain: each rank of other axes has a part of them.
+  if (peak > 0) planned.mfu = planned.model_flops / planned.step_seconds / (peak * ranks);
+  for (const RankTimes& rank : simulation.ranks)
+    planned.busy = std::max(planned.busy, rank.times.busy.front());
+  for (const Plan& plan : assembly.plans())
+    planned.device_bytes = std::max(planned.device_bytes, assembly.bytes_in_memory_of(0, plan));
+  planned.memory = memory_of(assembly);
+  const std::vector<std::uint64_t> sent = sent_of(assembly, plugins_);
+  for (std::size_t queue = 0; queue < sent.size(); ++queue)
+    if (const QueueInfo& info = assembly.plan().queues[queue]; info.communicates())
+      planned.sent.push_back({info.name, assembly.mesh().name(info.axis), static_cast<double>(sent[queue])});
+  planned.notes = prediction.notes;
+  return planned;
+}
+
+}  // namespace prun

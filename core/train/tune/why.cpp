@@ -1,0 +1,202 @@
+#include "train/tune/why.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/format.hpp"
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
+#include "train/tune/recipe_text.hpp"
+#include "train/tune/workers.hpp"
+
+namespace prun {
+namespace {
+
+std::string milliseconds(double seconds) {
+  return format(seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
+}
+
+std::string percent(double share) { return format("%.1f %%", share * 100); }
+
+// What of a step the three come to.
+struct Parts {
+  double computing, exposed, idle;
+};
+Parts parts_of(const Planned& planned) {
+  return {planned.busy / planned.step_seconds, planned.exposed / planned.step_seconds, planned.bubble};
+}
+
+std::string bound_of(const Planned& best) {
+  const Parts parts = parts_of(best);
+  const std::string shares =
+      "computing " + percent(parts.computing) + " of the step, waiting for others " + percent(parts.exposed) +
+      (parts.idle > 0
+           ? ", of which the order of the pipeline alone is " + percent(std::min(parts.idle, parts.exposed))
+           : std::string());
+  if (parts.computing >= std::max(parts.exposed, 0.7))
+    return "the best is bound by what its ranks compute: " + shares;
+  if (parts.exposed >= 2 * parts.idle)
+    return "the best is bound by what it exchanges, or waits for: " + shares;
+  return "the best is bound by its pipeline's order: " + shares;
+}
+
+// The reason that weighs most, in seconds.
+std::string loses_by(const Planned& best, const Planned& next) {
+  const double computes = next.busy - best.busy, exposes = next.exposed - best.exposed,
+               idles = next.bubble * next.step_seconds - best.bubble * best.step_seconds;
+  const double most = std::max({computes, exposes, idles});
+  if (most <= 0) return "no single part of it takes longer";
+  if (most == computes) return "its busiest rank computes " + milliseconds(computes) + " longer";
+  if (most == exposes) return "it exposes " + milliseconds(exposes) + " more of communication";
+  return "its pipeline stands idle " + milliseconds(idles) + " longer";
+}
+
+std::string runner_up(const TuneResult& result, TuneGoal goal) {
+  if (result.best.size() < 2) return "no other way was found";
+  const Planned &best = result.best[0].planned, &next = result.best[1].planned;
+  const std::string who = "the next one (" + result.best[1].text + ") ";
+  if (goal == TuneGoal::memory)
+    return who + "needs " + size_text(static_cast<double>(next.device_bytes - best.device_bytes)) + " more";
+  const double longer = next.step_seconds / best.step_seconds - 1;
+  if (longer < 5e-4) return who + "is as fast";
+  return who + "takes " + percent(longer) + " longer: " + loses_by(best, next);
+}
+
+std::string change(double now, double then) {
+  const double gain = 1 - then / now;
+  if (gain < 5e-4) return "nothing";
+  return format("%s a step instead of %s, %.1f %% less", milliseconds(then).c_str(),
+                milliseconds(now).c_str(), gain * 100);
+}
+
+class WhatIf {
+ public:
+  WhatIf(const Recipe& recipe, PluginHost& plugins, const TrialBase& base, const TuneRequest& request,
+         const TuneResult& result)
+      : recipe_(recipe), plugins_(plugins), base_(base), request_(request), result_(result) {}
+
+  // The best of those that were shown, by another table.
+  std::string twice_the_link() const {
+    if (result_.ranks == 1) return "";
+    const CostTable table = base_.costs->with_links(2);
+    TrialBase other = base_;
+    other.costs = &table;
+    const std::optional<Planned> best = best_of(other, sets_of(result_.best));
+    return best ? "twice the links between ranks would give " + change(now(), best->step_seconds) : "";
+  }
+
+  // Of what lacks memory, the likeliest.
+  std::string one_more_gib() const {
+    const std::string key = key_of_memory();
+    if (result_.too_large.empty())
+      return "one more GiB would give nothing: no way that was looked at lacks memory";
+    if (key.empty()) return "";
+    TrialBase other = base_;
+    const std::optional<std::int64_t> said = recipe_.section("device").bytes("memory");
+    const std::string value = key == "device.memory" ? detail::concat(*said + (std::int64_t{1} << 30), "B")
+                                                     : format("%.17g", recipe_.number(key) + 1);
+    other.recipe =
+        toml_without(Recipe::parse(base_.recipe, "the recipe", std::vector<std::string>{key + "=" + value},
+                                   plugins_.catalog()),
+                     "mesh", [](const recipe::Entry&) { return std::string(); });
+    const std::optional<Planned> best = best_of(other, sets_of(result_.too_large));
+    const double then = best ? std::min(now(), best->step_seconds) : now();
+    return "one more GiB of a rank's device would give " + change(now(), then);
+  }
+
+  std::string more_ranks() const {
+    std::string text = ranks_text(result_.ranks + 1);
+    if (text.empty()) text = ranks_text(result_.ranks * 2);
+    return text;
+  }
+
+ private:
+  double now() const { return result_.best.front().planned.step_seconds; }
+
+  static std::vector<std::vector<std::string>> sets_of(const std::vector<TunedCandidate>& candidates) {
+    std::vector<std::vector<std::string>> sets(candidates.size());
+    for (std::size_t i = 0; i < sets.size(); ++i) sets[i] = candidates[i].sets;
+    return sets;
+  }
+
+  std::optional<Planned> best_of(const TrialBase& base,
+                                 const std::vector<std::vector<std::string>>& sets) const {
+    std::vector<std::unique_ptr<Trial>> trials;
+    for (std::size_t i = 0; i < threads_of(request_); ++i) trials.push_back(std::make_unique<Trial>(base));
+    std::vector<Planned> planned(sets.size());
+    on_all(trials, sets.size(),
+           [&](std::unique_ptr<Trial>& trial, std::size_t i) { planned[i] = trial->plan(sets[i], false); });
+    std::optional<Planned> best;
+    for (Planned& one : planned)
+      if (one.fate == Fate::good && (!best || one.step_seconds < best->step_seconds)) best = std::move(one);
+    return best;
+  }
+
+  // By which the recipe says how much there is of the memory that bounds it.
+  std::string key_of_memory() const {
+    if (recipe_.section("device").bytes("memory")) return "device.memory";
+    const std::string_view option =
+        trait_of(plugins_.note("device", recipe_.section("device").plugin()), "plan");
+    const std::string key = "device." + std::string(option);
+    return !option.empty() && recipe_.find(key) && recipe_.number(key) > 0 ? key : "";
+  }
+
+  // The likeliest ways of that many; empty: they cannot share out what there is.
+  std::string ranks_text(std::int64_t ranks) const {
+    constexpr std::size_t most = 8;
+    try {
+      const TuneSpace space(recipe_, plugins_, request_.wish, ranks);
+      std::vector<Candidate> starts = space.starts();
+      for (Candidate& one : as_the_best(space)) starts.push_back(std::move(one));
+      TrialBase other = base_;
+      if (other.ranks_of_host >= result_.ranks) other.ranks_of_host = ranks;
+      Trial trial(other);
+      std::vector<std::pair<double, std::vector<std::string>>> likely;
+      for (const Candidate& start : starts) {
+        const Estimate estimate = trial.estimate(space.sets(start));
+        if (estimate.fate == Fate::good) likely.emplace_back(estimate.likely, space.sets(start));
+      }
+      std::stable_sort(likely.begin(), likely.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::vector<std::vector<std::string>> sets;
+      for (const auto& [seconds, one] : likely)
+        if (sets.size() < most) sets.push_back(one);
+      const std::optional<Planned> best = best_of(other, sets);
+      if (!best) return "";
+      return detail::concat(ranks == result_.ranks + 1 ? "one more rank" : "twice the ranks", " would give ",
+                            change(now(), best->step_seconds), ", of few ways that were planned");
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
+      return "";
+    }
+  }
+
+  // What the best has added, on every way to share out those ranks.
+  static std::vector<Candidate> as_the_best(const TuneSpace& space) {
+    std::vector<Candidate> all;
+    for (const Candidate& start : space.starts())
+      for (Candidate& one : space.freed(start)) all.push_back(std::move(one));
+    constexpr std::size_t most = 200;
+    if (all.size() > most) all.resize(most);
+    return all;
+  }
+
+  const Recipe& recipe_;
+  PluginHost& plugins_;
+  const TrialBase& base_;
+  const TuneRequest& request_;
+  const TuneResult& result_;
+};
+
+}  // namespace
+
+std::vector<std::string> why(const Recipe& recipe, PluginHost& plugins, const TrialBase& base,
+                             const TuneRequest& request, const TuneResult& result) {
+  const WhatIf what_if(recipe, plugins, base, request, result);
+  std::vector<std::string> lines = {bound_of(result.best.front().planned), runner_up(result, request.goal),
+                                    what_if.more_ranks(), what_if.one_more_gib(), what_if.twice_the_link()};
+  std::erase(lines, "");
+  return lines;
+}
+
+}  // namespace prun

@@ -1,0 +1,129 @@
+// prun tune and run.layout = "auto" as a user sees them, by a cost table of made-up rates.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "binary.hpp"
+#include "support/assembly_fixture.hpp"
+
+namespace prun::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// `within`: bytes a second between ranks.
+fs::path costs_with(const std::string& within) {
+  const fs::path file = temporary_folder() / ("costs-" + within + ".json");
+  std::ofstream(file)
+      << R"({"prun_costs":3,"machine":{"cpu":"none","cores":1,"isa":"generic"},"rates":[{"device":"cpu",)"
+      << R"("source":"nobody","fp32":1e9,"bytes_per_second":1e9,"fixed":1e-7,"within":)" << within
+      << R"(,"within_latency":1e-6,"least":0.5,"most":2}],"overheads":[],"kernels":[],"exact":[],)"
+      << R"("exchanges":[],"exact_exchanges":[]})";
+  return file;
+}
+
+fs::path open_recipe(const std::string& name, const std::vector<std::string>& sets = {}) {
+  std::vector<std::string> all = {"run.steps=4", "device.threads=1", "batch.micro=0", "batch.order=auto"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  const fs::path file = temporary_folder() / (name + ".toml");
+  std::ofstream(file) << tiny_recipe(all).resolved_toml();
+  return file;
+}
+
+// `costs`: what this machine's own table is; empty: it has none.
+Result prun(std::vector<std::string> words, const fs::path& costs = {}) {
+  const fs::path cache = temporary_folder() / (costs.empty() ? "none" : costs.stem().string());
+  if (!costs.empty()) {
+    fs::create_directories(cache / "prun");
+    fs::copy_file(costs, cache / "prun" / "costs.json", fs::copy_options::overwrite_existing);
+  }
+  words.insert(words.begin(), {"/usr/bin/env", "XDG_CACHE_HOME=" + cache.string(), PRUN_TEST_BINARY});
+  return run_program(words);
+}
+
+TEST(TuneVerb, WritesARecipeThatPassesCheck) {
+  const fs::path file = open_recipe("open"), out = temporary_folder() / "best.toml";
+  const std::string costs = costs_with("1e9");
+  const Result tuned = prun({"tune", file, "--ranks", "2", "--costs", costs, "--write", out});
+  ASSERT_EQ(tuned.code, 0) << tuned.out;
+  EXPECT_NE(tuned.out.find("best        by the time of a step\n"), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find("why         the best is bound by"), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find("by nobody, none of it measured on this machine"), std::string::npos) << tuned.out;
+  const Result check = prun({"check", out});
+  EXPECT_EQ(check.code, 0) << check.out;
+  EXPECT_EQ(text_of(out).find("# Laid out by prun tune for 2 ranks"), 0U);
+  EXPECT_EQ(prun({"tune", file, "--ranks", "2", "--costs", costs, "--write", out}).code, 0)
+      << "it replaces its own";
+  EXPECT_EQ(prun({"tune", file, "--ranks", "2", "--costs", costs, "--write", file}).code, 2)
+      << "and nothing else";
+}
+
+TEST(TuneVerb, JsonHasWhatTheTableShows) {
+  const fs::path file = open_recipe("json");
+  const Result tuned =
+      prun({"tune", file, "--ranks", "2", "--costs", costs_with("1e9"), "--json", "--top", "3"});
+  ASSERT_EQ(tuned.code, 0) << tuned.out;
+  const JsonValue all = parse_json(tuned.out, "tune");
+  EXPECT_EQ(all.at("ranks").as_int64(), 2);
+  ASSERT_EQ(all.at("best").as_array().size(), 3U);
+  const JsonValue& best = all.at("best").as_array()[0];
+  EXPECT_GT(best.at("step_seconds").as_double(), 0);
+  EXPECT_GT(best.at("most_step_seconds").as_double(), best.at("step_seconds").as_double());
+  EXPECT_GT(best.at("device_bytes").as_int64(), 0);
+  EXPECT_FALSE(all.at("why").as_array().empty());
+}
+
+TEST(TuneVerb, WithoutACostTableItSaysWhatMakesOne) {
+  const Result tuned = prun({"tune", open_recipe("unknown"), "--ranks", "2"});
+  EXPECT_EQ(tuned.code, 2) << tuned.out;
+  EXPECT_NE(tuned.out.find("prun bench kernels --quick and prun bench comm measure this machine"),
+            std::string::npos)
+      << tuned.out;
+}
+
+// The choice is written into run and checkpoint, and a run that goes on keeps it, whatever the table says
+// then.
+TEST(TuneVerb, ALayoutLeftToPrunIsChosenOnceAndKept) {
+  const fs::path out = temporary_folder() / "laid-out";
+  const fs::path file = open_recipe(
+      "layout", {"run.layout=auto", "run.ranks=2", "run.save_every=2", "run.out=" + out.string()});
+  const Result run = prun({file}, costs_with("1e9"));
+  ASSERT_EQ(run.code, 0) << run.out;
+  EXPECT_NE(run.out.find("prun: auto stands for layout "), std::string::npos) << run.out;
+  const Result shown = prun({"ckpt", "show", out, "--json"});
+  ASSERT_EQ(shown.code, 0) << shown.out;
+  const JsonValue manifest = parse_json(text_of(out / "step-00000004" / "manifest.json"), "manifest");
+  const std::string mesh = manifest.at("mesh").as_string();
+  EXPECT_NE(mesh.find("=2"), std::string::npos) << mesh;
+  const Result again =
+      prun({file, "--set", "run.resume=" + out.string(), "--set", "run.steps=6"}, costs_with("1e4"));
+  ASSERT_EQ(again.code, 0) << again.out;
+  EXPECT_NE(again.out.find("prun: auto stands for layout as in the run that goes on"), std::string::npos)
+      << again.out;
+  EXPECT_EQ(parse_json(text_of(out / "step-00000006" / "manifest.json"), "manifest").at("mesh").as_string(),
+            mesh);
+}
+
+TEST(TuneVerb, RatesThatComeWithPrunGiveATimeForAGpuThatIsNotHere) {
+  const fs::path file = temporary_folder() / "gpu.toml";
+  std::ofstream(file) << tiny_recipe({"device.plugin=cuda", "device.plan_gpu=NVIDIA A100",
+                                      "device.plan_gib=80", "precision.compute=bf16"})
+                             .resolved_toml();
+  const Result plan = prun({"plan", file});
+  ASSERT_EQ(plan.code, 0) << plan.out;
+  if (plan.out.find("which is not here") == std::string::npos) GTEST_SKIP() << "there is a GPU";
+  EXPECT_NE(plan.out.find(" ms a step, "), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("  between "), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("the data sheet of an A100 SXM"), std::string::npos) << plan.out;
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,176 @@
+// The search as a whole: what comes out is a recipe that runs, and the same one each time.
+#include <gtest/gtest.h>
+
+#include "base/text.hpp"
+#include "inspect/verify.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/forecast.hpp"
+#include "tuned.hpp"
+
+namespace prun::test {
+namespace {
+
+TEST(Tune, ResultSaysEverythingAndIsPlannedAsItWas) {
+  const TuneResult result = tuned(tiny_recipe(open()), request_for(4));
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_TRUE(result.best.front().proven);
+  const Recipe recipe = read(result.recipe);
+  EXPECT_EQ(mesh_of(recipe).world(), 4);
+  EXPECT_GT(recipe.integer("batch.micro"), 0);
+  EXPECT_NE(recipe.text("batch.order"), "auto");
+  const Assembly assembly(recipe, plugins());
+  EXPECT_EQ(assembly.plan().layout.memory.total() > 0, true);
+  std::int64_t fullest = 0;
+  for (const Plan& plan : assembly.plans()) fullest = std::max(fullest, assembly.bytes_in_memory_of(0, plan));
+  EXPECT_EQ(fullest, result.best.front().planned.device_bytes);
+  EXPECT_NE(result.recipe.find("# chosen by prun tune"), std::string::npos);
+}
+
+TEST(Tune, GivesTheSameAnswerTwiceOnAnyNumberOfThreads) {
+  const Recipe recipe = tiny_recipe(open());
+  TuneRequest request = request_for(8);
+  const TuneResult two = tuned(recipe, request);
+  request.threads = 1;
+  const TuneResult one = tuned(recipe, request), again = tuned(recipe, request);
+  ASSERT_EQ(one.best.size(), two.best.size());
+  for (std::size_t i = 0; i < one.best.size(); ++i) {
+    EXPECT_EQ(one.best[i].sets, two.best[i].sets);
+    EXPECT_EQ(one.best[i].sets, again.best[i].sets);
+    EXPECT_EQ(one.best[i].planned.step_seconds, two.best[i].planned.step_seconds);
+  }
+  EXPECT_EQ(one.recipe, two.recipe);
+  EXPECT_EQ(one.looked_at, two.looked_at);
+}
+
+// The ten are in order, and none of them is beaten by a plain split of the batch.
+TEST(Tune, TheBestAreInOrder) {
+  const TuneResult result = tuned(tiny_recipe(open()), request_for(2));
+  for (std::size_t i = 1; i < result.best.size(); ++i)
+    EXPECT_LE(result.best[i - 1].planned.step_seconds, result.best[i].planned.step_seconds);
+  const Recipe plain =
+      tiny_recipe({"device.threads=1", "comm.default=meet", "batch.micro=2"}, data_parallel(2));
+  const Prediction prediction = predict_step(Assembly(plain, plugins()), plugins(), made_up_costs());
+  EXPECT_LE(result.best.front().planned.step_seconds, prediction.simulation.step_seconds);
+}
+
+TEST(Tune, WhatTheRecipeSaysStays) {
+  const std::string more =
+      "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n[[strategy]]\nplugin = "
+      "'zero'\nstage = 2\n"
+      "[[strategy]]\nplugin = 'data'\naxis = 'dp'\n";
+  const TuneResult result =
+      tuned(tiny_recipe({"batch.micro=1", "comm.default=meet", "device.threads=1"}, more), request_for(4));
+  const Recipe recipe = read(result.recipe);
+  EXPECT_EQ(recipe.integer("mesh.tp"), 2);
+  EXPECT_EQ(recipe.integer("batch.micro"), 1);
+  EXPECT_TRUE(recipe.flag("strategy.0.sequence"));
+  EXPECT_EQ(recipe.integer("strategy.1.stage"), 2);
+  EXPECT_EQ(recipe.integer("mesh.dp"), 2);
+}
+
+TEST(Tune, LeastMemoryTakesLessThanLeastTime) {
+  const Recipe recipe = tiny_recipe(open());
+  TuneRequest request = request_for(4);
+  const TuneResult quick = tuned(recipe, request);
+  request.goal = TuneGoal::memory;
+  const TuneResult small = tuned(recipe, request);
+  EXPECT_LE(small.best.front().planned.device_bytes, quick.best.front().planned.device_bytes);
+  EXPECT_GE(small.best.front().planned.step_seconds, quick.best.front().planned.step_seconds);
+}
+
+// Nobody has the memory for plain copies: what frees it is added.
+TEST(Tune, AddsWhatMakesItFit) {
+  const TuneResult free = tuned(tiny_recipe(open()), request_for(2));
+  std::int64_t least = free.best.front().planned.device_bytes;
+  for (const TunedCandidate& one : free.best) least = std::min(least, one.planned.device_bytes);
+  const std::int64_t limit = least * 8 / 10;
+  const TuneResult tight =
+      tuned(tiny_recipe(open({detail::concat("device.memory=", limit, "B")})), request_for(2));
+  for (const TunedCandidate& one : tight.best) EXPECT_LE(one.planned.device_bytes, limit) << one.text;
+  const Assembly assembly(read(tight.recipe), plugins());
+  EXPECT_EQ(assembly.mesh().world(), 2);
+}
+
+TEST(Tune, NothingThatFitsIsRefusedWithWhatWasTried) {
+  const std::string said =
+      refusal_of([] { tuned(tiny_recipe(open({"device.memory=1KiB"})), request_for(2)); });
+  EXPECT_NE(said.find("ways to lay the step out over 2 ranks can be taken"), std::string::npos) << said;
+  EXPECT_NE(said.find("need more memory than there is"), std::string::npos) << said;
+  EXPECT_NE(said.find("more ranks (--ranks), a smaller model"), std::string::npos) << said;
+}
+
+TEST(Tune, RanksThatTheMeshCannotHaveAreRefused) {
+  const std::string said = refusal_of([] {
+    tuned(tiny_recipe({"comm.default=meet"}, "[mesh]\ndp = 4\n[[strategy]]\nplugin = 'data'\n"),
+          request_for(6));
+  });
+  EXPECT_NE(said.find("the recipe's mesh has 4 ranks, which 6 is no multiple of"), std::string::npos) << said;
+  const std::string hosts = refusal_of([] {
+    TuneRequest request = request_for(4);
+    request.wish.hosts = 3;
+    tuned(tiny_recipe(open()), request);
+  });
+  EXPECT_NE(hosts.find("4 ranks cannot be shared out over 3 hosts"), std::string::npos) << hosts;
+}
+
+TEST(Tune, AMissingMicrobatchIsRefusedWhereNobodyChoosesIt) {
+  const std::string said = refusal_of([] { Assembly(tiny_recipe({"batch.micro=0"}), plugins()); });
+  EXPECT_NE(said.find("batch.micro is missing"), std::string::npos) << said;
+  EXPECT_NE(said.find("let prun tune choose it"), std::string::npos) << said;
+}
+
+// What is chosen computes what one rank does.
+TEST(Tune, TheChoiceComputesWhatOneRankDoes) {
+  const std::vector<std::string> fp64 = {"precision.compute=fp64", "precision.state=fp64"};
+  for (const int ranks : {2, 4}) {
+    const TuneResult result = tuned(tiny_recipe(open(fp64)), request_for(ranks));
+    const LayoutVerdict verdict = verify_layout(read(result.recipe), plugins().places(), 2);
+    EXPECT_TRUE(verdict.equal()) << result.best.front().text << ": " << to_text(verdict);
+  }
+}
+
+TEST(Tune, SaysWhyInSentences) {
+  TuneRequest request = request_for(2);
+  request.why = true;
+  const TuneResult result = tuned(tiny_recipe(open({"device.memory=600KiB"})), request);
+  EXPECT_TRUE(any_has(result.why, "the best is bound by")) << join(result.why, "\n");
+  EXPECT_TRUE(any_has(result.why, "the next one (")) << join(result.why, "\n");
+  EXPECT_TRUE(any_has(result.why, "the ranks would give") || any_has(result.why, "one more rank would give"))
+      << join(result.why, "\n");
+  EXPECT_TRUE(any_has(result.why, "one more GiB")) << join(result.why, "\n");
+  EXPECT_TRUE(any_has(result.why, "twice the links between ranks would give")) << join(result.why, "\n");
+}
+
+// ------------------------------------------------------------------- plugins of others
+
+// One sequence a step cannot be shared out, and heads of odd number cannot either: what is left are its
+// tokens.
+TEST(Tune, AThirdPartysStrategyIsFoundWhereItWins) {
+  const TuneResult result =
+      tuned(tiny_recipe(open({"model.plugin=llama", "model.heads=1", "model.kv_heads=1", "model.vocab=61",
+                              "model.ffn=63", "model.layers=1", "model.seq=64", "batch.global=1"})),
+            request_for(2));
+  EXPECT_TRUE(has(result.best.front().sets, "mesh.cut=2")) << join(result.best.front().sets, " ");
+  EXPECT_TRUE(any_has(result.best.front().sets, "plugin=cut-sequence"));
+  EXPECT_EQ(read(result.recipe).integer("mesh.cut"), 2);
+}
+
+TEST(Tune, OneThatSaysNothingIsLeftOutAndNamed) {
+  const TuneResult result = tuned(tiny_recipe(open()), request_for(2));
+  EXPECT_TRUE(
+      any_has(result.left_out,
+              "strategy 'spread' is not added: its note does not say what adding it comes to (trait tune)"))
+      << join(result.left_out, "\n");
+  for (const TunedCandidate& one : result.best) EXPECT_FALSE(any_has(one.sets, "plugin=spread"));
+}
+
+TEST(Tune, OptionsOfOtherMathematicsAreNeverVaried) {
+  const TuneResult result = tuned(tiny_recipe(open({"model.plugin=llama", "model.kv_heads=2"}),
+                                              "[[strategy]]\nplugin = 'cut-sequence'\n"),
+                                  request_for(2));
+  EXPECT_TRUE(any_has(result.left_out, "strategy 'cut-sequence' keeps its delay"));
+  for (const TunedCandidate& one : result.best) EXPECT_FALSE(any_has(one.sets, "delay="));
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,100 @@
+#include "tune/tune_text.hpp"
+
+#include "base/format.hpp"
+#include "base/json.hpp"
+#include "base/text.hpp"
+
+namespace prun {
+namespace {
+
+std::string milliseconds(double seconds) {
+  return format(seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
+}
+
+std::string size(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+
+// "41.2 ms  12,400 tokens/s  MFU 38 %  1.20 GiB"
+std::string row_of(const TunedCandidate& one) {
+  const Planned& planned = one.planned;
+  std::string row =
+      format("%12s %12.0f", milliseconds(planned.step_seconds).c_str(), planned.tokens_per_second);
+  row += planned.mfu > 0 ? format(" %6.1f %%", planned.mfu * 100) : format(" %8s", "-");
+  row += format(" %11s", size(planned.device_bytes).c_str());
+  row += planned.bubble > 0 ? format(" %6.1f %%", planned.bubble * 100) : format(" %8s", "-");
+  row += format(" %6.1f %%", 100 * planned.exposed / planned.step_seconds);
+  return row + "  " + one.text + "\n";
+}
+
+std::string counts_of(const TuneResult& result) {
+  return detail::concat(result.looked_at, " looked at, ", result.planned, " planned, ", result.ruled_out,
+                        " ruled out by what they take at least, ", result.refused, " cannot be combined, ",
+                        result.lacked_memory, " lack memory");
+}
+
+std::string details_of(const TunedCandidate& best) {
+  std::string text = "memory      of the fullest rank\n";
+  for (const PlaceBytes& place : best.planned.memory)
+    text += format("  %-32s %12s\n", ("in " + place.place).c_str(), size(place.bytes).c_str());
+  if (!best.planned.sent.empty()) text += "links       what a rank sends a step\n";
+  for (const LinkBytes& link : best.planned.sent)
+    text += format("  %-20s %12s  axis %s\n", link.queue.c_str(), size_text(link.bytes).c_str(),
+                   link.axis.c_str());
+  if (const auto& range = best.planned.range)
+    text += "prediction  between " + milliseconds(best.planned.step_seconds * range->first) + " and " +
+            milliseconds(best.planned.step_seconds * range->second) + "\n";
+  for (const std::string& note : best.planned.notes) text += "  " + note + "\n";
+  return text;
+}
+
+void write_candidate(JsonWriter& json, const TunedCandidate& one) {
+  const Planned& planned = one.planned;
+  json.begin_object().member("text", one.text).member("proven", one.proven);
+  json.name("sets").begin_array();
+  for (const std::string& set : one.sets) json.value(set);
+  json.end_array().member("step_seconds", planned.step_seconds);
+  if (planned.range)
+    json.member("least_step_seconds", planned.step_seconds * planned.range->first)
+        .member("most_step_seconds", planned.step_seconds * planned.range->second);
+  json.member("tokens_per_second", planned.tokens_per_second).member("mfu", planned.mfu);
+  json.member("bubble", planned.bubble).member("exposed_communication_seconds", planned.exposed);
+  json.member("device_bytes", planned.device_bytes).name("memory").begin_object();
+  for (const PlaceBytes& place : planned.memory) json.member(place.place, place.bytes);
+  json.end_object().name("sent_bytes").begin_object();
+  for (const LinkBytes& link : planned.sent) json.member(link.queue, link.bytes);
+  json.end_object().end_object();
+}
+
+}  // namespace
+
+std::string tune_text(const TuneResult& result, const TuneRequest& request) {
+  std::string text = detail::concat("ranks       ", result.ranks, result.ranks == 1 ? " rank" : " ranks");
+  if (result.ranks > 1) text += detail::concat(", ", result.ranks_of_host, " on a host");
+  text += "\nlooked      " + counts_of(result) + "\n";
+  for (const std::string& line : result.left_out) text += "left        " + line + "\n";
+  text += request.goal == TuneGoal::time ? "best        by the time of a step\n" : "best        by memory\n";
+  text += format("%12s %12s %8s %11s %8s %8s\n", "step", "tokens/s", "MFU", "memory", "bubble", "exposed");
+  for (const TunedCandidate& one : result.best) text += row_of(one);
+  text += details_of(result.best.front());
+  for (const std::string& line : result.why) text += "why         " + line + "\n";
+  return text;
+}
+
+std::string tune_json(const TuneResult& result, const TuneRequest& request) {
+  JsonWriter json;
+  json.begin_object().member("ranks", result.ranks).member("ranks_of_host", result.ranks_of_host);
+  json.member("goal", request.goal == TuneGoal::time ? "time" : "memory");
+  json.member("looked_at", result.looked_at).member("planned", result.planned);
+  json.member("ruled_out", result.ruled_out).member("refused", result.refused);
+  json.member("lacked_memory", result.lacked_memory).name("left_out").begin_array();
+  for (const std::string& line : result.left_out) json.value(line);
+  json.end_array().name("best").begin_array();
+  for (const TunedCandidate& one : result.best) write_candidate(json, one);
+  json.end_array().name("why").begin_array();
+  for (const std::string& line : result.why) json.value(line);
+  json.end_array().name("notes").begin_array();
+  for (const std::string& note : result.best.front().planned.notes) json.value(note);
+  json.end_array().member("recipe", result.recipe);
+  return json.end_object().take();
+}
+
+}  // namespace prun

@@ -1,0 +1,13 @@
+// What a search came to, as text and as JSON.
+#pragma once
+
+#include <string>
+
+#include "train/tune/tune.hpp"
+
+namespace prun {
+
+std::string tune_text(const TuneResult& result, const TuneRequest& request);
+std::string tune_json(const TuneResult& result, const TuneRequest& request);
+
+}  // namespace prun

@@ -1,0 +1,66 @@
+// prun tune: what a recipe leaves out is searched, and the best is a recipe that says everything.
+#include <cstdio>
+
+#include "base/output_file.hpp"
+#include "base/text.hpp"
+#include "cli/command_table.hpp"
+#include "cli/open_unsettled.hpp"
+#include "train/assemble/known_costs.hpp"
+#include "tune/tune_text.hpp"
+
+namespace prun {
+namespace {
+
+const OutputKind recipe_kind{"a recipe of prun tune", "# Laid out by prun tune"};
+
+TuneRequest request_of(const Arguments& arguments) {
+  TuneRequest request;
+  request.wish = {arguments.number("--ranks", 0), arguments.number("--hosts", 0),
+                  arguments.has("--rounding")};
+  request.shown = static_cast<std::size_t>(arguments.number("--top", 10));
+  request.threads = static_cast<std::size_t>(arguments.number("--threads", 0));
+  const auto goal = arguments.values.find("--for");
+  if (goal != arguments.values.end())
+    request.goal = goal->second == "memory" ? TuneGoal::memory : TuneGoal::time;
+  if (!arguments.has("--json"))
+    request.say = [](const std::string& line) { std::fprintf(stderr, "prun: %s\n", line.c_str()); };
+  return request;
+}
+
+int tune_command(const Arguments& arguments) {
+  const std::string& file = arguments.words[0];
+  const Opened opened = open_unsettled(arguments, file);
+  const KnownCosts costs = known_costs(arguments.path("--costs"));
+  const TuneRequest request = request_of(arguments);
+  if (const auto out = arguments.path("--write")) check_output(*out, recipe_kind);
+  const TuneResult result = tune(*opened.unsettled, *opened.plugins, costs.table, request);
+  if (const auto out = arguments.path("--write"))
+    write_output(*out,
+                 "# Laid out by prun tune for " + std::to_string(result.ranks) +
+                     " ranks; what it chose says so.\n\n" + result.recipe,
+                 recipe_kind);
+  std::fputs(arguments.has("--json") ? (tune_json(result, request) + "\n").c_str()
+                                     : tune_text(result, request).c_str(),
+             stdout);
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> tune_verb() {
+  return {{"tune",
+           "RECIPE",
+           "search what the recipe leaves out: mesh, strategies, their options, microbatch",
+           {json_option,
+            costs_option,
+            {"--ranks", "N", "how many to lay it out for; those of the recipe, or one for each unit"},
+            {"--hosts", "M", "that share them; as many as the device says"},
+            {"--for", "time|memory", "the shortest step, or the least memory; time"},
+            {"--rounding", "", "also what rounds otherwise"},
+            {"--write", "FILE", "the best, as a recipe that says everything"},
+            {"--top", "N", "how many are shown, 10"},
+            {"--threads", "N", "of the search; as many as cores"}},
+           tune_command}};
+}
+
+}  // namespace prun
