@@ -155,6 +155,27 @@ struct SgdStep {
   }
 };
 
+// A direction to step along, and what is kept of the gradients that it is made of.
+template <class C>
+struct MomentumStep {
+  C clip, now, later;
+  bool sign;
+
+  PRUN_RULE MomentumStep(double mixed, double kept, bool signs, double clip_factor)
+      : clip(static_cast<C>(clip_factor)),
+        now(static_cast<C>(mixed)),
+        later(static_cast<C>(kept)),
+        sign(signs) {}
+
+  // The mean in place.
+  PRUN_RULE C direction(C gradient, C& mean) const {
+    const C g = Ieee::mul(clip, gradient), apart = Ieee::add(mean, -g);
+    const C along = Ieee::fma(now, apart, g);
+    mean = Ieee::fma(later, apart, g);
+    return !sign ? along : along > 0 ? C(1) : along < 0 ? C(-1) : C(0);
+  }
+};
+
 #ifdef __CUDACC__
 }  // namespace prun::cuda
 #else

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "prun/eight_bits.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -77,6 +78,31 @@ detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice
   if (gradient == DType::bf16 && parameter == DType::bf16)
     return detail::choose_states<bf16, bf16>(master, state, choice);
   return {};
+}
+
+// The same for operands 1 and 2 of `momentum`, a gradient and its state, with step and seed where it rounds
+// by chance. Parameter and master copy are nothing to it.
+template <class Choice>
+detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
+  const DType gradient = s.operand[1].dtype, state = s.operand[2].dtype;
+  const auto is = [&](DType a, DType b) { return gradient == a && state == b; };
+  const bool chance = s.operand[6].present && s.operand[7].present;
+  if (is(DType::f64, DType::f64))
+    return choice.template operator()<UpdateTypes<double, void, double, double>>();
+  if (is(DType::f32, DType::f32)) return choice.template operator()<UpdateTypes<float, void, float, float>>();
+  if (is(DType::bf16, DType::f32)) return choice.template operator()<UpdateTypes<float, void, bf16, float>>();
+  if (chance && is(DType::f32, DType::bf16))
+    return choice.template operator()<UpdateTypes<float, void, float, bf16>>();
+  if (chance && is(DType::bf16, DType::bf16))
+    return choice.template operator()<UpdateTypes<float, void, bf16, bf16>>();
+  return {};
+}
+
+// Whether a state and its scales are those of moments in 8 bits, no block of which is cut.
+inline bool in_eight_bits(const OpShape& s, int state, int scale) {
+  const OperandShape &codes = s.operand[state], &scales = s.operand[scale];
+  return codes.present && codes.dtype == DType::u8 && scales.present && scales.dtype == DType::f32 &&
+         scales.elements() * eight_bit_block == codes.elements();
 }
 
 // Of an update without states: what it would keep them in.

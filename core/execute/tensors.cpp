@@ -12,7 +12,8 @@ namespace {
 Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank, Id own) {
   const BucketCut part = cut_of(program, bucket, parameter, rank);
   if (part.count == 0) return {};
-  return {own, program.value(own).dtype, part.at, part.first, part.count};
+  const std::int64_t block = program.value(own).block;
+  return {own, program.value(own).dtype, part.at / block, part.first / block, part.count / block};
 }
 
 // Elements [first, first + count) of the rank's part of a parameter, from element `at` of an operand on.
@@ -70,12 +71,19 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
 std::vector<Held> held_states(const Program& program, std::int64_t rank, Id id) {
   const Value& parameter = program.value(id);
   std::vector<Held> list;
-  for (const Id state : parameter.states)
-    list.push_back({state, program.value(state).dtype, 0, 0, program.local_elements(id)});
-  if (parameter.bucket < 0) return list;
+  const auto add_whole = [&](Id state) {
+    if (state != none)
+      list.push_back({state, program.value(state).dtype, 0, 0, program.local_elements(state)});
+  };
+  for (const Id state : parameter.states) add_whole(state);
+  if (parameter.bucket < 0) {
+    for (const Id scale : parameter.scales) add_whole(scale);
+    return list;
+  }
   const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
-  for (const Id state : bucket.states)
-    list.push_back(cut(program, bucket, id, program.mesh().coordinate(rank, bucket.axis), state));
+  for (const std::vector<Id>* const some : {&bucket.states, &bucket.scales})
+    for (const Id state : *some)
+      if (state != none) list.push_back(cut(program, bucket, id, rank, state));
   return list;
 }
 

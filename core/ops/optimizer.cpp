@@ -3,6 +3,7 @@
 // count_non_finite finds out which tensors it was.
 #include <vector>
 
+#include "ops/eight_bit_rule.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -60,14 +61,17 @@ struct AdamW {
                                             {"step"},
                                             {"clip"},
                                             {"keep"},
-                                            {"seed", Access::read, true}};
+                                            {"seed", Access::read, true},
+                                            {"m_scale", Access::update, true},
+                                            {"v_scale", Access::update, true}};
   static constexpr AttrDef attrs[] = {real_attr("beta1", 0.9), real_attr("beta2", 0.999),
                                       real_attr("eps", 1e-8), real_attr("weight_decay", 0.0),
                                       real_attr("lr_scale", 1.0)};
   static constexpr Effect effect = Effect::update;
-  static void rule(OpShape&) {}
+  static void rule(OpShape& s) { keep_blocks_whole(s, 3, 10); }
 };
 
+// Without a clip factor it takes the gradient as it is, such as a direction that other ops have made.
 struct Sgd {
   static constexpr const char* kind = "sgd";
   static constexpr const char* help = "stochastic gradient descent, momentum and decoupled decay optional";
@@ -76,7 +80,7 @@ struct Sgd {
                                             {"gradient"},
                                             {"momentum", Access::update, true},
                                             {"lr"},
-                                            {"clip"},
+                                            {"clip", Access::read, true},
                                             {"keep"},
                                             {"step", Access::read, true},
                                             {"seed", Access::read, true}};

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "placement/pack_whole.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
 
@@ -12,17 +13,14 @@ namespace prun {
 namespace {
 
 // Parameters with equal keys can be updated by the same ops.
-using Key = std::tuple<bool, double, double, Id, std::string, std::string, AxisId>;
+using Key = std::tuple<std::int32_t, bool, double, double, Id, std::string, std::string, AxisId>;
 
 class Packer {
  public:
-  Packer(Program& program, OptimizerInterface& optimizer, std::vector<AxisId> axes, KeptInParts kept)
-      : program_(program), optimizer_(optimizer), axes_(std::move(axes)), kept_(kept) {}
+  Packer(Program& program, const Optimizers& optimizers, std::vector<AxisId> axes, KeptInParts kept)
+      : program_(program), optimizers_(optimizers), axes_(std::move(axes)), kept_(kept) {}
 
   void run() {
-    Array<Text> texts;
-    raise(optimizer_.states(&texts));
-    for (const Text& text : texts) state_names_.emplace_back(text.view());
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
       const std::size_t first = program_.buckets().size();
       for (const auto& [key, members] : groups_of(segment))
@@ -57,11 +55,20 @@ class Packer {
       // alike.
       std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
-      groups[{value.decay, value.lr_scale, value.weight_decay, norm_of(value.gradient, segment), lies,
-              update_of(program_, id).form, folded(axes)}]
+      groups[{value.optimizer, value.decay, value.lr_scale, value.weight_decay,
+              norm_of(value.gradient, segment), lies, form_of(id), folded(axes)}]
           .push_back(id);
     }
     return groups;
+  }
+
+  const NamedOptimizer& optimizer_of(const Value& parameter) const {
+    return optimizers_.at(static_cast<std::size_t>(parameter.optimizer));
+  }
+  std::string form_of(Id parameter) const {
+    const Update update = update_of(program_, parameter);
+    return optimizer_of(program_.value(parameter)).updates_whole() ? flat_form(program_, parameter, update)
+                                                                   : update.form;
   }
 
   std::vector<AxisId> axes_of_frozen(const Value& parameter) const {
@@ -131,7 +138,8 @@ class Packer {
       for (Id id : members) updates.push_back(update_of(program_, id));
       remove_single_ops(bucket);
       add_state(bucket);
-      add_ops(bucket, norm, updates.front());
+      add_ops(bucket, norm, updates);
+      for (Id id : members) forget_states(program_.value(id));
       for (const Update& update : updates)
         for (Id op : update.ops) program_.erase_op(op);
     }
@@ -180,7 +188,6 @@ class Packer {
     for (Id id : bucket.parameters) {
       Value& parameter = program_.value(id);
       program_.value(parameter.gradient).bucket = number_;
-      forget_states(parameter);
     }
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.gradient, false);
     bucket.own_gradients = add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view,
@@ -190,8 +197,25 @@ class Packer {
     add_padding(bucket);
     if (precision.has_master())
       bucket.master = add_flat(bucket, "master", Role::state, precision.kept_master(), true);
-    for (const std::string& name : state_names_)
-      bucket.states.push_back(add_flat(bucket, name.c_str(), Role::state, precision.moments, true));
+    const Value first = program_.value(bucket.parameters.front());
+    for (const Id id : first.states) {
+      const Value state = program_.value(id);
+      const std::string name = state.name.substr(first.name.size() + 1);
+      if (!state.own_shape)
+        bucket.states.push_back(add_flat(bucket, name.c_str(), Role::state, state.dtype, true));
+    }
+    for (const Id id : first.scales)
+      bucket.scales.push_back(id == none ? none : add_scales(bucket, first, id));
+  }
+
+  // One for each block of the bucket: parts and members begin with one.
+  Id add_scales(const Bucket& bucket, const Value& parameter, Id of_one) {
+    const Value one = program_.value(of_one);
+    const Id flat =
+        add_flat(bucket, one.name.substr(parameter.name.size() + 1).c_str(), Role::state, one.dtype, true);
+    program_.value(flat).dims.front().extent /= one.block;
+    program_.value(flat).block = one.block;
+    return flat;
   }
 
   void add_padding(Bucket& bucket) {
@@ -208,10 +232,14 @@ class Packer {
   }
 
   void forget_states(Value& parameter) {
+    const auto is_kept = [&](Id state) { return program_.value(state).own_shape; };
     if (parameter.master != none) program_.forget_value(parameter.master);
-    for (Id state : parameter.states) program_.forget_value(state);
+    for (Id state : parameter.states)
+      if (!is_kept(state)) program_.forget_value(state);
+    for (Id scale : parameter.scales)
+      if (scale != none) program_.forget_value(scale);
     parameter.master = none;
-    parameter.states.clear();
+    std::erase_if(parameter.states, [&](Id state) { return !is_kept(state); });
   }
 
   // ------------------------------------------------------------- ops
@@ -304,12 +332,14 @@ class Packer {
     return {axis_attr(bucket.axis), {"dim", 0}, {"parts", static_cast<double>(parts(bucket))}};
   }
 
-  void add_ops(const Bucket& bucket, Id norm, const Update& update) {
+  void add_ops(const Bucket& bucket, Id norm, std::span<const Update> updates) {
     add_zeros(bucket);
     if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
     redirect_diagnosis(bucket);
+    if (optimizer_of(program_.value(bucket.parameters.front())).updates_whole())
+      return pack_whole_updates(program_, bucket, updates, loads_);
     add_update(bucket);
-    carry_edits(program_, bucket.parameters.front(), update, update_of(program_, bucket));
+    carry_edits(program_, bucket.parameters.front(), updates.front(), update_of(program_, bucket));
     split_what_it_makes(bucket);
   }
 
@@ -401,7 +431,9 @@ class Packer {
     context.master = bucket.master;
     context.gradient = bucket.own_gradients;
     context.states = {bucket.states.data(), bucket.states.size()};
-    raise(optimizer_.update(&program_api(), &program_, bucket.segment, context));
+    context.scales = {bucket.scales.data(), bucket.scales.size()};
+    const NamedOptimizer& optimizer = optimizer_of(program_.value(bucket.parameters.front()));
+    raise(optimizer.plugin->update(&program_api(), &program_, bucket.segment, context));
   }
 
   using Sums = std::set<std::pair<Id, AxisId>>;
@@ -420,21 +452,21 @@ class Packer {
   }
 
   Program& program_;
-  OptimizerInterface& optimizer_;
+  const Optimizers& optimizers_;
   const std::vector<AxisId> axes_;  // each of several ranks
   KeptInParts kept_;
-  std::vector<std::string> state_names_;
+  DealtLoads loads_;
   std::int32_t number_ = 0;
   Sums norms_, counts_;
 };
 
 }  // namespace
 
-void pack_state(Program& program, OptimizerInterface& optimizer, const PartsRequest& parts) {
+void pack_state(Program& program, const Optimizers& optimizers, const PartsRequest& parts) {
   std::vector<AxisId> axes = parts.axes;
   std::erase_if(axes, [&](AxisId axis) { return program.mesh().extent(axis) == 1; });
   std::sort(axes.begin(), axes.end());
-  if (!axes.empty()) Packer(program, optimizer, std::move(axes), parts.kept).run();
+  if (!axes.empty()) Packer(program, optimizers, std::move(axes), parts.kept).run();
 }
 
 }  // namespace prun

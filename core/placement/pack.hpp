@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// After place_on_mesh. The optimizer writes the update of the parts; it must treat
-// elements alike wherever they stand.
-void pack_state(Program& program, OptimizerInterface& optimizer, const PartsRequest& parts);
+// After place_on_mesh. An optimizer that treats elements alike writes the update of the parts. Of one that
+// updates whole tensors, what it wrote for single ones is rewritten (placement/pack_whole.hpp).
+void pack_state(Program& program, const Optimizers& optimizers, const PartsRequest& parts);
 
 }  // namespace prun

@@ -54,16 +54,28 @@ class Lister {
     const bool copy = parameter.copy_of != none;
     const std::string name = of_parameter_ = full_name(program_, id, layer_);
     add(name, id, in_parts ? bucket->own_parameters : id, none, copy, false);
-    const std::string prefix = bucket ? detail::concat("bucket.", parameter.bucket) : parameter.name;
+    const std::string packed = bucket ? detail::concat("bucket.", parameter.bucket) : "";
     const auto add_state = [&](Id state, Id rounded, bool moment) {
-      add(name + program_.value(state).name.substr(prefix.size()), bucket ? id : state, state, rounded, copy,
-          moment);
+      const Value& value = program_.value(state);
+      const bool in_bucket = value.bucket >= 0;
+      const std::string& prefix = in_bucket ? packed : parameter.name;
+      add(name + value.name.substr(prefix.size()), in_bucket ? id : state, state, rounded, copy, moment);
       owned_.insert(state);
     };
     const Id master = bucket ? bucket->master : parameter.master;
     const bool half = master != none && program_.value(master).dtype == DType::u16;
     if (master != none) add_state(master, half ? (bucket ? bucket->own_parameters : id) : none, false);
-    for (const Id state : bucket ? bucket->states : parameter.states) add_state(state, none, true);
+    if (bucket)
+      for (const Id state : bucket->states) add_state(state, none, true);
+    for (const Id state : parameter.states) add_state(state, none, true);
+    for (std::size_t i = 0; i < parameter.scales.size(); ++i) {
+      const Id scale = parameter.scales[i];
+      if (scale == none) continue;
+      add(name + program_.value(scale).name.substr(parameter.name.size()), scale,
+          bucket ? bucket->scales.at(i) : scale, none, copy, true);
+      owned_.insert(scale);
+      if (bucket) owned_.insert(bucket->scales[i]);
+    }
   }
 
   const Bucket* bucket_of(const Value& parameter) const {
@@ -105,10 +117,11 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& l
                  lasting.parameter};
   if (lasting.value == lasting.tensor) return held;
   const auto number = static_cast<std::size_t>(program.value(lasting.value).bucket);
-  const BucketCut cut = cut_of(program, program.buckets()[number], lasting.tensor, rank);
-  held.slice.first = cut.first;
-  held.slice.count = cut.count;
-  held.at = cut.at;
+  const BucketCut cut = cut_of(program, program.buckets()[number], lasting.parameter, rank);
+  const std::int64_t block = program.value(lasting.value).block;
+  held.slice.first = cut.first / block;
+  held.slice.count = cut.count / block;
+  held.at = cut.at / block;
   return held;
 }
 

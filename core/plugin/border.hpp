@@ -85,6 +85,9 @@ class Border<OptimizerInterface> final : public OptimizerInterface, private Bord
                 const UpdateContext& context) noexcept override {
     return call("in update()", &I::update, api, program, segment, context);
   }
+  Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept override {
+    return call("in states_of()", &I::states_of, parameter, states);
+  }
 };
 
 template <>

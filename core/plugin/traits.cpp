@@ -14,6 +14,7 @@ constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view exactness[] = {"exact", "rounds", "changes"};
 constexpr std::string_view axis_kinds[] = {"own", "batch"};
 constexpr std::string_view whole_split[] = {"whole", "split"};
+constexpr std::string_view tensors_matrices[] = {"tensors", "matrices"};
 constexpr std::string_view only_yes[] = {"yes"};
 constexpr std::string_view only_training[] = {"training"};
 constexpr std::string_view only_bytes[] = {"bytes"};
@@ -97,6 +98,10 @@ constexpr TraitRule rules[] = {
      "Options with which it computes something else: prun tune leaves them alone, and says so"},
     {"optimizer", "elementwise", TraitForm::choice, yes_no, false,
      "It treats every element alike, so its state can be kept in parts"},
+    {"optimizer", "whole", TraitForm::choice, tensors_matrices, false,
+     "It updates whole tensors, which come together for that where ranks keep parts of them; matrices: what "
+     "models "
+     "say are made of matrices, and nothing else"},
     {"observer", "log", TraitForm::choice, only_yes, false,
      "yes: it writes the log that prun's commands read, so every run has it that does not turn run.log off"},
     {"device",

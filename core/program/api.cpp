@@ -216,6 +216,12 @@ Status tier(void* p, Text plugin, std::int32_t* number) {
 Status tiers(void* p, Array<Text>* plugins) {
   return guard([&] { *plugins = of(p).requests().tiers_of_recipe(); });
 }
+Status set_matrices(void* p, Id parameter, const Matrices* matrices) {
+  return guard([&] { of(p).set_matrices(parameter, *matrices); });
+}
+Status matrices(void* p, Id parameter, Matrices* matrices) {
+  return guard([&] { *matrices = of(p).value(parameter).matrices; });
+}
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
@@ -260,7 +266,9 @@ const ProgramApi& program_api() {
                               split_in,
                               keep_in_parts_over,
                               tier,
-                              tiers};
+                              tiers,
+                              set_matrices,
+                              matrices};
   return api;
 }
 

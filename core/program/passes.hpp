@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "program/optimizers.hpp"
 #include "program/step_program.hpp"
-#include "prun/optimizer.hpp"
 
 namespace prun {
 
@@ -33,7 +33,7 @@ void add_backward(Program& program);
 void split_backward(Program& program);
 
 // Optimizer state and ops for every parameter that is not frozen.
-void add_update(Program& program, OptimizerInterface& optimizer);
+void add_update(Program& program, const Optimizers& optimizers);
 
 // What the update of a parameter is told beside the values that are its own.
 UpdateContext update_context(Program& program, Id parameter);
@@ -41,7 +41,7 @@ UpdateContext update_context(Program& program, Id parameter);
 // Gives `user`, a segment that uses a parameter of another one, a copy of it of its own: the same start, the
 // same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
 // ranks of `axis`. Its norm counts once. After add_update, before placement.
-void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer);
+void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizers& optimizers);
 
 // Makes sequences a few positions long, of which the staged `position` says which one is the first; ops keep
 // what they need of those before (OpDef::at_position). Before placement, of a program that makes text. False,

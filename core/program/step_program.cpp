@@ -159,6 +159,26 @@ Id Program::add_parameter(Id segment_id, const ParameterSpec& spec) {
   return add_value(std::move(value));
 }
 
+void Program::set_matrices(Id parameter, const Matrices& matrices) {
+  Value& value = this->value(parameter);
+  if (value.role != Role::parameter)
+    throw_error(ErrorCode::bad_input, "'", value.name, "' is no parameter, it is not made of matrices");
+  const auto rank = static_cast<std::int32_t>(value.dims.size());
+  if (matrices.batch < 0 || matrices.columns < 1 || matrices.batch + matrices.columns >= rank)
+    throw_error(ErrorCode::bad_input, "parameter '", value.name, "' has ", rank, " dimensions, of which ",
+                matrices.batch, " are to number matrices and ", matrices.columns,
+                " columns; at least one each is left for rows and is columns");
+  std::int64_t before = 0;
+  for (const std::int64_t cut : matrices.cuts) {
+    const Dim& dim = value.dims[static_cast<std::size_t>(matrices.batch)];
+    if (cut != 0 && (cut <= before || cut >= dim.extent || before < 0))
+      throw_error(ErrorCode::bad_input, "parameter '", value.name, "': dimension '", dim.name.view(), "' of ",
+                  dim.extent, " is to be cut at ", cut, "; cuts grow, and leave something on either side");
+    before = cut == 0 ? -1 : cut;
+  }
+  value.matrices = matrices;
+}
+
 Id Program::use_parameter(Id segment_id, Id parameter) {
   const Value& value = this->value(parameter);
   if (value.role != Role::parameter)

@@ -25,10 +25,11 @@ struct Precision {
   DType gradient = DType::f32;  // accumulators
   DType reduce = DType::f32;    // what travels when gradients are summed over ranks
   bool split = false;           // of a master copy the low half is kept, and the parameter is the other
+  bool eight_bits = false;      // moments of tensors that come in blocks (prun/eight_bits.hpp)
 
   bool has_master() const { return compute != master; }
   DType kept_master() const { return split ? DType::u16 : master; }
-  bool rounds_by_chance() const { return master == DType::bf16 || moments == DType::bf16; }
+  bool rounds_by_chance() const { return master == DType::bf16 || moments == DType::bf16 || eight_bits; }
 };
 
 struct Value {
@@ -44,9 +45,18 @@ struct Value {
   bool decay = false;
   double lr_scale = 1;
   double weight_decay = -1;  // of its group; negative: the optimizer's own
+  Matrices matrices;
+  std::int32_t optimizer = 0;  // which of the recipe's (program/optimizers.hpp)
   Id gradient = none;
   Id master = none;
-  std::vector<Id> states;
+  std::vector<Id> states;  // in the optimizer's order; where it is in a bucket, those that are not
+
+  std::vector<Id> scales;  // beside each state its blocks' scales, where it is kept in 8 bits, or none
+
+  // Of state: its shape is its own, not its parameter's.
+  bool own_shape = false;
+  // Of scales: how many of its parameter's elements, in their order, each of its own stands for.
+  std::int64_t block = 1;
 
   // By mesh axis; empty until placement, which means replicated on all. An accumulator's says how its
   // contributions arrive, before they are summed over the ranks.
@@ -111,6 +121,7 @@ struct Bucket {
   std::vector<Padding> padding;
   Id master = none;
   std::vector<Id> states;
+  std::vector<Id> scales;  // as the members have them
 };
 inline constexpr std::int64_t bucket_grain = 128;
 
@@ -183,6 +194,7 @@ class Program {
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
+  void set_matrices(Id parameter, const Matrices& matrices);
   Id use_parameter(Id segment, Id parameter);
   Id input(Id segment, std::string_view name);
   Id runtime(std::string_view name);

@@ -4,17 +4,27 @@
 
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
+#include "prun/eight_bits.hpp"
 
 namespace prun {
 namespace {
 
-Id add_state(Program& program, Id parameter, const std::string& name, DType type) {
+struct WantedState {
+  std::string name;
+  DType type = DType::f32;
+  std::optional<std::vector<Dim>> dims;  // nothing: the parameter's
+  std::int64_t block = 1;
+};
+
+Id add_state(Program& program, Id parameter, const WantedState& wanted) {
   const Value& owner = program.value(parameter);
   Value state;
-  state.name = owner.name + "." + name;
+  state.name = owner.name + "." + wanted.name;
   state.role = Role::state;
-  state.dtype = type;
-  state.dims = owner.dims;
+  state.dtype = wanted.type;
+  state.dims = wanted.dims.value_or(owner.dims);
+  state.own_shape = wanted.dims.has_value() && wanted.block == 1;
+  state.block = wanted.block;
   state.segment = owner.segment;
   return program.add_value(std::move(state));
 }
@@ -35,33 +45,6 @@ void add_diagnosis(Program& program, Id parameter, Id gradient) {
                  {gradient, program.runtime("keep"), non_finite_counts(program)}, attrs);
 }
 
-void add_parameter_update(Program& program, Id parameter, OptimizerInterface& optimizer,
-                          const std::vector<std::string>& names) {
-  const Id gradient = program.value(parameter).gradient, segment = program.value(parameter).segment;
-  program.add_op(segment, FunctionKind::zero, Part::input, "zero", {gradient}, {});
-  if (program.value(parameter).copy_of == none) {
-    program.add_op(segment, FunctionKind::norm, Part::input, "sum_squares",
-                   {gradient, program.runtime("grad_squares")}, {});
-    add_diagnosis(program, parameter, gradient);
-  }
-  const Precision& precision = program.precision();
-  if (precision.has_master()) {
-    const Id master = add_state(program, parameter, "master", precision.kept_master());
-    program.value(parameter).master = master;
-  }
-  for (const std::string& name : names) {
-    const Id state = add_state(program, parameter, name, precision.moments);
-    program.value(parameter).states.push_back(state);
-  }
-  UpdateContext context = update_context(program, parameter);
-  const std::vector<Id> states = program.value(parameter).states;
-  context.parameter = parameter;
-  context.master = program.value(parameter).master;
-  context.gradient = gradient;
-  context.states = {states.data(), states.size()};
-  raise(optimizer.update(&program_api(), &program, segment, context));
-}
-
 // They are part of the names of tensors in checkpoints.
 void check_state_name(const std::string& name, const std::vector<std::string>& before) {
   const auto fits = [](char c) {
@@ -75,16 +58,93 @@ void check_state_name(const std::string& name, const std::vector<std::string>& b
                 "', which each parameter has already; give each a name of its own");
 }
 
-std::vector<std::string> state_names(OptimizerInterface& optimizer) {
-  Array<Text> texts;
-  raise(optimizer.states(&texts));
+std::vector<WantedState> states_of(Program& program, Id parameter, const NamedOptimizer& optimizer) {
+  const Value& value = program.value(parameter);
+  const ParameterShape shape{{value.dims.data(), value.dims.size()},
+                             value.matrices,
+                             OpShape::statistics(program.precision().gradient)};
+  Array<StateSpec> specs;
+  raise(optimizer.plugin->states_of(shape, &specs));
+  std::vector<WantedState> wanted;
   std::vector<std::string> names;
-  for (const Text& text : texts) {
-    std::string name(text.view());
-    check_state_name(name, names);
-    names.push_back(std::move(name));
+  for (const StateSpec& spec : specs) {
+    check_state_name(std::string(spec.name.view()), names);
+    names.emplace_back(spec.name.view());
+    WantedState state{names.back(), spec.typed ? spec.dtype : program.precision().moments, {}, 1};
+    if (spec.shaped) state.dims = std::vector<Dim>(spec.dims.begin(), spec.dims.end());
+    if (state.dims && !optimizer.updates_whole())
+      throw_error(ErrorCode::bad_input, "optimizer plugin '", optimizer.name, "' gives state '", state.name,
+                  "' a shape of its own, and its note does not say that it updates whole tensors (trait "
+                  "whole=tensors)");
+    wanted.push_back(std::move(state));
   }
-  return names;
+  return wanted;
+}
+
+// The shape of the scales of a tensor of that shape: its dimensions but for the last ones, whose elements
+// make up whole blocks. Nothing: it does not come in blocks.
+std::optional<std::vector<Dim>> dims_of_scales(const std::vector<Dim>& dims) {
+  std::int64_t inner = 1, all = 1;
+  for (const Dim& dim : dims) all *= dim.extent;
+  if (all < eight_bit_least) return {};
+  for (std::size_t d = dims.size(); d-- > 0;) {
+    inner *= dims[d].extent;
+    if (inner % eight_bit_block != 0) continue;
+    std::vector<Dim> scales(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(d));
+    scales.push_back({dims[d].name, inner / eight_bit_block});
+    return scales;
+  }
+  return {};
+}
+
+// With scales, where it is a moment that is kept in 8 bits.
+void add_optimizer_state(Program& program, Id parameter, WantedState wanted, bool moment) {
+  const auto scales =
+      moment && program.precision().eight_bits ? dims_of_scales(program.value(parameter).dims) : std::nullopt;
+  if (scales) wanted.type = DType::u8;
+  const Id state = add_state(program, parameter, wanted);
+  const Id scale =
+      scales ? add_state(program, parameter, {wanted.name + "_scale", DType::f32, scales, eight_bit_block})
+             : none;
+  program.value(parameter).states.push_back(state);
+  program.value(parameter).scales.push_back(scale);
+}
+
+void check_is_matrix(const Program& program, Id parameter, const NamedOptimizer& optimizer) {
+  const Value& value = program.value(parameter);
+  if (optimizer.unit != UpdateUnit::matrix || value.matrices.columns > 0) return;
+  throw_error(ErrorCode::bad_input, "optimizer plugin '", optimizer.name, "' updates matrices, and '",
+              program.segment(value.segment).name, ".", value.name,
+              "' is none, as its model says; have another optimizer update what is no matrix: "
+              "[[optimizer.group]] match = \"*\", of = \"others\", plugin = \"adamw\"");
+}
+
+void add_parameter_update(Program& program, Id parameter, const Optimizers& optimizers) {
+  const NamedOptimizer& optimizer =
+      optimizers.at(static_cast<std::size_t>(program.value(parameter).optimizer));
+  check_is_matrix(program, parameter, optimizer);
+  const Id gradient = program.value(parameter).gradient, segment = program.value(parameter).segment;
+  program.add_op(segment, FunctionKind::zero, Part::input, "zero", {gradient}, {});
+  if (program.value(parameter).copy_of == none) {
+    program.add_op(segment, FunctionKind::norm, Part::input, "sum_squares",
+                   {gradient, program.runtime("grad_squares")}, {});
+    add_diagnosis(program, parameter, gradient);
+  }
+  const Precision& precision = program.precision();
+  if (precision.has_master()) {
+    const Id master = add_state(program, parameter, {"master", precision.kept_master(), {}, 1});
+    program.value(parameter).master = master;
+  }
+  for (const WantedState& wanted : states_of(program, parameter, optimizer))
+    add_optimizer_state(program, parameter, wanted, !wanted.dims && wanted.type == precision.moments);
+  UpdateContext context = update_context(program, parameter);
+  const std::vector<Id> states = program.value(parameter).states, scales = program.value(parameter).scales;
+  context.parameter = parameter;
+  context.master = program.value(parameter).master;
+  context.gradient = gradient;
+  context.states = {states.data(), states.size()};
+  context.scales = {scales.data(), scales.size()};
+  raise(optimizer.plugin->update(&program_api(), &program, segment, context));
 }
 
 // A value of `segment` that is otherwise as another one.
@@ -94,6 +154,7 @@ Id add_copy(Program& program, Id original, Id segment) {
   copy.segment = segment;
   copy.gradient = copy.master = none;
   copy.states.clear();
+  copy.scales.clear();
   return program.add_value(std::move(copy));
 }
 
@@ -152,7 +213,7 @@ UpdateContext update_context(Program& program, Id parameter) {
   return context;
 }
 
-void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterface& optimizer) {
+void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizers& optimizers) {
   const Id copy = add_copy(program, parameter, user);
   program.value(copy).copy_of = parameter;
   use_instead(program, user, parameter, copy);
@@ -162,7 +223,7 @@ void untie(Program& program, Id parameter, Id user, AxisId axis, OptimizerInterf
   program.value(copy).gradient = other;
   use_instead(program, user, gradient, other);
   const Update edited = update_of(program, parameter);
-  add_parameter_update(program, copy, optimizer, state_names(optimizer));
+  add_parameter_update(program, copy, optimizers);
   carry_edits(program, parameter, edited, update_of(program, copy));
   const AttrValue attr = axis_attr(axis);
   for (Id summand : {gradient, other})
@@ -177,10 +238,9 @@ bool is_tied(const Program& program, Id gradient) {
                      [&](Id op) { return program.op(op).operands.front() == gradient; });
 }
 
-void add_update(Program& program, OptimizerInterface& optimizer) {
-  const std::vector<std::string> names = state_names(optimizer);
+void add_update(Program& program, const Optimizers& optimizers) {
   for (Id parameter : program.parameters())
-    if (program.value(parameter).gradient != none) add_parameter_update(program, parameter, optimizer, names);
+    if (program.value(parameter).gradient != none) add_parameter_update(program, parameter, optimizers);
 }
 
 }  // namespace prun

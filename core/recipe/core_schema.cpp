@@ -83,7 +83,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       compute  | choice | fp32  | fp64,fp32,bf16 | Parameters and activations
       state    | choice | fp32  | fp64,fp32,bf16 | What master, moments and gradient are that do not say it themselves
       master   | choice | state | state,fp64,fp32,bf16,split | Weights that are updated; split: fp32, its low half beside the bf16 parameter; bf16 rounds stochastically
-      moments  | choice | state | state,fp64,fp32,bf16 | What the optimizer keeps for each weight; bf16 rounds stochastically
+      moments  | choice | state | state,fp64,fp32,bf16,8bit | What the optimizer keeps for each weight; bf16 and 8bit round stochastically; 8bit: in blocks of 128, what has fewer than 4096 elements or does not come in blocks in fp32
       gradient | choice | state | state,fp64,fp32,bf16 | Accumulated gradients
       reduce   | choice | state | state,fp64,fp32,bf16 | What travels when gradients are summed; state: the type they are kept in
     )"},
@@ -96,9 +96,11 @@ constexpr std::array<Declaration, 19> declarations = {{
       schedule.final  | float  | 0        | 0..1 | Learning rate at the end, as a fraction of lr
       schedule.steps  | int    | 0        | 0.. | Step at which the end is reached; 0 means run.steps
     )"},
-    {"optimizer.group", Form::list, "", "",
+    {"optimizer.group", Form::list, "optimizer", "",
      "Parameters that are treated differently; the first match counts.", R"(
       match        | string | required |  | Glob over parameter names, such as *.bias
+      of           | choice | all      | all,matrices,others | Of those the ones that the model says are made of matrices, or the others: tables, gains, biases
+      plugin       | string | none     |  | Optimizer plugin that updates them in place of the optimizer's
       lr_scale     | float  | 1        | 0.. | Factor on the learning rate
       weight_decay | float  | none     | 0.. | Weight decay in place of the optimizer's
       frozen       | bool   | false    |  | Do not train these parameters

@@ -209,13 +209,23 @@ class SchemaWriter {
     write_names(json_, "enum", names);
     json_.end_object().end_object().name("allOf").begin_array();
     for (const std::string& name : names) write_case(rule, name, name == unnamed);
+    if (plugin.presence == Presence::optional) write_case_of_none(rule);
     json_.end_array();
+  }
+
+  void write_case_of_none(const SectionRule& rule) {
+    json_.begin_object().name("if").begin_object().name("not").begin_object();
+    write_names(json_, "required", {"plugin"});
+    json_.end_object().end_object().name("then").begin_object();
+    write_keys(rule, {rule.schema.options().begin(), rule.schema.options().end()});
+    json_.end_object().end_object();
   }
 
   void write_case(const SectionRule& rule, const std::string& name, bool unnamed) {
     const Schema* const schema = catalog_.schema(rule.plugin_kind, name);
     if (!schema) return;
     Options options(rule.schema.options().begin(), rule.schema.options().end());
+    std::erase_if(options, [&](const Option& option) { return schema->find(option.key) != nullptr; });
     options.insert(options.end(), schema->options().begin(), schema->options().end());
     json_.begin_object().name("if").begin_object().name("properties").begin_object();
     json_.name("plugin").begin_object().member("const", name).end_object().end_object();

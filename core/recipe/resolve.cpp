@@ -162,6 +162,8 @@ class Resolver {
       at = member->value.at;
     }
     const auto* const text = name ? std::get_if<std::string>(&*name) : nullptr;
+    const bool need_none = scope.rule.schema.find("plugin")->presence == Presence::optional;
+    if (need_none && !member) scope.plugin_known = true;
     if (!text || (text->empty() && !member)) return;
     scope.plugin = *text;
     const std::optional<Schema> schema = find_plugin(scope.rule.plugin_kind, *text, at);
@@ -172,12 +174,22 @@ class Resolver {
   void add_plugin_options(Scope& scope, const Schema& schema, const Location& at) {
     const std::string by = scope.rule.plugin_kind + " plugin " + in_quotes(scope.plugin);
     for (const Option& option : schema.options()) {
-      if (taken_by_core(scope.rule, option.key))
+      if (Declared* const known = optional_of_core(scope, option.key))
+        known->option = option;
+      else if (taken_by_core(scope.rule, option.key))
         report(at, by + " declares " + in_quotes(option.key) +
                        ", which the core reads itself; the plugin must rename it");
       else
         scope.declared.push_back({option, by});
     }
+  }
+
+  // What the core reads where it is written, and does without.
+  static Declared* optional_of_core(Scope& scope, std::string_view key) {
+    const auto found = std::find_if(scope.declared.begin(), scope.declared.end(), [&](const Declared& known) {
+      return known.option.key == key && known.option.presence == Presence::optional;
+    });
+    return found == scope.declared.end() ? nullptr : &*found;
   }
 
   static bool taken_by_core(const SectionRule& rule, std::string_view key) {

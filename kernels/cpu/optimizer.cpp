@@ -1,5 +1,5 @@
-// The updates, adamw and sgd, each in one pass over memory, and what decides about them: sum_squares and
-// clip_factor; count_non_finite, where that was against the update.
+// The updates, adamw, sgd and momentum, each in one pass over memory, and what decides about them:
+// sum_squares and clip_factor; count_non_finite, where that was against the update.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -11,6 +11,7 @@
 #include "cpu/lanes.hpp"
 #include "cpu/philox.hpp"
 #include "cpu/values.hpp"
+#include "eight_bits.hpp"
 #include "philox_rounds.hpp"
 #include "square_sum.hpp"
 #include "update_rule.hpp"
@@ -275,11 +276,111 @@ void adamw(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// ---------------------------------------------------------------- states in 8 bits
+
+constexpr int block = static_cast<int>(eight_bit_block);
+
+// A state's block as floats, and back: signed, or never negative.
+struct EightBits {
+  std::uint8_t* codes;
+  float* scales;
+
+  template <bool is_signed>
+  void load_block(std::int64_t first, float* values) const {
+    const float scale = scales[first / block];
+    const std::uint8_t* const from = codes + first;
+#pragma omp simd
+    for (int l = 0; l < block; ++l)
+      values[l] = is_signed ? signed_value(from[l], scale) : unsigned_value(from[l], scale);
+  }
+
+  template <bool is_signed>
+  void keep_block(std::int64_t first, const float* values, const std::uint32_t* words) const {
+    float largest = 0;
+    for (int l = 0; l < block; ++l) largest = std::max(largest, std::abs(values[l]));
+    const float scale = block_scale(largest), inverse = inverse_of(scale);
+    scales[first / block] = scale;
+    std::uint8_t* const to = codes + first;
+#pragma omp simd
+    for (int l = 0; l < block; ++l)
+      to[l] = is_signed ? signed_code(values[l], inverse, first_chance(words[l]))
+                        : unsigned_code(values[l], inverse, second_chance(words[l]));
+  }
+};
+
+// Calls body(first element, words) for every block of what is updated.
+template <class Body>
+void each_block(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body) {
+  check_updates(args);
+  for (const TensorElements& part : std::span(args.updates, static_cast<std::size_t>(args.update_count))) {
+    PRUN_CHECK(part.begin % block == 0 && part.count % block == 0, "a part of ", part.count,
+               " elements from ", part.begin, " on cuts a block");
+    const Draws draws(key.seed, stream_of(part.name, key.step));
+    parallel_ranges(workers, part.count / block, 32, [&](std::int64_t begin, std::int64_t end) {
+      std::uint32_t words[block];
+      for (std::int64_t b = begin; b < end; ++b) {
+        for (int l = 0; l < block; l += block_lanes)
+          draw_elements(draws, part, b * block + l, block_lanes, words + l);
+        body(part.begin + b * block, words);
+      }
+    });
+  }
+}
+
+template <class Types>
+void adamw_in_8_bits(const KernelArgs& args, const KernelContext& context) {
+  using Gradient = typename Types::Gradient;
+  if (scalar(args.operands[8]) == 0) return;
+  const AdamStep<float> step = adam_step<float>(args);
+  const EightBits m{args.operands[3].as<std::uint8_t>(), args.operands[10].as<float>()},
+      v{args.operands[4].as<std::uint8_t>(), args.operands[11].as<float>()};
+  const auto* const gradients = args.operands[2].as<const Gradient>();
+  with_weights<Types>(args, [&](auto*... all) {
+    const auto update = [&](const std::uint32_t* __restrict words, const Gradient* __restrict gradient,
+                            float* __restrict mean, float* __restrict square, auto* __restrict... weights) {
+#pragma omp simd
+      for (int l = 0; l < block; ++l) {
+        const float value = step.update(weight_in<float>(weights[l]...),
+                                        static_cast<float>(load(gradient[l])), mean[l], square[l]);
+        keep_weight(value, weight_chance(words[l]), weights[l]...);
+      }
+    };
+    const ChanceKey key(args.operands[9], args.operands[6]);
+    each_block(args, *context.workers, key, [&](std::int64_t first, const std::uint32_t* words) {
+      float mean[block], square[block];
+      m.load_block<true>(first, mean);
+      v.load_block<false>(first, square);
+      update(words, gradients + first, mean, square, (all + first)...);
+      m.keep_block<true>(first, mean, words);
+      v.keep_block<false>(first, square, words);
+    });
+  });
+}
+
+template <class Gradient>
+void momentum_in_8_bits(const KernelArgs& args, const KernelContext& context) {
+  float* const directions = args.operands[3].as<float>();
+  std::fill_n(directions, args.operands[3].elements(), 0.0f);
+  if (scalar(args.operands[5]) == 0) return;
+  const MomentumStep<float> step(args.attrs[0].f, args.attrs[1].f, args.attrs[2].f != 0,
+                                 scalar(args.operands[4]));
+  const EightBits m{args.operands[2].as<std::uint8_t>(), args.operands[8].as<float>()};
+  const auto* const gradients = args.operands[1].as<const Gradient>();
+  const ChanceKey key(args.operands[7], args.operands[6]);
+  each_block(args, *context.workers, key, [&](std::int64_t first, const std::uint32_t* words) {
+    float mean[block];
+    m.load_block<true>(first, mean);
+    for (int l = 0; l < block; ++l)
+      directions[first + l] = step.direction(static_cast<float>(load(gradients[first + l])), mean[l]);
+    m.keep_block<true>(first, mean, words);
+  });
+}
+
 // ---------------------------------------------------------------- sgd
 
 template <class C>
 SgdStep<C> sgd_step(const KernelArgs& args) {
-  SgdStep<C> step(args.attrs[0].f, scalar(args.operands[5]));
+  SgdStep<C> step(args.attrs[0].f, args.operands[5].data ? scalar(args.operands[5]) : 1.0);
   step.choose(scalar(args.operands[4]) * args.attrs[2].f, args.attrs[1].f);
   return step;
 }
@@ -319,6 +420,33 @@ void sgd(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// ---------------------------------------------------------------- momentum
+
+template <class Types>
+void momentum(const KernelArgs& args, const KernelContext& context) {
+  using C = typename Types::C;
+  using Gradient = typename Types::Gradient;
+  using State = typename Types::State;
+  C* const directions = args.operands[3].as<C>();
+  if (scalar(args.operands[5]) == 0) {
+    std::fill_n(directions, args.operands[3].elements(), C(0));
+    return;
+  }
+  const MomentumStep<C> step(args.attrs[0].f, args.attrs[1].f, args.attrs[2].f != 0,
+                             scalar(args.operands[4]));
+  const auto body = [step](const std::uint32_t* __restrict words, const Gradient* __restrict gradient,
+                           State* __restrict m, C* __restrict direction) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) {
+      C mean = static_cast<C>(load(m[l]));
+      direction[l] = step.direction(static_cast<C>(load(gradient[l])), mean);
+      keep_state(mean, first_chance(words[l]), m[l]);
+    }
+  };
+  update_blocks<Types>(args, context, 6, 7, body, args.operands[1].as<const Gradient>(),
+                       args.operands[2].as<State>(), directions);
+}
+
 bool all_double(const OpShape& s, int from, int to) {
   for (int i = from; i < to; ++i)
     if (!s.operand[i].present || s.operand[i].dtype != DType::f64) return false;
@@ -337,7 +465,13 @@ Kernel select_count_non_finite(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return count_non_finite<T>; });
 }
 
+Kernel select_adamw_in_8_bits(const OpShape& s) {
+  if (!in_eight_bits(s, 3, 10) || !in_eight_bits(s, 4, 11) || !all_double(s, 5, 10)) return nullptr;
+  return choose_update(s, DType::f32, []<class Types>() -> Kernel { return adamw_in_8_bits<Types>; });
+}
+
 Kernel select_adamw(const OpShape& s) {
+  if (s.operand[3].dtype == DType::u8) return select_adamw_in_8_bits(s);
   const DType state = s.operand[3].dtype;
   if (!same_type(s, {3, 4}) || !all_double(s, 5, 9) || !has_chance(s, state, 6, 9)) return nullptr;
   return choose_update(s, state, []<class Types>() -> Kernel { return adamw<Types>; });
@@ -347,8 +481,23 @@ Kernel select_adamw(const OpShape& s) {
 Kernel select_sgd(const OpShape& s) {
   const bool buffer = s.operand[3].present;
   const DType state = buffer ? s.operand[3].dtype : state_type(s.operand[2]);
-  if (!all_double(s, 4, 7) || !has_chance(s, state, 7, 8) || (s.attrs[0].f != 0 && !buffer)) return nullptr;
+  if (s.operand[5].present && !all_double(s, 5, 6)) return nullptr;
+  if (!all_double(s, 4, 5) || !all_double(s, 6, 7) || !has_chance(s, state, 7, 8) ||
+      (s.attrs[0].f != 0 && !buffer))
+    return nullptr;
   return choose_update(s, state, []<class Types>() -> Kernel { return sgd<Types>; });
+}
+
+Kernel select_momentum(const OpShape& s) {
+  if (!all_double(s, 4, 6)) return nullptr;
+  if (s.operand[2].dtype == DType::u8) {
+    if (!in_eight_bits(s, 2, 8) || !all_double(s, 6, 8)) return nullptr;
+    const DType gradient = s.operand[1].dtype;
+    return gradient == DType::f32    ? momentum_in_8_bits<float>
+           : gradient == DType::bf16 ? momentum_in_8_bits<bf16>
+                                     : nullptr;
+  }
+  return choose_momentum(s, []<class Types>() -> Kernel { return momentum<Types>; });
 }
 
 }  // namespace
@@ -359,7 +508,8 @@ std::vector<KernelDef> optimizer_kernels() {
           {"clip_factor", select_clip_factor},
           {"count_non_finite", select_count_non_finite},
           {"adamw", select_adamw},
-          {"sgd", select_sgd}};
+          {"sgd", select_sgd},
+          {"momentum", select_momentum}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -411,7 +411,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void sgd_kernel(
     const __grid_constant__ Table<SgdTensor<Types>> table, SgdSettings settings) {
   using C = typename Types::C;
   if (*settings.keep == 0) return;
-  SgdStep<C> step(settings.momentum, *settings.clip);
+  SgdStep<C> step(settings.momentum, settings.clip ? *settings.clip : 1.0);
   for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
     const Piece<SgdTensor<Types>> piece = piece_of(table, p);
     const SgdTensor<Types>& t = piece.tensor;
@@ -431,6 +431,31 @@ __global__ __launch_bounds__(update_threads, update_blocks) void sgd_kernel(
         for (int l = 0; l < N; ++l) weight[l] = step.update(weight[l], gradient[l]);
       }
       here.store_weights(weight);
+    });
+  }
+}
+
+template <class Types>
+__global__ __launch_bounds__(update_threads, update_blocks) void momentum_kernel(
+    const __grid_constant__ Table<MomentumTensor<Types>> table, MomentumSettings settings) {
+  using C = typename Types::C;
+  const bool keep = *settings.keep != 0;
+  const MomentumStep<C> step(settings.now, settings.later, settings.sign, *settings.clip);
+  for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
+    const Piece<MomentumTensor<Types>> piece = piece_of(table, p);
+    const MomentumTensor<Types>& t = piece.tensor;
+    const ChancesOf<Types> chances(piece, settings.seed, settings.step);
+    each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
+      Lanes<C, N> direction = {};
+      if (keep) {
+        const Elements<Types, N, MomentumTensor<Types>> here(t, i, chances);
+        const Lanes<C, N> gradient = load_lanes<N>(t.gradient + i);
+        Lanes<C, N> mean = load_lanes<N>(t.state + i);
+#pragma unroll
+        for (int l = 0; l < N; ++l) direction[l] = step.direction(gradient[l], mean[l]);
+        here.store_states(t.state, mean, false);
+      }
+      store_lanes(t.direction + i, direction);
     });
   }
 }
@@ -499,6 +524,20 @@ void sgd(std::span<const SgdTensor<Types>> tensors, const SgdSettings& settings,
       });
 }
 
+template <class Types>
+void momentum(std::span<const MomentumTensor<Types>> tensors, const MomentumSettings& settings,
+              Stream stream) {
+  each_table(
+      tensors,
+      [](const MomentumTensor<Types>& t) {
+        return aligned({t.gradient, t.state, t.direction});
+      },
+      [&](const Table<MomentumTensor<Types>>& table, unsigned blocks) {
+        momentum_kernel<Types><<<blocks, update_threads, 0, stream>>>(table, settings);
+        check_launch("momentum");
+      });
+}
+
 #define PRUN_GRADIENTS(T)                                                           \
   template void sum_squares<T>(std::span<const Values<T>>, double*, void*, Stream); \
   template void count_non_finite<T>(std::span<const CountedValues<T>>, const double*, Stream)
@@ -524,5 +563,14 @@ PRUN_UPDATES(bf16, float, float);
 PRUN_UPDATES(bf16, float, bf16);
 PRUN_UPDATES(bf16, bf16, float);
 PRUN_UPDATES(bf16, bf16, bf16);
+
+#define PRUN_MOMENTUM(...)                          \
+  template void momentum<UpdateTypes<__VA_ARGS__>>( \
+      std::span<const MomentumTensor<UpdateTypes<__VA_ARGS__>>>, const MomentumSettings&, Stream)
+PRUN_MOMENTUM(double, void, double, double);
+PRUN_MOMENTUM(float, void, float, float);
+PRUN_MOMENTUM(float, void, bf16, float);
+PRUN_MOMENTUM(float, void, float, bf16);
+PRUN_MOMENTUM(float, void, bf16, bf16);
 
 }  // namespace prun::cuda

@@ -1,7 +1,7 @@
-// The updates, adamw and sgd, what decides about them, sum_squares and clip_factor, and what looks for the
-// reason where that was against them, count_non_finite. Each goes over all tensors of a list in one launch (a
-// few, where there are more than some hundred). The lists are read when the launch is enqueued; the step's
-// scalars lie on the device.
+// The updates, adamw, sgd and momentum, what decides about them, sum_squares and clip_factor, and what looks
+// for the reason where that was against them, count_non_finite. Each goes over all tensors of a list in one
+// launch (a few, where there are more than some hundred). The lists are read when the launch is enqueued; the
+// step's scalars lie on the device.
 //
 // An update is the sequence of operations in kernels/update_rule.hpp, and has the bits of kernels/cpu.
 #pragma once
@@ -88,11 +88,64 @@ struct SgdTensor {
 
 struct SgdSettings {
   double momentum;
-  const double *lr, *clip, *keep;
+  const double *lr, *clip, *keep;                 // no clip: gradients are taken as they are
   const double *step = nullptr, *seed = nullptr;  // may be null where nothing rounds by chance
 };
 
 template <class Types>
 void sgd(std::span<const SgdTensor<Types>> tensors, const SgdSettings& settings, Stream stream);
+
+// Types as choose_momentum() has them.
+template <class Types>
+struct MomentumTensor {
+  const typename Types::Gradient* gradient;
+  typename Types::State* state;
+  typename Types::C* direction;  // zeros where keep is 0
+  std::int64_t elements;
+  TensorElements numbers = {};
+};
+
+struct MomentumSettings {
+  double now, later;
+  bool sign;
+  const double *clip, *keep;
+  const double *step = nullptr, *seed = nullptr;  // may be null where nothing rounds by chance
+};
+
+template <class Types>
+void momentum(std::span<const MomentumTensor<Types>> tensors, const MomentumSettings& settings,
+              Stream stream);
+
+// ---------------------------------------------------------------- states in 8 bits (eight_bits.hpp)
+
+// Elements of a tensor, whole blocks of them, and where each block's scales are.
+template <class Types>
+struct EightBitAdamTensor {
+  typename Types::Parameter* parameter;
+  typename Types::Master* master;
+  const typename Types::Gradient* gradient;
+  std::uint8_t *m, *v;
+  float *m_scale, *v_scale;
+  std::int64_t elements;
+  double decay;
+  double lr_scale;
+  TensorElements numbers = {};
+};
+
+template <class Types>
+void adamw_in_8_bits(const EightBitAdamTensor<Types>& tensor, const AdamSettings& settings, Stream stream);
+
+template <class Gradient>
+struct EightBitMomentumTensor {
+  const Gradient* gradient;
+  std::uint8_t* state;
+  float *scale, *direction;
+  std::int64_t elements;
+  TensorElements numbers = {};
+};
+
+template <class Gradient>
+void momentum_in_8_bits(const EightBitMomentumTensor<Gradient>& tensor, const MomentumSettings& settings,
+                        Stream stream);
 
 }  // namespace prun::cuda

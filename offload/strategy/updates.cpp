@@ -33,6 +33,7 @@ class UpdatesElsewhere {
   // three tiles are there at once. The last goes back before what follows the updates (a gather) reads it.
   void move(const Segment& segment) {
     const std::vector<Id> ops = segment.operations(FunctionKind::update);
+    check_meets_nowhere(segment, ops);
     const std::vector<Tile> tiles = tiles_of(program_, ops, tiled_);
     Copies copies;
     const auto fetch = [&](std::size_t tile, Id before) {
@@ -89,11 +90,23 @@ class UpdatesElsewhere {
     }
   }
 
-  // Where exchanges begin, if there are any.
+  // The first of the exchanges that follow all updates, if there are any.
   Id behind(const std::vector<Id>& ops) const {
-    const auto found =
-        std::find_if(ops.begin(), ops.end(), [&](Id op) { return program_.op(op).def->exchange != nullptr; });
-    return found == ops.end() ? none : *found;
+    const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](Id op) { return !exchanges(op); });
+    return last == ops.rbegin() ? none : *(last - 1);
+  }
+
+  bool exchanges(Id op) const { return program_.op(op).def->exchange != nullptr; }
+
+  // Exchanges are the recipe's device's.
+  void check_meets_nowhere(const Segment& segment, const std::vector<Id>& ops) const {
+    if (device_ == own_device) return;
+    const auto first = std::find_if(ops.begin(), ops.end(), [&](Id op) { return exchanges(op); });
+    if (std::all_of(first, ops.end(), [&](Id op) { return exchanges(op); })) return;
+    throw_error(
+        ErrorCode::unsupported, "updates of segment '", segment.info().name.view(),
+        "' bring tensors together between ranks before they are done, which the host's cores cannot; let "
+        "state come to the device in turn (strategy offload, update = \"device\")");
   }
 
   // Of a parameter or a gradient, whole or in parts.

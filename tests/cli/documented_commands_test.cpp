@@ -103,11 +103,13 @@ std::set<std::string> choices_of(const std::string& key) {
 
 TEST(Documented, WhatIsNotThereYetIsNot) {
   EXPECT_EQ(listed_behind("the model plugins are"), names_of("model"));
-  EXPECT_EQ(listed_behind("the optimizer plugins are `adamw` and `sgd`, the schedules"), [] {
-    std::set<std::string> all = names_of("optimizer");
-    all.merge(choices_of("optimizer.schedule.kind"));
-    return all;
-  }());
+  EXPECT_EQ(listed_behind(
+                "the optimizer plugins are `adafactor`, `adamw`, `lion`, `muon` and `sgd`, the schedules"),
+            [] {
+              std::set<std::string> all = names_of("optimizer");
+              all.merge(choices_of("optimizer.schedule.kind"));
+              return all;
+            }());
   std::set<std::string> formats = listed_behind("`precision.compute` takes");
   EXPECT_EQ(formats, choices_of("precision.compute"));
   EXPECT_EQ(names_of("strategy").count("context"), 0u);

@@ -100,11 +100,25 @@ TEST_P(GpuCase, GraphsDoNotChangeBits) {
   EXPECT_EQ(one_by_one.parameters, graphs.parameters);
 }
 
+// The bits of an update are the CPU's, those of gradients are not.
+TEST_F(Gpu, MomentsInEightBitsTrainAsOnTheCpu) {
+  const std::string sets = "precision.compute=bf16 precision.master=split precision.moments=8bit model.hidden=128 ";
+  for (const std::string optimizer : {"adamw", "lion"}) {
+    const std::string with = sets + "optimizer.plugin=" + optimizer + " device.plugin=";
+    EXPECT_LE(largest_difference(train(with + "cuda", "", 5).losses, train(with + "cpu", "", 5).losses),
+              bf16_rounding)
+        << optimizer;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, GpuCase,
     testing::Values(
         Case{"gpt", "", ""}, Case{"accumulate", "batch.micro=1", ""},
         Case{"dropout", "model.dropout=0.2 model.tied=false", ""},
+        Case{"muon", "optimizer.plugin=muon optimizer.iteration=fp32",
+             "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n"},
+        Case{"adafactor", "optimizer.plugin=adafactor", ""}, Case{"lion", "optimizer.plugin=lion", ""},
         Case{"recompute", "", "[[strategy]]\nplugin = 'recompute'\n"},
         Case{"selective", "",
              "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention', 'gelu']\n"},

@@ -30,7 +30,7 @@ void compare(const std::string& plugin, const std::vector<std::string>& sets) {
   segment.op("scale", {p}, {{"factor", 1.0}});
   segment.outgoing(segment.op("scale", {p}, {{"factor", 1.0}}));
   add_backward(program);
-  add_update(program, *optimizer);
+  add_update(program, one_optimizer(*optimizer));
   Interpreter runner(program, kernels_of(*device));
   runner.set(p, torch_numbers("update/parameter"));
   runner.set(program.runtime("lr"), {0.01});

@@ -110,7 +110,7 @@ TEST(OwnOps, AConversionGoesWithTheSumItIsFor) {
       own.set_attr(op, "from", from);
     }
   EXPECT_NE(to_text(own), to_text(theirs));
-  for (Program* program : {&own, &theirs}) pack_state(*program, *optimizer, {{0}, {}});
+  for (Program* program : {&own, &theirs}) pack_state(*program, one_optimizer(*optimizer), {{0}, {}});
   EXPECT_EQ(to_text(own), to_text(theirs));
 }
 

@@ -20,7 +20,7 @@ class Packing : public testing::Test {
               .create<ModelInterface>("model", recipe.section("model"))
               ->build(context, &program_api(), program.get()));
     add_backward(*program);
-    add_update(*program, *optimizer);
+    add_update(*program, one_optimizer(*optimizer));
     add_step(*program, {1.0});
     block = ProgramRef(&program_api(), program.get()).segments()[2];
     program->split("batch", "dp");
@@ -28,7 +28,7 @@ class Packing : public testing::Test {
 
   void pack(KeptInParts kept = {}) {
     place_on_mesh(*program);
-    pack_state(*program, *optimizer, {{0}, kept});
+    pack_state(*program, one_optimizer(*optimizer), {{0}, kept});
     verify(*program);
   }
 
@@ -136,7 +136,7 @@ TEST_F(Packing, AnotherOpAfterAGradientIsSummedIsRefused) {
   const Id made = block.insert(FunctionKind::reduce, none, "scale", {gradient()}, 1, {{"factor", 0.5}})[0];
   EXPECT_NE(made, none);
   try {
-    pack_state(*program, *optimizer, {{0}, {}});
+    pack_state(*program, one_optimizer(*optimizer), {{0}, {}});
     FAIL() << "nothing was raised";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("reduce, op 'scale': a strategy lets it work on"),

@@ -223,7 +223,16 @@ TEST(Program, AParameterThatNothingUpdatesIsNamed) {
 // Keeps what a test says, and updates nothing.
 class NamedStates final : public OptimizerInterface {
  public:
-  explicit NamedStates(const std::vector<std::string>& names) : texts_(names.begin(), names.end()) {}
+  explicit NamedStates(const std::vector<std::string>& names) : texts_(names.begin(), names.end()) {
+    for (const Text& text : texts_) {
+      specs_.emplace_back();
+      specs_.back().name = text;
+    }
+  }
+  Status states_of(const ParameterShape&, Array<StateSpec>* states) noexcept override {
+    *states = {specs_.data(), specs_.size()};
+    return {};
+  }
   Status states(Array<Text>* names) noexcept override {
     *names = {texts_.data(), texts_.size()};
     return {};
@@ -232,6 +241,7 @@ class NamedStates final : public OptimizerInterface {
 
  private:
   std::vector<Text> texts_;
+  std::vector<StateSpec> specs_;
 };
 
 TEST(Program, StatesHaveNamesOfTheirOwn) {
@@ -241,7 +251,7 @@ TEST(Program, StatesHaveNamesOfTheirOwn) {
     s.outgoing(s.op("gelu", {s.vector("x", {{"hidden", 6}}, zeros())}));
     add_backward(*program);
     NamedStates optimizer(names);
-    return message_of([&] { add_update(*program, optimizer); });
+    return message_of([&] { add_update(*program, one_optimizer(optimizer)); });
   };
   EXPECT_EQ(said_of({"m", "v_2"}), "");
   for (const char* taken : {"master", "gradient"})

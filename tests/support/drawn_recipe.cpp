@@ -29,6 +29,7 @@ constexpr const char* permitted[] = {
     "sums no gradient",           // an axis along which everything is in parts
     "name that axis too",         // experts that are summed over an axis that does not keep state in parts
     "more than 6 dimensions",     // blocks of blocks
+    "bring tensors together",     // whole matrices, updated on the host's cores
 };
 
 class Drawing {
@@ -113,13 +114,24 @@ class Drawing {
          << "\npoison = " << word(!large_ && flip()) << bundle()
          << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
          << "[device]\nplugin = 'cpu'\nthreads = 1\npin = false\n[optimizer]\nplugin = '"
-         << (flip() ? "adamw" : "sgd") << "'\nlr = 1e-3\nclip = " << pick({0, 1}) << "\n";
+         << optimizer(flip() ? "adamw" : "sgd", compute == "fp64") << "'\nlr = 1e-3\nclip = " << pick({0, 1})
+         << "\n";
     if (flip()) out_ << "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n";
+    if (whole_) out_ << "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n";
     out_ << "[[observer]]\nplugin = 'jsonl'\n[mesh]\n";
     std::vector<std::pair<std::string, int>> axes = {{"dp", dp_}, {"pp", pp_}, {"tp", tp_}};
     for (const Other& other : others_) axes.push_back({other.axis, 2});
     std::shuffle(axes.begin(), axes.end(), random_);
     for (const auto& [name, extent] : axes) out_ << name << " = " << extent << "\n";
+  }
+
+  // Half of those in fp64 have rules of whole tensors, whatever else is drawn.
+  std::string optimizer(const char* otherwise, bool exact) {
+    if (!exact || seed_ % 2 == 0) return otherwise;
+    constexpr const char* whole[] = {"muon", "adafactor", "muon", "lion"};
+    const std::string name = whole[seed_ / 2 % 4];
+    whole_ = name == "muon";
+    return name;
   }
 
   void strategies() {
@@ -180,7 +192,8 @@ class Drawing {
   const unsigned seed_;
   std::mt19937 random_;
   bool large_;
-  bool kept_ = false;  // what forward keeps for backward makes it large, not the weights
+  bool whole_ = false;  // matrices are updated by another rule than the rest
+  bool kept_ = false;   // what forward keeps for backward makes it large, not the weights
   int dp_ = 1, tp_ = 1, pp_ = 1, accumulate_ = 1;
   struct Other {
     std::string axis, dims;

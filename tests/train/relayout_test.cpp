@@ -161,6 +161,22 @@ TEST_F(Relayout, WhateverTheFormats) {
     }
 }
 
+// Matrices by one rule and the rest by another; and states of shapes of their own.
+TEST_F(Relayout, OptimizersOfWholeTensors) {
+  const std::vector<Layout> layouts = all_layouts();
+  for (const std::string optimizer : {"muon", "adafactor"})
+    for (std::size_t i = 0; i < layouts.size(); i += 2) {
+      Layout from = layouts[i], to = layouts[(i + 5) % layouts.size()];
+      if (optimizer == "muon")
+        for (Layout* layout : {&from, &to})
+          layout->text += "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n";
+      const Sets sets = with(in_fp64, {"optimizer.plugin=" + optimizer});
+      train_through(from, sets);
+      expect_goes_on(from, to, sets);
+      std::filesystem::remove_all(out(from.name));
+    }
+}
+
 // Untied, with query groups, and with parameters that are not trained.
 TEST_F(Relayout, OtherModels) {
   const std::vector<Layout> layouts = all_layouts();
@@ -190,6 +206,47 @@ TEST_F(Relayout, RanksThatHoldTheSameShareTheWork) {
   for (const auto& [name, bytes] : saved_in(out("dp4") + "/step-00000001")) whole += bytes.size();
   EXPECT_LT(all, whole + whole / 10);
   EXPECT_LT(most, whole / 4 + whole / 10);
+}
+
+// As wide as blocks of 128 take to be split by heads; biases stay in fp32.
+class EightBits : public Relayout {
+ protected:
+  const Sets sets_ = {"model.hidden=512",       "model.ffn=512",          "model.vocab=256",
+                      "precision.compute=bf16", "precision.master=split", "precision.moments=8bit"};
+};
+
+TEST_F(EightBits, LieInCheckpointsAlikeInEveryLayout) {
+  const std::vector<Layout> all = all_layouts();
+  std::vector<Layout> layouts;
+  for (const Layout& layout : all)
+    for (const std::string name : {"one", "tp2", "pp2", "zero2_4", "zero3_tp", "pp_zero1"})
+      if (name == layout.name) layouts.push_back(layout);
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    train(recipe_of(layouts[i], out(layouts[i].name), sets_), 2);
+    const Tensors saved = saved_in(out(layouts[i].name) + "/step-00000002");
+    EXPECT_EQ(saved.at("block.0.qkv.weight.m").size(), 3u * 512 * 512);
+    EXPECT_EQ(saved.at("block.0.qkv.weight.v_scale").size(), 3u * 512 * 512 / 128 * 4);
+    EXPECT_EQ(saved.at("block.0.qkv.bias.m").size(), 3u * 512 * 4);
+    EXPECT_EQ(saved.count("block.0.qkv.bias.m_scale"), 0u);
+    const Layout& next = layouts[(i + 1) % layouts.size()];
+    const std::string from = out(layouts[i].name) + "/step-00000002", to = out("next");
+    train(recipe_of(next, to, with(sets_, {"run.resume=" + from})), 0);
+    EXPECT_TRUE(saved_in(to + "/step-00000002") == saved) << layouts[i].name << " to " << next.name;
+    std::filesystem::remove_all(to);
+    std::filesystem::remove_all(out(layouts[i].name));
+  }
+}
+
+TEST_F(EightBits, ASplitWithinABlockIsRefused) {
+  const Layout layout{"tp4", mesh("tp = 4\n") + tensor, {}};
+  try {
+    const Assembly assembly(recipe_of(layout, out("tp4"), with(sets_, {"model.hidden=128"})), plugins());
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.code()), 2);
+    EXPECT_NE(std::string(error.what()).find("_scale' is 1, which axis 'tp' cannot split"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -58,10 +58,11 @@ class Updates {
     const Precision in_fp64{DType::f64, DType::f64, DType::f64, DType::f64};
     auto program = std::make_unique<Program>(ops.registry(), in_fp64, ModelContext{1, 1});
     const Segment segment = ProgramRef(&program_api(), program.get()).segment("trial");
-    parameter_ = segment.weight("parameter", {{"rows", rows}, {"columns", columns}}, zeros());
+    parameter_ = segment.matrix(segment.weight("parameter", {{"rows", rows}, {"columns", columns}}, zeros()),
+                                {.columns = 1});
     segment.outgoing(segment.op("scale", {parameter_}, {{"factor", 1.0}}));
     add_backward(*program);
-    add_update(*program, optimizer);
+    add_update(*program, one_optimizer(optimizer, UpdateUnit::matrix));
     verify(*program);
     return program;
   }

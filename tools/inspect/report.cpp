@@ -5,6 +5,7 @@
 #include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "inspect/assumed.hpp"
+#include "inspect/dealt_report.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/pipeline_report.hpp"
 #include "inspect/purposes.hpp"
@@ -267,6 +268,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
             " of the device's memory for context, libraries and communicators\n";
   text += saves_text(assembly, forecast);
+  text += dealt_text(assembly.program());
   text += stages_text(assembly) + traffic_text(assembly, forecast) + offload_text(assembly, forecast) +
           pipeline_text(assembly);
   return text + forecast_text(assembly, forecast);
@@ -308,6 +310,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   write_purposes(json, purposes);
   write_ranges(json, plan, purposes);
   write_grid(json, assembly, forecast);
+  write_dealt(json, assembly.program());
   write_offload(json, assembly, forecast);
   write_pipeline(json, assembly);
   write_forecast(json, assembly, forecast);

@@ -204,6 +204,10 @@ struct OpDef {
   // nobody knows, and text is made of whole sequences.
   const char* at_position = nullptr;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
+  // Where ranks have the same, one may do it for all: its operand 1, `part`, may be left out, and where its
+  // attribute `ranks` is not 0, its results are zero but on one rank in that many, by what part has to say of
+  // where it lies (Tensor::start) and by (first + KernelArgs::layer) % ranks.
+  bool dealt = false;
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
   Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
@@ -313,8 +317,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, noise, logits, at_position, exchange) are optional. Without cost(), an op moves its
-// operands once and counts no FLOPs.
+// gradient_in_forward, noise, logits, at_position, exchange, dealt) are optional. Without cost(), an op moves
+// its operands once and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -335,6 +339,7 @@ OpDef op_def() {
   if constexpr (requires { Op::logits; }) def.logits = Op::logits;
   if constexpr (requires { Op::at_position; }) def.at_position = Op::at_position;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
+  if constexpr (requires { Op::dealt; }) def.dealt = Op::dealt;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
   if constexpr (requires(const Gradient& g) { Op::gradient(g); })
     def.gradient = [](const GradientApi* api) noexcept {

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plugin kind `optimizer`: the state a parameter needs and the ops that update it.
+//
+// One whose note says `elementwise=yes` treats all elements alike: where ranks keep state in parts, the core
+// has it write the update of a flat range of many parameters. One that says `whole=tensors`, or
+// `whole=matrices`, writes ops of whole parameters; what they need whole comes together for them, as their
+// rules say (prun/op.hpp), and of ops that are alike for all elements the core makes ones of flat ranges.
 #pragma once
+
+#include <optional>
 
 #include "prun/options.hpp"
 #include "prun/program.hpp"
@@ -23,13 +30,45 @@ struct UpdateContext {
   double weight_decay = -1;  // of the parameter's group; negative: the optimizer's own
   bool decay = false;        // whether weight decay applies to this parameter
   Id seed = none;            // of what rounds stochastically; none where nothing is kept in bf16
+  // Of each state its scales, where it is kept in 8 bits, by blocks of eight_bit_block elements
+  // (prun/eight_bits.hpp); none where it is not.
+  Array<Id> scales;
+};
+
+// A parameter as its model wrote it.
+struct ParameterShape {
+  Array<Dim> dims;
+  Matrices matrices;
+  DType sums = DType::f32;  // what sums over its gradient are in
+};
+
+// A tensor that is kept for a parameter.
+struct StateSpec {
+  Text name;
+  bool shaped = false;  // as `dims` say, rather than like the parameter
+  bool typed = false;   // of `dtype`, rather than in precision.moments
+  DType dtype = DType::f32;
+  Array<Dim> dims;
+};
+
+struct State {
+  std::string name;
+  // Its own dimensions; those with names of the parameter's lie as they do. Nothing: the parameter's.
+  std::optional<std::vector<Dim>> dims;
+  std::optional<DType> dtype;  // nothing: precision.moments
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Names of the tensors it keeps per parameter, shaped like it, in precision.moments.
-  virtual std::vector<std::string> states() = 0;
+  virtual std::vector<std::string> states() { return {}; }
+  // The same for one parameter, with shapes and types of their own: for rules of whole tensors.
+  virtual std::vector<State> states_of(const ParameterShape&) {
+    std::vector<State> list;
+    for (std::string& name : states()) list.push_back({std::move(name), {}, {}});
+    return list;
+  }
   // Appends to the segment's `update` function.
   virtual void update(Segment segment, const UpdateContext& context) = 0;
 };
@@ -40,6 +79,8 @@ class OptimizerInterface {
   virtual Status states(Array<Text>* names) noexcept = 0;
   virtual Status update(const ProgramApi* api, void* program, Id segment,
                         const UpdateContext& context) noexcept = 0;
+  // Borrowed until the next call.
+  virtual Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept = 0;
 
  protected:
   ~OptimizerInterface() = default;
@@ -63,10 +104,29 @@ class OptimizerAdapter final : public OptimizerInterface {
     });
   }
 
+  Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept override {
+    return guard([&] {
+      states_ = static_cast<Optimizer&>(author_).states_of(parameter);
+      specs_.clear();
+      for (const State& state : states_) {
+        StateSpec spec{state.name,
+                       state.dims.has_value(),
+                       state.dtype.has_value(),
+                       state.dtype.value_or(DType::f32),
+                       {}};
+        if (state.dims) spec.dims = {state.dims->data(), state.dims->size()};
+        specs_.push_back(spec);
+      }
+      *states = {specs_.data(), specs_.size()};
+    });
+  }
+
  private:
   Author author_;
   std::vector<std::string> names_;
   std::vector<Text> texts_;
+  std::vector<State> states_;
+  std::vector<StateSpec> specs_;
 };
 
 }  // namespace prun

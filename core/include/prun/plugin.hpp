@@ -59,7 +59,8 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 
 // Virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
-    "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update;data:open,read;observer:"
+    "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update,states_of;data:open,"
+    "read;observer:"
     "start,step,evaluation,event,finish;"
     "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,"
     "destroy_queue,make_current,attach,bind,run,choices,prefer,examine,stream,create_event,destroy_event,"
@@ -81,14 +82,16 @@ struct HostApi {
   void (*log)(const PluginDescriptor* from, Text message);  // from any thread
 };
 
-inline constexpr std::uint64_t layout_hash = detail::hash_layout<
-    Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
-    OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
-    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, SavedShare, ParameterSpec, ProgramApi,
-    OptionsApi, ModelContext, UpdateContext, DataInfo, RunInfo, StepInfo, DeviceInfo, DeviceMeter, Launch,
-    DeviceKernel, OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds,
-    CommCounters, RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
-    detail::hash_text(detail::interface_methods));
+inline constexpr std::uint64_t layout_hash =
+    detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs,
+                        KernelContext, Workers, OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost,
+                        AttrValue, GradientApi, OpExchange, SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo,
+                        KeptInParts, SavedShare, ParameterSpec, ProgramApi, OptionsApi, ModelContext,
+                        UpdateContext, Matrices, ParameterShape, StateSpec, DataInfo, RunInfo, StepInfo,
+                        DeviceInfo, DeviceMeter, Launch, DeviceKernel, OpExample, ScheduleCall, ScheduleShape,
+                        CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory,
+                        FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
+        detail::hash_text(detail::interface_methods));
 
 // Returned by the entry; static, never freed. Grows at the end only.
 struct PluginDescriptor {

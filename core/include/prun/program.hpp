@@ -155,6 +155,15 @@ struct ParameterSpec {
   bool decay = false;  // weight decay applies (matrices)
 };
 
+// How a parameter is made of matrices, for optimizers that update each of them whole. Its dimensions are, in
+// this order, those that number matrices, those that number rows, and those that number columns.
+struct Matrices {
+  std::int32_t batch = 0;    // how many of the first
+  std::int32_t columns = 0;  // how many of the last; 0: it is no matrix
+  // Where the first dimension of rows is cut: each piece has matrices of its own. 0: no more cuts.
+  std::int64_t cuts[3] = {};
+};
+
 // The core's half: every call is checked and says what was wrong.
 struct ProgramApi {
   std::uint64_t struct_size;
@@ -233,6 +242,9 @@ struct ProgramApi {
   // Plugins of the tiers that the recipe has tables for, [tier.NAME], in its order; until the next edit. A
   // strategy that asks may use any of them: the recipe's tables are not idle then.
   Status (*tiers)(void* program, Array<Text>* plugins);
+  // Phase `model`: what a parameter is made of. Whoever says nothing has parameters that are no matrices.
+  Status (*set_matrices)(void* program, Id parameter, const Matrices* matrices);
+  Status (*matrices)(void* program, Id parameter, Matrices* matrices);
 };
 
 class Segment;
@@ -331,6 +343,11 @@ class ProgramRef {
     raise(api_->choose_to_fit(program_, {texts.data(), texts.size()}, &chosen));
     return chosen;
   }
+  Matrices matrices(Id parameter) const {
+    Matrices made;
+    raise(api_->matrices(program_, parameter, &made));
+    return made;
+  }
   const ProgramApi& api() const { return *api_; }
   void* handle() const { return program_; }
 
@@ -354,6 +371,11 @@ class Segment {
   // A matrix: weight decay applies to it.
   Id weight(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return parameter(name, dims, init, true);
+  }
+  // What a weight is made of, for optimizers that update whole matrices; returns it.
+  Id matrix(Id weight, const Matrices& made) const {
+    raise(api().set_matrices(handle(), weight, &made));
+    return weight;
   }
   // A gain or a bias: it does not.
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {

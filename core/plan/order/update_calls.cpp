@@ -62,6 +62,17 @@ bool UpdateCalls::is_updated_elsewhere(std::int32_t instance) const {
   });
 }
 
+// Of what no instance has a home for.
+bool UpdateCalls::exchanges_scratch(std::int32_t instance) const {
+  const std::int32_t function = plan_.find(FunctionKind::update, instance);
+  if (function < 0) return false;
+  const PlannedFunction& update = plan_.functions[function];
+  return std::any_of(update.steps.begin(), update.steps.end(), [&](const PlannedStep& step) {
+    return step.exchange &&
+           (step.exchange->in.region == update.scratch || step.exchange->out.region == update.scratch);
+  });
+}
+
 void UpdateCalls::complete(const Bundle& bundle) {
   if (!are_free_) return;
   for (const std::int32_t i : bundle)
@@ -84,7 +95,12 @@ void UpdateCalls::begin() {
   if (!std::exchange(begun_, true)) calls_.add(FunctionKind::update, step_instance);
 }
 
+// What computes behind an exchange of scratch would find what another instance has put there meanwhile.
 void UpdateCalls::update(const Bundle& bundle) {
+  if (std::any_of(bundle.begin(), bundle.end(), [&](std::int32_t i) { return exchanges_scratch(i); })) {
+    for (const std::int32_t i : bundle) calls_.add(FunctionKind::update, i);
+    return;
+  }
   for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::update, i);
   calls_.add_exchanges(FunctionKind::update, bundle);
   calls_.add_behind_exchanges(FunctionKind::update, bundle);

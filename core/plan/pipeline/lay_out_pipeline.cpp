@@ -36,7 +36,7 @@ std::int64_t holder_of(const PipelineLayout& layout, const std::vector<Instance>
 }
 
 // Whatever two ranks use, each of them keeps.
-void untie_across_ranks(Program& program, const PipelineLayout& layout, OptimizerInterface& optimizer) {
+void untie_across_ranks(Program& program, const PipelineLayout& layout, const Optimizers& optimizers) {
   const std::vector<Instance> chain = chain_of(program);
   std::set<std::pair<std::int64_t, std::int64_t>> pairs;
   for (Id parameter : program.parameters()) {
@@ -51,7 +51,7 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, Optimize
                     "', which a pipeline cannot spread over ranks");
       const std::int64_t other = holder_of(layout, chain, user);
       if (other == own) continue;
-      untie(program, parameter, user, layout.axis, optimizer);
+      untie(program, parameter, user, layout.axis, optimizers);
       pairs.insert({own, other});
       ++copies;
     }
@@ -161,7 +161,7 @@ class StageSums {
 }  // namespace
 
 std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,
-                                               OptimizerInterface& optimizer, std::int64_t microbatches) {
+                                               const Optimizers& optimizers, std::int64_t microbatches) {
   if (!program.requests().pipeline) return std::nullopt;
   const PipelineRequest asked = *program.requests().pipeline;
   const std::int64_t ranks = program.mesh().extent(asked.axis);
@@ -179,7 +179,7 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
   layout.stages = asked.layers.empty()
                       ? cut_evenly(costs, stages)
                       : cut_as_told(asked.layers, static_cast<std::int64_t>(costs.size()), stages);
-  untie_across_ranks(program, layout, optimizer);
+  untie_across_ranks(program, layout, optimizers);
   if (layout.split) split_backward(program);
   return layout;
 }

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "plan/pipeline/stages.hpp"
-#include "prun/optimizer.hpp"
+#include "program/optimizers.hpp"
 
 namespace prun {
 
@@ -21,7 +21,7 @@ using AskSchedule = std::function<ScheduleAnswer(const std::string& schedule, co
 // runs them apart, parameters of two ranks as two copies whose gradients are summed. Nothing where no
 // strategy asked, or the axis has one rank. Before placement.
 std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,
-                                               OptimizerInterface& optimizer, std::int64_t microbatches);
+                                               const Optimizers& optimizers, std::int64_t microbatches);
 
 // Refuses state kept in parts where a pipeline cannot do with it. After phase `state`.
 void check_parts(const Program& program, const PipelineLayout& layout);

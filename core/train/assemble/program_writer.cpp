@@ -49,7 +49,7 @@ Precision precision_of(const Recipe& recipe) {
   const DType state = dtype_named(recipe.text("precision.state"));
   const auto kept = [&](const char* key, DType otherwise) {
     const std::string& name = recipe.text(key);
-    return name == "state" ? otherwise : name == "split" ? DType::f32 : dtype_named(name);
+    return name == "state" ? otherwise : name == "split" || name == "8bit" ? DType::f32 : dtype_named(name);
   };
   Precision precision;
   precision.compute = dtype_named(recipe.text("precision.compute"));
@@ -58,6 +58,7 @@ Precision precision_of(const Recipe& recipe) {
   precision.gradient = kept("precision.gradient", state);
   precision.reduce = kept("precision.reduce", precision.gradient);
   precision.split = recipe.text("precision.master") == "split";
+  precision.eight_bits = recipe.text("precision.moments") == "8bit";
   return precision;
 }
 
@@ -101,9 +102,21 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
 // Backward, updates, and what frames them.
 void ProgramWriter::write_step() {
   add_backward(*program_);
-  optimizer_ = plugins_.create<OptimizerInterface>("optimizer", recipe_.section("optimizer"));
-  add_update(*program_, *optimizer_);
+  optimizers_ = {optimizer_of(recipe_.section("optimizer"))};
+  for (const RecipeSection& group : groups_with_optimizers(recipe_))
+    optimizers_.push_back(optimizer_of(group));
+  add_update(*program_, optimizers_);
   add_step(*program_, {recipe_.number("optimizer.clip")});
+}
+
+NamedOptimizer ProgramWriter::optimizer_of(const RecipeSection& section) const {
+  const PluginNote& note = plugins_.note("optimizer", section.plugin());
+  const std::string_view whole = trait_of(note, "whole");
+  const UpdateUnit unit = whole == "matrices"                      ? UpdateUnit::matrix
+                          : whole == "tensors"                     ? UpdateUnit::tensor
+                          : trait_of(note, "elementwise") == "yes" ? UpdateUnit::element
+                                                                   : UpdateUnit::unknown;
+  return {section.plugin(), unit, plugins_.create<OptimizerInterface>("optimizer", section)};
 }
 
 // Over stages and the mesh.
@@ -111,7 +124,7 @@ void ProgramWriter::lay_out() {
   const auto ask = [&](const std::string& name, const ScheduleShape& shape) {
     return ask_schedule(recipe_, plugins_, name, shape);
   };
-  pipeline_ = lay_out_pipeline(*program_, ask, *optimizer_, batch_.accumulate);
+  pipeline_ = lay_out_pipeline(*program_, ask, optimizers_, batch_.accumulate);
   check_order();
   if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
   if (makes_text(purpose_)) add_logits(*program_);
@@ -159,15 +172,16 @@ GradientParts ProgramWriter::gradient_parts() const {
 void ProgramWriter::pack_parts() {
   if (pipeline_) check_parts(*program_, *pipeline_);
   for (const PartsRequest& parts : program_->requests().parts) {
-    const std::string& name = recipe_.section("optimizer").plugin();
-    if (trait_of(plugins_.note("optimizer", name), "elementwise") != "yes")
-      throw_error(
-          ErrorCode::unsupported, "optimizer plugin '", name,
-          "' does not say that it treats elements alike (trait elementwise=yes), so its state cannot be "
-          "kept in parts; leave out the strategy that keeps it so, or choose an optimizer that says it");
+    for (const NamedOptimizer& optimizer : optimizers_)
+      if (optimizer.unit == UpdateUnit::unknown)
+        throw_error(
+            ErrorCode::unsupported, "optimizer plugin '", optimizer.name,
+            "' does not say that it treats elements alike (trait elementwise=yes), or updates whole tensors "
+            "(trait whole=tensors), so its state cannot be kept in parts; leave out the strategy that keeps "
+            "it so, or choose an optimizer that says it");
     const std::optional<RecipeSection> keeper = keeper_of(parts);
     if (keeper) check_parts_axes(recipe_, *keeper);
-    pack_state(*program_, *optimizer_, parts);
+    pack_state(*program_, optimizers_, parts);
   }
 }
 

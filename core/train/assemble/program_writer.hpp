@@ -59,6 +59,7 @@ class ProgramWriter {
  private:
   void write_model(const PlannedChoice& choice);
   void write_step();
+  NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();
   void apply_strategies(std::string_view phase);
   void check_rows() const;
@@ -74,7 +75,7 @@ class ProgramWriter {
   const BatchArithmetic& batch_;
   std::shared_ptr<OpRegistry> registry_;
   const Purpose purpose_;
-  std::shared_ptr<OptimizerInterface> optimizer_;
+  Optimizers optimizers_;
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;
 };

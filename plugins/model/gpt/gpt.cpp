@@ -45,20 +45,25 @@ void Gpt::block(const Segment& s) const {
 Id Gpt::attention(const Segment& s, Id x) const {
   const Dim packed{"packed", 3}, queries{"queries", 1};
   const Id qkv =
-      s.op("linear", {x, s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
+      s.op("linear", {x,
+                      s.matrix(s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(0.02)),
+                               {.batch = 1, .columns = 1, .cuts = {1, 2}}),
                       s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
   const std::vector<Id> heads = s.ops("split_heads", {qkv}, 3);
   return s.op("linear",
               {s.op("attention", {heads[0], heads[1], heads[2]}),
-               s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
+               s.matrix(s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, residual_init()),
+                        {.columns = 3}),
                s.vector("proj.bias", {hidden_}, zeros())},
               {{"in_dims", 3}});
 }
 
 Id Gpt::mlp(const Segment& s, Id x) const {
-  const Id up = s.op("linear", {x, s.weight("up.weight", {ffn_, hidden_}, normal(0.02)),
-                                s.vector("up.bias", {ffn_}, zeros())});
-  return s.op("linear", {s.op("gelu", {up}), s.weight("down.weight", {hidden_, ffn_}, residual_init()),
+  const Id up =
+      s.op("linear", {x, s.matrix(s.weight("up.weight", {ffn_, hidden_}, normal(0.02)), {.columns = 1}),
+                      s.vector("up.bias", {ffn_}, zeros())});
+  return s.op("linear", {s.op("gelu", {up}),
+                         s.matrix(s.weight("down.weight", {hidden_, ffn_}, residual_init()), {.columns = 1}),
                          s.vector("down.bias", {hidden_}, zeros())});
 }
 

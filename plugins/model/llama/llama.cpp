@@ -51,7 +51,8 @@ void Llama::block(const Segment& s) const {
 // Packed by key-value head: its queries, its key, its value.
 Id Llama::attention(const Segment& s, Id x) const {
   const Dim queries{"queries", heads_ / groups_.extent}, packed{"packed", queries.extent + 2};
-  const Id weight = s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02));
+  const Id weight = s.matrix(s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02)),
+                             {.batch = 1, .columns = 1, .cuts = {queries.extent, queries.extent + 1}});
   const Id bias = qkv_bias_ ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
   const std::vector<Id> heads = s.ops("rope", {s.op("linear", {x, weight, bias})}, 3,
                                       {{"base", rope_base_},
@@ -61,14 +62,20 @@ Id Llama::attention(const Segment& s, Id x) const {
                                        {"original", rope_original_}});
   return s.op("linear",
               {s.op("attention", {heads[0], heads[1], heads[2]}),
-               s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)), none},
+               s.matrix(s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)),
+                        {.columns = 3}),
+               none},
               {{"in_dims", 3}});
 }
 
 Id Llama::mlp(const Segment& s, Id x) const {
   const Dim gate{"gate", 2};
-  const Id up = s.op("linear", {x, s.weight("up.weight", {gate, ffn_, hidden_}, normal(0.02)), none});
-  return s.op("linear", {s.op("swiglu", {up}), s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), none});
+  const Id weight =
+      s.matrix(s.weight("up.weight", {gate, ffn_, hidden_}, normal(0.02)), {.batch = 1, .columns = 1});
+  const Id up = s.op("linear", {x, weight, none});
+  return s.op("linear",
+              {s.op("swiglu", {up}),
+               s.matrix(s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), {.columns = 1}), none});
 }
 
 void Llama::head(const Segment& s, Id table) const {

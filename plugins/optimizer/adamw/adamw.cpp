@@ -18,18 +18,22 @@ class AdamW final : public Optimizer {
 
   void update(Segment segment, const UpdateContext& c) override {
     const double decay = !c.decay ? 0 : c.weight_decay >= 0 ? c.weight_decay : weight_decay_;
-    segment.insert(
-        FunctionKind::update, none, "adamw",
-        {c.parameter, c.master, c.gradient, c.states[0], c.states[1], c.lr, c.step, c.clip, c.keep, c.seed},
-        0,
-        {{"beta1", betas_[0]},
-         {"beta2", betas_[1]},
-         {"eps", eps_},
-         {"weight_decay", decay},
-         {"lr_scale", c.lr_scale}});
+    segment.insert(FunctionKind::update, none, "adamw",
+                   {c.parameter, c.master, c.gradient, c.states[0], c.states[1], c.lr, c.step, c.clip, c.keep,
+                    c.seed, scale(c, 0), scale(c, 1)},
+                   0,
+                   {{"beta1", betas_[0]},
+                    {"beta2", betas_[1]},
+                    {"eps", eps_},
+                    {"weight_decay", decay},
+                    {"lr_scale", c.lr_scale}});
   }
 
  private:
+  static Id scale(const UpdateContext& c, std::size_t state) {
+    return state < c.scales.size ? c.scales[state] : none;
+  }
+
   std::vector<double> betas_;
   double eps_, weight_decay_;
 };

@@ -1,0 +1,297 @@
+#include "placement/pack_whole.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+bool marks_any(const Name (&names)[max_marks]) { return !names[0].empty(); }
+
+// Whether ranks have the same elements of both: a gradient is a sum that has been taken.
+bool lie_alike(const Program& program, const Value& a, const Value& b) {
+  for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
+    if ((a.on(axis).is_sharded() || b.on(axis).is_sharded()) && a.on(axis) != b.on(axis)) return false;
+  return a.dims == b.dims;
+}
+
+// Whether it does the same to each element of the parameter and of what lies like it, by numbers that are the
+// same for all parameters.
+bool is_flat(const Program& program, Id parameter, Id id) {
+  const Op& op = program.op(id);
+  if (op.exchange() || op.has_attr("axis")) return false;
+  OpShape shape = program.shape(op);
+  raise(op.def->rule(&shape));
+  if (marks_any(shape.wholes) || marks_any(shape.sums) || marks_any(shape.maxes)) return false;
+  const Value& whole = program.value(parameter);
+  return std::all_of(op.operands.begin(), op.operands.end(), [&](Id operand) {
+    if (operand == none) return true;
+    const Value& value = program.value(operand);
+    if (value.role == Role::runtime) return value.dims.empty();
+    return value.block > 1 || lie_alike(program, value, whole);
+  });
+}
+
+// The update of one bucket.
+class WholeUpdates {
+ public:
+  WholeUpdates(Program& program, const Bucket& bucket, std::span<const Update> updates, DealtLoads& loads)
+      : program_(program), bucket_(bucket), loads_(loads), parts_(program.mesh().extent(bucket.axis)) {
+    for (std::size_t m = 0; m < updates.size(); ++m) {
+      members_.emplace_back();
+      members_.back().parameter = bucket.parameters[m];
+      members_.back().ops = updates[m].ops;
+    }
+    for (Member& member : members_) map_own(member);
+  }
+
+  void run() {
+    for (;;) {
+      for (Member& member : members_)
+        while (member.next < member.ops.size() && !is_next_flat(member)) copy_whole(member);
+      if (members_.front().next >= members_.front().ops.size()) break;
+      add_flat();
+      for (Member& member : members_) ++member.next;
+    }
+  }
+
+ private:
+  struct Member {
+    Id parameter = none;
+    std::vector<Id> ops;
+    std::size_t next = 0;
+    std::map<Id, Id> flat;      // what the rank has of them in its part
+    std::map<Id, Id> together;  // what of that has been taken out, whole, by the former
+    std::map<Id, bool> dealt;   // results of whole ops: whether one rank alone has them
+  };
+
+  std::size_t number_of(const Member& member) const {
+    return static_cast<std::size_t>(&member - members_.data());
+  }
+  std::int64_t offset_of(const Member& member) const { return bucket_.offsets[number_of(member)]; }
+
+  void map_own(Member& member) {
+    const Value& parameter = program_.value(member.parameter);
+    member.flat[member.parameter] = bucket_.own_parameters;
+    member.flat[parameter.gradient] = bucket_.own_gradients;
+    if (bucket_.master != none) member.flat[parameter.master] = bucket_.master;
+    std::size_t next = 0;
+    for (const Id state : parameter.states)
+      if (!program_.value(state).own_shape) member.flat[state] = bucket_.states.at(next++);
+    for (std::size_t i = 0; i < parameter.scales.size(); ++i)
+      if (parameter.scales[i] != none) member.flat[parameter.scales[i]] = bucket_.scales.at(i);
+  }
+
+  bool is_next_flat(const Member& member) const {
+    return is_flat(program_, member.parameter, member.ops[member.next]);
+  }
+
+  Id add(const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs = {}) {
+    return program_.add_op(bucket_.segment, FunctionKind::update, Part::input, kind, std::move(operands),
+                           attrs);
+  }
+  std::array<AttrValue, 3> along() const {
+    return {axis_attr(bucket_.axis), {"dim", 0}, {"parts", static_cast<double>(parts_)}};
+  }
+
+  // Over the bucket, or the rank's part of it.
+  Id add_range(const Value& like, const char* suffix, bool own) {
+    Value value;
+    value.name = detail::concat(like.name, suffix);
+    value.dtype = like.dtype;
+    value.segment = bucket_.segment;
+    value.placement.resize(program_.mesh().size());
+    value.dims = {{"packed", bucket_.elements}};
+    if (own)
+      value.placement = in_parts(program_, bucket_.axis);
+    else
+      value.dims = {{"parts", parts_}, {"packed", bucket_.elements / parts_}};
+    return program_.add_value(std::move(value));
+  }
+
+  // ------------------------------------------------------------- ops of whole tensors
+
+  void copy_whole(Member& member) {
+    const Id id = member.ops[member.next++];
+    std::vector<Id> operands = program_.op(id).operands;
+    bool from_dealt = false;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == none) continue;
+      if (const auto dealt = member.dealt.find(operands[i]); dealt != member.dealt.end())
+        from_dealt |= dealt->second && program_.op(id).access(i) == Access::read;
+      if (member.flat.count(operands[i]) == 0) continue;
+      if (program_.op(id).access(i) != Access::read) refuse_change(id, i);
+      operands[i] = whole(member, operands[i]);
+    }
+    const bool moves = program_.op(id).exchange() || program_.op(id).has_attr("axis");
+    const bool deals = program_.op(id).def->dealt && part_ != none;
+    if (from_dealt && !moves) throw_dealt(id);
+    if (deals) operands[1] = part_;
+    const Id made = program_.add_copy(id, FunctionKind::update, operands, none);
+    if (deals) deal(made);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (operands[i] != none && program_.op(made).access(i) == Access::write)
+        member.dealt[operands[i]] = deals || from_dealt;
+  }
+
+  [[noreturn]] void refuse_change(Id id, std::size_t i) const {
+    const Op& op = program_.op(id);
+    throw_error(
+        ErrorCode::unsupported, "op '", op.kind(), "' changes '", program_.value(op.operands[i]).name,
+        "', which ranks keep in parts, and is not alike for all elements; let it write a direction, and "
+        "another op take the step");
+  }
+
+  [[noreturn]] void throw_dealt(Id id) const {
+    throw_error(
+        ErrorCode::unsupported, "op '", program_.op(id).kind(),
+        "' reads what an op makes that is dealt to ranks, of which the others have zeros; do it before, or "
+        "behind, in an op that is alike for all elements");
+  }
+
+  // What a member's value is once all ranks' parts of it are together. Parameters that are kept whole are.
+  Id whole(Member& member, Id value) {
+    const Id flat = member.flat.at(value);
+    if (value == member.parameter && !bucket_.kept.parameters) return value;
+    const auto [entry, fresh] = member.together.try_emplace(value, none);
+    if (!fresh) return entry->second;
+    const Id all = gathered(flat);
+    Value copy = program_.value(value);
+    copy.name += ".together";
+    copy.role = Role::activation;
+    copy.bucket = -1;
+    copy.gradient = copy.master = none;
+    copy.states.clear();
+    // It was the summand of a sum that has been taken.
+    for (AxisPlacement& lies : copy.placement)
+      if (lies.is_partial()) lies = AxisPlacement::replicated();
+    entry->second = program_.add_value(std::move(copy));
+    const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
+    add("unpack", {all, entry->second}, std::span(&offset, 1));
+    return entry->second;
+  }
+
+  Id gathered(Id flat) {
+    const auto [entry, fresh] = gathered_.try_emplace(flat, none);
+    if (!fresh) return entry->second;
+    entry->second = add_range(Value(program_.value(flat)), ".together", false);
+    add("all_gather", {flat, entry->second}, along());
+    part_ = flat;
+    return entry->second;
+  }
+
+  // To the ranks, layer by layer, so that the one that has most has least.
+  void deal(Id op) {
+    std::vector<double>& loads = loads_[bucket_.axis];
+    loads.resize(static_cast<std::size_t>(parts_), 0);
+    const std::int64_t layers = program_.segment(bucket_.segment).repeat;
+    const double cost = program_.op(op).cost(program_.local_shape(program_.op(op))).flops;
+    std::vector<double> best;
+    std::size_t first = 0;
+    for (std::size_t begin = 0; begin < loads.size(); ++begin) {
+      std::vector<double> then = loads;
+      for (std::int64_t layer = 0; layer < layers; ++layer)
+        then[(begin + static_cast<std::size_t>(layer)) % loads.size()] += cost;
+      if (best.empty() ||
+          *std::max_element(then.begin(), then.end()) < *std::max_element(best.begin(), best.end()))
+        best = std::move(then), first = begin;
+    }
+    loads = std::move(best);
+    program_.set_attr(op, "first", static_cast<double>(first));
+    program_.set_attr(op, "ranks", static_cast<double>(parts_));
+  }
+
+  // ------------------------------------------------------------- ops that are alike for all elements
+
+  // One in the place of the members' next ones.
+  void add_flat() {
+    const Op op = program_.op(members_.front().ops[members_.front().next]);
+    std::vector<Id> operands(op.operands.size(), none);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Id value = op.operands[i];
+      if (value == none) continue;
+      if (program_.value(value).role == Role::runtime)
+        operands[i] = value;
+      else if (const auto known = members_.front().flat.find(value); known != members_.front().flat.end())
+        operands[i] = known->second;
+      else
+        operands[i] = op.access(i) == Access::write ? made(i) : packed(i);
+    }
+    std::vector<AttrValue> attrs;
+    for (std::size_t i = 0; i < op.attrs.size(); ++i)
+      attrs.push_back({op.def->attrs[i].name,
+                       op.def->attrs[i].real ? op.attrs[i].f : static_cast<double>(op.attrs[i].i)});
+    add(op.def->kind, operands, attrs);
+  }
+
+  Id operand_of(const Member& member, std::size_t i) const {
+    return program_.op(member.ops[member.next]).operands[i];
+  }
+
+  Id made(std::size_t i) {
+    const Id flat = add_range(Value(program_.value(operand_of(members_.front(), i))), ".own", true);
+    for (Member& member : members_) member.flat[operand_of(member, i)] = flat;
+    return flat;
+  }
+
+  // The rank's part of what the members' whole ops have made.
+  Id packed(std::size_t i) {
+    const Value like = program_.value(operand_of(members_.front(), i));
+    const bool dealt = members_.front().dealt[operand_of(members_.front(), i)];
+    const Id own = add_range(like, ".own", true), into = dealt ? add_range(like, ".dealt", false) : own;
+    add("zero", {into});
+    for (Member& member : members_) {
+      const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
+      add("pack", {operand_of(member, i), into}, std::span(&offset, 1));
+      member.flat[operand_of(member, i)] = own;
+    }
+    if (dealt) add("reduce_scatter", {into, own}, along());
+    return own;
+  }
+
+  Program& program_;
+  const Bucket& bucket_;
+  DealtLoads& loads_;
+  const std::int64_t parts_;
+  std::vector<Member> members_;
+  std::map<Id, Id> gathered_;  // by flat
+  Id part_ = none;             // something that lies in parts, by which an op knows which rank it is on
+};
+
+}  // namespace
+
+std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis) {
+  std::vector<AxisPlacement> placement(program.mesh().size());
+  for (const AxisId one : axes_of(axis)) placement[one] = AxisPlacement::sharded("packed");
+  return placement;
+}
+
+std::string flat_form(const Program& program, Id parameter, const Update& update) {
+  std::string form;
+  for (const Id id : update.ops) {
+    if (!is_flat(program, parameter, id)) continue;
+    const Op& op = program.op(id);
+    form += op.kind();
+    for (std::size_t i = 0; i < op.attrs.size(); ++i) {
+      char number[32];
+      std::snprintf(number, sizeof number, " %a", program.attr(id, op.def->attrs[i].name));
+      form += number;
+    }
+    for (const Id operand : op.operands)
+      if (operand != none && program.value(operand).role == Role::runtime)
+        form += " " + std::to_string(operand);
+    form += "\n";
+  }
+  return form;
+}
+
+void pack_whole_updates(Program& program, const Bucket& bucket, std::span<const Update> updates,
+                        DealtLoads& loads) {
+  WholeUpdates(program, bucket, updates, loads).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,35 @@
+// The optimizers of a recipe. Which of them updates a parameter stands in Value::optimizer, a number into
+// this list: the first is [optimizer]'s, the others those that groups of parameters name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prun/optimizer.hpp"
+
+namespace prun {
+
+// What an update must have whole.
+enum class UpdateUnit : std::uint8_t {
+  unknown,  // it does not say: never in parts
+  element,  // nothing: it treats all elements alike
+  tensor,   // parameters
+  matrix,   // parameters that are made of matrices
+};
+
+struct NamedOptimizer {
+  std::string name;  // of the plugin
+  UpdateUnit unit = UpdateUnit::unknown;
+  std::shared_ptr<OptimizerInterface> plugin;
+
+  bool updates_whole() const { return unit == UpdateUnit::tensor || unit == UpdateUnit::matrix; }
+};
+using Optimizers = std::vector<NamedOptimizer>;
+
+// One that updates all, which outlives the list.
+inline Optimizers one_optimizer(OptimizerInterface& optimizer, UpdateUnit unit = UpdateUnit::element) {
+  return {{"", unit, std::shared_ptr<OptimizerInterface>(std::shared_ptr<void>(), &optimizer)}};
+}
+
+}  // namespace prun

@@ -1,0 +1,314 @@
+// What updates of whole tensors are made of: orthogonalize, adafactor's ops, and pack and unpack.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/gemm.hpp"
+#include "cpu/lanes.hpp"
+#include "cpu/values.hpp"
+#include "matrix_pieces.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> whole_update_kernels();
+
+namespace {
+
+double scalar(const Tensor& x) { return *x.as<const double>(); }
+
+// ---------------------------------------------------------------- orthogonalize
+
+std::int64_t align(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// T: what is multiplied; C: what products and their sums are in.
+template <class T, class C>
+class Iteration {
+ public:
+  Iteration(const KernelArgs& args, const Workers& workers)
+      : args_(args), workers_(workers), work_(static_cast<char*>(args.workspace)) {}
+
+  static std::int64_t bytes(const MatrixPiece& piece) {
+    const std::int64_t n = piece.rows * piece.columns, k = std::min(piece.rows, piece.columns);
+    return align(n * size<T>) + align(n * size<C>) + 2 * align(k * k * size<T>) + align(k * k * size<C>);
+  }
+
+  void run(const MatrixPiece& piece) {
+    rows_ = piece.rows, columns_ = piece.columns, n_ = rows_ * columns_, k_ = std::min(rows_, columns_);
+    x_ = take<T>(n_), a_ = take<T>(k_ * k_), b_ = take<T>(k_ * k_), square_ = take<C>(k_ * k_),
+    y_ = take<C>(n_);
+    const C* const from = args_.operands[0].as<const C>() + piece.offset;
+    begin(from);
+    for (std::int64_t step = 0; step < args_.attrs[5].i; ++step) iterate();
+    C* const to = args_.operands[2].as<C>() + piece.offset;
+    const auto scale = static_cast<C>(piece.scale(args_.attrs[10].i));
+    each(n_, [&](std::int64_t i) { to[i] = scale * static_cast<C>(load(x_[i])); });
+  }
+
+ private:
+  template <class Type>
+  static constexpr std::int64_t size = static_cast<std::int64_t>(sizeof(Type));
+
+  template <class Type>
+  Type* take(std::int64_t count) {
+    Type* const taken = reinterpret_cast<Type*>(work_);
+    work_ += align(count * size<Type>);
+    return taken;
+  }
+
+  template <class Body>
+  void each(std::int64_t count, const Body& body) const {
+    parallel_ranges(workers_, count, 4096, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  void begin(const C* from) {
+    const double squares = lane_sum<double>(n_, [&](std::int64_t i) {
+      const auto value = static_cast<double>(from[i]);
+      return value * value;
+    });
+    const auto inverse = static_cast<C>(1 / std::max(std::sqrt(squares), args_.attrs[9].f));
+    each(n_, [&](std::int64_t i) { store(x_[i], inverse * from[i]); });
+  }
+
+  void iterate() {
+    const auto a = static_cast<C>(args_.attrs[6].f), b = static_cast<C>(args_.attrs[7].f),
+               c = static_cast<C>(args_.attrs[8].f);
+    const bool wide = rows_ <= columns_;
+    const Matrix<const T> x = row_major<const T>(x_, rows_, columns_);
+    const Matrix<T> gram = row_major(a_, k_, k_);
+    if (wide)
+      gemm<T, T, T>(workers_, x, x.transposed(), gram, false, nullptr, work_);
+    else
+      gemm<T, T, T>(workers_, x.transposed(), x, gram, false, nullptr, work_);
+    gemm<T, T, C>(workers_, gram, gram, row_major(square_, k_, k_), false, nullptr, work_);
+    each(k_ * k_, [&](std::int64_t i) { store(b_[i], b * static_cast<C>(load(a_[i])) + c * square_[i]); });
+    const Matrix<const T> by = row_major<const T>(b_, k_, k_);
+    if (wide)
+      gemm<T, T, C>(workers_, by, x, row_major(y_, rows_, columns_), false, nullptr, work_);
+    else
+      gemm<T, T, C>(workers_, x, by, row_major(y_, rows_, columns_), false, nullptr, work_);
+    each(n_, [&](std::int64_t i) { store(x_[i], a * static_cast<C>(load(x_[i])) + y_[i]); });
+  }
+
+  const KernelArgs& args_;
+  const Workers& workers_;
+  char* work_;
+  std::int64_t rows_ = 0, columns_ = 0, n_ = 0, k_ = 0;
+  T *x_ = nullptr, *a_ = nullptr, *b_ = nullptr;
+  C *square_ = nullptr, *y_ = nullptr;
+};
+
+template <class T, class C>
+void orthogonalize(const KernelArgs& args, const KernelContext& context) {
+  if (!is_dealt_here(args)) {
+    std::fill_n(args.operands[2].as<C>(), args.operands[2].elements(), C(0));
+    return;
+  }
+  for (const MatrixPiece& piece : matrix_pieces(args.operands[0], args.attrs))
+    Iteration<T, C>(args, *context.workers).run(piece);
+}
+
+Kernel select_orthogonalize(const OpShape& s) {
+  const DType type = s.operand[0].dtype;
+  if (type != s.operand[2].dtype) return nullptr;
+  if (s.attrs[11].i != 0) return type == DType::f32 ? orthogonalize<bf16, float> : nullptr;
+  return choose_state(type, []<class T>() -> Kernel { return orthogonalize<T, T>; });
+}
+
+std::int64_t orthogonalize_workspace(const OpShape& s, std::int32_t threads) {
+  std::int64_t most = 0;
+  const bool narrow = s.attrs[11].i != 0, wide = s.operand[0].dtype == DType::f64;
+  for (const MatrixPiece& piece : matrix_pieces(s.operand[0], s.attrs)) {
+    const std::int64_t own = narrow ? Iteration<bf16, float>::bytes(piece)
+                             : wide ? Iteration<double, double>::bytes(piece)
+                                    : Iteration<float, float>::bytes(piece);
+    const std::int64_t longest = std::max(piece.rows, piece.columns);
+    most = std::max(most, own + gemm_workspace(threads, longest, longest, longest, wide ? 8 : 4));
+  }
+  return most;
+}
+
+// ---------------------------------------------------------------- adafactor
+
+struct Factored {
+  std::int64_t batch = 1, rows = 1, columns = 1;
+
+  Factored(const Tensor& x, const Attr* attrs) {
+    const int first = static_cast<int>(attrs[0].i), last = x.rank - static_cast<int>(attrs[1].i);
+    for (int d = 0; d < x.rank; ++d) (d < first ? batch : d < last ? rows : columns) *= x.dim[d];
+  }
+};
+
+template <class T>
+void factored_squares(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Factored of(args.operands[0], args.attrs);
+  const T* const gradient = args.operands[0].as<const T>();
+  C *const rows = args.operands[2].as<C>(), *const columns = args.operands[3].as<C>(),
+           *const total = args.operands[4].as<C>();
+  const auto clip = static_cast<C>(scalar(args.operands[1]));
+  const auto square = [=](std::int64_t i) {
+    const auto value = static_cast<double>(clip * load(gradient[i]));
+    return value * value;
+  };
+  const auto sum_row = [&](std::int64_t row) {
+    return lane_sum<double>(of.columns, [&](std::int64_t j) { return square(row * of.columns + j); });
+  };
+  parallel_ranges(*context.workers, of.batch * of.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) rows[row] = static_cast<C>(sum_row(row));
+  });
+  for (std::int64_t b = 0; b < of.batch; ++b) {
+    double all = 0;
+    for (std::int64_t i = 0; i < of.rows; ++i) all += static_cast<double>(rows[b * of.rows + i]);
+    total[b] = static_cast<C>(all);
+  }
+  parallel_ranges(*context.workers, of.batch * of.columns, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; ++at) {
+      const std::int64_t first = at / of.columns * of.rows * of.columns + at % of.columns;
+      double sum = 0;
+      for (std::int64_t i = 0; i < of.rows; ++i) sum += square(first + i * of.columns);
+      columns[at] = static_cast<C>(sum);
+    }
+  });
+}
+
+template <class T>
+void mean_update(const KernelArgs& args, const KernelContext&) {
+  if (scalar(args.operands[3]) == 0) return;
+  const auto mix = static_cast<T>(std::pow(scalar(args.operands[2]), args.attrs[0].f));
+  const auto inverse = static_cast<T>(1 / args.attrs[1].f);
+  T* const mean = args.operands[0].as<T>();
+  const T* const sum = args.operands[1].as<const T>();
+  for (std::int64_t i = 0; i < args.operands[0].elements(); ++i)
+    mean[i] += mix * (sum[i] * inverse - mean[i]);
+}
+
+template <class T>
+void factored_direction(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Factored of(args.operands[0], args.attrs);
+  const T* const gradient = args.operands[0].as<const T>();
+  const C *const rows = args.operands[2].as<const C>(), *const columns = args.operands[3].as<const C>(),
+                 *const total = args.operands[4].as<const C>();
+  C* const direction = args.operands[5].as<C>();
+  const auto clip = static_cast<C>(scalar(args.operands[1])),
+             least = static_cast<C>(args.attrs[2].f * args.attrs[2].f);
+  parallel_ranges(*context.workers, of.batch * of.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t matrix = row / of.rows;
+      const C share = total[matrix] > 0 ? rows[row] / total[matrix] : C(0);
+      for (std::int64_t j = 0; j < of.columns; ++j) {
+        const C square = std::max(least, share * columns[matrix * of.columns + j]);
+        const std::int64_t i = row * of.columns + j;
+        direction[i] = clip * load(gradient[i]) / std::sqrt(square);
+      }
+    }
+  });
+  *args.operands[6].as<double>() = lane_sum<double>(args.operands[5].elements(), [&](std::int64_t i) {
+    const auto value = static_cast<double>(direction[i]);
+    return value * value;
+  });
+}
+
+template <class T>
+void square_sum_of(const KernelArgs& args, const KernelContext&) {
+  const T* const x = args.operands[0].as<const T>();
+  *args.operands[1].as<double>() = lane_sum<double>(args.operands[0].elements(), [&](std::int64_t i) {
+    const auto value = static_cast<double>(load(x[i]));
+    return value * value;
+  });
+}
+
+void adafactor_factor(const KernelArgs& args, const KernelContext&) {
+  const double count = args.attrs[0].f, rate = scalar(args.operands[2]) * args.attrs[3].f;
+  const double weights = std::max(args.attrs[1].f, std::sqrt(scalar(args.operands[1]) / count));
+  const double slower = rate * std::sqrt(scalar(args.operands[3]));
+  const double size = std::sqrt(scalar(args.operands[0]) / count);
+  *args.operands[4].as<double>() = weights / std::max(1.0, slower) / std::max(1.0, size / args.attrs[2].f);
+}
+
+template <class T>
+void scale_by(const KernelArgs& args, const KernelContext& context) {
+  const auto factor = static_cast<T>(scalar(args.operands[1]));
+  const auto body = [factor](const T* __restrict from, T* __restrict to) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) to[l] = factor * from[l];
+  };
+  parallel_blocks(*context.workers, args.operands[0].elements(), body, args.operands[0].as<const T>(),
+                  args.operands[2].as<T>());
+}
+
+// ---------------------------------------------------------------- pack, unpack
+
+void unpack(const KernelArgs& args, const KernelContext&) {
+  const Tensor &packed = args.operands[0], &tensor = args.operands[1];
+  const std::int64_t size = size_of(tensor.dtype);
+  std::memcpy(tensor.as<char>(), packed.as<const char>() + args.attrs[0].i * size,
+              static_cast<std::size_t>(tensor.elements() * size));
+}
+
+void pack(const KernelArgs& args, const KernelContext&) {
+  const Tensor &tensor = args.operands[0], &packed = args.operands[1];
+  const PackedRange range = packed_range(tensor, packed, args.attrs[0].i);
+  const std::int64_t size = size_of(tensor.dtype);
+  if (range.count > 0)
+    std::memcpy(packed.as<char>() + range.to * size, tensor.as<const char>() + range.from * size,
+                static_cast<std::size_t>(range.count * size));
+}
+
+bool are_double(const OpShape& s, std::initializer_list<int> operands) {
+  return std::all_of(operands.begin(), operands.end(),
+                     [&](int i) { return s.operand[i].present && s.operand[i].dtype == DType::f64; });
+}
+
+Kernel select_factored_squares(const OpShape& s) {
+  const DType type = OpShape::statistics(s.operand[0].dtype);
+  if (!are_double(s, {1}) || !same_type(s, {2, 3, 4}) || s.operand[2].dtype != type) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return factored_squares<T>; });
+}
+
+Kernel select_mean_update(const OpShape& s) {
+  if (!are_double(s, {2, 3}) || !same_type(s, {0, 1})) return nullptr;
+  return choose_state(s.operand[0].dtype, []<class T>() -> Kernel { return mean_update<T>; });
+}
+
+Kernel select_factored_direction(const OpShape& s) {
+  const DType type = OpShape::statistics(s.operand[0].dtype);
+  if (!are_double(s, {1, 6}) || !same_type(s, {2, 3, 4, 5}) || s.operand[5].dtype != type) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return factored_direction<T>; });
+}
+
+Kernel select_square_sum(const OpShape& s) {
+  if (!are_double(s, {1})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return square_sum_of<T>; });
+}
+
+Kernel select_factor(const OpShape& s) { return are_double(s, {0, 1, 2, 3, 4}) ? adafactor_factor : nullptr; }
+
+Kernel select_scale_by(const OpShape& s) {
+  if (!are_double(s, {1}) || !same_type(s, {0, 2})) return nullptr;
+  return choose_state(s.operand[0].dtype, []<class T>() -> Kernel { return scale_by<T>; });
+}
+
+Kernel select_unpack(const OpShape& s) { return same_type(s, {0, 1}) ? unpack : nullptr; }
+Kernel select_pack(const OpShape& s) { return same_type(s, {0, 1}) ? pack : nullptr; }
+
+}  // namespace
+
+std::vector<KernelDef> whole_update_kernels() {
+  return {{"orthogonalize", select_orthogonalize, orthogonalize_workspace},
+          {"factored_squares", select_factored_squares},
+          {"mean_update", select_mean_update},
+          {"factored_direction", select_factored_direction},
+          {"square_sum", select_square_sum},
+          {"adafactor_factor", select_factor},
+          {"scale_by", select_scale_by},
+          {"unpack", select_unpack},
+          {"pack", select_pack}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,54 @@
+// What updates of whole tensors are made of, but for products of matrices: scaling by a norm and by a factor
+// on the device, sums over rows and columns, and what adafactor makes of them.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// y = x / max(sqrt(*squares), least).
+template <class C, class T>
+void divide_by_norm(const C* x, const double* squares, double least, T* y, std::int64_t n, Stream stream);
+
+// y = a x + b z, rounded once. y may be x.
+template <class T, class C>
+void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Stream stream);
+
+// y = factor x.
+template <class T, class C>
+void scale_out(double factor, const T* x, C* y, std::int64_t n, Stream stream);
+
+// y = *factor x, the factor rounded to what x is in.
+template <class T>
+void scale_by(const T* x, const double* factor, T* y, std::int64_t n, Stream stream);
+
+// `batch` matrices, dense and row by row.
+struct FactoredShape {
+  std::int64_t batch, rows, columns;
+};
+
+// Sums of (*clip * gradient)^2 over columns, over rows, and over both.
+template <class T, class C>
+void factored_squares(const FactoredShape& shape, const T* gradient, const double* clip, C* rows, C* columns,
+                      C* total, Stream stream);
+
+// mean += (*step)^decay (sum / count - mean), unless *keep is 0.
+template <class C>
+void mean_update(C* mean, const C* sum, const double* step, const double* keep, double decay, double count,
+                 std::int64_t n, Stream stream);
+
+// direction = *clip * gradient / sqrt(max(eps^2, rows * columns / total)).
+template <class T, class C>
+void factored_direction(const FactoredShape& shape, const T* gradient, const double* clip, const C* rows,
+                        const C* columns, const C* total, double eps, C* direction, Stream stream);
+
+struct AdafactorNumbers {
+  const double *squares, *weights, *lr, *step;
+  double* factor;
+};
+void adafactor_factor(const AdafactorNumbers& numbers, double count, double least, double limit,
+                      double lr_scale, Stream stream);
+
+}  // namespace prun::cuda

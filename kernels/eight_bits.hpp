@@ -1,0 +1,101 @@
+// Moments in 8 bits (prun/eight_bits.hpp), for kernels/cpu and kernels/cuda alike: whole numbers and powers
+// of two alone, so that every build and every device gives the same bits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "prun/eight_bits.hpp"
+
+#ifdef __CUDACC__
+#define PRUN_BITS __device__ __forceinline__
+namespace prun::cuda {
+PRUN_BITS std::uint32_t bits_of(float value) { return __float_as_uint(value); }
+PRUN_BITS float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
+#else
+#include "cpu/isa.hpp"
+#define PRUN_BITS __attribute__((always_inline)) inline
+namespace prun::cpu::PRUN_ISA {
+PRUN_BITS std::uint32_t bits_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+PRUN_BITS float float_of(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+#endif
+
+// A code is exponent and mantissa of a number below 2: so many binades, 3 bits of mantissa each. Below the
+// least one they are evenly apart, down to 0.
+inline constexpr int mantissa_bits = 3, cut_bits = 23 - mantissa_bits;
+inline constexpr int signed_binades = 15, unsigned_binades = 31;
+
+PRUN_BITS float power_of_two(int exponent) {
+  return float_of(static_cast<std::uint32_t>(exponent + 127) << 23);
+}
+
+// Of a block whose largest number that is: the power of two that leaves it below what the largest code stands
+// for. Of a block of zeros it is 0.
+PRUN_BITS float block_scale(float largest) {
+  constexpr std::uint32_t fraction = 0x7fffffu, most = 0x700000u;  // of 1.875
+  if (!(largest > 0)) return 0.0f;
+  const std::uint32_t bits = bits_of(largest);
+  const std::uint32_t exponent = (bits >> 23) + ((bits & fraction) > most ? 1u : 0u);
+  // So that its inverse is a float, and so is what codes stand for.
+  return float_of((exponent < 40 ? 40 : exponent > 214 ? 214 : exponent) << 23);
+}
+
+// What numbers are multiplied by to be below 2; of a block of zeros 0.
+PRUN_BITS float inverse_of(float scale) { return scale > 0 ? float_of(0x7f000000u - bits_of(scale)) : 0.0f; }
+
+// Rounded up by the odds of what is cut off: `chance` is below 2^16. `least`: the least code that is not 0's
+// own.
+template <int binades>
+PRUN_BITS std::uint8_t code_of(float value, float inverse_scale, std::uint32_t chance, std::uint32_t least) {
+  const float ratio = value * inverse_scale;
+  if (!(ratio > 0)) return 0;
+  std::uint32_t code;
+  if (ratio < power_of_two(1 - binades)) {
+    // Evenly apart: whole numbers and 16 bits behind the point.
+    const float steps = ratio * power_of_two(binades - 1 + mantissa_bits) * 65536.0f;
+    code = (static_cast<std::uint32_t>(steps) + chance) >> 16;
+  } else {
+    const std::uint32_t bits = bits_of(ratio) + (chance << (cut_bits - 16));
+    code = (bits >> cut_bits) - (static_cast<std::uint32_t>(127 - binades) << mantissa_bits);
+  }
+  constexpr std::uint32_t most = (static_cast<std::uint32_t>(binades) << mantissa_bits) | 7u;
+  code = code > most ? most : code;
+  return static_cast<std::uint8_t>(code < least ? least : code);
+}
+
+template <int binades>
+PRUN_BITS float value_of(std::uint32_t code, float scale) {
+  const std::uint32_t exponent = code >> mantissa_bits, mantissa = code & 7u;
+  if (exponent == 0) return static_cast<float>(mantissa) * power_of_two(1 - binades - mantissa_bits) * scale;
+  return float_of(((exponent + static_cast<std::uint32_t>(127 - binades)) << 23) | (mantissa << cut_bits)) *
+         scale;
+}
+
+PRUN_BITS std::uint8_t signed_code(float value, float inverse_scale, std::uint32_t chance) {
+  const std::uint8_t size = code_of<signed_binades>(value < 0 ? -value : value, inverse_scale, chance, 0);
+  return static_cast<std::uint8_t>(size | (value < 0 ? 0x80u : 0u));
+}
+PRUN_BITS float signed_value(std::uint8_t code, float scale) {
+  const float size = value_of<signed_binades>(code & 0x7fu, scale);
+  return (code & 0x80u) != 0 ? -size : size;
+}
+PRUN_BITS std::uint8_t unsigned_code(float value, float inverse_scale, std::uint32_t chance) {
+  return code_of<unsigned_binades>(value, inverse_scale, chance, 1);
+}
+PRUN_BITS float unsigned_value(std::uint8_t code, float scale) {
+  return value_of<unsigned_binades>(code, scale);
+}
+
+#ifdef __CUDACC__
+}  // namespace prun::cuda
+#else
+}  // namespace prun::cpu::PRUN_ISA
+#endif

@@ -1,0 +1,78 @@
+// What an op of whole matrices makes of its operand, and what of it a rank does: for kernels/cpu and
+// kernels/cuda alike, on the host.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "prun/op.hpp"
+
+namespace prun {
+
+// A matrix, dense and row by row, from element `offset` on.
+struct MatrixPiece {
+  std::int64_t offset = 0, rows = 0, columns = 0;
+
+  // Of the op `orthogonalize`, by its attribute.
+  double scale(std::int64_t by) const {
+    const auto high = static_cast<double>(rows), wide = static_cast<double>(columns);
+    return by == 2   ? 0.2 * std::sqrt(std::max(high, wide))
+           : by == 1 ? std::sqrt(std::max(1.0, high / wide))
+                     : 1.0;
+  }
+};
+
+namespace detail {
+inline std::int64_t extent(const Tensor& x, int d) { return x.dim[d]; }
+inline std::int64_t extent(const OperandShape& x, int d) { return x.dims[d].extent; }
+}  // namespace detail
+
+// By the first attributes of `orthogonalize`: how many dimensions number matrices and columns, and three
+// cuts.
+template <class Operand>
+std::vector<MatrixPiece> matrix_pieces(const Operand& x, const Attr* attrs) {
+  const int first = static_cast<int>(attrs[0].i), last = x.rank - static_cast<int>(attrs[1].i);
+  std::int64_t batch = 1, inner = 1, columns = 1;
+  for (int d = 0; d < first; ++d) batch *= detail::extent(x, d);
+  for (int d = first + 1; d < last; ++d) inner *= detail::extent(x, d);
+  for (int d = last; d < x.rank; ++d) columns *= detail::extent(x, d);
+  std::vector<std::int64_t> ends;
+  for (int cut = 0; cut < 3 && attrs[2 + cut].i > 0; ++cut) ends.push_back(attrs[2 + cut].i);
+  ends.push_back(detail::extent(x, first));
+  std::vector<MatrixPiece> pieces;
+  std::int64_t offset = 0;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    std::int64_t begin = 0;
+    for (const std::int64_t end : ends) {
+      pieces.push_back({offset, (end - begin) * inner, columns});
+      offset += (end - begin) * inner * columns;
+      begin = end;
+    }
+  }
+  return pieces;
+}
+
+// Whether this rank has the matrices of this layer: where they are dealt, one rank after the other has a
+// layer's. Which one this is follows from its part of a flat range.
+inline bool is_dealt_here(const KernelArgs& args) {
+  const std::int64_t first = args.attrs[12].i, ranks = args.attrs[13].i;
+  if (ranks == 0) return true;
+  const Tensor& part = args.operands[1];
+  return (first + args.layer) % ranks == part.start[0] / part.dim[0];
+}
+
+// What of a tensor that lies from element `offset` of a flat range on lies in this part of it.
+struct PackedRange {
+  std::int64_t from = 0, to = 0, count = 0;
+};
+inline PackedRange packed_range(const Tensor& tensor, const Tensor& packed, std::int64_t offset) {
+  std::int64_t part = packed.start[packed.rank - 1];
+  const std::int64_t begin = std::max(offset, part),
+                     end = std::min(offset + tensor.elements(), part + packed.elements());
+  if (begin >= end) return {};
+  return {begin - offset, begin - part, end - begin};
+}
+
+}  // namespace prun

@@ -1,0 +1,103 @@
+// Rules of whole tensors: every layout updates as one rank does, and goes on as it would have.
+#include <gtest/gtest.h>
+
+#include "inspect/verify.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+
+namespace prun::test {
+namespace {
+
+const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
+                  pipeline = "[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n";
+
+std::string zero(int stage) {
+  return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
+}
+std::string mesh(const std::string& axes) { return "[mesh]\n" + axes + "\n"; }
+
+const std::vector<Layout> all_layouts = {
+    {"data", mesh("dp = 2") + data, {}},
+    {"tensor", mesh("tp = 2") + tensor, {}},
+    {"sequence", mesh("tp = 2") + tensor + "sequence = true\n", {}},
+    {"pipeline", mesh("pp = 2") + pipeline, {}},
+    {"zero1", mesh("dp = 2") + data + zero(1), {}},
+    {"zero2", mesh("dp = 2") + data + zero(2), {}},
+    {"zero3", mesh("dp = 3") + data + zero(3), {"batch.pad=true"}},
+    {"zero3_step", mesh("dp = 2") + data + zero(3) + "reduce = 'step'\n", {}},
+    {"zero1_tensor", mesh("dp = 2\ntp = 2") + data + tensor + zero(1), {}},
+    {"zero3_tensor", mesh("dp = 2\ntp = 2") + data + tensor + zero(3), {}},
+    {"zero2_pipeline", mesh("pp = 2\ndp = 2") + data + pipeline + zero(1), {}},
+    {"offload_here", updated_here, {}},
+    {"offload_zero", mesh("dp = 2") + data + zero(1) + updated_here, {}},
+    {"offload_host", offloaded(), {}},
+    {"offload_all", offloaded(true, true, true), {"batch.micro=8"}},
+    {"offload_tiles", offloaded() + by_tensor, {}}};
+
+Recipe recipe_of(const std::string& optimizer, const std::string& model, const Layout& layout) {
+  std::vector<std::string> sets = {
+      "model.plugin=" + model, "model.layers=4",     "model.hidden=16",
+      "model.heads=4",         "model.ffn=32",       "model.seq=8",
+      "batch.micro=1",         "batch.global=8",     "device.pin=false",
+      "device.threads=1",      "run.poison=true",    "precision.compute=fp64",
+      "precision.state=fp64",  "optimizer.clip=0.5", "optimizer.plugin=" + optimizer};
+  if (model == "llama") sets.push_back("model.kv_heads=2");
+  const std::string others =
+      optimizer == "muon" ? "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n" : "";
+  return tiny_recipe(with(std::move(sets), layout.sets), layout.text + others);
+}
+
+class WholeUpdates : public testing::TestWithParam<std::tuple<std::string, std::string, Layout>> {};
+
+TEST_P(WholeUpdates, EqualOneRank) {
+  const auto& [optimizer, model, layout] = GetParam();
+  const LayoutVerdict verdict = verify_layout(recipe_of(optimizer, model, layout), plugins().places(), 6);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+}
+
+std::string name_of_case(const testing::TestParamInfo<WholeUpdates::ParamType>& info) {
+  return std::get<0>(info.param) + "_" + std::get<1>(info.param) + "_" + std::get<2>(info.param).name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Muon, WholeUpdates,
+                         testing::Combine(testing::Values("muon"), testing::Values("gpt", "llama"),
+                                          testing::ValuesIn(all_layouts)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Others, WholeUpdates,
+                         testing::Combine(testing::Values("adafactor", "lion"), testing::Values("gpt"),
+                                          testing::ValuesIn(all_layouts)),
+                         name_of_case);
+
+std::string refusal(const std::string& optimizer, const std::string& more,
+                    std::vector<std::string> sets = {}) {
+  try {
+    sets.push_back("optimizer.plugin=" + optimizer);
+    const Assembly assembly(tiny_recipe(sets, more), plugins());
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.code()), 2);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(WholeUpdate, WhatIsNoMatrixIsRefusedByNameWithAWayOut) {
+  const std::string said = refusal("muon", "");
+  EXPECT_NE(said.find("'embedding.token' is none, as its model says"), std::string::npos) << said;
+  EXPECT_NE(said.find("of = \"others\", plugin = \"adamw\""), std::string::npos) << said;
+}
+
+TEST(WholeUpdate, MatricesBetweenRanksAreNotUpdatedOnTheHost) {
+  const std::string said =
+      refusal("muon", mesh("dp = 2") + data + zero(1) + offloaded() +
+                          "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n");
+  EXPECT_NE(said.find("update = \"device\""), std::string::npos) << said;
+}
+
+TEST(WholeUpdate, AGroupWithoutParametersSaysWhichKind) {
+  const std::string said = refusal("adamw", "[[optimizer.group]]\nmatch = '*norm*'\nof = 'matrices'\n");
+  EXPECT_NE(said.find("that is made of matrices"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace prun::test
