@@ -10,8 +10,10 @@ namespace fs = std::filesystem;
 
 std::string did_you_mean_beside(const fs::path& missing) {
   constexpr std::size_t most_names = 10000;
-  const fs::path parent = missing.parent_path();
+  const fs::path parent = missing.parent_path(), run = fs::path("runs") / missing;
   std::error_code error;
+  if (parent.empty() && !missing.empty() && fs::is_directory(run, error))
+    return "; did you mean " + in_quotes(printable(run.string(), 4096)) + "?";
   std::vector<std::string> names;
   for (fs::directory_iterator entry(parent.empty() ? "." : parent, error), end;
        !error && entry != end && names.size() < most_names; entry.increment(error))

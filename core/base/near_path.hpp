@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// "; did you mean 'runs/first'?", of what lies in the same folder, or empty.
+// "; did you mean 'runs/first'?", of what lies in the same folder, the run of that name in runs, or empty.
 std::string did_you_mean_beside(const std::filesystem::path& missing);
 
 }  // namespace prun

@@ -119,6 +119,20 @@ std::string explain_plugins(std::string_view path, const PluginCatalog& catalog)
   return out;
 }
 
+// "optimizer.lr": the first section with such a key, or with the one that others call so.
+std::string keys_called(std::string_view name, const PluginCatalog& catalog) {
+  const std::string behind_dot = "." + std::string(name);
+  for (const SectionRule& rule : core_sections())
+    for (const Declarer& declarer : declarers_of(rule, catalog)) {
+      KeySet keys{rule.name, rule.label(), {}};
+      for (const Option& option : declarer.schema.options()) keys.keys.push_back(declarer.prefix + option.key);
+      for (const std::string& key : keys.keys)
+        if (key == name || key.ends_with(behind_dot)) return rule.name + "." + key;
+      if (const std::string key = key_by_alias(name, keys); !key.empty()) return rule.name + "." + key;
+    }
+  return {};
+}
+
 [[noreturn]] void refuse_name(std::string_view name, const PluginCatalog& catalog) {
   std::vector<KeySet> sections;
   std::vector<std::string> plugins;
@@ -127,6 +141,9 @@ std::string explain_plugins(std::string_view path, const PluginCatalog& catalog)
     if (kind_of(known).empty()) continue;
     for (std::string& plugin : catalog.names(kind_of(known))) plugins.push_back(std::move(plugin));
   }
+  if (const std::string keys = keys_called(name, catalog); !keys.empty())
+    throw_error(ErrorCode::not_found, "no section of a recipe and no plugin is called ", in_quotes(name),
+                "; a key is: prun explain ", keys);
   const std::string section = suggest_section(name, sections);
   throw_error(ErrorCode::not_found, "no section of a recipe and no plugin is called ", in_quotes(name),
               section.empty() ? did_you_mean(name, plugins) : section);

@@ -75,7 +75,8 @@ class Override {
     const std::optional<std::size_t> index = index_of(part);
     if (!index) return refuse("needs the index of an item where it says " + in_quotes(part)), nullptr;
     if (*index > list.items.size())
-      return refuse("names item " + in_quotes(part) + " of a list of " + std::to_string(list.items.size())),
+      return refuse("names item " + in_quotes(part) + " of a list of " + std::to_string(list.items.size()) +
+                    "; items count from 0, and the next one would be " + std::to_string(list.items.size())),
              nullptr;
     if (*index == list.items.size()) {
       Node item;

@@ -10,6 +10,7 @@
 #include "base/whole_file.hpp"
 #include "prun/error.hpp"
 #include "recipe/toml_reader.hpp"
+#include "recipe/value.hpp"
 
 namespace prun::recipe {
 
@@ -60,7 +61,8 @@ class Loader {
     const Node value = std::move(found->value);
     root.members.erase(found);
     if (value.kind != Node::Kind::list) {
-      refuse(value, "wrong type for 'include': expected list of strings, got ", describe(value.kind));
+      refuse(value, "wrong type for 'include': expected list of strings, got ", describe(value.kind),
+             value.kind == Node::Kind::string ? "; write [" + to_toml(Value(value.text)) + "]" : "");
       return {};
     }
     std::vector<Node> entries;

@@ -86,9 +86,11 @@ class Resolver {
     if (rule.list) return resolve_list(rule, node);
     if (node && node->kind != Node::Kind::table) {
       declare_for_suggestions(rule);
-      const bool list = node->kind == Node::Kind::list;
-      return report(node->at, "wrong type for " + rule.label() + ": expected table, got " + describe(*node) +
-                                  (list ? "; write it with single brackets" : ""));
+      std::string meant = node->kind == Node::Kind::list ? "; write it with single brackets" : "";
+      for (const Option& option : rule.schema.options())
+        if (meant.empty()) meant = chosen_by(*node, option);
+      return report(node->at,
+                    "wrong type for " + rule.label() + ": expected table, got " + describe(*node) + meant);
     }
     resolve_section(rule, rule.name, node);
     if (!rule.table_kind.empty() && node)
@@ -240,8 +242,19 @@ class Resolver {
 
   void fill_table(const Scope& scope, const Member& member, const std::string& key) {
     if (member.value.kind == Node::Kind::table) return fill(scope, member.value, key + ".");
+    std::string meant;
+    for (const Declared& declared : scope.declared)
+      if (declared.option.key.starts_with(key + ".")) meant += chosen_by(member.value, declared.option);
     report(member.value.at, "wrong type for " + in_quotes(key) + " in " + scope.label() +
-                                ": expected table, got " + describe(member.value));
+                                ": expected table, got " + describe(member.value) + meant);
+  }
+
+  // "; it is a choice of schedule.kind", where a table stands as the text that one of its keys takes.
+  static std::string chosen_by(const Node& node, const Option& option) {
+    const bool text = node.kind == Node::Kind::string || node.kind == Node::Kind::bare;
+    const auto& choices = option.choices;
+    if (!text || std::find(choices.begin(), choices.end(), trim(node.text)) == choices.end()) return {};
+    return "; it is a choice of " + in_quotes(option.key);
   }
 
   void fill_value(const Scope& scope, const Member& member, const std::string& key) {

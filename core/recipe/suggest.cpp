@@ -18,7 +18,7 @@ struct Alias {
 };
 
 // Names that other trainers use. An entry counts only where this recipe's section has the key.
-constexpr std::array<Alias, 49> aliases = {{
+constexpr std::array<Alias, 54> aliases = {{
     {"learning_rate", "optimizer", "lr"},
     {"max_lr", "optimizer", "lr"},
     {"grad_clip", "optimizer", "clip"},
@@ -36,6 +36,7 @@ constexpr std::array<Alias, 49> aliases = {{
     {"min_lr", "optimizer", "schedule.final"},
     {"weight_decay", "optimizer", "weight_decay"},
     {"batch_size", "batch", "global"},
+    {"size", "batch", "global"},
     {"global_batch_size", "batch", "global"},
     {"train_batch_size", "batch", "global"},
     {"micro_batch_size", "batch", "micro"},
@@ -45,6 +46,10 @@ constexpr std::array<Alias, 49> aliases = {{
     {"max_steps", "run", "steps"},
     {"train_iters", "run", "steps"},
     {"max_iters", "run", "steps"},
+    {"epochs", "run", "steps"},
+    {"num_train_epochs", "run", "steps"},
+    {"max_epochs", "run", "steps"},
+    {"iterations", "run", "steps"},
     {"output_dir", "run", "out"},
     {"out_dir", "run", "out"},
     {"save_interval", "run", "save_every"},
@@ -103,7 +108,10 @@ const KeySet* find_set(std::span<const KeySet> sections, std::string_view sectio
 std::string did_you_mean(std::string_view key) { return "; did you mean '" + std::string(key) + "'?"; }
 
 std::string from_alias(std::string_view key, const KeySet* here, std::span<const KeySet> sections) {
-  if (key == "gradient_accumulation" || key == "gradient_accumulation_steps" || key == "grad_accum")
+  constexpr std::array<std::string_view, 6> accumulations = {
+      "gradient_accumulation", "gradient_accumulation_steps", "grad_accum",
+      "accumulate",            "accumulation",                "accumulation_steps"};
+  if (std::find(accumulations.begin(), accumulations.end(), key) != accumulations.end())
     return "; accumulation follows from batch.global, batch.micro and the mesh";
   for (const Alias& alias : aliases) {
     if (alias.name != key) continue;
@@ -143,6 +151,13 @@ std::string elsewhere(std::string_view key, std::span<const KeySet> sections) {
   return {};
 }
 
+// Where they are few enough to be read.
+std::string all_keys(const KeySet& set) {
+  constexpr std::size_t most = 12;
+  const bool any_name = has_named_key(set, "*");
+  return set.keys.empty() || set.keys.size() > most || any_name ? "" : "; there are " + join(set.keys, ", ");
+}
+
 }  // namespace
 
 std::string suggest_key(std::string_view key, std::size_t here, std::span<const KeySet> sections) {
@@ -152,7 +167,14 @@ std::string suggest_key(std::string_view key, std::size_t here, std::span<const 
   if (found.empty()) found = elsewhere(key, sections);
   if (!found.empty() || !own) return found;
   const std::string near = nearest_key(key, *own);
-  return near.empty() ? "" : did_you_mean(near);
+  return near.empty() ? all_keys(*own) : did_you_mean(near);
+}
+
+std::string key_by_alias(std::string_view name, const KeySet& section) {
+  for (const Alias& alias : aliases)
+    if (alias.name == name && alias.section == section.section && has_named_key(section, alias.key))
+      return std::string(alias.key);
+  return {};
 }
 
 std::string suggest_section(std::string_view name, std::span<const KeySet> sections) {

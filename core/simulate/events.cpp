@@ -10,12 +10,12 @@ bool is_saver(const Plan& plan, std::int32_t queue) {
   return static_cast<std::size_t>(queue) == plan.queues.size();
 }
 
+}  // namespace
+
 bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
   return plan.queues[static_cast<std::size_t>(queue)].workers &&
          plan.queues[static_cast<std::size_t>(waits_for)].communicates();
 }
-
-}  // namespace
 
 std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call) {
   std::vector<bool> edges;

@@ -31,6 +31,9 @@ struct StepTimes {
   double exposed_transfers = 0;
 };
 
+// Whether a wait between these queues holds computing up for communication.
+bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for);
+
 // Whether, in front of each of a call's waits and behind the last one, those for queues that communicate
 // begin to hold up its queue or cease to.
 std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call);

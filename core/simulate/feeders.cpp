@@ -32,7 +32,7 @@ void Feeders::feed(std::size_t rank) {
   auto& [pieces, piece] = feeder.progress;
   while (const std::optional<Held> next = held(rank)) {
     Fed& fed = fed_[next->lane];
-    if (piece == 0) pieces = pieces_.of(plan_of(next->lane), *next->call, feeder.step());
+    if (piece == 0) pieces_.list(plan_of(next->lane), *next->call, feeder.step(), pieces);
     for (; piece < pieces.size(); ++piece) {
       if (fed.is_full()) return;
       if (pieces[piece].exchanges) places_.hand_over(next->lane);
@@ -53,7 +53,7 @@ std::optional<Feeders::Held> Feeders::held(std::size_t rank) const {
 
 const FedPiece* Feeders::next_piece(std::size_t lane) {
   auto& [pieces, piece] = fed_[lane].progress;
-  if (piece == 0) pieces = pieces_.of(plan_of(lane), lanes_[lane].call(), lanes_[lane].step());
+  if (piece == 0) pieces_.list(plan_of(lane), lanes_[lane].call(), lanes_[lane].step(), pieces);
   if (piece < pieces.size()) return &pieces[piece];
   piece = 0;
   return nullptr;

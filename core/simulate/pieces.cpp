@@ -1,30 +1,37 @@
 #include "simulate/pieces.hpp"
 
+#include <utility>
+
 #include "simulate/events.hpp"
 
 namespace prun {
 
 void FedPieces::add(const Plan& plan, const std::vector<bool>& asynchronous) {
   const auto is = [&](std::int32_t queue) { return asynchronous[static_cast<std::size_t>(queue)]; };
+  std::vector<std::vector<bool>>& marks = by_event_[&plan];
+  marks.clear();
+  for (const QueueInfo& queue : plan.queues) marks.emplace_back(static_cast<std::size_t>(queue.calls));
   for (const Call& call : plan.calls)
     for (const Wait& wait : call.waits)
-      if (is(call.queue) && is(wait.queue)) by_event_.insert({&plan, wait.queue, wait.call});
+      if (is(call.queue) && is(wait.queue))
+        marks[static_cast<std::size_t>(wait.queue)][static_cast<std::size_t>(wait.call)] = true;
 }
 
-std::vector<FedPiece> FedPieces::of(const Plan& plan, const Call& call, std::int64_t step) const {
-  std::vector<FedPiece> pieces;
+void FedPieces::list(const Plan& plan, const Call& call, std::int64_t step,
+                     std::vector<FedPiece>& pieces) const {
+  pieces.clear();
   const auto stamp = [&] {
     if (stamps_) pieces.push_back({});
   };
   stamp();
-  const std::vector<bool> edges = edges_of_exposure(plan, call);
-  auto edge = edges.begin();
+  bool exposed = false;
   for (const Wait& wait : call.waits) {
-    if (*edge++) pieces.push_back({});
+    const bool next = is_exposed(plan, call.queue, wait.queue);
+    if (std::exchange(exposed, next) != next) pieces.push_back({});
     if (step >= wait.steps_ago) pieces.push_back({&wait, 0});
     stamp();
   }
-  if (*edge) pieces.push_back({});
+  if (exposed) pieces.push_back({});
   const std::size_t steps = plan.steps(call).size();
   const bool exchanges = plan.queues[static_cast<std::size_t>(call.queue)].communicates();
   if (exchanges && !stamps_) pieces.push_back({nullptr, steps});  // all of them at once
@@ -32,9 +39,9 @@ std::vector<FedPiece> FedPieces::of(const Plan& plan, const Call& call, std::int
     pieces.push_back({nullptr, exchanges ? i + 1 : 0});
     stamp();
   }
-  if (by_event_.count({&plan, call.queue, call.position})) pieces.push_back({});
+  const std::vector<bool>& marks = by_event_.at(&plan)[static_cast<std::size_t>(call.queue)];
+  if (marks[static_cast<std::size_t>(call.position)]) pieces.push_back({});
   pieces.push_back({});  // its counter
-  return pieces;
 }
 
 }  // namespace prun

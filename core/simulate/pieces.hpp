@@ -3,8 +3,7 @@
 // communication is measured.
 #pragma once
 
-#include <set>
-#include <tuple>
+#include <map>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -23,11 +22,13 @@ class FedPieces {
 
   // Before the calls of a plan are asked about. `asynchronous`: by queue.
   void add(const Plan& plan, const std::vector<bool>& asynchronous);
-  std::vector<FedPiece> of(const Plan& plan, const Call& call, std::int64_t step) const;
+  // In place of what the list holds; in the memory that it has, since each call of each step is asked for.
+  void list(const Plan& plan, const Call& call, std::int64_t step, std::vector<FedPiece>& pieces) const;
 
  private:
   bool stamps_;
-  std::set<std::tuple<const Plan*, std::int32_t, std::int32_t>> by_event_;  // calls that an event stands for
+  // Calls that an event stands for, by queue and position.
+  std::map<const Plan*, std::vector<std::vector<bool>>> by_event_;
 };
 
 }  // namespace prun

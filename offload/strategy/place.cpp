@@ -3,13 +3,19 @@
 namespace prun {
 namespace {
 
-// The device that computes on the host is no tier; what lies there is called "host".
 bool may_be_a_tier(std::string_view word) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
-  return !word.empty() && word != "cpu" && word.find_first_not_of(letters) == std::string_view::npos;
+  return !word.empty() && called_elsewhere(word).empty() &&
+         word.find_first_not_of(letters) == std::string_view::npos;
 }
 
 }  // namespace
+
+std::string_view called_elsewhere(std::string_view word) {
+  if (word == "cpu") return "host";
+  if (word == "gpu" || word == "cuda" || word == "none") return "device";
+  return {};
+}
 
 std::optional<Place> place_named(std::string_view word) {
   if (word == "device") return Place{PlaceKind::device};

@@ -8,6 +8,7 @@
 #include "cli/foreign_verbs.hpp"
 #include "cli/manual.hpp"
 #include "prun/error.hpp"
+#include "recipe/core_schema.hpp"
 #include "recipe/value.hpp"
 
 namespace prun {
@@ -34,12 +35,32 @@ std::string hint(const std::string& word, const std::vector<std::string>& known)
   return nearest.empty() ? "; see prun --help" : nearest + " See prun --help";
 }
 
+// Of "--save-every": "; it is a key of the recipe: --set run.save_every=VALUE."
+std::string as_key(const std::string& name) {
+  std::string key = name.substr(std::min(name.size(), name.find_first_not_of('-')));
+  std::replace(key.begin(), key.end(), '-', '_');
+  for (const recipe::SectionRule& rule : recipe::core_sections())
+    if (!rule.list && rule.schema.find(key))
+      return detail::concat("; it is a key of recipes: --set ", rule.name, ".", key, "=VALUE");
+  return {};
+}
+
 [[noreturn]] void refuse_option(const std::string& name) {
   std::vector<std::string> known;
   for (const CommandOption& option : common_options()) known.emplace_back(option.name);
   for (const Command& command : commands())
     for (const CommandOption& option : command.options) known.emplace_back(option.name);
-  throw_error(ErrorCode::bad_input, "unknown option ", name, hint(name, known));
+  throw_error(ErrorCode::bad_input, "unknown option ", name, as_key(name), hint(name, known));
+}
+
+// "--set run.steps 3" would set nothing and train a recipe called 3.
+void take_set(Arguments& arguments, int argc, char** argv, int& i) {
+  const std::string set = value_of(argc, argv, i);
+  const bool followed = i + 1 < argc && argv[i + 1][0] != '-';
+  if (followed && set.find('=') == std::string::npos)
+    throw_error(ErrorCode::bad_input, "--set takes KEY=VALUE in one word: --set ", printable(set, 200), "=",
+                printable(argv[i + 1], 200));
+  arguments.sets.push_back(set);
 }
 
 void take_option(Arguments& arguments, int argc, char** argv, int& i) {
@@ -47,7 +68,7 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
   const CommandOption* const option = find_option(name);
   if (!option) refuse_option(name);
   if (name == "--set")
-    arguments.sets.push_back(value_of(argc, argv, i));
+    take_set(arguments, argc, argv, i);
   else if (name == "--plugin-path")
     arguments.plugin_paths.emplace_back(value_of(argc, argv, i));
   else if (option->value.empty())

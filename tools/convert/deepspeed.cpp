@@ -50,8 +50,6 @@ constexpr std::array rules = {
     Rule{"steps_per_print", "", carried, "observer.console.every"},
     Rule{"tensorboard.enabled", "true", carried, "observer.tensorboard."},
     Rule{"monitor_config.tensorboard.enabled", "true", carried, "observer.tensorboard."},
-    Rule{"tensorboard.output_path", "", carried, "observer.tensorboard.path"},
-    Rule{"monitor_config.tensorboard.output_path", "", carried, "observer.tensorboard.path"},
     Rule{"*tensorboard.*", "", without_effect, "event files have the names that TensorBoard looks for"},
     Rule{"*wandb.enabled", "true", refused, "the observers are console, jsonl, tensorboard and notify"},
     Rule{"*csv_monitor.enabled", "true", without_effect,
@@ -375,6 +373,13 @@ void convert_zero(Transfer& transfer, const Axes& axes) {
   convert_drives(transfer);
 }
 
+// Its folder counts where it is switched on.
+void convert_tensorboard(Transfer& transfer) {
+  for (const std::string monitor : {"tensorboard.", "monitor_config.tensorboard."})
+    if (transfer.is(monitor + "enabled", "true") && !transfer.text(monitor + "output_path").empty())
+      transfer.take(monitor + "output_path", "observer.tensorboard.path");
+}
+
 }  // namespace
 
 void convert_deepspeed(Transfer& transfer, const JsonValue& root) {
@@ -393,6 +398,7 @@ void convert_deepspeed(Transfer& transfer, const JsonValue& root) {
   convert_schedule(transfer);
   write_axes(transfer, axes);
   convert_zero(transfer, axes);
+  convert_tensorboard(transfer);
   transfer.apply(rules);
 }
 

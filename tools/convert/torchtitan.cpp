@@ -310,6 +310,15 @@ void convert_saving(Transfer& transfer) {
   }
 }
 
+// Its folder lies within that of all output there, and counts where it is switched on.
+void convert_tensorboard(Transfer& transfer) {
+  const std::string folder = transfer.text("metrics.save_tb_folder");
+  if (!transfer.is("metrics.enable_tensorboard", "true") || folder.empty()) return;
+  const std::string all = transfer.text("job.dump_folder", "./torchtitan/outputs");
+  transfer.set_text("observer.tensorboard.path", all + "/" + folder, "save_tb_folder in job.dump_folder");
+  transfer.carried("metrics.save_tb_folder");
+}
+
 }  // namespace
 
 void convert_torchtitan(Transfer& transfer, const recipe::Node& root) {
@@ -321,6 +330,7 @@ void convert_torchtitan(Transfer& transfer, const recipe::Node& root) {
   convert_optimizer(transfer);
   convert_memory(transfer);
   convert_saving(transfer);
+  convert_tensorboard(transfer);
   if (!transfer.has("training.mixed_precision_param"))
     transfer.set_text("precision.compute", "bf16", "default of torchtitan's mixed_precision_param");
   transfer.apply(rules);

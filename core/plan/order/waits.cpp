@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 namespace prun {
 namespace {
@@ -25,7 +26,7 @@ class Waits {
   Waits(const Program& program, Plan& plan)
       : program_(program), plan_(plan), queues_(plan.queues.size()), clocks_(queues_, Clock(queues_, -1)) {
     for (const QueueInfo& queue : plan.queues)
-      history_.emplace_back(static_cast<std::size_t>(2 * queue.calls));
+      history_.emplace_back(static_cast<std::size_t>(2 * queue.calls) * queues_, -1);
   }
 
   // Two steps: the second one's waits hold for every step; those it has on the first are on the step before.
@@ -45,8 +46,9 @@ class Waits {
     const auto own = static_cast<std::size_t>(call.queue);
     const std::int64_t now = ticket(call, step_);
     Clock& clock = clocks_[own];
-    const std::vector<Use> uses = uses_of(call);
-    Clock needed(queues_, -1);
+    const std::vector<Use>& uses = uses_of(call);
+    Clock& needed = needed_;
+    needed.assign(queues_, -1);
     for (const Use& use : uses) require(use, needed);
     call.waits.clear();
     // Latest first: what one wait implies, the next need not ask for.
@@ -58,16 +60,21 @@ class Waits {
           best = q;
       if (best == queues_) break;
       add_wait(call, best, needed[best]);
-      join(clock, history_[best][static_cast<std::size_t>(needed[best])]);
+      join(clock, known_by(best, needed[best]));
     }
     clock[own] = now;
-    history_[own][static_cast<std::size_t>(now)] = clock;
+    std::copy(clock.begin(), clock.end(), known_by(own, now).begin());
     for (const Use& use : uses) record(use, call.queue, now);
   }
 
   // Whether a wait for ticket `a` of queue q makes one for ticket `b` of queue p needless.
-  bool implies(std::size_t q, std::int64_t a, std::size_t p, std::int64_t b) const {
-    return history_[q][static_cast<std::size_t>(a)][p] >= b;
+  bool implies(std::size_t q, std::int64_t a, std::size_t p, std::int64_t b) {
+    return known_by(q, a)[p] >= b;
+  }
+
+  // What is known to be done once that ticket of a queue is.
+  std::span<std::int64_t> known_by(std::size_t queue, std::int64_t ticket) {
+    return std::span(history_[queue]).subspan(static_cast<std::size_t>(ticket) * queues_, queues_);
   }
 
   void add_wait(Call& call, std::size_t queue, std::int64_t ticket) const {
@@ -76,7 +83,7 @@ class Waits {
                           static_cast<std::int32_t>(step_ - ticket / calls)});
   }
 
-  static void join(Clock& clock, const Clock& other) {
+  static void join(Clock& clock, std::span<const std::int64_t> other) {
     for (std::size_t q = 0; q < clock.size(); ++q) clock[q] = std::max(clock[q], other[q]);
   }
 
@@ -84,8 +91,9 @@ class Waits {
 
   // What a call reads and writes, neighbours merged. The host's side of the staging area is left out: a step
   // is started after the host has written it and read after the step is done.
-  std::vector<Use> uses_of(const Call& call) const {
-    std::vector<Use> uses;
+  const std::vector<Use>& uses_of(const Call& call) {
+    std::vector<Use>& uses = uses_;
+    uses.clear();
     const auto add = [&](const Address& address, bool writes) {
       if (address.bytes == 0) return;
       const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
@@ -104,21 +112,22 @@ class Waits {
       for (const Address& dead : step.dead_after) add(dead, true);
       for (const Fence& fence : step.fences) add(fence.bytes, true);
     }
-    return merged(std::move(uses));
+    merge(uses);
+    return uses;
   }
 
-  static std::vector<Use> merged(std::vector<Use> uses) {
+  static void merge(std::vector<Use>& uses) {
     std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
       return a.writes != b.writes ? a.writes > b.writes : a.begin < b.begin;
     });
-    std::vector<Use> result;
+    std::size_t kept = 0;
     for (const Use& use : uses) {
-      if (!result.empty() && result.back().writes == use.writes && use.begin <= result.back().end)
-        result.back().end = std::max(result.back().end, use.end);
+      if (kept > 0 && uses[kept - 1].writes == use.writes && use.begin <= uses[kept - 1].end)
+        uses[kept - 1].end = std::max(uses[kept - 1].end, use.end);
       else
-        result.push_back(use);
+        uses[kept++] = use;
     }
-    return result;
+    uses.resize(kept);
   }
 
   void split(std::int64_t at) {
@@ -189,7 +198,9 @@ class Waits {
   std::size_t queues_;
   std::int64_t step_ = 0;
   std::vector<Clock> clocks_;
-  std::vector<std::vector<Clock>> history_;  // by queue and ticket
+  std::vector<Clock> history_;               // by queue: of each ticket, a number for each queue
+  std::vector<Use> uses_;                    // of the call that is looked at, as the next
+  Clock needed_;
   std::map<std::int64_t, Stretch> memory_;
 };
 

@@ -75,7 +75,23 @@ bool Assembly::is_memory_said(std::size_t device) const {
 std::string Assembly::who_has_more(std::size_t device) const {
   if (is_memory_said(device)) return "; " + key_of_planned_memory(device) + " says so";
   const std::string key = key_by_trait(device, "memory");
-  return key.empty() ? "" : "; where the machine has more than the system shows, " + key + " says so";
+  const std::string more =
+      key.empty() ? "" : "; where the machine has more than the system shows, " + key + " says so";
+  return more + who_is_elsewhere(device);
+}
+
+// Where nobody named the device: of those that need a driver, which plan without it.
+std::string Assembly::who_is_elsewhere(std::size_t device) const {
+  const recipe::Entry* const named = recipe().find("device.plugin");
+  const bool ours = named && named->at.source && named->at.source->kind == recipe::Source::Kind::ours;
+  if (device != 0 || !ours) return {};
+  for (const PluginNote& note : usable_notes(of_->plugins.places(), "device")) {
+    const std::string_view plan = trait_of(note, "plan");
+    if (note.name == plugin_of(0) || trait_of(note, "driver").empty() || plan.empty()) continue;
+    return detail::concat("; to plan for other devices than are here: --set device.plugin=", note.name,
+                          " --set device.", plan, "=MEMORY");
+  }
+  return {};
 }
 
 std::vector<HeldSlice> Assembly::held_slices() const {

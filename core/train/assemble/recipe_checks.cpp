@@ -52,8 +52,22 @@ void check_name(const Recipe& recipe, Diagnostics& problems) {
                                    " bytes, no / and is not . or ..; run.out names a folder elsewhere")));
 }
 
+// The strategy whose own axis is called so, unless told otherwise; else one that splits the batch.
+std::string strategy_for(PluginHost& plugins, const std::string& axis) {
+  std::string of_batch;
+  for (const PluginNote& note : usable_notes(plugins.places(), "strategy")) {
+    const Schema options = parse_schema(note.options, note.name);
+    const recipe::Option* const own = options.find("axis");
+    const auto* const name = own ? std::get_if<std::string>(&own->default_value) : nullptr;
+    if (trait_of(note, "splits").empty() || !name) continue;
+    if (*name == axis) return note.name;
+    if (of_batch.empty() && trait_lists(note, "splits", "batch")) of_batch = note.name;
+  }
+  return of_batch;
+}
+
 // An axis that nobody uses would only do the same work several times.
-void check_mesh(const Recipe& recipe, Diagnostics& problems) {
+void check_mesh(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
   const Mesh mesh = mesh_of(recipe);
   const std::vector<RecipeSection> strategies = recipe.strategies();
   std::vector<std::string> known;
@@ -67,7 +81,8 @@ void check_mesh(const Recipe& recipe, Diagnostics& problems) {
       problems.add(recipe.problem(
           "mesh." + axis.name,
           detail::concat("no strategy uses the axis '", axis.name,
-                         "'; add one, such as [[strategy]] plugin = \"data\", axis = \"", axis.name, "\"")));
+                         "'; add one, such as [[strategy]] plugin = \"", strategy_for(plugins, axis.name),
+                         "\", axis = \"", axis.name, "\"")));
   }
   for (const RecipeSection& section : strategies)
     for (const std::string& axis : axes_named(section))
@@ -161,7 +176,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_name(recipe, problems);
   check_precision(recipe, problems);
   check_strategies(recipe, plugins, problems);
-  check_mesh(recipe, problems);
+  check_mesh(recipe, plugins, problems);
   check_batch(recipe, plugins, problems);
   check_documents(recipe, problems);
   check_save_memory(recipe, problems);

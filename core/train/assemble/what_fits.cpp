@@ -195,8 +195,14 @@ class Candidates {
   std::vector<std::vector<Candidate>> groups_;
 };
 
-// The recipe's plan with a change, if it fits.
-std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
+// What became of a change: it fits, or does not, or cannot be combined with what is there.
+struct Tried {
+  std::optional<FittingChange> fitting = {};
+  bool refused = false;
+};
+
+// The recipe's plan with a change.
+Tried planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
                                      const std::function<void(const Assembly&)>& fits) {
   try {
     Recipe changed = recipe;
@@ -206,9 +212,11 @@ std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, 
     FittingChange found{candidate.change, assembly.plan().layout.memory.total(), {}, candidate.exact};
     const Forecast forecast = prun::forecast(assembly, plugins, {});
     if (forecast.prediction) found.step_seconds = forecast.prediction->simulation.step_seconds;
-    return found;
+    return {found};
+  } catch (const DoesNotFit&) {
+    return {};
   } catch (const Error&) {
-    return {};  // it does not fit either, or cannot be combined with what is there
+    return {{}, true};
   }
 }
 
@@ -219,6 +227,21 @@ bool cheaper(const FittingChange& a, const FittingChange& b) {
   return false;
 }
 
+// Of those that there was no time for, which come to more and more: the most that goes with the recipe. Those
+// that are refused are so before they are planned, most of them, and cost little.
+void try_strongest(const std::vector<const Candidate*>& left, Clock::time_point deadline, WhatFits& found,
+                   const Recipe& recipe, PluginHost& plugins,
+                   const std::function<void(const Assembly&)>& fits) {
+  for (std::size_t i = left.size(); i-- > 0 && Clock::now() < deadline;) {
+    ++found.planned;
+    --found.left;
+    auto [fitting, refused] = planned(recipe, plugins, *left[i], fits);
+    if (refused) continue;
+    if (fitting) found.changes.push_back(std::move(*fitting));
+    return;
+  }
+}
+
 }  // namespace
 
 WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
@@ -226,6 +249,7 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
   const auto deadline = Clock::now() + limit;
   const std::vector<Candidate> candidates = Candidates(recipe, plugins).all();
   WhatFits found;
+  std::vector<const Candidate*> left;
   std::set<std::size_t>
       enough;  // groups of which a step is enough: more of it, or more beside it, is not needed
   for (const Candidate& candidate : candidates) {
@@ -234,16 +258,17 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
       continue;
     if (found.changes.size() >= most_shown && candidate.groups.size() > 1) break;
     if (Clock::now() > deadline) {
-      ++found.left;
-      found.most_left = candidate.change;  // more and more comes together
+      left.push_back(&candidate);
       continue;
     }
     ++found.planned;
-    auto fitting = planned(recipe, plugins, candidate, fits);
+    auto [fitting, refused] = planned(recipe, plugins, candidate, fits);
     if (!fitting) continue;
     found.changes.push_back(std::move(*fitting));
     if (candidate.groups.size() == 1) enough.insert(candidate.groups.begin(), candidate.groups.end());
   }
+  found.left = static_cast<int>(left.size());
+  if (found.changes.empty()) try_strongest(left, Clock::now() + limit, found, recipe, plugins, fits);
   std::stable_sort(found.changes.begin(), found.changes.end(), cheaper);
   if (found.changes.size() > most_shown) found.changes.resize(most_shown);
   return found;
@@ -260,12 +285,10 @@ std::string to_text(const RecipeChange& change) {
 // What the reader can try, where there was no time to.
 std::string nothing_fits(const WhatFits& found) {
   std::string text = detail::concat("None of ", found.planned, " changes that were planned makes it fit");
-  if (found.left == 0) return text + "; more ranks, a smaller model or a shorter model.seq need less.";
-  return detail::concat(
-      text, "; plans of this size take long, so ", found.left,
-      " were left out. The most that can be saved of them:\n ", to_text(found.most_left),
-      "\nprun plan RECIPE with these says whether it fits; if not, more ranks, a smaller model or a "
-      "shorter model.seq need less.");
+  if (found.left > 0)
+    text += detail::concat(", the most that goes together among them; plans of this size take long, so ",
+                           found.left, " were left out");
+  return text + "; more ranks, a smaller model or a shorter model.seq need less.";
 }
 
 }  // namespace

@@ -28,7 +28,6 @@ struct WhatFits {
   std::vector<FittingChange> changes;  // the cheapest, fastest first
   int planned = 0;                     // how many were tried
   int left = 0;                        // how many were not, for lack of time
-  RecipeChange most_left;              // the strongest of those
 };
 
 // `fits` throws an Error where a plan is not good enough for the command that asks.

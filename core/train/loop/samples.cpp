@@ -20,7 +20,7 @@ std::vector<double> weights_of(std::span<const SampleSet> sets) {
 
 bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
 
-SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64_t seq, std::int64_t vocab) {
+SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64_t seq) {
   SampleSet set;
   set.name = section.path();
   set.data = plugins.create<DataInterface>("data", section);
@@ -28,11 +28,17 @@ SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64
   recipe::in_section(section, [&] { raise(set.data->open(seq, &set.info)); });
   if (set.info.samples < 1)
     throw_error(ErrorCode::bad_input, set.name, ": there is not one sample of ", seq, " tokens");
-  if (set.info.vocab > vocab)
-    throw_error(ErrorCode::bad_input, set.name, ": tokens go up to ", set.info.vocab - 1,
-                ", model.vocab = ", vocab, " is too small; set model.vocab to at least ", set.info.vocab);
   set.count = set.info.samples;
   return set;
+}
+
+// Shown where the recipe says how many tokens the model knows.
+void check_tokens(const Recipe& recipe, const SampleSet& set, std::int64_t vocab) {
+  if (set.info.vocab <= vocab) return;
+  recipe::in_section(recipe.section("model"), [&] {
+    throw_error(ErrorCode::bad_input, set.name, ": tokens go up to ", set.info.vocab - 1,
+                ", model.vocab = ", vocab, " is too small; set model.vocab to at least ", set.info.vocab);
+  });
 }
 
 // Keeps the part of a set that is asked for. A share above 0 is one sample at least.
@@ -151,7 +157,8 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
   if (!apart) sections.insert(sections.begin(), recipe.section("data"));
   std::vector<SampleSet> sets;
   for (const RecipeSection& section : sections) {
-    sets.push_back(open_set(section, plugins, seq, vocab));
+    sets.push_back(open_set(section, plugins, seq));
+    check_tokens(recipe, sets.back(), vocab);
     if (!apart) keep_part(sets.back(), recipe.number("data.validation"), part);
   }
   const bool shuffle = part == DataPart::training && recipe.flag("data.shuffle");

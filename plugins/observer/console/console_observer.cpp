@@ -55,6 +55,7 @@ ConsoleObserver::ConsoleObserver(std::int64_t every, const ScreenSettings& setti
 
 void ConsoleObserver::start(const RunInfo& info) {
   steps_ = info.steps;
+  first_step_ = info.first_step;
   tokens_per_step_ = static_cast<double>(info.tokens_per_step);
   flops_per_token_ = info.flops_per_token;
   peak_flops_ = info.peak_flops;
@@ -164,7 +165,9 @@ void ConsoleObserver::finish(const FinishInfo& info) {
   screen_.remove_bar();
   memory(info);
   if (!last_) {
-    screen_.line(outcome_ + ": no step ran");
+    const bool were_run = outcome_ == "done" && first_step_ > steps_;
+    screen_.line(outcome_ + ": no step ran" +
+                 (were_run ? ", since " + std::to_string(steps_) + " are behind it; a larger run.steps goes on" : ""));
     return;
   }
   if (!last_shown_) screen_.line(line_of(*last_));

@@ -36,7 +36,7 @@ class ConsoleObserver final : public Observer {
   std::int64_t every_;
   Screen screen_;
   StepTimes times_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, first_step_ = 1;
   double tokens_per_step_ = 0;
   double flops_per_token_ = 0;
   double peak_flops_ = 0;
