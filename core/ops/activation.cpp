@@ -1,4 +1,4 @@
-// gelu (tanh form, as GPT-2) and swiglu (silu(gate) * up, as Llama).
+// gelu (tanh form, as GPT-2), swiglu (silu(gate) * up, as Llama) and geglu (gelu(gate) * up, as Gemma).
 #include <vector>
 
 #include "base/require.hpp"
@@ -23,21 +23,29 @@ struct GeluGrad {
   static void rule(OpShape& s) { s.like(2, 0); }
 };
 
-// x[..., gate, width] with two slots along `gate`: what goes through silu, and what it multiplies.
+// x[..., gate, width] with two slots along `gate`: what goes through the gate's function, and what it
+// multiplies.
+void set_gated(OpShape& s, const char* op) {
+  const OperandShape& x = s.operand[0];
+  require(x.rank >= 3 && x.dims[x.rank - 2].extent == 2, op, " takes [..., 2, width]");
+  Dim dims[max_dims];
+  for (int i = 0; i < x.rank - 2; ++i) dims[i] = x.dims[i];
+  dims[x.rank - 2] = x.dims[x.rank - 1];
+  s.output(1, x.dtype, dims, x.rank - 1);
+  s.whole(0, x.rank - 2, x.rank - 1);
+}
+
+void set_gated_gradient(OpShape& s) {
+  s.like(2, 1);
+  s.whole(1, s.operand[1].rank - 2, s.operand[1].rank - 1);
+}
+
 struct SwiGlu {
   static constexpr const char* kind = "swiglu";
   static constexpr const char* at_position = kind;
   static constexpr const char* help = "silu(x[..., 0, :]) * x[..., 1, :]";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
-  static void rule(OpShape& s) {
-    const OperandShape& x = s.operand[0];
-    require(x.rank >= 3 && x.dims[x.rank - 2].extent == 2, "swiglu takes [..., 2, width]");
-    Dim dims[max_dims];
-    for (int i = 0; i < x.rank - 2; ++i) dims[i] = x.dims[i];
-    dims[x.rank - 2] = x.dims[x.rank - 1];
-    s.output(1, x.dtype, dims, x.rank - 1);
-    s.whole(0, x.rank - 2, x.rank - 1);
-  }
+  static void rule(OpShape& s) { set_gated(s, kind); }
   static void gradient(const Gradient& g) { g.input(0, "swiglu_grad", {g.arrived(1), g.operand(0)}); }
 };
 
@@ -45,16 +53,30 @@ struct SwiGluGrad {
   static constexpr const char* kind = "swiglu_grad";
   static constexpr const char* help = "dx of swiglu";
   static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
-  static void rule(OpShape& s) {
-    s.like(2, 1);
-    s.whole(1, s.operand[1].rank - 2, s.operand[1].rank - 1);
-  }
+  static void rule(OpShape& s) { set_gated_gradient(s); }
+};
+
+struct GeGlu {
+  static constexpr const char* kind = "geglu";
+  static constexpr const char* at_position = kind;
+  static constexpr const char* help = "gelu(x[..., 0, :]) * x[..., 1, :], gelu in its tanh form";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static void rule(OpShape& s) { set_gated(s, kind); }
+  static void gradient(const Gradient& g) { g.input(0, "geglu_grad", {g.arrived(1), g.operand(0)}); }
+};
+
+struct GeGluGrad {
+  static constexpr const char* kind = "geglu_grad";
+  static constexpr const char* help = "dx of geglu";
+  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
+  static void rule(OpShape& s) { set_gated_gradient(s); }
 };
 
 }  // namespace
 
 std::vector<OpDef> activation_ops() {
-  return {op_def<Gelu>(), op_def<GeluGrad>(), op_def<SwiGlu>(), op_def<SwiGluGrad>()};
+  return {op_def<Gelu>(),       op_def<GeluGrad>(), op_def<SwiGlu>(),
+          op_def<SwiGluGrad>(), op_def<GeGlu>(),    op_def<GeGluGrad>()};
 }
 
 }  // namespace prun

@@ -2,9 +2,12 @@
 // share its key and value (ops/packed_heads.hpp).
 // Kept for backward: the result and the log of each row's sum of exponentials.
 // `documents` (ops/documents.cpp) keeps documents apart: position i sees no key in front of documents[i].
+// `window`: under a causal mask position i sees no further back than itself and the window - 1 before it; 0:
+// all of them.
 // attention_at is the same for some positions at a time, where text is made.
 // attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
 // device may put them in, instead of taking the projection apart and putting the gradient together.
+#include <algorithm>
 #include <vector>
 
 #include "ops/at_position.hpp"
@@ -13,12 +16,19 @@
 namespace prun {
 namespace {
 
-constexpr AttrDef causal_attr[] = {int_attr("causal", 1)};
+constexpr AttrDef mask_attrs[] = {int_attr("causal", 1), later(int_attr("window", 0))};
 
-// Two products of forward; a causal mask halves them.
-double attention_flops(const OperandShape& q, bool causal) {
-  return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(q.dims[1].extent) *
-         (causal ? 0.5 : 1.0);
+void check_mask(const OpShape& s, const char* op) {
+  require(s.attrs[1].i >= 0 && (s.attrs[1].i == 0 || s.attrs[0].i == 1), op,
+          " takes a window from 0 on, and under a causal mask only");
+}
+
+// Two products of forward with all keys; a causal mask halves them, and a window leaves a band of them.
+double attention_flops(const OperandShape& q, const Attr* attrs) {
+  const double seq = static_cast<double>(q.dims[1].extent), window = static_cast<double>(attrs[1].i);
+  const double all = 4.0 * static_cast<double>(q.elements()) * seq;
+  if (window > 0 && window < seq) return all * (window - 0.5 * window * window / seq) / seq;
+  return all * (attrs[0].i ? 0.5 : 1.0);
 }
 
 // The log of the sum of exponentials of queries q.
@@ -45,9 +55,10 @@ struct Attention {
   static constexpr const char* help = "scaled dot-product attention";
   static constexpr OperandDef operands[] = {
       {"q"}, {"k"}, {"v"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
-  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static constexpr const AttrDef (&attrs)[2] = mask_attrs;
   static void rule(OpShape& s) {
     check_apart(s, kind, 0);
+    check_mask(s, kind);
     s.like(3, 0);
     set_lse(s, s.operand[0], 4);
     check_documents(s, s.operand[0], 5);
@@ -58,9 +69,9 @@ struct Attention {
     g.inputs(
         {0, 1, 2}, "attention_grad",
         {g.arrived(3), g.operand(0), g.operand(1), g.operand(2), g.operand(3), g.operand(4), g.operand(5)},
-        {{"causal", g.attr("causal")}});
+        {{"causal", g.attr("causal")}, {"window", g.attr("window")}});
   }
-  static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs[0].i); }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs); }
 };
 
 // The keys and values of all positions up to these are kept: theirs are added to them.
@@ -75,12 +86,13 @@ struct AttentionAt {
                                             {"kept_v", Access::update},
                                             {"y", Access::write},
                                             {"lse", Access::write}};
-  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static constexpr const AttrDef (&attrs)[2] = mask_attrs;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     check_apart(s, kind, 0);
     require_position(s.operand[0], s.operand[3], kind);
     require(s.attrs[0].i == 1, "attention_at is causal: what lies behind a position is not there yet");
+    check_mask(s, kind);
     check_kept(s, 4, 1);
     check_kept(s, 5, 2);
     s.like(6, 0);
@@ -89,8 +101,10 @@ struct AttentionAt {
     s.whole(0, 3, 5);
   }
   static void cost(const OpShape& s, OpCost& c) {
-    const double positions = static_cast<double>(s.operand[4].dims[1].extent);
-    c.flops = 4.0 * static_cast<double>(s.operand[0].elements()) * positions * 0.5;
+    const double half = 0.5 * static_cast<double>(s.operand[4].dims[1].extent),
+                 window = static_cast<double>(s.attrs[1].i);
+    c.flops =
+        4.0 * static_cast<double>(s.operand[0].elements()) * (window > 0 ? std::min(window, half) : half);
   }
 
  private:
@@ -118,17 +132,16 @@ struct AttentionGrad {
                                             {"dk", Access::write},
                                             {"dv", Access::write},
                                             documents_operand};
-  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static constexpr const AttrDef (&attrs)[2] = mask_attrs;
   static void rule(OpShape& s) {
     check_apart(s, kind, 1);
+    check_mask(s, kind);
     check_documents(s, s.operand[1], 9);
     for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
     s.whole(1, 1, 2);
     s.whole(1, 3, 5);
   }
-  static void cost(const OpShape& s, OpCost& c) {
-    c.flops = 2.5 * attention_flops(s.operand[1], s.attrs[0].i);
-  }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = 2.5 * attention_flops(s.operand[1], s.attrs); }
 };
 
 struct AttentionPacked {
@@ -136,15 +149,16 @@ struct AttentionPacked {
   static constexpr const char* help = "split_heads and attention";
   static constexpr OperandDef operands[] = {
       {"x"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
-  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static constexpr const AttrDef (&attrs)[2] = mask_attrs;
   static void rule(OpShape& s) {
     const OperandShape q = queries_of(s, kind, 0);
+    check_mask(s, kind);
     s.operand[1] = q;
     set_lse(s, q, 2);
     check_documents(s, q, 3);
     s.whole(0, 1, 2);
   }
-  static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[1], s.attrs[0].i); }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[1], s.attrs); }
 };
 
 struct AttentionPackedGrad {
@@ -152,15 +166,14 @@ struct AttentionPackedGrad {
   static constexpr const char* help = "attention_grad and join_heads";
   static constexpr OperandDef operands[] = {{"dy"},           {"x"}, {"y"}, {"lse"}, {"dx", Access::write},
                                             documents_operand};
-  static constexpr const AttrDef (&attrs)[1] = causal_attr;
+  static constexpr const AttrDef (&attrs)[2] = mask_attrs;
   static void rule(OpShape& s) {
     check_documents(s, queries_of(s, kind, 1), 5);
+    check_mask(s, kind);
     s.like(4, 1);
     s.whole(1, 1, 2);
   }
-  static void cost(const OpShape& s, OpCost& c) {
-    c.flops = 2.5 * attention_flops(s.operand[2], s.attrs[0].i);
-  }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = 2.5 * attention_flops(s.operand[2], s.attrs); }
 };
 
 }  // namespace

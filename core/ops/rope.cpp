@@ -1,6 +1,6 @@
 // rope: rotary position embedding, in the half-split form of Llama and Qwen2. It takes queries, keys and
-// values out of one packed projection (ops/packed_heads.hpp) and turns queries and keys on the way; its
-// gradient turns theirs back and puts all three together.
+// values out of one packed projection (ops/packed_heads.hpp), turns queries and keys on the way and
+// multiplies them by query_scale and key_scale; its gradient turns theirs back and puts all three together.
 #include <vector>
 
 #include "ops/at_position.hpp"
@@ -10,12 +10,23 @@ namespace prun {
 namespace {
 
 // What they mean: kernels/rope_frequency.hpp.
-constexpr AttrDef turn_attrs[] = {real_attr("base", 10000.0), real_attr("factor", 1.0), real_attr("low", 1.0),
-                                  real_attr("high", 4.0), real_attr("original", 8192.0)};
+constexpr AttrDef turn_attrs[] = {real_attr("base", 10000.0),
+                                  real_attr("factor", 1.0),
+                                  real_attr("low", 1.0),
+                                  real_attr("high", 4.0),
+                                  real_attr("original", 8192.0),
+                                  later(int_attr("scaling", 0)),
+                                  later(real_attr("query_scale", 1.0)),
+                                  later(real_attr("key_scale", 1.0))};
 
 void check_turned(const OperandShape& x, const char* op) {
   require(x.rank == 5 && x.dims[4].extent % 2 == 0, op,
           " takes [batch, seq, heads, packed, head_dim] with an even head_dim");
+}
+
+void check_scaling(const OpShape& s, const char* op) {
+  require(s.attrs[5].i >= 0 && s.attrs[5].i <= 2, op,
+          ": scaling is 0 (by rounds, as Llama 3.1), 1 (all alike) or 2 (by pairs, as YaRN)");
 }
 
 struct Rope {
@@ -25,9 +36,10 @@ struct Rope {
       "packed queries, keys and values apart, the first two turned by position";
   static constexpr OperandDef operands[] = {
       {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
-  static constexpr const AttrDef (&attrs)[5] = turn_attrs;
+  static constexpr const AttrDef (&attrs)[8] = turn_attrs;
   static void rule(OpShape& s) {
     check_turned(s.operand[0], kind);
+    check_scaling(s, kind);
     set_apart(s, kind, 0, 1);
     s.pass_partial({0});
   }
@@ -37,7 +49,10 @@ struct Rope {
              {"factor", g.attr("factor")},
              {"low", g.attr("low")},
              {"high", g.attr("high")},
-             {"original", g.attr("original")}});
+             {"original", g.attr("original")},
+             {"scaling", g.attr("scaling")},
+             {"query_scale", g.attr("query_scale")},
+             {"key_scale", g.attr("key_scale")}});
   }
 };
 
@@ -46,9 +61,10 @@ struct RopeAt {
   static constexpr const char* help = "rope of the positions from the one that is given on";
   static constexpr OperandDef operands[] = {
       {"x"}, {"position"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
-  static constexpr const AttrDef (&attrs)[5] = turn_attrs;
+  static constexpr const AttrDef (&attrs)[8] = turn_attrs;
   static void rule(OpShape& s) {
     check_turned(s.operand[0], kind);
+    check_scaling(s, kind);
     require_position(s.operand[0], s.operand[1], kind);
     set_apart(s, kind, 0, 2);
     s.pass_partial({0});
@@ -59,8 +75,9 @@ struct RopeGrad {
   static constexpr const char* kind = "rope_grad";
   static constexpr const char* help = "dx of rope";
   static constexpr OperandDef operands[] = {{"dq"}, {"dk"}, {"dv"}, {"dx", Access::write}};
-  static constexpr const AttrDef (&attrs)[5] = turn_attrs;
+  static constexpr const AttrDef (&attrs)[8] = turn_attrs;
   static void rule(OpShape& s) {
+    check_scaling(s, kind);
     set_together(s, kind, 0, 3);
     s.pass_partial({0, 1, 2});
   }

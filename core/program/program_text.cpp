@@ -42,14 +42,18 @@ void print_operands(std::ostream& out, const Program& program, const Op& op, boo
 }
 
 void print_attrs(std::ostream& out, const Op& op) {
+  bool any = false;
   for (std::size_t i = 0; i < op.attrs.size(); ++i) {
-    out << (i ? " " : " {") << op.def->attrs[i].name << '=';
-    if (op.def->attrs[i].real)
+    const AttrDef& attr = op.def->attrs[i];
+    if (attr.says_nothing(op.attrs[i])) continue;
+    out << (any ? " " : " {") << attr.name << '=';
+    if (attr.real)
       out << op.attrs[i].f;
     else
       out << op.attrs[i].i;
+    any = true;
   }
-  if (!op.attrs.empty()) out << '}';
+  if (any) out << '}';
 }
 
 void print_op(std::ostream& out, const Program& program, const Op& op) {

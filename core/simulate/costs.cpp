@@ -114,9 +114,9 @@ DType element_type(const OpShape& shape) {
   return shape.operand[0].dtype;
 }
 
-std::string shape_key(std::string_view op, const OpShape& shape) {
+std::string shape_key(const OpDef& op, const OpShape& shape) {
   std::ostringstream text;
-  text << op << '(';
+  text << op.kind << '(';
   for (int i = 0; i < shape.count; ++i) {
     const OperandShape& operand = shape.operand[i];
     if (i) text << ", ";
@@ -129,6 +129,12 @@ std::string shape_key(std::string_view op, const OpShape& shape) {
     text << ']';
   }
   text << ')';
+  for (std::uint64_t i = 0; i < op.attr_count; ++i) {
+    const AttrDef& attr = op.attrs[i];
+    if (!attr.later || attr.says_nothing(shape.attrs[i])) continue;
+    text << ", " << attr.name << '=';
+    attr.real ? text << shape.attrs[i].f : text << shape.attrs[i].i;
+  }
   return text.str();
 }
 
@@ -198,7 +204,7 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   const OpShape shape = program.local_shape(op);
   const std::string& device = devices_.at(static_cast<std::size_t>(step.device));
-  const auto exact = table_.exact.find({device, shape_key(op.kind(), shape)});
+  const auto exact = table_.exact.find({device, shape_key(*op.def, shape)});
   if (exact != table_.exact.end()) {
     ++measured_;
     return exact->second;

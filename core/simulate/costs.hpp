@@ -40,8 +40,9 @@ KernelFit fit_kernel(std::span<const KernelSample> samples);
 
 // Of a kernel, the type it computes in: that of its first floating-point operand.
 DType element_type(const OpShape& shape);
-// "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])"
-std::string shape_key(std::string_view op, const OpShape& shape);
+// "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", and behind it the attributes that came later
+// and are not as if they were not there: ", window=512".
+std::string shape_key(const OpDef& op, const OpShape& shape);
 
 // Whose exchanges are those from and to any device's memory that is the host's.
 inline constexpr const char* host_exchanges = "host memory";

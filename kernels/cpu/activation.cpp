@@ -1,4 +1,4 @@
-// gelu, swiglu and their gradients.
+// gelu, swiglu, geglu and their gradients.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -38,14 +38,35 @@ void gelu_grad(const KernelArgs& args, const KernelContext& context) {
                   args.operands[2].as<T>());
 }
 
-template <class T>
-void swiglu(const KernelArgs& args, const KernelContext& context) {
+// What multiplies `up`, and its slope.
+template <class C>
+struct Gated {
+  C value, slope;
+};
+
+struct SiluGate {
+  template <class C>
+  static Gated<C> of(C g) {
+    const Sigmoid<C> s = sigmoid(g);
+    return {g * s.value, s.value * (C(1) + g * s.rest)};
+  }
+};
+
+struct GeluGate {
+  template <class C>
+  static Gated<C> of(C g) {
+    return {g * gelu_gate(g).value, gelu_derivative(g)};
+  }
+};
+
+template <class T, class Gate>
+void gated(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const auto body = [](const T* __restrict gate, const T* __restrict up, T* __restrict y) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
       const C g = load(gate[l]);
-      store(y[l], g * sigmoid(g).value * load(up[l]));
+      store(y[l], Gate::of(g).value * load(up[l]));
     }
   };
   const Tensor& x = args.operands[0];
@@ -60,17 +81,17 @@ void swiglu(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-template <class T>
-void swiglu_grad(const KernelArgs& args, const KernelContext& context) {
+template <class T, class Gate>
+void gated_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const auto body = [](const T* __restrict dy, const T* __restrict gate, const T* __restrict up,
                        T* __restrict dgate, T* __restrict dup) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) {
-      const C d = load(dy[l]), g = load(gate[l]);
-      const Sigmoid<C> s = sigmoid(g);
-      store(dgate[l], d * load(up[l]) * (s.value * (C(1) + g * s.rest)));
-      store(dup[l], d * (g * s.value));
+      const C d = load(dy[l]);
+      const Gated<C> by = Gate::of(static_cast<C>(load(gate[l])));
+      store(dgate[l], d * load(up[l]) * by.slope);
+      store(dup[l], d * by.value);
     }
   };
   const Tensor& x = args.operands[1];
@@ -97,14 +118,16 @@ Kernel select_gelu_grad(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_grad<T>; });
 }
 
-Kernel select_swiglu(const OpShape& s) {
+template <class Gate>
+Kernel select_gated(const OpShape& s) {
   if (!same_type(s, {0, 1})) return nullptr;
-  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return swiglu<T>; });
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gated<T, Gate>; });
 }
 
-Kernel select_swiglu_grad(const OpShape& s) {
+template <class Gate>
+Kernel select_gated_grad(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
-  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return swiglu_grad<T>; });
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gated_grad<T, Gate>; });
 }
 
 }  // namespace
@@ -113,8 +136,10 @@ std::vector<KernelDef> activation_kernels();
 std::vector<KernelDef> activation_kernels() {
   return {{"gelu", select_gelu},
           {"gelu_grad", select_gelu_grad},
-          {"swiglu", select_swiglu},
-          {"swiglu_grad", select_swiglu_grad}};
+          {"swiglu", select_gated<SiluGate>},
+          {"swiglu_grad", select_gated_grad<SiluGate>},
+          {"geglu", select_gated<GeluGate>},
+          {"geglu_grad", select_gated_grad<GeluGate>}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

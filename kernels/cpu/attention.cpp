@@ -144,7 +144,7 @@ void forward(const Forward<T>& call, const ForwardShares<Compute<T>>& shares, co
 template <class T>
 void attention(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = with_documents(layout_of(o[0], args.attrs[0]), o[5]);
+  const Layout l = with_documents(layout_of(o[0], args.attrs), o[5]);
   forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
               queries_at(l, o[3].as<T>()), o[4].as<Compute<T>>()},
              forward_shares<Compute<T>>(l), args, context);
@@ -153,7 +153,7 @@ void attention(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void attention_packed(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = with_documents(packed_layout_of(o[0], args.attrs[0]), o[3]);
+  const Layout l = with_documents(packed_layout_of(o[0], args.attrs), o[3]);
   forward<T>({l, together(l, o[0].as<const T>()), queries_at(l, o[1].as<T>()), o[2].as<Compute<T>>()},
              forward_shares<Compute<T>>(l), args, context);
 }
@@ -172,7 +172,7 @@ void attention_at(const KernelArgs& args, const KernelContext& context) {
   const Index position = position_in(o[3]);
   keep_rows<T>(o[1], o[4], position);
   keep_rows<T>(o[2], o[5], position);
-  const Layout l = layout_of(o[0], args.attrs[0]);
+  const Layout l = layout_of(o[0], args.attrs);
   Layout all = l;
   all.seq = o[4].dim[1];
   forward<T>({l, apart(l, o[0].as<const T>(), o[4].as<const T>(), o[5].as<const T>()),
@@ -374,7 +374,7 @@ void backward(const Backward<T>& call, const KernelArgs& args, const KernelConte
 template <class T>
 void attention_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = with_documents(layout_of(o[1], args.attrs[0]), o[9]);
+  const Layout l = with_documents(layout_of(o[1], args.attrs), o[9]);
   backward<T>({l, apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
                queries_at(l, o[0].as<const T>()), queries_at(l, o[4].as<const T>()),
                o[5].as<const Compute<T>>(), apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())},
@@ -384,7 +384,7 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void attention_packed_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = with_documents(packed_layout_of(o[1], args.attrs[0]), o[5]);
+  const Layout l = with_documents(packed_layout_of(o[1], args.attrs), o[5]);
   backward<T>({l, together(l, o[1].as<const T>()), queries_at(l, o[0].as<const T>()),
                queries_at(l, o[2].as<const T>()), o[3].as<const Compute<T>>(), together(l, o[4].as<T>())},
               args, context);
@@ -434,25 +434,25 @@ Index backward_bytes(const Layout& l, DType type, std::int32_t threads) {
 }
 
 Index forward_workspace(const OpShape& s, std::int32_t threads) {
-  return forward_bytes(layout_of(s.operand[0], s.attrs[0]), s.operand[0].dtype, threads);
+  return forward_bytes(layout_of(s.operand[0], s.attrs), s.operand[0].dtype, threads);
 }
 
 Index at_workspace(const OpShape& s, std::int32_t threads) {
-  const Layout l = layout_of(s.operand[0], s.attrs[0]);
+  const Layout l = layout_of(s.operand[0], s.attrs);
   return threads *
          (s.operand[0].dtype == DType::f64 ? shares_at<double>(l).bytes() : shares_at<float>(l).bytes());
 }
 
 Index backward_workspace(const OpShape& s, std::int32_t threads) {
-  return backward_bytes(layout_of(s.operand[1], s.attrs[0]), s.operand[1].dtype, threads);
+  return backward_bytes(layout_of(s.operand[1], s.attrs), s.operand[1].dtype, threads);
 }
 
 Index packed_workspace(const OpShape& s, std::int32_t threads) {
-  return forward_bytes(packed_layout_of(s.operand[0], s.attrs[0]), s.operand[0].dtype, threads);
+  return forward_bytes(packed_layout_of(s.operand[0], s.attrs), s.operand[0].dtype, threads);
 }
 
 Index packed_backward_workspace(const OpShape& s, std::int32_t threads) {
-  return backward_bytes(packed_layout_of(s.operand[1], s.attrs[0]), s.operand[1].dtype, threads);
+  return backward_bytes(packed_layout_of(s.operand[1], s.attrs), s.operand[1].dtype, threads);
 }
 
 }  // namespace

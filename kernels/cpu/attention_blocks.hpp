@@ -28,6 +28,7 @@ struct Range {
 struct Layout {
   Index batch, seq, heads, queries, width;
   bool causal;
+  Index window = 0;                         // how many keys a position sees at most; 0: all
   const std::int32_t* documents = nullptr;  // [batch, seq]: the first key that each position sees; null: 0
 
   Index groups() const { return batch * heads; }
@@ -37,28 +38,30 @@ struct Layout {
   // One past the last key that a query in [first, first + rows) sees.
   Index keys_end(Index first, Index rows) const { return causal ? first + rows : seq; }
   // The first block of keys of which queries from `first` on see something.
-  Index keys_begin(Index group, Index first) const {
-    return documents ? start_of(group, first) / key_block * key_block : 0;
-  }
+  Index keys_begin(Index group, Index first) const { return start_of(group, first) / key_block * key_block; }
   // Which of the keys [key, key + keys) query `row` sees, counted from the first of them.
   Range visible(Index group, Index row, Index key, Index keys) const {
     const Index end = causal ? std::clamp<Index>(row + 1 - key, 0, keys) : keys;
-    const Index begin = documents ? std::clamp<Index>(start_of(group, row) - key, 0, end) : 0;
+    const Index begin = std::clamp<Index>(start_of(group, row) - key, 0, end);
     return {begin, end - begin};
   }
 
  private:
-  Index start_of(Index group, Index row) const { return documents[group / heads * seq + row]; }
+  // The first key that a query sees: it never falls along the sequence.
+  Index start_of(Index group, Index row) const {
+    const Index near = window > 0 ? std::max<Index>(row + 1 - window, 0) : 0;
+    return documents ? std::max<Index>(near, documents[group / heads * seq + row]) : near;
+  }
 };
 
-// Of queries [batch, seq, heads, queries, head_dim].
-inline Layout layout_of(const Tensor& q, const Attr& causal) {
-  return {q.dim[0], q.dim[1], q.dim[2], q.dim[3], q.dim[4], causal.i != 0};
+// Of queries [batch, seq, heads, queries, head_dim], and the op's attributes.
+inline Layout layout_of(const Tensor& q, const Attr* attrs) {
+  return {q.dim[0], q.dim[1], q.dim[2], q.dim[3], q.dim[4], attrs[0].i != 0, attrs[1].i};
 }
 
-inline Layout layout_of(const OperandShape& q, const Attr& causal) {
-  return {q.dims[0].extent, q.dims[1].extent, q.dims[2].extent,
-          q.dims[3].extent, q.dims[4].extent, causal.i != 0};
+inline Layout layout_of(const OperandShape& q, const Attr* attrs) {
+  return {q.dims[0].extent, q.dims[1].extent, q.dims[2].extent, q.dims[3].extent,
+          q.dims[4].extent, attrs[0].i != 0,  attrs[1].i};
 }
 
 // The same with documents kept apart, where the operand is there.
@@ -69,8 +72,8 @@ inline Layout with_documents(Layout l, const Tensor& documents) {
 
 // Of x [batch, seq, heads, packed, head_dim].
 template <class Operand>
-Layout packed_layout_of(const Operand& x, const Attr& causal) {
-  Layout l = layout_of(x, causal);
+Layout packed_layout_of(const Operand& x, const Attr* attrs) {
+  Layout l = layout_of(x, attrs);
   l.queries -= 2;
   return l;
 }

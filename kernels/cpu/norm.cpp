@@ -10,11 +10,11 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-// Calls body(row, offset of its first element) for every row of x.
+// Calls body(row, offset of its first element) for every row of x, of its last `dims` dimensions.
 template <class Body>
-void for_rows(const KernelContext& context, const Tensor& x, const Body& body) {
-  const std::int64_t width = x.inner(1);
-  parallel_ranges(*context.workers, x.outer(1), 1, [&](std::int64_t begin, std::int64_t end) {
+void for_rows(const KernelContext& context, const Tensor& x, const Body& body, int dims = 1) {
+  const std::int64_t width = x.inner(dims);
+  parallel_ranges(*context.workers, x.outer(dims), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) body(row, row * width);
   });
 }
@@ -128,46 +128,57 @@ void rmsnorm(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor& x = args.operands[0];
   const T* gain = args.operands[1].as<const T>();
-  const C eps = static_cast<C>(args.attrs[0].f);
-  const std::int64_t width = x.inner(1);
-  for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
-    const T* __restrict in = x.as<const T>() + offset;
-    T* __restrict y = args.operands[2].as<T>() + offset;
-    const C square = lane_sum<C>(width, [=](std::int64_t i) { return load(in[i]) * load(in[i]); });
-    const C rstd = C(1) / std::sqrt(square / static_cast<C>(width) + eps);
+  const C eps = static_cast<C>(args.attrs[0].f), offset_by = static_cast<C>(args.attrs[1].f);
+  const auto dims = static_cast<int>(args.attrs[2].i);
+  const std::int64_t width = x.inner(dims);
+  for_rows(
+      context, x,
+      [&](std::int64_t row, std::int64_t offset) {
+        const T* __restrict in = x.as<const T>() + offset;
+        T* __restrict y = args.operands[2].as<T>() + offset;
+        const C square = lane_sum<C>(width, [=](std::int64_t i) { return load(in[i]) * load(in[i]); });
+        const C rstd = C(1) / std::sqrt(square / static_cast<C>(width) + eps);
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) store(y[i], load(in[i]) * rstd * load(gain[i]));
-    args.operands[3].as<C>()[row] = rstd;
-  });
+        for (std::int64_t i = 0; i < width; ++i)
+          store(y[i], load(in[i]) * rstd * (offset_by + load(gain[i])));
+        args.operands[3].as<C>()[row] = rstd;
+      },
+      dims);
 }
 
-// With xhat = x * rstd and g = dy * gain: dx = rstd * (g - xhat * average(g * xhat)).
+// With xhat = x * rstd and g = dy * (offset + gain): dx = rstd * (g - xhat * average(g * xhat)).
 template <class T>
 void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor& x = args.operands[1];
   const T* gain = args.operands[2].as<const T>();
-  const std::int64_t width = x.inner(1);
-  for_rows(context, x, [&](std::int64_t row, std::int64_t offset) {
-    const T* __restrict dy = args.operands[0].as<const T>() + offset;
-    const T* __restrict in = x.as<const T>() + offset;
-    T* __restrict dx = args.operands[5].as<T>() + offset;
-    const C rstd = args.operands[3].as<const C>()[row];
-    const C product = lane_sum<C>(
-        width, [=](std::int64_t i) { return load(dy[i]) * load(gain[i]) * (load(in[i]) * rstd); });
-    const C slope = product / static_cast<C>(width);
+  const C offset_by = static_cast<C>(args.attrs[0].f);
+  const auto dims = static_cast<int>(args.attrs[1].i);
+  const std::int64_t width = x.inner(dims);
+  for_rows(
+      context, x,
+      [&](std::int64_t row, std::int64_t offset) {
+        const T* __restrict dy = args.operands[0].as<const T>() + offset;
+        const T* __restrict in = x.as<const T>() + offset;
+        T* __restrict dx = args.operands[5].as<T>() + offset;
+        const C rstd = args.operands[3].as<const C>()[row];
+        const C product = lane_sum<C>(width, [=](std::int64_t i) {
+          return load(dy[i]) * (offset_by + load(gain[i])) * (load(in[i]) * rstd);
+        });
+        const C slope = product / static_cast<C>(width);
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i)
-      store(dx[i], rstd * (load(dy[i]) * load(gain[i]) - load(in[i]) * rstd * slope));
-    add_residual(args.operands[4].as<const T>(), offset, width, dx);
-  });
+        for (std::int64_t i = 0; i < width; ++i)
+          store(dx[i], rstd * (load(dy[i]) * (offset_by + load(gain[i])) - load(in[i]) * rstd * slope));
+        add_residual(args.operands[4].as<const T>(), offset, width, dx);
+      },
+      dims);
 }
 
 template <class T, class Sum>
 void rmsnorm_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor &dy = args.operands[0], &x = args.operands[1];
   const auto* rstd = args.operands[2].as<const Compute<T>>();
-  const RowGroups shape = RowGroups::of(dy, dy.inner(1));
+  const RowGroups shape = RowGroups::of(dy, dy.inner(static_cast<int>(args.attrs[0].i)));
   const auto add_row = [&](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {
     const T* __restrict d = dy.as<const T>() + row * shape.width + column;
     const T* __restrict in = x.as<const T>() + row * shape.width + column;

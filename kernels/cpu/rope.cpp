@@ -1,4 +1,5 @@
-// rope: queries, keys and values out of their packed projection, the first two turned by their position;
+// rope: queries, keys and values out of their packed projection, the first two turned by their position and
+// scaled;
 // rope_grad turns their gradients back and packs them.
 #include <algorithm>
 #include <vector>
@@ -18,6 +19,7 @@ struct Turns {
   double* frequency;
   C* cosine;
   C* sine;
+  C query_scale = 1, key_scale = 1;
 
   static Turns take(Scratch& scratch, std::int64_t pairs) {
     return {scratch.take<double>(pairs), scratch.take<C>(pairs), scratch.take<C>(pairs)};
@@ -25,7 +27,8 @@ struct Turns {
 };
 
 template <class C>
-void set_frequencies(const Turns<C>& turns, std::int64_t pairs, const RopeTurn& turn) {
+void set_frequencies(Turns<C>& turns, std::int64_t pairs, const RopeTurn& turn) {
+  turns.query_scale = static_cast<C>(turn.query_scale), turns.key_scale = static_cast<C>(turn.key_scale);
   for (std::int64_t i = 0; i < pairs; ++i) turns.frequency[i] = rope_frequency(turn, i, pairs);
 }
 
@@ -43,13 +46,13 @@ void set_position(const Turns<C>& turns, std::int64_t pairs, double position) {
 
 // Pair i is made of channels i and i + pairs.
 template <class T, class C>
-void rotate(const T* __restrict x, T* __restrict y, const Turns<C>& turns, std::int64_t pairs) {
+void rotate(const T* __restrict x, T* __restrict y, const Turns<C>& turns, std::int64_t pairs, C scale) {
   const C* __restrict cosine = turns.cosine, * __restrict sine = turns.sine;
 #pragma omp simd
   for (std::int64_t i = 0; i < pairs; ++i) {
     const C first = load(x[i]), second = load(x[i + pairs]);
-    store(y[i], first * cosine[i] - second * sine[i]);
-    store(y[i + pairs], second * cosine[i] + first * sine[i]);
+    store(y[i], (first * cosine[i] - second * sine[i]) * scale);
+    store(y[i + pairs], (second * cosine[i] + first * sine[i]) * scale);
   }
 }
 
@@ -64,8 +67,8 @@ void turn_apart(Position<T> at, const Turns<C>& turns, const Tensor& q) {
   const std::int64_t width = q.dim[4];
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
     for (std::int64_t query = 0; query < q.dim[3]; ++query, at.x += width, at.q += width)
-      rotate(at.x, at.q, turns, width / 2);
-    rotate(at.x, at.k, turns, width / 2);
+      rotate(at.x, at.q, turns, width / 2, turns.query_scale);
+    rotate(at.x, at.k, turns, width / 2, turns.key_scale);
     std::copy_n(at.x + width, width, at.v);
     at.x += 2 * width, at.k += width, at.v += width;
   }
@@ -76,8 +79,8 @@ void turn_together(Position<T> at, const Turns<C>& turns, const Tensor& q) {
   const std::int64_t width = q.dim[4];
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
     for (std::int64_t query = 0; query < q.dim[3]; ++query, at.x += width, at.q += width)
-      rotate(at.q, at.x, turns, width / 2);
-    rotate(at.k, at.x, turns, width / 2);
+      rotate(at.q, at.x, turns, width / 2, turns.query_scale);
+    rotate(at.k, at.x, turns, width / 2, turns.key_scale);
     std::copy_n(at.v, width, at.x + width);
     at.x += 2 * width, at.k += width, at.v += width;
   }

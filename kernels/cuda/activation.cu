@@ -93,9 +93,35 @@ struct BiasGeluTerms {
   }
 };
 
-template <int N, class T>
-__global__ __launch_bounds__(256) void swiglu_kernel(const T* x, T* y, std::int64_t rows,
-                                                     std::int64_t width) {
+// What multiplies `up`, and its slope.
+template <class C>
+struct Gated {
+  C value, slope;
+};
+
+template <class T>
+struct SiluGate {
+  using C = Compute<T>;
+  static __device__ C value(C g) { return g * sigmoid<T>(g).value; }
+  static __device__ Gated<C> of(C g) {
+    const Sigmoid<C> s = sigmoid<T>(g);
+    return {g * s.value, s.value * (C(1) + g * s.rest)};
+  }
+};
+
+template <class T>
+struct GeluGate {
+  using C = Compute<T>;
+  static __device__ C value(C g) { return Gelu<T>()(g); }
+  static __device__ Gated<C> of(C g) {
+    const Sigmoid<C> s = gelu_gate<T>(g);
+    const C slope = gelu_slope<C> * (C(1) + C(3) * gelu_cubic<C> * (g * g));
+    return {g * s.value, s.value * (C(1) + g * slope * s.rest)};
+  }
+};
+
+template <int N, class Gate, class T>
+__global__ __launch_bounds__(256) void gated_kernel(const T* x, T* y, std::int64_t rows, std::int64_t width) {
   using C = Compute<T>;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -105,13 +131,13 @@ __global__ __launch_bounds__(256) void swiglu_kernel(const T* x, T* y, std::int6
   const Lanes<C, N> gate = unpack(packed_gate), up = unpack(packed_up);
   Lanes<C, N> result;
 #pragma unroll
-  for (int i = 0; i < N; ++i) result[i] = gate[i] * sigmoid<T>(gate[i]).value * up[i];
+  for (int i = 0; i < N; ++i) result[i] = Gate::value(gate[i]) * up[i];
   store_lanes(y + row * width + column, result);
 }
 
-template <int N, class T>
-__global__ __launch_bounds__(256) void swiglu_grad_kernel(const T* dy, const T* x, T* dx, std::int64_t rows,
-                                                          std::int64_t width) {
+template <int N, class Gate, class T>
+__global__ __launch_bounds__(256) void gated_grad_kernel(const T* dy, const T* x, T* dx, std::int64_t rows,
+                                                         std::int64_t width) {
   using C = Compute<T>;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -123,12 +149,33 @@ __global__ __launch_bounds__(256) void swiglu_grad_kernel(const T* dy, const T* 
   Lanes<C, N> dgate, dup;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const Sigmoid<C> s = sigmoid<T>(gate[i]);
-    dgate[i] = d[i] * up[i] * (s.value * (C(1) + gate[i] * s.rest));
-    dup[i] = d[i] * (gate[i] * s.value);
+    const Gated<C> by = Gate::of(gate[i]);
+    dgate[i] = d[i] * up[i] * by.slope;
+    dup[i] = d[i] * by.value;
   }
   store_lanes(dx + at, dgate);
   store_lanes(dx + at + width, dup);
+}
+
+template <class Gate, class T>
+void launch_gated(const char* name, const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(width, {x, y}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(rows, width / N);
+    gated_kernel<N, Gate><<<at.grid, at.block, 0, stream>>>(x, y, rows, width);
+  });
+  check_launch(name);
+}
+
+template <class Gate, class T>
+void launch_gated_grad(const char* name, const T* dy, const T* x, T* dx, std::int64_t rows,
+                       std::int64_t width, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(width, {dy, x, dx}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid at(rows, width / N);
+    gated_grad_kernel<N, Gate><<<at.grid, at.block, 0, stream>>>(dy, x, dx, rows, width);
+  });
+  check_launch(name);
 }
 
 }  // namespace
@@ -170,22 +217,22 @@ std::int64_t bias_gelu_grad_workspace(std::int64_t rows, std::int64_t width) {
 
 template <class T>
 void swiglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
-  if (rows == 0) return;
-  with_chunk<T>(width, {x, y}, [&]<int N>(std::integral_constant<int, N>) {
-    const RowGrid at(rows, width / N);
-    swiglu_kernel<N><<<at.grid, at.block, 0, stream>>>(x, y, rows, width);
-  });
-  check_launch("swiglu");
+  launch_gated<SiluGate<T>>("swiglu", x, y, rows, width, stream);
 }
 
 template <class T>
 void swiglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t width, Stream stream) {
-  if (rows == 0) return;
-  with_chunk<T>(width, {dy, x, dx}, [&]<int N>(std::integral_constant<int, N>) {
-    const RowGrid at(rows, width / N);
-    swiglu_grad_kernel<N><<<at.grid, at.block, 0, stream>>>(dy, x, dx, rows, width);
-  });
-  check_launch("swiglu_grad");
+  launch_gated_grad<SiluGate<T>>("swiglu_grad", dy, x, dx, rows, width, stream);
+}
+
+template <class T>
+void geglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
+  launch_gated<GeluGate<T>>("geglu", x, y, rows, width, stream);
+}
+
+template <class T>
+void geglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t width, Stream stream) {
+  launch_gated_grad<GeluGate<T>>("geglu_grad", dy, x, dx, rows, width, stream);
 }
 
 #define PRUN_ACTIVATION(T)                                                                                   \
@@ -196,7 +243,9 @@ void swiglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t
                                   void*, Stream);                                                            \
   template std::int64_t bias_gelu_grad_workspace<T>(std::int64_t, std::int64_t);                             \
   template void swiglu<T>(const T*, T*, std::int64_t, std::int64_t, Stream);                                 \
-  template void swiglu_grad<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
+  template void swiglu_grad<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream);                  \
+  template void geglu<T>(const T*, T*, std::int64_t, std::int64_t, Stream);                                  \
+  template void geglu_grad<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
 PRUN_ACTIVATION(double);
 PRUN_ACTIVATION(float);
 PRUN_ACTIVATION(bf16);

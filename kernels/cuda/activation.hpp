@@ -1,4 +1,4 @@
-// gelu in its tanh form, alone and with the bias added before, swiglu, and their gradients.
+// gelu in its tanh form, alone and with the bias added before, swiglu, geglu, and their gradients.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -27,5 +27,11 @@ void swiglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stre
 // dx may be x.
 template <class T>
 void swiglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t width, Stream stream);
+
+// The same with y = gelu(gate) * up.
+template <class T>
+void geglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stream);
+template <class T>
+void geglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t width, Stream stream);
 
 }  // namespace prun::cuda

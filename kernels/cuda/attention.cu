@@ -23,7 +23,7 @@ __device__ bool visible(const AttentionShape& shape, std::int64_t query, std::in
 }
 
 // The softmax of each of a thread's rows, as far as keys were folded in.
-template <class T, class Tiles, bool apart>
+template <class T, class Tiles, bool late>
 struct Softmax {
   using C = Compute<T>;
   C largest[Tiles::per_thread], sum[Tiles::per_thread];
@@ -34,7 +34,7 @@ struct Softmax {
 #pragma unroll
     for (int i = 0; i < Tiles::per_thread; ++i) {
       largest[i] = -INFINITY, sum[i] = 0;
-      first[i] = first_key<apart>(call, batch, query + Tiles::row(i));
+      first[i] = first_key<late>(call, batch, query + Tiles::row(i));
     }
   }
 
@@ -48,12 +48,12 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) {
         const std::int64_t at = key + Tiles::score_column(j);
-        const bool seen = visible(shape, query + Tiles::row(i), at) && (!apart || at >= first[i]);
+        const bool seen = visible(shape, query + Tiles::row(i), at) && (!late || at >= first[i]);
         scores[i][j] = seen ? scale * scores[i][j] : C(-INFINITY);
         top = Larger()(top, scores[i][j]);
       }
       top = row_fold(top, Larger());
-      const C base = apart && top == C(-INFINITY) ? C(0) : top;  // a row that has seen nothing yet
+      const C base = late && top == C(-INFINITY) ? C(0) : top;  // a row that has seen nothing yet
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) added += scores[i][j] = exp_of<T>(scores[i][j] - base);
       const C shrink = exp_of<T>(largest[i] - base);
@@ -68,7 +68,7 @@ struct Softmax {
 };
 
 // A block takes a tile of one head's queries, the costliest of a causal mask first.
-template <class Tiles, bool apart, class T>
+template <class Tiles, bool late, class T>
 __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant__ AttentionForward<T> call,
                                                           std::int64_t units, bool packed) {
   using C = Compute<T>;
@@ -77,11 +77,11 @@ __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant_
   const std::int64_t first = (gridDim.x / units - 1 - blockIdx.x / units) * Tiles::rows;
   C *q = Tiles::tile(0), *kv = Tiles::tile(1), *weights = Tiles::tile(2);
   load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), first, shape, packed, q);
-  Softmax<T, Tiles, apart> softmax(call, unit.batch, first);
+  Softmax<T, Tiles, late> softmax(call, unit.batch, first);
   typename Tiles::Sums result;
   Tiles::clear(result);
   const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = keys_begin<Tiles::rows, apart>(call, unit.batch, first); key < end;
+  for (std::int64_t key = keys_begin<Tiles::rows, late>(call, unit.batch, first); key < end;
        key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, kv);
@@ -122,7 +122,7 @@ __global__ void delta_kernel(const __grid_constant__ AttentionBackward<T> call, 
   if (threadIdx.x % 32 == 0) delta[index] = sum;
 }
 
-template <class Tiles, bool apart, class T>
+template <class Tiles, bool late, class T>
 __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                      const Compute<T>* delta, std::int64_t units,
                                                      bool packed) {
@@ -142,13 +142,13 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
     const bool there = position < shape.seq;
     lse_of[i] = there ? call.lse[unit.statistics(shape) + position] : C(0);
     delta_of[i] = there ? delta[unit.statistics(shape) + position] : C(0);
-    first_of[i] = first_key<apart>(call, unit.batch, position);
+    first_of[i] = first_key<late>(call, unit.batch, position);
   }
   const C scale = scale_of<C>(shape);
   typename Tiles::Sums dq;
   Tiles::clear(dq);
   const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = keys_begin<Tiles::rows, apart>(call, unit.batch, first); key < end;
+  for (std::int64_t key = keys_begin<Tiles::rows, late>(call, unit.batch, first); key < end;
        key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, k);
@@ -162,7 +162,7 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) {
         const std::int64_t at = key + Tiles::score_column(j);
-        const bool seen = visible(shape, first + Tiles::row(i), at) && (!apart || at >= first_of[i]);
+        const bool seen = visible(shape, first + Tiles::row(i), at) && (!late || at >= first_of[i]);
         const C weight = exp_of<T>(scale * scores[i][j] - lse_of[i]);
         scores[i][j] = seen ? weight * (dweights[i][j] - delta_of[i]) : C(0);
       }
@@ -175,7 +175,7 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
 }
 
 // A block takes a tile of one head's keys and values; its scores lie [key, query].
-template <class Tiles, bool apart, class T>
+template <class Tiles, bool late, class T>
 __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                       const Compute<T>* delta, std::int64_t groups,
                                                       bool packed) {
@@ -194,7 +194,7 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
     const Unit unit(shape, group * shape.queries + j);
     const C *lse = call.lse + unit.statistics(shape), *deltas = delta + unit.statistics(shape);
     for (std::int64_t query = shape.causal ? first : 0;
-         query < shape.seq && (!apart || keys_begin<Tiles::rows, apart>(call, batch, query) <= first);
+         query < shape.seq && (!late || keys_begin<Tiles::rows, late>(call, batch, query) <= first);
          query += Tiles::rows) {
       __syncthreads();
       load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), query, shape, packed, q);
@@ -208,11 +208,11 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
         const std::int64_t position = query + Tiles::score_column(c);
         const bool there = position < shape.seq;
         const C lse_of = there ? lse[position] : C(0), delta_of = there ? deltas[position] : C(0);
-        const int first_of = first_key<apart>(call, batch, position);
+        const int first_of = first_key<late>(call, batch, position);
 #pragma unroll
         for (int i = 0; i < Tiles::per_thread; ++i) {
           const std::int64_t at = first + Tiles::row(i);
-          const bool seen = there && visible(shape, position, at) && (!apart || at >= first_of);
+          const bool seen = there && visible(shape, position, at) && (!late || at >= first_of);
           weights[i][c] = seen ? exp_of<T>(scale * weights[i][c] - lse_of) : C(0);
           dweights[i][c] = seen ? weights[i][c] * (dweights[i][c] - delta_of) : C(0);
         }
@@ -231,21 +231,21 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
 }
 
 // ---------------------------------------------------------------- the host's side
-// launch(width, apart), both as types.
+// launch(width, late), both as types.
 template <class Launch>
-void with_form(std::int64_t head_dim, const std::int32_t* documents, Launch launch) {
+void with_form(std::int64_t head_dim, bool begins_late, Launch launch) {
   if (head_dim > most_width)
     throw_error(ErrorCode::unsupported, "attention on the GPU takes heads of up to ", most_width,
                 " channels, not ", head_dim, "; use the CPU device or smaller heads");
-  const auto with_width = [&](auto apart) {
+  const auto with_width = [&](auto late) {
     if (head_dim <= 64)
-      launch(std::integral_constant<int, 64>(), apart);
+      launch(std::integral_constant<int, 64>(), late);
     else if (head_dim <= 128)
-      launch(std::integral_constant<int, 128>(), apart);
+      launch(std::integral_constant<int, 128>(), late);
     else
-      launch(std::integral_constant<int, most_width>(), apart);
+      launch(std::integral_constant<int, most_width>(), late);
   };
-  if (documents)
+  if (begins_late)
     with_width(std::true_type());
   else
     with_width(std::false_type());
@@ -273,10 +273,10 @@ void attention(const AttentionForward<T>& call, Stream stream) {
   const std::int64_t units = shape.batch * shape.heads * shape.queries;
   if (shape.query_rows() == 0) return;
   const bool packed = packs<T>(shape, call.q, call.k, call.v, call.y);
-  with_form(shape.head_dim, call.documents,
-            [&]<int W, bool apart>(std::integral_constant<int, W>, std::bool_constant<apart>) {
+  with_form(shape.head_dim, begins_late(call),
+            [&]<int W, bool late>(std::integral_constant<int, W>, std::bool_constant<late>) {
               using Form = ForwardTiles<T, W>;
-              const auto kernel = forward_kernel<Form, apart, T>;
+              const auto kernel = forward_kernel<Form, late, T>;
               const int shared = take_shared<Form>(kernel, 2, "shared memory for attention");
               kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, units, packed);
             });
@@ -291,10 +291,10 @@ void attention_backward(const AttentionBackward<T>& call, Stream stream) {
   auto* delta = static_cast<Compute<T>*>(call.workspace);
   const bool packed = packs<T>(shape, call.dy, call.q, call.k, call.v, call.dq, call.dk, call.dv);
   with_form(
-      shape.head_dim, call.documents,
-      [&]<int W, bool apart>(std::integral_constant<int, W>, std::bool_constant<apart>) {
+      shape.head_dim, begins_late(call),
+      [&]<int W, bool late>(std::integral_constant<int, W>, std::bool_constant<late>) {
         using Form = BackwardTiles<T, W>;
-        const auto of_queries = dq_kernel<Form, apart, T>, of_keys = dkv_kernel<Form, apart, T>;
+        const auto of_queries = dq_kernel<Form, late, T>, of_keys = dkv_kernel<Form, late, T>;
         const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_backward");
         take_shared<Form>(of_keys, 4, "shared memory for attention_backward");
         delta_kernel<T>

@@ -14,6 +14,7 @@ struct AttentionShape {
   std::int64_t queries;  // heads of queries for each of them
   std::int64_t head_dim;
   bool causal = true;
+  std::int64_t window = 0;  // keys that a query sees at most, under a causal mask; 0: all
 
   bool operator==(const AttentionShape&) const = default;
   constexpr std::int64_t query_rows() const { return batch * heads * queries * seq; }

@@ -52,12 +52,12 @@ struct Seen {
   }
 };
 
-// Where the keys or the values lie: those from `position` on are not kept yet. `last` is the one that is seen
-// last.
+// Where the keys or the values lie: those from `position` on are not kept yet. `begin` is the one that is
+// seen first, `last` the one that is seen last.
 template <class T>
 struct Rows {
   const T *kept, *fresh;
-  std::int64_t stride, position, last;
+  std::int64_t stride, position, begin, last;
 
   __device__ const T* at(std::int64_t key) const {
     return key < position ? kept + key * stride : fresh + (key - position) * stride;
@@ -83,17 +83,21 @@ __device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T
   using C = Compute<T>;
   Seen<N, T> seen;
   const std::int64_t warp = threadIdx.x / 32;
-  for (std::int64_t first = warp * keys_at_once; first <= k.last; first += at_warps * keys_at_once) {
+  constexpr int at_a_time = at_warps * keys_at_once;
+  for (std::int64_t first = k.begin / at_a_time * at_a_time + warp * keys_at_once; first <= k.last;
+       first += at_a_time) {
+    if (first + keys_at_once <= k.begin) continue;
+    const auto is_seen = [&](int i) { return first + i >= k.begin && first + i <= k.last; };
     C score[keys_at_once], largest = seen.largest;
 #pragma unroll
     for (int i = 0; i < keys_at_once; ++i) {
-      score[i] = first + i <= k.last ? scale * dot(q, k.at(first + i), width) : -INFINITY;
+      score[i] = is_seen(i) ? scale * dot(q, k.at(first + i), width) : -INFINITY;
       largest = Larger()(largest, score[i]);
     }
     seen.shrink_to(largest);
 #pragma unroll
     for (int i = 0; i < keys_at_once; ++i)
-      if (first + i <= k.last) seen.add(score[i], v.at(first + i), width);
+      if (is_seen(i)) seen.add(score[i], v.at(first + i), width);
   }
   return seen;
 }
@@ -112,8 +116,10 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
                      position = static_cast<std::int64_t>(*call.position);
   const std::int64_t kept = sample * call.kept * stride + head * call.head_dim;
   const std::int64_t fresh = sample * call.seq * stride + head * call.head_dim;
-  const Rows<T> k{call.kept_k + kept, call.k + fresh, stride, position, position + own};
-  const Rows<T> v{call.kept_v + kept, call.v + fresh, stride, position, position + own};
+  const std::int64_t last = position + own,
+                     begin = call.window > 0 && last >= call.window ? last - call.window + 1 : 0;
+  const Rows<T> k{call.kept_k + kept, call.k + fresh, stride, position, begin, last};
+  const Rows<T> v{call.kept_v + kept, call.v + fresh, stride, position, begin, last};
   LaneRow<N, T> q;
   q.load(call.q + static_cast<std::int64_t>(blockIdx.x) * width, width);
   const Seen<N, T> seen = see(q, k, v, static_cast<C>(scale), width);

@@ -1,4 +1,5 @@
-// Causal attention of some positions of each sequence, the keys and values of those before being kept.
+// Causal attention of some positions of each sequence, the keys and values of those before being kept. With a
+// window each sees itself and the window - 1 before it.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -17,6 +18,7 @@ struct AttentionAt {
   const double* position;  // on the device
   T *kept_k, *kept_v, *y;
   Compute<T>* lse;
+  std::int64_t window = 0;  // 0: all are seen
 };
 
 // Heads of up to widest_head_at channels.

@@ -145,6 +145,14 @@ void output(const std::shared_ptr<TensorAttributes>& tensor, Operand operand, Li
   lie(*tensor);
 }
 
+// cuDNN sees keys for which key + bound > query.
+template <class Attributes>
+Attributes with_window(Attributes attributes, const AttentionShape& shape) {
+  if (shape.window > 0 && shape.window < shape.seq)
+    attributes.set_diagonal_band_left_bound(static_cast<int>(shape.window));
+  return attributes;
+}
+
 float scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 
 void describe_forward(CudnnGraph& plan) {
@@ -153,11 +161,12 @@ void describe_forward(CudnnGraph& plan) {
   graph::Graph& all = plan.graph;
   const auto [y, lse] = all.sdpa(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
                                  input(all, v_at, lay.keys(at.v)),
-                                 graph::SDPA_attributes()
-                                     .set_name("attention")
-                                     .set_generate_stats(true)
-                                     .set_causal_mask(at.shape.causal)
-                                     .set_attn_scale(scale_of(at.shape)));
+                                 with_window(graph::SDPA_attributes()
+                                                 .set_name("attention")
+                                                 .set_generate_stats(true)
+                                                 .set_causal_mask(at.shape.causal)
+                                                 .set_attn_scale(scale_of(at.shape)),
+                                             at.shape));
   output(y, y_at, lay.queries(at.y));
   output(lse, lse_at, lay.statistics());
 }
@@ -170,11 +179,12 @@ void describe_backward(CudnnGraph& plan, bool deterministic) {
       all.sdpa_backward(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
                         input(all, v_at, lay.keys(at.v)), input(all, y_at, lay.queries(at.y)),
                         input(all, dy_at, lay.queries(at.y)), input(all, lse_at, lay.statistics()),
-                        graph::SDPA_backward_attributes()
-                            .set_name("attention_grad")
-                            .set_causal_mask(at.shape.causal)
-                            .set_attn_scale(scale_of(at.shape))
-                            .set_deterministic_algorithm(deterministic));
+                        with_window(graph::SDPA_backward_attributes()
+                                        .set_name("attention_grad")
+                                        .set_causal_mask(at.shape.causal)
+                                        .set_attn_scale(scale_of(at.shape))
+                                        .set_deterministic_algorithm(deterministic),
+                                    at.shape));
   output(dq, dq_at, lay.queries(at.q));
   output(dk, dk_at, lay.keys(at.k));
   output(dv, dv_at, lay.keys(at.v));

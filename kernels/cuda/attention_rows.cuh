@@ -48,18 +48,32 @@ __device__ C scale_of(const AttentionShape& shape) {
   return C(1) / sqrt(static_cast<C>(shape.head_dim));
 }
 
-// The first key that a query of a sample sees. `apart` says whether documents are kept apart: kernels for
-// which it is false pay nothing for it.
-template <bool apart, class Call>
+// The first key that a query of a sample sees. `late` says whether some see the first of all no more, since
+// documents are kept apart or there is a window: kernels for which it is false pay nothing for it.
+template <bool late, class Call>
 __device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
-  if constexpr (!apart) return 0;
-  return query < call.shape.seq ? call.documents[batch * call.shape.seq + query] : 0;
+  if constexpr (!late) return 0;
+  if (query >= call.shape.seq) return 0;
+  const std::int64_t window = call.shape.window;
+  const int near = window > 0 && query >= window ? static_cast<int>(query - window) + 1 : 0;
+  return call.documents ? max(near, call.documents[batch * call.shape.seq + query]) : near;
+}
+
+// Which of the two kernels takes a call.
+template <class Call>
+bool begins_late(const Call& call) {
+  return call.documents || call.shape.window > 0;
 }
 
 // The first key of those tiles of which queries from `first` on see something.
-template <int rows, bool apart, class Call>
+template <int rows, bool late, class Call>
 __device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::int64_t first) {
-  return first_key<apart>(call, batch, first) / rows * rows;
+  return first_key<late>(call, batch, first) / rows * rows;
+}
+
+// Whether the window of a query, and so of all behind it, begins behind a key.
+__device__ inline bool is_out_of_reach(const AttentionShape& shape, int query, int key) {
+  return shape.window > 0 && query - key >= static_cast<int>(shape.window);
 }
 
 // One past the last key that queries up to `last` see.

@@ -11,6 +11,15 @@ __device__ C reciprocal_root(C x) {
   return C(1) / sqrt(x);
 }
 
+// Of rmsnorm alone.
+template <bool centered, class C, int N>
+__device__ Lanes<C, N> with_offset(Lanes<C, N> gain, double offset) {
+  if constexpr (!centered)
+#pragma unroll
+    for (int i = 0; i < N; ++i) gain[i] += static_cast<C>(offset);
+  return gain;
+}
+
 // ---------------------------------------------------------------- forward
 // Threads of a block that has a row in registers, `chunks` 16-byte pieces and at most `held` of them a
 // thread.
@@ -84,7 +93,7 @@ __global__ __launch_bounds__(forward_threads) void norm_kernel(NormForward<T> no
   for (int k = 0; k < K; ++k)
     if (inside(k)) {
       Lanes<C, N> value = unpack(x[k]);
-      const Lanes<C, N> factor = unpack(gain[k]);
+      const Lanes<C, N> factor = with_offset<centered>(unpack(gain[k]), norm.offset);
 #pragma unroll
       for (int i = 0; i < N; ++i) value[i] = (value[i] - mean) * rstd * factor[i];
       if (centered && norm.bias) {
@@ -130,7 +139,8 @@ __global__ __launch_bounds__(loop_threads) void norm_loop_kernel(NormForward<T> 
       reciprocal_root(block_fold(square, C(0), Add(), scratch[1]) / count + static_cast<C>(norm.eps));
   for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
     const C shift = centered && norm.bias ? load(norm.bias + c) : C(0);
-    store(norm.y + offset + c, (load(in + c) - mean) * rstd * load(norm.gain + c) + shift);
+    const C factor = load(norm.gain + c) + (centered ? C(0) : static_cast<C>(norm.offset));
+    store(norm.y + offset + c, (load(in + c) - mean) * rstd * factor + shift);
   }
   if (threadIdx.x == 0) {
     if (centered) norm.mean[row] = mean;
@@ -226,7 +236,8 @@ __global__ __launch_bounds__(backward_threads,
   for (int k = 0; k < K; ++k)
     if (gain_held && inside(k)) gain[k] = load_pack<N>(norm.gain + column(k));
   const auto factor_of = [&](int k) {
-    return unpack(gain_held ? gain[k] : load_pack<N>(norm.gain + column(k)));
+    return with_offset<centered>(unpack(gain_held ? gain[k] : load_pack<N>(norm.gain + column(k))),
+                                 norm.offset);
   };
 
   for (int stage = 0; first < norm.rows; first += step, stage ^= 1) {
@@ -310,9 +321,10 @@ __global__ __launch_bounds__(loop_threads) void norm_input_grad_loop_kernel(Norm
   __shared__ C scratch[2][32];
   const std::int64_t row = blockIdx.x, offset = row * norm.width;
   const C mean = centered ? norm.mean[row] : C(0), rstd = norm.rstd[row];
+  const C shifted = centered ? C(0) : static_cast<C>(norm.offset);
   Averages<C> sums = {};
   for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
-    const C g = load(norm.dy + offset + c) * load(norm.gain + c);
+    const C g = load(norm.dy + offset + c) * (load(norm.gain + c) + shifted);
     sums.flat += g;
     sums.slope += g * ((load(norm.x + offset + c) - mean) * rstd);
   }
@@ -320,7 +332,7 @@ __global__ __launch_bounds__(loop_threads) void norm_input_grad_loop_kernel(Norm
       fold_averages<C, centered>(sums, static_cast<C>(norm.width), scratch[0], scratch[1]);
   for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads) {
     const C xhat = (load(norm.x + offset + c) - mean) * rstd, flat = centered ? average.flat : C(0);
-    const C g = load(norm.dy + offset + c) * load(norm.gain + c);
+    const C g = load(norm.dy + offset + c) * (load(norm.gain + c) + shifted);
     C dx = rstd * ((g - flat) - xhat * average.slope);
     if (norm.residual) dx = unpack(pack<T>(Lanes<C, 1>{{dx}}))[0] + load(norm.residual + offset + c);
     store(norm.dx + offset + c, dx);
@@ -366,8 +378,9 @@ template <class T, class S>
 NormBackward<T> without_sums(const NormBackward<T, S>& norm) {
   const bool summed = norm.dgain.data || norm.dbias.data;
   PRUN_CHECK(!summed || norm.workspace, "a norm's sums need a workspace");
-  return {norm.dy, norm.x,  norm.gain, norm.mean, norm.rstd,  norm.residual,
-          norm.dx, nullptr, nullptr,   norm.rows, norm.width, summed ? norm.workspace : nullptr};
+  return {norm.dy,    norm.x,  norm.gain, norm.mean, norm.rstd,  norm.residual,
+          norm.dx,    nullptr, nullptr,   norm.rows, norm.width, summed ? norm.workspace : nullptr,
+          norm.offset};
 }
 
 template <class T, bool centered, class Sums>

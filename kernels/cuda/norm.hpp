@@ -20,6 +20,7 @@ struct NormForward {
   std::int64_t rows;
   std::int64_t width;
   double eps;
+  double offset = 0;  // rmsnorm only: it multiplies by offset + gain
 };
 
 template <class T>
@@ -41,7 +42,8 @@ struct NormBackward {
   Sum<S> dbias;  // layernorm only
   std::int64_t rows;
   std::int64_t width;
-  void* workspace;  // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null
+  void* workspace;    // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null
+  double offset = 0;  // as in forward
 };
 
 template <class T>

@@ -25,6 +25,8 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   __shared__ __align__(16) C sine[most_pairs];
   const int pairs = static_cast<int>(shape.head_dim / 2), units = pairs / N;
   const int slots = static_cast<int>(shape.heads * shape.packed), packed = static_cast<int>(shape.packed);
+  const C query_scale = static_cast<C>(shape.turn.query_scale),
+          key_scale = static_cast<C>(shape.turn.key_scale);
   const double added = shape.position ? *shape.position : 0.0;
   const double position = added + static_cast<double>(shape.first_position + blockIdx.x);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
@@ -49,10 +51,11 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
       }
       const Lanes<C, N> first = unpack(low), second = unpack(high);
       Lanes<C, N> turned_first, turned_second;
+      const C scale = slot % packed == packed - 2 ? key_scale : query_scale;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        turned_first[i] = first[i] * cosine[pair + i] - second[i] * sine[pair + i];
-        turned_second[i] = second[i] * cosine[pair + i] + first[i] * sine[pair + i];
+        turned_first[i] = (first[i] * cosine[pair + i] - second[i] * sine[pair + i]) * scale;
+        turned_second[i] = (second[i] * cosine[pair + i] + first[i] * sine[pair + i]) * scale;
       }
       store_lanes(y, turned_first);
       store_lanes(y + pairs, turned_second);

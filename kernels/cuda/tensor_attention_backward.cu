@@ -52,7 +52,7 @@ struct Block {
 };
 
 // ---------------------------------------------------------------- gradients of queries
-template <class Form, bool apart>
+template <class Form, bool late>
 struct QueryBlock : Block<Form> {
   using Base = Block<Form>;
   using Base::call, Base::seq, Base::first, Base::place, Base::row;
@@ -75,7 +75,7 @@ struct QueryBlock : Block<Form> {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       lse[r] = row(r) < seq ? log2_of_e * statistics[row(r)] : INFINITY;
-      first_keys[r] = first_key<apart>(call, unit.batch, row(r));
+      first_keys[r] = first_key<late>(call, unit.batch, row(r));
       keys_seen[r] = static_cast<int>(keys_end(call.shape, row(r)));
     }
   }
@@ -96,6 +96,7 @@ struct QueryBlock : Block<Form> {
   __device__ void meet(unsigned number, int row_at, int key) {
     const int strip = first + place.strip, last = key + Form::inner - 1;
     if (key >= seq || (call.shape.causal && key > strip + 15)) return;
+    if (late && is_out_of_reach(call.shape, strip, last)) return;
     typename Form::Scores scores, dweights;
     dot_rows(queries, keys(number), row_at, scores);
     dot_rows(dys, values(number), row_at, dweights);
@@ -106,7 +107,8 @@ struct QueryBlock : Block<Form> {
         const float weight = exp2_approximately(log2_of_e * Form::scale * scores[i][e] - lse[e / 2]);
         scores[i][e] = weight * (dweights[i][e] - delta[e / 2]);
       }
-    if (apart || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
+    const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
+    if (cut || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
     typename Form::Weights dscores;
     round_scores(scores, dscores);
     add_rows(dscores, keys(number), row_at, dq);
@@ -118,14 +120,14 @@ struct QueryBlock : Block<Form> {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int at = key + 8 * i + place.column + e % 2;
-        const bool seen = at < keys_seen[e / 2] && (!apart || at >= first_keys[e / 2]);
+        const bool seen = at < keys_seen[e / 2] && (!late || at >= first_keys[e / 2]);
         if (!seen) dscores[i][e] = 0;
       }
   }
 
   __device__ void meet_all() {
     const int end = static_cast<int>(keys_end(call.shape, first + Form::rows - 1));
-    const int begin = static_cast<int>(keys_begin<Form::tile, apart>(call, unit.batch, first));
+    const int begin = static_cast<int>(keys_begin<Form::tile, late>(call, unit.batch, first));
     const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
         from_values(rows_of(call.v, unit.batch, unit.head));
     const auto copy_tile = [&](unsigned number) {
@@ -160,7 +162,7 @@ struct QueryTile {
   int query, position;
 };
 
-template <class Form, bool apart>
+template <class Form, bool late>
 struct KeyBlock : Block<Form> {
   using Base = Block<Form>;
   using Base::call, Base::seq, Base::first, Base::place, Base::row;
@@ -181,7 +183,7 @@ struct KeyBlock : Block<Form> {
       : Base(c, position, memory), batch(of_batch), head(of_heads) {
     clear(dk), clear(dv);
     begin = call.shape.causal ? first / Form::tile * Form::tile : 0;
-    end = apart ? end_of_readers() : seq;
+    end = late ? end_of_readers() : seq;
   }
 
   // One past the tile of the last query that sees the block's last key. Later queries begin at later keys.
@@ -190,7 +192,7 @@ struct KeyBlock : Block<Form> {
     int in = begin / Form::tile, out = (seq + Form::tile - 1) / Form::tile;
     while (out - in > 1) {
       const int middle = (in + out) / 2;
-      (first_key<apart>(call, batch, middle * Form::tile) <= last_key ? in : out) = middle;
+      (first_key<late>(call, batch, middle * Form::tile) <= last_key ? in : out) = middle;
     }
     return min(out * Form::tile, seq);
   }
@@ -229,7 +231,7 @@ struct KeyBlock : Block<Form> {
     copy(call.y, ys(number));
     copy_numbers<Form::tile, Form::threads>(call.lse + unit.statistics(call.shape), tile.position, seq,
                                             INFINITY, lse(number));
-    if constexpr (apart)
+    if (late && call.documents)
       copy_numbers<Form::tile, Form::threads>(call.documents + batch * call.shape.seq, tile.position, seq, 0,
                                               first_keys(number));
   }
@@ -248,10 +250,17 @@ struct KeyBlock : Block<Form> {
   }
 
   // Whether a query of this group's part of the tile sees one of the warp's keys.
-  __device__ bool is_met(int position, int row_at, int number) const {
+  __device__ bool is_met(int position, int row_at, unsigned number) const {
     const int strip = first + place.strip;
     if (position >= seq || (call.shape.causal && strip > position + Form::inner - 1)) return false;
-    return !apart || first_keys(number)[row_at] <= strip + 15;
+    return !late || first_key_of(number, row_at, position) <= strip + 15;
+  }
+
+  // Of the query in a row of a tile.
+  __device__ int first_key_of(unsigned number, int tile_row, int position) const {
+    const auto window = static_cast<int>(call.shape.window);
+    const int near = window > 0 ? position - window + 1 : 0;
+    return call.documents ? max(near, first_keys(number)[tile_row]) : near;
   }
 
   // The tile's weights, which are zero where the position is beyond seq: lse is infinite there.
@@ -265,8 +274,9 @@ struct KeyBlock : Block<Form> {
         weights[i][e] =
             exp2_approximately(log2_of_e * Form::scale * weights[i][e] - log2_of_e * powers[e % 2]);
     }
-    if (apart || (call.shape.causal && first + place.strip + 15 > position))
-      hide(number, row_at, position, weights);
+    const int strip = first + place.strip, last = position + Form::inner - 1;
+    const bool cut = late && (call.documents || is_out_of_reach(call.shape, last, strip));
+    if (cut || (call.shape.causal && strip + 15 > position)) hide(number, row_at, position, weights);
   }
 
   __device__ void hide(unsigned number, int row_at, int position, typename Form::Scores& weights) const {
@@ -276,7 +286,7 @@ struct KeyBlock : Block<Form> {
       for (int e = 0; e < 4; ++e) {
         const int column = 8 * i + place.column + e % 2;
         const bool seen = position + column >= (call.shape.causal ? row(e / 2) : 0) &&
-                          (!apart || row(e / 2) >= first_keys(number)[row_at + column]);
+                          (!late || row(e / 2) >= first_key_of(number, row_at + column, position + column));
         if (!seen) weights[i][e] = 0;
       }
   }
@@ -344,33 +354,33 @@ struct KeyBlock : Block<Form> {
 // A grid of heads, samples, and tiles: blocks of keys come first, those that most queries see in front. Of
 // those of queries the ones that see least come first where all blocks run at once: they share
 // multiprocessors with the costliest.
-template <class Form, bool apart>
+template <class Form, bool late>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(
     const __grid_constant__ AttentionBackward<bf16> call, int tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int order = static_cast<int>(blockIdx.z) - tiles;
   if (order < 0) {
-    KeyBlock<Form, apart> block(call, blockIdx.y, blockIdx.x, (order + tiles) * Form::rows, memory);
+    KeyBlock<Form, late> block(call, blockIdx.y, blockIdx.x, (order + tiles) * Form::rows, memory);
     block.meet_all();
     block.store_results();
   } else {
     const int queries = static_cast<int>(call.shape.queries), turn = queries == 1 ? order : order / queries;
     const Unit unit(blockIdx.y, blockIdx.x, static_cast<unsigned>(order - turn * queries));
     const int tile = all_at_once ? turn : tiles - 1 - turn;
-    QueryBlock<Form, apart> block(call, unit, tile * Form::rows, memory);
+    QueryBlock<Form, late> block(call, unit, tile * Form::rows, memory);
     block.meet_all();
     block.store_results();
   }
 }
 
 // ---------------------------------------------------------------- the host's side
-template <class Form, bool apart>
+template <class Form, bool late>
 void launch_form(const AttentionBackward<bf16>& call, Stream stream) {
   const AttentionShape& shape = call.shape;
   const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
   const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * (1 + shape.queries)));
-  const auto kernel = backward_kernel<Form, apart>;
-  constexpr int bytes = std::max(KeyBlock<Form, apart>::bytes, QueryBlock<Form, apart>::bytes);
+  const auto kernel = backward_kernel<Form, late>;
+  constexpr int bytes = std::max(KeyBlock<Form, late>::bytes, QueryBlock<Form, late>::bytes);
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
   kernel<<<grid, Form::threads, bytes, stream>>>(call, tiles, all_at_once);
@@ -379,7 +389,7 @@ void launch_form(const AttentionBackward<bf16>& call, Stream stream) {
 template <int width>
 void launch_width(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream) {
   const bool few = form == AttentionForm::few;
-  if (call.documents)
+  if (begins_late(call))
     few ? launch_form<Few<width>, true>(call, stream) : launch_form<Many<width>, true>(call, stream);
   else
     few ? launch_form<Few<width>, false>(call, stream) : launch_form<Many<width>, false>(call, stream);

@@ -49,7 +49,7 @@ struct Softmax {
 };
 
 // What one block computes: a tile of one head's queries.
-template <class Form, bool apart>
+template <class Form, bool late>
 struct Forward {
   const AttentionForward<bf16>& call;
   const Unit unit;
@@ -77,7 +77,7 @@ struct Forward {
     clear(result);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      first_keys[r] = first_key<apart>(call, unit.batch, row(r));
+      first_keys[r] = first_key<late>(call, unit.batch, row(r));
       keys_seen[r] = static_cast<int>(keys_end(call.shape, row(r)));
     }
   }
@@ -95,10 +95,12 @@ struct Forward {
   __device__ void meet(const Strip<Form::width>& queries, unsigned number, int row_at, int key) {
     const int strip = first + place.strip;
     if (key >= seq || (call.shape.causal && key > strip + 15)) return;
+    if (late && is_out_of_reach(call.shape, strip, key + Form::inner - 1)) return;
     typename Form::Scores scores;
     dot_rows(queries, keys(number), row_at, scores);
     const int last = key + Form::inner - 1;
-    if (apart || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
+    const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
+    if (cut || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
     softmax.fold(log2_of_e * Form::scale, scores, result);
     typename Form::Weights weights;
     round_scores(scores, weights);
@@ -111,14 +113,14 @@ struct Forward {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int at = key + 8 * i + place.column + e % 2;
-        const bool seen = at < keys_seen[e / 2] && (!apart || at >= first_keys[e / 2]);
+        const bool seen = at < keys_seen[e / 2] && (!late || at >= first_keys[e / 2]);
         if (!seen) scores[i][e] = -INFINITY;
       }
   }
 
   __device__ void meet_all() {
     const int end = static_cast<int>(keys_end(call.shape, first + Form::rows - 1));
-    const int begin = static_cast<int>(keys_begin<Form::tile, apart>(call, unit.batch, first));
+    const int begin = static_cast<int>(keys_begin<Form::tile, late>(call, unit.batch, first));
     const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
         from_values(rows_of(call.v, unit.batch, unit.head));
     const auto copy_tile = [&](unsigned number) {
@@ -187,7 +189,7 @@ __device__ inline int tile_of(int order, int tiles, bool all_at_once) {
 }
 
 // A grid of heads, samples, and tiles of the heads' queries.
-template <class Form, bool apart>
+template <class Form, bool late>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
     const __grid_constant__ AttentionForward<bf16> call, int tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -195,19 +197,19 @@ __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
   const unsigned order = queries == 1 ? blockIdx.z : blockIdx.z / queries;
   const Unit unit(blockIdx.y, blockIdx.x, blockIdx.z - order * queries);
   const int tile = tile_of(static_cast<int>(order), tiles, all_at_once);
-  Forward<Form, apart> block(call, unit, tile * Form::rows, memory);
+  Forward<Form, late> block(call, unit, tile * Form::rows, memory);
   block.meet_all();
   block.store_results();
 }
 
 // ---------------------------------------------------------------- the host's side
-template <class Form, bool apart>
+template <class Form, bool late>
 void launch_form(const AttentionForward<bf16>& call, Stream stream) {
   const AttentionShape& shape = call.shape;
   const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
   const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * shape.queries));
-  const auto kernel = forward_kernel<Form, apart>;
-  constexpr int bytes = Forward<Form, apart>::bytes;
+  const auto kernel = forward_kernel<Form, late>;
+  constexpr int bytes = Forward<Form, late>::bytes;
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
   kernel<<<grid, Form::threads, bytes, stream>>>(call, tiles, all_at_once);
@@ -216,7 +218,7 @@ void launch_form(const AttentionForward<bf16>& call, Stream stream) {
 template <int width>
 void launch_width(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) {
   const bool few = form == AttentionForm::few;
-  if (call.documents)
+  if (begins_late(call))
     few ? launch_form<Few<width>, true>(call, stream) : launch_form<Many<width>, true>(call, stream);
   else
     few ? launch_form<Few<width>, false>(call, stream) : launch_form<Many<width>, false>(call, stream);

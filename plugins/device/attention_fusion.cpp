@@ -75,13 +75,15 @@ class AttentionFusion {
 
   void rewrite(Id reader, Id x) const {
     const Ids from = operands(reader);
-    const AttrValue causal{"causal", program_.attr(reader, "causal")};
+    const AttrValue causal{"causal", program_.attr(reader, "causal")},
+        window{"window", program_.attr(reader, "window")};
     if (is(reader, "attention")) {
-      program_.replace_op(reader, "attention_packed", {x, from[3], from[4], from[5]}, {causal});
+      program_.replace_op(reader, "attention_packed", {x, from[3], from[4], from[5]}, {causal, window});
       return;
     }
     const Id join = join_of(reader), dx = operands(join).back();
-    program_.replace_op(join, "attention_packed_grad", {from[0], x, from[4], from[5], dx, from[9]}, {causal});
+    program_.replace_op(join, "attention_packed_grad", {from[0], x, from[4], from[5], dx, from[9]},
+                        {causal, window});
     program_.erase(reader);
   }
 

@@ -67,8 +67,10 @@ void fuse_residual_gradients(ProgramRef program) {
     pairs.each("rmsnorm_input_grad", "add", [&](const Pair& pair) {
       const Ids& from = pair.from;
       if (from[4] != none) return;
-      program.replace_op(pair.second, "rmsnorm_input_grad",
-                         {from[0], from[1], from[2], from[3], residual_of(pair), pair.to[2]});
+      program.replace_op(
+          pair.second, "rmsnorm_input_grad",
+          {from[0], from[1], from[2], from[3], residual_of(pair), pair.to[2]},
+          {{"offset", program.attr(pair.first, "offset")}, {"dims", program.attr(pair.first, "dims")}});
       program.erase(pair.first);
     });
   }

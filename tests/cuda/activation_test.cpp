@@ -63,6 +63,19 @@ TEST_F(Activations, BiasAndGeluAreThoseOneAfterTheOther) {
   });
 }
 
+TEST_F(Activations, Geglu) {
+  for_rows([]<class T>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    const Value x = random_value(type, {rows, 2, width}, 1, 6), d = random_value(type, {rows, width}, 2);
+    OnDevice in(x, offset), dy(d, offset), y(type, {rows, width}, offset), dx(type, {rows, 2, width}, offset);
+    cuda::geglu(in.as<T>(), y.as<T>(), rows, width, nullptr);
+    expect_close(y.value(), cpu("geglu", {x, Value(type, {rows, width})})[1].numbers(), tolerance(type), "y");
+    cuda::geglu_grad(dy.as<T>(), in.as<T>(), dx.as<T>(), rows, width, nullptr);
+    expect_close(dx.value(), cpu("geglu_grad", {d, x, Value(type, {rows, 2, width})})[2].numbers(),
+                 tolerance(type), "dx");
+  });
+}
+
 TEST_F(Activations, Swiglu) {
   for_rows([]<class T>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
     const DType type = dtype_of<T>();

@@ -12,7 +12,7 @@ namespace prun::test {
 inline std::string text_of(const cuda::AttentionShape& s) {
   return std::to_string(s.batch) + " x " + std::to_string(s.seq) + ", " + std::to_string(s.heads) + " x " +
          std::to_string(s.queries) + " heads of " + std::to_string(s.head_dim) +
-         (s.causal ? ", causal" : ", full");
+         (s.causal ? ", causal" : ", full") + (s.window > 0 ? ", window " + std::to_string(s.window) : "");
 }
 
 // A shape's operands.
@@ -157,7 +157,7 @@ AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude
                              const Value& documents = {}) {
   AttentionReference<T> r(shape, amplitude);
   r.documents = documents;
-  const std::vector<Attr> causal = {{.i = shape.causal}};
+  const std::vector<Attr> causal = {{.i = shape.causal}, {.i = shape.window}};
   const Value q = r.queries(r.x), k = r.keys(r.x), v = r.values(r.x);
   const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse, documents}, causal);
   r.y = forward[3], r.lse = forward[4];

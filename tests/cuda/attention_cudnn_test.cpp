@@ -99,9 +99,19 @@ class CudnnAttention : public CudaTest {
   std::unique_ptr<cuda::CudnnAttention> cudnn_;
 };
 
-const AttentionShape shapes[] = {{2, 128, 3, 1, 64},      {2, 130, 2, 3, 64},  {1, 200, 2, 2, 128, false},
-                                 {2, 77, 2, 1, 40},       {1, 513, 1, 1, 256}, {2, 100, 2, 2, 192},
-                                 {3, 33, 1, 5, 8, false}, {1, 300, 2, 7, 128}, {2, 2, 2, 2, 16}};
+const AttentionShape shapes[] = {{2, 128, 3, 1, 64},
+                                 {2, 130, 2, 3, 64},
+                                 {1, 200, 2, 2, 128, false},
+                                 {2, 77, 2, 1, 40},
+                                 {1, 513, 1, 1, 256},
+                                 {2, 100, 2, 2, 192},
+                                 {3, 33, 1, 5, 8, false},
+                                 {1, 300, 2, 7, 128},
+                                 {2, 2, 2, 2, 16},
+                                 {2, 130, 2, 3, 64, true, 40},
+                                 {1, 300, 2, 7, 128, true, 100},
+                                 {1, 513, 1, 1, 256, true, 64},
+                                 {2, 128, 3, 1, 64, true, 128}};
 
 TEST_F(CudnnAttention, ForwardAsOurKernels) {
   for (const AttentionShape& shape : shapes) {

@@ -28,13 +28,28 @@ Value documents_of(const Case& c) {
 // Lengths around the tiles, odd widths and those of each kernel, groups of queries, peaked weights; some
 // drawn.
 std::vector<Case> cases() {
-  std::vector<Case> all = {
-      {{1, 1, 1, 1, 8, true}},           {{2, 7, 2, 1, 5, true}},           {{2, 7, 2, 2, 5, false}},
-      {{1, 64, 1, 1, 64, true}},         {{2, 65, 1, 2, 17, true}},         {{1, 130, 2, 4, 32, true}},
-      {{1, 129, 1, 4, 31, false}},       {{1, 257, 2, 1, 16, true}},        {{2, 100, 2, 1, 80, true}},
-      {{1, 97, 1, 3, 128, false}},       {{1, 70, 1, 2, 256, true}},        {{1, 90, 1, 1, 255, false}},
-      {{3, 33, 3, 2, 40, true}},         {{1, 90, 2, 1, 16, true}, 8},      {{2, 70, 2, 2, 16, true}, 1, 9},
-      {{2, 150, 1, 1, 64, true}, 1, 60}, {{1, 100, 1, 2, 130, true}, 1, 30}};
+  std::vector<Case> all = {{{1, 1, 1, 1, 8, true}},
+                           {{2, 7, 2, 1, 5, true}},
+                           {{2, 7, 2, 2, 5, false}},
+                           {{1, 64, 1, 1, 64, true}},
+                           {{2, 65, 1, 2, 17, true}},
+                           {{1, 130, 2, 4, 32, true}},
+                           {{1, 129, 1, 4, 31, false}},
+                           {{1, 257, 2, 1, 16, true}},
+                           {{2, 100, 2, 1, 80, true}},
+                           {{1, 97, 1, 3, 128, false}},
+                           {{1, 70, 1, 2, 256, true}},
+                           {{1, 90, 1, 1, 255, false}},
+                           {{3, 33, 3, 2, 40, true}},
+                           {{1, 90, 2, 1, 16, true}, 8},
+                           {{2, 70, 2, 2, 16, true}, 1, 9},
+                           {{2, 150, 1, 1, 64, true}, 1, 60},
+                           {{1, 100, 1, 2, 130, true}, 1, 30},
+                           {{1, 130, 2, 2, 16, true, 1}},
+                           {{2, 97, 1, 2, 24, true, 9}},
+                           {{1, 200, 1, 1, 64, true, 64}},
+                           {{1, 70, 1, 2, 32, true, 500}},
+                           {{2, 140, 1, 1, 16, true, 30}, 1, 50}};
   std::mt19937 generator(5);
   for (int i = 0; i < 4; ++i) {
     const auto draw = [&](unsigned most) { return static_cast<std::int64_t>(1 + generator() % most); };

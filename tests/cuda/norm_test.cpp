@@ -29,8 +29,10 @@ struct Case {
   }
   Value values() const { return Value(dtype_of<T>(), {rows, width}); }
   Value statistics() const { return Value(sum_type<T>(), {rows}); }
+  double offset = 0;  // of rmsnorm's gain
+
   std::vector<Value> forward(bool centered, const Value& in, bool with_bias) const {
-    const std::vector<Attr> attrs = {{.f = eps}};
+    const std::vector<Attr> attrs = {{.f = eps}, {.f = offset}, {.i = 1}};
     if (!centered) return cpu("rmsnorm", {in, gain, values(), statistics()}, attrs);
     return cpu("layernorm", {in, gain, with_bias ? bias : Value(), values(), statistics(), statistics()},
                attrs);
@@ -54,7 +56,8 @@ void expect_forward(const Case<T>& c, bool centered, bool with_residual, std::in
                                      rstd.as<cuda::Compute<T>>(),
                                      c.rows,
                                      c.width,
-                                     eps};
+                                     eps,
+                                     c.offset};
   if (centered)
     cuda::layernorm(norm, nullptr);
   else
@@ -99,10 +102,10 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
   input.push_back(c.values());
   weight.push_back(before);
   if (centered) weight.push_back(before);
-  Value dx_want = cpu(name + "_input_grad", input).back();
+  Value dx_want = cpu(name + "_input_grad", input, {{.f = c.offset}, {.i = 1}}).back();
   if (parts.residual) dx_want = cpu("add", {dx_want, c.residual, c.values()})[2];
   const std::vector<Value> weights_want = centered ? cpu_sums(name + "_weight_grad", weight, {4, 5})
-                                                   : cpu_sums(name + "_weight_grad", weight, {3});
+                                                   : cpu_sums(name + "_weight_grad", weight, {3}, {{.i = 1}});
 
   OnDevice dy(c.dy, offset), x(c.x, offset), gain(c.gain, offset), residual(c.residual, offset);
   OnDevice means(mean), rstds(rstd), dx(dtype_of<T>(), {c.rows, c.width}, offset),
@@ -121,7 +124,8 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
         {parts.weights && centered ? dbias.as<S>() : nullptr, parts.begins},
         c.rows,
         c.width,
-        workspace.data()};
+        workspace.data(),
+        c.offset};
     if (centered)
       cuda::layernorm_backward(norm, nullptr);
     else
@@ -148,6 +152,16 @@ TEST_F(Norms, BackwardInOnePassAndInParts) {
                                  {true, true, true, true},
                                  {false, false, true, true}})
         expect_backward<S>(c, centered, parts, offset);
+  });
+}
+
+TEST_F(Norms, GainsFromOne) {
+  for_row_sums([]<class T, class S>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
+    Case<T> c(rows, width);
+    c.offset = 1;
+    expect_forward(c, false, true, offset);
+    expect_backward<S>(c, false, {true, true, true}, offset);
+    expect_backward<S>(c, false, {false, true, false}, offset);
   });
 }
 

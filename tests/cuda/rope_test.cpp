@@ -9,6 +9,12 @@ using namespace prun::test;
 
 using Rope = CudaTest;
 
+std::vector<Attr> attrs_of(const RopeTurn& turn) {
+  return {{.f = turn.base},        {.f = turn.factor},   {.f = turn.low},
+          {.f = turn.high},        {.f = turn.original}, {.i = static_cast<std::int64_t>(turn.scaling)},
+          {.f = turn.query_scale}, {.f = turn.key_scale}};
+}
+
 TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
   const std::vector<std::vector<std::int64_t>> shapes = {{1, 1, 1, 3, 2},    {2, 3, 2, 3, 6},
                                                          {3, 17, 4, 3, 64},  {2, 5, 2, 6, 128},
@@ -21,9 +27,14 @@ TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
         const std::vector<std::int64_t> queries = {d[0], d[1], d[2], d[3] - 2, d[4]},
                                         keys = {d[0], d[1], d[2], d[4]};
         const std::vector<Start> starts = {{0, 1, first}, {1, 1, first}, {2, 1, first}, {3, 1, first}};
-        const RopeTurn slowed{.factor = 8, .original = 512}, turn = first > 0 ? slowed : RopeTurn{};
-        const std::vector<Attr> base = {
-            {.f = turn.base}, {.f = turn.factor}, {.f = turn.low}, {.f = turn.high}, {.f = turn.original}};
+        const RopeTurn slowed{.factor = 8,
+                              .high = 32,
+                              .original = 512,
+                              .scaling = RopeScaling::by_pairs,
+                              .query_scale = 1.5,
+                              .key_scale = 0.75},
+            turn = first > 0 ? slowed : RopeTurn{};
+        const std::vector<Attr> base = attrs_of(turn);
         const Value x = random_value(type, d, 1);
         const std::vector<Value> want =
             cpu("rope", {x, Value(type, queries), Value(type, keys), Value(type, keys)}, base, starts);
@@ -50,9 +61,8 @@ TEST_F(Rope, TurnsFromAPositionOnAsTheCpu) {
       Value at(DType::f64, {});
       at.set(0, position);
       const RopeTurn turn;
-      const std::vector<Value> want = cpu(
-          "rope_at", {x, at, Value(type, queries), Value(type, keys), Value(type, keys)},
-          {{.f = turn.base}, {.f = turn.factor}, {.f = turn.low}, {.f = turn.high}, {.f = turn.original}});
+      const std::vector<Value> want =
+          cpu("rope_at", {x, at, Value(type, queries), Value(type, keys), Value(type, keys)}, attrs_of(turn));
       OnDevice in(x, offset), where(at), q(type, queries, offset), k(type, keys, offset),
           v(type, keys, offset);
       const cuda::RopeShape shape{d[0], d[1], d[2], d[3], d[4], 0, turn, where.as<double>()};

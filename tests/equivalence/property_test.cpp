@@ -65,6 +65,14 @@ TEST(Property, ARecipeTrainsLikeOneRankOrIsRefusedForAReason) {
                 is.parameter.value, is.parameter.where.c_str());
 }
 
+TEST(Property, ADecoderOfAnyFamilyTrainsLikeOneRank) {
+  const auto train = [&](unsigned seed, const std::string& text) {
+    const LayoutVerdict verdict = verdict_of(text);
+    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
+  };
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_family);
+}
+
 // With exchanges and ops that few recipes have.
 TEST(Property, ARecipeWithOtherExchangesTrainsLikeOneRank) {
   const auto train = [&](unsigned seed, const std::string& text) {

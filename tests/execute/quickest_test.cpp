@@ -33,7 +33,7 @@ fs::path costs_of(const Recipe& recipe, Price price) {
         const Op& op = assembly.program().op(step.op);
         const DeviceInfo& device = assembly.device_infos()[static_cast<std::size_t>(step.device)];
         table.exact[{std::string(device.name.view()),
-                     shape_key(op.kind(), assembly.program().local_shape(op))}] =
+                     shape_key(*op.def, assembly.program().local_shape(op))}] =
             price(op.kind(), device.host_memory);
       }
   }

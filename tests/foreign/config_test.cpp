@@ -43,6 +43,48 @@ TEST(Config, GivesPluginAndOptions) {
   EXPECT_EQ(llama.at("rope_original"), "32.0");
   EXPECT_EQ(options_of(hugging_face("llama_tied")).at("tied"), "true");
   EXPECT_EQ(options_of(hugging_face("qwen2")).at("qkv_bias"), "true");
+  EXPECT_EQ(options_of(hugging_face("qwen2")).count("family"), 0u);
+}
+
+TEST(Config, GivesFamiliesAndWindows) {
+  const auto expect = [](const char* model, const Options& wanted) {
+    const Options options = options_of(hugging_face(model));
+    for (const auto& [key, value] : wanted)
+      EXPECT_EQ(options.count(key) ? options.at(key) : "", value) << model << ", " << key;
+  };
+  expect("qwen3", {{"family", "\"qwen3\""}, {"head_dim", "16"}, {"window", ""}});
+  expect("qwen2_window", {{"family", ""}, {"qkv_bias", "true"}, {"window", "6"}, {"window_from", "1"}});
+  expect("mistral", {{"family", "\"mistral\""}, {"window", "7"}, {"window_from", ""}, {"full_every", ""}});
+  expect("gemma3", {{"family", "\"gemma3\""},
+                    {"window", "5"},
+                    {"full_every", "2"},
+                    {"rope_base", "1000.0"},
+                    {"rope_base_window", "100.0"},
+                    {"rope_scaling", "\"linear\""},
+                    {"rope_factor", "8.0"},
+                    {"query_scalar", "12.0"},
+                    {"tied", "true"}});
+  expect("olmo2", {{"family", "\"olmo2\""},
+                   {"rope_scaling", "\"yarn\""},
+                   {"rope_low", "1.0"},
+                   {"rope_high", "4.0"},
+                   {"rope_original", "16.0"}});
+  expect("phi3", {{"family", "\"phi3\""}, {"window", "40"}});
+  expect("smollm", {{"family", ""}, {"rope_scaling", "\"linear\""}, {"rope_factor", "2.0"}});
+}
+
+// Before layer_types, a number said which of Gemma 3's layers see all, and two which bases they turn by.
+TEST(Config, ReadsOlderFilesOfGemma) {
+  ForeignFolder folder("gemma3");
+  const std::size_t begin = folder.config.find("\"layer_types\""), end = folder.config.find("]", begin) + 1;
+  folder.config.replace(begin, end - begin, "\"sliding_window_pattern\": 2");
+  const std::size_t table = folder.config.find("\"rope_parameters\""),
+                    after = folder.config.find("\"sliding_window\"");
+  folder.config.replace(table, after - table,
+                        R"("rope_theta": 1000.0, "rope_local_base_freq": 100.0,
+  "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+  )");
+  EXPECT_EQ(options_of(folder.write()), options_of(hugging_face("gemma3")));
 }
 
 // Before release 5 of transformers the base stood beside a table, whose kind was called `type` once.
@@ -77,8 +119,8 @@ TEST(Config, TwoTablesOfRotaryPositionsMustSayTheSame) {
        "'rope_parameters' makes 'factor' 8 and 'rope_scaling' makes it 1;"},
       {", \"rope_theta\": 500.0}", "}",
        "'rope_parameters' makes 'rope_theta' 500 and 'rope_scaling' makes it 10000;"},
-      {"\"rope_type\": \"llama3\", \"factor\"", "\"rope_type\": \"yarn\", \"factor\"",
-       "'rope_scaling.rope_type' is 'yarn'"},
+      {"\"rope_type\": \"llama3\", \"factor\"", "\"rope_type\": \"longrope\", \"factor\"",
+       "'rope_scaling.rope_type' is 'longrope'"},
       {"\"head_dim\"", "\"rope_theta\": 10000.0, \"head_dim\"",
        "'rope_theta' is 10000 and 'rope_parameters.rope_theta' 500; leave one of them"},
   };
@@ -127,17 +169,36 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
     const char* other;
     const char* reason;
   } cases[] = {
-      {"llama", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"",
+      {"llama", "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\"",
+       "'rope_parameters.rope_type' is 'longrope'"},
+      {"phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 2.0",
        "'rope_parameters.rope_type' is 'yarn'"},
+      {"olmo2", "\"beta_slow\"", "\"truncate\": false, \"beta_slow\"", "'rope_parameters.truncate' is false"},
+      {"gemma3", "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0",
+       "'final_logit_softcapping' asks for logits that are bounded"},
+      {"gemma3", "\"attn_logit_softcapping\": null", "\"attn_logit_softcapping\": 50.0",
+       "'attn_logit_softcapping'"},
+      {"gemma3", "\"use_bidirectional_attention\": false", "\"use_bidirectional_attention\": true",
+       "'use_bidirectional_attention' is true"},
+      {"gemma3", "\"gelu_pytorch_tanh\"", "\"gelu\"", "'hidden_activation' is 'gelu'"},
+      {"gemma3", "\"rope_theta\": 100.0,\n      \"rope_type\": \"default\"",
+       "\"rope_theta\": 100.0, \"rope_type\": \"linear\", \"factor\": 2.0",
+       "'rope_parameters.sliding_attention.factor' is 2"},
+      {"gemma3", "[\n    \"sliding_attention\",\n    \"full_attention\"",
+       "[\n    \"full_attention\",\n    \"full_attention\"",
+       "'layer_types' has 'full_attention' for layer 0"},
+      {"qwen2_window", "\"use_sliding_window\": true", "\"use_sliding_window\": false",
+       "'layer_types' has 'sliding_attention', and 'use_sliding_window' is not true"},
+      {"qwen3", "\"full_attention\"", "\"linear_attention\"", "'layer_types' has 'linear_attention'"},
       {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "'attention_bias' is true"},
       {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "'mlp_bias' is true"},
       {"llama", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "'hidden_act' is 'gelu'"},
       {"llama", "\"rope_theta\"", "\"partial_rotary_factor\": 0.5, \"rope_theta\"",
        "partial_rotary_factor' is 0.5"},
       {"llama", "\"head_dim\"", "\"quantization_config\": {}, \"head_dim\"", "'quantization_config'"},
-      {"qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true",
-       "'use_sliding_window' is true"},
-      {"qwen2", "\"full_attention\"", "\"sliding_attention\"", "'layer_types' has 'sliding_attention'"},
+      {"llama", "\"mlp_bias\"", "\"use_sliding_window\": true, \"mlp_bias\"", "'use_sliding_window' is true"},
+      {"llama", "\"mlp_bias\"", "\"layer_types\": [\"sliding_attention\"], \"mlp_bias\"",
+       "'layer_types' has 'sliding_attention'"},
       {"gpt2", "\"gelu_new\"", "\"relu\"", "'activation_function' is 'relu'"},
       {"gpt2", "\"scale_attn_by_inverse_layer_idx\": false", "\"scale_attn_by_inverse_layer_idx\": true",
        "'scale_attn_by_inverse_layer_idx' is true"},
@@ -155,9 +216,43 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
     EXPECT_EQ(said.find('\n'), std::string::npos) << said;
   }
   EXPECT_NE(refusal(ForeignFolder("gpt2"), "llama")
-                .find("is of model_type 'gpt2', and model plugin 'llama' reads llama,qwen2"),
+                .find("is of model_type 'gpt2', and model plugin 'llama' reads llama,qwen2,"),
             std::string::npos)
       << refusal(ForeignFolder("gpt2"), "llama");
+}
+
+TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
+  const struct {
+    const char* family;
+    const char* option;
+    const char* reason;
+  } cases[] = {{"llama", "window=8", "'llama' has no key for windows (model.window)"},
+               {"mistral", "full_every=2", "(model.full_every)"},
+               {"mistral", "window_from=1", "(model.window_from)"},
+               {"gemma3", "window_from=1", "(model.window_from)"},
+               {"qwen3", "query_scalar=3", "(model.query_scalar)"},
+               {"qwen3", "rope_base_window=10", "(model.rope_base_window)"},
+               {"phi3", "rope_factor=4", "(model.rope_factor)"}};
+  for (const auto& c : cases) {
+    std::vector<std::string> sets = {"model.seq=8",
+                                     "model.plugin=llama",
+                                     "model.layers=2",
+                                     "model.hidden=8",
+                                     "model.heads=2",
+                                     "model.ffn=8",
+                                     "model.vocab=8",
+                                     std::string("model.family=") + c.family,
+                                     "model." + std::string(c.option)};
+    if (std::string(c.option).find("window") != std::string::npos || std::string(c.option) == "full_every=2")
+      sets.emplace_back("model.window=8");
+    const ModelProgram model = write_model(model_recipe(plugins(), sets), plugins());
+    try {
+      written_config(*model.model, model.context);
+      ADD_FAILURE() << c.family << " " << c.option << " was written";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(c.reason), std::string::npos) << error.what();
+    }
+  }
 }
 
 // Its own keys win where only the options come from elsewhere.

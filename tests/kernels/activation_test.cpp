@@ -1,4 +1,4 @@
-// gelu, swiglu and their gradients against the formulas in double.
+// gelu, swiglu, geglu and their gradients against the formulas in double.
 #include <limits>
 #include <numbers>
 
@@ -73,38 +73,54 @@ TEST(Gelu, FarOutIsTheIdentityOrZeroAndNaNStays) {
     }
 }
 
-TEST(SwiGlu, MatchesTheFormula) {
-  for_cases({{2, 2, 1}, {3, 5, 2, 7}, {2, 3, 2, 64}, {2, 3, 2, 131}},
-            [](const InstructionSet& set, DType type, Extents dims) {
-              Extents out = dims;
-              out.erase(out.end() - 2);
-              const Call call{"swiglu", {random_value(type, dims, 1, 8), Value(type, out)}};
-              const Value& x = call.operands[0];
-              const auto width = static_cast<std::size_t>(dims.back());
-              std::vector<double> y(x.size() / 2);
-              for (std::size_t i = 0; i < y.size(); ++i) {
-                const std::size_t gate = i / width * 2 * width + i % width;
-                y[i] = silu(x[gate]) * x[gate + width];
-              }
-              expect_close(run(set, call)[1], y, tolerance(type), "y");
-              expect_batch_free(set, call, {0, 1});
-            });
+// A gate's function and its derivative.
+struct GatedUnit {
+  const char* kind;
+  double (*value)(double);
+  double (*derivative)(double);
+};
+constexpr GatedUnit gated_units[] = {{"swiglu", silu, silu_derivative}, {"geglu", gelu, gelu_derivative}};
+
+template <class Body>
+void for_gated(Body body) {
+  for (const GatedUnit& unit : gated_units)
+    for_cases({{2, 2, 1}, {3, 5, 2, 7}, {2, 3, 2, 64}, {2, 3, 2, 131}},
+              [&](const InstructionSet& set, DType type, const Extents& dims) {
+                SCOPED_TRACE(unit.kind);
+                Extents out = dims;
+                out.erase(out.end() - 2);
+                body(unit, set, type, dims, out);
+              });
 }
 
-TEST(SwiGlu, GradientMatchesTheFormula) {
-  for_cases({{2, 2, 1}, {3, 5, 2, 7}, {2, 3, 2, 64}, {2, 3, 2, 131}}, [](const InstructionSet& set,
-                                                                         DType type, Extents dims) {
-    Extents out = dims;
-    out.erase(out.end() - 2);
-    const Call call{"swiglu_grad",
+TEST(GatedUnits, MatchTheFormula) {
+  for_gated([](const GatedUnit& unit, const InstructionSet& set, DType type, const Extents& dims,
+               const Extents& out) {
+    const Call call{unit.kind, {random_value(type, dims, 1, 8), Value(type, out)}};
+    const Value& x = call.operands[0];
+    const auto width = static_cast<std::size_t>(dims.back());
+    std::vector<double> y(x.size() / 2);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const std::size_t gate = i / width * 2 * width + i % width;
+      y[i] = unit.value(x[gate]) * x[gate + width];
+    }
+    expect_close(run(set, call)[1], y, tolerance(type), "y");
+    expect_batch_free(set, call, {0, 1});
+  });
+}
+
+TEST(GatedUnits, GradientsMatchTheFormula) {
+  for_gated([](const GatedUnit& unit, const InstructionSet& set, DType type, const Extents& dims,
+               const Extents& out) {
+    const Call call{std::string(unit.kind) + "_grad",
                     {random_value(type, out, 2), random_value(type, dims, 1, 8), Value(type, dims)}};
     const Value &dy = call.operands[0], &x = call.operands[1];
     const auto width = static_cast<std::size_t>(dims.back());
     std::vector<double> dx(x.size());
     for (std::size_t i = 0; i < dy.size(); ++i) {
       const std::size_t gate = i / width * 2 * width + i % width;
-      dx[gate] = dy[i] * x[gate + width] * silu_derivative(x[gate]);
-      dx[gate + width] = dy[i] * silu(x[gate]);
+      dx[gate] = dy[i] * x[gate + width] * unit.derivative(x[gate]);
+      dx[gate + width] = dy[i] * unit.value(x[gate]);
     }
     expect_close(run(set, call)[2], dx, tolerance(type), "dx");
     expect_batch_free(set, call, {0, 1, 2});

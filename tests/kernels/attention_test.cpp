@@ -19,18 +19,35 @@ struct Case {
   bool causal;
   double amplitude = 1;
   std::int64_t document = 0;  // about how many positions one has; 0: they are not kept apart
+  std::int64_t window = 0;    // positions that one sees at most; 0: all
 
   std::int64_t queries() const { return packed - 2; }
 };
 
 // Lengths around the blocks of queries and keys, groups of 1, 2 and 4 queries, peaked weights.
 const std::vector<Case> cases = {
-    {1, 1, 1, 3, 8, true},           {2, 7, 2, 3, 5, true},         {2, 7, 2, 4, 5, false},
-    {1, 64, 1, 3, 64, true},         {2, 65, 1, 4, 17, true},       {1, 130, 2, 6, 32, true},
-    {1, 129, 1, 6, 31, false},       {1, 300, 1, 4, 24, true},      {1, 257, 2, 3, 16, false},
-    {1, 70, 1, 3, 256, true},        {1, 66, 2, 5, 128, true},      {3, 33, 3, 4, 40, true},
-    {1, 90, 2, 3, 16, true, 8},      {2, 70, 2, 4, 16, true, 1, 9}, {1, 300, 1, 3, 8, true, 1, 100},
+    {1, 1, 1, 3, 8, true},
+    {2, 7, 2, 3, 5, true},
+    {2, 7, 2, 4, 5, false},
+    {1, 64, 1, 3, 64, true},
+    {2, 65, 1, 4, 17, true},
+    {1, 130, 2, 6, 32, true},
+    {1, 129, 1, 6, 31, false},
+    {1, 300, 1, 4, 24, true},
+    {1, 257, 2, 3, 16, false},
+    {1, 70, 1, 3, 256, true},
+    {1, 66, 2, 5, 128, true},
+    {3, 33, 3, 4, 40, true},
+    {1, 90, 2, 3, 16, true, 8},
+    {2, 70, 2, 4, 16, true, 1, 9},
+    {1, 300, 1, 3, 8, true, 1, 100},
     {2, 600, 1, 3, 8, true, 1, 270},
+    {2, 7, 2, 4, 5, true, 1, 0, 1},
+    {1, 65, 1, 4, 17, true, 8, 0, 9},
+    {1, 300, 2, 3, 8, true, 1, 0, 64},
+    {1, 700, 1, 4, 8, true, 1, 0, 257},
+    {1, 130, 1, 3, 8, true, 1, 0, 500},
+    {2, 300, 1, 3, 8, true, 1, 100, 40},
 };
 
 DType statistics(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
@@ -58,7 +75,7 @@ struct Problem {
   Problem(const Case& which, DType t)
       : c(which),
         type(t),
-        attrs{Attr{.i = which.causal}},
+        attrs{Attr{.i = which.causal}, Attr{.i = which.window}},
         x(Value::random(t, {c.batch, c.seq, c.heads, c.packed, c.width}, 1)),
         dy(Value::random(t, {c.batch, c.seq, c.heads, c.queries(), c.width}, 2)) {
     for (std::size_t i = 0; i < x.size(); ++i) x.set(i, x[i] * c.amplitude);
@@ -75,8 +92,10 @@ struct Problem {
       }
   }
   std::size_t first_key(std::int64_t b, std::int64_t row) const {
-    return c.document > 0 ? static_cast<std::size_t>(documents[static_cast<std::size_t>(b * c.seq + row)])
-                          : 0;
+    const std::size_t near =
+        c.window > 0 ? static_cast<std::size_t>(std::max<std::int64_t>(row + 1 - c.window, 0)) : 0;
+    if (c.document == 0) return near;
+    return std::max(near, static_cast<std::size_t>(documents[static_cast<std::size_t>(b * c.seq + row)]));
   }
   void make_outputs() {
     const std::int64_t batch = x.dims()[0];
@@ -286,24 +305,24 @@ struct Operands {
 };
 
 TEST(Attention, WorkspaceDoesNotGrowWithHeadsOrSquareOfLength) {
-  const Attr causal{.i = 1};
+  const Attr causal[] = {{.i = 1}, {.i = 0}};
   Operands o(DType::f32, DType::f32, 4, 1024, 16, 64);
   for (const InstructionSet& set : all_kernels()) {
     const auto forward =
-        find_kernel(set, "attention").workspace(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, &causal), 2);
+        find_kernel(set, "attention").workspace(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, causal), 2);
     const auto backward =
         find_kernel(set, "attention_grad")
-            .workspace(shape_of({&o.y, &o.q, &o.k, &o.v, &o.y, &o.lse, &o.q, &o.k, &o.v}, &causal), 2);
+            .workspace(shape_of({&o.y, &o.q, &o.k, &o.v, &o.y, &o.lse, &o.q, &o.k, &o.v}, causal), 2);
     EXPECT_LT(forward, 4 << 20) << set.name;
     EXPECT_LT(backward, 4 << 20) << set.name;
   }
 }
 
 TEST(Attention, MixedTypesAreRefused) {
-  const Attr causal{.i = 1};
+  const Attr causal[] = {{.i = 1}, {.i = 0}};
   Operands o(DType::f32, DType::bf16, 1, 4, 1, 8);
   for (const InstructionSet& set : all_kernels())
-    EXPECT_EQ(find_kernel(set, "attention").select(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, &causal)),
+    EXPECT_EQ(find_kernel(set, "attention").select(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, causal)),
               nullptr);
 }
 

@@ -18,12 +18,14 @@ DType statistics(DType type) { return OpShape::statistics(type); }
 // One case: inputs, and rows in double.
 struct Norm {
   DType type;
+  double offset = 0;  // of the gain
   Extents dims, lead;
   std::size_t rows, width;
   Value x, gain, bias, dy;
 
-  Norm(DType t, const Extents& d)
+  Norm(DType t, const Extents& d, double shift = 0)
       : type(t),
+        offset(shift),
         dims(d),
         lead(d.begin(), d.end() - 1),
         rows(1),
@@ -72,7 +74,7 @@ struct Norm {
     const std::vector<double> hat = xhat(centered);
     std::vector<double> result(x.size());
     for (std::size_t r = 0; r < rows; ++r) {
-      const auto g = [&](std::size_t i) { return dy[i] * gain[i % width]; };
+      const auto g = [&](std::size_t i) { return dy[i] * (offset + gain[i % width]); };
       const double flat = centered ? average(r, g) : 0;
       const double slope = average(r, [&](std::size_t i) { return g(i) * hat[i]; });
       const double scale = rstd(r, centered ? mean(r) : 0);
@@ -162,13 +164,21 @@ TEST(LayerNorm, WeightGradientsAddToWhatIsThere) {
   });
 }
 
+// With gains as they are, and from one on.
+template <class Body>
+void for_offsets(Body body) {
+  for_cases([&](const InstructionSet& set, const Norm& n) {
+    for (double offset : {0.0, 1.0}) body(set, Norm(n.type, n.dims, offset));
+  });
+}
+
 TEST(RmsNorm, MatchesTheFormula) {
-  for_cases([](const InstructionSet& set, const Norm& n) {
+  for_offsets([](const InstructionSet& set, const Norm& n) {
     Call call{"rmsnorm", {n.x, n.gain, Value(n.type, n.dims), Value(statistics(n.type), n.lead)}};
-    call.attrs = {{.f = eps}};
+    call.attrs = {{.f = eps}, {.f = n.offset}, {.i = 1}};
     const std::vector<Value> after = run(set, call);
     std::vector<double> y = n.xhat(false);
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] *= n.gain[i % n.width];
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] *= n.offset + n.gain[i % n.width];
     expect_close(after[2], y, tolerance(n.type), "y");
     expect_close(after[3], n.rows_of(true, false).numbers(), tolerance(statistics(n.type)), "rstd");
     expect_batch_free(set, call, {0, 2, 3});
@@ -176,9 +186,11 @@ TEST(RmsNorm, MatchesTheFormula) {
 }
 
 TEST(RmsNorm, GradientsMatchTheFormula) {
-  for_cases([](const InstructionSet& set, const Norm& n) {
+  for_offsets([](const InstructionSet& set, const Norm& n) {
     const Value rstd = n.rows_of(true, false);
-    const Call input{"rmsnorm_input_grad", {n.dy, n.x, n.gain, rstd, Value(), Value(n.type, n.dims)}};
+    const Call input{"rmsnorm_input_grad",
+                     {n.dy, n.x, n.gain, rstd, Value(), Value(n.type, n.dims)},
+                     {{.f = n.offset}, {.i = 1}}};
     const Value dx = run(set, input)[5];
     expect_close(dx, n.dx(false), tolerance(n.type), "dx");
     expect_batch_free(set, input, {0, 1, 3, 5});
@@ -186,7 +198,7 @@ TEST(RmsNorm, GradientsMatchTheFormula) {
     for (DType sum : {DType::f64, DType::f32, DType::bf16}) {
       if (size_of(sum) < size_of(n.type)) continue;
       const Value before = random_value(sum, {n.dims.back()}, 9);
-      const Call weight{"rmsnorm_weight_grad", {n.dy, n.x, rstd, before}};
+      const Call weight{"rmsnorm_weight_grad", {n.dy, n.x, rstd, before}, {{.i = 1}}};
       expect_close(run(set, weight)[3], n.column_sums(before, n.xhat(false)), 4 * sum_tolerance(n.type, sum),
                    "dgain");
       expect_batch_free(set, weight, {0, 1, 2});
@@ -195,16 +207,53 @@ TEST(RmsNorm, GradientsMatchTheFormula) {
   });
 }
 
+// A row of several dimensions has the bits of one that is as wide.
+TEST(RmsNorm, RowsOfSeveralDimensionsAreThoseOfOne) {
+  const Extents apart = {2, 3, 4, 5}, dense = {2, 3, 20}, gains = {4, 5};
+  for (const InstructionSet& set : all_kernels())
+    for (DType type : {DType::f64, DType::f32, DType::bf16}) {
+      const Norm n(type, dense);
+      const auto as = [&](const Value& value, const Extents& dims) {
+        return Value(type, dims, value.numbers());
+      };
+      const auto forward = [&](const Extents& dims, const Extents& gain, std::int64_t count) {
+        return run(set,
+                   {"rmsnorm",
+                    {as(n.x, dims), as(n.gain, gain), Value(type, dims), Value(statistics(type), n.lead)},
+                    {{.f = eps}, {.f = 0.0}, {.i = count}}});
+      };
+      const std::vector<Value> one = forward(dense, {20}, 1), several = forward(apart, gains, 2);
+      EXPECT_EQ(several[2].numbers(), one[2].numbers());
+      EXPECT_EQ(several[3].bytes(), one[3].bytes());
+      const auto input = [&](const Extents& dims, const Extents& gain, std::int64_t count) {
+        return run(set,
+                   {"rmsnorm_input_grad",
+                    {as(n.dy, dims), as(n.x, dims), as(n.gain, gain), one[3], Value(), Value(type, dims)},
+                    {{.f = 0.0}, {.i = count}}})[5]
+            .numbers();
+      };
+      EXPECT_EQ(input(apart, gains, 2), input(dense, {20}, 1));
+      const auto weight = [&](const Extents& dims, const Extents& gain, std::int64_t count) {
+        return run(set, {"rmsnorm_weight_grad",
+                         {as(n.dy, dims), as(n.x, dims), one[3], Value(statistics(type), gain)},
+                         {{.i = count}}})[3]
+            .numbers();
+      };
+      EXPECT_EQ(weight(apart, gains, 2), weight(dense, {20}, 1));
+    }
+}
+
 TEST(Norms, RefuseMixedTypes) {
   const Norm n(DType::bf16, {2, 3, 8});
   const Value statistic(DType::f32, n.lead), gain(DType::f32, {8}), narrow(DType::bf16, {8});
   for (const InstructionSet& set : all_kernels()) {
-    Call forward{"rmsnorm", {n.x, gain, Value(n.type, n.dims), statistic}, {{.f = eps}}};
+    Call forward{
+        "rmsnorm", {n.x, gain, Value(n.type, n.dims), statistic}, {{.f = eps}, {.f = 0.0}, {.i = 1}}};
     EXPECT_EQ(select_kernel(set, forward), nullptr) << "gain of another type";
     forward.operands = {n.x, n.gain, Value(n.type, n.dims), Value(DType::bf16, n.lead)};
     EXPECT_EQ(select_kernel(set, forward), nullptr) << "bf16 statistics";
     const Value wide(DType::f32, n.dims);
-    Call weight{"rmsnorm_weight_grad", {wide, wide, statistic, narrow}};
+    Call weight{"rmsnorm_weight_grad", {wide, wide, statistic, narrow}, {{.i = 1}}};
     EXPECT_EQ(select_kernel(set, weight), nullptr) << "an accumulator narrower than what it adds up";
   }
 }

@@ -1,4 +1,5 @@
 // rope and rope_grad against sines and cosines of the library in double.
+#include <algorithm>
 #include <numbers>
 
 #include "tests/support/kernel_harness.hpp"
@@ -14,13 +15,30 @@ using Extents = std::vector<std::int64_t>;
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
 const std::vector<Extents> shapes = {{1, 1, 1, 3, 2}, {2, 5, 3, 4, 6}, {3, 9, 2, 3, 64}, {2, 3, 1, 5, 130}};
 
-// Base 10000, and as Llama 3.1 slows it down where half of the pairs are concerned.
+// Base 10000, as Llama 3.1 slows it down where half of the pairs are concerned, all alike, and as YaRN does
+// it.
 const std::vector<std::vector<Attr>> turns = {
-    {{.f = 10000.0}, {.f = 1.0}, {.f = 1.0}, {.f = 4.0}, {.f = 8192.0}},
-    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 4.0}, {.f = 512.0}}};
+    {{.f = 10000.0}, {.f = 1.0}, {.f = 1.0}, {.f = 4.0}, {.f = 8192.0}, {.i = 0}, {.f = 1.0}, {.f = 1.0}},
+    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 4.0}, {.f = 512.0}, {.i = 0}, {.f = 1.0}, {.f = 1.0}},
+    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 4.0}, {.f = 512.0}, {.i = 1}, {.f = 0.75}, {.f = 1.0}},
+    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 32.0}, {.f = 512.0}, {.i = 2}, {.f = 1.5}, {.f = 1.25}}};
+
+// As transformers has YaRN, of heads `width` wide.
+double by_pairs(const std::vector<Attr>& turn, double exponent, double width) {
+  const auto correction = [&](double rounds) {
+    return width * std::log(turn[4].f / (rounds * 2 * std::numbers::pi)) / (2 * std::log(turn[0].f));
+  };
+  const double low = std::max(std::floor(correction(turn[3].f)), 0.0);
+  double high = std::min(std::ceil(correction(turn[2].f)), width - 1);
+  if (low == high) high += 0.001;
+  const double ramp = std::clamp((-exponent * width / 2 - low) / (high - low), 0.0, 1.0);
+  return std::pow(turn[0].f, exponent) * (ramp / turn[1].f + (1 - ramp));
+}
 
 // As transformers has it, by wavelengths.
-double frequency(const std::vector<Attr>& turn, double exponent) {
+double frequency(const std::vector<Attr>& turn, double exponent, double width) {
+  if (turn[5].i == 1) return std::pow(turn[0].f, exponent) / turn[1].f;
+  if (turn[5].i == 2) return by_pairs(turn, exponent, width);
   const double plain = std::pow(turn[0].f, exponent), length = 2 * std::numbers::pi / plain;
   if (turn[1].f == 1.0 || length < turn[4].f / turn[3].f) return plain;
   if (length > turn[4].f / turn[2].f) return plain / turn[1].f;
@@ -35,12 +53,14 @@ std::vector<double> rotated(const Value& x, const std::vector<Attr>& turn, bool 
   for (std::size_t i = 0; i < x.size(); i += width) {
     const auto vector = static_cast<std::int64_t>(i / width);
     if (vector % d[3] == d[3] - 1) continue;  // the value
+    const double scale = turn[vector % d[3] == d[3] - 2 ? 7 : 6].f;
     const double position = static_cast<double>(first + vector / (d[3] * d[2]) % d[1]);
     for (std::size_t p = 0; p < pairs; ++p) {
-      double angle = position * frequency(turn, -2.0 * static_cast<double>(p) / static_cast<double>(width));
+      double angle = position * frequency(turn, -2.0 * static_cast<double>(p) / static_cast<double>(width),
+                                          static_cast<double>(width));
       if (inverse) angle = -angle;
-      y[i + p] = x[i + p] * std::cos(angle) - x[i + p + pairs] * std::sin(angle);
-      y[i + p + pairs] = x[i + p + pairs] * std::cos(angle) + x[i + p] * std::sin(angle);
+      y[i + p] = scale * (x[i + p] * std::cos(angle) - x[i + p + pairs] * std::sin(angle));
+      y[i + p + pairs] = scale * (x[i + p + pairs] * std::cos(angle) + x[i + p] * std::sin(angle));
     }
   }
   return y;

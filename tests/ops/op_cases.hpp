@@ -33,10 +33,10 @@ inline std::vector<OpCase> op_cases() {
   const auto joined = [](const Segment& g, const std::vector<Id>& heads) {
     return g.op("join_heads", {heads[0], heads[1], heads[2]});
   };
-  const auto attention = [=](std::int64_t heads, std::int64_t slots, double causal) {
+  const auto attention = [=](std::int64_t heads, std::int64_t slots, double causal, double window = 0) {
     return [=](const Segment& g) {
       const std::vector<Id> apart = g.ops("split_heads", {packed(g, 9, heads, slots)}, 3);
-      return g.op("attention", {apart[0], apart[1], apart[2]}, {{"causal", causal}});
+      return g.op("attention", {apart[0], apart[1], apart[2]}, {{"causal", causal}, {"window", window}});
     };
   };
   return {
@@ -68,6 +68,15 @@ inline std::vector<OpCase> op_cases() {
        [=](const Segment& g) {
          return g.op("rmsnorm", {p(g, "x", {b, s, h}), p(g, "gain", {h})});
        }},
+      {"rmsnorm_from_one",
+       [=](const Segment& g) {
+         return g.op("rmsnorm", {p(g, "x", {b, s, h}), p(g, "gain", {h})}, {{"offset", 1.0}});
+       }},
+      {"rmsnorm_of_heads",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), q = dim("queries", 3), d = dim("head_dim", 4);
+         return g.op("rmsnorm", {p(g, "x", {b, s, n, q, d}), p(g, "gain", {n, q, d})}, {{"dims", 3}});
+       }},
       {"rope",
        [=](const Segment& g) {
          return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3, {{"base", 100.0}}));
@@ -78,8 +87,27 @@ inline std::vector<OpCase> op_cases() {
                                 {{"base", 100.0}, {"factor", 8.0}, {"original", 16.0}}));
        },
        1, false},
+      {"rope_slower",
+       [=](const Segment& g) {
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3,
+                                {{"base", 100.0}, {"factor", 8.0}, {"scaling", 1}, {"query_scale", 1.5}}));
+       },
+       1, false},
+      {"rope_by_pairs",
+       [=](const Segment& g) {
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3,
+                                {{"base", 100.0},
+                                 {"factor", 8.0},
+                                 {"original", 40.0},
+                                 {"scaling", 2},
+                                 {"query_scale", 0.8},
+                                 {"key_scale", 1.3}}));
+       },
+       1, false},
       {"attention_causal", attention(2, 4, 1)},
       {"attention_full", attention(3, 3, 0)},
+      {"attention_window", attention(2, 4, 1, 4)},
+      {"attention_wide_window", attention(2, 4, 1, 20), 1, false},
       {"attention_apart",
        [=](const Segment& g) {
          const Dim n = dim("heads", 2), d = dim("head_dim", 4);
@@ -117,6 +145,11 @@ inline std::vector<OpCase> op_cases() {
       {"swiglu",
        [=](const Segment& g) {
          return g.op("swiglu", {p(g, "x", {b, s, dim("gate", 2), h})});
+       },
+       2},
+      {"geglu",
+       [=](const Segment& g) {
+         return g.op("geglu", {p(g, "x", {b, s, dim("gate", 2), h})});
        },
        2},
       {"add",

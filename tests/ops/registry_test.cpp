@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace prun::test {
 namespace {
 
@@ -46,6 +48,35 @@ TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
       "one by all_reduce");
   EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {})),
             "op plugin 'test': op 'mine' exchanges, so it has an integer attribute 'axis'");
+}
+
+// Of forward, of one head of queries.
+double attention_flops(std::int64_t seq, std::int64_t window) {
+  const Attr attrs[] = {{.i = 1}, {.i = window}};
+  OpShape shape;
+  shape.count = 6;
+  shape.attrs = attrs;
+  const Dim q[] = {{"batch", 1}, {"seq", seq}, {"heads", 1}, {"queries", 1}, {"head_dim", 16}},
+            k[] = {q[0], q[1], q[2], q[4]};
+  shape.output(0, DType::f32, q, 5);
+  for (int i : {1, 2}) shape.output(i, DType::f32, k, 4);
+  const OpDef& def = OpRegistry().find("attention");
+  raise(def.rule(&shape));
+  OpCost cost;
+  raise(def.cost(&shape, &cost));
+  return cost.flops;
+}
+
+TEST(Attention, AWindowCostsThePairsThatItLeaves) {
+  for (const std::int64_t seq : {512, 4096, 65536})
+    for (const std::int64_t window : {64, 300}) {
+      double pairs = 0;
+      for (std::int64_t i = 0; i < seq; ++i) pairs += static_cast<double>(std::min(i + 1, window));
+      EXPECT_NEAR(attention_flops(seq, window) / (4 * 16 * pairs), 1, 0.01) << seq << ", " << window;
+    }
+  EXPECT_EQ(attention_flops(512, 512), attention_flops(512, 0));
+  EXPECT_EQ(attention_flops(512, 9999), attention_flops(512, 0));
+  EXPECT_NEAR(attention_flops(65536, 1024) / attention_flops(32768, 1024), 2, 0.05);
 }
 
 TEST(OpRegistry, KernelsHaveAllThatTheyAreFoundBy) {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/random.hpp"
+#include "ops/registry.hpp"
 #include "simulate/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
@@ -241,8 +242,23 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   EXPECT_GT(cost.flops, 0);
   EXPECT_DOUBLE_EQ(price(), 1e-6 + 1e-9 * cost.flops);
   EXPECT_EQ(priced.prices.notes().size(), 1u);
-  table.exact[{device, shape_key("linear", shape)}] = 0.5;
+  const OpDef& linear = *priced.assembly.program().op(priced.step("linear").op).def;
+  table.exact[{device, shape_key(linear, shape)}] = 0.5;
   EXPECT_DOUBLE_EQ(price(), 0.5);
+}
+
+// Kernels of one shape take other times with a window than without.
+TEST(TablePrices, AttributesThatCameLaterTellShapesApart) {
+  const OpDef& attention = OpRegistry().find("attention");
+  const Dim dims[] = {{"batch", 2}};
+  const Attr full[] = {{.i = 1}, {.i = 0}}, windowed[] = {{.i = 1}, {.i = 512}};
+  OpShape shape;
+  shape.count = 1;
+  shape.output(0, DType::bf16, dims, 1);
+  shape.attrs = full;
+  EXPECT_EQ(shape_key(attention, shape), "attention(bf16[2])");
+  shape.attrs = windowed;
+  EXPECT_EQ(shape_key(attention, shape), "attention(bf16[2]), window=512");
 }
 
 PlannedExchange all_reduce_of(std::int64_t count) {

@@ -254,6 +254,32 @@ std::string drawn_exchanges(unsigned seed, std::string text) {
   return text + "[plugins]\nops = ['mixture']\n";
 }
 
+std::string drawn_family(unsigned seed, std::string text) {
+  const auto cut = [&](const std::string& from) {
+    if (const std::size_t at = text.find(from); at != std::string::npos)
+      text.erase(at, text.find('\n', at) + 1 - at);
+  };
+  constexpr const char* families[] = {"gemma3", "olmo2", "qwen3", "mistral", "phi3", "llama"};
+  const std::string family = families[seed % std::size(families)];
+  cut("plugin = 'gpt'");
+  cut("plugin = 'llama'");
+  cut("dropout = ");
+  if (family != "llama") cut("qkv_bias = ");
+  std::string model = "[model]\nplugin = 'llama'\nfamily = '" + family + "'\nrope_base = 100\n";
+  const unsigned by = seed / std::size(families);
+  constexpr const char* windows[] = {"", "window = 3\n",
+                                     "window = 3\nfull_every = 2\nrope_base_window = 10\n",
+                                     "window = 2\nwindow_from = 1\n", "window = 40\nfull_every = 3\n"};
+  constexpr const char* scalings[] = {"", "rope_factor = 4\nrope_scaling = 'linear'\n",
+                                      "rope_factor = 4\nrope_scaling = 'yarn'\nrope_original = 8\n"
+                                      "rope_attention = 1.2\n"};
+  model += windows[by % std::size(windows)];
+  model += scalings[by % std::size(scalings)];
+  if (by % 2 == 1) model += "query_scalar = 5\n";
+  text.replace(text.find("[model]\n"), 8, model);
+  return text;
+}
+
 std::vector<std::string> drawn_numbers(const std::string& text) {
   if (text.find("pick = true") == std::string::npos) return {};
   return {"block.pick.index"};

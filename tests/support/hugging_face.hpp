@@ -12,7 +12,14 @@
 
 namespace prun::test {
 
-inline const std::vector<std::string> hugging_face_models = {"gpt2", "llama", "llama_tied", "qwen2"};
+// Those that PyTorch has trained as well.
+inline const std::vector<std::string> trained_models = {"smollm", "qwen2_window", "qwen3", "mistral",
+                                                        "gemma3", "olmo2",        "phi3"};
+inline const std::vector<std::string> hugging_face_models = [] {
+  std::vector<std::string> all = {"gpt2", "llama", "llama_tied", "qwen2"};
+  all.insert(all.end(), trained_models.begin(), trained_models.end());
+  return all;
+}();
 
 inline std::filesystem::path hugging_face(const std::string& model) {
   return std::filesystem::path(PRUN_TEST_FIXTURES) / "hugging_face" / model;

@@ -74,10 +74,11 @@ Manifest manifest_of(const Recipe& recipe, const PluginHost& plugins) {
 
 // ------------------------------------------------------------------- out
 
-// A tensor of an exported directory, and the box of a checkpoint's tensor that it is made of.
+// A tensor of an exported directory, and the boxes of a checkpoint's tensor that it is made of, in their
+// order.
 struct Exported {
   SafetensorsSpec spec;
-  ForeignPiece piece;
+  std::vector<ForeignPiece> pieces;
   std::string source;
 
   std::int64_t bytes() const { return elements_of(spec.shape) * prun::size_of(spec.type); }
@@ -95,8 +96,13 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
                   shape_text(shape_of(program.value(parameter))));
     const DType wanted = type.value_or(kept.type == DType::bf16 ? DType::bf16 : DType::f32);
     const std::string source = wanted == kept.type ? name : weights_of(files, name);
-    for (const ForeignPiece& piece : map.pieces(parameter))
-      list.push_back({{piece.name_of(layer), wanted, piece.shape}, piece, source});
+    for (const ForeignPiece& piece : map.pieces(parameter)) {
+      if (piece.row == 0) list.push_back({{piece.name_of(layer), wanted, piece.shape}, {}, source});
+      const std::string tensor = piece.name_of(layer);
+      std::find_if(list.rbegin(), list.rend(), [&](const Exported& one) {
+        return one.spec.name == tensor;
+      })->pieces.push_back(piece);
+    }
   });
   return list;
 }
@@ -104,8 +110,8 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
 // Rows of the dimension that lies slowest there, in their order there, as floats.
 class BoxReader {
  public:
-  BoxReader(const CheckpointFiles& files, const Exported& tensor)
-      : files_(files), piece_(tensor.piece), name_(tensor.source), kept_(files.tensor(name_)) {}
+  BoxReader(const CheckpointFiles& files, const std::string& source, const ForeignPiece& piece)
+      : files_(files), piece_(piece), name_(source), kept_(files.tensor(name_)) {}
 
   std::vector<float> read(std::int64_t begin, std::int64_t end) {
     const std::size_t slowest = piece_.order.front();
@@ -145,10 +151,10 @@ class BoxReader {
   const CheckpointFiles::Tensor& kept_;
 };
 
-void write_tensor(SafetensorsWriter& writer, const CheckpointFiles& files, const Exported& tensor) {
-  BoxReader reader(files, tensor);
-  const std::int64_t rows = tensor.piece.extent[tensor.piece.order.front()],
-                     row = elements_of(tensor.spec.shape) / rows,
+void write_piece(SafetensorsWriter& writer, const CheckpointFiles& files, const Exported& tensor,
+                 const ForeignPiece& piece) {
+  BoxReader reader(files, tensor.source, piece);
+  const std::int64_t rows = piece.extent[piece.order.front()], row = elements_of(piece.extent) / rows,
                      step = std::max<std::int64_t>(1, piece_elements / row);
   std::vector<std::byte> bytes;
   for (std::int64_t at = 0; at < rows; at += step) {
@@ -167,7 +173,9 @@ void write_file(const fs::path& path, const CheckpointFiles& files, std::span<co
     by_name[tensor.spec.name] = &tensor;
   }
   SafetensorsWriter writer(path, std::move(specs));
-  for (const SafetensorsSpec& spec : writer.order()) write_tensor(writer, files, *by_name.at(spec.name));
+  for (const SafetensorsSpec& spec : writer.order())
+    for (const ForeignPiece& piece : by_name.at(spec.name)->pieces)
+      write_piece(writer, files, *by_name.at(spec.name), piece);
   writer.finish();
 }
 

@@ -81,7 +81,8 @@ inline void expect_absent(const Options& config, std::string_view key, std::stri
 }
 
 // A tensor of such a directory: one of the model's parameters, or some rows of it, with its dimensions in
-// another order or put together.
+// another order or put together. Several of one parameter that have one name are one tensor there: they
+// follow each other along its first dimension.
 struct ForeignTensor {
   std::string parameter;  // "block.qkv.weight": segment and name
   std::string name;       // "model.layers.*.self_attn.q_proj.weight", where * is the layer

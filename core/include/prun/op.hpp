@@ -42,13 +42,25 @@ struct OperandDef {
 
 struct AttrDef {
   const char* name;
-  bool real;      // double, or std::int64_t
+  bool real;  // double, or std::int64_t
+  // The op had kernels and plans before it had this attribute: at its fallback it is as if it were not there,
+  // and a plan's fingerprint passes it over.
+  bool later = false;
   Attr fallback;  // its value when the program gives none
+
+  // Whether an op with this value is one without the attribute.
+  constexpr bool says_nothing(const Attr& value) const { return later && value.i == fallback.i; }
 };
 
-constexpr AttrDef real_attr(const char* name, double fallback) { return {name, true, Attr{.f = fallback}}; }
+constexpr AttrDef real_attr(const char* name, double fallback) {
+  return {name, true, false, Attr{.f = fallback}};
+}
 constexpr AttrDef int_attr(const char* name, std::int64_t fallback) {
-  return {name, false, Attr{.i = fallback}};
+  return {name, false, false, Attr{.i = fallback}};
+}
+constexpr AttrDef later(AttrDef attr) {
+  attr.later = true;
+  return attr;
 }
 
 // Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.

@@ -131,7 +131,8 @@ class Fingerprint {
 
 void add_op(Fingerprint& print, const Op& op) {
   print.add(op.kind());
-  for (std::uint64_t i = 0; i < op.def->attr_count; ++i) print.add(op.attrs[i].i);
+  for (std::uint64_t i = 0; i < op.def->attr_count; ++i)
+    if (!op.def->attrs[i].says_nothing(op.attrs[i])) print.add(op.attrs[i].i);
 }
 
 void add_function(Fingerprint& print, const Program& program, const PlannedFunction& function) {

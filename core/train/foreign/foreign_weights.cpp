@@ -69,7 +69,7 @@ struct Opened {
   std::int64_t first = INT64_MAX, end = 0;  // elements that were read lie between these
 
   std::int64_t offset(const Extents& index) const {
-    std::int64_t at = 0;
+    std::int64_t at = piece->offset();
     for (std::size_t d = 0; d < index.size(); ++d) at += (index[d] - piece->start[d]) * strides[d];
     return at;
   }

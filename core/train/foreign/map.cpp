@@ -1,6 +1,7 @@
 #include "train/foreign/map.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/text.hpp"
@@ -74,6 +75,18 @@ class PieceReader {
   ForeignPiece piece_;
 };
 
+// Those of one name are one tensor, in the order in which they are listed.
+void join(std::vector<ForeignPiece>& pieces) {
+  std::map<std::string_view, std::int64_t> rows;
+  for (ForeignPiece& piece : pieces) {
+    if (piece.shape.empty()) continue;
+    piece.row = rows[piece.name];
+    rows[piece.name] += piece.shape.front();
+  }
+  for (ForeignPiece& piece : pieces)
+    if (!piece.shape.empty()) piece.shape.front() = rows.at(piece.name);
+}
+
 bool overlap(const ForeignPiece& a, const ForeignPiece& b) {
   for (std::size_t d = 0; d < a.start.size(); ++d)
     if (a.start[d] >= b.start[d] + b.extent[d] || b.start[d] >= a.start[d] + a.extent[d]) return false;
@@ -125,6 +138,7 @@ ForeignMap::ForeignMap(const Program& program, ModelInterface& model) {
       if (said.parameter.view() == name) pieces.push_back(PieceReader(parameter, said).read());
     if (pieces.empty() && !parameter.added_by.empty()) continue;
     check_covered(name, parameter, pieces);
+    join(pieces);
     pieces_[id] = std::move(pieces);
   }
 }

@@ -12,17 +12,21 @@
 
 namespace prun {
 
-// A tensor there: a box of a parameter, whose dimensions lie in another order.
+// A tensor there, or some of its first dimension: a box of a parameter, whose dimensions lie in another
+// order.
 struct ForeignPiece {
   std::string name;  // * stands for the layer
   std::int64_t first_layer = 0;
-  Extents shape;                   // as its file says it
+  Extents shape;                   // of the whole tensor, as its file says it
+  std::int64_t row = 0;            // of the tensor's first dimension: where the box begins
   Extents start, extent;           // of the box, by dimension of the parameter
   std::vector<std::size_t> order;  // the parameter's dimensions as they lie there, the slowest first
 
   std::string name_of(std::int64_t layer) const;
   // How far apart there elements are that follow each other along a dimension of the parameter.
   Extents strides() const;
+  // The tensor's elements in front of the box.
+  std::int64_t offset() const { return row * (elements_of(shape) / shape.front()); }
 };
 
 class ForeignMap {

@@ -19,7 +19,8 @@ std::string list_of(const HeadStrides& s) { return list_of(s.batch, s.seq, s.hea
 std::string text_of(const AttentionLayout& layout, bool backward) {
   const AttentionShape& s = layout.shape;
   return list_of(backward, s.batch, s.seq, s.heads, s.queries, s.head_dim, s.causal) + list_of(layout.q) +
-         list_of(layout.k) + list_of(layout.v) + list_of(layout.y);
+         list_of(layout.k) + list_of(layout.v) + list_of(layout.y) +
+         (s.window > 0 ? "window " + list_of(s.window) : std::string());
 }
 
 std::string file_in(const std::string& cache_folder) {
@@ -124,6 +125,15 @@ std::shared_ptr<const CudnnPlan> Libraries::attention(const AttentionLayout& lay
         backward ? cudnn_->prepare_backward(layout, settings_.deterministic, stream)
                  : cudnn_->prepare(layout, stream));
   return known;
+}
+
+bool Libraries::has_attention(const AttentionLayout& layout, bool backward, Stream stream) {
+  try {
+    return attention(layout, backward, stream) != nullptr;
+  } catch (const Error& error) {
+    if (settings_.attention == "cudnn" || error.code() != ErrorCode::unsupported) throw;
+    return false;
+  }
 }
 
 void Libraries::forget(Stream stream) {

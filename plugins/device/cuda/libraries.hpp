@@ -48,6 +48,9 @@ class Libraries {
   Work cudnn_or_own(const AttentionLayout& layout, bool backward, const std::function<Work()>& by_cudnn,
                     const std::function<Work()>& own, Stream stream);
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
+  // Whether it has one: what it takes of windows differs between its releases. Where cuDNN alone was asked
+  // for, its reason is thrown.
+  bool has_attention(const AttentionLayout& layout, bool backward, Stream stream);
   // What was prepared for a stream that ends; no work has it any more.
   void forget(Stream stream);
 

@@ -1,9 +1,12 @@
 #include "llama.hpp"
 
+#include <cmath>
+
 namespace prun {
 
 Llama::Llama(const Options& options)
-    : layers_(options.integer("layers")),
+    : family_(family_of(options.text("family"), options.flag("qkv_bias"))),
+      layers_(options.integer("layers")),
       hidden_{"hidden", options.integer("hidden")},
       heads_(options.integer("heads")),
       groups_{"heads", options.integer("kv_heads") ? options.integer("kv_heads") : heads_},
@@ -13,59 +16,110 @@ Llama::Llama(const Options& options)
       vocab_{"vocab", options.integer("vocab")},
       positions_(options.integer("positions")),
       tied_(options.flag("tied")),
-      qkv_bias_(options.flag("qkv_bias")),
-      rope_base_(options.number("rope_base")),
-      rope_factor_(options.number("rope_factor")),
-      rope_low_(options.number("rope_low")),
-      rope_high_(options.number("rope_high")),
-      rope_original_(options.number("rope_original")),
+      rope_(Rope::of(options)),
+      rope_base_window_(options.number("rope_base_window")),
+      query_scalar_(options.number("query_scalar")),
+      windows_{options.integer("window"), options.integer("window_from"), options.integer("full_every")},
       eps_(options.number("norm_eps")) {
-  if (heads_ % groups_.extent != 0)
-    throw_error(ErrorCode::bad_input, "model.heads = ", heads_,
-                " is not a multiple of model.kv_heads = ", groups_.extent);
   if (options.integer("head_dim") == 0 && hidden_.extent % heads_ != 0)
     throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
                 " is not a multiple of model.heads = ", heads_, "; set model.head_dim");
+  check();
+}
+
+void Llama::check() const {
+  if (heads_ % groups_.extent != 0)
+    throw_error(ErrorCode::bad_input, "model.heads = ", heads_,
+                " is not a multiple of model.kv_heads = ", groups_.extent);
   if (head_dim_.extent % 2 != 0)
     throw_error(ErrorCode::bad_input, "model.head_dim = ", head_dim_.extent,
                 " is odd; rotary positions turn pairs");
-  if (rope_low_ >= rope_high_)
-    throw_error(ErrorCode::bad_input, "model.rope_low = ", rope_low_,
-                " is not below model.rope_high = ", rope_high_);
+  if (rope_.low >= rope_.high)
+    throw_error(ErrorCode::bad_input, "model.rope_low = ", rope_.low,
+                " is not below model.rope_high = ", rope_.high);
+  if (windows_.window == 0 && (windows_.from != 0 || windows_.full_every != 0 || rope_base_window_ != 0))
+    throw_error(
+        ErrorCode::bad_input,
+        "model.window_from, full_every and rope_base_window say which layers have a window and how they "
+        "turn, and there is none; set model.window");
+}
+
+std::vector<LayerRun> Llama::runs() const {
+  std::vector<LayerRun> runs;
+  for (std::int64_t layer = 0; layer < layers_; ++layer) {
+    const bool windowed = windows_.has(layer);
+    if (runs.empty() || runs.back().windowed != windowed)
+      runs.push_back({"block" + std::to_string(layer), layer, 0, windowed});
+    ++runs.back().count;
+  }
+  if (runs.size() == 1) runs.front().segment = "block";
+  return runs;
 }
 
 void Llama::build(const ModelContext&, ProgramRef program) {
   const Segment embedding = program.segment("embedding");
   const Id table = embedding.weight("token", {vocab_, hidden_}, normal(0.02));
-  embedding.outgoing(embedding.op("embedding", {embedding.tokens(), table}));
-  block(program.segment("block", layers_));
+  const Id x = embedding.op("embedding", {embedding.tokens(), table});
+  const double root = std::sqrt(static_cast<double>(hidden_.extent));
+  embedding.outgoing(family_.scaled_embedding ? embedding.op("scale", {x}, {{"factor", root}}) : x);
+  for (const LayerRun& run : runs()) layer(program.segment(run.segment, run.count), run.windowed);
   head(program.segment("head"), table);
 }
 
-void Llama::block(const Segment& s) const {
+void Llama::layer(const Segment& s, bool windowed) const {
+  const auto norm_before = [&](Id x, const char* name) {
+    return normed(NormPlace::before) ? norm(s, x, name) : x;
+  };
   const Id x = s.incoming();
-  const Id after_attention = s.op("add", {x, attention(s, norm(s, x, "norm1"))});
-  s.outgoing(s.op("add", {after_attention, mlp(s, norm(s, after_attention, "norm2"))}));
+  const Id between = add_sublayer(s, x, "norm1_after", attention(s, norm_before(x, "norm1"), windowed));
+  s.outgoing(add_sublayer(s, between, "norm2_after", mlp(s, norm_before(between, "norm2"))));
+}
+
+// `norm`: of what the sub-layer gives, where the family has one.
+Id Llama::add_sublayer(const Segment& s, Id x, const char* norm_name, Id inner) const {
+  return s.op("add", {x, normed(NormPlace::after) ? norm(s, inner, norm_name) : inner});
 }
 
 // Packed by key-value head: its queries, its key, its value.
-Id Llama::attention(const Segment& s, Id x) const {
-  const Dim queries{"queries", heads_ / groups_.extent}, packed{"packed", queries.extent + 2};
+Id Llama::attention(const Segment& s, Id x, bool windowed) const {
+  const Dim packed{"packed", queries().extent + 2};
   const Id weight = s.matrix(s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02)),
-                             {.batch = 1, .columns = 1, .cuts = {queries.extent, queries.extent + 1}});
-  const Id bias = qkv_bias_ ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
-  const std::vector<Id> heads = s.ops("rope", {s.op("linear", {x, weight, bias})}, 3,
-                                      {{"base", rope_base_},
-                                       {"factor", rope_factor_},
-                                       {"low", rope_low_},
-                                       {"high", rope_high_},
-                                       {"original", rope_original_}});
+                             {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
+  const Id bias = family_.qkv_bias ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
+  const Id projected = normed_heads(s, s.op("linear", {x, weight, bias}));
+  const bool own_base = windowed && rope_base_window_ != 0;
+  const double attention = rope_.factor == 1 || own_base ? 1 : rope_.attention;
+  const double scalar =
+      query_scalar_ == 0 ? 1 : std::sqrt(static_cast<double>(head_dim_.extent) / query_scalar_);
+  const std::vector<Id> heads = s.ops("rope", {projected}, 3,
+                                      {{"base", own_base ? rope_base_window_ : rope_.base},
+                                       {"factor", own_base ? 1 : rope_.factor},
+                                       {"low", rope_.low},
+                                       {"high", rope_.high},
+                                       {"original", rope_.original},
+                                       {"scaling", rope_.scaling_number()},
+                                       {"query_scale", attention * scalar},
+                                       {"key_scale", attention}});
+  const double window = windowed ? static_cast<double>(windows_.window) : 0;
   return s.op("linear",
-              {s.op("attention", {heads[0], heads[1], heads[2]}),
-               s.matrix(s.weight("proj.weight", {hidden_, groups_, queries, head_dim_}, normal(0.02)),
+              {s.op("attention", {heads[0], heads[1], heads[2]}, {{"window", window}}),
+               s.matrix(s.weight("proj.weight", {hidden_, groups_, queries(), head_dim_}, normal(0.02)),
                         {.columns = 3}),
                none},
               {{"in_dims", 3}});
+}
+
+// Queries and keys are normed head by head, or all heads of a position together.
+Id Llama::normed_heads(const Segment& s, Id packed) const {
+  if (family_.head_norm == HeadNorm::none) return packed;
+  const bool all = family_.head_norm == HeadNorm::all;
+  const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
+  const Id of_queries = all ? s.vector("q_norm.gain", {groups_, queries(), head_dim_}, gains())
+                            : s.vector("q_norm.gain", {head_dim_}, gains());
+  const Id of_keys = all ? s.vector("k_norm.gain", {groups_, head_dim_}, gains())
+                         : s.vector("k_norm.gain", {head_dim_}, gains());
+  const Id q = norm(s, apart[0], of_queries, all ? 3 : 1), k = norm(s, apart[1], of_keys, all ? 2 : 1);
+  return s.op("join_heads", {q, k, apart[2]});
 }
 
 Id Llama::mlp(const Segment& s, Id x) const {
@@ -74,7 +128,7 @@ Id Llama::mlp(const Segment& s, Id x) const {
       s.matrix(s.weight("up.weight", {gate, ffn_, hidden_}, normal(0.02)), {.batch = 1, .columns = 1});
   const Id up = s.op("linear", {x, weight, none});
   return s.op("linear",
-              {s.op("swiglu", {up}),
+              {s.op(family_.gelu ? "geglu" : "swiglu", {up}),
                s.matrix(s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), {.columns = 1}), none});
 }
 
@@ -85,14 +139,23 @@ void Llama::head(const Segment& s, Id table) const {
 }
 
 Id Llama::norm(const Segment& s, Id x, const std::string& name) const {
-  return s.op("rmsnorm", {x, s.vector(name + ".gain", {hidden_}, ones())}, {{"eps", eps_}});
+  return norm(s, x, s.vector(name + ".gain", {hidden_}, gains()), 1);
+}
+
+Id Llama::norm(const Segment& s, Id x, Id gain, int dims) const {
+  return s.op(
+      "rmsnorm", {x, gain},
+      {{"eps", eps_}, {"offset", family_.gain_from_one ? 1.0 : 0.0}, {"dims", static_cast<double>(dims)}});
 }
 
 }  // namespace prun
 
 PRUN_PLUGIN(
-    model, prun::Llama, "llama", "0.1.0", "Llama 3 and Qwen2: rotary positions, RMSNorm, SwiGLU, GQA",
-    "reads=llama,qwen2; also=llama2,llama3,qwen,qwen2",
+    model, prun::Llama, "llama", "0.1.0",
+    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2 and Phi-3: rotary positions, RMSNorm, a gated MLP, "
+    "GQA",
+    "reads=llama,qwen2,qwen3,mistral,gemma3_text,olmo2,phi3; "
+    "also=llama2,llama3,qwen,qwen2,qwen3,mistral,gemma,gemma3,olmo,olmo2,phi,phi3,smollm",
     "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
     "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
     "heads     | int   | 32     | 1..65536    | Query heads\n"
@@ -101,8 +164,25 @@ PRUN_PLUGIN(
     "ffn       | int   | 14336  | 1..4194304  | Width of the MLP\n"
     "vocab     | int   | 128256 | 2..16777216 | Rows of the token table\n"
     "tied      | bool  | false  |             | The head shares the token table\n"
+    "family    | choice | llama | llama,qwen3,mistral,gemma3,olmo2,phi3 | Where norms stand and what they "
+    "norm, the "
+    "MLP's gate, and the files of an export\n"
     "qkv_bias  | bool  | false  |             | Biases on queries, keys and values (Qwen2)\n"
+    "window    | int   | 0      | 0..1000000000 | Positions that a position sees at most, itself among them; "
+    "0: "
+    "all before it\n"
+    "window_from | int | 0      | 0..100000   | The first layer that has the window; those before it see "
+    "all\n"
+    "full_every | int  | 0      | 0..100000   | Each layer of such a number sees all, as Gemma 3's each "
+    "sixth; 0: "
+    "none does\n"
     "rope_base | float | 500000 | 1..1e12     | Base of the rotary frequencies\n"
+    "rope_base_window | float | 0 | 0..1e12   | That of layers with the window, which no factor slows down "
+    "(Gemma "
+    "3); 0: they turn as the others\n"
+    "rope_scaling | choice | llama3 | llama3,linear,yarn | Which pairs rope_factor slows down: by their "
+    "turns in "
+    "rope_original, all, or by their number between rope_high's and rope_low's\n"
     "rope_factor | float | 1    | 1..1e6      | How much slower pairs turn that turned too slowly to be "
     "learned (Llama 3.1); 1: none\n"
     "rope_low  | float | 1      | 0..1e6      | Pairs are slowed down by all of rope_factor that turn round "
@@ -110,6 +190,10 @@ PRUN_PLUGIN(
     "rope_high | float | 4      | 0..1e6      | Pairs are not slowed down that turn round more often in "
     "rope_original\n"
     "rope_original | float | 8192 | 1..1e9    | Positions of the sequences that it was first trained on\n"
+    "rope_attention | float | 1 | 0..1e6      | Queries and keys are multiplied by it where rope_factor is "
+    "not 1 "
+    "(YaRN)\n"
+    "query_scalar | float | 0   | 0..1e6      | Scores are divided by its root; 0: head_dim\n"
     "positions | int   | 0      | 0..1000000000 | Longest sequence that it is meant for, as an export says; "
     "0: model.seq\n"
     "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n");

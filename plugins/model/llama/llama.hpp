@@ -1,37 +1,78 @@
-// Llama 3 and Qwen2 shapes: rotary positions, RMSNorm, SwiGLU, grouped-query attention; Qwen2 adds biases to
-// queries, keys and values, small ones tie the head.
+// Decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. What tells its
+// families apart stands in a table (family.hpp): Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2, Phi-3.
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "family.hpp"
 #include "prun/plugin.hpp"
+#include "rope.hpp"
 
 namespace prun {
+
+// Layers that are alike and follow each other: a segment of the program.
+struct LayerRun {
+  std::string segment;
+  std::int64_t first = 0, count = 0;
+  bool windowed = false;
+};
+
+// Which layers see only a window of the positions before them.
+struct WindowedLayers {
+  std::int64_t window = 0;      // positions, its own among them; 0: no layer does
+  std::int64_t from = 0;        // the first layer that does
+  std::int64_t full_every = 0;  // each layer of such a number, counted from 1, sees all; 0: none of them
+
+  bool has(std::int64_t layer) const {
+    return window > 0 && layer >= from && (full_every == 0 || (layer + 1) % full_every != 0);
+  }
+};
 
 class Llama final : public Model {
  public:
   explicit Llama(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // hugging_face.cpp
+  // read_config.cpp
   static void read_config(const Options& config, ConfigWriter& options);
+  // write_config.cpp
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
+  // weights.cpp
   ForeignWeights foreign_weights() const override;
 
  private:
-  void block(const Segment& s) const;
-  Id attention(const Segment& s, Id x) const;
+  void check() const;
+  std::vector<LayerRun> runs() const;
+  void layer(const Segment& s, bool windowed) const;
+  Id add_sublayer(const Segment& s, Id x, const char* norm, Id inner) const;
+  Id attention(const Segment& s, Id x, bool windowed) const;
+  Id normed_heads(const Segment& s, Id packed) const;
   Id mlp(const Segment& s, Id x) const;
   void head(const Segment& s, Id table) const;
   Id norm(const Segment& s, Id x, const std::string& name) const;
+  Id norm(const Segment& s, Id x, Id gain, int dims) const;
+  Init gains() const { return family_.gain_from_one ? zeros() : ones(); }
+  Dim queries() const { return {"queries", heads_ / groups_.extent}; }
+  bool normed(NormPlace there) const { return family_.norms == there || family_.norms == NormPlace::around; }
+  // weights.cpp
+  void add_layer(const LayerRun& run, ForeignWeights& weights) const;
+  void add_norms(const LayerRun& run, ForeignWeights& weights) const;
+  // write_config.cpp
+  void write_windows(ConfigWriter& config) const;
 
+  const Family& family_;
   std::int64_t layers_;
   Dim hidden_;
   std::int64_t heads_;
   Dim groups_, head_dim_, ffn_, vocab_;
   std::int64_t positions_;
-  bool tied_, qkv_bias_;
-  double rope_base_, rope_factor_, rope_low_, rope_high_, rope_original_, eps_;
+  bool tied_;
+  Rope rope_;
+  double rope_base_window_;  // of windowed layers; 0: they turn as the others
+  double query_scalar_;      // scores are divided by its root; 0: head_dim
+  WindowedLayers windows_;
+  double eps_;
 };
 
 }  // namespace prun

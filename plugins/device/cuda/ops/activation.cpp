@@ -1,4 +1,4 @@
-// gelu and swiglu with their gradients.
+// gelu, swiglu and geglu with their gradients.
 #include "cuda/activation.hpp"
 
 #include "device_op.hpp"
@@ -18,17 +18,17 @@ void gelu_grad(const KernelArgs& args, const KernelContext& context) {
 }
 
 // x is [.., 2, width].
-template <class T>
-void swiglu(const KernelArgs& args, const KernelContext& context) {
+template <class T, auto compute>
+void gated(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[0];
-  cuda::swiglu(data<const T>(args, 0), data<T>(args, 1), x.outer(2), x.inner(1), stream_of(context));
+  compute(data<const T>(args, 0), data<T>(args, 1), x.outer(2), x.inner(1), stream_of(context));
 }
 
-template <class T>
-void swiglu_grad(const KernelArgs& args, const KernelContext& context) {
+template <class T, auto compute>
+void gated_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[1];
-  cuda::swiglu_grad(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2), x.outer(2), x.inner(1),
-                    stream_of(context));
+  compute(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2), x.outer(2), x.inner(1),
+          stream_of(context));
 }
 
 Kernel select_gelu(const OpShape& s) {
@@ -43,21 +43,31 @@ Kernel select_gelu_grad(const OpShape& s) {
 
 Kernel select_swiglu(const OpShape& s) {
   if (!same_type(s, {0, 1})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return swiglu<T>; });
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return gated<T, cuda::swiglu<T>>; });
 }
 
 Kernel select_swiglu_grad(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
-  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return swiglu_grad<T>; });
+  return by_value(s.operand[0].dtype,
+                  []<class T>() -> Kernel { return gated_grad<T, cuda::swiglu_grad<T>>; });
+}
+
+Kernel select_geglu(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return gated<T, cuda::geglu<T>>; });
+}
+
+Kernel select_geglu_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return gated_grad<T, cuda::geglu_grad<T>>; });
 }
 
 }  // namespace
 
 std::vector<DeviceOp> activation_ops(const OpChoices&) {
-  return {{{"gelu", select_gelu}},
-          {{"gelu_grad", select_gelu_grad}},
-          {{"swiglu", select_swiglu}},
-          {{"swiglu_grad", select_swiglu_grad}}};
+  return {{{"gelu", select_gelu}},     {{"gelu_grad", select_gelu_grad}},
+          {{"swiglu", select_swiglu}}, {{"swiglu_grad", select_swiglu_grad}},
+          {{"geglu", select_geglu}},   {{"geglu_grad", select_geglu_grad}}};
 }
 
 }  // namespace prun::cuda

@@ -19,7 +19,8 @@ AttentionShape shape_of(const Tensor& q, const KernelArgs& args) {
           .heads = q.dim[2],
           .queries = q.dim[3],
           .head_dim = q.dim[4],
-          .causal = args.attrs[0].i != 0};
+          .causal = args.attrs[0].i != 0,
+          .window = args.attrs[1].i};
 }
 
 // Queries, keys and values where they lie packed in x[batch, seq, heads, packed, head_dim].
@@ -149,6 +150,7 @@ Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream str
   };
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn || call.documents || !cudnn_refusal(layout_of(call)).empty()) return own();
+  if (call.shape.window > 0 && !libraries.has_attention(layout_of(call), backward, stream)) return own();
   const auto by_cudnn = [&] { return cudnn_work(call, backward, cudnn, libraries, stream); };
   if (!on_tensor_cores) return by_cudnn();
   return libraries.cudnn_or_own(layout_of(call), backward, by_cudnn, own, stream);
@@ -173,7 +175,8 @@ AttentionLayout layout_of(const OpShape& s, int operand) {
                              .heads = dims[2].extent,
                              .queries = dims[3].extent - (packed ? 2 : 0),
                              .head_dim = dims[4].extent,
-                             .causal = s.attrs[0].i != 0};
+                             .causal = s.attrs[0].i != 0,
+                             .window = s.attrs[1].i};
   const HeadStrides y = head_strides(shape, shape.queries), all = head_strides(shape, shape.queries + 2),
                     keys = head_strides(shape, 1);
   return packed ? AttentionLayout{shape, all, all, all, y} : AttentionLayout{shape, y, keys, keys, y};
@@ -228,7 +231,7 @@ void attention_at(const KernelArgs& args, const KernelContext& context) {
   cuda::attention_at<T>(
       {q.dim[0], q.dim[1], kept.dim[1], q.dim[2], q.dim[3], q.dim[4], data<const T>(args, 0),
        data<const T>(args, 1), data<const T>(args, 2), data<const double>(args, 3), data<T>(args, 4),
-       data<T>(args, 5), data<T>(args, 6), data<Compute<T>>(args, 7)},
+       data<T>(args, 5), data<T>(args, 6), data<Compute<T>>(args, 7), args.attrs[1].i},
       stream_of(context));
 }
 

@@ -25,9 +25,11 @@ Work bind_residual_norm_of(const KernelArgs& add, const KernelArgs& args, bool c
   norm.residual = data<const T>(add, 1);
   norm.sum = data<T>(add, 2);
   norm.gain = data<const T>(args, 1);
-  norm.rows = args.operands[0].outer(1);
-  norm.width = args.operands[0].inner(1);
+  const int dims = centered ? 1 : static_cast<int>(args.attrs[2].i);
+  norm.rows = args.operands[0].outer(dims);
+  norm.width = args.operands[0].inner(dims);
   norm.eps = args.attrs[0].f;
+  if (!centered) norm.offset = args.attrs[1].f;
   const int y = centered ? 3 : 2;
   norm.y = data<T>(args, y);
   norm.rstd = data<Compute<T>>(args, centered ? 5 : 3);
@@ -63,8 +65,10 @@ Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bo
   norm.dy = data<const T>(input, 0);
   norm.x = data<const T>(input, 1);
   norm.gain = data<const T>(input, 2);
-  norm.rows = input.operands[1].outer(1);
-  norm.width = input.operands[1].inner(1);
+  const int dims = centered ? 1 : static_cast<int>(input.attrs[1].i);
+  norm.rows = input.operands[1].outer(dims);
+  norm.width = input.operands[1].inner(dims);
+  if (!centered) norm.offset = input.attrs[0].f;
   norm.workspace = weight.workspace;
   norm.rstd = data<const Compute<T>>(input, centered ? 4 : 3);
   norm.residual = data<const T>(input, centered ? 5 : 4);

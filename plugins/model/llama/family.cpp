@@ -1,0 +1,71 @@
+#include "family.hpp"
+
+#include <algorithm>
+
+#include "prun/status.hpp"
+
+namespace prun {
+namespace {
+
+constexpr Family families[] = {{.option = "llama", .model_type = "llama", .architecture = "LlamaForCausalLM"},
+                               {.option = "llama",
+                                .model_type = "qwen2",
+                                .architecture = "Qwen2ForCausalLM",
+                                .windows = WindowKeys::late,
+                                .qkv_bias = true},
+                               {.option = "qwen3",
+                                .model_type = "qwen3",
+                                .architecture = "Qwen3ForCausalLM",
+                                .head_norm = HeadNorm::each,
+                                .windows = WindowKeys::late,
+                                .kv_heads = 32,
+                                .head_dim = 128},
+                               {.option = "mistral",
+                                .model_type = "mistral",
+                                .architecture = "MistralForCausalLM",
+                                .windows = WindowKeys::every,
+                                .kv_heads = 8},
+                               {.option = "gemma3",
+                                .model_type = "gemma3_text",
+                                .architecture = "Gemma3ForCausalLM",
+                                .head_norm = HeadNorm::each,
+                                .norms = NormPlace::around,
+                                .windows = WindowKeys::turns,
+                                .gain_from_one = true,
+                                .scaled_embedding = true,
+                                .gelu = true,
+                                .base_by_kind = true,
+                                .rope_base = 1e6,
+                                .tied = true,
+                                .kv_heads = 4,
+                                .head_dim = 256},
+                               {.option = "olmo2",
+                                .model_type = "olmo2",
+                                .architecture = "Olmo2ForCausalLM",
+                                .head_norm = HeadNorm::all,
+                                .norms = NormPlace::after,
+                                .eps = 1e-5},
+                               {.option = "phi3",
+                                .model_type = "phi3",
+                                .architecture = "Phi3ForCausalLM",
+                                .windows = WindowKeys::every,
+                                .slowed = false,
+                                .fused_files = true,
+                                .eps = 1e-5}};
+
+}  // namespace
+
+const Family& family_of(std::string_view option, bool qkv_bias) {
+  for (const Family& family : families)
+    if (family.option == option && family.qkv_bias == qkv_bias) return family;
+  throw_error(ErrorCode::bad_input, "model.qkv_bias is true, and model.family = \"", option,
+              "\" has no biases; leave one of them out");
+}
+
+const Family& family_read(std::string_view model_type) {
+  for (const Family& family : families)
+    if (family.model_type == model_type) return family;
+  throw_error(ErrorCode::bad_input, "'model_type' is '", model_type, "', which this model does not compute");
+}
+
+}  // namespace prun

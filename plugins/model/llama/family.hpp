@@ -1,0 +1,48 @@
+// What tells the families apart that this decoder computes: one row for each.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace prun {
+
+// What is normed of queries and keys, before they are turned.
+enum class HeadNorm : std::uint8_t { none, each, all };  // each head, or all of them as one row
+
+// Where a sub-layer's norms stand: of what comes in, of what it gives, or of both.
+enum class NormPlace : std::uint8_t { before, after, around };
+
+// What a config.json says of layers that see a window only.
+enum class WindowKeys : std::uint8_t {
+  none,
+  every,  // sliding_window: all layers
+  late,   // use_sliding_window and max_window_layers: those from one on
+  turns   // sliding_window_pattern: all but each sixth, or as many as it says
+};
+
+struct Family {
+  std::string_view option;        // of model.family
+  std::string_view model_type;    // of a config.json
+  std::string_view architecture;  // the class of transformers that computes it
+  HeadNorm head_norm = HeadNorm::none;
+  NormPlace norms = NormPlace::before;
+  WindowKeys windows = WindowKeys::none;
+  bool qkv_bias = false;
+  bool gain_from_one = false;     // norms multiply by 1 + gain
+  bool scaled_embedding = false;  // by the root of its width
+  bool gelu = false;              // within the MLP's gate, instead of silu
+  bool base_by_kind = false;      // positions of windowed layers turn by a base of their own, and not slower
+  bool slowed = true;             // positions may turn slower (rope_scaling)
+  bool fused_files = false;       // queries, keys and values are one tensor, and so are both halves of `up`
+  // What a config.json means where it says nothing.
+  double eps = 1e-6, rope_base = 10000;
+  bool tied = false;
+  std::int64_t kv_heads = 0;  // 0: as many as heads
+  std::int64_t head_dim = 0;  // 0: hidden / heads
+};
+
+// Throws where there is none.
+const Family& family_of(std::string_view option, bool qkv_bias);
+const Family& family_read(std::string_view model_type);
+
+}  // namespace prun

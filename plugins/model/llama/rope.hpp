@@ -1,0 +1,33 @@
+// How positions turn queries and keys.
+#pragma once
+
+#include <string>
+
+#include "family.hpp"
+#include "prun/foreign.hpp"
+
+namespace prun {
+
+struct Rope {
+  double base = 10000;
+  double factor = 1;  // pairs are slowed down by; 1: none is, and all else but the base says nothing
+  std::string scaling = "llama3";
+  double low = 0, high = 0, original = 0;
+  double attention = 1;  // queries and keys are multiplied by
+
+  static Rope of(const Options& options);
+  // As the op's attribute.
+  double scaling_number() const { return scaling == "llama3" ? 0 : scaling == "linear" ? 1 : 2; }
+};
+
+// What a config.json says; `window_base`: of windowed layers, where the family has one, else 0.
+struct RopeConfig {
+  Rope rope;
+  double window_base = 0;
+};
+RopeConfig read_rope(const Options& config, const Family& family);
+void write_rope_options(const RopeConfig& rope, ConfigWriter& options);
+// As releases of transformers before 5 write it, which later ones read.
+void write_rope_config(const RopeConfig& rope, ConfigWriter& config);
+
+}  // namespace prun
