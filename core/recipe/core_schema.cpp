@@ -24,6 +24,7 @@ constexpr std::array<Declaration, 19> declarations = {{
     {"run", Form::table, "", "", "The run itself: how long, where to, what happens on trouble.", R"(
       name         | string | required |  | Name of the run
       steps        | int    | required | 1..1000000000000 | Optimizer steps to take
+      epochs       | float  | 0        | 0..1000000 | Times that the samples of [data] are gone through, where that takes fewer steps than run.steps; 0 counts steps alone
       seed         | int    | 1        | 0.. | Seed of everything random
       layout       | choice | said     | said,auto | auto: what the recipe leaves out of mesh, strategies and microbatch is searched as prun tune does, before ranks start; a run that goes on keeps what it had
       ranks        | int    | 0        | 0..1048576 | Ranks that layout = "auto" lays out for; 0: one for each unit of the device, or those that a launcher has started

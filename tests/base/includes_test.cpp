@@ -1,4 +1,4 @@
-// The arrows that docs/architecture.md draws between the rooms of core and tools are those of their includes.
+// The arrows that docs/architecture.md draws between the rooms of core, text and tools are those of their includes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -39,7 +39,7 @@ Graph arrows_of(const std::string& document) {
   return arrows;
 }
 
-// Includes of the project's own files, by file: paths below core or tools, the SDK's as prun/….
+// Includes of the project's own files, by file: paths below core, text or tools, the SDK's as prun/….
 void add_includes(const fs::path& top, Graph& includes) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(top)) {
     const std::string extension = entry.path().extension().string();
@@ -57,7 +57,7 @@ void add_includes(const fs::path& top, Graph& includes) {
 // main() brings all together; tools/bench has programs that measure beside others, and is no part of prun.
 Graph includes_of(const fs::path& root) {
   Graph includes;
-  for (const char* top : {"core", "tools"}) add_includes(root / top, includes);
+  for (const char* top : {"core", "text", "tools"}) add_includes(root / top, includes);
   std::erase_if(includes, [](const auto& file) {
     return file.first == "main.cpp" || file.first.starts_with("bench/");
   });

@@ -29,6 +29,7 @@ const std::map<std::string, std::string> exempt = {
     {"init/first_recipe.cpp", "the recipe that prun init writes"},
     {"init/first_recipe.hpp", "the recipe that prun init writes"},
     {"init/init_verb.cpp", "what prun init asks and takes"},
+    {"init/finetune_recipe.cpp", "the recipe that prun init writes"},
     {"checkpoint/checkpoint_recipe.cpp", "what an imported checkpoint lacks of a recipe"},
     {"assemble/one_host.cpp", "a device that every machine has, as advice"},
     {"loop/local_ranks.cpp", "a device that every machine has, as advice"},
@@ -36,7 +37,7 @@ const std::map<std::string, std::string> exempt = {
 };
 // Names that are words of the program as well, or kinds of hardware.
 const std::set<std::string> words = {"data",    "text",    "tensor", "tokens", "zero",      "pipeline",
-                                     "offload", "console", "notify", "cpu",    "recompute", "interleaved"};
+                                     "offload", "chat",   "console", "notify", "cpu",    "recompute", "interleaved"};
 
 std::string contents_of(const fs::path& file) {
   std::ostringstream text;

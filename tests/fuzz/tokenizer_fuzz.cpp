@@ -7,7 +7,7 @@
 #include <string>
 
 #include "prun/error.hpp"
-#include "tokenize/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace {
 

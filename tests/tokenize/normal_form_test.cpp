@@ -1,5 +1,5 @@
-// Normal form C as the package `tokenizers` makes it (tests/tokenize/make_fixtures).
-#include "tokenize/normal_form.hpp"
+// Normal forms as the package `tokenizers` makes it (tests/tokenize/make_fixtures).
+#include "tokenizer/normal_form.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,19 @@
 namespace prun::test {
 namespace {
 
-std::string normal(std::string_view text) {
-  static const NormalForm form;
+std::string normal(std::string_view text, const NormalForm& form) {
   std::string made;
   return std::string(form.of(text, made));
 }
 
+std::string normal(std::string_view text) {
+  static const NormalForm form;
+  return normal(text, form);
+}
+
 // Scripts whose characters combine, and what may stand behind them, two at a time.
-std::string all_combinations(std::size_t& count) {
+std::string all_combinations(std::size_t& count, NormalKind kind) {
+  const NormalForm form(kind);
   constexpr std::pair<char32_t, char32_t> combining[] = {{0x20, 0x3100},     {0xA000, 0xD7B0},
                                                          {0xF900, 0xFE30},   {0x10000, 0x12000},
                                                          {0x1D100, 0x1D200}, {0x2F800, 0x2FA20}};
@@ -30,18 +35,20 @@ std::string all_combinations(std::size_t& count) {
   for (const auto& [first, last] : combining)
     for (char32_t code = first; code < last; ++code)
       for (std::size_t i = 0; i < behind.size(); ++i, ++count)
-        all += normal(utf8(code) + utf8(behind[i]) + utf8(behind[(i + code) % behind.size()]));
+        all += normal(utf8(code) + utf8(behind[i]) + utf8(behind[(i + code) % behind.size()]), form);
   return all;
 }
 
 TEST(NormalForm, WhatCombinesIsAsThePackageHasIt) {
   std::istringstream expected(fixture("normal_forms"));
-  std::size_t count = 0, wanted = 0;
-  std::string digest;
-  expected >> wanted >> digest;
-  const std::string all = all_combinations(count);
-  EXPECT_EQ(count, wanted);
-  EXPECT_EQ(sha256_hex({all.data(), all.size()}), digest);
+  for (const NormalKind kind : {NormalKind::c, NormalKind::d, NormalKind::kc, NormalKind::kd}) {
+    std::size_t count = 0, wanted = 0;
+    std::string digest;
+    expected >> wanted >> digest;
+    const std::string all = all_combinations(count, kind);
+    EXPECT_EQ(count, wanted);
+    EXPECT_EQ(sha256_hex({all.data(), all.size()}), digest) << static_cast<int>(kind);
+  }
 }
 
 TEST(NormalForm, WhatStandsBeforeAndBehindStays) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "tokenize/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace prun::test {
 

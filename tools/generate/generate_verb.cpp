@@ -4,12 +4,13 @@
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "chat/chat_encoder.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "cli/output.hpp"
 #include "generate/checkpoint_use.hpp"
 #include "plugin/traits.hpp"
-#include "tokenize/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace prun {
 namespace {
@@ -19,9 +20,12 @@ namespace fs = std::filesystem;
 // What text is to the model: bytes, tokens of a tokenizer, or nothing that is known.
 class Language {
  public:
-  Language(const Arguments& arguments, bool bytes, const fs::path& checkpoint) : bytes_(bytes) {
+  Language(const Arguments& arguments, bool bytes, const std::string& by_data, const fs::path& checkpoint)
+      : bytes_(bytes) {
     if (const auto named = arguments.path("--tokenizer"))
       tokenizer_.emplace(Tokenizer::load(*named));
+    else if (!by_data.empty())
+      tokenizer_.emplace(Tokenizer::load(by_data));
     else if (!bytes_)
       for (const fs::path& folder : {checkpoint, fs::absolute(checkpoint).parent_path()})
         if (!tokenizer_ && fs::exists(folder / "tokenizer.json"))
@@ -44,7 +48,7 @@ class Language {
     return tokens;
   }
   std::string decode(std::span<const std::int32_t> tokens) const {
-    if (tokenizer_) return tokenizer_->decode(tokens);
+    if (tokenizer_) return tokenizer_->decode(tokens, false);
     std::string text;
     for (const std::int32_t token : tokens)
       if (token < 256) text += static_cast<char>(token);
@@ -56,6 +60,35 @@ class Language {
   const bool bytes_;
   std::optional<Tokenizer> tokenizer_;
 };
+
+// What an option of [data] says that a trait of its plugin names; nothing where there is none.
+std::string said_by_data(const Recipe& recipe, PluginHost& plugins, std::string_view trait) {
+  const RecipeSection section = recipe.section("data");
+  const std::string key(trait_of(plugins.note("data", section.plugin()), trait));
+  return key.empty() ? "" : section.text(key);
+}
+
+// The tokenizer that is named, or that of the data; and the template of these, or the tokenizer's own.
+std::optional<chat::ChatFormat> asked_format(const Arguments& arguments, const Recipe& recipe, PluginHost& plugins) {
+  if (!arguments.has("--chat")) return {};
+  const std::string by_data = said_by_data(recipe, plugins, "tokenizer");
+  const std::optional<fs::path> named = arguments.path("--tokenizer");
+  if (by_data.empty() && !named)
+    throw_error(ErrorCode::bad_input,
+                "--chat needs a tokenizer and its template, and the data of this checkpoint name none; name a folder with "
+                "--tokenizer");
+  const std::string by = said_by_data(recipe, plugins, "template");
+  return std::optional<chat::ChatFormat>(std::in_place, named.value_or(by_data), by.empty() ? "own" : by);
+}
+
+std::vector<std::int32_t> asked_tokens(const chat::ChatFormat& format, const std::string& text) {
+  chat::Dict message;
+  message.set("role", chat::Value(std::string("user")));
+  message.set("content", chat::Value(text));
+  chat::Conversation conversation;
+  conversation.messages.push_back({chat::Value::of(std::move(message))});
+  return chat::ChatEncoder(format).encode_prompt(conversation);
+}
 
 // As its data plugin says of its tokens.
 bool are_bytes(const Recipe& recipe, PluginHost& plugins) {
@@ -90,17 +123,23 @@ int generate_command(const Arguments& arguments) {
                 "prun generate CKPT takes a text in quotes or --tokens 1,2,3, one of both");
   const Opened opened = open_checkpoint(arguments, arguments.words[0], asked_rank());
   Recipe recipe = one_text(*opened.recipe, *opened.plugins);
-  const Language language(arguments, are_bytes(recipe, *opened.plugins), arguments.words[0]);
+  const std::optional<chat::ChatFormat> format = asked_format(arguments, recipe, *opened.plugins);
+  if (format && by_tokens)
+    throw_error(ErrorCode::bad_input, "--chat takes a text, what the user says, and no --tokens");
+  const Language language(arguments, are_bytes(recipe, *opened.plugins),
+                          said_by_data(recipe, *opened.plugins, "tokenizer"), arguments.words[0]);
   TextQuestion question;
   question.checkpoint = arguments.words[0];
-  question.tokens = by_tokens ? read_tokens(given->second) : language.encode(arguments.words[1]);
+  question.tokens = format      ? asked_tokens(*format, arguments.words[1])
+                    : by_tokens ? read_tokens(given->second)
+                                : language.encode(arguments.words[1]);
   question.most = arguments.number("--max-tokens", question.most);
   question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
   question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
   question.sampling.seed = arguments.number("--seed", 1);
   if (question.tokens.empty())
     throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
-  if (!by_tokens) question.end = language.end();
+  if (!by_tokens) question.end = format ? format->end() : language.end();
   if (opened.lacks_length()) {
     const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
     recipe = recipe.with("model.seq", std::to_string(read));
@@ -110,6 +149,8 @@ int generate_command(const Arguments& arguments) {
       text_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
   if (by_tokens)
     std::printf("%s\n", tokens_text(added).c_str());
+  else if (format)
+    print_generated(format->tokenizer().decode(added) + "\n");
   else
     print_generated(arguments.words[1] + language.decode(added) + "\n");
   return 0;
@@ -123,6 +164,7 @@ std::vector<Command> generate_verb() {
            "what it goes on with: the likeliest token each time, or one that is drawn",
            {{"--tokens", "1,2,3", "tokens in place of a text"},
             {"--max-tokens", "N", "tokens to add"},
+            {"--chat", "", "the text is what a user says, by the template of the data: what is added is the answer"},
             {"--temperature", "T", "draw, the more evenly the higher it is"},
             {"--top-p", "P", "draw among the likeliest that have this share together"},
             {"--seed", "N", "of what is drawn, 1"},

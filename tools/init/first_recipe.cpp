@@ -4,13 +4,11 @@
 #include <filesystem>
 
 #include "base/text.hpp"
+#include "init/recipe_trial.hpp"
 #include "prun/device.hpp"
 #include "recipe/toml_writer.hpp"
-#include "train/assemble/assembly.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/known_costs.hpp"
-#include "train/assemble/one_host.hpp"
-#include "train/loop/preflight.hpp"
 #include "train/tune/tune.hpp"
 
 namespace prun {
@@ -153,46 +151,9 @@ std::string text_of(const Draft& draft) {
   return out.text();
 }
 
-Recipe parsed(const Draft& draft, PluginHost& plugins) {
-  return Recipe::parse(text_of(draft), "the recipe of prun init", {}, plugins.catalog());
-}
-
-DeviceInfo look_at_device(const Draft& draft, PluginHost& plugins) {
-  const Recipe recipe = choose_device(parsed(draft, plugins), plugins, {0, 1}).recipe;
-  DeviceInfo info;
-  const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
-  raise(device->info(&info));
-  info.name = {};  // of the device, which goes
-  info.unit = {};
-  return info;
-}
-
-// Everything prun check asks.
-void check_good(const Recipe& written, PluginHost& plugins, std::int64_t ranks) {
-  const LocalPlace place{0, static_cast<int>(ranks), true, true};
-  const Recipe recipe = choose_device(written, plugins, place).recipe;
-  plugins.set_local(place);
-  const Assembly assembly(recipe, plugins);
-  check_fits_one_host(assembly);
-  preflight(assembly, plugins);
-}
-
-void try_out(const Draft& draft, PluginHost& plugins) {
-  check_good(parsed(draft, plugins), plugins, draft.ranks);
-}
-
-bool fits(const Draft& draft, PluginHost& plugins) {
-  try {
-    try_out(draft, plugins);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // No longer than the model that a config.json describes can look.
 void limit_sequence(Draft& draft, PluginHost& plugins) {
-  const Recipe recipe = parsed(draft, plugins);
+  const Recipe recipe = parsed_recipe(text_of(draft), plugins);
   const std::int64_t positions = recipe.find("model.positions") ? recipe.integer("model.positions") : 0;
   if (positions > 0) draft.size.seq = std::min(draft.size.seq, positions);
 }
@@ -209,7 +170,7 @@ std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64
     set_batch(draft, 1, wanted);
     draft.micro = 0;
     draft.open = true;
-    const Recipe recipe = choose_device(parsed(draft, plugins), plugins, {0, 1}).recipe;
+    const Recipe recipe = choose_device(parsed_recipe(text_of(draft), plugins), plugins, {0, 1}).recipe;
     TuneRequest request;
     request.wish.ranks = draft.ranks;
     request.why = false;
@@ -220,7 +181,7 @@ std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64
     recipe::TomlWriter layout;
     write_chosen(layout, tuned, sets);
     const std::string text = text_of(draft) + "\n" + layout.text();
-    check_good(Recipe::parse(text, "the recipe of prun init", {}, plugins.catalog()), plugins, draft.ranks);
+    try_recipe(text, draft.ranks, plugins);
     return text;
   } catch (const Error&) {
     return {};  // no cost table, or nothing that fits: the usual way says why
@@ -235,7 +196,7 @@ std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
   if (!fs::exists(wish.data, ignored))
     throw_error(ErrorCode::not_found, "--data: there is no ", in_quotes(wish.data),
                 "; name a text file, a folder of them, or tokens (.bin, .idx)");
-  const DeviceInfo device = look_at_device(draft, plugins);
+  const DeviceInfo device = device_of_recipe(text_of(draft), plugins);
   draft.fast = device.units > 0;
   draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
   draft.size = size_of(wish.goal, draft.fast);
@@ -247,9 +208,9 @@ std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
       draft.recompute = recompute;
       if (micro > wanted) continue;
       set_batch(draft, micro, wanted);
-      if (fits(draft, plugins)) return text_of(draft);
+      if (recipe_fits(text_of(draft), draft.ranks, plugins)) return text_of(draft);
     }
-  try_out(draft, plugins);
+  try_recipe(text_of(draft), draft.ranks, plugins);
   return text_of(draft);
 }
 

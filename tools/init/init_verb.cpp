@@ -8,7 +8,9 @@
 
 #include "base/durable_file.hpp"
 #include "cli/command_table.hpp"
+#include "init/finetune_recipe.hpp"
 #include "init/first_recipe.hpp"
+#include "prun/error.hpp"
 
 namespace prun {
 namespace {
@@ -37,10 +39,32 @@ void write_new(const fs::path& file, const std::string& text) {
   write_fully(created.get(), std::as_bytes(std::span(text)), file);
 }
 
+// A recipe that goes on training a model of Hugging Face on conversations.
+int init_finetune(const Arguments& arguments, const fs::path& file) {
+  FinetuneWish wish;
+  wish.name = file.stem().string();
+  wish.from = *arguments.path("--from");
+  const std::optional<fs::path> data = arguments.path("--data");
+  if (!data)
+    throw_error(ErrorCode::bad_input, "--from goes with --data FILE, conversations to train on, one a line");
+  wish.data = *data;
+  if (const auto named = arguments.values.find("--template"); named != arguments.values.end())
+    wish.chat_template = named->second;
+  wish.ranks = arguments.number("--ranks", 0);
+  PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
+  write_new(file, finetune_recipe(wish, plugins));
+  std::printf("wrote %s\n  prun data show %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(), file.c_str(),
+              file.c_str());
+  return 0;
+}
+
 int init_command(const Arguments& arguments) {
   const fs::path file = arguments.path("--out").value_or("recipe.toml");
   if (std::error_code ignored; fs::exists(file, ignored))
     throw_error(ErrorCode::bad_input, file.string(), " is there already; name another with --out");
+  if (arguments.has("--from")) return init_finetune(arguments, file);
+  if (arguments.has("--template"))
+    throw_error(ErrorCode::bad_input, "--template goes with --from, the model to go on from");
   RecipeWish wish;
   wish.name = file.stem().string();
   settle(wish.model, arguments, "--model", "Which model: gpt, llama, or a path to a config.json?");
@@ -61,7 +85,9 @@ std::vector<Command> init_verb() {
   return {{"init",
            "",
            "write a recipe for this machine, by the answers to three questions or by options",
-           {{"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
+           {{"--from", "FOLDER", "a model of Hugging Face to go on training, on the conversations of --data"},
+            {"--template", "NAME", "of these conversations: chatml, llama3, mistral, gemma; own, the tokenizer's"},
+            {"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
             {"--data", "PATH", "a text file, a folder of them, or tokens (.bin, .idx); this folder"},
             {"--goal", "quick|train", "a run of a minute, or a model to keep; quick"},
             {"--ranks", "N", "how many, which share out the batch; one for each GPU, or one"},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
-#include "tokenize/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace prun {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
-#include "tokenize/bpe.hpp"
+#include "tokenizer/bpe.hpp"
 
 namespace prun {
 

@@ -13,7 +13,7 @@
 #include "base/thread.hpp"
 #include "prun/error.hpp"
 #include "tokenize/documents.hpp"
-#include "tokenize/encoder.hpp"
+#include "tokenizer/encoder.hpp"
 #include "tokenize/token_set.hpp"
 
 namespace prun {

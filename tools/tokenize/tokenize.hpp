@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "tokenize/tokenizer.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace prun {
 

@@ -149,7 +149,29 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
                      ", and others of master, moments and gradient are fp64; all of them are, or none")));
 }
 
-void check_documents(const Recipe& recipe, Diagnostics& problems) {
+// Some data have a token of their own between documents.
+void check_document_end(const Recipe& recipe, const RecipeSection& section, PluginHost& plugins,
+                        Diagnostics& problems) {
+  const std::string key(trait_of(plugins.note("data", section.plugin()), "document_end"));
+  if (key.empty()) return;
+  const std::int64_t between = section.integer(key);
+  if (recipe.text("data.documents") != "apart")
+    problems.add(recipe.problem(
+        section.path() + "." + key,
+        detail::concat("these data have several documents in a sample, with the token ", between,
+                       " between them; set data.documents = \"apart\" and data.end_of_text = ", between)));
+  else if (recipe.has("data.end_of_text") && recipe.integer("data.end_of_text") != between)
+    problems.add(recipe.problem(
+        section.path() + "." + key,
+        detail::concat("documents of these data end with the token ", between, ", and data.end_of_text = ",
+                       recipe.integer("data.end_of_text"), "; give both the same number")));
+}
+
+void check_documents(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
+  check_document_end(recipe, recipe.section("data"), plugins, problems);
+  for (const char* more : {"data.blend", "validation"})
+    for (const RecipeSection& section : recipe.sections(more))
+      check_document_end(recipe, section, plugins, problems);
   if (recipe.text("data.documents") == "apart" && !recipe.has("data.end_of_text"))
     problems.add(
         recipe.problem("data.documents",
@@ -178,7 +200,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, plugins, problems);
   check_batch(recipe, plugins, problems);
-  check_documents(recipe, problems);
+  check_documents(recipe, plugins, problems);
   check_save_memory(recipe, problems);
   problems.throw_if_any();
 }

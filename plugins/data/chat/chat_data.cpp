@@ -1,0 +1,197 @@
+#include "chat_data.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/text.hpp"
+#include "packing.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun::chat {
+namespace {
+
+namespace fs = std::filesystem;
+
+Learned learned_named(const std::string& name) {
+  return name == "all" ? Learned::all : name == "last" ? Learned::last_answer : Learned::answers;
+}
+
+// A file, or those of a folder, by their names byte by byte.
+std::vector<fs::path> files_of(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return {path};
+  std::vector<fs::path> files;
+  if (fs::is_directory(path, ignored))
+    for (const fs::directory_entry& entry : fs::directory_iterator(path))
+      if (const std::string end = entry.path().extension().string(); end == ".jsonl" || end == ".ndjson")
+        files.push_back(entry.path());
+  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  if (files.empty())
+    throw_error(ErrorCode::not_found, "chat path '", path.string(),
+                "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, *.ndjson)");
+  return files;
+}
+
+}  // namespace
+
+ChatData::ChatData(const Options& options)
+    : path_(options.text("path")),
+      tokenizer_(options.text("tokenizer")),
+      template_(options.text("template")),
+      between_(static_cast<std::int32_t>(options.integer("between"))),
+      learned_(learned_named(options.text("learn"))),
+      pack_(options.flag("pack")),
+      too_long_(options.text("too_long")),
+      local_rank_(options.local_rank()),
+      local_ranks_(std::max(1, options.local_ranks())) {}
+
+std::vector<ChatData::Line> ChatData::read_lines() const {
+  std::vector<Line> lines;
+  for (const fs::path& path : files_of(path_)) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text;
+    for (std::int64_t number = 1; std::getline(file, text); ++number)
+      if (!trim(text).empty()) lines.push_back({text, path.string() + ":" + std::to_string(number)});
+    if (!file.eof()) throw_error(ErrorCode::storage, path.string(), ": cannot be read to its end; check the disk");
+  }
+  if (lines.empty()) throw_error(ErrorCode::bad_input, path_.string(), ": holds no conversation");
+  return lines;
+}
+
+ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const {
+  EncodedChat encoded;
+  try {
+    encoded = encoder.encode(read_conversation(parse_json(line.text, line.place), line.place));
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    if (what.starts_with(line.place)) throw;
+    throw_error(error.code(), line.place, ": ", what);
+  }
+  Encoded tokens;
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i) {
+    if (encoded.tokens[i] == between_)
+      throw_error(ErrorCode::bad_input, line.place, ": holds the token ", between_,
+                  ", which stands between conversations; give data.between another that none of them holds");
+    tokens.push_back(encoded.learned[i] ? encoded.tokens[i] : ~encoded.tokens[i]);
+  }
+  return tokens;
+}
+
+// On the cores that are this rank's. The first failure by its place counts, as with one thread.
+std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lines) const {
+  const ChatFormat format(tokenizer_, template_);
+  if (between_ >= format.tokenizer().size())
+    throw_error(ErrorCode::bad_input, "data.between = ", between_, " is no token of the tokenizer, which has ",
+                format.tokenizer().size());
+  std::vector<Encoded> all(lines.size());
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::size_t failed_at = lines.size();
+  std::exception_ptr failure;
+  const auto work = [&] {
+    ChatEncoder encoder(format, learned_);
+    for (std::size_t i = next++; i < lines.size(); i = next++) try {
+        all[i] = encode(lines[i], encoder);
+      } catch (...) {
+        const std::scoped_lock lock(mutex);
+        if (i < failed_at) failure = std::current_exception();
+        failed_at = std::min(failed_at, i);
+        next = lines.size();
+      }
+  };
+  {
+    const auto cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+    std::vector<std::jthread> threads;
+    for (std::int32_t i = 1; i < cores / local_ranks_; ++i) threads.emplace_back(work);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
+  return all;
+}
+
+// Whether a conversation stays. Its first token is no target, so one that is learned must stand behind it.
+bool ChatData::fit(Encoded& tokens, const std::string& place) {
+  const auto size = static_cast<std::int64_t>(tokens.size());
+  if (size > seq_ && too_long_ == "refuse")
+    throw_error(ErrorCode::bad_input, place, ": has ", size, " tokens, more than model.seq = ", seq_,
+                "; raise that, or let data.too_long cut or drop it");
+  if (size > seq_ && too_long_ == "drop") {
+    ++counts_.dropped;
+    return false;
+  }
+  if (size > seq_) {
+    ++counts_.cut;
+    counts_.cut_tokens += size - seq_;
+    tokens.resize(static_cast<std::size_t>(seq_));
+  }
+  const auto learned = tokens.empty() ? 0 : std::count_if(tokens.begin() + 1, tokens.end(), [](std::int32_t token) { return token >= 0; });
+  if (learned == 0) ++counts_.unlearned;
+  counts_.learned += learned;
+  return learned > 0;
+}
+
+void ChatData::keep(std::vector<Encoded> all, const std::vector<Line>& lines) {
+  std::vector<std::int64_t> lengths;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!fit(all[i], lines[i].place)) continue;
+    begins_.push_back(tokens_.size());
+    tokens_.insert(tokens_.end(), all[i].begin(), all[i].end());
+    lengths.push_back(static_cast<std::int64_t>(all[i].size()));
+    Encoded().swap(all[i]);
+  }
+  begins_.push_back(tokens_.size());
+  counts_.tokens = static_cast<std::int64_t>(tokens_.size());
+  if (pack_)
+    samples_ = pack(lengths, seq_);
+  else
+    for (std::uint32_t i = 0; i < lengths.size(); ++i) samples_.push_back({i});
+  if (samples_.empty())
+    throw_error(ErrorCode::bad_input, path_.string(), ": of ", lines.size(), " conversations none has a token to learn within ",
+                seq_, " tokens; raise model.seq, or look at one with prun data show");
+}
+
+void ChatData::say() const {
+  if (local_rank_ != 0) return;
+  log_line(counts_.conversations, " conversations of ", path_.string(), ": ", counts_.tokens, " tokens, ", counts_.learned,
+           " of them learned, in ", samples_.size(), " samples of ", seq_);
+  if (counts_.cut)
+    log_line(counts_.cut, " conversations were longer than model.seq = ", seq_, " and are cut; ", counts_.cut_tokens,
+             " tokens are left out");
+  if (counts_.dropped) log_line(counts_.dropped, " conversations were longer than model.seq = ", seq_, " and are left out");
+  if (counts_.unlearned) log_line(counts_.unlearned, " conversations have no token to learn and are left out");
+}
+
+DataInfo ChatData::open(std::int64_t seq) {
+  PRUN_CHECK(seq > 0, "conversations opened for sequences of ", seq, " tokens");
+  seq_ = seq;
+  const std::vector<Line> lines = read_lines();
+  counts_.conversations = static_cast<std::int64_t>(lines.size());
+  keep(encode_all(lines), lines);
+  say();
+  std::int32_t largest = between_;
+  for (const std::int32_t token : tokens_) largest = std::max(largest, token < 0 ? ~token : token);
+  return {static_cast<std::int64_t>(samples_.size()), counts_.tokens, std::int64_t{largest} + 1};
+}
+
+// A token is learned by whoever stands in front of it in the same conversation. What is left over is ends of
+// conversations without any.
+void ChatData::read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) {
+  PRUN_CHECK(index >= 0 && index < static_cast<std::int64_t>(samples_.size()), "sample ", index, " of ", samples_.size());
+  std::fill_n(tokens, seq_, between_);
+  std::fill_n(targets, seq_, -1);
+  std::int64_t at = 0;
+  for (const std::uint32_t conversation : samples_[static_cast<std::size_t>(index)]) {
+    if (at > 0) ++at;  // the end of the one before
+    for (std::size_t i = begins_[conversation]; i < begins_[conversation + 1]; ++i, ++at) {
+      tokens[at] = tokens_[i] < 0 ? ~tokens_[i] : tokens_[i];
+      if (i > begins_[conversation] && tokens_[i] >= 0) targets[at - 1] = tokens_[i];
+    }
+  }
+}
+
+}  // namespace prun::chat

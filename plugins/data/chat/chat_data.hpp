@@ -1,0 +1,52 @@
+// Samples of conversations: several to one, each behind the token that ends the one before it, where they fit.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "chat/chat_encoder.hpp"
+#include "prun/data.hpp"
+
+namespace prun::chat {
+
+class ChatData final : public Data {
+ public:
+  explicit ChatData(const Options& options);
+  DataInfo open(std::int64_t seq) override;
+  void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) override;
+
+ private:
+  // What became of the conversations that did not stay whole.
+  struct Counts {
+    std::int64_t conversations = 0, tokens = 0, learned = 0, cut = 0, cut_tokens = 0, dropped = 0, unlearned = 0;
+  };
+  struct Line {
+    std::string text, place;
+  };
+  // Tokens of one conversation: negative (~token) where they are not learned.
+  using Encoded = std::vector<std::int32_t>;
+
+  std::vector<Line> read_lines() const;
+  std::vector<Encoded> encode_all(const std::vector<Line>& lines) const;
+  Encoded encode(const Line& line, ChatEncoder& encoder) const;
+  bool fit(Encoded& tokens, const std::string& place);
+  void keep(std::vector<Encoded> all, const std::vector<Line>& lines);
+  void say() const;
+
+  std::filesystem::path path_, tokenizer_;
+  std::string template_;
+  std::int32_t between_;
+  Learned learned_;
+  bool pack_;
+  std::string too_long_;
+  std::int32_t local_rank_, local_ranks_;
+
+  std::int64_t seq_ = 0;
+  Counts counts_;
+  std::vector<std::int32_t> tokens_;                  // of all conversations
+  std::vector<std::size_t> begins_;                   // of each in them, and the end
+  std::vector<std::vector<std::uint32_t>> samples_;  // by sample: its conversations
+};
+
+}  // namespace prun::chat

@@ -1,0 +1,189 @@
+// Conversations as transformers' apply_chat_template makes them, and TRL's masks of what the assistant writes
+// (tests/chat/make_fixtures).
+#include "chat/chat_encoder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "support/temp_folder.hpp"
+
+namespace prun::test {
+namespace {
+
+using chat::ChatEncoder;
+using chat::ChatFormat;
+using chat::Conversation;
+using chat::EncodedChat;
+using chat::Learned;
+using chat::read_conversation;
+
+std::vector<JsonValue> lines_of(const std::string& name) {
+  std::ifstream file(PRUN_TEST_FIXTURES "/chat/" + name);
+  std::vector<JsonValue> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(parse_json(line, name));
+  EXPECT_FALSE(lines.empty()) << name;
+  return lines;
+}
+
+ChatFormat format_of(const std::string& kind, const std::string& name) {
+  return {PRUN_TEST_FIXTURES "/chat/" + kind, name};
+}
+
+Conversation conversation_of(const std::string& json) { return read_conversation(parse_json(json, "it"), "it:1"); }
+
+std::string mask_of(const EncodedChat& encoded) {
+  std::string mask;
+  for (const bool learned : encoded.learned) mask += learned ? '1' : '0';
+  return mask;
+}
+
+class Chat : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Templates, Chat, testing::Values("chatml", "llama3", "mistral", "gemma"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+// Row by row; a row without an entry is a conversation that the template refuses.
+void expect_as_transformers(const std::string& kind, const std::string& name, const char* entry) {
+  const ChatFormat format = format_of(kind, name);
+  ChatEncoder encoder(format);
+  const std::vector<JsonValue> chats = lines_of("chats.jsonl"), rows = lines_of(kind + ".expected");
+  ASSERT_EQ(chats.size(), rows.size());
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < chats.size(); ++i) {
+    const Conversation conversation = read_conversation(chats[i], "chats");
+    const JsonValue* const expected = rows[i].find(entry);
+    if (!expected) {
+      EXPECT_THROW(encoder.encode(conversation), Error) << i;
+      continue;
+    }
+    const EncodedChat encoded = encoder.encode(conversation);
+    std::vector<TokenId> ids;
+    for (const JsonValue& id : expected->as_array()[0].as_array()) ids.push_back(static_cast<TokenId>(id.as_int64()));
+    EXPECT_EQ(encoded.tokens, ids) << i;
+    EXPECT_EQ(mask_of(encoded), expected->as_array()[1].as_string()) << i;
+    ++compared;
+  }
+  EXPECT_GT(compared, 40u);
+}
+
+TEST_P(Chat, BuiltInTemplatesAreTransformersAndTrls) { expect_as_transformers(GetParam(), GetParam(), "built_in"); }
+TEST_P(Chat, TheTokenizersOwnTemplateIsTransformers) { expect_as_transformers(GetParam(), "own", "own"); }
+
+TEST(Chat, ShareGptAndCompletionsAreTheSameConversation) {
+  const ChatFormat format = format_of("chatml", "chatml");
+  ChatEncoder encoder(format);
+  const EncodedChat messages = encoder.encode(conversation_of(
+      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"));
+  const EncodedChat shared = encoder.encode(conversation_of(
+      R"({"system":"s","conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"));
+  const EncodedChat completion = encoder.encode(conversation_of(
+      R"({"prompt":[{"role":"system","content":"s"},{"role":"user","content":"q"}],"completion":[{"role":"assistant","content":"a"}]})"));
+  EXPECT_EQ(messages.tokens, shared.tokens);
+  EXPECT_EQ(messages.learned, shared.learned);
+  EXPECT_EQ(messages.tokens, completion.tokens);
+  EXPECT_EQ(messages.learned, completion.learned);
+}
+
+TEST(Chat, TextsAreTakenAsTheyAreAndEnd) {
+  const ChatFormat format = format_of("llama3", "llama3");
+  ChatEncoder encoder(format);
+  const EncodedChat encoded = encoder.encode(conversation_of(R"({"prompt":"hello\n","completion":"the answer"})"));
+  EXPECT_EQ(format.tokenizer().decode(encoded.tokens), "<|begin|>hello\nthe answer<|eot_id|>");
+  std::string learned;
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i)
+    if (encoded.learned[i]) learned += format.tokenizer().bytes(encoded.tokens[i]);
+  EXPECT_EQ(learned, "the answer<|eot_id|>");
+}
+
+std::string learned_text(const std::string& json, Learned what, const char* name = "chatml") {
+  const ChatFormat format = format_of("chatml", name);
+  const EncodedChat encoded = ChatEncoder(format, what).encode(conversation_of(json));
+  std::string learned;
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i)
+    if (encoded.learned[i]) learned += format.tokenizer().bytes(encoded.tokens[i]);
+  return learned;
+}
+
+TEST(Chat, WhatIsLearnedCanBeChosen) {
+  const std::string two =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":"r"},)"
+      R"({"role":"assistant","content":"b"}]})";
+  EXPECT_EQ(learned_text(two, Learned::answers), "a<|im_end|>\nb<|im_end|>\n");
+  EXPECT_EQ(learned_text(two, Learned::last_answer), "b<|im_end|>\n");
+  EXPECT_EQ(learned_text(two, Learned::last_answer, "own"), "b<|im_end|>\n");
+  EXPECT_EQ(learned_text(two, Learned::all).size(), std::string("<|im_start|>user\nq<|im_end|>\n").size() * 2 +
+                                                        std::string("<|im_start|>assistant\na<|im_end|>\n").size() * 2);
+  const std::string weighted =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a","weight":0},)"
+      R"({"role":"user","content":"r"},{"role":"assistant","content":"b","weight":1}]})";
+  for (const char* name : {"chatml", "own"})
+    EXPECT_EQ(learned_text(weighted, Learned::answers, name), "b<|im_end|>\n") << name;
+}
+
+TEST(Chat, PromptsAskForAnAnswer) {
+  const ChatFormat format = format_of("gemma", "gemma");
+  EXPECT_EQ(format.tokenizer().decode(
+                ChatEncoder(format).encode_prompt(conversation_of(R"({"messages":[{"role":"user","content":"hello"}]})"))),
+            "<bos><start_of_turn>user\nhello<end_of_turn>\n<start_of_turn>model\n");
+}
+
+std::string refusal(const std::string& json) {
+  try {
+    const ChatFormat format = format_of("mistral", "mistral");
+    ChatEncoder(format).encode(conversation_of(json));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_input);
+    return error.what();
+  }
+  return "(no error)";
+}
+
+TEST(Chat, WhatIsNoConversationIsRefused) {
+  const struct {
+    const char *line, *says;
+  } cases[] = {
+      {"[]", "it:1: is not an object"},
+      {R"({"text":"a"})", "neither messages, nor conversations, nor prompt and completion"},
+      {R"({"messages":[]})", "holds no message"},
+      {R"({"messages":[{"role":"user"}]})", "messages.0 has no text under 'content'"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})", "messages.0 has no text under 'content'"},
+      {R"({"messages":[{"role":"user","content":"a","weight":0.5}]})", "(no error)"},
+      {R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"a","weight":0.5}]})",
+       "messages.1 has a weight that is neither 0 nor 1"},
+      {R"({"conversations":[{"from":"bard","value":"a"}]})", "conversations.0 is from 'bard', and prun knows human"},
+      {R"({"messages":[{"role":"assistant","content":"a"}]})",
+       "the template refuses the conversation: the roles must be user and assistant in turn"},
+  };
+  for (const auto& [line, says] : cases) EXPECT_NE(refusal(line).find(says), std::string::npos) << line << ": " << refusal(line);
+}
+
+// An answer that is written otherwise once others follow.
+TEST(Chat, TemplatesThatChangeWhatWasWrittenAreRefused) {
+  const TempFolder folder;
+  std::ifstream from(PRUN_TEST_FIXTURES "/chat/chatml/tokenizer.json");
+  folder.write("tokenizer.json", std::string(std::istreambuf_iterator<char>(from), {}));
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{{ m.content if loop.last else m.content | upper }}{% endfor %}");
+  const ChatFormat format(folder.path(), "own");
+  ChatEncoder encoder(format);
+  const Conversation two = conversation_of(
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":"r"}]})");
+  try {
+    encoder.encode(two);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("chat_template.jinja: writes message 1 otherwise once others follow it"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Chat, ABuiltInTemplateNeedsItsTokens) {
+  EXPECT_THROW(format_of("gemma", "chatml"), Error);
+  EXPECT_THROW(format_of("gemma", "vicuna"), Error);
+  EXPECT_THROW(ChatFormat(PRUN_TEST_FIXTURES "/tokenizer/gpt2.json", "own"), Error);
+}
+
+}  // namespace
+}  // namespace prun::test

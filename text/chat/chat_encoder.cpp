@@ -1,0 +1,191 @@
+#include "chat/chat_encoder.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/whole_file.hpp"
+#include "chat/built_in.hpp"
+#include "prun/error.hpp"
+
+namespace prun::chat {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t longest_config = std::size_t{64} << 20;
+
+fs::path folder_of_tokenizer(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) ? path : fs::absolute(path).parent_path();
+}
+
+// tokenizer_config.json, or an object without members.
+JsonValue config_of(const fs::path& folder) {
+  const fs::path file = folder / "tokenizer_config.json";
+  if (std::error_code ignored; !fs::exists(file, ignored)) return JsonValue(JsonObject());
+  const JsonValue config = parse_json(whole_file(file, longest_config), file.string());
+  if (!config.is_object()) throw_error(ErrorCode::bad_input, file.string(), ": is not an object; it is damaged");
+  return config;
+}
+
+// Texts of tokens under bos_token and so on: by themselves, or under `content`.
+Dict variables_of(const JsonValue& config, const BuiltIn* built_in) {
+  Dict variables;
+  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token"}) {
+    const JsonValue* token = config.find(name);
+    if (token && token->is_object()) token = token->find("content");
+    if (token && token->is_string()) variables.set(name, Value(token->as_string()));
+  }
+  if (!built_in) return variables;
+  if (!variables.find("bos_token") && !built_in->bos.empty()) variables.set("bos_token", Value(std::string(built_in->bos)));
+  if (!variables.find("eos_token")) variables.set("eos_token", Value(std::string(built_in->eos)));
+  return variables;
+}
+
+// Several templates have names; the one called default is meant.
+const JsonValue* default_template(const JsonValue& named) {
+  if (!named.is_array()) return &named;
+  for (const JsonValue& one : named.as_array())
+    if (one.is_object() && one.find("name") && one.find("name")->is_string() && one.find("name")->as_string() == "default")
+      return one.find("template");
+  return nullptr;
+}
+
+Template own_template(const fs::path& folder, const JsonValue& config) {
+  const fs::path file = folder / "chat_template.jinja";
+  if (std::error_code ignored; fs::exists(file, ignored)) return {whole_file(file, longest_config), file.string()};
+  const JsonValue* text = config.find("chat_template");
+  if (text) text = default_template(*text);
+  if (!text || !text->is_string())
+    throw_error(ErrorCode::not_found, folder.string(),
+                " has no template of conversations, neither in chat_template.jinja nor in tokenizer_config.json; name one: ",
+                join(names_of_built_in(), ", "));
+  return {text->as_string(), (folder / "tokenizer_config.json").string() + ": chat_template"};
+}
+
+Template template_of(const fs::path& folder, const JsonValue& config, const std::string& name) {
+  if (name == "own") return own_template(folder, config);
+  const BuiltIn* const found = find_built_in(name);
+  if (!found)
+    throw_error(ErrorCode::bad_input, "there is no template ", in_quotes(name), "; there are own, ",
+                join(names_of_built_in(), ", "));
+  return {found->text, "the template " + name};
+}
+
+// A built-in template's tokens must be the tokenizer's, else they would be spelled.
+void check_tokens(const Tokenizer& tokenizer, const Dict& variables, const BuiltIn& of) {
+  const auto check = [&](std::string_view token) {
+    if (!token.empty() && !tokenizer.find_added(token))
+      throw_error(ErrorCode::bad_input, "the template ", of.name, " writes ", in_quotes(token),
+                  ", which is no token of the tokenizer by itself; name another template");
+  };
+  for (const std::string_view token : of.tokens) check(token);
+  for (const char* name : {"bos_token", "eos_token"})
+    if (const Value* const value = variables.find(name)) check(*value->as<std::string>());
+}
+
+}  // namespace
+
+ChatFormat::ChatFormat(const fs::path& path, const std::string& name)
+    : tokenizer_(Tokenizer::load(path)),
+      variables_(variables_of(config_of(folder_of_tokenizer(path)), find_built_in(name))),
+      template_(template_of(folder_of_tokenizer(path), config_of(folder_of_tokenizer(path)), name)) {
+  if (const BuiltIn* const built_in = find_built_in(name)) check_tokens(tokenizer_, variables_, *built_in);
+  const Value* const end = variables_.find("eos_token");
+  const auto* const text = end ? end->as<std::string>() : nullptr;
+  end_ = text ? tokenizer_.find_added(*text).value_or(-1) : tokenizer_.end_of_text().value_or(-1);
+}
+
+ChatEncoder::ChatEncoder(const ChatFormat& format, Learned learned)
+    : format_(format), learned_(learned), encoder_(format.tokenizer()) {}
+
+// The first messages of a conversation, and what asks for the next answer.
+Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messages, bool prompt) const {
+  Dict variables = format_.variables();
+  List list;
+  for (std::size_t i = 0; i < messages; ++i) list.push_back(conversation.messages[i].value);
+  variables.set("messages", Value::of(std::move(list)));
+  variables.set("add_generation_prompt", Value(prompt));
+  variables.set("tools", conversation.tools.is_undefined() ? Value(nullptr) : conversation.tools);
+  return format_.chat_template().render(variables);
+}
+
+// One span for each answer that is learned. A template that does not mark them must write each message the same
+// whatever follows: then an answer is what comes behind the prompt that asks for it.
+std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, const Rendered& all) const {
+  std::vector<Span> spans;
+  const bool marks = format_.chat_template().marks_generation();
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    if (!conversation.messages[i].is_learned) continue;
+    const Rendered before = render(conversation, i, !marks), after = render(conversation, i + 1, false);
+    const bool alike = marks ? after.generated.size() <= all.generated.size() : all.text.starts_with(after.text);
+    if (!alike || !after.text.starts_with(before.text))
+      throw_error(ErrorCode::bad_input, format_.chat_template().name(), ": writes message ", i,
+                  " otherwise once others follow it, so that nobody can tell what the assistant writes; put ",
+                  "{% generation %} and {% endgeneration %} around it in the template");
+    if (!marks)
+      spans.push_back({before.text.size(), after.text.size()});
+    else
+      spans.insert(spans.end(), all.generated.begin() + static_cast<std::ptrdiff_t>(before.generated.size()),
+                   all.generated.begin() + static_cast<std::ptrdiff_t>(after.generated.size()));
+  }
+  return spans;
+}
+
+std::vector<Span> ChatEncoder::learned_of(const Conversation& conversation, const Rendered& all) const {
+  if (learned_ == Learned::all) return {{0, all.text.size()}};
+  const bool every = std::all_of(conversation.messages.begin(), conversation.messages.end(),
+                                 [](const Message& message) { return message.is_learned == message.is_answer; });
+  if (learned_ == Learned::answers)
+    return every && format_.chat_template().marks_generation() ? all.generated : answers_of(conversation, all);
+  Conversation last = conversation;
+  bool found = false;
+  for (std::size_t i = last.messages.size(); i-- > 0;) {
+    last.messages[i].is_learned = last.messages[i].is_learned && !found;
+    found = found || last.messages[i].is_learned;
+  }
+  return answers_of(last, all);
+}
+
+EncodedChat ChatEncoder::encode(const Conversation& conversation) {
+  if (conversation.is_text()) return encode_text(conversation);
+  const Rendered all = render(conversation, conversation.messages.size(), false);
+  EncodedChat encoded;
+  encoder_.append(all.text, encoded.tokens);
+  const std::vector<Span> learned = learned_of(conversation, all);
+  if (learned_ == Learned::all) {
+    encoded.learned.assign(encoded.tokens.size(), true);
+    return encoded;
+  }
+  std::size_t next = 0;  // of the spans that may be a token's
+  for (const Span& place : places_of(format_.tokenizer(), all.text, encoded.tokens)) {
+    while (next < learned.size() && learned[next].end <= place.begin) ++next;
+    encoded.learned.push_back(next < learned.size() && learned[next].begin < place.end);
+  }
+  return encoded;
+}
+
+// The tokens of both together, and an end; those of the prompt alone are not learned.
+EncodedChat ChatEncoder::encode_text(const Conversation& conversation) {
+  if (format_.end() < 0)
+    throw_error(ErrorCode::bad_input, "the tokenizer names no token that ends a text, which a completion needs; write messages");
+  const std::span<const TokenId> prefix = format_.tokenizer().prefix();
+  const std::string text = conversation.prompt + conversation.completion;
+  EncodedChat encoded;
+  encoder_.append(text, encoded.tokens);
+  for (const Span& place : places_of(format_.tokenizer(), text, encoded.tokens))
+    encoded.learned.push_back(learned_ == Learned::all || place.end > conversation.prompt.size());
+  encoded.tokens.insert(encoded.tokens.begin(), prefix.begin(), prefix.end());
+  encoded.learned.insert(encoded.learned.begin(), prefix.size(), false);
+  encoded.tokens.push_back(format_.end());
+  encoded.learned.push_back(true);
+  return encoded;
+}
+
+std::vector<TokenId> ChatEncoder::encode_prompt(const Conversation& conversation) {
+  std::vector<TokenId> tokens;
+  encoder_.append(render(conversation, conversation.messages.size(), true).text, tokens);
+  return tokens;
+}
+
+}  // namespace prun::chat

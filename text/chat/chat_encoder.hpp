@@ -1,0 +1,67 @@
+// Conversations to tokens, and which of these a model learns to write.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "chat/conversation.hpp"
+#include "chat/template.hpp"
+#include "tokenizer/encoder.hpp"
+
+namespace prun::chat {
+
+enum class Learned : std::uint8_t { answers, last_answer, all };
+
+// A tokenizer and the template of its conversations. Immutable, for any number of threads.
+class ChatFormat {
+ public:
+  // `folder`: one with a tokenizer.json, or that file. `name`: a template that is built in, or "own": the one that
+  // stands in chat_template.jinja or tokenizer_config.json beside the tokenizer. Throws bad_input or not_found.
+  ChatFormat(const std::filesystem::path& folder, const std::string& name);
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const Template& chat_template() const { return template_; }
+  // bos_token and so on, by the texts of tokens.
+  const Dict& variables() const { return variables_; }
+  // What ends a completion that no template is asked about; negative where the tokenizer names none.
+  TokenId end() const { return end_; }
+
+ private:
+  Tokenizer tokenizer_;
+  Dict variables_;
+  Template template_;
+  TokenId end_ = -1;
+};
+
+struct EncodedChat {
+  std::vector<TokenId> tokens;
+  std::vector<bool> learned;  // by token
+};
+
+// For one thread.
+class ChatEncoder {
+ public:
+  // Borrows the format.
+  explicit ChatEncoder(const ChatFormat& format, Learned learned = Learned::answers);
+
+  // Throws bad_input, without the place of the conversation.
+  EncodedChat encode(const Conversation& conversation);
+  // What the model is given to write the next answer.
+  std::vector<TokenId> encode_prompt(const Conversation& conversation);
+
+ private:
+  Rendered render(const Conversation& conversation, std::size_t messages, bool prompt) const;
+  std::vector<Span> answers_of(const Conversation& conversation, const Rendered& all) const;
+  std::vector<Span> learned_of(const Conversation& conversation, const Rendered& all) const;
+  EncodedChat encode_text(const Conversation& conversation);
+
+  const ChatFormat& format_;
+  Learned learned_;
+  Encoder encoder_;
+};
+
+// Where each token stands in the text that it was made of. Throws bad_input where the tokenizer does not keep letters
+// as they are, so that nobody can tell.
+std::vector<Span> places_of(const Tokenizer& tokenizer, std::string_view text, std::span<const TokenId> tokens);
+
+}  // namespace prun::chat

@@ -1,0 +1,122 @@
+#include "chat/conversation.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "prun/error.hpp"
+
+namespace prun::chat {
+namespace {
+
+class LineReader {
+ public:
+  LineReader(const JsonValue& line, const std::string& place) : place_(place), line_(line) {}
+
+  Conversation read() {
+    if (!line_.is_object()) refuse("is not an object");
+    if (const JsonValue* const tools = find("tools")) out_.tools = Value::of(*tools);
+    if (const JsonValue* const messages = find("messages")) {
+      add_messages(*messages, "messages", true);
+    } else if (const JsonValue* const shared = find("conversations")) {
+      add_shared(*shared);
+    } else if (find("prompt") && find("completion")) {
+      read_completion(*find("prompt"), *find("completion"));
+    } else {
+      refuse("has neither messages, nor conversations, nor prompt and completion");
+    }
+    if (out_.messages.empty() && out_.prompt.empty() && out_.completion.empty()) refuse("holds no message");
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw_error(ErrorCode::bad_input, place_, ": ", what,
+                "; a line of conversations holds messages with role and content, conversations with from and value, or "
+                "prompt and completion");
+  }
+  const JsonValue* find(std::string_view name) const {
+    const JsonValue* const found = line_.find(name);
+    return found && !found->is_null() ? found : nullptr;
+  }
+  const std::string& text_of(const JsonValue& message, const char* name, const std::string& where) const {
+    const JsonValue* const value = message.is_object() ? message.find(name) : nullptr;
+    if (!value || !value->is_string()) refuse(where + " has no text under '" + name + "'");
+    return value->as_string();
+  }
+
+  // 0 or 1 under `weight`, as some files have it for answers that are not to be learned.
+  bool has_weight(const JsonValue& message, const std::string& where) const {
+    const JsonValue* const weight = message.find("weight");
+    if (!weight || weight->is_null()) return true;
+    if (!weight->is_integer() || (weight->as_double() != 0 && weight->as_double() != 1))
+      refuse(where + " has a weight that is neither 0 nor 1, which are all that prun has");
+    return weight->as_double() == 1;
+  }
+
+  void add_message(const JsonValue& message, const std::string& where, bool learned) {
+    const std::string& role = text_of(message, "role", where);
+    const JsonValue* const calls = message.find("tool_calls");
+    const JsonValue* const content = message.find("content");
+    if (!calls || calls->is_null() || (content && !content->is_null())) text_of(message, "content", where);
+    const bool answer = role == "assistant";
+    out_.messages.push_back({Value::of(message), answer, answer && learned && has_weight(message, where)});
+  }
+
+  void add_messages(const JsonValue& list, const std::string& name, bool learned) {
+    if (!list.is_array()) refuse("'" + name + "' is not a list");
+    for (std::size_t i = 0; i < list.as_array().size(); ++i)
+      add_message(list.as_array()[i], name + "." + std::to_string(i), learned);
+  }
+
+  void add_text(const std::string& role, const std::string& content, bool learned) {
+    Dict message;
+    message.set("role", Value(role));
+    message.set("content", Value(content));
+    const bool answer = role == "assistant";
+    out_.messages.push_back({Value::of(std::move(message)), answer, answer && learned});
+  }
+
+  void add_shared(const JsonValue& list) {
+    if (!list.is_array()) refuse("'conversations' is not a list");
+    if (find("system")) add_text("system", text_of(line_, "system", "it"), false);
+    for (std::size_t i = 0; i < list.as_array().size(); ++i) {
+      const JsonValue& message = list.as_array()[i];
+      const std::string where = "conversations." + std::to_string(i);
+      if (message.is_object() && message.find("role")) {
+        add_message(message, where, true);
+        continue;
+      }
+      const std::string role = shared_role(text_of(message, "from", where), where);
+      add_text(role, text_of(message, "value", where), has_weight(message, where));
+    }
+  }
+
+  std::string shared_role(const std::string& from, const std::string& where) const {
+    if (from == "human" || from == "user") return "user";
+    if (from == "gpt" || from == "assistant") return "assistant";
+    if (from == "system" || from == "tool") return from;
+    refuse(where + " is from " + in_quotes(from) + ", and prun knows human, user, gpt, assistant, system and tool");
+  }
+
+  void read_completion(const JsonValue& prompt, const JsonValue& completion) {
+    if (prompt.is_string() && completion.is_string()) {
+      out_.prompt = prompt.as_string();
+      out_.completion = completion.as_string();
+      return;
+    }
+    add_messages(prompt, "prompt", false);
+    add_messages(completion, "completion", true);
+  }
+
+  const std::string& place_;
+  const JsonValue& line_;
+  Conversation out_;
+};
+
+}  // namespace
+
+Conversation read_conversation(const JsonValue& line, const std::string& place) {
+  return LineReader(line, place).read();
+}
+
+}  // namespace prun::chat

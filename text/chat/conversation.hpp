@@ -1,0 +1,30 @@
+// Conversations as files of JSON lines have them: messages of role and content, ShareGPT's conversations, and
+// prompts with completions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "chat/value.hpp"
+
+namespace prun::chat {
+
+struct Message {
+  Value value;               // as templates see it
+  bool is_answer = false;    // the assistant's
+  bool is_learned = false;   // as far as the file says: the assistant's, unless it has weight 0 or is of a prompt
+};
+
+struct Conversation {
+  std::vector<Message> messages;
+  Value tools;  // undefined where there are none
+  // Where there are no messages: texts that no template is asked about.
+  std::string prompt, completion;
+
+  bool is_text() const { return messages.empty(); }
+};
+
+// `place` names the line in messages. Throws bad_input for what is none of these forms; nothing is guessed.
+Conversation read_conversation(const JsonValue& line, const std::string& place);
+
+}  // namespace prun::chat

@@ -1,0 +1,61 @@
+// A template of conversations as it is written: the part of Jinja that chat templates are made of. What is not
+// part of it is refused by its name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/value.hpp"
+
+namespace prun::chat {
+
+struct Expression;
+using ExpressionPointer = std::unique_ptr<const Expression>;
+
+enum class ExpressionKind : std::uint8_t {
+  literal,
+  name,
+  list,
+  dict,         // parts: key, value, key, value, ...
+  item,         // parts: of, key
+  slice,        // parts: of, first, last, step; null where they are left out
+  call,         // of a function `text`: parts are arguments
+  method,       // `text` of parts[0]: the others are arguments
+  filter,       // `text` of parts[0]: likewise
+  test,         // `text` of parts[0]
+  unary,        // `text`: not, -
+  binary,       // `text`: an operator
+  conditional,  // parts: value, condition, otherwise or null
+};
+
+struct Expression {
+  ExpressionKind kind = ExpressionKind::literal;
+  int line = 0;
+  std::string text;
+  Value value;
+  std::vector<ExpressionPointer> parts;
+  std::vector<std::pair<std::string, ExpressionPointer>> named;  // arguments
+};
+
+struct Statement;
+using Block = std::vector<Statement>;
+
+enum class StatementKind : std::uint8_t { text, output, branch, loop, set, generation, leave, go_on };
+
+struct Statement {
+  StatementKind kind = StatementKind::text;
+  int line = 0;
+  std::string text;                // text; or the name that is set
+  std::string member;              // of a namespace, where one of its is set
+  std::vector<std::string> names;  // of a loop
+  // output, set, loop: one; branch: conditions, null for else.
+  std::vector<ExpressionPointer> expressions;
+  std::vector<Block> blocks;  // branch: one each; loop: body, else; generation: body
+};
+
+// `name` is the template's in messages. Throws bad_input with name and line.
+Block parse_template(std::string_view text, const std::string& name);
+
+}  // namespace prun::chat

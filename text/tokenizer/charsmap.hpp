@@ -1,0 +1,29 @@
+// The map of characters that SentencePiece compiles into a model: a double array that finds the bytes to
+// replace, and the texts that take their place. Others wrote it: nothing in it is trusted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prun {
+
+class Charsmap {
+ public:
+  // `encoded` as a tokenizer.json has it, in base64. `where` names it in messages. Throws bad_input.
+  Charsmap(std::string_view encoded, const std::string& where);
+
+  // Clusters of few bytes are looked up whole, what is left by characters. The text, or `made`.
+  std::string_view of(std::string_view text, std::string& made) const;
+
+ private:
+  // What stands for a text that begins with a key: for the shortest one.
+  std::optional<std::string_view> find(std::string_view text) const;
+
+  std::vector<std::uint32_t> units_;
+  std::string texts_;
+};
+
+}  // namespace prun

@@ -1,0 +1,89 @@
+// The steps by which a text is cut into the words that a model takes one by one, as the `pre_tokenizer` of a
+// tokenizer.json lists them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tokenizer/word_splitter.hpp"
+
+namespace prun {
+
+// By an expression.
+struct CutWords {
+  WordRules rules = WordRules::gpt2;
+};
+// Numbers from all else, each digit by itself or not.
+struct CutDigits {
+  bool single = false;
+};
+// At white space, which falls away.
+struct CutSpaces {};
+// At white space, which falls away, and around punctuation, as BERT does.
+struct CutBert {};
+// At a text.
+struct CutAt {
+  enum class Keep : std::uint8_t { removed, isolated, with_previous, with_next };
+  std::string text;
+  Keep keep = Keep::isolated;
+};
+// Spaces become marks, of which one stands in front.
+struct MarkSpaces {
+  enum class Front : std::uint8_t { never, first, always };
+  std::string mark;
+  Front front = Front::always;
+  bool cut = true;  // in front of each mark
+};
+
+using CuttingStep = std::variant<CutWords, CutDigits, CutSpaces, CutBert, CutAt, MarkSpaces>;
+
+// For one thread.
+class Cutter {
+ public:
+  // Borrows the steps.
+  explicit Cutter(const std::vector<CuttingStep>& steps);
+
+  // Calls word(text) for each word of a text; `first`: it begins where the whole text does.
+  template <class Word>
+  void cut(std::string_view text, bool first, Word&& word) {
+    cut_from(0, text, first, word);
+  }
+
+ private:
+  struct Piece {
+    std::string_view text;
+    bool first;
+  };
+
+  template <class Word>
+  void cut_from(std::size_t step, std::string_view text, bool first, Word& word) {
+    if (text.empty()) return;
+    if (step == steps_.size()) return word(text);
+    if (std::holds_alternative<CutWords>(steps_[step])) {
+      for (bool front = first; !text.empty(); front = false) {
+        const std::size_t length = splitters_[step].first_word(text);
+        cut_from(step + 1, text.substr(0, length), front, word);
+        text.remove_prefix(length);
+      }
+      return;
+    }
+    const std::size_t begin = pieces_.size();
+    add_pieces(step, text, first);
+    const std::size_t end = pieces_.size();
+    for (std::size_t i = begin; i < end; ++i) {
+      const Piece piece = pieces_[i];
+      cut_from(step + 1, piece.text, piece.first, word);
+    }
+    pieces_.resize(begin);
+  }
+  void add_pieces(std::size_t step, std::string_view text, bool first);
+
+  const std::vector<CuttingStep>& steps_;
+  std::vector<WordSplitter> splitters_;  // by step
+  std::vector<std::string> marked_;      // by step
+  std::vector<Piece> pieces_;            // of the steps under way
+};
+
+}  // namespace prun

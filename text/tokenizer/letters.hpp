@@ -1,0 +1,43 @@
+// What the steps of BERT and others ask of characters, as the package `tokenizers` answers it. Its Unicode is
+// of another version than that of words.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace prun {
+
+enum class LetterClass : std::uint8_t {
+  nonspacing_mark,
+  combining_mark,
+  bert_removed,  // controls and what nobody sees
+  bert_space,
+  bert_chinese,
+  bert_punctuation,
+  // Where clusters of characters end: what joins the one before it, what none joins, what joins the one behind.
+  joins_before,
+  keeps_apart,
+  joins_behind
+};
+
+bool is_of(LetterClass kind, char32_t value);
+// Empty for a character without another in lower case.
+std::u32string_view lower_case_of(char32_t value);
+
+// Bytes of white space (White_Space) at a text's ends.
+std::size_t leading_spaces(std::string_view text);
+std::size_t trailing_spaces(std::string_view text);
+
+struct LetterRange {
+  char32_t first, last;
+};
+struct LowerCaseLetters {
+  char32_t upper;
+  std::u32string_view lower;
+};
+// In order.
+std::span<const LetterRange> letter_ranges(LetterClass kind);
+std::span<const LowerCaseLetters> lower_case_letters();
+
+}  // namespace prun

@@ -1,0 +1,174 @@
+#include "tokenizer/tokenizer_parts.hpp"
+
+namespace prun {
+namespace {
+
+std::string part_of(const std::string& where, std::size_t i) { return where + "." + std::to_string(i); }
+
+// {"String": "x"} or {"Regex": "x"}
+struct Pattern {
+  std::string text;
+  bool expression = false;
+};
+Pattern read_pattern(Fields& fields) {
+  Fields pattern(fields.need("pattern"), fields.where() + ".pattern");
+  const bool literal = pattern.take("String") != nullptr;
+  Pattern read{literal ? pattern.text("String") : pattern.text("Regex"), !literal};
+  pattern.finish();
+  if (read.text.empty()) pattern.refuse("String", "is empty; the file is damaged");
+  return read;
+}
+
+// --- normalizers
+
+ReplaceText read_replace(Fields& fields) {
+  const Pattern pattern = read_pattern(fields);
+  const std::string& to = fields.text("content");
+  if (!pattern.expression) return {pattern.text, to, false};
+  if (pattern.text != " {2,}")
+    throw_error(ErrorCode::bad_input, fields.where(), ".pattern: 'Regex' ", in_quotes(pattern.text),
+                " is none that prun knows of a Replace; it has ' {2,}' and any String");
+  return {" ", to, true};
+}
+
+BertClean read_bert(Fields& fields) {
+  BertClean step;
+  step.clean = fields.flag("clean_text", true);
+  step.chinese = fields.flag("handle_chinese_chars", true);
+  step.lower = fields.flag("lowercase", true);
+  step.accents = fields.flag("strip_accents", step.lower);
+  return step;
+}
+
+const NormalKind* normal_kind(const std::string& type) {
+  static const std::unordered_map<std::string, NormalKind> kinds = {
+      {"NFC", NormalKind::c}, {"NFD", NormalKind::d}, {"NFKC", NormalKind::kc}, {"NFKD", NormalKind::kd}};
+  const auto found = kinds.find(type);
+  return found == kinds.end() ? nullptr : &found->second;
+}
+
+void read_single_normalizer(Fields& fields, const std::string& type, Normalizer& out) {
+  if (const NormalKind* const kind = normal_kind(type))
+    out.add(std::make_shared<const NormalForm>(*kind));
+  else if (type == "Prepend")
+    out.add(PrependText{fields.text("prepend")});
+  else if (type == "Replace")
+    out.add(read_replace(fields));
+  else if (type == "Strip")
+    out.add(StripSpaces{fields.flag("strip_left", true), fields.flag("strip_right", true)});
+  else if (type == "Lowercase")
+    out.add(LowerCase{});
+  else if (type == "StripAccents")
+    out.add(StripAccents{});
+  else if (type == "BertNormalizer")
+    out.add(read_bert(fields));
+  else if (type == "Precompiled")
+    out.add(std::make_shared<const Charsmap>(fields.text("precompiled_charsmap"),
+                                             fields.name_of("precompiled_charsmap")));
+  else
+    throw_error(ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
+                ", which prun does not have; it has NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase, "
+                "StripAccents, BertNormalizer and Precompiled");
+}
+
+// --- pre-tokenizers
+
+void read_split(Fields& split, Cutting& out) {
+  static const std::unordered_map<std::string, CutAt::Keep> keeps = {
+      {"Removed", CutAt::Keep::removed},
+      {"Isolated", CutAt::Keep::isolated},
+      {"MergedWithPrevious", CutAt::Keep::with_previous},
+      {"MergedWithNext", CutAt::Keep::with_next}};
+  const std::string& behavior = split.text("behavior");
+  split.expect_off("invert");
+  const Pattern pattern = read_pattern(split);
+  const auto keep = keeps.find(behavior);
+  if (!pattern.expression && keep != keeps.end()) {
+    out.steps.emplace_back(CutAt{pattern.text, keep->second});
+    return;
+  }
+  if (behavior != "Isolated")
+    split.refuse("behavior", "is not Isolated, which is the only one that prun has of expressions");
+  const std::optional<WordRules> rules = word_rules_of(pattern.text);
+  if (!rules)
+    throw_error(ErrorCode::bad_input, split.where(), ".pattern: 'Regex' ", in_quotes(pattern.text),
+                " is none that prun knows; it has those of GPT-2, Llama 3 and Qwen2");
+  out.steps.emplace_back(CutWords{*rules});
+}
+
+MarkSpaces read_metaspace(Fields& fields) {
+  static const std::unordered_map<std::string, MarkSpaces::Front> fronts = {
+      {"never", MarkSpaces::Front::never},
+      {"first", MarkSpaces::Front::first},
+      {"always", MarkSpaces::Front::always}};
+  MarkSpaces step;
+  step.mark = fields.text("replacement");
+  fields.ignore({"str_rep"});
+  if (step.mark.empty()) fields.refuse("replacement", "is empty; the file is damaged");
+  const bool in_front = fields.flag("add_prefix_space", true);
+  const std::string scheme = fields.take("prepend_scheme") ? fields.text("prepend_scheme") : in_front ? "always" : "never";
+  const auto front = fronts.find(scheme);
+  if (front == fronts.end())
+    fields.refuse("prepend_scheme", "is neither always, first nor never, which are all that prun has");
+  if (!in_front && scheme != "never")
+    fields.refuse("add_prefix_space", "is false, and prepend_scheme is not never; the file is damaged");
+  step.front = front->second;
+  step.cut = fields.flag("split", true);
+  return step;
+}
+
+void read_byte_level(Fields& fields, Cutting& out) {
+  fields.expect_off("add_prefix_space");
+  fields.ignore({"trim_offsets"});
+  if (fields.flag("use_regex", true)) out.steps.emplace_back(CutWords{WordRules::gpt2});
+  out.bytes = true;
+}
+
+void read_single_cutting(Fields& fields, const std::string& type, Cutting& out) {
+  if (type == "ByteLevel")
+    read_byte_level(fields, out);
+  else if (type == "Split")
+    read_split(fields, out);
+  else if (type == "Digits")
+    out.steps.emplace_back(CutDigits{fields.flag("individual_digits", false)});
+  else if (type == "WhitespaceSplit")
+    out.steps.emplace_back(CutSpaces{});
+  else if (type == "BertPreTokenizer")
+    out.steps.emplace_back(CutBert{});
+  else if (type == "Metaspace")
+    out.steps.emplace_back(read_metaspace(fields));
+  else
+    throw_error(ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
+                ", which prun does not have; it has ByteLevel, Split, Digits, WhitespaceSplit, "
+                "BertPreTokenizer and Metaspace");
+}
+
+}  // namespace
+
+void read_normalizer(const JsonValue& value, const std::string& where, Normalizer& out) {
+  Fields fields(value, where);
+  const std::string& type = fields.text("type");
+  if (type == "Sequence") {
+    const JsonArray& list = fields.array("normalizers");
+    for (std::size_t i = 0; i < list.size(); ++i) read_normalizer(list[i], part_of(where, i), out);
+  } else {
+    read_single_normalizer(fields, type, out);
+  }
+  fields.finish();
+}
+
+void read_cutting(const JsonValue& value, const std::string& where, Cutting& out) {
+  Fields fields(value, where);
+  const std::string& type = fields.text("type");
+  if (out.bytes)
+    fields.refuse("type", "comes behind ByteLevel, which prun has as the last one only");
+  if (type == "Sequence") {
+    const JsonArray& list = fields.array("pretokenizers");
+    for (std::size_t i = 0; i < list.size(); ++i) read_cutting(list[i], part_of(where, i), out);
+  } else {
+    read_single_cutting(fields, type, out);
+  }
+  fields.finish();
+}
+
+}  // namespace prun

@@ -1,0 +1,96 @@
+#include "data/shown_sample.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/output.hpp"
+#include "plugin/traits.hpp"
+#include "prun/error.hpp"
+#include "prun/visible.hpp"
+
+namespace prun {
+namespace {
+
+constexpr const char *learned_colour = "\x1b[1;32m", *end_colour = "\x1b[0m", *open_mark = "\xE2\x9F\xA6", *close_mark = "\xE2\x9F\xA7";
+
+bool shows_colour() {
+  const char* const terminal = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): before any other thread
+  return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view(terminal) != "dumb" && !std::getenv("NO_COLOR");
+}
+
+}  // namespace
+
+ShownSample::ShownSample(const Recipe& recipe, PluginHost& plugins, std::int64_t index)
+    : index_(index), colour_(shows_colour()) {
+  const RecipeSection section = recipe.section("data");
+  const PluginNote& note = plugins.note("data", section.plugin());
+  const auto data = plugins.create<DataInterface>("data", section);
+  const std::int64_t seq = recipe.integer("model.seq");
+  recipe::in_section(section, [&] { raise(data->open(seq, &info_)); });
+  if (index < 0 || index >= info_.samples)
+    throw_error(ErrorCode::bad_input, "there is no sample ", index, ": the data have ", info_.samples, " of ", seq,
+                " tokens, counted from 0");
+  tokens_.resize(static_cast<std::size_t>(seq));
+  targets_.resize(tokens_.size());
+  raise(data->read(index, tokens_.data(), targets_.data()));
+  bytes_ = trait_of(note, "tokens") == "bytes";
+  const std::string tokenizer(trait_of(note, "tokenizer"));
+  if (!tokenizer.empty()) tokenizer_.emplace(Tokenizer::load(section.text(tokenizer)));
+}
+
+std::string ShownSample::text_of(std::int32_t token) const {
+  if (tokenizer_) return std::string(tokenizer_->bytes(token));
+  if (bytes_ && token < 256) return {static_cast<char>(token)};
+  return " " + std::to_string(token);
+}
+
+// What is learned of a sample are its targets; the last one is no token of it.
+void ShownSample::print_text() const {
+  std::string text;
+  bool learned = false;
+  const auto set = [&](bool now) {
+    if (now == learned) return;
+    learned = now;
+    text += colour_ ? (now ? learned_colour : end_colour) : (now ? open_mark : close_mark);
+  };
+  std::string piece;
+  const auto write = [&] {
+    text += visible_lines(piece);
+    piece.clear();
+  };
+  for (std::size_t i = 0; i <= tokens_.size(); ++i) {
+    const bool now = i > 0 && targets_[i - 1] >= 0;
+    if (i == tokens_.size() && !now) break;
+    if (now != learned) write();
+    set(now);
+    piece += text_of(i < tokens_.size() ? tokens_[i] : targets_[i - 1]);
+  }
+  write();
+  set(false);
+  print_as_it_is(text + "\n", stdout);
+}
+
+void ShownSample::print_tokens() const {
+  std::printf("%8s %8s %8s  text\n", "position", "token", "learned");
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const bool learned = i > 0 && targets_[i - 1] >= 0;
+    char line[64];
+    std::snprintf(line, sizeof line, "%8zu %8d %8s  ", i, tokens_[i], learned ? "yes" : "");
+    const std::string row = line + visible(text_of(tokens_[i]));
+    print_as_it_is(colour_ && learned ? learned_colour + row + end_colour + "\n" : row + "\n", stdout);
+  }
+}
+
+void ShownSample::print(bool tokens) const {
+  const auto learned = std::count_if(targets_.begin(), targets_.end(), [](std::int32_t target) { return target >= 0; });
+  std::printf("sample %lld of %lld: %zu tokens, %lld of them learned\n", static_cast<long long>(index_),
+              static_cast<long long>(info_.samples), tokens_.size(), static_cast<long long>(learned));
+  std::fflush(stdout);
+  print_text();
+  if (tokens) print_tokens();
+}
+
+}  // namespace prun

@@ -1,0 +1,35 @@
+// One sample of a recipe's data, for people.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/open_recipe.hpp"
+#include "prun/data.hpp"
+#include "tokenizer/tokenizer.hpp"
+
+namespace prun {
+
+class ShownSample {
+ public:
+  // Opens [data]. Throws what its plugin does, and bad_input for a sample that is not there.
+  ShownSample(const Recipe& recipe, PluginHost& plugins, std::int64_t index);
+
+  // On standard output, in colour on a terminal; elsewhere what is learned stands between marks.
+  void print(bool tokens) const;
+
+ private:
+  std::string text_of(std::int32_t token) const;
+  void print_text() const;
+  void print_tokens() const;
+
+  DataInfo info_;
+  std::int64_t index_;
+  bool bytes_ = false;  // tokens are those of a text
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<std::int32_t> tokens_, targets_;
+  bool colour_ = false;
+};
+
+}  // namespace prun
