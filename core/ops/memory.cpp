@@ -1,5 +1,5 @@
-// zero and copy: clearing an accumulator, and moving bytes between a staging buffer and the device. checksum:
-// whether two ranks have the same bytes.
+// zero and copy: clearing an accumulator, and moving bytes between a staging buffer and the device. total: what ranks
+// and stages have counted, together. checksum: whether two ranks have the same bytes.
 #include <vector>
 
 #include "prun/op.hpp"
@@ -29,6 +29,17 @@ struct Copy {
   }
 };
 
+struct Total {
+  static constexpr const char* kind = "total";
+  static constexpr const char* help = "y = x, a sum that is complete";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static constexpr bool copies = true;
+  static void rule(OpShape& s) {
+    s.like(1, 0);
+    s.whole(0, 0, s.operand[0].rank);
+  }
+};
+
 struct Checksum {
   static constexpr const char* kind = "checksum";
   static constexpr const char* help =
@@ -43,6 +54,8 @@ struct Checksum {
 
 }  // namespace
 
-std::vector<OpDef> memory_ops() { return {op_def<Zero>(), op_def<Copy>(), op_def<Checksum>()}; }
+std::vector<OpDef> memory_ops() { 
+  return {op_def<Zero>(), op_def<Copy>(), op_def<Total>(), op_def<Checksum>()};
+}
 
 }  // namespace prun

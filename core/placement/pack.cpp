@@ -46,7 +46,7 @@ class Packer {
     std::map<Key, std::vector<Id>> groups;
     for (Id id : program_.segment(segment).values) {
       const Value& value = program_.value(id);
-      if (value.role != Role::parameter || value.bucket >= 0) continue;
+      if (value.role != Role::parameter || value.bucket >= 0 || value.untrained) continue;
       const bool frozen = value.gradient == none;
       const std::vector<AxisId> axes = frozen ? axes_of_frozen(value) : axes_that_sum(value);
       if (!frozen && axes.empty()) check_is_whole(value);

@@ -102,16 +102,34 @@ class AxisPass {
     return detail::concat(is.name, " = ", is.extent);
   }
 
-  // Values that exist before a step: sharded on the first asked dimension that they have. A microbatch's
-  // inputs come in parts only if their dimension is the first that was asked for everywhere: what needs
-  // weights in parts may need them whole.
+  // What ops of forward would rather split than what was asked for first: what stays lies as they use it.
+  std::vector<Name> preferred() const {
+    std::vector<Name> list;
+    for (Id segment = 0; dims_.size() > 1 && segment < program_.segment_count(); ++segment)
+      for (const Id id : program_.segment(segment).ops(FunctionKind::forward)) {
+        OpShape shape = program_.shape(program_.op(id));
+        raise(program_.op(id).def->rule(&shape));
+        for (const Name& dim : shape.preferred)
+          if (!dim.empty()) list.push_back(dim);
+      }
+    return list;
+  }
+
+  // Values that exist before a step: sharded on the first asked dimension that they have, those in front that
+  // an op prefers. A microbatch's inputs come in parts only if their dimension is the first that was asked for
+  // everywhere: what needs weights in parts may need them whole.
   void place_what_stays() {
+    std::vector<Split> order = dims_;
+    const std::vector<Name> first = preferred();
+    std::stable_partition(order.begin(), order.end(), [&](const Split& split) {
+      return std::find(first.begin(), first.end(), split.dim) != first.end();
+    });
     for (Id id = 0; id < program_.value_count(); ++id) {
       const Value& value = program_.value(id);
       if (value.role == Role::activation || value.role == Role::runtime) continue;
       const bool input = value.role == Role::input || value.role == Role::staging;
       AxisPlacement placement;
-      for (const Split& split : dims_) {
+      for (const Split& split : input ? dims_ : order) {
         if (split.scope == SplitScope::ops || (input && split.scope != SplitScope::everywhere)) continue;
         if (placement.is_replicated() && has_dim(value, split.dim))
           placement = AxisPlacement::sharded(split.dim);

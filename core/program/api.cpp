@@ -20,6 +20,12 @@ Status add_segment(void* p, Text name, std::int64_t repeat, Id* result) {
 Status add_parameter(void* p, Id segment, const ParameterSpec* spec, Id* result) {
   return guard([&] { *result = of(p).add_parameter(segment, *spec); });
 }
+Status add_untrained(void* p, Id segment, const ParameterSpec* spec, Id* result) {
+  return guard([&] { *result = of(p).add_untrained(segment, *spec); });
+}
+Status add_tally(void* p, Id segment, Text name, Array<Dim> dims, Id* result) {
+  return guard([&] { *result = of(p).add_tally(segment, name.view(), span(dims)); });
+}
 Status tie(void* p, Id segment, Id parameter, Id* result) {
   return guard([&] { *result = of(p).use_parameter(segment, parameter); });
 }
@@ -85,6 +91,8 @@ Status set_parameter(void* p, Id id, bool frozen, bool decay, double lr_scale) {
     if (value.role != Role::parameter)
       throw_error(ErrorCode::bad_input, "'", value.name, "' is no parameter");
     check_not_differentiated(of(p), value);
+    if (value.untrained && !frozen)
+      throw_error(ErrorCode::bad_input, "parameter '", value.name, "' is one that no gradient trains");
     value.frozen = frozen;
     value.decay = decay;
     value.lr_scale = lr_scale;
@@ -268,7 +276,9 @@ const ProgramApi& program_api() {
                               tier,
                               tiers,
                               set_matrices,
-                              matrices};
+                              matrices,
+                              add_untrained,
+                              add_tally};
   return api;
 }
 

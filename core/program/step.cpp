@@ -22,6 +22,9 @@ std::vector<Name> counted_over(std::string_view scalar) {
   return {};
 }
 
+// Of programs that weigh sequences alike, however many of their targets count.
+constexpr const char* sequences_in = "inv_sequences";
+
 constexpr const char *in = ".staged", *in_masked = ".staged.masked", *out = ".reported";
 
 std::string first_of(const std::string& axis) { return "first." + axis; }
@@ -37,6 +40,22 @@ Id add_staging(Program& program, Id device_value, const char* suffix) {
 
 void add_copy(Program& program, FunctionKind function, Id from, Id to) {
   program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
+}
+
+// What ops have counted is of all ranks once the step is finished, and the host is told it then.
+void add_tally(Program& program, Id tally) {
+  const Id step = program.step_segment();
+  program.add_op(step, FunctionKind::begin, Part::input, "zero", {tally}, {});
+  Value whole = program.value(tally);
+  whole.name += ".total";
+  whole.tally = false;
+  const Id total = program.add_value(std::move(whole));
+  program.add_op(step, FunctionKind::finish, Part::input, "total", {tally, total}, {});
+  Value reported = program.value(tally);
+  reported.name += out;
+  reported.role = Role::staging;
+  reported.tally = false;
+  add_copy(program, FunctionKind::report, total, program.add_value(std::move(reported)));
 }
 
 Id add_outcome(Program& program, const char* name) {
@@ -72,6 +91,7 @@ void add_step(Program& program, const StepOptions& options) {
   for (Id input : program.inputs())
     add_copy(program, FunctionKind::load, add_staging(program, input, in), input);
   for (const char* name : scalars_in) add_staged_scalar(program, name, counted_over(name));
+  if (program.find_runtime(sequences_in) != none) add_staged_scalar(program, sequences_in, {});
   program.value(program.runtime("keep")).carried = true;
   for (const char* name : outcomes_in) add_outcome(program, name);
   program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
@@ -83,6 +103,7 @@ void add_step(Program& program, const StepOptions& options) {
                  {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("halt"),
                   program.runtime("grad_norm"), program.runtime("clip"), program.runtime("keep")},
                  std::span(&limit, 1));
+  for (const Id tally : program.tallies()) add_tally(program, tally);
   for (const char* name : results) {
     const Id result = program.runtime(name);
     add_copy(program, FunctionKind::report, result, add_staging(program, result, out));
@@ -135,6 +156,7 @@ StagedValues staged_values(const Program& program) {
   staged.halt = outcome_of(program, "halt");
   staged.go = outcome_of(program, "go");
   staged.seed = staging_of(program, "seed", in);
+  staged.inv_sequences = staging_of(program, sequences_in, in);
   staged.counted = staging_of(program, "counted", in);
   staged.stop = staging_of(program, "stop", in);
   staged.loss_sum = staging_of(program, "loss_sum", out);
@@ -145,6 +167,8 @@ StagedValues staged_values(const Program& program) {
   staged.non_finite = staging_of(program, "non_finite", out);
   staged.logits = staging_of(program, "logits", out);
   staged.position = staging_of(program, "position", in);
+  for (const Id tally : program.tallies())
+    staged.tallies.push_back({tally, staging_of(program, program.value(tally).name, out)});
   for (const Axis& axis : program.mesh().axes()) {
     const std::string name = first_of(axis.name);
     staged.first.push_back(program.find_runtime(name) == none ? none : staging_of(program, name, in));

@@ -37,12 +37,18 @@ struct StagedValues {
   StagedOutcome lr, step, halt;
   StagedOutcome go;  // 0 where `halt` is not, else 1: of a program whose updates do not wait for the norm
   Id seed = none, counted = none, stop = none;
+  Id inv_sequences = none;  // 1 / sequences of the step, where a program asks for it
   // Out, fp64 scalars, of all ranks.
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
   // Out, by trained tensor: how many elements of its gradient are not finite, where keep is 0.
   Id non_finite = none;
   // Out, of a program that generates: by row and token of the vocabulary.
   Id logits = none;
+  // Out: what ops have counted (ProgramApi::tally), of all ranks.
+  struct Tally {
+    Id sum = none, reported = none;
+  };
+  std::vector<Tally> tallies;
   Id position = none;  // none: sequences are whole
   // By axis.
   std::vector<Id> first;

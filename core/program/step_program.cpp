@@ -98,6 +98,12 @@ std::vector<Id> Program::runtimes() const {
   return list;
 }
 
+std::vector<Id> Program::tallies() const {
+  std::vector<Id> list = runtimes();
+  std::erase_if(list, [&](Id id) { return !values_[id].tally; });
+  return list;
+}
+
 Id Program::find_runtime(std::string_view name) const {
   for (Id id : runtimes())
     if (values_[id].name == name) return id;
@@ -177,6 +183,27 @@ void Program::set_matrices(Id parameter, const Matrices& matrices) {
     before = cut == 0 ? -1 : cut;
   }
   value.matrices = matrices;
+}
+
+Id Program::add_untrained(Id segment_id, const ParameterSpec& spec) {
+  const Id id = add_parameter(segment_id, spec);
+  values_[id].dtype = OpShape::statistics(precision_.compute);
+  values_[id].frozen = values_[id].untrained = true;
+  return id;
+}
+
+Id Program::add_tally(Id segment_id, std::string_view name, std::span<const Dim> dims) {
+  Value value;
+  value.name = segment(segment_id).name + "." + std::string(name);
+  if (find_runtime(value.name) != none)
+    throw_error(ErrorCode::bad_input, "there are two sums '", value.name, "'");
+  value.role = Role::runtime;
+  value.dtype = DType::f64;
+  value.dims = {{"layer", segment(segment_id).repeat}};
+  value.dims.insert(value.dims.end(), dims.begin(), dims.end());
+  value.segment = step_segment();
+  value.tally = true;
+  return add_value(std::move(value));
 }
 
 Id Program::use_parameter(Id segment_id, Id parameter) {

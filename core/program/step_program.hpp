@@ -72,6 +72,11 @@ struct Value {
   // "strategy.1".
   std::string added_by;
 
+  // Of a parameter: no gradient trains it, ops of `update` may change it, and every rank has all of it.
+  bool untrained = false;
+  // Of a runtime value: a sum of a step with a row for each layer of a segment, told to observers.
+  bool tally = false;
+
   // Of a runtime value: a step reads what the step before left, before it writes it. Of state: it is what a
   // text leaves from step to step, and belongs to no parameter.
   bool carried = false;
@@ -195,6 +200,8 @@ class Program {
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
   void set_matrices(Id parameter, const Matrices& matrices);
+  Id add_untrained(Id segment, const ParameterSpec& spec);
+  Id add_tally(Id segment, std::string_view name, std::span<const Dim> dims);
   Id use_parameter(Id segment, Id parameter);
   Id input(Id segment, std::string_view name);
   Id runtime(std::string_view name);
@@ -240,6 +247,7 @@ class Program {
   std::vector<Id> parameters() const;  // in registration order
   std::vector<Id> inputs() const;
   std::vector<Id> runtimes() const;
+  std::vector<Id> tallies() const;
   Id find_runtime(std::string_view name) const;
   // Operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's part.
   OpShape shape(const Op& op) const;

@@ -80,6 +80,7 @@ std::vector<KernelDef> memory_kernels() {
   return {{"zero", select_zero},
           {"copy", select_copy},
           {"whole_logits", select_copy},
+          {"total", select_copy},
           {"checksum", select_checksum}};
 }
 

@@ -24,7 +24,9 @@ class Case {
   Case(const OpCase& op, DType type, DeviceInterface& device)
       : differentiated_(write(op, type, objective_), objective_, kernels_of(device), op.spread) {
     set_inputs({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}, {1, 4, 1, -1, 9, -1, 6, 5, 3, 10});
-    if (const Id scale = program().find_runtime("inv_targets"); scale != none) values().set(scale, {0.25});
+    for (const char* scale : {"inv_targets", "inv_sequences"})
+      if (const Id id = program().find_runtime(scale); id != none) values().set(id, {0.25});
+    if (const Id one = program().find_runtime("one"); one != none) values().set(one, {1});
     if (const Id seed = program().find_runtime("seed"); seed != none) values().set(seed, {12345});
   }
 
@@ -52,8 +54,8 @@ class Case {
     if (objective.result != none) {
       segment.outgoing(objective.result);
     } else {
-      objective.loss = program->runtime("loss_sum");
-      objective.loss_scale = program->runtime("inv_targets");
+      objective.loss = program->runtime(op.loss);
+      objective.loss_scale = program->runtime(op.loss_scale);
     }
     return program;
   }
@@ -102,7 +104,7 @@ void expect_close(const std::vector<double>& ours, const std::vector<double>& th
 
 void compare_with_torch(const OpCase& op, DType type, double tolerance) {
   const auto device = cpu_device();
-  const SafetensorsFile file(std::string(PRUN_TEST_FIXTURES) + "/ops.safetensors");
+  const SafetensorsFile file(std::string(PRUN_TEST_FIXTURES) + "/" + op.fixtures + ".safetensors");
   Case c(op, type, *device);
   const auto torch = [&](const std::string& name) { return torch_numbers(file, op.name + "/" + name); };
   for (Id id : c.program().parameters()) c.values().set(id, torch(c.program().value(id).name));

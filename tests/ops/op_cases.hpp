@@ -15,6 +15,8 @@ struct OpCase {
   std::function<Id(const Segment&)> build;  // returns the result; none for lm_head, whose result is the loss
   double spread = 1;                        // of the random operands
   bool in_torch = true;
+  const char *loss = "loss_sum", *loss_scale = "inv_targets";  // of one without a result
+  const char* fixtures = "ops";
 };
 
 inline void PrintTo(const OpCase& op, std::ostream* out) { *out << op.name; }
@@ -38,6 +40,49 @@ inline std::vector<OpCase> op_cases() {
       const std::vector<Id> apart = g.ops("split_heads", {packed(g, 9, heads, slots)}, 3);
       return g.op("attention", {apart[0], apart[1], apart[2]}, {{"causal", causal}, {"window", window}});
     };
+  };
+  // Scores of 8 experts, and which of them are chosen with which weights.
+  struct Routing {
+    double choices = 2, sigmoid = 0, normalise = 1, groups = 1, chosen_groups = 1, group_best = 2, scale = 1;
+  };
+  const auto scored = [=](const Segment& g) {
+    return g.op("router", {p(g, "x", {b, s, h}), p(g, "weight", {dim("routes", 8), h})});
+  };
+  const auto chosen = [=](const Segment& g, Id logits, const Routing& r) {
+    return g.ops("route", {logits, none}, 2,
+                 {{"choices", r.choices},
+                  {"sigmoid", r.sigmoid},
+                  {"normalise", r.normalise},
+                  {"groups", r.groups},
+                  {"chosen_groups", r.chosen_groups},
+                  {"group_best", r.group_best},
+                  {"scale", r.scale}});
+  };
+  const auto routed = [=](const Routing& r) {
+    return [=](const Segment& g) { return chosen(g, scored(g), r)[1]; };
+  };
+  const auto experts = [=](const Routing& r) {
+    return [=](const Segment& g) {
+      const Dim e = dim("experts", 8), f = dim("ffn", 4);
+      const std::vector<Id> to = chosen(g, scored(g), r);
+      return g.op("experts", {p(g, "values", {b, s, h}), to[0], to[1], p(g, "up", {e, dim("gate", 2), f, h}),
+                              p(g, "down", {e, h, f})},
+                  {{"experts", 8.0}});
+    };
+  };
+  const auto balanced = [=](double sigmoid) {
+    return [=](const Segment& g) {
+      const Id logits = scored(g);
+      const std::vector<Id> to = chosen(g, logits, {.sigmoid = sigmoid});
+      g.ops("balance",
+            {logits, to[0], g.targets(), g.runtime("inv_sequences"), g.tally("counts", {dim("routes", 8)}),
+             g.tally("losses", {dim("kind", 2)})},
+            0, {{"sigmoid", sigmoid}, {"coefficient", 0.3}, {"z", 0.1}});
+      return none;
+    };
+  };
+  const auto of_experts = [](const char* name, std::function<Id(const Segment&)> build) {
+    return OpCase{name, std::move(build), 1, true, "case.losses", "one", "experts"};
   };
   return {
       {"embedding",
@@ -152,6 +197,24 @@ inline std::vector<OpCase> op_cases() {
          return g.op("geglu", {p(g, "x", {b, s, dim("gate", 2), h})});
        },
        2},
+      of_experts("sigmoid_gate",
+                 [=](const Segment& g) {
+                   return g.op("sigmoid_gate", {p(g, "x", {b, s, h}), p(g, "gate", {b, s, dim("one", 1)})});
+                 }),
+      of_experts("router", scored),
+      of_experts("route_softmax", routed({.choices = 3, .normalise = 0})),
+      of_experts("route_normalised", routed({})),
+      of_experts("route_groups", routed({.normalise = 0,
+                                         .groups = 4,
+                                         .chosen_groups = 2,
+                                         .group_best = 1,
+                                         .scale = 2.5})),
+      of_experts("route_sigmoid",
+                 routed({.choices = 3, .sigmoid = 1, .groups = 4, .chosen_groups = 2, .scale = 2.5})),
+      of_experts("experts", experts({})),
+      of_experts("experts_one", experts({.choices = 1, .sigmoid = 1, .normalise = 0})),
+      of_experts("balance", balanced(0)),
+      of_experts("balance_sigmoid", balanced(1)),
       {"add",
        [=](const Segment& g) {
          return g.op("add", {p(g, "a", {b, s, h}), p(g, "b", {b, s, h})});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/random.hpp"
 
@@ -36,15 +37,19 @@ Differentiated::Differentiated(std::unique_ptr<Program> program, const Objective
 Id Differentiated::arriving() const { return program_->segment(last()).outgoing_gradient; }
 
 double Differentiated::objective(const Interpreter::Before& before) {
-  if (objective_.loss != none) values_.set(objective_.loss, {0});
+  if (objective_.loss != none)
+    values_.set(objective_.loss,
+                std::vector<double>(static_cast<std::size_t>(program_->value(objective_.loss).elements()), 0.0));
   for (Id segment = 1; segment <= last(); ++segment) {
     if (segment > 1)
       values_.set(program_->segment(segment).incoming,
                   values_.numbers(program_->segment(segment - 1).outgoing));
     values_.run(segment, FunctionKind::forward, before);
   }
-  if (objective_.result == none)
-    return values_.numbers(objective_.loss_scale)[0] * values_.numbers(objective_.loss)[0];
+  if (objective_.result == none) {
+    const std::vector<double> losses = values_.numbers(objective_.loss);
+    return values_.numbers(objective_.loss_scale)[0] * std::accumulate(losses.begin(), losses.end(), 0.0);
+  }
   const std::vector<double> y = values_.numbers(objective_.result), dy = values_.numbers(arriving());
   double sum = 0;
   for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];

@@ -42,13 +42,21 @@ Id OpTrial::operand(std::size_t i, const ExampleOperand& example) {
   const Array<Dim> dims{example.dims, static_cast<std::uint64_t>(example.rank)};
   if (example.kind == Kind::values)
     return program_->add_parameter(segment_id, {Text(std::string_view(name)), dims, zeros(), false});
+  if (example.kind == Kind::statistics) return statistics(name, dims);
   Value value;
   value.name = name;
-  value.role = Role::input;
+  value.role = example.kind == Kind::sums ? Role::runtime : Role::input;
   value.dtype = example.dtype;
   value.dims.assign(dims.begin(), dims.end());
   value.segment = program_->step_segment();
   return program_->add_value(std::move(value));
+}
+
+// A parameter, so that differences are taken of it too.
+Id OpTrial::statistics(const std::string& name, Array<Dim> dims) {
+  const Id id = program_->add_parameter(segment_id, {Text(std::string_view(name)), dims, zeros(), false});
+  program_->value(id).dtype = OpShape::statistics(program_->precision().compute);
+  return id;
 }
 
 // The op's only result, or the weighed sum of all that gradients come back to.

@@ -22,6 +22,7 @@ class OpTrial {
   std::string gradient_problem();
 
  private:
+  Id statistics(const std::string& name, Array<Dim> dims);
   std::unique_ptr<Program> write(const std::shared_ptr<OpRegistry>& registry, DType type);
   Id operand(std::size_t i, const ExampleOperand& example);
   Id result(const Op& op);

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "convert/layout.hpp"
+#include "convert/megatron_experts.hpp"
 #include "convert/sources.hpp"
 #include "prun/error.hpp"
 #include "recipe/value.hpp"
@@ -165,6 +166,7 @@ constexpr std::array rules = {
     Rule{"hierarchical-context-parallel-sizes", "", without_effect,
          "attention is not split along the sequence"},
     Rule{"encoder-*-parallel-size", "0", without_effect, "as here"},
+    Rule{"num-experts", "1", without_effect, "as here"},
     Rule{"expert-model-parallel-size", "1", without_effect, "as here"},
     Rule{"expert-*", "", refused, experts},
     Rule{"moe-*", "", refused, experts},
@@ -189,8 +191,7 @@ struct Foreign {
   const char* key;
   const char* same;  // the value that changes nothing
 };
-constexpr std::array foreign = {Foreign{"num-experts", "1"},
-                                Foreign{"multi-latent-attention", "off"},
+constexpr std::array foreign = {Foreign{"multi-latent-attention", "off"},
                                 Foreign{"mtp-num-layers", "0"},
                                 Foreign{"spec", "off"},
                                 Foreign{"hybrid-layer-pattern", "off"},
@@ -534,6 +535,14 @@ void convert_validation(Transfer& transfer) {
   transfer.take("eval-iters", "eval.batches", "100");
 }
 
+bool has_experts(const Transfer& transfer) {
+  if (!transfer.has("num-experts") || transfer.is("num-experts", "1")) return false;
+  if (!flag(transfer, "swiglu"))
+    throw_error(ErrorCode::unsupported, "--num-experts ", printable(transfer.text("num-experts"), 60),
+                " without --swiglu: the MLPs of experts are SwiGLU");
+  return true;
+}
+
 void convert_observers(Transfer& transfer) {
   transfer.take("log-interval", "observer.console.every", "100");
   if (transfer.is_left_open("tensorboard-dir"))
@@ -557,6 +566,7 @@ void convert_megatron(Transfer& transfer, const ShellCommand& command) {
   const Axes axes = convert_axes(transfer);
   convert_vocabulary(transfer, axes.tensor);
   convert_layout(transfer, axes);
+  if (has_experts(transfer)) convert_experts(transfer, axes);
   convert_training(transfer);
   convert_precision(transfer);
   convert_data(transfer);

@@ -5,6 +5,7 @@ namespace prun {
 std::vector<OpExample> builtin_examples() {
   const Dim b{"batch", 2}, s{"seq", 4}, h{"hidden", 6}, out{"out", 8}, v{"vocab", 10};
   const Dim n{"heads", 2}, q{"queries", 2}, d{"head_dim", 4}, packed{"packed", 4};
+  const Dim routes{"routes", 8}, choice{"choice", 2}, experts{"experts", 8}, gate{"gate", 2}, f{"ffn", 4};
   return {
       OpExample("linear").values(0, {b, s, h}).values(1, {out, h}).values(2, {out}),
       OpExample("layernorm").values(0, {b, s, h}).values(1, {h}).values(2, {h}),
@@ -22,6 +23,32 @@ std::vector<OpExample> builtin_examples() {
       OpExample("rope").values(0, {b, s, n, packed, d}).results({1, 2, 3}),
       OpExample("gelu").values(0, {b, s, h}, -3, 3),
       OpExample("swiglu").values(0, {b, s, {"gate", 2}, h}, -2, 2),
+      OpExample("sigmoid_gate").values(0, {b, s, h}).values(1, {b, s, {"one", 1}}),
+      OpExample("router").values(0, {b, s, h}).values(1, {routes, h}),
+      OpExample("route")
+          .statistics(0, {b, s, routes}, -3, 3)
+          .statistics(1, {routes})
+          .attr("choices", 2)
+          .attr("groups", 4)
+          .attr("chosen_groups", 2)
+          .results({3}),
+      OpExample("experts")
+          .values(0, {b, s, h})
+          .numbers(1, {b, s, choice}, 0, 7)
+          .statistics(2, {b, s, choice})
+          .values(3, {experts, gate, f, h})
+          .values(4, {experts, h, f})
+          .attr("experts", 8),
+      OpExample("balance")
+          .statistics(0, {b, s, routes})
+          .numbers(1, {b, s, choice}, 0, 7)
+          .numbers(2, {b, s}, -1, 9)
+          .scalar(3, 1)
+          .sums(4, {{"layer", 2}, routes})
+          .sums(5, {{"layer", 2}, {"kind", 2}})
+          .attr("coefficient", 0.5)
+          .attr("z", 0.1)
+          .loss(5, 3),
       OpExample("add").values(0, {b, s, h}).values(1, {b, s, h}),
       OpExample("scale").values(0, {b, s, h}).attr("factor", 0.5),
       OpExample("dropout")

@@ -31,6 +31,7 @@ struct ConfigWriterApi {
   Status (*flag)(void* values, Text key, bool value);
   Status (*text)(void* values, Text key, Text value);
   Status (*texts)(void* values, Text key, Array<Text> list);
+  Status (*integers)(void* values, Text key, Array<std::int64_t> list);
 };
 
 // Takes what a model says: options of its own, or members of a config.json, where "rope_scaling.factor" is a
@@ -49,6 +50,9 @@ class ConfigWriter {
   void set(std::string_view key, double value) { raise(api_.number(api_.values, key, value)); }
   void set(std::string_view key, const char* value) { raise(api_.text(api_.values, key, Text(value))); }
   void set(std::string_view key, const std::string& value) { raise(api_.text(api_.values, key, value)); }
+  void set(std::string_view key, const std::vector<std::int64_t>& list) {
+    raise(api_.integers(api_.values, key, {list.data(), list.size()}));
+  }
   void set(std::string_view key, const std::vector<std::string>& list) {
     const std::vector<Text> texts(list.begin(), list.end());
     raise(api_.texts(api_.values, key, {texts.data(), texts.size()}));
@@ -93,6 +97,11 @@ struct ForeignTensor {
   std::string part = {};
   std::int64_t begin = 0, end = 0;
   std::int64_t first_layer = 0;  // the number here of the segment's first layer
+  // As `part`, of one more dimension.
+  struct Part {
+    std::string dim = {};
+    std::int64_t begin = 0, end = 0;
+  } also = {};
 };
 
 struct ForeignWeights {
@@ -108,6 +117,8 @@ struct ForeignWeights {
 struct ForeignTensorView {
   Text parameter, name, dims, part;
   std::int64_t begin, end, first_layer;
+  Text also;
+  std::int64_t also_begin, also_end;
 };
 struct ForeignWeightsView {
   Array<Text> prefixes;
@@ -121,7 +132,8 @@ class KeptForeignWeights {
   explicit KeptForeignWeights(ForeignWeights weights) : weights_(std::move(weights)) {
     for (const ForeignTensor& tensor : weights_.tensors)
       tensors_.push_back({tensor.parameter, tensor.name, tensor.dims, tensor.part, tensor.begin, tensor.end,
-                          tensor.first_layer});
+                          tensor.first_layer, tensor.also.dim, tensor.also.begin,
+                          tensor.also.end});
     prefixes_.assign(weights_.prefixes.begin(), weights_.prefixes.end());
     ignored_.assign(weights_.ignored.begin(), weights_.ignored.end());
   }

@@ -17,6 +17,13 @@ struct RunInfo {
   std::int64_t plan_bytes = 0;
 };
 
+// What ops have counted of a step (ProgramApi::tally): as many numbers for each layer of a segment.
+struct TallyInfo {
+  Text name;  // "block.choices"
+  std::int64_t layers = 0;
+  Array<double> numbers;  // layer by layer
+};
+
 struct StepInfo {
   std::int64_t step = 0;
   double loss = 0;  // mean over the targets that count
@@ -34,6 +41,7 @@ struct StepInfo {
   // What the first rank's device draws and how fast its clock is, over about the last second; and what the
   // devices of all ranks took for this step, were they all like that one. 0: not known.
   double watts = 0, clock_mhz = 0, joules = 0;
+  Array<TallyInfo> tallies;
 };
 
 // The loss on data that is not trained on, as parameters are after a step.

@@ -14,7 +14,7 @@ struct DeviceKernel {
 
 // An operand of an example.
 struct ExampleOperand {
-  enum class Kind : std::uint8_t { absent, values, numbers, scalar } kind = Kind::absent;
+  enum class Kind : std::uint8_t { absent, values, numbers, scalar, statistics, sums } kind = Kind::absent;
   DType dtype = DType::i32;  // of numbers
   std::int32_t rank = 0;
   Dim dims[max_dims] = {};
@@ -40,6 +40,14 @@ class OpExample {
         operand,
         {ExampleOperand::Kind::numbers, type, 0, {}, static_cast<double>(low), static_cast<double>(high)},
         dims);
+  }
+  // As values, of the type of statistics: fp32, or fp64 where that is computed in.
+  OpExample& statistics(int operand, std::initializer_list<Dim> dims, double low = -1, double high = 1) {
+    return set(operand, {ExampleOperand::Kind::statistics, DType::f64, 0, {}, low, high}, dims);
+  }
+  // Sums in fp64 that a step has one set of, from zero on.
+  OpExample& sums(int operand, std::initializer_list<Dim> dims) {
+    return set(operand, {ExampleOperand::Kind::sums, DType::f64, 0, {}, 0, 0}, dims);
   }
   // A number in fp64 that a step has one of, such as a seed.
   OpExample& scalar(int operand, double value) {

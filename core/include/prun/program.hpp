@@ -245,6 +245,12 @@ struct ProgramApi {
   // Phase `model`: what a parameter is made of. Whoever says nothing has parameters that are no matrices.
   Status (*set_matrices)(void* program, Id parameter, const Matrices* matrices);
   Status (*matrices)(void* program, Id parameter, Matrices* matrices);
+  // A parameter that no gradient trains and no optimizer moves, in the type of statistics: fp32, or fp64 where
+  // that is computed in. Ops of `update` may change it. Every rank has all of it.
+  Status (*untrained)(void* program, Id segment, const ParameterSpec* spec, Id* result);
+  // A sum in fp64 that ops of a segment's forward add to, with a row for each layer of it in front. It is zero
+  // as a step begins, complete and of all ranks from `finish` on, and told to observers as "segment.name".
+  Status (*tally)(void* program, Id segment, Text name, Array<Dim> dims, Id* result);
 };
 
 class Segment;
@@ -380,6 +386,15 @@ class Segment {
   // A gain or a bias: it does not.
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return parameter(name, dims, init, false);
+  }
+  // One that no gradient trains: see ProgramApi::untrained.
+  Id untrained(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
+    const ParameterSpec spec{name, {dims.begin(), dims.size()}, init, false};
+    return call([&](Id* r) { return api().untrained(handle(), id_, &spec, r); });
+  }
+  // A sum of each step, [layer, dims...]: see ProgramApi::tally.
+  Id tally(std::string_view name, std::initializer_list<Dim> dims) const {
+    return call([&](Id* r) { return api().tally(handle(), id_, name, {dims.begin(), dims.size()}, r); });
   }
   // The same parameter as in another, unrepeated segment: one storage, gradients summed.
   Id tie(Id parameter) const {

@@ -50,7 +50,7 @@ void apply_groups(const Recipe& recipe, Program& program) {
       if (!takes(groups[g], value, name)) continue;
       used[g] = true;
       value.optimizer = optimizer_of(groups, g);
-      value.frozen = groups[g].flag("frozen");
+      value.frozen = value.untrained || groups[g].flag("frozen");
       value.lr_scale = groups[g].number("lr_scale");
       // One that is only the plugin's default leaves alone what has no decay.
       if (groups[g].has("weight_decay") && groups[g].entry("weight_decay").at.source) {

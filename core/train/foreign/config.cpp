@@ -85,6 +85,10 @@ Status add_texts(void* values, Text key, Array<Text> list) {
   return add(values, key, std::move(texts));
 }
 
+Status add_integers(void* values, Text key, Array<std::int64_t> list) {
+  return add(values, key, std::vector<std::int64_t>(list.begin(), list.end()));
+}
+
 void write(JsonWriter& json, const recipe::Value& value) {
   const auto write_one = [&](const auto& one) {
     if constexpr (std::is_same_v<decltype(one), const double&>) {
@@ -118,7 +122,7 @@ ConfigFile::ConfigFile(std::string_view text, fs::path path)
 OptionsApi ConfigFile::api() const { return options_table<ConfigCalls>(&root_); }
 
 ConfigWriterApi writer_to(ConfigValues& values) {
-  return {sizeof(ConfigWriterApi), &values, add<std::int64_t>, add<double>, add<bool>, add_text, add_texts};
+  return {sizeof(ConfigWriterApi), &values, add<std::int64_t>, add<double>, add<bool>, add_text, add_texts, add_integers};
 }
 
 std::string config_text(const ConfigValues& values) {

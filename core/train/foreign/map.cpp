@@ -20,7 +20,8 @@ class PieceReader {
     piece_.first_layer = said_.first_layer;
     piece_.start.assign(rank, 0);
     for (const Dim& dim : parameter_.dims) piece_.extent.push_back(dim.extent);
-    if (said_.part.size > 0) cut();
+    if (said_.part.size > 0) cut(said_.part.view(), said_.begin, said_.end);
+    if (said_.also.size > 0) cut(said_.also.view(), said_.also_begin, said_.also_end);
     if (said_.dims.size > 0) {
       read_dims();
     } else {
@@ -45,13 +46,13 @@ class PieceReader {
     fail("which has no dimension ", in_quotes(name));
   }
 
-  void cut() {
-    const std::size_t d = dimension(said_.part.view());
-    if (said_.begin < 0 || said_.begin >= said_.end || said_.end > piece_.extent[d])
-      fail("with elements ", said_.begin, " to ", said_.end, " of dimension ", in_quotes(said_.part.view()),
-           ", which has ", piece_.extent[d]);
-    piece_.start[d] = said_.begin;
-    piece_.extent[d] = said_.end - said_.begin;
+  void cut(std::string_view name, std::int64_t begin, std::int64_t end) {
+    const std::size_t d = dimension(name);
+    if (begin < 0 || begin >= end || end > parameter_.dims[d].extent)
+      fail("with elements ", begin, " to ", end, " of dimension ", in_quotes(name), ", which has ",
+           parameter_.dims[d].extent);
+    piece_.start[d] = begin;
+    piece_.extent[d] = end - begin;
   }
 
   void read_dims() {

@@ -65,6 +65,13 @@ EvaluationInfo evaluation_info(std::int64_t step, const Evaluated& evaluated, do
   return info;
 }
 
+std::vector<TallyInfo> tallies_of(const StepResult& result) {
+  std::vector<TallyInfo> list;
+  for (const StepTally& tally : result.tallies)
+    list.push_back({tally.name, tally.layers, {tally.numbers.data(), tally.numbers.size()}});
+  return list;
+}
+
 StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds) {
   StepInfo info;
   info.step = trainer.progress().step;

@@ -19,6 +19,8 @@ void tell_failure(Observers& observers, const Error& error);
 EvaluationInfo evaluation_info(std::int64_t step, const Evaluated& evaluated, double seconds);
 // Of a step that the trainer has finished. Other ranks' devices are taken to draw what the first one's does:
 // nothing is exchanged for it.
+// Lives as long as the result.
+std::vector<TallyInfo> tallies_of(const StepResult& result);
 StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds);
 
 // Where the run stopped, and the command that goes on with it.

@@ -34,6 +34,8 @@ void StepStaging::stage(std::int64_t number, const Progress& progress, std::int6
   if (values_.go.kept != none) write_outcome(number, values_.go, 1, !halts);
   write_scalar(number, values_.seed,
                step_seed(assembly_.recipe().integer("run.seed"), progress.step + unknown));
+  if (values_.inv_sequences != none)
+    write_scalar(number, values_.inv_sequences, 1 / static_cast<double>(assembly_.batch().global));
   for (AxisId axis = 0; axis < values_.first.size(); ++axis)
     if (values_.first[axis] != none)
       write_scalar(number, values_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
@@ -59,6 +61,7 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   result.loss = read_scalar(number, values_.loss_sum) / counted;
   result.grad_norm = read_scalar(number, values_.grad_norm);
   result.kept = read_scalar(number, values_.keep) != 0;
+  for (const StagedValues::Tally& tally : values_.tallies) result.tallies.push_back(read_tally(number, tally));
   if (!result.kept) result.non_finite = first_non_finite(number);
   const double wishes = read_scalar(number, values_.any_stop);
   result.stop = wishes >= 1;
@@ -68,6 +71,12 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
 
 double StepStaging::read_scalar(std::int64_t number, Id id) const {
   return *reinterpret_cast<const double*>(memory_.staged(id, number, 0));
+}
+
+StepTally StepStaging::read_tally(std::int64_t number, const StagedValues::Tally& tally) const {
+  const Value& sum = assembly_.program().value(tally.sum);
+  const auto* const begin = reinterpret_cast<const double*>(memory_.staged(tally.reported, number, 0));
+  return {sum.name, sum.dims.front().extent, {begin, begin + sum.elements()}};
 }
 
 std::string StepStaging::first_non_finite(std::int64_t number) const {

@@ -14,6 +14,13 @@
 
 namespace prun {
 
+// What ops have counted of a step (ProgramApi::tally), layer by layer.
+struct StepTally {
+  std::string name;
+  std::int64_t layers = 0;
+  std::vector<double> numbers;
+};
+
 struct StepResult {
   double loss = 0;
   double grad_norm = 0;
@@ -23,6 +30,7 @@ struct StepResult {
   // Some rank was asked to stop, the first one to save: all ranks learn it in the same step.
   bool stop = false, save = false;
   std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
+  std::vector<StepTally> tallies;
   std::string non_finite;  // where not kept: the first tensor of the model whose gradient is not finite
 };
 
@@ -55,6 +63,7 @@ class StepStaging {
   void write_scalar(std::int64_t number, Id id, double value) const;
   void write_outcome(std::int64_t number, const StagedOutcome& outcome, double kept, double masked) const;
   double read_scalar(std::int64_t number, Id id) const;
+  StepTally read_tally(std::int64_t number, const StagedValues::Tally& tally) const;
   std::string first_non_finite(std::int64_t number) const;
 
   const Assembly& assembly_;

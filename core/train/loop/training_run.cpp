@@ -112,6 +112,8 @@ class Run {
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> took = now - std::exchange(last_, now);
     StepInfo info = step_info(trainer_, result, took.count());
+    const std::vector<TallyInfo> tallies = tallies_of(result);
+    info.tallies = {tallies.data(), tallies.size()};
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
     info.save_seconds = save_time_.take();
     info.compare_seconds = compare_time_.take();

@@ -10,6 +10,7 @@
 
 #include "attention_fusion.hpp"
 #include "cores.hpp"
+#include "experts_fusion.hpp"
 #include "gradient_fusion.hpp"
 #include "host/host_memory.hpp"
 #include "isa.hpp"
@@ -97,6 +98,7 @@ class CpuDevice final : public Device {
     if (!fuse_) return;
     fuse_packed_attention(program);
     fuse_residual_gradients(program);
+    fuse_expert_gradients(program);
   }
 
   Queue create_queue(std::string_view name, bool workers) override {

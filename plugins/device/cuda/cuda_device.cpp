@@ -17,6 +17,7 @@
 #include "driver.hpp"
 #include "examine.hpp"
 #include "gpu_memory.hpp"
+#include "experts_fusion.hpp"
 #include "gradient_fusion.hpp"
 #include "host/numa.hpp"
 #include "libraries.hpp"
@@ -156,6 +157,7 @@ class CudaDevice final : public Device {
   void lower(ProgramRef program) override {
     fuse_packed_attention(program);
     fuse_residual_gradients(program);
+    fuse_expert_gradients(program);
     fuse_gelu_gradients(program);
   }
 

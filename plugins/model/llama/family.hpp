@@ -20,6 +20,9 @@ enum class WindowKeys : std::uint8_t {
   turns   // sliding_window_pattern: all but each sixth, or as many as it says
 };
 
+// How a config.json says what experts some layers have, and its files what they are called.
+enum class ExpertKeys : std::uint8_t { none, mixtral, olmoe, qwen, deepseek };
+
 struct Family {
   std::string_view option;        // of model.family
   std::string_view model_type;    // of a config.json
@@ -34,6 +37,8 @@ struct Family {
   bool base_by_kind = false;      // positions of windowed layers turn by a base of their own, and not slower
   bool slowed = true;             // positions may turn slower (rope_scaling)
   bool fused_files = false;       // queries, keys and values are one tensor, and so are both halves of `up`
+  ExpertKeys experts = ExpertKeys::none;
+  bool shared_expert = false;  // with a gate of its own
   // What a config.json means where it says nothing.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;

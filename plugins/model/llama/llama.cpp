@@ -20,6 +20,7 @@ Llama::Llama(const Options& options)
       rope_base_window_(options.number("rope_base_window")),
       query_scalar_(options.number("query_scalar")),
       windows_{options.integer("window"), options.integer("window_from"), options.integer("full_every")},
+      experts_(options),
       eps_(options.number("norm_eps")) {
   if (options.integer("head_dim") == 0 && hidden_.extent % heads_ != 0)
     throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
@@ -42,14 +43,15 @@ void Llama::check() const {
         ErrorCode::bad_input,
         "model.window_from, full_every and rope_base_window say which layers have a window and how they "
         "turn, and there is none; set model.window");
+  experts_.check(layers_);
 }
 
 std::vector<LayerRun> Llama::runs() const {
   std::vector<LayerRun> runs;
   for (std::int64_t layer = 0; layer < layers_; ++layer) {
-    const bool windowed = windows_.has(layer);
-    if (runs.empty() || runs.back().windowed != windowed)
-      runs.push_back({"block" + std::to_string(layer), layer, 0, windowed});
+    const bool windowed = windows_.has(layer), experts = experts_.has(layer);
+    if (runs.empty() || runs.back().windowed != windowed || runs.back().experts != experts)
+      runs.push_back({"block" + std::to_string(layer), layer, 0, windowed, experts});
     ++runs.back().count;
   }
   if (runs.size() == 1) runs.front().segment = "block";
@@ -62,17 +64,19 @@ void Llama::build(const ModelContext&, ProgramRef program) {
   const Id x = embedding.op("embedding", {embedding.tokens(), table});
   const double root = std::sqrt(static_cast<double>(hidden_.extent));
   embedding.outgoing(family_.scaled_embedding ? embedding.op("scale", {x}, {{"factor", root}}) : x);
-  for (const LayerRun& run : runs()) layer(program.segment(run.segment, run.count), run.windowed);
+  for (const LayerRun& run : runs()) layer(program.segment(run.segment, run.count), run);
   head(program.segment("head"), table);
 }
 
-void Llama::layer(const Segment& s, bool windowed) const {
+void Llama::layer(const Segment& s, const LayerRun& run) const {
   const auto norm_before = [&](Id x, const char* name) {
     return normed(NormPlace::before) ? norm(s, x, name) : x;
   };
   const Id x = s.incoming();
-  const Id between = add_sublayer(s, x, "norm1_after", attention(s, norm_before(x, "norm1"), windowed));
-  s.outgoing(add_sublayer(s, between, "norm2_after", mlp(s, norm_before(between, "norm2"))));
+  const Id between = add_sublayer(s, x, "norm1_after", attention(s, norm_before(x, "norm1"), run.windowed));
+  const Id normed = norm_before(between, "norm2");
+  s.outgoing(add_sublayer(s, between, "norm2_after",
+                          run.experts ? experts_.build(s, hidden_, normed) : mlp(s, normed)));
 }
 
 // `norm`: of what the sub-layer gives, where the family has one.
@@ -152,10 +156,13 @@ Id Llama::norm(const Segment& s, Id x, Id gain, int dims) const {
 
 PRUN_PLUGIN(
     model, prun::Llama, "llama", "0.1.0",
-    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2 and Phi-3: rotary positions, RMSNorm, a gated MLP, "
-    "GQA",
-    "reads=llama,qwen2,qwen3,mistral,gemma3_text,olmo2,phi3; "
-    "also=llama2,llama3,qwen,qwen2,qwen3,mistral,gemma,gemma3,olmo,olmo2,phi,phi3,smollm",
+    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2 and Phi-3, with experts Mixtral, OLMoE, Qwen's and "
+    "dots.llm1: "
+    "rotary positions, RMSNorm, a gated MLP, GQA",
+    "reads=llama,qwen2,qwen3,mistral,gemma3_text,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1; "
+    "also=llama2,llama3,qwen,qwen2,qwen3,mistral,gemma,gemma3,olmo,olmo2,phi,phi3,smollm,mixtral,olmoe,qwen2_"
+    "moe,"
+    "qwen3_moe,dots1",
     "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
     "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
     "heads     | int   | 32     | 1..65536    | Query heads\n"
@@ -164,7 +171,9 @@ PRUN_PLUGIN(
     "ffn       | int   | 14336  | 1..4194304  | Width of the MLP\n"
     "vocab     | int   | 128256 | 2..16777216 | Rows of the token table\n"
     "tied      | bool  | false  |             | The head shares the token table\n"
-    "family    | choice | llama | llama,qwen3,mistral,gemma3,olmo2,phi3 | Where norms stand and what they "
+    "family    | choice | llama | "
+    "llama,qwen3,mistral,gemma3,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1 | Where norms stand and "
+    "what they "
     "norm, the "
     "MLP's gate, and the files of an export\n"
     "qkv_bias  | bool  | false  |             | Biases on queries, keys and values (Qwen2)\n"
@@ -196,4 +205,27 @@ PRUN_PLUGIN(
     "query_scalar | float | 0   | 0..1e6      | Scores are divided by its root; 0: head_dim\n"
     "positions | int   | 0      | 0..1000000000 | Longest sequence that it is meant for, as an export says; "
     "0: model.seq\n"
-    "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n");
+    "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n"
+    "experts   | int   | 0      | 0..4096     | MLPs of a layer among which each position chooses; 0: one "
+    "for all\n"
+    "choices   | int   | 2      | 1..4096     | Experts that a position goes through\n"
+    "expert_ffn | int  | 1024   | 1..4194304  | Width of an expert\n"
+    "shared_ffn | int  | 0      | 0..4194304  | Width of an MLP that all positions pass beside their "
+    "experts; 0: none\n"
+    "shared_gate | bool | false |             | A gate on what that gives\n"
+    "dense_first | int | 0      | 0..100000   | Layers in front that have an MLP instead of experts\n"
+    "sparse_every | int | 1     | 1..100000   | Each layer of such a number has experts, counted from 1\n"
+    "dense_layers | ints | []   | 0..100000   | Others that have none, counted from 0\n"
+    "router    | choice | softmax | softmax,sigmoid | Scores of experts: shares of one, or each by itself\n"
+    "router_normalise | bool | true |         | The weights of the chosen come to 1\n"
+    "router_scale | float | 1   | 0..1e6      | Weights are multiplied by it\n"
+    "router_groups | int | 1    | 1..4096     | Equal groups of experts, of which the best are chosen among\n"
+    "router_chosen_groups | int | 1 | 1..4096 | How many groups that is\n"
+    "router_group_best | int | 2 | 1..2       | A group counts by its best expert, or by the sum of its two "
+    "best\n"
+    "router_bias | bool | false |             | Biases of scores that choose and do not weigh\n"
+    "router_bias_rate | float | 0.001 | 0..1  | How far a bias moves after a step, against its expert's "
+    "load\n"
+    "balance   | float | 0      | 0..1e6      | Weight of what uneven loads of a sequence cost\n"
+    "router_z  | float | 0      | 0..1e6      | Weight of the mean square of the logarithm of scores' "
+    "sums\n");

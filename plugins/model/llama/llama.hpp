@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "experts.hpp"
 #include "family.hpp"
 #include "prun/plugin.hpp"
 #include "rope.hpp"
@@ -16,6 +17,7 @@ struct LayerRun {
   std::string segment;
   std::int64_t first = 0, count = 0;
   bool windowed = false;
+  bool experts = false;  // in the place of an MLP
 };
 
 // Which layers see only a window of the positions before them.
@@ -44,7 +46,7 @@ class Llama final : public Model {
  private:
   void check() const;
   std::vector<LayerRun> runs() const;
-  void layer(const Segment& s, bool windowed) const;
+  void layer(const Segment& s, const LayerRun& run) const;
   Id add_sublayer(const Segment& s, Id x, const char* norm, Id inner) const;
   Id attention(const Segment& s, Id x, bool windowed) const;
   Id normed_heads(const Segment& s, Id packed) const;
@@ -56,6 +58,7 @@ class Llama final : public Model {
   Dim queries() const { return {"queries", heads_ / groups_.extent}; }
   bool normed(NormPlace there) const { return family_.norms == there || family_.norms == NormPlace::around; }
   // weights.cpp
+  void add_mlp(const LayerRun& run, ForeignWeights& weights) const;
   void add_layer(const LayerRun& run, ForeignWeights& weights) const;
   void add_norms(const LayerRun& run, ForeignWeights& weights) const;
   // write_config.cpp
@@ -72,6 +75,7 @@ class Llama final : public Model {
   double rope_base_window_;  // of windowed layers; 0: they turn as the others
   double query_scalar_;      // scores are divided by its root; 0: head_dim
   WindowedLayers windows_;
+  ExpertLayers experts_;
   double eps_;
 };
 

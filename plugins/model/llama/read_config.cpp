@@ -101,6 +101,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
                                                         : 0);
   options.set("head_dim", head_dim);
   options.set("ffn", config.integer("intermediate_size"));
+  ExpertLayers::read_config(config, family, options);
   options.set("vocab", config.integer("vocab_size"));
   options.set("positions", integer(config, "max_position_embeddings", 0));
   options.set("tied", config.has("tie_word_embeddings") ? config.flag("tie_word_embeddings") : family.tied);

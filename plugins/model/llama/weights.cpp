@@ -21,6 +21,21 @@ void Llama::add_norms(const LayerRun& run, ForeignWeights& weights) const {
   add("k_norm", "self_attn.k_norm", all ? "heads head_dim" : "");
 }
 
+void Llama::add_mlp(const LayerRun& run, ForeignWeights& weights) const {
+  if (run.experts) return experts_.add_weights(family_, run.segment, run.first, weights);
+  const auto add = [&](const char* parameter, const std::string& name, const char* dims = "",
+                       const char* part = "", std::int64_t begin = 0, std::int64_t end = 0) {
+    weights.tensors.push_back(
+        {run.segment + "." + parameter, "model.layers.*." + name, dims, part, begin, end, run.first});
+  };
+  const bool fused = family_.fused_files;
+  add("up.weight", fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", "gate ffn, hidden", "gate", 0,
+      1);
+  add("up.weight", fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight", "gate ffn, hidden", "gate", 1,
+      2);
+  add("down.weight", "mlp.down_proj.weight");
+}
+
 void Llama::add_layer(const LayerRun& run, ForeignWeights& weights) const {
   const auto add = [&](const char* parameter, const std::string& name, const char* dims = "",
                        const char* part = "", std::int64_t begin = 0, std::int64_t end = 0) {
@@ -37,11 +52,7 @@ void Llama::add_layer(const LayerRun& run, ForeignWeights& weights) const {
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.k_proj", of_group, of_group + 1);
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.v_proj", of_group + 1, of_group + 2);
   add("proj.weight", "self_attn.o_proj.weight", "hidden, heads queries head_dim");
-  add("up.weight", fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", "gate ffn, hidden", "gate", 0,
-      1);
-  add("up.weight", fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight", "gate ffn, hidden", "gate", 1,
-      2);
-  add("down.weight", "mlp.down_proj.weight");
+  add_mlp(run, weights);
   add_norms(run, weights);
 }
 

@@ -41,7 +41,8 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   config.set("num_attention_heads", heads_);
   config.set("num_key_value_heads", groups_.extent);
   config.set("head_dim", head_dim_.extent);
-  config.set("intermediate_size", ffn_.extent);
+  config.set("intermediate_size", experts_.file_width(family_, ffn_.extent));
+  experts_.write_config(family_, layers_, config);
   config.set("vocab_size", vocab_.extent);
   config.set("max_position_embeddings", positions_ ? positions_ : context.seq);
   config.set("tie_word_embeddings", tied_);

@@ -67,6 +67,12 @@ std::string shortest(Number value) {
   return std::string(digits.data(), result.ptr);
 }
 
+std::string number_text(double value) {
+  if (std::isnan(value)) return "\"nan\"";
+  if (std::isinf(value)) return value > 0 ? "\"inf\"" : "\"-inf\"";
+  return shortest(value);
+}
+
 }  // namespace
 
 JsonObject& JsonObject::raw(std::string_view key, std::string_view value) {
@@ -89,10 +95,16 @@ JsonObject& JsonObject::objects(std::string_view key, const std::vector<JsonObje
   return raw(key, "[" + list + "]");
 }
 
-JsonObject& JsonObject::number(std::string_view key, double value) {
-  if (std::isnan(value)) return raw(key, "\"nan\"");
-  if (std::isinf(value)) return raw(key, value > 0 ? "\"inf\"" : "\"-inf\"");
-  return raw(key, shortest(value));
+JsonObject& JsonObject::object(std::string_view key, const JsonObject& value) {
+  return raw(key, value.str());
+}
+
+JsonObject& JsonObject::number(std::string_view key, double value) { return raw(key, number_text(value)); }
+
+JsonObject& JsonObject::numbers(std::string_view key, const std::vector<double>& values) {
+  std::string list;
+  for (const double value : values) list += (list.empty() ? "" : ",") + number_text(value);
+  return raw(key, "[" + list + "]");
 }
 
 }  // namespace prun::jsonl

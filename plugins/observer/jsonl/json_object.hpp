@@ -17,7 +17,9 @@ class JsonObject {
   JsonObject& integer(std::string_view key, std::int64_t value);
   JsonObject& number(std::string_view key, double value);
   JsonObject& flag(std::string_view key, bool value);
+  JsonObject& numbers(std::string_view key, const std::vector<double>& values);
   JsonObject& objects(std::string_view key, const std::vector<JsonObject>& values);
+  JsonObject& object(std::string_view key, const JsonObject& value);
   // "{...}" without a line end.
   std::string str() const { return "{" + fields_ + "}"; }
 

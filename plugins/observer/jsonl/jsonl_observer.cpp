@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "json_object.hpp"
+#include "tally_summary.hpp"
 
 namespace prun::jsonl {
 
@@ -46,6 +47,29 @@ std::string path_in(std::string_view folder) {
     throw_error(ErrorCode::storage,
                 "the run has no folder to hold log.jsonl; set path of the jsonl observer");
   return std::string(folder) + "/log.jsonl";
+}
+
+// By layer.
+JsonObject tally_object(const TallyInfo& tally) {
+  JsonObject object;
+  if (is_told_whole(tally)) {
+    const std::int64_t columns = columns_of(tally);
+    for (std::int64_t column = 0; column < columns; ++column) {
+      std::vector<double> numbers;
+      for (std::int64_t layer = 0; layer < tally.layers; ++layer)
+        numbers.push_back(tally.numbers.data[layer * columns + column]);
+      object.numbers(std::to_string(column), numbers);
+    }
+    return object;
+  }
+  std::vector<double> sum, least, most;
+  for (std::int64_t layer = 0; layer < tally.layers; ++layer) {
+    const TallySummary of_layer = summary_of(tally, layer);
+    sum.push_back(of_layer.sum);
+    least.push_back(of_layer.least);
+    most.push_back(of_layer.most);
+  }
+  return object.numbers("sum", sum).numbers("least", least).numbers("most", most);
 }
 
 }  // namespace
@@ -113,6 +137,7 @@ void JsonlObserver::step(const StepInfo& info) {
     line.number("watts", info.watts)
         .number("clock_mhz", info.clock_mhz)
         .number("joules_per_token", info.joules / tokens_per_step_);
+  for (const TallyInfo& tally : info.tallies) line.object(tally.name.view(), tally_object(tally));
   file().append(line.str());
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();
 }

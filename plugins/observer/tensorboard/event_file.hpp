@@ -14,7 +14,7 @@ namespace prun::tensorboard {
 std::uint32_t masked_crc(std::string_view bytes);
 
 struct Scalar {
-  std::string_view tag;
+  std::string tag;
   double value = 0;
 };
 

@@ -3,12 +3,30 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tally_summary.hpp"
+
 namespace prun::tensorboard {
 
 namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// "block.choices/most/3": of layer 3.
+void add_tally(const TallyInfo& tally, std::vector<Scalar>& scalars) {
+  const std::string name(tally.name.view());
+  for (std::int64_t layer = 0; layer < tally.layers; ++layer) {
+    const std::string of_layer = "/" + std::to_string(layer);
+    const std::int64_t columns = columns_of(tally);
+    for (std::int64_t column = 0; is_told_whole(tally) && column < columns; ++column)
+      scalars.push_back({name + "/" + std::to_string(column) + of_layer,
+                         tally.numbers.data[layer * columns + column]});
+    if (is_told_whole(tally)) continue;
+    const TallySummary summary = summary_of(tally, layer);
+    scalars.push_back({name + "/least" + of_layer, summary.least});
+    scalars.push_back({name + "/most" + of_layer, summary.most});
+  }
 }
 
 }  // namespace
@@ -51,6 +69,7 @@ void TensorboardObserver::step(const StepInfo& info) {
     scalars.push_back({"device/clock_mhz", info.clock_mhz});
     scalars.push_back({"throughput/joules_per_token", info.joules / tokens_per_step_});
   }
+  for (const TallyInfo& tally : info.tallies) add_tally(tally, scalars);
   if (info.save_seconds > 0) scalars.push_back({"time/save_seconds", info.save_seconds});
   add(info.step, scalars);
 }

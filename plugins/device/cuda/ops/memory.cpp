@@ -36,6 +36,7 @@ std::vector<DeviceOp> memory_ops(const OpChoices&) {
   return {{{"zero", select_zero}},
           {{"copy", select_copy}},
           {{"whole_logits", select_copy}},
+          {{"total", select_copy}},
           {{"checksum", select_checksum}}};
 }
 

@@ -1,0 +1,159 @@
+// experts: each position's x goes through the MLPs that it has chosen, and their results come together with its
+// weights:
+//   y = sum over choices c of weight[c] * down[e] * swiglu(up[e] * x), e = index[c]
+// No choice is dropped: there are as many rows as choices, whatever the router says. Rows are put in the order of
+// their experts within the op, and each position adds its own in the order of its choices, so that no sum depends
+// on when it is computed. An expert that this rank does not hold is another's: what its ranks have are summands.
+// Backward keeps x and the choices alone and computes the rest again. Its halves are apart, so that a schedule
+// may move the weights' gradients; experts_grads is for devices that do both in one.
+#include <vector>
+
+#include "base/require.hpp"
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+// Of all ranks: what a rank's part of the work follows from.
+constexpr AttrDef experts_attr[] = {int_attr("experts", 0)};
+
+void check_experts(const OpShape& s, const char* op) {
+  const OperandShape &x = s.operand[0], &index = s.operand[1], &weight = s.operand[2], &up = s.operand[3],
+                     &down = s.operand[4];
+  require(x.rank == 3 && up.rank == 4 && down.rank == 3 && up.dims[1].extent == 2 &&
+              up.dims[0] == down.dims[0] && up.dims[2] == down.dims[2] && up.dims[3] == x.dims[2] &&
+              down.dims[1] == x.dims[2],
+          op, " takes x [batch, seq, hidden], up [experts, 2, ffn, hidden] and down [experts, hidden, ffn]");
+  bool chosen = index.rank == 3 && weight.rank == 3 && index.dtype == DType::i32 &&
+                weight.dtype == OpShape::statistics(x.dtype);
+  for (int i = 0; chosen && i < 3; ++i)
+    chosen = index.dims[i] == weight.dims[i] && (i == 2 || index.dims[i] == x.dims[i]);
+  require(chosen, op, " takes i32 choices [batch, seq, choice] and weights alike, in fp32 or fp64");
+}
+
+// What all of them have in common: an expert goes before the batch, since its weights stay where they are.
+void mark(OpShape& s) {
+  s.whole(s.operand[0].dims[2].name);
+  s.whole(s.operand[1].dims[2].name);
+  s.whole(s.operand[3].dims[1].name);
+  s.prefer(s.operand[3].dims[0].name);
+}
+
+// Of `products` with up and down each, of the rows that are expected here.
+double flops(const OpShape& s, double up_products, double down_products) {
+  const OperandShape &index = s.operand[1], &up = s.operand[3], &down = s.operand[4];
+  const std::int64_t all = s.attrs[0].i > 0 ? s.attrs[0].i : up.dims[0].extent;
+  const double rows = static_cast<double>(index.elements()) / static_cast<double>(all);
+  return 2 * rows *
+         (up_products * static_cast<double>(up.elements()) +
+          down_products * static_cast<double>(down.elements()));
+}
+
+struct Experts {
+  static constexpr const char* kind = "experts";
+  static constexpr const char* at_position = kind;
+  static constexpr const char* help = "the MLPs that each position has chosen, weighted and added up";
+  static constexpr OperandDef operands[] = {{"x"}, {"index"}, {"weight"}, {"up"}, {"down"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static void rule(OpShape& s) {
+    check_experts(s, kind);
+    s.like(5, 0);
+    s.sum(s.operand[3].dims[0].name);
+    s.sum(s.operand[3].dims[2].name);
+    mark(s);
+  }
+  static void gradient(const Gradient& g) {
+    const AttrValue all{"experts", g.attr("experts")};
+    const Id x = g.operand(0), index = g.operand(1), weight = g.operand(2), up = g.operand(3),
+             down = g.operand(4), dy = g.arrived(5);
+    g.inputs({0, 2}, "experts_grad", {x, index, weight, up, down, dy}, {all});
+    g.weight({3, 4}, "experts_weight_grad", {x, index, weight, up, down, dy}, {all});
+  }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = flops(s, 1, 1); }
+};
+
+// The results of the input's half.
+void mark_inputs(OpShape& s) {
+  s.like(6, 0);
+  s.like(7, 2);
+  s.sum(s.operand[3].dims[0].name);
+  s.sum(s.operand[3].dims[2].name);
+}
+
+struct ExpertsGrad {
+  static constexpr const char* kind = "experts_grad";
+  static constexpr const char* help = "dx and dweight of experts";
+  static constexpr OperandDef operands[] = {{"x"},  {"index"}, {"weight"},            {"up"},
+                                            {"down"}, {"dy"},    {"dx", Access::write}, {"dweight", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static void rule(OpShape& s) {
+    check_experts(s, kind);
+    mark_inputs(s);
+    mark(s);
+    s.pass_partial({5});
+  }
+  // What is computed again is no model FLOPs.
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = flops(s, 2, 1);
+    c.repeated = flops(s, 1, 0);
+  }
+};
+
+struct ExpertsWeightGrad {
+  static constexpr const char* kind = "experts_weight_grad";
+  static constexpr const char* help = "dup and ddown of experts";
+  static constexpr OperandDef operands[] = {{"x"},
+                                            {"index"},
+                                            {"weight"},
+                                            {"up"},
+                                            {"down"},
+                                            {"dy"},
+                                            {"dup", Access::update, true},
+                                            {"ddown", Access::update, true}};
+  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    check_experts(s, kind);
+    s.sum(0, 0, 2);
+    mark(s);
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = flops(s, 2, 2);
+    c.repeated = flops(s, 1, 1);
+  }
+};
+
+struct ExpertsGrads {
+  static constexpr const char* kind = "experts_grads";
+  static constexpr const char* help = "dx, dweight, dup and ddown of experts";
+  static constexpr OperandDef operands[] = {{"x"},
+                                            {"index"},
+                                            {"weight"},
+                                            {"up"},
+                                            {"down"},
+                                            {"dy"},
+                                            {"dx", Access::write},
+                                            {"dweight", Access::write},
+                                            {"dup", Access::update, true},
+                                            {"ddown", Access::update, true}};
+  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    check_experts(s, kind);
+    mark_inputs(s);
+    s.sum(0, 0, 2);
+    mark(s);
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = flops(s, 3, 2);
+    c.repeated = flops(s, 1, 0);
+  }
+};
+
+}  // namespace
+
+std::vector<OpDef> experts_ops() {
+  return {op_def<Experts>(), op_def<ExpertsGrad>(), op_def<ExpertsWeightGrad>(), op_def<ExpertsGrads>()};
+}
+
+}  // namespace prun

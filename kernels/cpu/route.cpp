@@ -1,0 +1,201 @@
+// route and route_grad: a position at a time, by whichever thread. Choices are those of the first number where
+// scores are equal, and all differ whatever the numbers are, NaN among them.
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/route_scores.hpp"
+#include "cpu/scratch.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+struct Choosing {
+  std::int64_t routes, choices, groups, chosen_groups, group_best;
+
+  std::int64_t group_size() const { return routes / groups; }
+};
+
+// What a thread needs of one position.
+template <class C>
+struct Position {
+  C *scores, *ranked, *groups;
+  bool *taken, *taken_groups;
+
+  Position(Scratch& scratch, const Choosing& c)
+      : scores(scratch.take<C>(c.routes)),
+        ranked(scratch.take<C>(c.routes)),
+        groups(scratch.take<C>(c.groups)),
+        taken(scratch.take<bool>(c.routes)),
+        taken_groups(scratch.take<bool>(c.groups)) {}
+};
+
+// The number of the largest that is not taken, which then is.
+template <class C>
+std::int64_t take_largest(const C* values, bool* taken, std::int64_t n) {
+  std::int64_t best = -1;
+  for (std::int64_t i = 0; i < n; ++i)
+    if (!taken[i] && (best < 0 || values[i] > values[best])) best = i;
+  taken[best] = true;
+  return best;
+}
+
+// Its largest score or the sum of its two largest.
+template <class C>
+C group_score(const C* ranked, std::int64_t size, std::int64_t best) {
+  C first = ranked[0], second = 0;
+  for (std::int64_t i = 1; i < size; ++i) {
+    const bool leads = ranked[i] > first;
+    const C next = leads ? first : ranked[i];
+    second = i == 1 || next > second ? next : second;
+    first = leads ? ranked[i] : first;
+  }
+  return best == 1 ? first : first + second;
+}
+
+// Experts of groups that are not chosen count as taken.
+template <class C>
+void choose_groups(const Choosing& c, const Position<C>& at) {
+  const std::int64_t size = c.group_size();
+  std::fill_n(at.taken, c.routes, c.groups > 1);
+  if (c.groups == 1) return;
+  std::fill_n(at.taken_groups, c.groups, false);
+  for (std::int64_t g = 0; g < c.groups; ++g)
+    at.groups[g] = group_score(at.ranked + g * size, size, c.group_best);
+  for (std::int64_t i = 0; i < c.chosen_groups; ++i)
+    std::fill_n(at.taken + take_largest(at.groups, at.taken_groups, c.groups) * size, size, false);
+}
+
+template <class C>
+void choose(const Choosing& c, const Position<C>& at, const C* bias, std::int32_t* index) {
+  for (std::int64_t e = 0; e < c.routes; ++e) at.ranked[e] = at.scores[e] + (bias ? bias[e] : C(0));
+  choose_groups(c, at);
+  for (std::int64_t i = 0; i < c.choices; ++i)
+    index[i] = static_cast<std::int32_t>(take_largest(at.ranked, at.taken, c.routes));
+}
+
+template <class C>
+void weigh(const C* scores, const std::int32_t* index, std::int64_t choices, bool normalise, C scale,
+           C* weight) {
+  C sum = 0;
+  for (std::int64_t i = 0; i < choices; ++i) sum += scores[index[i]];
+  const C factor = normalise ? scale / (sum + least_sum<C>) : scale;
+  for (std::int64_t i = 0; i < choices; ++i) weight[i] = scores[index[i]] * factor;
+}
+
+template <class C>
+void scores_of(const C* logits, std::int64_t n, bool by_sigmoid, C* scores) {
+  if (by_sigmoid)
+    sigmoid_scores(logits, n, scores);
+  else
+    softmax_scores(logits, n, scores);
+}
+
+std::int64_t ranges(std::int64_t positions, std::int32_t threads) {
+  return positions < threads ? positions : threads;
+}
+
+// Calls body(i, position) for each, dealt to threads that have a Position each.
+template <class C, class Body>
+void for_positions(const Workers& workers, std::int64_t positions, const Choosing& c, void* workspace,
+                   const Body& body) {
+  const std::int64_t tasks = ranges(positions, workers.count);
+  Scratch one;
+  const Position<C> counted(one, c);
+  auto* const begin = static_cast<std::byte*>(workspace);
+  parallel(workers, tasks, [&](std::int64_t task) {
+    Scratch scratch(begin + task * one.bytes());
+    const Position<C> at(scratch, c);
+    for (std::int64_t i = positions * task / tasks; i < positions * (task + 1) / tasks; ++i) body(i, at);
+  });
+}
+
+template <class C>
+void route(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &logits = args.operands[0], &index = args.operands[2];
+  const Attr* const attr = args.attrs;
+  const Choosing c{logits.inner(1), index.inner(1), attr[4].i, attr[5].i, attr[6].i};
+  const bool by_sigmoid = attr[0].i != 0, normalise = attr[1].i != 0;
+  const C scale = static_cast<C>(attr[2].f);
+  for_positions<C>(*context.workers, logits.outer(1), c, args.workspace, [&](std::int64_t i, const auto& at) {
+    std::int32_t* const chosen = index.as<std::int32_t>() + i * c.choices;
+    scores_of(logits.as<const C>() + i * c.routes, c.routes, by_sigmoid, at.scores);
+    choose(c, at, args.operands[1].as<const C>(), chosen);
+    weigh(at.scores, chosen, c.choices, normalise, scale, args.operands[3].as<C>() + i * c.choices);
+  });
+}
+
+// d scores, of the chosen alone, into `dscore` by choice.
+template <class C>
+void score_gradients(const C* scores, const std::int32_t* index, const C* dweight, std::int64_t choices,
+                     bool normalise, C scale, C* dscore) {
+  C sum = 0, dot = 0;
+  for (std::int64_t i = 0; i < choices; ++i) {
+    sum += scores[index[i]];
+    dot += dweight[i] * scores[index[i]];
+  }
+  sum += least_sum<C>;
+  for (std::int64_t i = 0; i < choices; ++i)
+    dscore[i] = normalise ? scale * (dweight[i] - dot / sum) / sum : scale * dweight[i];
+}
+
+template <class C>
+void logit_gradients(const C* scores, const std::int32_t* index, const C* dscore, std::int64_t choices,
+                     std::int64_t routes, bool by_sigmoid, C* dlogits) {
+  C dot = 0;
+  for (std::int64_t i = 0; i < choices; ++i) dot += dscore[i] * scores[index[i]];
+  for (std::int64_t e = 0; e < routes; ++e) dlogits[e] = by_sigmoid ? C(0) : -scores[e] * dot;
+  for (std::int64_t i = 0; i < choices; ++i) {
+    const C score = scores[index[i]];
+    dlogits[index[i]] += by_sigmoid ? dscore[i] * score * (C(1) - score) : score * dscore[i];
+  }
+}
+
+template <class C>
+void route_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &logits = args.operands[0], &index = args.operands[1];
+  const Choosing c{logits.inner(1), index.inner(1), 1, 1, 1};
+  const bool by_sigmoid = args.attrs[0].i != 0, normalise = args.attrs[1].i != 0;
+  const C scale = static_cast<C>(args.attrs[2].f);
+  for_positions<C>(*context.workers, logits.outer(1), c, args.workspace, [&](std::int64_t i, const auto& at) {
+    const std::int32_t* const chosen = index.as<const std::int32_t>() + i * c.choices;
+    scores_of(logits.as<const C>() + i * c.routes, c.routes, by_sigmoid, at.scores);
+    score_gradients(at.scores, chosen, args.operands[2].as<const C>() + i * c.choices, c.choices, normalise,
+                    scale, at.ranked);
+    logit_gradients(at.scores, chosen, at.ranked, c.choices, c.routes, by_sigmoid,
+                    args.operands[3].as<C>() + i * c.routes);
+  });
+}
+
+Kernel select_route(const OpShape& s) {
+  if (!same_type(s, {0, 1, 3}) || s.operand[2].dtype != DType::i32) return nullptr;
+  return choose_state(s.operand[0].dtype, []<class C>() -> Kernel { return route<C>; });
+}
+
+Kernel select_route_grad(const OpShape& s) {
+  if (!same_type(s, {0, 2, 3}) || s.operand[1].dtype != DType::i32) return nullptr;
+  return choose_state(s.operand[0].dtype, []<class C>() -> Kernel { return route_grad<C>; });
+}
+
+std::int64_t workspace(const OpShape& s, std::int32_t threads, std::int64_t groups) {
+  const OperandShape& logits = s.operand[0];
+  const std::int64_t routes = logits.dims[logits.rank - 1].extent;
+  Scratch scratch;
+  const Position<double> counted(scratch, {routes, 1, groups, 1, 1});
+  return ranges(logits.elements() / routes, threads) * scratch.bytes();
+}
+
+std::int64_t route_workspace(const OpShape& s, std::int32_t threads) {
+  return workspace(s, threads, s.attrs[4].i);
+}
+
+std::int64_t route_grad_workspace(const OpShape& s, std::int32_t threads) { return workspace(s, threads, 1); }
+
+}  // namespace
+
+std::vector<KernelDef> route_kernels();
+std::vector<KernelDef> route_kernels() {
+  return {{"route", select_route, route_workspace}, {"route_grad", select_route_grad, route_grad_workspace}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

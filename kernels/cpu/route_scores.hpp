@@ -1,0 +1,37 @@
+// Scores of experts from their logits: what route, its gradient and balance share.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/vector_math.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+// The largest of a row; NaN is passed over, and shows in the sum of exponentials.
+template <class C>
+C largest(const C* row, std::int64_t n) {
+  C most = row[0];
+  for (std::int64_t e = 1; e < n; ++e) most = row[e] > most ? row[e] : most;
+  return most;
+}
+
+// softmax of a row; returns the logarithm of its sum of exponentials.
+template <class C>
+C softmax_scores(const C* logits, std::int64_t n, C* scores) {
+  const C most = largest(logits, n);
+  C sum = 0;
+  for (std::int64_t e = 0; e < n; ++e) sum += scores[e] = exp_of(logits[e] - most);
+  for (std::int64_t e = 0; e < n; ++e) scores[e] /= sum;
+  return most + std::log(sum);
+}
+
+template <class C>
+void sigmoid_scores(const C* logits, std::int64_t n, C* scores) {
+  for (std::int64_t e = 0; e < n; ++e) scores[e] = sigmoid(logits[e]).value;
+}
+
+// What keeps a quotient finite where all chosen scores are 0; of others it changes no bit.
+template <class C>
+inline constexpr C least_sum = C(1e-20);
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,283 @@
+#include "cuda/experts.hpp"
+
+#include "cuda/grouped.cuh"
+#include "cuda/math.cuh"
+
+namespace prun::cuda {
+namespace {
+
+inline constexpr int warp_size = 32;
+
+// ---------------------------------------------------------------- rows in the order of experts
+
+// What is known of rows: begin of each expert's, the position and the choice of each, and of each choice its row.
+struct Rows {
+  std::int32_t *begin, *position, *choice, *row;
+};
+
+// A block counts the choices of one expert.
+__global__ __launch_bounds__(256) void count_kernel(const std::int32_t* index, std::int64_t choices,
+                                                    std::int64_t first_expert, std::int32_t* counts) {
+  __shared__ int scratch[32];
+  const std::int64_t expert = first_expert + blockIdx.x;
+  int count = 0;
+  for (std::int64_t c = threadIdx.x; c < choices; c += blockDim.x) count += index[c] == expert;
+  count = block_fold(count, 0, Add(), scratch);
+  if (threadIdx.x == 0) counts[blockIdx.x + 1] = count;
+}
+
+// One thread: there are few experts.
+__global__ void begin_kernel(std::int32_t* begin, std::int64_t experts) {
+  begin[0] = 0;
+  for (std::int64_t e = 0; e < experts; ++e) begin[e + 1] += begin[e];
+}
+
+// A warp puts the choices of one expert in their order.
+__global__ __launch_bounds__(warp_size) void place_kernel(const std::int32_t* index, std::int64_t choices,
+                                                          std::int64_t each, std::int64_t first_expert, Rows rows) {
+  const std::int64_t expert = first_expert + blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x);
+  std::int32_t next = rows.begin[blockIdx.x];
+  for (std::int64_t begin = 0; begin < choices; begin += warp_size) {
+    const std::int64_t c = begin + lane;
+    const bool own = c < choices && index[c] == expert;
+    const unsigned all = __ballot_sync(0xffffffffu, own);
+    if (own) {
+      const std::int32_t row = next + __popc(all & ((1u << lane) - 1));
+      rows.position[row] = static_cast<std::int32_t>(c / each);
+      rows.choice[row] = static_cast<std::int32_t>(c);
+      rows.row[c] = row;
+    }
+    next += __popc(all);
+  }
+}
+
+// Of experts that are others'.
+__global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, std::int64_t first_expert,
+                               std::int64_t experts, std::int32_t* row) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (c < choices && (index[c] < first_expert || index[c] >= first_expert + experts)) row[c] = -1;
+}
+
+// ---------------------------------------------------------------- between the products
+
+// act[r] = silu(up[r, 0]) * up[r, 1]; rows behind the last are left alone.
+template <class T>
+__global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, std::int64_t ffn) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= *rows * ffn) return;
+  const std::int64_t row = i / ffn, at = row * 2 * ffn + i % ffn;
+  const Compute<T> gate = load(up + at);
+  store(act + i, gate * sigmoid<T>(gate).value * load(up + at + ffn));
+}
+
+// The gradients of what went into the activations, in its place, and the activations weighted. A block takes a row;
+// without `dweight` nobody wants that.
+template <class T>
+__global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Compute<T>* dact, const Compute<T>* weight,
+                                                        Compute<T>* dweight, const std::int32_t* choice,
+                                                        const std::int32_t* rows, std::int64_t ffn) {
+  using C = Compute<T>;
+  __shared__ C scratch[32];
+  const std::int64_t row = blockIdx.x;
+  if (row >= *rows) return;
+  const C w = weight[choice[row]];
+  C sum = 0;
+  for (std::int64_t i = threadIdx.x; i < ffn; i += blockDim.x) {
+    const std::int64_t at = row * 2 * ffn + i, own = row * ffn + i;
+    const C back = dact[own], d = back * w, gate = load(up + at), value = load(up + at + ffn), a = load(act + own);
+    const Sigmoid<C> s = sigmoid<T>(gate);
+    sum += a * back;
+    store(up + at, d * value * (s.value * (C(1) + gate * s.rest)));
+    store(up + at + ffn, d * (gate * s.value));
+    store(act + own, a * w);
+  }
+  if (!dweight) return;
+  sum = block_fold(sum, C(0), Add(), scratch);
+  if (threadIdx.x == 0) dweight[choice[row]] = sum;
+}
+
+template <class C>
+__global__ void no_weight_gradients_kernel(const std::int32_t* row, std::int64_t choices, C* dweight) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (c < choices && row[c] < 0) dweight[c] = 0;
+}
+
+// to[position] = sum of its choices' rows, times their weights where there are any.
+template <class T>
+__global__ void combine_kernel(const Compute<T>* out, const std::int32_t* row, const Compute<T>* weight, T* to,
+                               std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (position >= positions || column >= hidden) return;
+  Compute<T> sum = 0;
+  for (std::int64_t c = position * choices; c < (position + 1) * choices; ++c)
+    if (row[c] >= 0) sum += (weight ? weight[c] : Compute<T>(1)) * out[row[c] * hidden + column];
+  store(to + position * hidden + column, sum);
+}
+
+// ---------------------------------------------------------------- the host's side
+
+template <class T>
+struct Buffers {
+  Rows rows;
+  T *up, *act;
+  Compute<T> *out, *dact;
+};
+
+std::int64_t round_up(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Calls take(bytes) for each piece in order.
+template <class Take>
+void cut(const ExpertsShape& s, std::int64_t size, std::int64_t compute_size, bool gradients, const Take& take) {
+  take(round_up((s.experts + 1) * 4));
+  for (int i = 0; i < 3; ++i) take(round_up(s.rows() * 4));
+  take(round_up(s.rows() * 2 * s.ffn * size));
+  take(round_up(s.rows() * s.ffn * size));
+  take(round_up(s.rows() * s.hidden * compute_size));
+  if (gradients) take(round_up(s.rows() * s.ffn * compute_size));
+}
+
+template <class T>
+Buffers<T> buffers_in(const ExpertsShape& s, bool gradients, void* workspace) {
+  void* piece[8] = {};
+  int count = 0;
+  char* next = static_cast<char*>(workspace);
+  cut(s, sizeof(T), sizeof(Compute<T>), gradients, [&](std::int64_t bytes) {
+    piece[count++] = next;
+    next += bytes;
+  });
+  const auto number = [&](int i) { return static_cast<std::int32_t*>(piece[i]); };
+  return {{number(0), number(1), number(2), number(3)},
+          static_cast<T*>(piece[4]),
+          static_cast<T*>(piece[5]),
+          static_cast<Compute<T>*>(piece[6]),
+          static_cast<Compute<T>*>(piece[7])};
+}
+
+template <class T>
+class ExpertRows {
+ public:
+  using C = Compute<T>;
+
+  ExpertRows(const ExpertsInputs<T>& in, const ExpertsShape& shape, bool gradients, void* workspace, Stream stream)
+      : in_(in), s_(shape), at_(buffers_in<T>(shape, gradients, workspace)), stream_(stream) {}
+
+  void sort() const {
+    const unsigned experts = grid_of(s_.experts);
+    count_kernel<<<experts, 256, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert, at_.rows.begin);
+    begin_kernel<<<1, 1, 0, stream_>>>(at_.rows.begin, s_.experts);
+    place_kernel<<<experts, warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices, s_.first_expert, at_.rows);
+    nowhere_kernel<<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert,
+                                                                            s_.experts, at_.rows.row);
+    check_launch("experts");
+  }
+
+  void activate() const {
+    product<false, T>(in_.x, at_.rows.position, in_.up, at_.up, 2 * s_.ffn, s_.hidden);
+    activate_kernel<T><<<grid_of(ceil_div(s_.rows() * s_.ffn, 256)), 256, 0, stream_>>>(at_.up, at_.act, last(),
+                                                                                         s_.ffn);
+    check_launch("experts");
+  }
+
+  void write_results(T* y) const {
+    product<false, C>(at_.act, nullptr, in_.down, at_.out, s_.hidden, s_.ffn);
+    combine(in_.weight, y);
+  }
+
+  void turn_back(const T* dy, C* dweight) const {
+    product<true, C>(dy, at_.rows.position, in_.down, at_.dact, s_.ffn, s_.hidden);
+    turn_back_kernel<T><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight, dweight,
+                                                                 at_.rows.choice, last(), s_.ffn);
+    if (dweight)
+      no_weight_gradients_kernel<C><<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(at_.rows.row, s_.rows(),
+                                                                                             dweight);
+    check_launch("experts_grad");
+  }
+
+  void write_input_gradients(T* dx) const {
+    product<true, C>(at_.up, nullptr, in_.up, at_.out, s_.hidden, 2 * s_.ffn);
+    combine(nullptr, dx);
+  }
+
+  template <class S>
+  void add_sums(const T* dy, const Sum<S>& dup, const Sum<S>& ddown) const {
+    if (dup.data) sums(at_.up, nullptr, in_.x, at_.rows.position, dup, 2 * s_.ffn, s_.hidden);
+    if (ddown.data) sums(dy, at_.rows.position, at_.act, nullptr, ddown, s_.hidden, s_.ffn);
+  }
+
+ private:
+  const std::int32_t* last() const { return at_.rows.begin + s_.experts; }
+
+  // As many tiles as there can be: each expert may have one that is not full.
+  template <bool turned, class Out>
+  void product(const T* from, const std::int32_t* map, const T* weight, Out* to, std::int64_t n,
+               std::int64_t k) const {
+    const dim3 grid(grid_of(ceil_div(s_.rows(), grouped::tile) + s_.experts), grid_of(ceil_div(n, grouped::tile)));
+    const int experts = static_cast<int>(s_.experts);
+    grouped_rows_kernel<T, Out, turned><<<grid, grouped::threads, 0, stream_>>>(from, map, weight, to,
+                                                                                at_.rows.begin, experts, n, k);
+    check_launch("grouped product");
+  }
+
+  template <class S>
+  void sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
+            const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
+    const dim3 grid(grid_of(ceil_div(m, grouped::tile)), grid_of(ceil_div(n, grouped::tile)), grid_of(s_.experts));
+    grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(left, left_map, right, right_map, sum.data,
+                                                                       sum.begins, at_.rows.begin, m, n);
+    check_launch("grouped sums");
+  }
+
+  void combine(const C* weight, T* to) const {
+    const RowGrid grid(s_.positions, s_.hidden);
+    combine_kernel<T><<<grid.grid, grid.block, 0, stream_>>>(at_.out, at_.rows.row, weight, to, s_.positions,
+                                                              s_.choices, s_.hidden);
+    check_launch("experts");
+  }
+
+  const ExpertsInputs<T>& in_;
+  const ExpertsShape& s_;
+  const Buffers<T> at_;
+  const Stream stream_;
+};
+
+}  // namespace
+
+std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients) {
+  std::int64_t all = 0;
+  cut(shape, size_of_value, size_of_value == 8 ? 8 : 4, gradients, [&](std::int64_t bytes) { all += bytes; });
+  return all;
+}
+
+template <class T>
+void experts(const ExpertsInputs<T>& in, T* y, const ExpertsShape& shape, void* workspace, Stream stream) {
+  const ExpertRows<T> rows(in, shape, false, workspace, stream);
+  rows.sort();
+  rows.activate();
+  rows.write_results(y);
+}
+
+template <class T, class S>
+void experts_grads(const ExpertsInputs<T>& in, const T* dy, const ExpertsGradients<T, S>& out,
+                   const ExpertsShape& shape, void* workspace, Stream stream) {
+  const ExpertRows<T> rows(in, shape, true, workspace, stream);
+  rows.sort();
+  rows.activate();
+  rows.turn_back(dy, out.dweight);
+  if (out.dx) rows.write_input_gradients(out.dx);
+  rows.add_sums(dy, out.dup, out.ddown);
+}
+
+#define PRUN_EXPERTS(T)                                                                                       \
+  template void experts(const ExpertsInputs<T>&, T*, const ExpertsShape&, void*, Stream);                      \
+  template void experts_grads(const ExpertsInputs<T>&, const T*, const ExpertsGradients<T, Compute<T>>&,       \
+                              const ExpertsShape&, void*, Stream);
+PRUN_EXPERTS(double)
+PRUN_EXPERTS(float)
+PRUN_EXPERTS(bf16)
+#undef PRUN_EXPERTS
+template void experts_grads(const ExpertsInputs<bf16>&, const bf16*, const ExpertsGradients<bf16, bf16>&,
+                            const ExpertsShape&, void*, Stream);
+
+}  // namespace prun::cuda

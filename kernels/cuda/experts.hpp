@@ -1,0 +1,42 @@
+// experts and its gradients (core/ops/experts.cpp): rows in the order of their experts, whose offsets stay on the
+// device, products of each expert's rows with its weights, and sums by position in the order of its choices.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+struct ExpertsShape {
+  std::int64_t positions, choices, experts, first_expert, hidden, ffn;
+
+  // As many as there can be here: every choice may be of an expert that this rank has.
+  std::int64_t rows() const { return positions * choices; }
+};
+
+// Bytes; `gradients`: of a gradient's.
+std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients);
+
+template <class T>
+struct ExpertsInputs {
+  const T* x;
+  const std::int32_t* index;
+  const Compute<T>* weight;
+  const T *up, *down;
+};
+
+template <class T>
+void experts(const ExpertsInputs<T>& in, T* y, const ExpertsShape& shape, void* workspace, Stream stream);
+
+// dx and dweight are null together; each of the sums may be null. S: the type of the sums.
+template <class T, class S = Compute<T>>
+struct ExpertsGradients {
+  T* dx = nullptr;
+  Compute<T>* dweight = nullptr;
+  Sum<S> dup = {}, ddown = {};
+};
+
+template <class T, class S>
+void experts_grads(const ExpertsInputs<T>& in, const T* dy, const ExpertsGradients<T, S>& out,
+                   const ExpertsShape& shape, void* workspace, Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,36 @@
+// Scores of experts from their logits, a position to a warp: what route, its gradient and balance share.
+#pragma once
+
+#include "cuda/device.cuh"
+#include "cuda/math.cuh"
+
+namespace prun::cuda {
+
+inline constexpr int warp_size = 32;
+
+// What keeps a quotient finite where all chosen scores are 0; of others it changes no bit.
+template <class C>
+inline constexpr C least_sum = C(1e-20);
+
+// softmax of a row into `scores`, or nowhere; returns the logarithm of its sum of exponentials.
+template <class C>
+__device__ __forceinline__ C softmax_scores(const C* logits, int n, C* scores, int lane) {
+  C most = -INFINITY;
+  for (int e = lane; e < n; e += warp_size) most = Larger()(most, logits[e]);
+  most = warp_fold(most, Larger());
+  C sum = 0;
+  for (int e = lane; e < n; e += warp_size) sum += exp_of<C>(logits[e] - most);
+  sum = warp_fold(sum, Add());
+  if (scores)
+    for (int e = lane; e < n; e += warp_size) scores[e] = exp_of<C>(logits[e] - most) / sum;
+  __syncwarp();
+  return most + log(sum);
+}
+
+template <class C>
+__device__ __forceinline__ void sigmoid_scores(const C* logits, int n, C* scores, int lane) {
+  for (int e = lane; e < n; e += warp_size) scores[e] = sigmoid<C>(logits[e]).value;
+  __syncwarp();
+}
+
+}  // namespace prun::cuda

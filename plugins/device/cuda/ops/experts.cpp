@@ -1,0 +1,93 @@
+// experts and its gradients, whose halves the device does together where they stand together.
+#include "cuda/experts.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+ExpertsShape shape_of(const KernelArgs& args) {
+  const Tensor &index = args.operands[1], &up = args.operands[3];
+  return {index.outer(1), index.inner(1), up.dim[0], up.start[0], up.dim[3], up.dim[2]};
+}
+
+template <class T>
+ExpertsInputs<T> inputs(const KernelArgs& args) {
+  return {data<const T>(args, 0), data<const std::int32_t>(args, 1), data<const Compute<T>>(args, 2),
+          data<const T>(args, 3), data<const T>(args, 4)};
+}
+
+template <class T>
+void experts(const KernelArgs& args, const KernelContext& context) {
+  cuda::experts<T>(inputs<T>(args), data<T>(args, 5), shape_of(args), args.workspace, stream_of(context));
+}
+
+template <class T>
+void experts_grad(const KernelArgs& args, const KernelContext& context) {
+  const ExpertsGradients<T> out{data<T>(args, 6), data<Compute<T>>(args, 7)};
+  cuda::experts_grads<T, Compute<T>>(inputs<T>(args), data<const T>(args, 5), out, shape_of(args), args.workspace,
+                                     stream_of(context));
+}
+
+template <class T, class S>
+void experts_weight_grad(const KernelArgs& args, const KernelContext& context) {
+  const ExpertsGradients<T, S> out{nullptr, nullptr, sum_in<S>(args, 6), sum_in<S>(args, 7)};
+  cuda::experts_grads<T, S>(inputs<T>(args), data<const T>(args, 5), out, shape_of(args), args.workspace,
+                            stream_of(context));
+}
+
+template <class T, class S>
+void experts_grads(const KernelArgs& args, const KernelContext& context) {
+  const ExpertsGradients<T, S> out{data<T>(args, 6), data<Compute<T>>(args, 7), sum_in<S>(args, 8),
+                                   sum_in<S>(args, 9)};
+  cuda::experts_grads<T, S>(inputs<T>(args), data<const T>(args, 5), out, shape_of(args), args.workspace,
+                            stream_of(context));
+}
+
+bool operand_types(const OpShape& s) {
+  return same_type(s, {0, 3, 4, 5}) && s.operand[1].dtype == DType::i32 &&
+         computed_type(s, s.operand[0].dtype, {2});
+}
+
+Kernel select_experts(const OpShape& s) {
+  if (!operand_types(s)) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return experts<T>; });
+}
+
+Kernel select_grad(const OpShape& s) {
+  if (!operand_types(s) || !same_type(s, {0, 6}) || !same_type(s, {2, 7})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return experts_grad<T>; });
+}
+
+Kernel select_weight_grad(const OpShape& s) {
+  if (!operand_types(s)) return nullptr;
+  return by_sum(s, 0, {6, 7}, []<class T, class S>() -> Kernel { return experts_weight_grad<T, S>; });
+}
+
+Kernel select_grads(const OpShape& s) {
+  if (!operand_types(s) || !same_type(s, {0, 6}) || !same_type(s, {2, 7})) return nullptr;
+  return by_sum(s, 0, {8, 9}, []<class T, class S>() -> Kernel { return experts_grads<T, S>; });
+}
+
+template <bool gradients>
+std::int64_t workspace(const OpShape& s, std::int32_t) {
+  const OperandShape &index = s.operand[1], &up = s.operand[3];
+  const ExpertsShape shape{index.dims[0].extent * index.dims[1].extent,
+                           index.dims[2].extent,
+                           up.dims[0].extent,
+                           0,
+                           up.dims[3].extent,
+                           up.dims[2].extent};
+  return cuda::experts_workspace(shape, size_of(s.operand[0].dtype), gradients);
+}
+
+}  // namespace
+
+std::vector<DeviceOp> experts_ops(const OpChoices&) {
+  return {{{"experts", select_experts, workspace<false>}},
+          {{"experts_grad", select_grad, workspace<true>}},
+          {{"experts_weight_grad", select_weight_grad, workspace<true>, 3u << 6}},
+          {{"experts_grads", select_grads, workspace<true>, 3u << 8}}};
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,42 @@
+#include "experts_fusion.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace prun {
+namespace {
+
+// The op of the other half behind `op` in its function, on the same values; none: there is none.
+Id other_half(const Segment& segment, Id op) {
+  constexpr std::ptrdiff_t shared = 6;  // operands that both halves begin with
+  const ProgramRef program = segment.program();
+  const std::vector<Id> all = segment.operations(program.op(op).function);
+  const std::vector<Id> own(program.op(op).operands.begin(), program.op(op).operands.end());
+  for (const Id other : all) {
+    if (program.op(other).kind.view() != "experts_weight_grad") continue;
+    const Array<Id> operands = program.op(other).operands;
+    if (std::equal(operands.begin(), operands.begin() + shared, own.begin())) return other;
+  }
+  return none;
+}
+
+}  // namespace
+
+void fuse_expert_gradients(ProgramRef program) {
+  for (const Segment& segment : program.segments())
+    for (int kind = 0; kind < function_kinds; ++kind)
+      for (const Id op : segment.operations(static_cast<FunctionKind>(kind))) {
+        if (program.op(op).kind.view() != "experts_grad") continue;
+        const Id other = other_half(segment, op);
+        if (other == none) continue;
+        const std::vector<Id> input(program.op(op).operands.begin(), program.op(op).operands.end());
+        const Array<Id> weight = program.op(other).operands;
+        program.replace_op(op, "experts_grads",
+                           {input[0], input[1], input[2], input[3], input[4], input[5], input[6], input[7],
+                            weight.data[6], weight.data[7]},
+                           {{"experts", program.attr(op, "experts")}});
+        program.erase(other);
+      }
+}
+
+}  // namespace prun

@@ -1,0 +1,188 @@
+// Experts in the files of Hugging Face's libraries: each MLP is three tensors of its own there.
+#include "experts.hpp"
+
+namespace prun {
+namespace {
+
+constexpr const char* layer_name = "model.layers.*.";
+
+// What the files call a router, the MLP of an expert and the one that is shared.
+struct Names {
+  std::string router, expert, gate, up, down, shared;
+};
+
+Names names_of(const Family& family) {
+  if (family.experts == ExpertKeys::mixtral)
+    return {
+        "block_sparse_moe.gate", "block_sparse_moe.experts.", ".w1.weight", ".w3.weight", ".w2.weight", ""};
+  return {"mlp.gate",
+          "mlp.experts.",
+          ".gate_proj.weight",
+          ".up_proj.weight",
+          ".down_proj.weight",
+          family.experts == ExpertKeys::deepseek ? "mlp.shared_experts" : "mlp.shared_expert"};
+}
+
+const char* count_key(const Family& family) {
+  switch (family.experts) {
+    case ExpertKeys::mixtral: return "num_local_experts";
+    case ExpertKeys::deepseek: return "n_routed_experts";
+    default: return "num_experts";
+  }
+}
+
+bool has_own_width(const Family& family) {
+  return family.experts == ExpertKeys::qwen || family.experts == ExpertKeys::deepseek;
+}
+
+std::int64_t integer(const Options& config, const char* key, std::int64_t otherwise) {
+  return config.has(key) ? config.integer(key) : otherwise;
+}
+
+void read_deepseek(const Options& config, std::int64_t width, ConfigWriter& options) {
+  expect_text(config, "scoring_func", {"sigmoid"});
+  expect_text(config, "topk_method", {"noaux_tc"});
+  if (integer(config, "moe_layer_freq", 1) != 1)
+    throw_error(ErrorCode::bad_input, "'moe_layer_freq' is ", config.integer("moe_layer_freq"),
+                ", and this model has experts in every layer behind the first dense ones");
+  const std::int64_t layers = config.integer("num_hidden_layers");
+  if (!config.has("layer_types") && config.has("sliding_window") &&
+      integer(config, "max_window_layers", 62) < layers)
+    throw_error(ErrorCode::bad_input,
+                "'max_window_layers' gives some layers a window, which this model does not "
+                "compute in this family");
+  options.set("shared_ffn", width * integer(config, "n_shared_experts", 0));
+  options.set("dense_first", integer(config, "first_k_dense_replace", 0));
+  options.set("router", "sigmoid");
+  options.set("router_bias", true);
+  options.set("router_groups", integer(config, "n_group", 1));
+  options.set("router_chosen_groups", integer(config, "topk_group", 1));
+  options.set("router_scale",
+              config.has("routed_scaling_factor") ? config.number("routed_scaling_factor") : 1.0);
+}
+
+void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
+  if (shared) {
+    options.set("shared_ffn", config.integer("shared_expert_intermediate_size"));
+    options.set("shared_gate", true);
+  }
+  options.set("sparse_every", integer(config, "decoder_sparse_step", 1));
+  std::vector<std::int64_t> dense;
+  if (config.has("mlp_only_layers"))
+    for (const double layer : config.numbers("mlp_only_layers"))
+      dense.push_back(static_cast<std::int64_t>(layer));
+  if (!dense.empty()) options.set("dense_layers", dense);
+}
+
+[[noreturn]] void refuse(const Family& family, const char* option) {
+  throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
+              "' has no key for model.", option,
+              " as it is set; leave it out, or choose another model.family");
+}
+
+}  // namespace
+
+void ExpertLayers::read_config(const Options& config, const Family& family, ConfigWriter& options) {
+  if (family.experts == ExpertKeys::none) return;
+  expect_absent(config, "clip_qkv", "queries, keys and values that are bounded");
+  if (config.has("router_jitter_noise") && config.number("router_jitter_noise") != 0)
+    throw_error(ErrorCode::bad_input, "'router_jitter_noise' is ", config.number("router_jitter_noise"),
+                ", and this model's router adds no noise");
+  const std::int64_t width =
+      config.integer(has_own_width(family) ? "moe_intermediate_size" : "intermediate_size");
+  options.set("experts", config.integer(count_key(family)));
+  options.set("choices", config.integer("num_experts_per_tok"));
+  options.set("expert_ffn", width);
+  const bool always = family.experts == ExpertKeys::mixtral;
+  options.set("router_normalise", always || (config.has("norm_topk_prob") && config.flag("norm_topk_prob")));
+  if (family.experts == ExpertKeys::deepseek) read_deepseek(config, width, options);
+  if (family.experts == ExpertKeys::qwen) read_qwen(config, family.shared_expert, options);
+}
+
+std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) const {
+  return any() && !has_own_width(family) ? ffn_ : ffn;
+}
+
+void ExpertLayers::write_dense_layers(const Family& family, std::int64_t layers, ConfigWriter& config) const {
+  const bool qwen = family.experts == ExpertKeys::qwen;
+  if (dense_first_ != 0 && !qwen && family.experts != ExpertKeys::deepseek) refuse(family, "dense_first");
+  if (every_ != 1 && !qwen) refuse(family, "sparse_every");
+  if (!dense_.empty() && !qwen) refuse(family, "dense_layers");
+  if (family.experts == ExpertKeys::deepseek) config.set("first_k_dense_replace", dense_first_);
+  if (!qwen) return;
+  config.set("decoder_sparse_step", every_);
+  std::vector<std::int64_t> dense;
+  for (std::int64_t layer = 0; layer < layers; ++layer)
+    if (!has(layer) && (layer + 1) % every_ == 0) dense.push_back(layer);
+  config.set("mlp_only_layers", dense);
+}
+
+void ExpertLayers::write_router(const Family& family, ConfigWriter& config) const {
+  const bool deepseek = family.experts == ExpertKeys::deepseek;
+  if (sigmoid_ != deepseek) refuse(family, "router");
+  if (bias_ != deepseek) refuse(family, "router_bias");
+  if (family.experts == ExpertKeys::mixtral) {
+    if (!normalise_) refuse(family, "router_normalise");
+  } else {
+    config.set("norm_topk_prob", normalise_);
+  }
+  if (!deepseek) {
+    if (groups_ != 1) refuse(family, "router_groups");
+    if (scale_ != 1) refuse(family, "router_scale");
+    return;
+  }
+  if (groups_ > 1 && group_best_ != 2) refuse(family, "router_group_best");
+  config.set("n_group", groups_);
+  config.set("topk_group", chosen_groups_);
+  config.set("routed_scaling_factor", scale_);
+}
+
+void ExpertLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
+  if ((family.experts != ExpertKeys::none) != any())
+    throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
+                "' is of a model with",
+                any() ? "out experts; choose a model.family that has some"
+                      : " experts; set model.experts, or choose another model.family");
+  if (!any()) return;
+  config.set(count_key(family), experts_);
+  config.set("num_experts_per_tok", choices_);
+  if (has_own_width(family)) config.set("moe_intermediate_size", ffn_);
+  write_dense_layers(family, layers, config);
+  write_router(family, config);
+  if (shared_gate_ != family.shared_expert) refuse(family, "shared_gate");
+  if (family.shared_expert) {
+    config.set("shared_expert_intermediate_size", shared_ffn_);
+  } else if (family.experts == ExpertKeys::deepseek) {
+    if (shared_ffn_ % ffn_ != 0) refuse(family, "shared_ffn");
+    config.set("n_shared_experts", shared_ffn_ / ffn_);
+  } else if (shared_ffn_ != 0) {
+    refuse(family, "shared_ffn");
+  }
+}
+
+void ExpertLayers::add_weights(const Family& family, const std::string& segment, std::int64_t first_layer,
+                               ForeignWeights& weights) const {
+  const Names names = names_of(family);
+  const auto add = [&](const std::string& parameter, const std::string& name, const char* dims = "",
+                       const char* part = "", std::int64_t begin = 0, std::int64_t end = 0,
+                       const ForeignTensor::Part& also = {}) {
+    weights.tensors.push_back(
+        {segment + "." + parameter, layer_name + name, dims, part, begin, end, first_layer, also});
+  };
+  add("router.weight", names.router + ".weight");
+  if (bias_) add("router.bias", names.router + ".e_score_correction_bias");
+  const char *const up = "experts.up.weight", *const up_dims = "experts gate ffn, hidden";
+  for (std::int64_t e = 0; e < experts_; ++e) {
+    const std::string expert = names.expert + std::to_string(e);
+    add(up, expert + names.gate, up_dims, "experts", e, e + 1, {"gate", 0, 1});
+    add(up, expert + names.up, up_dims, "experts", e, e + 1, {"gate", 1, 2});
+    add("experts.down.weight", expert + names.down, "experts hidden, ffn", "experts", e, e + 1);
+  }
+  if (shared_ffn_ == 0) return;
+  add("shared.up.weight", names.shared + names.gate, "gate ffn, hidden", "gate", 0, 1);
+  add("shared.up.weight", names.shared + names.up, "gate ffn, hidden", "gate", 1, 2);
+  add("shared.down.weight", names.shared + names.down);
+  if (shared_gate_) add("shared.gate.weight", names.shared + "_gate.weight");
+}
+
+}  // namespace prun

@@ -1,0 +1,190 @@
+// Models with experts: every layout trains as one rank does, chooses the same experts number by number, and counts
+// the same choices.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "inspect/verify.hpp"
+#include "support/assembly_fixture.hpp"
+#include "train/loop/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
+                  sequence = tensor + "sequence = true\n", pipeline = "[[strategy]]\nplugin = 'pipeline'\n",
+                  experts_over_dp = "[[strategy]]\nplugin = 'experts'\naxis = 'dp'\n",
+                  experts_over_tp = "[[strategy]]\nplugin = 'experts'\naxis = 'tp'\n",
+                  experts_over_both = "[[strategy]]\nplugin = 'experts'\naxis = ['dp', 'tp']\n",
+                  heads_in_turn = "[[strategy]]\nplugin = 'spread'\naxis = 'cp'\ndims = ['seq']\nops = ['heads']\n",
+                  recomputed = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
+
+std::string zero(int stage, const std::string& axes = "'dp'") {
+  return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\naxis = " + axes + "\n";
+}
+
+using Sets = std::vector<std::string>;
+
+// Models whose routers differ in all that routers can differ in.
+const Sets plain = {"model.experts=8", "model.choices=2", "model.expert_ffn=12", "model.balance=0.02",
+                    "model.router_z=0.001"},
+           shared = {"model.experts=12",   "model.choices=4",        "model.expert_ffn=8",
+                     "model.shared_ffn=16", "model.shared_gate=true", "model.router_normalise=false",
+                     "model.dense_first=1"},
+           grouped = {"model.experts=8",          "model.choices=3",         "model.expert_ffn=8",
+                      "model.router=sigmoid",     "model.router_bias=true",  "model.router_bias_rate=0.01",
+                      "model.router_groups=4",    "model.router_chosen_groups=2",
+                      "model.router_scale=2.5",   "model.shared_ffn=8",      "model.balance=0.01"};
+
+Recipe recipe_of(const std::string& text, const Sets& model, const Sets& more = {}) {
+  Sets sets = {"precision.compute=fp64", "precision.state=fp64", "batch.global=8",   "batch.micro=1",
+               "model.plugin=llama",     "model.heads=4",        "model.kv_heads=2", "model.layers=2",
+               "model.ffn=16",           "device.threads=1",     "device.pin=false", "optimizer.clip=1",
+               "run.poison=true"};
+  sets.insert(sets.end(), model.begin(), model.end());
+  sets.insert(sets.end(), more.begin(), more.end());
+  return tiny_recipe(sets, text);
+}
+
+void expect_equal(const std::string& text, const Sets& model, const Sets& more = {}) {
+  SCOPED_TRACE(text);
+  const LayoutVerdict verdict = verify_layout(recipe_of(text, model, more), plugins().places(),
+                                              {.steps = 4, .bound = 1e-10, .exact = {"*.route.index"}});
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  EXPECT_TRUE(verdict.compares_numbers);
+}
+
+class Experts : public testing::TestWithParam<const Sets*> {
+ protected:
+  void equal(const std::string& text, const Sets& more = {}) const { expect_equal(text, *GetParam(), more); }
+};
+
+// ---------------------------------------------------------------- each axis alone
+
+TEST_P(Experts, OverTheBatch) {
+  equal("[mesh]\ndp = 2\n" + data);
+  equal("[mesh]\ndp = 2\n" + data + experts_over_dp);
+  equal("[mesh]\ndp = 4\n" + experts_over_dp + data);
+  equal("[mesh]\ndp = 2\n" + data + experts_over_dp, {"batch.micro=2"});
+}
+
+TEST_P(Experts, OverTheWidth) {
+  equal("[mesh]\ntp = 2\n" + tensor);
+  equal("[mesh]\ntp = 2\n" + sequence);
+  equal("[mesh]\ntp = 2\n" + tensor + experts_over_tp);
+  equal("[mesh]\ntp = 2\n" + experts_over_tp + sequence);
+}
+
+TEST_P(Experts, OverTheSequence) {
+  equal("[mesh]\ncp = 2\n" + heads_in_turn);
+  equal("[mesh]\ncp = 2\n" + heads_in_turn + "[[strategy]]\nplugin = 'experts'\naxis = 'cp'\n");
+}
+
+TEST_P(Experts, OverStagesInEverySchedule) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
+    equal("[mesh]\npp = 2\n" + pipeline + "schedule = '" + schedule + "'\n");
+  for (const char* schedule : {"interleaved", "zb-v"})
+    equal("[mesh]\npp = 2\n" + pipeline + "chunks = 2\nschedule = '" + schedule + "'\n", {"model.layers=4"});
+}
+
+// ---------------------------------------------------------------- together
+
+TEST_P(Experts, OverAxesTogether) {
+  equal("[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_dp);
+  equal("[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_tp);
+  equal("[mesh]\ndp = 2\ntp = 2\n" + experts_over_both + data + tensor);
+  equal("[mesh]\npp = 2\ndp = 2\n" + pipeline + data + experts_over_dp);
+  equal("[mesh]\ndp = 2\ncp = 2\n" + data + heads_in_turn + experts_over_dp);
+  equal("[mesh]\ndp = 2\npp = 2\ntp = 2\n" + data + pipeline + sequence + experts_over_dp);
+}
+
+TEST_P(Experts, WithStateInParts) {
+  for (const int stage : {1, 2, 3}) {
+    equal("[mesh]\ndp = 2\n" + data + zero(stage));
+    equal("[mesh]\ndp = 2\n" + data + experts_over_dp + zero(stage));
+    equal("[mesh]\nrep = 2\ndp = 2\n" + data + "[[strategy]]\nplugin = 'data'\naxis = 'rep'\n" + experts_over_dp +
+          zero(stage, "['rep', 'dp']"));
+  }
+  equal("[mesh]\ndp = 2\ntp = 2\n" + data + tensor + experts_over_tp + zero(3));
+}
+
+TEST_P(Experts, ComputedAgainOrKeptElsewhere) {
+  const std::string dp = "[mesh]\ndp = 2\n" + data + experts_over_dp;
+  equal(dp + recomputed);
+  equal(dp + "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['route', 'experts', 'rmsnorm']\n");
+  equal(dp + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Routers, Experts, testing::Values(&plain, &shared, &grouped), [](const auto& test) {
+  return std::string(test.param == &plain ? "softmax" : test.param == &shared ? "shared" : "sigmoid");
+});
+
+// ---------------------------------------------------------------- what is counted
+
+// Of each step, every rank being told the same.
+std::vector<StepTally> tallies_of(const Recipe& recipe, int steps, const std::string& name) {
+  std::mutex mutex;
+  std::vector<std::vector<StepTally>> by_rank;
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<StepTally> own;
+    for (int i = 0; i < steps; ++i)
+      for (StepTally& tally : trainer.step().tallies)
+        if (tally.name == name) own.push_back(std::move(tally));
+    const std::lock_guard lock(mutex);
+    by_rank.push_back(std::move(own));
+  });
+  for (const std::vector<StepTally>& own : by_rank)
+    for (std::size_t i = 0; i < own.size(); ++i) EXPECT_EQ(own[i].numbers, by_rank.front()[i].numbers);
+  return by_rank.front();
+}
+
+TEST(ExpertCounts, AreThoseOfOneRankOnEveryLayout) {
+  const std::vector<StepTally> alone = tallies_of(recipe_of("", plain), 3, "block.choices");
+  ASSERT_EQ(alone.size(), 3u);
+  for (const StepTally& tally : alone) {
+    EXPECT_EQ(tally.layers, 2);
+    const double positions = 8 * 16;
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+      double sum = 0;
+      for (std::size_t e = 0; e < 8; ++e) sum += tally.numbers[layer * 8 + e];
+      EXPECT_EQ(sum, positions * 2);
+    }
+  }
+  for (const std::string& layout :
+       {"[mesh]\ndp = 2\n" + data + experts_over_dp, "[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_tp,
+        "[mesh]\npp = 2\n" + pipeline, "[mesh]\ncp = 2\n" + heads_in_turn,
+        "[mesh]\ndp = 2\n" + data + experts_over_dp + recomputed}) {
+    const std::vector<StepTally> there = tallies_of(recipe_of(layout, plain), 3, "block.choices");
+    ASSERT_EQ(there.size(), alone.size()) << layout;
+    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(there[i].numbers, alone[i].numbers) << layout;
+  }
+}
+
+// Sequences that fill a batch up choose experts, and count in nothing.
+TEST(ExpertCounts, PaddingIsNotCounted) {
+  const Sets padded = {"batch.global=7", "batch.micro=2", "batch.pad=true"};
+  const std::vector<StepTally> alone = tallies_of(recipe_of("", plain, padded), 2, "block.choices"),
+                               there = tallies_of(recipe_of("[mesh]\ndp = 2\n" + data + experts_over_dp, plain, padded), 2,
+                                                  "block.choices");
+  double sum = 0;
+  for (const double count : alone[0].numbers) sum += count;
+  EXPECT_EQ(sum, 2 * 7 * 16 * 2);
+  for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(there[i].numbers, alone[i].numbers);
+  expect_equal("[mesh]\ndp = 2\n" + data + experts_over_dp, plain, padded);
+}
+
+// The losses are means over the sequences of a step, whatever it was cut into.
+TEST(ExpertCounts, UnevennessIsThatOfTheWholeStep) {
+  const std::vector<StepTally> one = tallies_of(recipe_of("", plain), 1, "block.uneven"),
+                               eight = tallies_of(recipe_of("", plain, {"batch.micro=8"}), 1, "block.uneven");
+  ASSERT_EQ(one[0].numbers.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_GT(one[0].numbers[i], 0);
+    EXPECT_NEAR(one[0].numbers[i], eight[0].numbers[i], 1e-14);
+  }
+  EXPECT_GE(one[0].numbers[0], 0.02 * 0.99);
+}
+
+}  // namespace
+}  // namespace prun::test

@@ -1,0 +1,124 @@
+#include "convert/megatron_experts.hpp"
+
+#include <array>
+
+#include "prun/error.hpp"
+
+namespace prun::convert {
+namespace {
+
+constexpr Fate refused = Fate::refused, without_effect = Fate::without_effect;
+
+constexpr const char* no_drops = "no choice is dropped, and no expert has a capacity";
+constexpr const char* rows = "the op of the experts puts rows in order and computes them";
+
+constexpr std::array rules = {
+    Rule{"moe-grouped-gemm", "", without_effect, rows},
+    Rule{"moe-use-legacy-grouped-gemm", "", without_effect, rows},
+    Rule{"moe-permute-fusion", "", without_effect, rows},
+    Rule{"moe-router-fusion", "", without_effect, rows},
+    Rule{"moe-router-padding*", "", without_effect, rows},
+    Rule{"moe-token-dispatcher-type", "", without_effect, "exchanges follow from where experts and positions lie"},
+    Rule{"moe-enable-deepep", "", without_effect, "exchanges follow from where experts and positions lie"},
+    Rule{"moe-flex-dispatcher-*", "", without_effect, "exchanges follow from where experts and positions lie"},
+    Rule{"moe-shared-expert-overlap", "", without_effect, "the plan orders exchanges and computation"},
+    Rule{"moe-per-layer-logging", "", without_effect, "the log has every layer's loads"},
+    Rule{"moe-router-dtype", "fp32", without_effect, "scores are in fp32"},
+    Rule{"moe-router-dtype", "", refused, "scores are in fp32"},
+    Rule{"moe-layer-recompute", "", without_effect, "experts keep what comes in and the choices, and compute the rest again"},
+    Rule{"moe-expert-capacity-factor", "", refused, no_drops},
+    Rule{"moe-expert-rank-capacity-factor", "", refused, no_drops},
+    Rule{"moe-pad-expert-input-to-capacity", "", refused, no_drops},
+    Rule{"moe-token-drop-policy", "", without_effect, no_drops},
+    Rule{"moe-input-jitter-eps", "", refused, "the router adds no noise"},
+    Rule{"moe-extended-tp", "", refused, "strategy experts takes several axes"},
+    Rule{"moe-router-force-load-balancing", "", refused, "the router's choices count"},
+    Rule{"moe-*", "", refused, "this model's routers and experts have no such option"},
+};
+
+void convert_router(Transfer& transfer) {
+  const bool sigmoid = transfer.is("moe-router-score-function", "sigmoid");
+  if (transfer.has("moe-router-score-function"))
+    transfer.set_text("model.router", sigmoid ? "sigmoid" : "softmax", "moe-router-score-function");
+  transfer.carried("moe-router-score-function");
+  const bool before = transfer.is("moe-router-pre-softmax", "on");
+  if (!sigmoid)
+    transfer.set("model.router_normalise", !before,
+                 before ? "moe-router-pre-softmax" : "softmax of the chosen alone is that of all, normalised");
+  transfer.carried("moe-router-pre-softmax");
+  transfer.take("moe-router-topk", "model.choices", "2");
+  if (transfer.has("moe-router-num-groups")) {
+    transfer.take("moe-router-num-groups", "model.router_groups");
+    transfer.take("moe-router-group-topk", "model.router_chosen_groups", "1");
+  }
+  if (transfer.has("moe-router-topk-scaling-factor"))
+    transfer.take("moe-router-topk-scaling-factor", "model.router_scale");
+  if (!transfer.is("moe-router-enable-expert-bias", "on")) return;
+  transfer.set("model.router_bias", true, "moe-router-enable-expert-bias");
+  transfer.carried("moe-router-enable-expert-bias");
+  transfer.take("moe-router-bias-update-rate", "model.router_bias_rate", "1e-3");
+}
+
+// Of a microbatch the loss would be another with each layout.
+void convert_balance(Transfer& transfer) {
+  const std::string kind = transfer.text("moe-router-load-balancing-type", "aux_loss");
+  const double coefficient = transfer.number("moe-aux-loss-coeff").value_or(0);
+  if (kind == "seq_aux_loss" && coefficient != 0) {
+    transfer.take("moe-aux-loss-coeff", "model.balance");
+    transfer.carried("moe-router-load-balancing-type");
+  } else if (kind == "none" || coefficient == 0) {
+    transfer.without_effect("moe-aux-loss-coeff", "as here");
+    transfer.without_effect("moe-router-load-balancing-type", "nothing is weighed by it");
+  } else {
+    constexpr const char* why = "loads are balanced by sequence (seq_aux_loss), which no layout changes: model.balance";
+    transfer.refuse("moe-aux-loss-coeff", why);
+    transfer.refuse("moe-router-load-balancing-type", why);
+  }
+  if (transfer.has("moe-z-loss-coeff")) transfer.take("moe-z-loss-coeff", "model.router_z");
+}
+
+void convert_mlps(Transfer& transfer) {
+  transfer.take("num-experts", "model.experts");
+  transfer.take(transfer.has("moe-ffn-hidden-size") ? "moe-ffn-hidden-size" : "ffn-hidden-size", "model.expert_ffn");
+  if (transfer.has("moe-shared-expert-intermediate-size"))
+    transfer.take("moe-shared-expert-intermediate-size", "model.shared_ffn");
+  if (transfer.is("moe-shared-expert-gate", "on")) {
+    transfer.set("model.shared_gate", true, "moe-shared-expert-gate");
+    transfer.carried("moe-shared-expert-gate");
+  }
+  if (transfer.is("moe-layer-freq", "1"))
+    transfer.without_effect("moe-layer-freq", "as here");
+  else if (transfer.has("moe-layer-freq"))
+    transfer.refuse("moe-layer-freq", "model.dense_first, sparse_every and dense_layers say which layers have experts");
+}
+
+void convert_ranks(Transfer& transfer, const Axes& axes) {
+  const std::int64_t ranks = transfer.integer("expert-model-parallel-size", 1);
+  if (ranks > 1 && ranks == axes.data) {
+    transfer.set_text("strategy.experts.axis", "dp", "expert-model-parallel-size");
+    transfer.carried("expert-model-parallel-size");
+  } else if (ranks > 1) {
+    transfer.refuse("expert-model-parallel-size",
+                    "strategy experts takes whole axes of the mesh: as many ranks as the batch has, or two axes that "
+                    "strategy data names one after the other");
+  } else {
+    transfer.without_effect("expert-model-parallel-size", "as here");
+  }
+  if (transfer.integer("expert-tensor-parallel-size", axes.tensor) == axes.tensor)
+    transfer.without_effect("expert-tensor-parallel-size", "strategy tensor splits experts as it splits MLPs");
+  else
+    transfer.refuse("expert-tensor-parallel-size",
+                    "strategy tensor splits experts as it splits MLPs; strategy experts over its axis keeps them whole");
+}
+
+}  // namespace
+
+void convert_experts(Transfer& transfer, const Axes& axes) {
+  convert_mlps(transfer);
+  convert_router(transfer);
+  convert_balance(transfer);
+  convert_ranks(transfer, axes);
+  transfer.apply(rules);
+}
+
+}  // namespace prun::convert
