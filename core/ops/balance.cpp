@@ -1,9 +1,11 @@
-// balance: what keeps experts evenly loaded. Whatever it computes, it computes of whole sequences and adds up, so
-// that it is the same however a step is cut into microbatches and laid over ranks. A sequence without a target
-// that counts is padding, and counts in nothing.
+// balance: what keeps experts evenly loaded. Whatever it computes, it computes of whole sequences and adds
+// up, so that it is the same however a step is cut into microbatches and laid over ranks. A sequence without
+// a target that counts is padding, and counts in nothing.
 //   counts[layer, e] += choices of expert e
-//   losses[layer, 0] += scale * coefficient * routes * sum over e of f(e) * P(e)    by sequence, where f is the
-//                       share of its choices that e has and P the mean of its scores, which come to 1 a position
+//   losses[layer, 0] += scale * coefficient * routes * sum over e of f(e) * P(e)    by sequence, where f is
+//   the
+//                       share of its choices that e has and P the mean of its scores, which come to 1 a
+//                       position
 //   losses[layer, 1] += scale * z * mean over its positions of logsumexp(logits)^2
 // Both are part of what is trained: scale is 1 / sequences of the whole step.
 // steer: where keep is not 0, a bias of route goes up by `rate` where an expert has less than the mean of the
@@ -39,12 +41,9 @@ struct Balance {
   static constexpr const char* kind = "balance";
   static constexpr const char* at_position = kind;  // of text that is made nothing is counted
   static constexpr const char* help = "counts choices by expert, and what unevenness costs";
-  static constexpr OperandDef operands[] = {{"logits", Access::read, true},
-                                            {"index"},
-                                            {"targets"},
-                                            {"scale"},
-                                            {"counts", Access::update},
-                                            {"losses", Access::update, true}};
+  static constexpr OperandDef operands[] = {
+      {"logits", Access::read, true},  {"index"}, {"targets"}, {"scale"}, {"counts", Access::update},
+      {"losses", Access::update, true}};
   static constexpr const AttrDef (&attrs)[3] = losses_attrs;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
@@ -91,8 +90,9 @@ struct Steer {
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     const OperandShape &counts = s.operand[0], &bias = s.operand[2];
-    require(counts.rank == 2 && counts.dtype == DType::f64 && bias.rank == 1 && bias.dims[0] == counts.dims[1],
-            "steer takes fp64 counts [layer, routes] and a bias [routes]");
+    require(
+        counts.rank == 2 && counts.dtype == DType::f64 && bias.rank == 1 && bias.dims[0] == counts.dims[1],
+        "steer takes fp64 counts [layer, routes] and a bias [routes]");
     s.whole(0, 0, 2);
   }
 };

@@ -1,11 +1,12 @@
-// experts: each position's x goes through the MLPs that it has chosen, and their results come together with its
-// weights:
+// experts: each position's x goes through the MLPs that it has chosen, and their results come together with
+// its weights:
 //   y = sum over choices c of weight[c] * down[e] * swiglu(up[e] * x), e = index[c]
-// No choice is dropped: there are as many rows as choices, whatever the router says. Rows are put in the order of
-// their experts within the op, and each position adds its own in the order of its choices, so that no sum depends
-// on when it is computed. An expert that this rank does not hold is another's: what its ranks have are summands.
-// Backward keeps x and the choices alone and computes the rest again. Its halves are apart, so that a schedule
-// may move the weights' gradients; experts_grads is for devices that do both in one.
+// No choice is dropped: there are as many rows as choices, whatever the router says. Rows are put in the
+// order of their experts within the op, and each position adds its own in the order of its choices, so that
+// no sum depends on when it is computed. An expert that this rank does not hold is another's: what its ranks
+// have are summands. Backward keeps x and the choices alone and computes the rest again. Its halves are
+// apart, so that a schedule may move the weights' gradients; experts_grads is for devices that do both in
+// one.
 #include <vector>
 
 #include "base/require.hpp"
@@ -53,7 +54,8 @@ struct Experts {
   static constexpr const char* kind = "experts";
   static constexpr const char* at_position = kind;
   static constexpr const char* help = "the MLPs that each position has chosen, weighted and added up";
-  static constexpr OperandDef operands[] = {{"x"}, {"index"}, {"weight"}, {"up"}, {"down"}, {"y", Access::write}};
+  static constexpr OperandDef operands[] = {{"x"},  {"index"}, {"weight"},
+                                            {"up"}, {"down"},  {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static void rule(OpShape& s) {
     check_experts(s, kind);
@@ -83,8 +85,14 @@ void mark_inputs(OpShape& s) {
 struct ExpertsGrad {
   static constexpr const char* kind = "experts_grad";
   static constexpr const char* help = "dx and dweight of experts";
-  static constexpr OperandDef operands[] = {{"x"},  {"index"}, {"weight"},            {"up"},
-                                            {"down"}, {"dy"},    {"dx", Access::write}, {"dweight", Access::write}};
+  static constexpr OperandDef operands[] = {{"x"},
+                                            {"index"},
+                                            {"weight"},
+                                            {"up"},
+                                            {"down"},
+                                            {"dy"},
+                                            {"dx", Access::write},
+                                            {"dweight", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static void rule(OpShape& s) {
     check_experts(s, kind);

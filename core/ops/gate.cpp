@@ -8,7 +8,8 @@ namespace prun {
 namespace {
 
 void check_gate(const OperandShape& x, const OperandShape& gate, const char* op) {
-  bool fits = x.rank >= 2 && gate.rank == x.rank && gate.dtype == x.dtype && gate.dims[x.rank - 1].extent == 1;
+  bool fits =
+      x.rank >= 2 && gate.rank == x.rank && gate.dtype == x.dtype && gate.dims[x.rank - 1].extent == 1;
   for (int i = 0; fits && i + 1 < x.rank; ++i) fits = x.dims[i] == gate.dims[i];
   require(fits, op, " takes x [..., width] and a gate [..., 1] of its type");
 }

@@ -1,5 +1,5 @@
-// zero and copy: clearing an accumulator, and moving bytes between a staging buffer and the device. total: what ranks
-// and stages have counted, together. checksum: whether two ranks have the same bytes.
+// zero and copy: clearing an accumulator, and moving bytes between a staging buffer and the device. total:
+// what ranks and stages have counted, together. checksum: whether two ranks have the same bytes.
 #include <vector>
 
 #include "prun/op.hpp"
@@ -54,7 +54,7 @@ struct Checksum {
 
 }  // namespace
 
-std::vector<OpDef> memory_ops() { 
+std::vector<OpDef> memory_ops() {
   return {op_def<Zero>(), op_def<Copy>(), op_def<Total>(), op_def<Checksum>()};
 }
 

@@ -1,6 +1,8 @@
-// route: which `choices` experts each position goes to, and with which weights, from its scores of all of them.
+// route: which `choices` experts each position goes to, and with which weights, from its scores of all of
+// them.
 //   scores   softmax of the logits, or the sigmoid of each
-//   choice   the largest of score + bias; with groups, of those groups alone whose `group_best` largest come to
+//   choice   the largest of score + bias; with groups, of those groups alone whose `group_best` largest come
+//   to
 //            most. Of equal ones the lower number.
 //   weights  the scores of those chosen, without the bias, divided by their sum if normalised, times `scale`
 // The gradient flows through the weights alone; the numbers of the chosen have none.
@@ -25,10 +27,13 @@ struct Route {
   static constexpr const char* help = "the experts that each position chooses, and their weights";
   static constexpr OperandDef operands[] = {
       {"logits"}, {"bias", Access::read, true}, {"index", Access::write}, {"weight", Access::write}};
-  static constexpr AttrDef attrs[] = {
-      weighting[0],           weighting[1],           weighting[2],
-      int_attr("choices", 1), int_attr("groups", 1),  int_attr("chosen_groups", 1),
-      int_attr("group_best", 2)};
+  static constexpr AttrDef attrs[] = {weighting[0],
+                                      weighting[1],
+                                      weighting[2],
+                                      int_attr("choices", 1),
+                                      int_attr("groups", 1),
+                                      int_attr("chosen_groups", 1),
+                                      int_attr("group_best", 2)};
   static void rule(OpShape& s) {
     const OperandShape& logits = s.operand[0];
     check_logits(logits, kind);
@@ -60,16 +65,15 @@ struct Route {
     require(k >= 1 && k <= chosen * (routes / groups), "route: ", k, " choices are more than the ",
             chosen * (routes / groups), " experts that they are made among");
     require(best == 1 || best == 2, "route: group_best is 1 or 2, not ", best);
-    require(groups == 1 || best <= routes / groups, "route: groups of ", routes / groups,
-            " experts have no ", best, " best");
+    require(groups == 1 || best <= routes / groups, "route: groups of ", routes / groups, " experts have no ",
+            best, " best");
   }
 };
 
 struct RouteGrad {
   static constexpr const char* kind = "route_grad";
   static constexpr const char* help = "dlogits of route, through the weights of the chosen";
-  static constexpr OperandDef operands[] = {
-      {"logits"}, {"index"}, {"dweight"}, {"dlogits", Access::write}};
+  static constexpr OperandDef operands[] = {{"logits"}, {"index"}, {"dweight"}, {"dlogits", Access::write}};
   static constexpr const AttrDef (&attrs)[3] = weighting;
   static void rule(OpShape& s) {
     const OperandShape &logits = s.operand[0], &index = s.operand[1];

@@ -116,8 +116,8 @@ class AxisPass {
   }
 
   // Values that exist before a step: sharded on the first asked dimension that they have, those in front that
-  // an op prefers. A microbatch's inputs come in parts only if their dimension is the first that was asked for
-  // everywhere: what needs weights in parts may need them whole.
+  // an op prefers. A microbatch's inputs come in parts only if their dimension is the first that was asked
+  // for everywhere: what needs weights in parts may need them whole.
   void place_what_stays() {
     std::vector<Split> order = dims_;
     const std::vector<Name> first = preferred();

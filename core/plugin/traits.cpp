@@ -45,14 +45,16 @@ constexpr TraitRule rules[] = {
      TraitForm::option,
      {},
      false,
-     "Option of its section that is the number of the token that it puts between documents: recipes keep them apart by "
+     "Option of its section that is the number of the token that it puts between documents: recipes keep "
+     "them apart by "
      "that one"},
     {"data",
      "tokenizer",
      TraitForm::option,
      {},
      false,
-     "Option of its section that names the tokenizer.json of its tokens, or a folder with one: `prun data show` writes "
+     "Option of its section that names the tokenizer.json of its tokens, or a folder with one: `prun data "
+     "show` writes "
      "texts with it"},
     {"data",
      "template",

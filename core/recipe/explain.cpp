@@ -125,7 +125,8 @@ std::string keys_called(std::string_view name, const PluginCatalog& catalog) {
   for (const SectionRule& rule : core_sections())
     for (const Declarer& declarer : declarers_of(rule, catalog)) {
       KeySet keys{rule.name, rule.label(), {}};
-      for (const Option& option : declarer.schema.options()) keys.keys.push_back(declarer.prefix + option.key);
+      for (const Option& option : declarer.schema.options())
+        keys.keys.push_back(declarer.prefix + option.key);
       for (const std::string& key : keys.keys)
         if (key == name || key.ends_with(behind_dot)) return rule.name + "." + key;
       if (const std::string key = key_by_alias(name, keys); !key.empty()) return rule.name + "." + key;
@@ -212,7 +213,7 @@ std::string section_markdown(const SectionRule& rule, const PluginCatalog& catal
     const Schema* const schema = catalog.schema(kind_of(rule), name);
     if (!schema) continue;
     const std::string place = rule.table_kind.empty() ? "" : ", `[" + rule.name + "." + name + "]`";
-    out += "\n### " + kind_of(rule) + " plugin `" + name + "`" + place + "\n\n";
+    out += detail::concat("\n### ", kind_of(rule), " plugin `", name, "`", place, "\n\n");
     out += schema->options().empty() ? "No options.\n" : reference_table(*schema);
   }
   return out;

@@ -109,8 +109,8 @@ std::string did_you_mean(std::string_view key) { return "; did you mean '" + std
 
 std::string from_alias(std::string_view key, const KeySet* here, std::span<const KeySet> sections) {
   constexpr std::array<std::string_view, 6> accumulations = {
-      "gradient_accumulation", "gradient_accumulation_steps", "grad_accum",
-      "accumulate",            "accumulation",                "accumulation_steps"};
+      "gradient_accumulation", "gradient_accumulation_steps", "grad_accum", "accumulate",
+      "accumulation",          "accumulation_steps"};
   if (std::find(accumulations.begin(), accumulations.end(), key) != accumulations.end())
     return "; accumulation follows from batch.global, batch.micro and the mesh";
   for (const Alias& alias : aliases) {

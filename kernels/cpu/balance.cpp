@@ -1,5 +1,5 @@
-// balance, its gradient, and steer. Losses and counts are added up in double: by sequence, whose sums stand in the
-// workspace, and then sequence by sequence, so that they depend on no thread.
+// balance, its gradient, and steer. Losses and counts are added up in double: by sequence, whose sums stand
+// in the workspace, and then sequence by sequence, so that they depend on no thread.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,6 +1,7 @@
-// experts and its gradients: positions in pieces whose rows fit a workspace that does not grow with the batch. The
-// rows of a piece are put in the order of their experts, and within one in that of positions; then each expert's
-// rows are a matrix, and everything is a product. Each position adds its rows in the order of its choices.
+// experts and its gradients: positions in pieces whose rows fit a workspace that does not grow with the
+// batch. The rows of a piece are put in the order of their experts, and within one in that of positions; then
+// each expert's rows are a matrix, and everything is a product. Each position adds its rows in the order of
+// its choices.
 #include <algorithm>
 #include <vector>
 
@@ -27,13 +28,17 @@ struct Sizes {
   }
   static Sizes of(const KernelArgs& args) {
     const Tensor &x = args.operands[0], &up = args.operands[3];
-    return {x.outer(1),   args.operands[1].dim[2],        up.dim[0], up.dim[3],
-            up.dim[2], x.dtype == DType::f64 ? 8 : 4};
+    return {x.outer(1), args.operands[1].dim[2],      up.dim[0], up.dim[3],
+            up.dim[2],  x.dtype == DType::f64 ? 8 : 4};
   }
   static Sizes of(const OpShape& s) {
     const OperandShape &x = s.operand[0], &up = s.operand[3];
-    return {x.dims[0].extent * x.dims[1].extent, s.operand[1].dims[2].extent, up.dims[0].extent,
-            up.dims[3].extent,                   up.dims[2].extent,           x.dtype == DType::f64 ? 8 : 4};
+    return {x.dims[0].extent * x.dims[1].extent,
+            s.operand[1].dims[2].extent,
+            up.dims[0].extent,
+            up.dims[3].extent,
+            up.dims[2].extent,
+            x.dtype == DType::f64 ? 8 : 4};
   }
   std::int64_t rows() const { return piece * choices; }
 };

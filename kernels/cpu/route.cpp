@@ -1,5 +1,5 @@
-// route and route_grad: a position at a time, by whichever thread. Choices are those of the first number where
-// scores are equal, and all differ whatever the numbers are, NaN among them.
+// route and route_grad: a position at a time, by whichever thread. Choices are those of the first number
+// where scores are equal, and all differ whatever the numbers are, NaN among them.
 #include <vector>
 
 #include "cpu/dispatch.hpp"

@@ -1,5 +1,5 @@
-// Sequences in pieces of some positions: a block counts and adds up a piece, another one the pieces of a sequence in
-// their order, and the last one sequences in theirs. So no sum depends on when it is computed.
+// Sequences in pieces of some positions: a block counts and adds up a piece, another one the pieces of a
+// sequence in their order, and the last one sequences in theirs. So no sum depends on when it is computed.
 #include "cuda/balance.hpp"
 
 #include "cuda/route_scores.cuh"
@@ -10,8 +10,9 @@ namespace {
 inline constexpr int threads = 128, warps = threads / warp_size;
 inline constexpr std::int64_t piece = 64;  // positions
 
-// Of each sequence: whether it is real, its mean square, its experts' loads and mean scores; of each piece: its sum
-// of squares, and its experts' choices and sums of scores; of each position: what its scores are normed by.
+// Of each sequence: whether it is real, its mean square, its experts' loads and mean scores; of each piece:
+// its sum of squares, and its experts' choices and sums of scores; of each position: what its scores are
+// normed by.
 struct Room {
   std::int64_t pieces, sequences, routes, positions;
   double *sequence, *part;
@@ -54,8 +55,8 @@ __device__ __forceinline__ double score_of(C logit, const double* norm, bool by_
 }
 
 template <class C>
-__global__ __launch_bounds__(threads) void pieces_kernel(const C* logits, const std::int32_t* index, Room room,
-                                                         BalanceShape s) {
+__global__ __launch_bounds__(threads) void pieces_kernel(const C* logits, const std::int32_t* index,
+                                                         Room room, BalanceShape s) {
   const std::int64_t sequence = blockIdx.y, first = blockIdx.x * piece;
   const std::int64_t end = first + piece < s.positions ? first + piece : s.positions;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -122,14 +123,15 @@ __global__ __launch_bounds__(threads) void totals_kernel(Room room, const double
 }
 
 template <class C>
-__global__ __launch_bounds__(threads) void balance_grad_kernel(const C* logits, Room room, const double* scale,
-                                                               C* dlogits, BalanceShape s) {
+__global__ __launch_bounds__(threads) void balance_grad_kernel(const C* logits, Room room,
+                                                               const double* scale, C* dlogits,
+                                                               BalanceShape s) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= s.sequences * s.positions) return;
   const double* const own = room.of_sequence(row / s.positions);
   const double* const norm = room.norm + 2 * row;
-  const C *const l = logits + row * s.routes;
+  const C* const l = logits + row * s.routes;
   C* const d = dlogits + row * s.routes;
   const double by_position = *scale / static_cast<double>(s.positions), uneven = by_position * s.coefficient,
                square = 2 * by_position * s.z * norm[0];
@@ -139,13 +141,15 @@ __global__ __launch_bounds__(threads) void balance_grad_kernel(const C* logits, 
   mean = warp_fold(mean, Add());
   for (std::int64_t e = lane; e < s.routes; e += warp_size) {
     const double slope = s.sigmoid ? static_cast<double>(sigmoid<C>(l[e]).rest) : 1.0;
-    const double from_load = uneven * score_of(l[e], norm, s.sigmoid) * (load_of(s, own[2 + e]) - mean) * slope;
+    const double from_load =
+        uneven * score_of(l[e], norm, s.sigmoid) * (load_of(s, own[2 + e]) - mean) * slope;
     d[e] = own[0] == 0 ? C(0) : static_cast<C>(from_load + square * score_of(l[e], norm, false));
   }
 }
 
 template <class C>
-__global__ void steer_kernel(const double* counts, const double* keep, C* bias, std::int64_t routes, double rate) {
+__global__ void steer_kernel(const double* counts, const double* keep, C* bias, std::int64_t routes,
+                             double rate) {
   if (*keep == 0) return;
   double all = 0;
   for (std::int64_t e = 0; e < routes; ++e) all += counts[e];
@@ -183,8 +187,8 @@ void balance(const C* logits, const std::int32_t* index, const std::int32_t* tar
 }
 
 template <class C>
-void balance_grad(const C* logits, const std::int32_t* index, const std::int32_t* targets, const double* scale,
-                  C* dlogits, const BalanceShape& s, void* workspace, Stream stream) {
+void balance_grad(const C* logits, const std::int32_t* index, const std::int32_t* targets,
+                  const double* scale, C* dlogits, const BalanceShape& s, void* workspace, Stream stream) {
   const Room room = room_of(s, workspace);
   look(logits, index, targets, s, room, stream);
   balance_grad_kernel<C><<<grid_of(ceil_div(s.sequences * s.positions, warps)), threads, 0, stream>>>(
@@ -193,15 +197,16 @@ void balance_grad(const C* logits, const std::int32_t* index, const std::int32_t
 }
 
 template <class C>
-void steer(const double* counts, const double* keep, C* bias, std::int64_t routes, double rate, Stream stream) {
+void steer(const double* counts, const double* keep, C* bias, std::int64_t routes, double rate,
+           Stream stream) {
   steer_kernel<C><<<1, threads, 0, stream>>>(counts, keep, bias, routes, rate);
   check_launch("steer");
 }
 
 template void balance(const float*, const std::int32_t*, const std::int32_t*, const double*, double*, double*,
                       const BalanceShape&, void*, Stream);
-template void balance(const double*, const std::int32_t*, const std::int32_t*, const double*, double*, double*,
-                      const BalanceShape&, void*, Stream);
+template void balance(const double*, const std::int32_t*, const std::int32_t*, const double*, double*,
+                      double*, const BalanceShape&, void*, Stream);
 template void balance_grad(const float*, const std::int32_t*, const std::int32_t*, const double*, float*,
                            const BalanceShape&, void*, Stream);
 template void balance_grad(const double*, const std::int32_t*, const std::int32_t*, const double*, double*,

@@ -19,10 +19,11 @@ void balance(const C* logits, const std::int32_t* index, const std::int32_t* tar
              double* counts, double* losses, const BalanceShape& shape, void* workspace, Stream stream);
 
 template <class C>
-void balance_grad(const C* logits, const std::int32_t* index, const std::int32_t* targets, const double* scale,
-                  C* dlogits, const BalanceShape& shape, void* workspace, Stream stream);
+void balance_grad(const C* logits, const std::int32_t* index, const std::int32_t* targets,
+                  const double* scale, C* dlogits, const BalanceShape& shape, void* workspace, Stream stream);
 
 template <class C>
-void steer(const double* counts, const double* keep, C* bias, std::int64_t routes, double rate, Stream stream);
+void steer(const double* counts, const double* keep, C* bias, std::int64_t routes, double rate,
+           Stream stream);
 
 }  // namespace prun::cuda

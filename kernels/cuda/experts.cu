@@ -10,7 +10,8 @@ inline constexpr int warp_size = 32;
 
 // ---------------------------------------------------------------- rows in the order of experts
 
-// What is known of rows: begin of each expert's, the position and the choice of each, and of each choice its row.
+// What is known of rows: begin of each expert's, the position and the choice of each, and of each choice its
+// row.
 struct Rows {
   std::int32_t *begin, *position, *choice, *row;
 };
@@ -34,7 +35,8 @@ __global__ void begin_kernel(std::int32_t* begin, std::int64_t experts) {
 
 // A warp puts the choices of one expert in their order.
 __global__ __launch_bounds__(warp_size) void place_kernel(const std::int32_t* index, std::int64_t choices,
-                                                          std::int64_t each, std::int64_t first_expert, Rows rows) {
+                                                          std::int64_t each, std::int64_t first_expert,
+                                                          Rows rows) {
   const std::int64_t expert = first_expert + blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x);
   std::int32_t next = rows.begin[blockIdx.x];
@@ -71,12 +73,13 @@ __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, s
   store(act + i, gate * sigmoid<T>(gate).value * load(up + at + ffn));
 }
 
-// The gradients of what went into the activations, in its place, and the activations weighted. A block takes a row;
-// without `dweight` nobody wants that.
+// The gradients of what went into the activations, in its place, and the activations weighted. A block takes
+// a row; without `dweight` nobody wants that.
 template <class T>
-__global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Compute<T>* dact, const Compute<T>* weight,
-                                                        Compute<T>* dweight, const std::int32_t* choice,
-                                                        const std::int32_t* rows, std::int64_t ffn) {
+__global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Compute<T>* dact,
+                                                        const Compute<T>* weight, Compute<T>* dweight,
+                                                        const std::int32_t* choice, const std::int32_t* rows,
+                                                        std::int64_t ffn) {
   using C = Compute<T>;
   __shared__ C scratch[32];
   const std::int64_t row = blockIdx.x;
@@ -85,7 +88,8 @@ __global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Com
   C sum = 0;
   for (std::int64_t i = threadIdx.x; i < ffn; i += blockDim.x) {
     const std::int64_t at = row * 2 * ffn + i, own = row * ffn + i;
-    const C back = dact[own], d = back * w, gate = load(up + at), value = load(up + at + ffn), a = load(act + own);
+    const C back = dact[own], d = back * w, gate = load(up + at), value = load(up + at + ffn),
+            a = load(act + own);
     const Sigmoid<C> s = sigmoid<T>(gate);
     sum += a * back;
     store(up + at, d * value * (s.value * (C(1) + gate * s.rest)));
@@ -105,8 +109,8 @@ __global__ void no_weight_gradients_kernel(const std::int32_t* row, std::int64_t
 
 // to[position] = sum of its choices' rows, times their weights where there are any.
 template <class T>
-__global__ void combine_kernel(const Compute<T>* out, const std::int32_t* row, const Compute<T>* weight, T* to,
-                               std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
+__global__ void combine_kernel(const Compute<T>* out, const std::int32_t* row, const Compute<T>* weight,
+                               T* to, std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
   const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (position >= positions || column >= hidden) return;
@@ -122,14 +126,15 @@ template <class T>
 struct Buffers {
   Rows rows;
   T *up, *act;
-  Compute<T> *out, *dact;
+  Compute<T>*out, *dact;
 };
 
 std::int64_t round_up(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Calls take(bytes) for each piece in order.
 template <class Take>
-void cut(const ExpertsShape& s, std::int64_t size, std::int64_t compute_size, bool gradients, const Take& take) {
+void cut(const ExpertsShape& s, std::int64_t size, std::int64_t compute_size, bool gradients,
+         const Take& take) {
   take(round_up((s.experts + 1) * 4));
   for (int i = 0; i < 3; ++i) take(round_up(s.rows() * 4));
   take(round_up(s.rows() * 2 * s.ffn * size));
@@ -160,23 +165,25 @@ class ExpertRows {
  public:
   using C = Compute<T>;
 
-  ExpertRows(const ExpertsInputs<T>& in, const ExpertsShape& shape, bool gradients, void* workspace, Stream stream)
+  ExpertRows(const ExpertsInputs<T>& in, const ExpertsShape& shape, bool gradients, void* workspace,
+             Stream stream)
       : in_(in), s_(shape), at_(buffers_in<T>(shape, gradients, workspace)), stream_(stream) {}
 
   void sort() const {
     const unsigned experts = grid_of(s_.experts);
     count_kernel<<<experts, 256, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert, at_.rows.begin);
     begin_kernel<<<1, 1, 0, stream_>>>(at_.rows.begin, s_.experts);
-    place_kernel<<<experts, warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices, s_.first_expert, at_.rows);
-    nowhere_kernel<<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert,
-                                                                            s_.experts, at_.rows.row);
+    place_kernel<<<experts, warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices, s_.first_expert,
+                                                     at_.rows);
+    nowhere_kernel<<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(
+        in_.index, s_.rows(), s_.first_expert, s_.experts, at_.rows.row);
     check_launch("experts");
   }
 
   void activate() const {
     product<false, T>(in_.x, at_.rows.position, in_.up, at_.up, 2 * s_.ffn, s_.hidden);
-    activate_kernel<T><<<grid_of(ceil_div(s_.rows() * s_.ffn, 256)), 256, 0, stream_>>>(at_.up, at_.act, last(),
-                                                                                         s_.ffn);
+    activate_kernel<T>
+        <<<grid_of(ceil_div(s_.rows() * s_.ffn, 256)), 256, 0, stream_>>>(at_.up, at_.act, last(), s_.ffn);
     check_launch("experts");
   }
 
@@ -187,11 +194,11 @@ class ExpertRows {
 
   void turn_back(const T* dy, C* dweight) const {
     product<true, C>(dy, at_.rows.position, in_.down, at_.dact, s_.ffn, s_.hidden);
-    turn_back_kernel<T><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight, dweight,
-                                                                 at_.rows.choice, last(), s_.ffn);
+    turn_back_kernel<T><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight,
+                                                                 dweight, at_.rows.choice, last(), s_.ffn);
     if (dweight)
-      no_weight_gradients_kernel<C><<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(at_.rows.row, s_.rows(),
-                                                                                             dweight);
+      no_weight_gradients_kernel<C>
+          <<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(at_.rows.row, s_.rows(), dweight);
     check_launch("experts_grad");
   }
 
@@ -213,26 +220,28 @@ class ExpertRows {
   template <bool turned, class Out>
   void product(const T* from, const std::int32_t* map, const T* weight, Out* to, std::int64_t n,
                std::int64_t k) const {
-    const dim3 grid(grid_of(ceil_div(s_.rows(), grouped::tile) + s_.experts), grid_of(ceil_div(n, grouped::tile)));
+    const dim3 grid(grid_of(ceil_div(s_.rows(), grouped::tile) + s_.experts),
+                    grid_of(ceil_div(n, grouped::tile)));
     const int experts = static_cast<int>(s_.experts);
-    grouped_rows_kernel<T, Out, turned><<<grid, grouped::threads, 0, stream_>>>(from, map, weight, to,
-                                                                                at_.rows.begin, experts, n, k);
+    grouped_rows_kernel<T, Out, turned>
+        <<<grid, grouped::threads, 0, stream_>>>(from, map, weight, to, at_.rows.begin, experts, n, k);
     check_launch("grouped product");
   }
 
   template <class S>
   void sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
             const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
-    const dim3 grid(grid_of(ceil_div(m, grouped::tile)), grid_of(ceil_div(n, grouped::tile)), grid_of(s_.experts));
-    grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(left, left_map, right, right_map, sum.data,
-                                                                       sum.begins, at_.rows.begin, m, n);
+    const dim3 grid(grid_of(ceil_div(m, grouped::tile)), grid_of(ceil_div(n, grouped::tile)),
+                    grid_of(s_.experts));
+    grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(
+        left, left_map, right, right_map, sum.data, sum.begins, at_.rows.begin, m, n);
     check_launch("grouped sums");
   }
 
   void combine(const C* weight, T* to) const {
     const RowGrid grid(s_.positions, s_.hidden);
     combine_kernel<T><<<grid.grid, grid.block, 0, stream_>>>(at_.out, at_.rows.row, weight, to, s_.positions,
-                                                              s_.choices, s_.hidden);
+                                                             s_.choices, s_.hidden);
     check_launch("experts");
   }
 
@@ -269,9 +278,9 @@ void experts_grads(const ExpertsInputs<T>& in, const T* dy, const ExpertsGradien
   rows.add_sums(dy, out.dup, out.ddown);
 }
 
-#define PRUN_EXPERTS(T)                                                                                       \
-  template void experts(const ExpertsInputs<T>&, T*, const ExpertsShape&, void*, Stream);                      \
-  template void experts_grads(const ExpertsInputs<T>&, const T*, const ExpertsGradients<T, Compute<T>>&,       \
+#define PRUN_EXPERTS(T)                                                                                  \
+  template void experts(const ExpertsInputs<T>&, T*, const ExpertsShape&, void*, Stream);                \
+  template void experts_grads(const ExpertsInputs<T>&, const T*, const ExpertsGradients<T, Compute<T>>&, \
                               const ExpertsShape&, void*, Stream);
 PRUN_EXPERTS(double)
 PRUN_EXPERTS(float)

@@ -1,5 +1,6 @@
-// experts and its gradients (core/ops/experts.cpp): rows in the order of their experts, whose offsets stay on the
-// device, products of each expert's rows with its weights, and sums by position in the order of its choices.
+// experts and its gradients (core/ops/experts.cpp): rows in the order of their experts, whose offsets stay on
+// the device, products of each expert's rows with its weights, and sums by position in the order of its
+// choices.
 #pragma once
 
 #include "cuda/launch.hpp"

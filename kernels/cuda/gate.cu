@@ -14,8 +14,8 @@ __global__ void sigmoid_gate_kernel(const T* x, const T* gate, T* y, std::int64_
 }
 
 template <class T>
-__global__ __launch_bounds__(128) void sigmoid_gate_grad_kernel(const T* dy, const T* x, const T* gate, T* dgate,
-                                                                std::int64_t width) {
+__global__ __launch_bounds__(128) void sigmoid_gate_grad_kernel(const T* dy, const T* x, const T* gate,
+                                                                T* dgate, std::int64_t width) {
   using C = Compute<T>;
   __shared__ C scratch[32];
   const std::int64_t row = blockIdx.x;
@@ -37,14 +37,14 @@ void sigmoid_gate(const T* x, const T* gate, T* y, std::int64_t rows, std::int64
 }
 
 template <class T>
-void sigmoid_gate_grad(const T* dy, const T* x, const T* gate, T* dgate, std::int64_t rows, std::int64_t width,
-                       Stream stream) {
+void sigmoid_gate_grad(const T* dy, const T* x, const T* gate, T* dgate, std::int64_t rows,
+                       std::int64_t width, Stream stream) {
   sigmoid_gate_grad_kernel<T><<<grid_of(rows), 128, 0, stream>>>(dy, x, gate, dgate, width);
   check_launch("sigmoid_gate_grad");
 }
 
-#define PRUN_GATE(T)                                                                                         \
-  template void sigmoid_gate(const T*, const T*, T*, std::int64_t, std::int64_t, Stream);                     \
+#define PRUN_GATE(T)                                                                      \
+  template void sigmoid_gate(const T*, const T*, T*, std::int64_t, std::int64_t, Stream); \
   template void sigmoid_gate_grad(const T*, const T*, const T*, T*, std::int64_t, std::int64_t, Stream);
 PRUN_GATE(double)
 PRUN_GATE(float)

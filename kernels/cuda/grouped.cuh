@@ -1,6 +1,6 @@
-// Products of groups of rows, whose offsets lie on the device: begin[g] is the first row of group g, begin[groups]
-// their number. Tiles of 64 x 64 in shared memory, products in float (double for double), each output a sum over its
-// channels in their order: so its bits depend on nothing else.
+// Products of groups of rows, whose offsets lie on the device: begin[g] is the first row of group g,
+// begin[groups] their number. Tiles of 64 x 64 in shared memory, products in float (double for double), each
+// output a sum over its channels in their order: so its bits depend on nothing else.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -19,7 +19,8 @@ struct Tiles {
 // sums += left^T right of what lies in shared memory. Thread (i, j) has rows 4 i.. and columns 4 j...
 template <class C>
 __device__ __forceinline__ void multiply(const Tiles<C>& at, C (&sums)[each][each]) {
-  const int row = static_cast<int>(threadIdx.x) / 16 * each, column = static_cast<int>(threadIdx.x) % 16 * each;
+  const int row = static_cast<int>(threadIdx.x) / 16 * each,
+            column = static_cast<int>(threadIdx.x) % 16 * each;
 #pragma unroll
   for (int k = 0; k < depth; ++k) {
     C a[each], b[each];
@@ -32,7 +33,8 @@ __device__ __forceinline__ void multiply(const Tiles<C>& at, C (&sums)[each][eac
   }
 }
 
-// Fills a tile: element (k, m) is load(k, m), 0 where that is outside. `along_k`: neighbours in memory follow k.
+// Fills a tile: element (k, m) is load(k, m), 0 where that is outside. `along_k`: neighbours in memory follow
+// k.
 template <bool along_k, class C, class Load>
 __device__ __forceinline__ void fill(C (&to)[depth][tile + 4], const Load& load) {
 #pragma unroll
@@ -45,8 +47,8 @@ __device__ __forceinline__ void fill(C (&to)[depth][tile + 4], const Load& load)
 
 }  // namespace grouped
 
-// Of `groups`, in order, the one that has tile number `number` of all that groups of these sizes have; -1: there are
-// fewer. `first`: its first row there.
+// Of `groups`, in order, the one that has tile number `number` of all that groups of these sizes have; -1:
+// there are fewer. `first`: its first row there.
 __device__ __forceinline__ int group_of_tile(const std::int32_t* begin, int groups, std::int64_t number,
                                              std::int64_t& first) {
   for (int g = 0; g < groups; ++g) {
@@ -62,9 +64,11 @@ __device__ __forceinline__ int group_of_tile(const std::int32_t* begin, int grou
 
 // to[r, n] = sum over k of from[map(r), k] * weight[group of r][n, k] or, turned, [k, n]. `map` may be null.
 template <class T, class Out, bool turned>
-__global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(
-    const T* from, const std::int32_t* map, const T* weight, Out* to, const std::int32_t* begin, int groups,
-    std::int64_t n, std::int64_t k) {
+__global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(const T* from,
+                                                                        const std::int32_t* map,
+                                                                        const T* weight, Out* to,
+                                                                        const std::int32_t* begin, int groups,
+                                                                        std::int64_t n, std::int64_t k) {
   using C = Compute<T>;
   using namespace grouped;
   __shared__ Tiles<C> at;
@@ -96,11 +100,12 @@ __global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(
         store(to + (first + row + i) * n + column + own + j, sums[i][j]);
 }
 
-// sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[right_map(r), n], or = where it begins.
+// sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[right_map(r), n], or = where it
+// begins.
 template <class T, class S>
 __global__ __launch_bounds__(grouped::threads) void grouped_sums_kernel(
-    const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map, S* sum, bool begins,
-    const std::int32_t* begin, std::int64_t m, std::int64_t n) {
+    const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map, S* sum,
+    bool begins, const std::int32_t* begin, std::int64_t m, std::int64_t n) {
   using C = Compute<T>;
   using namespace grouped;
   __shared__ Tiles<C> at;

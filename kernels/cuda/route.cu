@@ -1,5 +1,5 @@
-// A warp takes a position, whose scores lie in shared memory. Choices are found one after the other: each lane knows
-// the best of its own, and of equal ones the lower number goes before.
+// A warp takes a position, whose scores lie in shared memory. Choices are found one after the other: each
+// lane knows the best of its own, and of equal ones the lower number goes before.
 #include "cuda/route.hpp"
 
 #include "cuda/route_scores.cuh"
@@ -31,8 +31,8 @@ struct Best {
 
 template <class C>
 __device__ __forceinline__ Best<C> better(const Best<C>& a, const Best<C>& b) {
-  const bool second = b.number >= 0 && (a.number < 0 || b.value > a.value ||
-                                        (b.value == a.value && b.number < a.number));
+  const bool second =
+      b.number >= 0 && (a.number < 0 || b.value > a.value || (b.value == a.value && b.number < a.number));
   return second ? b : a;
 }
 
@@ -98,7 +98,8 @@ __device__ __forceinline__ void scores_of(const C* logits, C* scores, const Rout
 
 template <class C>
 __global__ __launch_bounds__(warps* warp_size) void route_kernel(const C* logits, const C* bias,
-                                                                 std::int32_t* index, C* weight, RouteShape s) {
+                                                                 std::int32_t* index, C* weight,
+                                                                 RouteShape s) {
   extern __shared__ __align__(16) double route_shared[];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, n = static_cast<int>(s.routes);
   const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
@@ -122,7 +123,8 @@ __global__ __launch_bounds__(warps* warp_size) void route_kernel(const C* logits
 }
 
 template <class C>
-__global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* logits, const std::int32_t* index,
+__global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* logits,
+                                                                      const std::int32_t* index,
                                                                       const C* dweight, C* dlogits,
                                                                       RouteShape s) {
   extern __shared__ __align__(16) double route_grad_shared[];
@@ -165,10 +167,11 @@ bool routes_fit(std::int64_t routes, std::int64_t size_of_score) {
 }
 
 template <class C>
-void route(const C* logits, const C* bias, std::int32_t* index, C* weight, const RouteShape& s, Stream stream) {
+void route(const C* logits, const C* bias, std::int32_t* index, C* weight, const RouteShape& s,
+           Stream stream) {
   const auto bytes = static_cast<std::size_t>(shared_bytes(s, sizeof(C)));
-  route_kernel<C><<<grid_of(ceil_div(s.positions, warps)), warps * warp_size, bytes, stream>>>(logits, bias, index,
-                                                                                                weight, s);
+  route_kernel<C><<<grid_of(ceil_div(s.positions, warps)), warps * warp_size, bytes, stream>>>(
+      logits, bias, index, weight, s);
   check_launch("route");
 }
 
@@ -184,6 +187,7 @@ void route_grad(const C* logits, const std::int32_t* index, const C* dweight, C*
 template void route(const float*, const float*, std::int32_t*, float*, const RouteShape&, Stream);
 template void route(const double*, const double*, std::int32_t*, double*, const RouteShape&, Stream);
 template void route_grad(const float*, const std::int32_t*, const float*, float*, const RouteShape&, Stream);
-template void route_grad(const double*, const std::int32_t*, const double*, double*, const RouteShape&, Stream);
+template void route_grad(const double*, const std::int32_t*, const double*, double*, const RouteShape&,
+                         Stream);
 
 }  // namespace prun::cuda

@@ -8,7 +8,8 @@ namespace {
 // to[i, j] (+)= sum over k of left(k, i) * right(k, j), each operand [k, i] in memory or, by rows, [i, k].
 template <class A, class B, class Out, bool left_by_rows, bool right_by_rows, bool adds>
 __global__ __launch_bounds__(grouped::threads) void product_kernel(const A* left, const B* right, Out* to,
-                                                                   std::int64_t m, std::int64_t n, std::int64_t k) {
+                                                                   std::int64_t m, std::int64_t n,
+                                                                   std::int64_t k) {
   using C = Compute<A>;
   using namespace grouped;
   __shared__ Tiles<C> at;
@@ -18,7 +19,8 @@ __global__ __launch_bounds__(grouped::threads) void product_kernel(const A* left
   for (std::int64_t step = 0; step < k; step += depth) {
     fill<left_by_rows>(at.left, [&](int kk, int i) {
       if (row + i >= m || step + kk >= k) return C(0);
-      return static_cast<C>(load(left + (left_by_rows ? (row + i) * k + step + kk : (step + kk) * m + row + i)));
+      return static_cast<C>(
+          load(left + (left_by_rows ? (row + i) * k + step + kk : (step + kk) * m + row + i)));
     });
     fill<right_by_rows>(at.right, [&](int kk, int j) {
       if (column + j >= n || step + kk >= k) return C(0);
@@ -53,7 +55,8 @@ void router(const T* x, const T* weight, Compute<T>* logits, const RouterShape& 
 }
 
 template <class T>
-void router_input_grad(const Compute<T>* dlogits, const T* weight, T* dx, const RouterShape& s, Stream stream) {
+void router_input_grad(const Compute<T>* dlogits, const T* weight, T* dx, const RouterShape& s,
+                       Stream stream) {
   using C = Compute<T>;
   product_kernel<C, T, T, true, false, false><<<grid_for(s.rows, s.hidden), grouped::threads, 0, stream>>>(
       dlogits, weight, dx, s.rows, s.hidden, s.routes);
@@ -66,15 +69,15 @@ void router_weight_grad(const T* x, const Compute<T>* dlogits, const Sum<S>& dwe
   using C = Compute<T>;
   const dim3 grid = grid_for(s.routes, s.hidden);
   if (dweight.begins)
-    product_kernel<C, T, S, false, false, false><<<grid, grouped::threads, 0, stream>>>(
-        dlogits, x, dweight.data, s.routes, s.hidden, s.rows);
+    product_kernel<C, T, S, false, false, false>
+        <<<grid, grouped::threads, 0, stream>>>(dlogits, x, dweight.data, s.routes, s.hidden, s.rows);
   else
-    product_kernel<C, T, S, false, false, true><<<grid, grouped::threads, 0, stream>>>(
-        dlogits, x, dweight.data, s.routes, s.hidden, s.rows);
+    product_kernel<C, T, S, false, false, true>
+        <<<grid, grouped::threads, 0, stream>>>(dlogits, x, dweight.data, s.routes, s.hidden, s.rows);
   check_launch("router_weight_grad");
 }
 
-#define PRUN_ROUTER(T)                                                                                     \
+#define PRUN_ROUTER(T)                                                                                      \
   template void router(const T*, const T*, Compute<T>*, const RouterShape&, Stream);                        \
   template void router_input_grad(const Compute<T>*, const T*, T*, const RouterShape&, Stream);             \
   template void router_weight_grad(const T*, const Compute<T>*, const Sum<Compute<T>>&, const RouterShape&, \

@@ -19,7 +19,8 @@ struct Place {
 
 // What other frameworks call a place, by its name here; empty: they have no such word.
 std::string_view called_elsewhere(std::string_view word);
-// Any other name of a plugin may be a tier's: whether it is, the core knows. Nothing: the word names no place.
+// Any other name of a plugin may be a tier's: whether it is, the core knows. Nothing: the word names no
+// place.
 std::optional<Place> place_named(std::string_view word);
 // "in the host's memory", "on nvme"
 std::string where(const Place& place);

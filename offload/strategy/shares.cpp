@@ -16,7 +16,8 @@ std::string_view trimmed(std::string_view text) {
 [[noreturn]] void refuse(std::string_view key, const std::string& text) {
   const std::string here(called_elsewhere(text));
   throw_error(
-      ErrorCode::bad_input, key, " is \"", text, here.empty() ? "\"" : "\", which is called \"" + here + "\" here",
+      ErrorCode::bad_input, key, " is \"", text,
+      here.empty() ? "\"" : "\", which is called \"" + here + "\" here",
       "; it may be device, host, the name of a tier's plugin, auto, or per cent in several of all but "
       "the last that come to 100, such as \"host:70, nvme:30\"");
 }

@@ -1,4 +1,5 @@
-// What a log says of numbers that ops have counted: all where a layer has few, else what tells whether they are even.
+// What a log says of numbers that ops have counted: all where a layer has few, else what tells whether they
+// are even.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 
 namespace prun {
 
-// A layer's numbers by which one sees how even they are, as choices of experts: their sum, and how far the least
-// and the most are from the mean, which counts as 1.
+// A layer's numbers by which one sees how even they are, as choices of experts: their sum, and how far the
+// least and the most are from the mean, which counts as 1.
 struct TallySummary {
   double sum = 0, least = 0, most = 0;
 };

@@ -1,4 +1,5 @@
-// The arrows that docs/architecture.md draws between the rooms of core, text and tools are those of their includes.
+// The arrows that docs/architecture.md draws between the rooms of core, text and tools are those of their
+// includes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -128,6 +129,17 @@ TEST_F(Includes, TheDocumentKnowsEveryRoomAndNoOther) {
 TEST_F(Includes, NeitherArrowsNorHeadersGoInCircles) {
   for (const std::string& circle : circles(arrows)) ADD_FAILURE() << circle;
   for (const std::string& circle : circles(headers(includes))) ADD_FAILURE() << circle;
+}
+
+// Whoever can include both would have to look twice; the SDK's are told apart by their folder.
+TEST_F(Includes, HeadersInReachOfEachOtherHaveNamesOfTheirOwn) {
+  std::map<std::string, std::vector<std::string>> rooms_by_name;
+  for (const auto& [file, ignored] : headers(includes))
+    if (room_of(file) != "prun") rooms_by_name[fs::path(file).filename().string()].push_back(room_of(file));
+  for (const auto& [name, rooms] : rooms_by_name)
+    for (const std::string& from : rooms)
+      for (const std::string& to : rooms)
+        EXPECT_EQ(reached(arrows, from).count(to), 0u) << name << " is in " << from << " and in " << to;
 }
 
 TEST_F(Includes, PipelinesKnowNoPluginHost) {

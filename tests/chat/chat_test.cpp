@@ -31,7 +31,9 @@ ChatFormat format_of(const std::string& kind, const std::string& name) {
   return {PRUN_TEST_FIXTURES "/chat/" + kind, name};
 }
 
-Conversation conversation_of(const std::string& json) { return read_conversation(parse_json(json, "it"), "it:1"); }
+Conversation conversation_of(const std::string& json) {
+  return read_conversation(parse_json(json, "it"), "it:1");
+}
 
 std::string mask_of(const EncodedChat& encoded) {
   std::string mask;
@@ -59,7 +61,8 @@ void expect_as_transformers(const std::string& kind, const std::string& name, co
     }
     const EncodedChat encoded = encoder.encode(conversation);
     std::vector<TokenId> ids;
-    for (const JsonValue& id : expected->as_array()[0].as_array()) ids.push_back(static_cast<TokenId>(id.as_int64()));
+    for (const JsonValue& id : expected->as_array()[0].as_array())
+      ids.push_back(static_cast<TokenId>(id.as_int64()));
     EXPECT_EQ(encoded.tokens, ids) << i;
     EXPECT_EQ(mask_of(encoded), expected->as_array()[1].as_string()) << i;
     ++compared;
@@ -67,7 +70,9 @@ void expect_as_transformers(const std::string& kind, const std::string& name, co
   EXPECT_GT(compared, 40u);
 }
 
-TEST_P(Chat, BuiltInTemplatesAreTransformersAndTrls) { expect_as_transformers(GetParam(), GetParam(), "built_in"); }
+TEST_P(Chat, BuiltInTemplatesAreTransformersAndTrls) {
+  expect_as_transformers(GetParam(), GetParam(), "built_in");
+}
 TEST_P(Chat, TheTokenizersOwnTemplateIsTransformers) { expect_as_transformers(GetParam(), "own", "own"); }
 
 TEST(Chat, ShareGptAndCompletionsAreTheSameConversation) {
@@ -88,7 +93,8 @@ TEST(Chat, ShareGptAndCompletionsAreTheSameConversation) {
 TEST(Chat, TextsAreTakenAsTheyAreAndEnd) {
   const ChatFormat format = format_of("llama3", "llama3");
   ChatEncoder encoder(format);
-  const EncodedChat encoded = encoder.encode(conversation_of(R"({"prompt":"hello\n","completion":"the answer"})"));
+  const EncodedChat encoded =
+      encoder.encode(conversation_of(R"({"prompt":"hello\n","completion":"the answer"})"));
   EXPECT_EQ(format.tokenizer().decode(encoded.tokens), "<|begin|>hello\nthe answer<|eot_id|>");
   std::string learned;
   for (std::size_t i = 0; i < encoded.tokens.size(); ++i)
@@ -112,8 +118,9 @@ TEST(Chat, WhatIsLearnedCanBeChosen) {
   EXPECT_EQ(learned_text(two, Learned::answers), "a<|im_end|>\nb<|im_end|>\n");
   EXPECT_EQ(learned_text(two, Learned::last_answer), "b<|im_end|>\n");
   EXPECT_EQ(learned_text(two, Learned::last_answer, "own"), "b<|im_end|>\n");
-  EXPECT_EQ(learned_text(two, Learned::all).size(), std::string("<|im_start|>user\nq<|im_end|>\n").size() * 2 +
-                                                        std::string("<|im_start|>assistant\na<|im_end|>\n").size() * 2);
+  EXPECT_EQ(learned_text(two, Learned::all).size(),
+            std::string("<|im_start|>user\nq<|im_end|>\n").size() * 2 +
+                std::string("<|im_start|>assistant\na<|im_end|>\n").size() * 2);
   const std::string weighted =
       R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a","weight":0},)"
       R"({"role":"user","content":"r"},{"role":"assistant","content":"b","weight":1}]})";
@@ -123,8 +130,8 @@ TEST(Chat, WhatIsLearnedCanBeChosen) {
 
 TEST(Chat, PromptsAskForAnAnswer) {
   const ChatFormat format = format_of("gemma", "gemma");
-  EXPECT_EQ(format.tokenizer().decode(
-                ChatEncoder(format).encode_prompt(conversation_of(R"({"messages":[{"role":"user","content":"hello"}]})"))),
+  EXPECT_EQ(format.tokenizer().decode(ChatEncoder(format).encode_prompt(
+                conversation_of(R"({"messages":[{"role":"user","content":"hello"}]})"))),
             "<bos><start_of_turn>user\nhello<end_of_turn>\n<start_of_turn>model\n");
 }
 
@@ -147,15 +154,18 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
       {R"({"text":"a"})", "neither messages, nor conversations, nor prompt and completion"},
       {R"({"messages":[]})", "holds no message"},
       {R"({"messages":[{"role":"user"}]})", "messages.0 has no text under 'content'"},
-      {R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})", "messages.0 has no text under 'content'"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})",
+       "messages.0 has no text under 'content'"},
       {R"({"messages":[{"role":"user","content":"a","weight":0.5}]})", "(no error)"},
       {R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"a","weight":0.5}]})",
        "messages.1 has a weight that is neither 0 nor 1"},
-      {R"({"conversations":[{"from":"bard","value":"a"}]})", "conversations.0 is from 'bard', and prun knows human"},
+      {R"({"conversations":[{"from":"bard","value":"a"}]})",
+       "conversations.0 is from 'bard', and prun knows human"},
       {R"({"messages":[{"role":"assistant","content":"a"}]})",
        "the template refuses the conversation: the roles must be user and assistant in turn"},
   };
-  for (const auto& [line, says] : cases) EXPECT_NE(refusal(line).find(says), std::string::npos) << line << ": " << refusal(line);
+  for (const auto& [line, says] : cases)
+    EXPECT_NE(refusal(line).find(says), std::string::npos) << line << ": " << refusal(line);
 }
 
 // An answer that is written otherwise once others follow.
@@ -173,7 +183,8 @@ TEST(Chat, TemplatesThatChangeWhatWasWrittenAreRefused) {
     encoder.encode(two);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("chat_template.jinja: writes message 1 otherwise once others follow it"),
+    EXPECT_NE(std::string(error.what())
+                  .find("chat_template.jinja: writes message 1 otherwise once others follow it"),
               std::string::npos)
         << error.what();
   }

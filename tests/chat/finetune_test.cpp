@@ -1,5 +1,5 @@
-// A small model goes on from its folder on conversations: as transformers computes the loss of what is learned, and
-// from a folder to a folder.
+// A small model goes on from its folder on conversations: as transformers computes the loss of what is
+// learned, and from a folder to a folder.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,8 @@
 namespace prun::test {
 namespace {
 
-const std::string folder_of_model = PRUN_TEST_FIXTURES "/chat/chatml", chats = PRUN_TEST_FIXTURES "/chat/chats.jsonl";
+const std::string folder_of_model = PRUN_TEST_FIXTURES "/chat/chatml",
+                  chats = PRUN_TEST_FIXTURES "/chat/chats.jsonl";
 
 std::string contents(const std::string& path) {
   std::ifstream file(path);
@@ -32,13 +33,13 @@ std::vector<double> losses_of(const std::string& run) {
 class Finetune : public testing::Test {
  protected:
   void SetUp() override {
-    folder_.write("recipe.toml", "[run]\nname = \"chat\"\nsteps = 6\nout = \"" + out("run") +
-                                     "\"\n[model]\ninit = \"" + folder_of_model +
-                                     "\"\nseq = 320\n[data]\nplugin = \"chat\"\npath = \"" + chats + "\"\ntokenizer = \"" +
-                                     folder_of_model +
-                                     "\"\ntemplate = \"chatml\"\ntoo_long = \"drop\"\nbetween = 703\ndocuments = \"apart\"\n"
-                                     "end_of_text = 703\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nplugin = \"adamw\"\n"
-                                     "lr = 1e-2\n[device]\nplugin = \"cpu\"\n");
+    folder_.write("recipe.toml",
+                  "[run]\nname = \"chat\"\nsteps = 6\nout = \"" + out("run") + "\"\n[model]\ninit = \"" +
+                      folder_of_model + "\"\nseq = 320\n[data]\nplugin = \"chat\"\npath = \"" + chats +
+                      "\"\ntokenizer = \"" + folder_of_model +
+                      "\"\ntemplate = \"chatml\"\ntoo_long = \"drop\"\nbetween = 703\ndocuments = \"apart\"\n"
+                      "end_of_text = 703\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nplugin = \"adamw\"\n"
+                      "lr = 1e-2\n[device]\nplugin = \"cpu\"\n");
   }
   std::string out(const std::string& name) const { return folder_ / name; }
   std::string recipe() const { return folder_ / "recipe.toml"; }
@@ -72,7 +73,8 @@ TEST_F(Finetune, TheLossIsTransformersWithLabelsOfAnswersAlone) {
   for (const char* pack : {"true", "false"}) {
     const std::string setting = std::string("data.pack=") + pack, all = samples(setting);
     const std::vector<double> found =
-        losses(std::string("all-") + pack, {setting, "run.steps=1", "optimizer.lr=0", "batch.global=" + all, "batch.micro=" + all});
+        losses(std::string("all-") + pack,
+               {setting, "run.steps=1", "optimizer.lr=0", "batch.global=" + all, "batch.micro=" + all});
     ASSERT_EQ(found.size(), 1u);
     EXPECT_NEAR(found[0], expected, 1e-5) << pack;
   }
@@ -83,7 +85,8 @@ TEST_F(Finetune, GoesOnInTheMiddleOfAnEpochWithTheSameSamples) {
   ASSERT_GT(whole.size(), 6u);
   EXPECT_LT(whole.back(), whole.front() - 0.5);
   const std::string steps = std::to_string(whole.size());
-  const std::vector<double> first = losses("parts", {"run.steps=3", "run.save_every=3", "optimizer.schedule.steps=" + steps});
+  const std::vector<double> first =
+      losses("parts", {"run.steps=3", "run.save_every=3", "optimizer.schedule.steps=" + steps});
   ASSERT_EQ(first.size(), 3u);
   const std::vector<double> both = losses("parts", {"run.steps=" + steps, "run.resume=" + out("parts")});
   EXPECT_EQ(both, whole);
@@ -91,7 +94,8 @@ TEST_F(Finetune, GoesOnInTheMiddleOfAnEpochWithTheSameSamples) {
 
 TEST_F(Finetune, AnyLayoutTakesTheSameSamples) {
   const std::vector<double> one = losses("one", {});
-  std::ofstream(recipe(), std::ios::app) << "threads = 1\n[mesh]\ndp = 2\n[[strategy]]\nplugin = \"data\"\naxis = \"dp\"\n";
+  std::ofstream(recipe(), std::ios::app)
+      << "threads = 1\n[mesh]\ndp = 2\n[[strategy]]\nplugin = \"data\"\naxis = \"dp\"\n";
   const std::vector<double> two = losses("two", {});
   ASSERT_EQ(one.size(), two.size());
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-4) << i;
@@ -108,10 +112,14 @@ TEST_F(Finetune, ShowsWhatIsLearned) {
 }
 
 TEST_F(Finetune, SaysWhatIsCutAndLeftOut) {
-  const Result cut = prun({recipe(), "--set", "run.steps=1", "--set", "data.too_long=cut", "--set", "model.seq=64"});
+  const Result cut =
+      prun({recipe(), "--set", "run.steps=1", "--set", "data.too_long=cut", "--set", "model.seq=64"});
   ASSERT_EQ(cut.code, 0) << cut.out;
-  EXPECT_TRUE(std::regex_search(cut.out, std::regex("[0-9]+ conversations were longer than model.seq = 64 and are cut"))) << cut.out;
-  const Result refused = prun({recipe(), "--set", "data.too_long=refuse", "--set", "model.seq=64", "--set", "run.out=" + out("no")});
+  EXPECT_TRUE(std::regex_search(
+      cut.out, std::regex("[0-9]+ conversations were longer than model.seq = 64 and are cut")))
+      << cut.out;
+  const Result refused = prun(
+      {recipe(), "--set", "data.too_long=refuse", "--set", "model.seq=64", "--set", "run.out=" + out("no")});
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.out.find("tokens, more than model.seq = 64"), std::string::npos) << refused.out;
 }
@@ -119,17 +127,20 @@ TEST_F(Finetune, SaysWhatIsCutAndLeftOut) {
 TEST_F(Finetune, ConversationsThatWouldSeeEachOtherAreRefused) {
   const Result joined = prun({"check", recipe(), "--set", "data.documents=joined"});
   EXPECT_EQ(joined.code, 2);
-  EXPECT_NE(joined.out.find("set data.documents = \"apart\" and data.end_of_text = 703"), std::string::npos) << joined.out;
+  EXPECT_NE(joined.out.find("set data.documents = \"apart\" and data.end_of_text = 703"), std::string::npos)
+      << joined.out;
   const Result other = prun({"check", recipe(), "--set", "data.end_of_text=5"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_NE(other.out.find("end with the token 703, and data.end_of_text = 5"), std::string::npos) << other.out;
+  EXPECT_NE(other.out.find("end with the token 703, and data.end_of_text = 5"), std::string::npos)
+      << other.out;
   const Result held = prun({recipe(), "--set", "data.between=710", "--set", "data.end_of_text=710"});
   EXPECT_EQ(held.code, 2);
   EXPECT_NE(held.out.find("which stands between conversations"), std::string::npos) << held.out;
 }
 
 TEST_F(Finetune, FromAFolderToAFolderInFourCommands) {
-  const Result made = prun({"init", "--from", folder_of_model, "--data", chats, "--template", "chatml", "--out", out("mine.toml")});
+  const Result made = prun({"init", "--from", folder_of_model, "--data", chats, "--template", "chatml",
+                            "--out", out("mine.toml")});
   ASSERT_EQ(made.code, 0) << made.out;
   const std::string written = contents(out("mine.toml"));
   EXPECT_NE(written.find("epochs = 2"), std::string::npos) << written;

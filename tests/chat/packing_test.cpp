@@ -13,7 +13,8 @@ namespace {
 TEST(Packing, EachConversationIsInOneSampleAndFitsThere) {
   constexpr std::int64_t room = 100;
   std::vector<std::int64_t> lengths;
-  for (std::uint64_t i = 0; i < 1000; ++i) lengths.push_back(1 + static_cast<std::int64_t>(permute(i, 1000, 7, 3)) % room);
+  for (std::uint64_t i = 0; i < 1000; ++i)
+    lengths.push_back(1 + static_cast<std::int64_t>(permute(i, 1000, 7, 3)) % room);
   const auto samples = chat::pack(lengths, room);
   std::vector<int> seen(lengths.size());
   for (const std::vector<std::uint32_t>& sample : samples) {

@@ -13,12 +13,15 @@ using chat::Value;
 std::string rendered(const std::string& text) {
   Dict variables;
   const JsonValue given = parse_json(
-      R"({"n":5,"s":" a b ","list":["x","y","z"],"d":{"k":"v","n":null},"t":true,"empty":[],"u":"äÖ<b>"})", "given");
-  for (const JsonMember& member : given.as_object().members()) variables.set(member.name, Value::of(member.value));
+      R"({"n":5,"s":" a b ","list":["x","y","z"],"d":{"k":"v","n":null},"t":true,"empty":[],"u":"äÖ<b>"})",
+      "given");
+  for (const JsonMember& member : given.as_object().members())
+    variables.set(member.name, Value::of(member.value));
   return Template(text, "it").render(variables).text;
 }
 
-// Each pair is what jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(first).render(...) gives.
+// Each pair is what jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(first).render(...)
+// gives.
 TEST(Template, WritesWhatJinjaWrites) {
   const struct {
     const char *text, *expected;
@@ -35,7 +38,8 @@ TEST(Template, WritesWhatJinjaWrites) {
       {"{{ s | trim | length }} {{ s | trim + 'c' }}", "3 a bc"},
       {"{{ 'a' if not t else 'b' if n > 4 else 'c' }}", "b"},
       {"{{ 'a' if not t }}|", "|"},
-      {"{% for x in list %}{{ loop.index }}{{ x }}{% if not loop.last %},{% endif %}{% endfor %}", "1x,2y,3z"},
+      {"{% for x in list %}{{ loop.index }}{{ x }}{% if not loop.last %},{% endif %}{% endfor %}",
+       "1x,2y,3z"},
       {"{% for x in list if x != 'y' %}{{ loop.length }}{{ x }}{% endfor %}", "2x2z"},
       {"{% for x in empty %}{{ x }}{% else %}none{% endfor %}", "none"},
       {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "k=v;n=None;"},
@@ -46,10 +50,12 @@ TEST(Template, WritesWhatJinjaWrites) {
       {"{% set a = 1 %}{% for x in list %}{% set a = a + 1 %}{{ a }}{% endfor %}{{ a }}", "2221"},
       {"{% set q = namespace(a=1) %}{% for x in list %}{% set q.a = q.a + 1 %}{% endfor %}{{ q.a }}", "4"},
       {"{% if t %}{% set a = 'in' %}{% endif %}{{ a }}", "in"},
-      {"{{ list[1:] | join('-') }} {{ list[:-1] | join }} {{ list[::-1] | first }} {{ list[-1] }}", "y-z xy z z"},
+      {"{{ list[1:] | join('-') }} {{ list[:-1] | join }} {{ list[::-1] | first }} {{ list[-1] }}",
+       "y-z xy z z"},
       {"{{ d.k }}{{ d['k'] }}{{ d.none }}{{ d.get('x', 'y') }}{{ d.get('x') }}", "vvyNone"},
       {"{{ 'k' in d }} {{ 'q' not in list }} {{ 'b' in s }}", "True True True"},
-      {"{{ missing is defined }} {{ d is mapping }} {{ list is string }} {{ d.n is none }} {{ n is not number }}",
+      {"{{ missing is defined }} {{ d is mapping }} {{ list is string }} {{ d.n is none }} {{ n is not "
+       "number }}",
        "False True False True False"},
       {"{{ missing or 'other' }}{{ '' and 'x' }}|", "other|"},
       {"{{ missing | default('d') }} {{ '' | default('e') }}{{ '' | default('f', true) }}", "d f"},
@@ -97,12 +103,14 @@ TEST(Template, WhatPrunDoesNotHaveIsRefusedByName) {
       {"{% if t %}", "'endif' is missing"},
       {"{% endif %}", "'endif' has no beginning"},
       {"{{ a $ b }}", "'$' is not a sign"},
-      {"{% for i in range(10000) %}{% for j in range(10000) %}{% endfor %}{% endfor %}", "takes too many steps"},
+      {"{% for i in range(10000) %}{% for j in range(10000) %}{% endfor %}{% endfor %}",
+       "takes too many steps"},
   };
   for (const auto& [text, says] : cases)
     EXPECT_NE(refusal(text).find(says), std::string::npos) << text << ": " << refusal(text);
-  EXPECT_NE(refusal("{{" + std::string(1000, '(') + "1" + std::string(1000, ')') + "}}").find("nested too deeply"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal("{{" + std::string(1000, '(') + "1" + std::string(1000, ')') + "}}").find("nested too deeply"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -92,6 +92,24 @@ TEST(ConvertDeepSpeed, RanksThatShareASequenceAreTakenFromTheBatch) {
        {}});
 }
 
+// Its folder is there in most configurations, and says nothing where it is switched off.
+TEST(ConvertDeepSpeed, TensorboardCountsWhereItIsSwitchedOn) {
+  for (const bool on : {true, false}) {
+    const std::string recipe = (temporary_folder() / "board.toml").string();
+    const std::string config =
+        std::string(R"({"train_micro_batch_size_per_gpu": 1, "tensorboard": {"enabled": )") +
+        (on ? "true" : "false") + R"(, "output_path": "boards", "job_name": "a"}})";
+    const Result converted =
+        prun(with({"convert", file_of("board.json", config), "--out", recipe, "--ranks", "1"},
+                  sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))));
+    ASSERT_EQ(converted.code, 0) << converted.out;
+    std::stringstream written;
+    written << std::ifstream(recipe).rdbuf();
+    EXPECT_EQ(has_line(written.str(), "path = \"boards\""), on) << written.str();
+    EXPECT_EQ(has_line(written.str(), "plugin = \"tensorboard\""), on) << written.str();
+  }
+}
+
 // microsoft/Megatron-DeepSpeed, ds_config.json
 TEST(ConvertDeepSpeed, Stage3WithTheOptimizerOnTheHost) {
   expect_converted(
@@ -704,8 +722,9 @@ TEST(ConvertMegatron, AScriptThatEndsTooSoonIsRefusedWithItsLine) {
 
 // pytorch/torchtitan, torchtitan/models/llama3/train_configs/llama3_8b.toml
 TEST(ConvertTorchtitan, Llama3Of8B) {
-  expect_converted({"llama3_8b.toml",
-                    R"(# torchtitan Config.toml
+  expect_converted(
+      {"llama3_8b.toml",
+       R"(# torchtitan Config.toml
 [job]
 dump_folder = "./outputs"
 description = "Llama 3 8B training"
@@ -748,13 +767,13 @@ selective_ac_option = 'op'
 [float8]
 filter_fqns = "output"
 )",
-                    with({"--ranks", "8"}, sets(text)),
-                    {"layers = 32", "kv_heads = 8", "vocab = 128256", "global = 8", "micro = 1", "dp = 8",
-                     "stage = 3", "lr = 0.0003", "schedule.kind = \"linear\"", "schedule.warmup = 200",
-                     "mode = \"budget\"", "every = 10", "plugin = \"tensorboard\"", "compute = \"bf16\""},
-                    {"training.dataset", "activation_checkpoint.selective_ac_option"},
-                    {},
-                    with(narrow, {"model.kv_heads=2"})});
+       with({"--ranks", "8"}, sets(text)),
+       {"layers = 32", "kv_heads = 8", "vocab = 128256", "global = 8", "micro = 1", "dp = 8", "stage = 3",
+        "lr = 0.0003", "schedule.kind = \"linear\"", "schedule.warmup = 200", "mode = \"budget\"",
+        "every = 10", "plugin = \"tensorboard\"", "path = \"./outputs/tb\"", "compute = \"bf16\""},
+       {"training.dataset", "activation_checkpoint.selective_ac_option"},
+       {},
+       with(narrow, {"model.kv_heads=2"})});
 }
 
 // pytorch/torchtitan, torchtitan/models/llama3/train_configs/llama3_405b.toml

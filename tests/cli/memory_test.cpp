@@ -57,8 +57,8 @@ std::vector<RankMemory> train(const std::string& recipe) {
   return ranks;
 }
 
-// The system maps code in pieces as large as its cache happens to hold. The most of that is stated: so much of
-// it may not be there.
+// The system maps code in pieces as large as its cache happens to hold. The most of that is stated: so much
+// of it may not be there.
 constexpr std::int64_t mapped_beside = std::int64_t{3} << 20;
 
 // 0.01: one percent more than was said.

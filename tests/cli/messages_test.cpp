@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 
@@ -148,6 +149,68 @@ TEST_F(Messages, CommandsOfOthersAndSlipsOfThemAreToldOurs) {
     EXPECT_EQ(result.code, 2) << line;
     EXPECT_NE(result.out.find(sentence), npos) << line << "\n" << result.out;
   }
+}
+
+// What a first day met.
+TEST_F(Messages, SlipsOfTheCommandLineAreToldAsTheyAreTyped) {
+  write();
+  const std::pair<const char*, const char*> cases[] = {
+      {"r.toml --set run.steps 3", "--set takes KEY=VALUE in one word: --set run.steps=3"},
+      {"r.toml --resume",
+       "unknown option --resume; it is a key of recipes: --set run.resume=VALUE; see prun"},
+      {"r.toml --save-every 3", "it is a key of recipes: --set run.save_every=VALUE"},
+      {"explain lr", "no plugin is called 'lr'; a key is: prun explain optimizer.lr"},
+      {"explain learning_rate", "a key is: prun explain optimizer.lr"},
+      {"check r.toml --set strategy.2.plugin=zero", "items count from 0, and the next one would be 1"},
+      {"check r.toml --set precision=bf16", "expected table, got 'bf16'; it is a choice of 'compute'"},
+      {"check r.toml --set optimizer.schedule=cosine", "got 'cosine'; it is a choice of 'schedule.kind'"},
+      {"check r.toml --set batch.size=3", "unknown key 'size' in [batch]; did you mean 'global'?"},
+      {"check r.toml --set batch.accumulate=3", "accumulation follows from batch.global, batch.micro"},
+      {"check r.toml --set batch.queue=3", "unknown key 'queue' in [batch]; there are global, micro"},
+      {"check r.toml --set mesh.tp=2", "add one, such as [[strategy]] plugin = \"tensor\", axis = \"tp\""},
+      {"check r.toml --set mesh.x=2", "add one, such as [[strategy]] plugin = \"data\", axis = \"x\""}};
+  for (const auto& [line, sentence] : cases) {
+    const Result result = type(line);
+    EXPECT_EQ(result.code, 2) << line;
+    EXPECT_NE(result.out.find(sentence), npos) << line << "\n" << result.out;
+  }
+}
+
+TEST_F(Messages, AVocabularyThatIsTooSmallIsShownWhereItStands) {
+  EXPECT_EQ(said("vocab = 256", "vocab = 100"),
+            "prun: r.toml:13:1: error: data: tokens go up to 255, model.vocab = 100 is too small; set "
+            "model.vocab to at least 256\n"
+            "  13 | vocab = 100\n"
+            "     | ^~~~~\n");
+}
+
+TEST_F(Messages, ARunThatIsOverSaysWhatGoesOn) {
+  write();
+  ASSERT_EQ(type("r.toml --set mesh.dp=1").code, 0);
+  const Result stays = type("r.toml --set mesh.dp=1 --set run.save_every=2 --set run.fresh=true");
+  ASSERT_EQ(stays.code, 0) << stays.out;
+  const Result again = type("r.toml --set mesh.dp=1 --set run.resume=runs/first");
+  EXPECT_EQ(again.code, 0) << again.out;
+  EXPECT_NE(again.out.find("done: no step ran, since 2 are behind it; a larger run.steps goes on\n"), npos)
+      << again.out;
+  EXPECT_NE(type("ckpt ls first").out.find("did you mean 'runs/first'?"), npos);
+}
+
+// Steps overlap, so that the host may see a step take less time than the device took for it.
+TEST_F(Messages, CommunicationIsNoLongerThanItsStep) {
+  write("steps = 2", "steps = 40");
+  const Result run = type("r.toml");
+  ASSERT_EQ(run.code, 0) << run.out;
+  std::ifstream log(folder_ / "runs/first/log.jsonl");
+  int measured = 0;
+  for (std::string line; std::getline(log, line);) {
+    const JsonValue record = parse_json(line, "log");
+    const JsonValue* const exposed = record.find("exposed_seconds");
+    if (record.at("type").as_string() != "step" || !exposed || exposed->is_null()) continue;
+    EXPECT_LE(exposed->as_double(), record.at("seconds").as_double()) << line;
+    ++measured;
+  }
+  EXPECT_GT(measured, 0);
 }
 
 TEST_F(Messages, MoreThreadsThanCoresAreToldAndNotRefused) {

@@ -7,6 +7,7 @@
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/assemble/what_fits.hpp"
 
 namespace prun::test {
 namespace {
@@ -83,6 +84,20 @@ TEST(WhatFits, RanksShareWhatTheyAllHave) {
       << check.out;
   for (const Words& change : changes_in(check.out))
     EXPECT_EQ(prun(with(with({"check", file}, limited), change)).code, 0) << change.back();
+}
+
+// Where there is no time for all, the most that goes together is planned, and named where it fits.
+TEST(WhatFits, TheStrongestIsTriedInTheEnd) {
+  const Recipe recipe = tiny_recipe(with(large, {"mesh.dp=4", "strategy.0.plugin=data"}));
+  const std::int64_t bytes = Assembly(recipe, plugins()).plan().layout.memory.total();
+  const Recipe limited = recipe.with("device.memory", std::to_string(bytes * 7 / 10));
+  const WhatFits found = what_fits(
+      limited, plugins(), [](const Assembly&) {}, std::chrono::milliseconds(0));
+  ASSERT_EQ(found.changes.size(), 1u) << to_text(found);
+  EXPECT_GT(found.left, 0);
+  Recipe changed = limited;
+  for (const auto& [key, value] : found.changes[0].change) changed = changed.with(key, value);
+  EXPECT_NO_THROW(Assembly(changed, plugins())) << to_text(found);
 }
 
 TEST(WhatFits, NothingFound) {

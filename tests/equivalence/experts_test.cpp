@@ -1,5 +1,5 @@
-// Models with experts: every layout trains as one rank does, chooses the same experts number by number, and counts
-// the same choices.
+// Models with experts: every layout trains as one rank does, chooses the same experts number by number, and
+// counts the same choices.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,8 @@ const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy
                   experts_over_dp = "[[strategy]]\nplugin = 'experts'\naxis = 'dp'\n",
                   experts_over_tp = "[[strategy]]\nplugin = 'experts'\naxis = 'tp'\n",
                   experts_over_both = "[[strategy]]\nplugin = 'experts'\naxis = ['dp', 'tp']\n",
-                  heads_in_turn = "[[strategy]]\nplugin = 'spread'\naxis = 'cp'\ndims = ['seq']\nops = ['heads']\n",
+                  heads_in_turn =
+                      "[[strategy]]\nplugin = 'spread'\naxis = 'cp'\ndims = ['seq']\nops = ['heads']\n",
                   recomputed = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
 
 std::string zero(int stage, const std::string& axes = "'dp'") {
@@ -29,13 +30,15 @@ using Sets = std::vector<std::string>;
 // Models whose routers differ in all that routers can differ in.
 const Sets plain = {"model.experts=8", "model.choices=2", "model.expert_ffn=12", "model.balance=0.02",
                     "model.router_z=0.001"},
-           shared = {"model.experts=12",   "model.choices=4",        "model.expert_ffn=8",
+           shared = {"model.experts=12",    "model.choices=4",        "model.expert_ffn=8",
                      "model.shared_ffn=16", "model.shared_gate=true", "model.router_normalise=false",
                      "model.dense_first=1"},
-           grouped = {"model.experts=8",          "model.choices=3",         "model.expert_ffn=8",
-                      "model.router=sigmoid",     "model.router_bias=true",  "model.router_bias_rate=0.01",
-                      "model.router_groups=4",    "model.router_chosen_groups=2",
-                      "model.router_scale=2.5",   "model.shared_ffn=8",      "model.balance=0.01"};
+           grouped = {"model.experts=8",        "model.choices=3",
+                      "model.expert_ffn=8",     "model.router=sigmoid",
+                      "model.router_bias=true", "model.router_bias_rate=0.01",
+                      "model.router_groups=4",  "model.router_chosen_groups=2",
+                      "model.router_scale=2.5", "model.shared_ffn=8",
+                      "model.balance=0.01"};
 
 Recipe recipe_of(const std::string& text, const Sets& model, const Sets& more = {}) {
   Sets sets = {"precision.compute=fp64", "precision.state=fp64", "batch.global=8",   "batch.micro=1",
@@ -103,8 +106,8 @@ TEST_P(Experts, WithStateInParts) {
   for (const int stage : {1, 2, 3}) {
     equal("[mesh]\ndp = 2\n" + data + zero(stage));
     equal("[mesh]\ndp = 2\n" + data + experts_over_dp + zero(stage));
-    equal("[mesh]\nrep = 2\ndp = 2\n" + data + "[[strategy]]\nplugin = 'data'\naxis = 'rep'\n" + experts_over_dp +
-          zero(stage, "['rep', 'dp']"));
+    equal("[mesh]\nrep = 2\ndp = 2\n" + data + "[[strategy]]\nplugin = 'data'\naxis = 'rep'\n" +
+          experts_over_dp + zero(stage, "['rep', 'dp']"));
   }
   equal("[mesh]\ndp = 2\ntp = 2\n" + data + tensor + experts_over_tp + zero(3));
 }
@@ -112,7 +115,8 @@ TEST_P(Experts, WithStateInParts) {
 TEST_P(Experts, ComputedAgainOrKeptElsewhere) {
   const std::string dp = "[mesh]\ndp = 2\n" + data + experts_over_dp;
   equal(dp + recomputed);
-  equal(dp + "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['route', 'experts', 'rmsnorm']\n");
+  equal(dp +
+        "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['route', 'experts', 'rmsnorm']\n");
   equal(dp + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n");
 }
 
@@ -152,9 +156,9 @@ TEST(ExpertCounts, AreThoseOfOneRankOnEveryLayout) {
     }
   }
   for (const std::string& layout :
-       {"[mesh]\ndp = 2\n" + data + experts_over_dp, "[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_tp,
-        "[mesh]\npp = 2\n" + pipeline, "[mesh]\ncp = 2\n" + heads_in_turn,
-        "[mesh]\ndp = 2\n" + data + experts_over_dp + recomputed}) {
+       {"[mesh]\ndp = 2\n" + data + experts_over_dp,
+        "[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_tp, "[mesh]\npp = 2\n" + pipeline,
+        "[mesh]\ncp = 2\n" + heads_in_turn, "[mesh]\ndp = 2\n" + data + experts_over_dp + recomputed}) {
     const std::vector<StepTally> there = tallies_of(recipe_of(layout, plain), 3, "block.choices");
     ASSERT_EQ(there.size(), alone.size()) << layout;
     for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(there[i].numbers, alone[i].numbers) << layout;
@@ -165,8 +169,9 @@ TEST(ExpertCounts, AreThoseOfOneRankOnEveryLayout) {
 TEST(ExpertCounts, PaddingIsNotCounted) {
   const Sets padded = {"batch.global=7", "batch.micro=2", "batch.pad=true"};
   const std::vector<StepTally> alone = tallies_of(recipe_of("", plain, padded), 2, "block.choices"),
-                               there = tallies_of(recipe_of("[mesh]\ndp = 2\n" + data + experts_over_dp, plain, padded), 2,
-                                                  "block.choices");
+                               there = tallies_of(
+                                   recipe_of("[mesh]\ndp = 2\n" + data + experts_over_dp, plain, padded), 2,
+                                   "block.choices");
   double sum = 0;
   for (const double count : alone[0].numbers) sum += count;
   EXPECT_EQ(sum, 2 * 7 * 16 * 2);

@@ -102,7 +102,8 @@ TEST_P(GpuCase, GraphsDoNotChangeBits) {
 
 // The bits of an update are the CPU's, those of gradients are not.
 TEST_F(Gpu, MomentsInEightBitsTrainAsOnTheCpu) {
-  const std::string sets = "precision.compute=bf16 precision.master=split precision.moments=8bit model.hidden=128 ";
+  const std::string sets =
+      "precision.compute=bf16 precision.master=split precision.moments=8bit model.hidden=128 ";
   for (const std::string optimizer : {"adamw", "lion"}) {
     const std::string with = sets + "optimizer.plugin=" + optimizer + " device.plugin=";
     EXPECT_LE(largest_difference(train(with + "cuda", "", 5).losses, train(with + "cpu", "", 5).losses),

@@ -160,8 +160,7 @@ TEST(Experts, BothHalvesTogetherGiveTheBitsOfEach) {
     const std::vector<Value> inputs = run(set, p.call("experts_grad", {p.like(p.x), p.like(p.weight)})),
                              weights =
                                  run(set, p.call("experts_weight_grad", {p.sums(p.up), p.sums(p.down)}));
-    const Call both =
-        p.call("experts_grads", {p.like(p.x), p.like(p.weight), p.sums(p.up), p.sums(p.down)});
+    const Call both = p.call("experts_grads", {p.like(p.x), p.like(p.weight), p.sums(p.up), p.sums(p.down)});
     const std::vector<Value> done = run(set, both);
     for (const std::size_t i : {6u, 7u}) {
       EXPECT_EQ(done[i].bytes(), inputs[i].bytes()) << set.name << " operand " << i;

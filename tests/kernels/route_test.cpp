@@ -1,4 +1,5 @@
-// route, balance and steer: which experts are chosen where scores are equal or are no numbers, and what is counted.
+// route, balance and steer: which experts are chosen where scores are equal or are no numbers, and what is
+// counted.
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(route_kernels)
@@ -28,7 +29,7 @@ struct Routing {
   double scale = 1;
 
   std::vector<Attr> attrs() const {
-    return {Attr{.i = sigmoid}, Attr{.i = normalise}, Attr{.f = scale},       Attr{.i = choices},
+    return {Attr{.i = sigmoid}, Attr{.i = normalise},     Attr{.f = scale},     Attr{.i = choices},
             Attr{.i = groups},  Attr{.i = chosen_groups}, Attr{.i = group_best}};
   }
 };
@@ -73,8 +74,8 @@ TEST(Route, ABiasChoosesAndDoesNotWeigh) {
     const Numbers logits = {0.1, 0.2, 0.3, 0.4}, bias = {9, 0, 0, 8};
     EXPECT_EQ(chosen(set, DType::f64, logits, routing, bias), (Numbers{0, 3}));
     Call call{"route",
-              {Value(DType::f64, {1, 1, 4}, logits), Value(DType::f64, {4}, bias), Value(DType::i32, {1, 1, 2}),
-               Value(DType::f64, {1, 1, 2})},
+              {Value(DType::f64, {1, 1, 4}, logits), Value(DType::f64, {4}, bias),
+               Value(DType::i32, {1, 1, 2}), Value(DType::f64, {1, 1, 2})},
               routing.attrs()};
     const auto score = [](double x) { return 1 / (1 + std::exp(-x)); };
     const double sum = score(0.1) + score(0.4);
@@ -124,8 +125,8 @@ TEST(Balance, PaddingCountsInNothing) {
   const Value index = integers(DType::i32, {2, 2, 2}, {0, 1, 0, 2, 3, 3, 3, 3}),
               targets = integers(DType::i32, {2, 2}, {-1, 5, -1, -1});
   Call call{"balance",
-            {random_value(DType::f64, {2, 2, 4}, 1), index, targets, number(0.5),
-             Value(DType::f64, {3, 4}), Value(DType::f64, {3, 2})},
+            {random_value(DType::f64, {2, 2, 4}, 1), index, targets, number(0.5), Value(DType::f64, {3, 4}),
+             Value(DType::f64, {3, 2})},
             {Attr{.i = 0}, Attr{.f = 0.1}, Attr{.f = 0.01}}};
   call.layer = 1;
   const std::vector<Value> done = run(balances(), call);
@@ -146,11 +147,12 @@ TEST(Balance, PaddingCountsInNothing) {
 
 // All experts alike: each has the mean, and the loss is the coefficient for each sequence.
 TEST(Balance, EvenLoadsCostTheCoefficient) {
-  const Value index = integers(DType::i32, {1, 2, 2}, {0, 1, 2, 3}), targets = integers(DType::i32, {1, 2}, {1, 1});
+  const Value index = integers(DType::i32, {1, 2, 2}, {0, 1, 2, 3}),
+              targets = integers(DType::i32, {1, 2}, {1, 1});
   for (const std::int64_t sigmoid : {0, 1}) {
     Call call{"balance",
-              {Value(DType::f64, {1, 2, 4}, Numbers(8, 0.5)), index, targets, number(1), Value(DType::f64, {1, 4}),
-               Value(DType::f64, {1, 2})},
+              {Value(DType::f64, {1, 2, 4}, Numbers(8, 0.5)), index, targets, number(1),
+               Value(DType::f64, {1, 4}), Value(DType::f64, {1, 2})},
               {Attr{.i = sigmoid}, Attr{.f = 0.3}, Attr{.f = 0.1}}};
     const Numbers losses = run(balances(), call)[5].numbers();
     EXPECT_NEAR(losses[0], 0.3, 1e-15);

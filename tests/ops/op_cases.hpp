@@ -65,8 +65,9 @@ inline std::vector<OpCase> op_cases() {
     return [=](const Segment& g) {
       const Dim e = dim("experts", 8), f = dim("ffn", 4);
       const std::vector<Id> to = chosen(g, scored(g), r);
-      return g.op("experts", {p(g, "values", {b, s, h}), to[0], to[1], p(g, "up", {e, dim("gate", 2), f, h}),
-                              p(g, "down", {e, h, f})},
+      return g.op("experts",
+                  {p(g, "values", {b, s, h}), to[0], to[1], p(g, "up", {e, dim("gate", 2), f, h}),
+                   p(g, "down", {e, h, f})},
                   {{"experts", 8.0}});
     };
   };
@@ -204,11 +205,8 @@ inline std::vector<OpCase> op_cases() {
       of_experts("router", scored),
       of_experts("route_softmax", routed({.choices = 3, .normalise = 0})),
       of_experts("route_normalised", routed({})),
-      of_experts("route_groups", routed({.normalise = 0,
-                                         .groups = 4,
-                                         .chosen_groups = 2,
-                                         .group_best = 1,
-                                         .scale = 2.5})),
+      of_experts("route_groups",
+                 routed({.normalise = 0, .groups = 4, .chosen_groups = 2, .group_best = 1, .scale = 2.5})),
       of_experts("route_sigmoid",
                  routed({.choices = 3, .sigmoid = 1, .groups = 4, .chosen_groups = 2, .scale = 2.5})),
       of_experts("experts", experts({})),

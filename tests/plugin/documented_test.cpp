@@ -33,6 +33,16 @@ std::string in_a_clone(const std::string& place) {
   return place == "share/doc/prun/examples" ? "tests/out_of_tree/" : place;
 }
 
+TEST(Manual, EachHeaderOfTheSdkSaysItsLicense) {
+  int found = 0;
+  for (const auto& header : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / "core" / "include" / "prun")) {
+    const std::string text = test::contents(header.path());
+    EXPECT_TRUE(text.starts_with("// SPDX-License-Identifier: Apache-2.0\n")) << header.path();
+    ++found;
+  }
+  EXPECT_GE(found, 20);
+}
+
 TEST(Manual, NamesPlacesThatExist) {
   const std::string text = manual();
   const std::regex place("[`\"(]([~A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)[`\")]");

@@ -141,7 +141,8 @@ TEST_F(Includes, RefuseWhatIsNoFile) {
 TEST_F(Includes, RefuseWrongTypes) {
   write("a.toml", "include = \"base.toml\"\n");
   EXPECT_EQ(complaint("a.toml"),
-            "a.toml:1:11: error: wrong type for 'include': expected list of strings, got string\n"
+            "a.toml:1:11: error: wrong type for 'include': expected list of strings, got string; "
+            "write [\"base.toml\"]\n"
             "  1 | include = \"base.toml\"\n"
             "    |           ^~~~~~~~~~~");
   write("a.toml", "include = [7]\n");

@@ -123,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "  2 | name = 2020-01-01\n"
                 "    |        ^~~~~~~~~~"},
         Mistake{"lr = 3e-4", "lr = 3e-4\nschedule = \"cosine\"",
-                "r.toml:20:12: error: wrong type for 'schedule' in [optimizer]: expected table, got string\n"
+                "r.toml:20:12: error: wrong type for 'schedule' in [optimizer]: expected table, got string; "
+                "it is a choice of 'schedule.kind'\n"
                 "  20 | schedule = \"cosine\"\n"
                 "     |            ^~~~~~~~"},
         Mistake{"lr = 3e-4", "lr = { x = 1 }",

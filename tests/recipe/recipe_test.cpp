@@ -171,7 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "   | --set strategy.zero.stage=1\n"
                     "   |       ^"},
         BadOverride{"strategy.9.stage=1",
-                    "the override names item '9' of a list of 2\n"
+                    "the override names item '9' of a list of 2; items count from 0, and the next one "
+                    "would be 2\n"
                     "   | --set strategy.9.stage=1\n"
                     "   |       ^"},
         BadOverride{"optimizer.learning_rate=1",

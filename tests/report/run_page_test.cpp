@@ -94,6 +94,7 @@ TEST_F(RunPage, OfAnEventTheMessageAloneIsBrokenIntoLines) {
   EXPECT_TRUE(has(text, "<div class=\"wide events\"><table><caption>"));
   EXPECT_TRUE(has(text, ".events th, .events td { white-space: nowrap; }"));
   EXPECT_TRUE(has(text, ".events td:last-child { white-space: normal;"));
+  EXPECT_TRUE(has(text, "th { overflow-wrap: break-word; }"));  // names of rows, where the page is narrow
 }
 
 TEST_F(RunPage, ValuesOfMillionsHaveRoomBesideTheirAxis) {

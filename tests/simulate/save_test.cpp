@@ -1,7 +1,7 @@
 // Saves in virtual time: what they hold up, and what goes on beside them.
 #include <gtest/gtest.h>
 
-#include "simulate/save_reads.hpp"
+#include "simulate/simulated_save.hpp"
 #include "simulate/trace.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"

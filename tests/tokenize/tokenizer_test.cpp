@@ -47,8 +47,9 @@ std::string every_character() {
 }
 
 class TokenizerKinds : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds, testing::Values("gpt2", "llama3", "qwen2", "mistral", "mistral3", "gemma",
-                                                           "phi3", "smollm", "t5", "bert"),
+INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds,
+                         testing::Values("gpt2", "llama3", "qwen2", "mistral", "mistral3", "gemma", "phi3",
+                                         "smollm", "t5", "bert"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST_P(TokenizerKinds, TextsOfEveryKindAreThePackages) {

@@ -4,7 +4,8 @@ namespace prun::chat {
 namespace {
 
 constexpr BuiltIn built_in[] = {
-    {"chatml", R"({%- for message in messages %}
+    {"chatml",
+     R"({%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\n' }}
 {%- if message.role == 'assistant' %}
 {%- generation %}
@@ -20,7 +21,8 @@ constexpr BuiltIn built_in[] = {
      "",
      "<|im_end|>",
      {"<|im_start|>", "<|im_end|>"}},
-    {"llama3", R"({{- bos_token }}
+    {"llama3",
+     R"({{- bos_token }}
 {%- for message in messages %}
 {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' }}
 {%- if message.role == 'assistant' %}
@@ -37,7 +39,8 @@ constexpr BuiltIn built_in[] = {
      "<|begin_of_text|>",
      "<|eot_id|>",
      {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
-    {"mistral", R"({{- bos_token }}
+    {"mistral",
+     R"({{- bos_token }}
 {%- for message in messages %}
 {%- if message.role != ('user' if loop.index0 % 2 == 0 else 'assistant') %}
 {{- raise_exception('the roles must be user and assistant in turn, and this template has no others') }}
@@ -53,7 +56,8 @@ constexpr BuiltIn built_in[] = {
      "<s>",
      "</s>",
      {}},
-    {"gemma", R"({{- bos_token }}
+    {"gemma",
+     R"({{- bos_token }}
 {%- for message in messages %}
 {%- if message.role != ('user' if loop.index0 % 2 == 0 else 'assistant') %}
 {{- raise_exception('the roles must be user and assistant in turn, and this template has no others') }}

@@ -24,7 +24,8 @@ JsonValue config_of(const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   if (std::error_code ignored; !fs::exists(file, ignored)) return JsonValue(JsonObject());
   const JsonValue config = parse_json(whole_file(file, longest_config), file.string());
-  if (!config.is_object()) throw_error(ErrorCode::bad_input, file.string(), ": is not an object; it is damaged");
+  if (!config.is_object())
+    throw_error(ErrorCode::bad_input, file.string(), ": is not an object; it is damaged");
   return config;
 }
 
@@ -37,7 +38,8 @@ Dict variables_of(const JsonValue& config, const BuiltIn* built_in) {
     if (token && token->is_string()) variables.set(name, Value(token->as_string()));
   }
   if (!built_in) return variables;
-  if (!variables.find("bos_token") && !built_in->bos.empty()) variables.set("bos_token", Value(std::string(built_in->bos)));
+  if (!variables.find("bos_token") && !built_in->bos.empty())
+    variables.set("bos_token", Value(std::string(built_in->bos)));
   if (!variables.find("eos_token")) variables.set("eos_token", Value(std::string(built_in->eos)));
   return variables;
 }
@@ -46,19 +48,22 @@ Dict variables_of(const JsonValue& config, const BuiltIn* built_in) {
 const JsonValue* default_template(const JsonValue& named) {
   if (!named.is_array()) return &named;
   for (const JsonValue& one : named.as_array())
-    if (one.is_object() && one.find("name") && one.find("name")->is_string() && one.find("name")->as_string() == "default")
+    if (one.is_object() && one.find("name") && one.find("name")->is_string() &&
+        one.find("name")->as_string() == "default")
       return one.find("template");
   return nullptr;
 }
 
 Template own_template(const fs::path& folder, const JsonValue& config) {
   const fs::path file = folder / "chat_template.jinja";
-  if (std::error_code ignored; fs::exists(file, ignored)) return {whole_file(file, longest_config), file.string()};
+  if (std::error_code ignored; fs::exists(file, ignored))
+    return {whole_file(file, longest_config), file.string()};
   const JsonValue* text = config.find("chat_template");
   if (text) text = default_template(*text);
   if (!text || !text->is_string())
     throw_error(ErrorCode::not_found, folder.string(),
-                " has no template of conversations, neither in chat_template.jinja nor in tokenizer_config.json; name one: ",
+                " has no template of conversations, neither in chat_template.jinja nor in "
+                "tokenizer_config.json; name one: ",
                 join(names_of_built_in(), ", "));
   return {text->as_string(), (folder / "tokenizer_config.json").string() + ": chat_template"};
 }
@@ -110,15 +115,16 @@ Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messa
   return format_.chat_template().render(variables);
 }
 
-// One span for each answer that is learned. A template that does not mark them must write each message the same
-// whatever follows: then an answer is what comes behind the prompt that asks for it.
+// One span for each answer that is learned. A template that does not mark them must write each message the
+// same whatever follows: then an answer is what comes behind the prompt that asks for it.
 std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, const Rendered& all) const {
   std::vector<Span> spans;
   const bool marks = format_.chat_template().marks_generation();
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
     if (!conversation.messages[i].is_learned) continue;
     const Rendered before = render(conversation, i, !marks), after = render(conversation, i + 1, false);
-    const bool alike = marks ? after.generated.size() <= all.generated.size() : all.text.starts_with(after.text);
+    const bool alike =
+        marks ? after.generated.size() <= all.generated.size() : all.text.starts_with(after.text);
     if (!alike || !after.text.starts_with(before.text))
       throw_error(ErrorCode::bad_input, format_.chat_template().name(), ": writes message ", i,
                   " otherwise once others follow it, so that nobody can tell what the assistant writes; put ",
@@ -134,10 +140,12 @@ std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, cons
 
 std::vector<Span> ChatEncoder::learned_of(const Conversation& conversation, const Rendered& all) const {
   if (learned_ == Learned::all) return {{0, all.text.size()}};
-  const bool every = std::all_of(conversation.messages.begin(), conversation.messages.end(),
-                                 [](const Message& message) { return message.is_learned == message.is_answer; });
+  const bool every =
+      std::all_of(conversation.messages.begin(), conversation.messages.end(),
+                  [](const Message& message) { return message.is_learned == message.is_answer; });
   if (learned_ == Learned::answers)
-    return every && format_.chat_template().marks_generation() ? all.generated : answers_of(conversation, all);
+    return every && format_.chat_template().marks_generation() ? all.generated
+                                                               : answers_of(conversation, all);
   Conversation last = conversation;
   bool found = false;
   for (std::size_t i = last.messages.size(); i-- > 0;) {
@@ -168,7 +176,8 @@ EncodedChat ChatEncoder::encode(const Conversation& conversation) {
 // The tokens of both together, and an end; those of the prompt alone are not learned.
 EncodedChat ChatEncoder::encode_text(const Conversation& conversation) {
   if (format_.end() < 0)
-    throw_error(ErrorCode::bad_input, "the tokenizer names no token that ends a text, which a completion needs; write messages");
+    throw_error(ErrorCode::bad_input,
+                "the tokenizer names no token that ends a text, which a completion needs; write messages");
   const std::span<const TokenId> prefix = format_.tokenizer().prefix();
   const std::string text = conversation.prompt + conversation.completion;
   EncodedChat encoded;

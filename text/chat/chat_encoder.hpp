@@ -15,8 +15,9 @@ enum class Learned : std::uint8_t { answers, last_answer, all };
 // A tokenizer and the template of its conversations. Immutable, for any number of threads.
 class ChatFormat {
  public:
-  // `folder`: one with a tokenizer.json, or that file. `name`: a template that is built in, or "own": the one that
-  // stands in chat_template.jinja or tokenizer_config.json beside the tokenizer. Throws bad_input or not_found.
+  // `folder`: one with a tokenizer.json, or that file. `name`: a template that is built in, or "own": the one
+  // that stands in chat_template.jinja or tokenizer_config.json beside the tokenizer. Throws bad_input or
+  // not_found.
   ChatFormat(const std::filesystem::path& folder, const std::string& name);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -60,8 +61,9 @@ class ChatEncoder {
   Encoder encoder_;
 };
 
-// Where each token stands in the text that it was made of. Throws bad_input where the tokenizer does not keep letters
-// as they are, so that nobody can tell.
-std::vector<Span> places_of(const Tokenizer& tokenizer, std::string_view text, std::span<const TokenId> tokens);
+// Where each token stands in the text that it was made of. Throws bad_input where the tokenizer does not keep
+// letters as they are, so that nobody can tell.
+std::vector<Span> places_of(const Tokenizer& tokenizer, std::string_view text,
+                            std::span<const TokenId> tokens);
 
 }  // namespace prun::chat

@@ -31,7 +31,8 @@ class LineReader {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     throw_error(ErrorCode::bad_input, place_, ": ", what,
-                "; a line of conversations holds messages with role and content, conversations with from and value, or "
+                "; a line of conversations holds messages with role and content, conversations with from and "
+                "value, or "
                 "prompt and completion");
   }
   const JsonValue* find(std::string_view name) const {
@@ -95,7 +96,8 @@ class LineReader {
     if (from == "human" || from == "user") return "user";
     if (from == "gpt" || from == "assistant") return "assistant";
     if (from == "system" || from == "tool") return from;
-    refuse(where + " is from " + in_quotes(from) + ", and prun knows human, user, gpt, assistant, system and tool");
+    refuse(where + " is from " + in_quotes(from) +
+           ", and prun knows human, user, gpt, assistant, system and tool");
   }
 
   void read_completion(const JsonValue& prompt, const JsonValue& completion) {

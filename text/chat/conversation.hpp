@@ -10,9 +10,10 @@
 namespace prun::chat {
 
 struct Message {
-  Value value;               // as templates see it
-  bool is_answer = false;    // the assistant's
-  bool is_learned = false;   // as far as the file says: the assistant's, unless it has weight 0 or is of a prompt
+  Value value;             // as templates see it
+  bool is_answer = false;  // the assistant's
+  bool is_learned =
+      false;  // as far as the file says: the assistant's, unless it has weight 0 or is of a prompt
 };
 
 struct Conversation {

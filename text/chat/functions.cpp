@@ -31,7 +31,8 @@ const Value& argument(std::span<const Value> arguments, std::size_t i, std::stri
 
 // White space as Python's strip() has it: that of Unicode and four separators.
 bool is_space(std::string_view letter) {
-  return (letter.size() == 1 && letter[0] >= 0x1C && letter[0] <= 0x1F) || leading_spaces(letter) == letter.size();
+  return (letter.size() == 1 && letter[0] >= 0x1C && letter[0] <= 0x1F) ||
+         leading_spaces(letter) == letter.size();
 }
 
 // The letters of one text.
@@ -76,7 +77,8 @@ std::string replaced(const std::string& text, const std::string& from, const std
 
 Value split_of(const std::string& text, std::span<const Value> arguments) {
   const std::string& by = need_text(argument(arguments, 0, "split"), "split");
-  if (by.empty() || arguments.size() > 1) trouble("split is given what prun does not have in templates: one text that is not empty is all");
+  if (by.empty() || arguments.size() > 1)
+    trouble("split is given what prun does not have in templates: one text that is not empty is all");
   List parts;
   for (std::size_t at = 0;;) {
     const std::size_t found = text.find(by, at);
@@ -104,14 +106,16 @@ std::string in_lower_case(std::string_view text) {
 std::string in_upper_case(std::string_view text) {
   std::string made;
   for (const char byte : text) {
-    if (static_cast<unsigned char>(byte) >= 0x80) trouble("upper is asked of letters beyond ASCII, which prun does not have in templates");
+    if (static_cast<unsigned char>(byte) >= 0x80)
+      trouble("upper is asked of letters beyond ASCII, which prun does not have in templates");
     made += byte >= 'a' && byte <= 'z' ? static_cast<char>(byte - 'a' + 'A') : byte;
   }
   return made;
 }
 
 std::int64_t length_of(const Value& value) {
-  if (const auto* const text = value.as<std::string>()) return static_cast<std::int64_t>(letters_of(*text).size());
+  if (const auto* const text = value.as<std::string>())
+    return static_cast<std::int64_t>(letters_of(*text).size());
   if (const List* const list = value.list()) return static_cast<std::int64_t>(list->size());
   if (const Dict* const dict = value.dict()) return static_cast<std::int64_t>(dict->entries().size());
   trouble(std::string("length is asked of ") + value.kind());
@@ -132,7 +136,8 @@ Value keys_of(const Dict& dict) {
 std::string joined(const Value& list, const std::string& between) {
   if (!list.list()) trouble(std::string("join is asked of ") + list.kind() + ", not of a list");
   std::string text;
-  for (const Value& item : *list.list()) text += (&item == list.list()->data() ? "" : between) + text_of(item);
+  for (const Value& item : *list.list())
+    text += (&item == list.list()->data() ? "" : between) + text_of(item);
   return text;
 }
 
@@ -180,14 +185,16 @@ void append_json_text(const std::string& text, std::string& out) {
 
 bool contains(const Value& in, const Value& what) {
   if (const auto* const text = in.as<std::string>()) return text->find(need_text(what, "in")) != text->npos;
-  if (const Dict* const dict = in.dict()) return what.as<std::string>() && dict->find(*what.as<std::string>());
+  if (const Dict* const dict = in.dict())
+    return what.as<std::string>() && dict->find(*what.as<std::string>());
   if (const List* const list = in.list())
     return std::any_of(list->begin(), list->end(), [&](const Value& item) { return item.equals(what); });
   trouble(std::string("in is asked of ") + in.kind());
 }
 
 Value sum_of(const Value& left, const Value& right) {
-  if (left.as<std::string>() && right.as<std::string>()) return {*left.as<std::string>() + *right.as<std::string>()};
+  if (left.as<std::string>() && right.as<std::string>())
+    return {*left.as<std::string>() + *right.as<std::string>()};
   if (!left.list() || !right.list()) return {need_number(left, "+") + need_number(right, "+")};
   List all = *left.list();
   all.insert(all.end(), right.list()->begin(), right.list()->end());
@@ -204,7 +211,9 @@ int order_of(const Value& left, const Value& right, const std::string& sign) {
 }
 
 // As Python: towards minus infinity.
-std::int64_t floor_of(std::int64_t a, std::int64_t b) { return a / b - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0); }
+std::int64_t floor_of(std::int64_t a, std::int64_t b) {
+  return a / b - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
+}
 
 Value product_of(const std::string& sign, std::int64_t a, std::int64_t b) {
   constexpr std::int64_t large = std::int64_t{1} << 31;
@@ -264,15 +273,19 @@ Value item_of(const Value& of, const Value& key) {
   }
   const auto* const space = of.as<Value::Namespace>();
   const Dict* const dict = space ? space->names.get() : of.dict();
-  if (!dict && of.as<std::string>() && !name) trouble("letters of a text by number are not something that prun has in templates");
+  if (!dict && of.as<std::string>() && !name)
+    trouble("letters of a text by number are not something that prun has in templates");
   const Value* const found = dict && name ? dict->find(*name) : nullptr;
   return found ? *found : missing();
 }
 
 Value call_function(const std::string& name, std::span<const Value> arguments, const Named& named) {
-  if (name == "raise_exception") trouble("the template refuses the conversation: " + text_of(argument(arguments, 0, name)));
+  if (name == "raise_exception")
+    trouble("the template refuses the conversation: " + text_of(argument(arguments, 0, name)));
   if (name == "strftime_now")
-    trouble("the template asks for the day's date, which would make other tokens each day; give one that has it in its text");
+    trouble(
+        "the template asks for the day's date, which would make other tokens each day; give one that has it "
+        "in its text");
   if (name == "namespace") {
     Value::Namespace made{std::make_shared<Dict>()};
     for (const auto& [key, value] : named) made.names->set(key, value);
@@ -281,7 +294,8 @@ Value call_function(const std::string& name, std::span<const Value> arguments, c
   if (name == "range") {
     const std::int64_t first = arguments.size() > 1 ? need_number(arguments[0], name) : 0;
     const std::int64_t last = need_number(argument(arguments, arguments.size() > 1 ? 1 : 0, name), name);
-    if (arguments.size() > 2 || last - first > longest_range) trouble("range is given what prun does not have in templates");
+    if (arguments.size() > 2 || last - first > longest_range)
+      trouble("range is given what prun does not have in templates");
     List list;
     for (std::int64_t i = first; i < last; ++i) list.emplace_back(i);
     return Value::of(std::move(list));
@@ -299,7 +313,9 @@ Value call_filter(const std::string& name, std::span<const Value> arguments, con
   const Value& of = arguments[0];
   const std::span<const Value> rest = arguments.subspan(1);
   if (name == "tojson" && rest.empty() && named.empty()) return {json_of(of)};
-  if (!named.empty()) trouble("the filter '" + name + "' is given '" + named[0].first + "', which prun does not have in templates");
+  if (!named.empty())
+    trouble("the filter '" + name + "' is given '" + named[0].first +
+            "', which prun does not have in templates");
   if (name == "trim") return {stripped(text_of(of), rest, true, true)};
   if (name == "length" || name == "count") return {length_of(of)};
   if (name == "lower") return {in_lower_case(text_of(of))};
@@ -311,7 +327,9 @@ Value call_filter(const std::string& name, std::span<const Value> arguments, con
   if (name == "first" && of.list()) return of.list()->empty() ? Value() : of.list()->front();
   if (name == "last" && of.list()) return of.list()->empty() ? Value() : of.list()->back();
   if (name == "default" || name == "d")
-    return of.is_undefined() || (rest.size() > 1 && rest[1].is_true() && !of.is_true()) ? argument(rest, 0, name) : of;
+    return of.is_undefined() || (rest.size() > 1 && rest[1].is_true() && !of.is_true())
+               ? argument(rest, 0, name)
+               : of;
   if (name == "replace" && rest.size() == 2)
     return {replaced(text_of(of), need_text(rest[0], name), need_text(rest[1], name))};
   trouble("the filter '" + name + "' of " + of.kind() + " is not something that prun has in templates");
@@ -329,7 +347,8 @@ bool passes_test(const std::string& name, const Value& value) {
   if (name == "number") return value.as<std::int64_t>() || value.as<double>() || value.as<bool>();
   if (name == "integer") return value.as<std::int64_t>() != nullptr;
   if (name == "iterable" || name == "sequence")
-    return value.list() || value.dict() || value.as<std::string>() || (name == "iterable" && value.is_undefined());
+    return value.list() || value.dict() || value.as<std::string>() ||
+           (name == "iterable" && value.is_undefined());
   trouble("the test '" + name + "' is not something that prun has in templates");
 }
 

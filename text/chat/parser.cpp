@@ -1,5 +1,5 @@
-// Binds as Jinja does: conditional, or, and, not, comparisons, + and -, ~, * and others, signs; and to what stands
-// alone: attributes, items, calls, filters, tests.
+// Binds as Jinja does: conditional, or, and, not, comparisons, + and -, ~, * and others, signs; and to what
+// stands alone: attributes, items, calls, filters, tests.
 #include <algorithm>
 #include <array>
 
@@ -112,7 +112,8 @@ class Parser {
       return end_block("endgeneration");
     }
     if (name != "break" && name != "continue")
-      refuse("'" + name + "' is a statement that prun does not have in templates; it has if, for, set, "
+      refuse("'" + name +
+             "' is a statement that prun does not have in templates; it has if, for, set, "
              "generation, break and continue");
     begin(block, name == "break" ? StatementKind::leave : StatementKind::go_on);
     expect(WordKind::end_block);
@@ -187,7 +188,8 @@ class Parser {
     while (pass_name("if")) {
       ExpressionPointer condition = read_or(), otherwise;
       if (pass_name("else")) otherwise = read_expression();
-      value = joined(ExpressionKind::conditional, "", std::move(value), std::move(condition), std::move(otherwise));
+      value = joined(ExpressionKind::conditional, "", std::move(value), std::move(condition),
+                     std::move(otherwise));
     }
     return value;
   }
@@ -223,7 +225,8 @@ class Parser {
     const std::string sign = take_comparison();
     if (sign.empty()) return left;
     left = joined(ExpressionKind::binary, sign, std::move(left), read_sum());
-    if (!take_comparison().empty()) refuse("comparisons in a row are not something that prun has in templates");
+    if (!take_comparison().empty())
+      refuse("comparisons in a row are not something that prun has in templates");
     return left;
   }
 
@@ -231,7 +234,8 @@ class Parser {
   ExpressionPointer read_row(std::initializer_list<const char*> signs, Below&& below) {
     ExpressionPointer left = below();
     for (;;) {
-      const auto sign = std::find_if(signs.begin(), signs.end(), [&](const char* one) { return is_sign(one); });
+      const auto sign =
+          std::find_if(signs.begin(), signs.end(), [&](const char* one) { return is_sign(one); });
       if (sign == signs.end()) return left;
       take();
       left = joined(ExpressionKind::binary, *sign, std::move(left), below());
@@ -323,7 +327,8 @@ class Parser {
       } else if (is_sign("[")) {
         of = read_item(std::move(of));
       } else if (is_sign("(")) {
-        if (of->kind != ExpressionKind::name) refuse("a call of what is no name is not something that prun has in templates");
+        if (of->kind != ExpressionKind::name)
+          refuse("a call of what is no name is not something that prun has in templates");
         auto call = make(ExpressionKind::call, of->text);
         read_arguments(*call);
         of = std::move(call);
@@ -365,7 +370,8 @@ class Parser {
     if (!is_sign(":") && !is_sign("]")) last = read_expression();
     if (pass_sign(":") && !is_sign("]")) step = read_expression();
     expect_sign("]");
-    return joined(ExpressionKind::slice, "", std::move(of), std::move(first), std::move(last), std::move(step));
+    return joined(ExpressionKind::slice, "", std::move(of), std::move(first), std::move(last),
+                  std::move(step));
   }
 
   void read_arguments(Expression& call) {

@@ -1,5 +1,6 @@
-// A tokenizer says which tokens a text becomes and not where each stands. So the tokens' own bytes are laid along the
-// text: each must be found where the one before it ends, but for a space that the tokenizer itself puts in front.
+// A tokenizer says which tokens a text becomes and not where each stands. So the tokens' own bytes are laid
+// along the text: each must be found where the one before it ends, but for a space that the tokenizer itself
+// puts in front.
 #include <algorithm>
 #include <unordered_map>
 
@@ -33,13 +34,14 @@ class Ruler {
 
  private:
   [[noreturn]] void lost() const {
-    throw_error(ErrorCode::bad_input, "the tokenizer changes the text at byte ", at_,
-                " of a conversation, so that nobody can tell which tokens are the assistant's; use one that keeps "
-                "letters as they are");
+    throw_error(
+        ErrorCode::bad_input, "the tokenizer changes the text at byte ", at_,
+        " of a conversation, so that nobody can tell which tokens are the assistant's; use one that keeps "
+        "letters as they are");
   }
 
-  // Bytes of the text that are a token's; nothing where it does not stand there. A mark of the text is a space of the
-  // token's.
+  // Bytes of the text that are a token's; nothing where it does not stand there. A mark of the text is a
+  // space of the token's.
   std::size_t length_of(std::string_view token, std::size_t at) const {
     const std::size_t begin = at;
     for (const char byte : token) {
@@ -84,8 +86,8 @@ class Ruler {
   bool at_front_ = true, puts_in_front_ = false;
 };
 
-// Where each byte of a text lies once it is in normal form: in front of a letter that it falls into. Pieces that
-// nothing joins are looked at one by one.
+// Where each byte of a text lies once it is in normal form: in front of a letter that it falls into. Pieces
+// that nothing joins are looked at one by one.
 std::vector<std::size_t> normal_places(const Normalizer& normalizer, std::string_view text) {
   std::vector<std::size_t> places;
   Normalizer::Scratch scratch;
@@ -119,7 +121,8 @@ Span before_normal(const std::vector<std::size_t>& places, const Span& span) {
 
 }  // namespace
 
-std::vector<Span> places_of(const Tokenizer& tokenizer, std::string_view text, std::span<const TokenId> tokens) {
+std::vector<Span> places_of(const Tokenizer& tokenizer, std::string_view text,
+                            std::span<const TokenId> tokens) {
   const Normalizer& normalizer = tokenizer.tables().normalizer;
   Normalizer::Scratch scratch;
   const std::string_view normal = normalizer.works_by_letters() ? normalizer.of(text, scratch) : text;

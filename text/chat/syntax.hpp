@@ -1,5 +1,5 @@
-// A template of conversations as it is written: the part of Jinja that chat templates are made of. What is not
-// part of it is refused by its name.
+// A template of conversations as it is written: the part of Jinja that chat templates are made of. What is
+// not part of it is refused by its name.
 #pragma once
 
 #include <memory>

@@ -93,7 +93,8 @@ class Evaluator {
 
   Way run_branch(const Statement& branch) {
     for (std::size_t i = 0; i < branch.blocks.size(); ++i)
-      if (!branch.expressions[i] || evaluate(*branch.expressions[i]).is_true()) return run_block(branch.blocks[i]);
+      if (!branch.expressions[i] || evaluate(*branch.expressions[i]).is_true())
+        return run_block(branch.blocks[i]);
     return Way::on;
   }
 
@@ -109,7 +110,8 @@ class Evaluator {
   void name_item(const Statement& loop, const Value& item) {
     if (loop.names.size() == 1) return scopes_.set(loop.names[0], item);
     const List* const parts = item.list();
-    if (!parts || parts->size() != loop.names.size()) refuse(loop.line, "an item has not as many parts as there are names");
+    if (!parts || parts->size() != loop.names.size())
+      refuse(loop.line, "an item has not as many parts as there are names");
     for (std::size_t i = 0; i < parts->size(); ++i) scopes_.set(loop.names[i], (*parts)[i]);
   }
 
@@ -122,7 +124,8 @@ class Evaluator {
     else if (const List* const list = of.list())
       items = *list;
     else if (!of.is_undefined())
-      refuse(loop.line, std::string("a loop over ") + of.kind() + " is not something that prun has in templates");
+      refuse(loop.line,
+             std::string("a loop over ") + of.kind() + " is not something that prun has in templates");
     if (!loop.expressions[1]) return items;
     List kept;
     for (const Value& item : items) {
@@ -166,7 +169,8 @@ class Evaluator {
 
   std::vector<Value> all_of(const Expression& expression) {
     std::vector<Value> values;
-    for (const ExpressionPointer& part : expression.parts) values.push_back(part ? evaluate(*part) : Value(nullptr));
+    for (const ExpressionPointer& part : expression.parts)
+      values.push_back(part ? evaluate(*part) : Value(nullptr));
     return values;
   }
   Named named_of(const Expression& expression) {
@@ -185,15 +189,19 @@ class Evaluator {
       case ExpressionKind::name: return named_value(expression.text);
       case ExpressionKind::list: return Value::of(all_of(expression));
       case ExpressionKind::dict: return dict_of(expression);
-      case ExpressionKind::item: return item_of(evaluate(*expression.parts[0]), evaluate(*expression.parts[1]));
+      case ExpressionKind::item:
+        return item_of(evaluate(*expression.parts[0]), evaluate(*expression.parts[1]));
       case ExpressionKind::slice: return slice_of(expression);
-      case ExpressionKind::call: return call_function(expression.text, all_of(expression), named_of(expression));
+      case ExpressionKind::call:
+        return call_function(expression.text, all_of(expression), named_of(expression));
       case ExpressionKind::method: {
         const std::vector<Value> values = all_of(expression);
-        if (!expression.named.empty()) throw Trouble{"a method is given arguments by name, which prun does not have in templates"};
+        if (!expression.named.empty())
+          throw Trouble{"a method is given arguments by name, which prun does not have in templates"};
         return call_method(expression.text, values[0], std::span(values).subspan(1));
       }
-      case ExpressionKind::filter: return call_filter(expression.text, all_of(expression), named_of(expression));
+      case ExpressionKind::filter:
+        return call_filter(expression.text, all_of(expression), named_of(expression));
       case ExpressionKind::test: return {passes_test(expression.text, evaluate(*expression.parts[0]))};
       case ExpressionKind::unary: return unary(expression);
       case ExpressionKind::binary: return binary(expression);
@@ -225,13 +233,15 @@ class Evaluator {
     const auto* const number = value.as<std::int64_t>();
     if (!number) throw Trouble{"a slice takes whole numbers"};
     const auto whole = static_cast<std::int64_t>(size);
-    return static_cast<std::size_t>(std::clamp(*number < 0 ? *number + whole : *number, std::int64_t{0}, whole));
+    return static_cast<std::size_t>(
+        std::clamp(*number < 0 ? *number + whole : *number, std::int64_t{0}, whole));
   }
 
   Value slice_of(const Expression& expression) {
     const Value of = evaluate(*expression.parts[0]);
     const List* const list = of.list();
-    if (!list) throw Trouble{std::string("a slice of ") + of.kind() + " is not something that prun has in templates"};
+    if (!list)
+      throw Trouble{std::string("a slice of ") + of.kind() + " is not something that prun has in templates"};
     if (expression.parts[3]) {
       const Value step = evaluate(*expression.parts[3]);
       const bool turned = step.as<std::int64_t>() && *step.as<std::int64_t>() == -1;
@@ -241,7 +251,8 @@ class Evaluator {
     }
     const std::size_t begin = bound(expression.parts[1], list->size(), 0);
     const std::size_t end = std::max(begin, bound(expression.parts[2], list->size(), list->size()));
-    return Value::of(List(list->begin() + static_cast<std::ptrdiff_t>(begin), list->begin() + static_cast<std::ptrdiff_t>(end)));
+    return Value::of(List(list->begin() + static_cast<std::ptrdiff_t>(begin),
+                          list->begin() + static_cast<std::ptrdiff_t>(end)));
   }
 
   Value unary(const Expression& expression) {
@@ -275,7 +286,9 @@ bool has_generation(const Block& block) {
 }  // namespace
 
 Template::Template(std::string_view text, std::string name)
-    : name_(std::move(name)), block_(parse_template(text, name_)), marks_generation_(has_generation(block_)) {}
+    : name_(std::move(name)),
+      block_(parse_template(text, name_)),
+      marks_generation_(has_generation(block_)) {}
 
 Rendered Template::render(const Dict& variables) const { return Evaluator(name_, variables).run(block_); }
 

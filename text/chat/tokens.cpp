@@ -47,8 +47,9 @@ class Lexer {
   // Up to what begins something, and that.
   void read_text() {
     std::size_t open = at_;
-    while (open < text_.size() && !(text_[open] == '{' && open + 1 < text_.size() &&
-                                    (text_[open + 1] == '{' || text_[open + 1] == '%' || text_[open + 1] == '#')))
+    while (open < text_.size() &&
+           !(text_[open] == '{' && open + 1 < text_.size() &&
+             (text_[open + 1] == '{' || text_[open + 1] == '%' || text_[open + 1] == '#')))
       ++open;
     std::string_view text = text_.substr(at_, open - at_);
     if (open < text_.size()) {
@@ -169,6 +170,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Word> words_of_template(std::string_view text, const std::string& name) { return Lexer(text, name).read(); }
+std::vector<Word> words_of_template(std::string_view text, const std::string& name) {
+  return Lexer(text, name).read();
+}
 
 }  // namespace prun::chat

@@ -7,7 +7,18 @@
 
 namespace prun::chat {
 
-enum class WordKind : std::uint8_t { text, begin_output, end_output, begin_block, end_block, name, number, string, sign, end };
+enum class WordKind : std::uint8_t {
+  text,
+  begin_output,
+  end_output,
+  begin_block,
+  end_block,
+  name,
+  number,
+  string,
+  sign,
+  end
+};
 
 struct Word {
   WordKind kind = WordKind::end;

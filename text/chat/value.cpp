@@ -81,8 +81,15 @@ bool Value::equals(const Value& other) const {
 }
 
 const char* Value::kind() const {
-  constexpr const char* kinds[] = {"nothing that is defined", "none",   "a flag", "a number", "a number with a fraction",
-                                   "a text",                  "a list", "a dict", "a namespace"};
+  constexpr const char* kinds[] = {"nothing that is defined",
+                                   "none",
+                                   "a flag",
+                                   "a number",
+                                   "a number with a fraction",
+                                   "a text",
+                                   "a list",
+                                   "a dict",
+                                   "a namespace"};
   return kinds[storage_.index()];
 }
 

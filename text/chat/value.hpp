@@ -42,7 +42,8 @@ class Value {
 
   Value() : storage_(Undefined{}) {}
   template <class T>
-  Value(T value) : storage_(std::move(value)) {}  // NOLINT(google-explicit-constructor): a literal of the language
+  Value(T value)
+      : storage_(std::move(value)) {}  // NOLINT(google-explicit-constructor): a literal of the language
 
   static Value of(const JsonValue& json);
   static Value of(List list) { return {std::make_shared<const List>(std::move(list))}; }

@@ -9,7 +9,8 @@
 namespace prun {
 namespace {
 
-constexpr std::string_view base64_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view base64_letters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // Nothing for what is not base64.
 std::optional<std::string> from_base64(std::string_view text) {

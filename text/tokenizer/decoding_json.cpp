@@ -46,9 +46,11 @@ class SequenceReader {
 
   void read_strip(Fields& fields) {
     const JsonValue &start = fields.need("start"), &stop = fields.need("stop");
-    const bool one = start.is_integer() && start.as_double() == 1 && stop.is_integer() && stop.as_double() == 0;
+    const bool one =
+        start.is_integer() && start.as_double() == 1 && stop.is_integer() && stop.as_double() == 0;
     if (fields.text("content") != " " || !one || !fused_)
-      fields.refuse("content", "with start and stop is not one space in front of all, which is what prun has");
+      fields.refuse("content",
+                    "with start and stop is not one space in front of all, which is what prun has");
     out_.rules.strip_space = true;
   }
 
@@ -92,7 +94,8 @@ Decoding read_decoding(const JsonValue& value, const std::string& where) {
   } else if (type == "Sequence") {
     const JsonArray& list = fields.array("decoders");
     SequenceReader reader(out);
-    for (std::size_t i = 0; i < list.size(); ++i) reader.read(Fields(list[i], where + "." + std::to_string(i)));
+    for (std::size_t i = 0; i < list.size(); ++i)
+      reader.read(Fields(list[i], where + "." + std::to_string(i)));
   } else if (type == "Metaspace") {
     read_metaspace_decoding(fields, out);
   } else if (type == "WordPiece") {

@@ -1,5 +1,5 @@
-// Takes a file of others apart member by member: what nobody took is something that we do not know the meaning
-// of.
+// Takes a file of others apart member by member: what nobody took is something that we do not know the
+// meaning of.
 #pragma once
 
 #include <initializer_list>

@@ -8,9 +8,9 @@ namespace prun {
 namespace {
 
 bool is_white_space(char32_t value) {
-  return value == ' ' || (value >= 0x09 && value <= 0x0D) || value == 0x85 || value == 0xA0 || value == 0x1680 ||
-         (value >= 0x2000 && value <= 0x200A) || value == 0x2028 || value == 0x2029 || value == 0x202F ||
-         value == 0x205F || value == 0x3000;
+  return value == ' ' || (value >= 0x09 && value <= 0x0D) || value == 0x85 || value == 0xA0 ||
+         value == 0x1680 || (value >= 0x2000 && value <= 0x200A) || value == 0x2028 || value == 0x2029 ||
+         value == 0x202F || value == 0x205F || value == 0x3000;
 }
 
 }  // namespace

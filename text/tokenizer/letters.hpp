@@ -15,7 +15,8 @@ enum class LetterClass : std::uint8_t {
   bert_space,
   bert_chinese,
   bert_punctuation,
-  // Where clusters of characters end: what joins the one before it, what none joins, what joins the one behind.
+  // Where clusters of characters end: what joins the one before it, what none joins, what joins the one
+  // behind.
   joins_before,
   keeps_apart,
   joins_behind

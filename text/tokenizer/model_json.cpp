@@ -86,12 +86,14 @@ class ModelReader {
     if (fallback)
       find_fallback();
     else if (!fields_.take("unk_token"))
-      fields_.refuse("unk_token", "is missing, so that unknown characters would be left out; prun has no "
-                                  "tokenizer that does so");
+      fields_.refuse("unk_token",
+                     "is missing, so that unknown characters would be left out; prun has no "
+                     "tokenizer that does so");
     if (fields_.take("unk_token")) read_unknown("unk_token");
     std::vector<std::string> letters(vocabulary_.texts.size());
     for (std::size_t id = 0; id < letters.size(); ++id)
-      if (const std::string& text = vocabulary_.texts[id]; !text.empty() && decode_utf8(text).bytes == text.size())
+      if (const std::string& text = vocabulary_.texts[id];
+          !text.empty() && decode_utf8(text).bytes == text.size())
         letters[id] = text;
     model_.pieces = PieceTrie(letters);
   }
@@ -137,7 +139,8 @@ class ModelReader {
     model_.merges = MergeTable(merges.size());
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
       const auto [left, right] = pair_of(model, merges[rank], rank);
-      const auto a = vocabulary_.ids.find(left), b = vocabulary_.ids.find(right), both = vocabulary_.ids.find(left + right);
+      const auto a = vocabulary_.ids.find(left), b = vocabulary_.ids.find(right),
+                 both = vocabulary_.ids.find(left + right);
       if (a == vocabulary_.ids.end() || b == vocabulary_.ids.end() || both == vocabulary_.ids.end())
         throw_error(ErrorCode::bad_input, model.name_of("merges"), " has ", in_quotes(left), " and ",
                     in_quotes(right), " at ", rank,
@@ -167,7 +170,8 @@ class ModelReader {
       const JsonValue& item = list[i];
       const bool pair = item.is_array() && item.as_array().size() == 2 && item.as_array()[0].is_string() &&
                         (item.as_array()[1].is_integer() || item.as_array()[1].kind() == JsonKind::real);
-      if (!pair) fields_.refuse("vocab", detail::concat("has no token and score at ", i, "; the file is damaged"));
+      if (!pair)
+        fields_.refuse("vocab", detail::concat("has no token and score at ", i, "; the file is damaged"));
       vocabulary_.add(item.as_array()[0].as_string(), static_cast<TokenId>(i));
       model_.scores.push_back(item.as_array()[1].as_double());
     }

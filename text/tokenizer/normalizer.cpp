@@ -110,7 +110,9 @@ struct Applied {
   std::string_view operator()(const std::shared_ptr<const NormalForm>& form) const {
     return form->of(text, made);
   }
-  std::string_view operator()(const std::shared_ptr<const Charsmap>& map) const { return map->of(text, made); }
+  std::string_view operator()(const std::shared_ptr<const Charsmap>& map) const {
+    return map->of(text, made);
+  }
 };
 
 }  // namespace
@@ -118,7 +120,8 @@ struct Applied {
 // A step that leaves the text as it is leaves it where it is, which may be the other scratch.
 std::string_view Normalizer::of(std::string_view text, Scratch& scratch) const {
   for (const Step& step : steps_) {
-    const bool in_first = text.data() >= scratch[0].data() && text.data() <= scratch[0].data() + scratch[0].size();
+    const bool in_first =
+        text.data() >= scratch[0].data() && text.data() <= scratch[0].data() + scratch[0].size();
     text = std::visit(Applied{text, scratch[in_first ? 1 : 0]}, step);
   }
   return text;

@@ -32,7 +32,9 @@ class PieceTrie {
   TokenId find(std::string_view text) const;
 
  private:
-  TokenId step(TokenId node, char byte) const { return steps_.find(node, static_cast<unsigned char>(byte)).token; }
+  TokenId step(TokenId node, char byte) const {
+    return steps_.find(node, static_cast<unsigned char>(byte)).token;
+  }
 
   MergeTable steps_{0};       // node and byte to node
   std::vector<TokenId> ids_;  // by node: its token, or negative

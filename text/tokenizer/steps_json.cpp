@@ -66,9 +66,10 @@ void read_single_normalizer(Fields& fields, const std::string& type, Normalizer&
     out.add(std::make_shared<const Charsmap>(fields.text("precompiled_charsmap"),
                                              fields.name_of("precompiled_charsmap")));
   else
-    throw_error(ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
-                ", which prun does not have; it has NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase, "
-                "StripAccents, BertNormalizer and Precompiled");
+    throw_error(
+        ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
+        ", which prun does not have; it has NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase, "
+        "StripAccents, BertNormalizer and Precompiled");
 }
 
 // --- pre-tokenizers
@@ -106,7 +107,9 @@ MarkSpaces read_metaspace(Fields& fields) {
   fields.ignore({"str_rep"});
   if (step.mark.empty()) fields.refuse("replacement", "is empty; the file is damaged");
   const bool in_front = fields.flag("add_prefix_space", true);
-  const std::string scheme = fields.take("prepend_scheme") ? fields.text("prepend_scheme") : in_front ? "always" : "never";
+  const std::string scheme = fields.take("prepend_scheme") ? fields.text("prepend_scheme")
+                             : in_front                    ? "always"
+                                                           : "never";
   const auto front = fronts.find(scheme);
   if (front == fronts.end())
     fields.refuse("prepend_scheme", "is neither always, first nor never, which are all that prun has");
@@ -160,8 +163,7 @@ void read_normalizer(const JsonValue& value, const std::string& where, Normalize
 void read_cutting(const JsonValue& value, const std::string& where, Cutting& out) {
   Fields fields(value, where);
   const std::string& type = fields.text("type");
-  if (out.bytes)
-    fields.refuse("type", "comes behind ByteLevel, which prun has as the last one only");
+  if (out.bytes) fields.refuse("type", "comes behind ByteLevel, which prun has as the last one only");
   if (type == "Sequence") {
     const JsonArray& list = fields.array("pretokenizers");
     for (std::size_t i = 0; i < list.size(); ++i) read_cutting(list[i], part_of(where, i), out);

@@ -28,7 +28,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 // A token as it stands in a text, as the package writes it; it cleans up each by itself.
 std::string word_piece(const DecodingRules& rules, std::string_view token, bool first) {
   constexpr std::pair<std::string_view, std::string_view> clean[] = {
-      {" .", "."},     {" ?", "?"},   {" !", "!"},           {" ,", ","},   {" ' ", "'"},  {" n't", "n't"},
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   const bool goes_on = token.starts_with(*rules.words);
   if (goes_on && !first) token.remove_prefix(rules.words->size());

@@ -21,7 +21,7 @@ struct AddedToken {
   std::string text;
   TokenId id = 0;
   bool special = false;
-  bool normalized = false;  // looked for in what those that are not have left
+  bool normalized = false;                       // looked for in what those that are not have left
   bool takes_left = false, takes_right = false;  // white space beside it is its own
 };
 

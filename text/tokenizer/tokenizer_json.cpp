@@ -8,9 +8,10 @@
 namespace prun {
 
 void refuse_type(const Fields& fields, const std::string& type) {
-  throw_error(ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
-              ", which prun does not have; it reads BPE such as that of GPT-2, Llama, Qwen, Mistral and Gemma, "
-              "Unigram such as T5's and WordPiece such as BERT's");
+  throw_error(
+      ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
+      ", which prun does not have; it reads BPE such as that of GPT-2, Llama, Qwen, Mistral and Gemma, "
+      "Unigram such as T5's and WordPiece such as BERT's");
 }
 
 namespace {
@@ -27,7 +28,8 @@ class Reader {
     file_.expect_off("padding");
     read_steps();
     const JsonArray* const added = added_tokens();
-    tables_.model = read_model(file_.need("model"), place("model"), bytes_, added ? added->size() : 0, vocabulary_);
+    tables_.model =
+        read_model(file_.need("model"), place("model"), bytes_, added ? added->size() : 0, vocabulary_);
     read_added_tokens();
     read_post_processor();
     read_tokens();
@@ -82,9 +84,10 @@ class Reader {
     };
     if (std::any_of(tables_.added.begin(), tables_.added.end(), takes) &&
         std::any_of(tables_.added.begin(), tables_.added.end(), has_space))
-      throw_error(ErrorCode::bad_input, place("added_tokens"),
-                  " has tokens that take white space beside them (lstrip, rstrip) and others that begin or end "
-                  "with it, which prun does not have together");
+      throw_error(
+          ErrorCode::bad_input, place("added_tokens"),
+          " has tokens that take white space beside them (lstrip, rstrip) and others that begin or end "
+          "with it, which prun does not have together");
   }
 
   // The package gives new texts the next id, whatever the file says; so another one would be misleading.

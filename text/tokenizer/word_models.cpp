@@ -94,8 +94,8 @@ void WordEncoder::append_unknown(std::string_view text, std::vector<TokenId>& ou
 
 void WordEncoder::append_pieces(std::string_view word, std::vector<TokenId>& out) const {
   const std::size_t before = out.size();
-  const auto letters = static_cast<std::size_t>(
-      std::count_if(word.begin(), word.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+  const auto letters = static_cast<std::size_t>(std::count_if(
+      word.begin(), word.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
   const TokenId inside = model_.pieces.node_of(model_.continuing);
   bool first = true, known = letters <= model_.longest;
   while (known && !word.empty()) {

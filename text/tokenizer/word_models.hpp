@@ -31,8 +31,8 @@ struct WordModel {
   PieceTrie pieces;            // by the texts in the file
   std::vector<double> scores;  // unigram: by token
   double unknown_score = 0;
-  std::string continuing;            // word pieces: what stands in front of all but a word's first
-  std::size_t longest = 0;           // characters of a word that is not unknown
+  std::string continuing;   // word pieces: what stands in front of all but a word's first
+  std::size_t longest = 0;  // characters of a word that is not unknown
 };
 
 // For one thread.

@@ -38,8 +38,9 @@ Id Differentiated::arriving() const { return program_->segment(last()).outgoing_
 
 double Differentiated::objective(const Interpreter::Before& before) {
   if (objective_.loss != none)
-    values_.set(objective_.loss,
-                std::vector<double>(static_cast<std::size_t>(program_->value(objective_.loss).elements()), 0.0));
+    values_.set(
+        objective_.loss,
+        std::vector<double>(static_cast<std::size_t>(program_->value(objective_.loss).elements()), 0.0));
   for (Id segment = 1; segment <= last(); ++segment) {
     if (segment > 1)
       values_.set(program_->segment(segment).incoming,

@@ -102,6 +102,8 @@ CheckFinding check_threads(const OpsOnTrial& trial) {
 }
 
 CheckFinding check_gradients(const OpsOnTrial& trial) {
+  if (std::none_of(trial.ops.begin(), trial.ops.end(), has_gradient))
+    return {"none of its ops has one, as an update needs none"};
   Tally tally(trial, has_gradient);
   for (const OpExample& example : trial.examples) {
     if (!has_gradient(trial.registry->find(example.op()))) continue;

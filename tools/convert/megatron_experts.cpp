@@ -18,14 +18,17 @@ constexpr std::array rules = {
     Rule{"moe-permute-fusion", "", without_effect, rows},
     Rule{"moe-router-fusion", "", without_effect, rows},
     Rule{"moe-router-padding*", "", without_effect, rows},
-    Rule{"moe-token-dispatcher-type", "", without_effect, "exchanges follow from where experts and positions lie"},
+    Rule{"moe-token-dispatcher-type", "", without_effect,
+         "exchanges follow from where experts and positions lie"},
     Rule{"moe-enable-deepep", "", without_effect, "exchanges follow from where experts and positions lie"},
-    Rule{"moe-flex-dispatcher-*", "", without_effect, "exchanges follow from where experts and positions lie"},
+    Rule{"moe-flex-dispatcher-*", "", without_effect,
+         "exchanges follow from where experts and positions lie"},
     Rule{"moe-shared-expert-overlap", "", without_effect, "the plan orders exchanges and computation"},
     Rule{"moe-per-layer-logging", "", without_effect, "the log has every layer's loads"},
     Rule{"moe-router-dtype", "fp32", without_effect, "scores are in fp32"},
     Rule{"moe-router-dtype", "", refused, "scores are in fp32"},
-    Rule{"moe-layer-recompute", "", without_effect, "experts keep what comes in and the choices, and compute the rest again"},
+    Rule{"moe-layer-recompute", "", without_effect,
+         "experts keep what comes in and the choices, and compute the rest again"},
     Rule{"moe-expert-capacity-factor", "", refused, no_drops},
     Rule{"moe-expert-rank-capacity-factor", "", refused, no_drops},
     Rule{"moe-pad-expert-input-to-capacity", "", refused, no_drops},
@@ -43,8 +46,9 @@ void convert_router(Transfer& transfer) {
   transfer.carried("moe-router-score-function");
   const bool before = transfer.is("moe-router-pre-softmax", "on");
   if (!sigmoid)
-    transfer.set("model.router_normalise", !before,
-                 before ? "moe-router-pre-softmax" : "softmax of the chosen alone is that of all, normalised");
+    transfer.set(
+        "model.router_normalise", !before,
+        before ? "moe-router-pre-softmax" : "softmax of the chosen alone is that of all, normalised");
   transfer.carried("moe-router-pre-softmax");
   transfer.take("moe-router-topk", "model.choices", "2");
   if (transfer.has("moe-router-num-groups")) {
@@ -70,7 +74,8 @@ void convert_balance(Transfer& transfer) {
     transfer.without_effect("moe-aux-loss-coeff", "as here");
     transfer.without_effect("moe-router-load-balancing-type", "nothing is weighed by it");
   } else {
-    constexpr const char* why = "loads are balanced by sequence (seq_aux_loss), which no layout changes: model.balance";
+    constexpr const char* why =
+        "loads are balanced by sequence (seq_aux_loss), which no layout changes: model.balance";
     transfer.refuse("moe-aux-loss-coeff", why);
     transfer.refuse("moe-router-load-balancing-type", why);
   }
@@ -79,7 +84,8 @@ void convert_balance(Transfer& transfer) {
 
 void convert_mlps(Transfer& transfer) {
   transfer.take("num-experts", "model.experts");
-  transfer.take(transfer.has("moe-ffn-hidden-size") ? "moe-ffn-hidden-size" : "ffn-hidden-size", "model.expert_ffn");
+  transfer.take(transfer.has("moe-ffn-hidden-size") ? "moe-ffn-hidden-size" : "ffn-hidden-size",
+                "model.expert_ffn");
   if (transfer.has("moe-shared-expert-intermediate-size"))
     transfer.take("moe-shared-expert-intermediate-size", "model.shared_ffn");
   if (transfer.is("moe-shared-expert-gate", "on")) {
@@ -89,7 +95,8 @@ void convert_mlps(Transfer& transfer) {
   if (transfer.is("moe-layer-freq", "1"))
     transfer.without_effect("moe-layer-freq", "as here");
   else if (transfer.has("moe-layer-freq"))
-    transfer.refuse("moe-layer-freq", "model.dense_first, sparse_every and dense_layers say which layers have experts");
+    transfer.refuse("moe-layer-freq",
+                    "model.dense_first, sparse_every and dense_layers say which layers have experts");
 }
 
 void convert_ranks(Transfer& transfer, const Axes& axes) {
@@ -98,17 +105,20 @@ void convert_ranks(Transfer& transfer, const Axes& axes) {
     transfer.set_text("strategy.experts.axis", "dp", "expert-model-parallel-size");
     transfer.carried("expert-model-parallel-size");
   } else if (ranks > 1) {
-    transfer.refuse("expert-model-parallel-size",
-                    "strategy experts takes whole axes of the mesh: as many ranks as the batch has, or two axes that "
-                    "strategy data names one after the other");
+    transfer.refuse(
+        "expert-model-parallel-size",
+        "strategy experts takes whole axes of the mesh: as many ranks as the batch has, or two axes that "
+        "strategy data names one after the other");
   } else {
     transfer.without_effect("expert-model-parallel-size", "as here");
   }
   if (transfer.integer("expert-tensor-parallel-size", axes.tensor) == axes.tensor)
-    transfer.without_effect("expert-tensor-parallel-size", "strategy tensor splits experts as it splits MLPs");
+    transfer.without_effect("expert-tensor-parallel-size",
+                            "strategy tensor splits experts as it splits MLPs");
   else
-    transfer.refuse("expert-tensor-parallel-size",
-                    "strategy tensor splits experts as it splits MLPs; strategy experts over its axis keeps them whole");
+    transfer.refuse(
+        "expert-tensor-parallel-size",
+        "strategy tensor splits experts as it splits MLPs; strategy experts over its axis keeps them whole");
 }
 
 }  // namespace

@@ -14,11 +14,13 @@
 namespace prun {
 namespace {
 
-constexpr const char *learned_colour = "\x1b[1;32m", *end_colour = "\x1b[0m", *open_mark = "\xE2\x9F\xA6", *close_mark = "\xE2\x9F\xA7";
+constexpr const char *learned_colour = "\x1b[1;32m", *end_colour = "\x1b[0m", *open_mark = "\xE2\x9F\xA6",
+                     *close_mark = "\xE2\x9F\xA7";
 
 bool shows_colour() {
   const char* const terminal = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): before any other thread
-  return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view(terminal) != "dumb" && !std::getenv("NO_COLOR");
+  return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view(terminal) != "dumb" &&
+         !std::getenv("NO_COLOR");
 }
 
 }  // namespace
@@ -31,8 +33,8 @@ ShownSample::ShownSample(const Recipe& recipe, PluginHost& plugins, std::int64_t
   const std::int64_t seq = recipe.integer("model.seq");
   recipe::in_section(section, [&] { raise(data->open(seq, &info_)); });
   if (index < 0 || index >= info_.samples)
-    throw_error(ErrorCode::bad_input, "there is no sample ", index, ": the data have ", info_.samples, " of ", seq,
-                " tokens, counted from 0");
+    throw_error(ErrorCode::bad_input, "there is no sample ", index, ": the data have ", info_.samples, " of ",
+                seq, " tokens, counted from 0");
   tokens_.resize(static_cast<std::size_t>(seq));
   targets_.resize(tokens_.size());
   raise(data->read(index, tokens_.data(), targets_.data()));
@@ -85,7 +87,8 @@ void ShownSample::print_tokens() const {
 }
 
 void ShownSample::print(bool tokens) const {
-  const auto learned = std::count_if(targets_.begin(), targets_.end(), [](std::int32_t target) { return target >= 0; });
+  const auto learned =
+      std::count_if(targets_.begin(), targets_.end(), [](std::int32_t target) { return target >= 0; });
   std::printf("sample %lld of %lld: %zu tokens, %lld of them learned\n", static_cast<long long>(index_),
               static_cast<long long>(info_.samples), tokens_.size(), static_cast<long long>(learned));
   std::fflush(stdout);

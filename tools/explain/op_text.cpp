@@ -97,8 +97,10 @@ std::string marks_text(const OpDef& op, const OpExample& example) {
   for (std::size_t i = 0; i < op.operand_count; ++i) {
     const ExampleOperand& given = example.operand(i);
     if (given.kind == ExampleOperand::Kind::absent) continue;
-    const DType type = given.kind == ExampleOperand::Kind::values || given.kind == ExampleOperand::Kind::statistics
-                           ? DType::f32 : given.dtype;
+    const DType type =
+        given.kind == ExampleOperand::Kind::values || given.kind == ExampleOperand::Kind::statistics
+            ? DType::f32
+            : given.dtype;
     shape.output(static_cast<int>(i), type, given.dims, given.rank);
   }
   raise(op.rule(&shape));

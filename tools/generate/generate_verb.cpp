@@ -69,13 +69,15 @@ std::string said_by_data(const Recipe& recipe, PluginHost& plugins, std::string_
 }
 
 // The tokenizer that is named, or that of the data; and the template of these, or the tokenizer's own.
-std::optional<chat::ChatFormat> asked_format(const Arguments& arguments, const Recipe& recipe, PluginHost& plugins) {
+std::optional<chat::ChatFormat> asked_format(const Arguments& arguments, const Recipe& recipe,
+                                             PluginHost& plugins) {
   if (!arguments.has("--chat")) return {};
   const std::string by_data = said_by_data(recipe, plugins, "tokenizer");
   const std::optional<fs::path> named = arguments.path("--tokenizer");
   if (by_data.empty() && !named)
     throw_error(ErrorCode::bad_input,
-                "--chat needs a tokenizer and its template, and the data of this checkpoint name none; name a folder with "
+                "--chat needs a tokenizer and its template, and the data of this checkpoint name none; name "
+                "a folder with "
                 "--tokenizer");
   const std::string by = said_by_data(recipe, plugins, "template");
   return std::optional<chat::ChatFormat>(std::in_place, named.value_or(by_data), by.empty() ? "own" : by);
@@ -164,7 +166,8 @@ std::vector<Command> generate_verb() {
            "what it goes on with: the likeliest token each time, or one that is drawn",
            {{"--tokens", "1,2,3", "tokens in place of a text"},
             {"--max-tokens", "N", "tokens to add"},
-            {"--chat", "", "the text is what a user says, by the template of the data: what is added is the answer"},
+            {"--chat", "",
+             "the text is what a user says, by the template of the data: what is added is the answer"},
             {"--temperature", "T", "draw, the more evenly the higher it is"},
             {"--top-p", "P", "draw among the likeliest that have this share together"},
             {"--seed", "N", "of what is drawn, 1"},

@@ -15,12 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Memory : std::uint8_t { plain, recompute, parts, host };
+enum class Relief : std::uint8_t { plain, recompute, parts, host };
 
 struct FinetuneDraft {
   FinetuneWish wish;
   std::int64_t seq = 1024, between = 0, ranks = 1, micro = 1, global = 16;
-  Memory memory = Memory::plain;
+  Relief memory = Relief::plain;
   bool fast = false;
 };
 
@@ -57,30 +57,33 @@ std::int64_t token_between(const chat::ChatFormat& format, const FirstChats& fir
   for (const char* text : {"<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>", "<pad>", "[PAD]", "<unk>"})
     if (const std::optional<TokenId> token = format.tokenizer().find_added(text))
       if (!first.holds[static_cast<std::size_t>(*token)]) return *token;
-  throw_error(ErrorCode::bad_input, "the tokenizer has no special token that could stand between conversations, of ",
-              "<|endoftext|>, <|end_of_text|>, <eos>, </s>, <pad>, [PAD] and <unk>; write the recipe by hand, with "
-              "data.between");
+  throw_error(
+      ErrorCode::bad_input, "the tokenizer has no special token that could stand between conversations, of ",
+      "<|endoftext|>, <|end_of_text|>, <eos>, </s>, <pad>, [PAD] and <unk>; write the recipe by hand, with "
+      "data.between");
 }
 
 void write_strategies(recipe::TomlWriter& out, const FinetuneDraft& draft) {
   if (draft.fast) {
     out.table("precision").value("compute", "bf16", "half the memory, and what GPUs are fast at");
-    out.value("master", "split", "weights that are updated: the other half of 32 bits beside those that compute");
+    out.value("master", "split",
+              "weights that are updated: the other half of 32 bits beside those that compute");
   }
   if (draft.ranks > 1)
     out.table("mesh")
-        .value("dp", draft.ranks, draft.fast ? "ranks: one for each GPU" : "ranks: processes that share the cores")
+        .value("dp", draft.ranks,
+               draft.fast ? "ranks: one for each GPU" : "ranks: processes that share the cores")
         .item("strategy")
         .value("plugin", "data", "each rank takes its part of the batch")
         .value("axis", "dp", "of the ranks along this axis of the mesh");
-  if (draft.ranks > 1 && draft.memory >= Memory::parts)
+  if (draft.ranks > 1 && draft.memory >= Relief::parts)
     out.item("strategy")
         .value("plugin", "zero", "each rank keeps a part of weights, gradients and state")
         .value("axis", "dp", "of the ranks along this axis of the mesh")
         .value("stage", std::int64_t{3}, "1: state in parts; 2: gradients too; 3: weights too");
-  if (draft.memory >= Memory::recompute)
+  if (draft.memory >= Relief::recompute)
     out.item("strategy").value("plugin", "recompute", "computes some of it twice, to need less memory");
-  if (draft.memory == Memory::host)
+  if (draft.memory == Relief::host)
     out.item("strategy")
         .value("plugin", "offload", "what does not fit on the device lies in the host's memory")
         .value("optimizer", "host", "state, and updates on the host's cores")
@@ -103,7 +106,8 @@ void write_data(recipe::TomlWriter& out, const FinetuneDraft& draft) {
 std::string text_of_finetune(const FinetuneDraft& draft) {
   recipe::TomlWriter out;
   out.comment(
-      "Written by prun init for this machine. prun data show says what is learned of the data, prun plan what it\n"
+      "Written by prun init for this machine. prun data show says what is learned of the data, prun plan "
+      "what it\n"
       "costs, prun explain KEY what a key means and which others there are.");
   out.table("run")
       .value("name", draft.wish.name, "its folder is runs/NAME")
@@ -135,7 +139,8 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
 // Long enough for the longest conversation, as far as the model goes; not more than 4096 without being asked.
 void choose_length(FinetuneDraft& draft, std::int64_t longest, PluginHost& plugins) {
   constexpr std::int64_t least = 128, most = 4096;
-  draft.seq = std::clamp(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest))), least, most);
+  draft.seq =
+      std::clamp(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest))), least, most);
   const Recipe recipe = parsed_recipe(text_of_finetune(draft), plugins);
   const std::int64_t positions = recipe.find("model.positions") ? recipe.integer("model.positions") : 0;
   if (positions > 0) draft.seq = std::min(draft.seq, positions);
@@ -153,9 +158,9 @@ std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins) {
   draft.fast = device.units > 0;
   draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
   const std::int64_t wanted = draft.global;
-  for (const Memory memory : {Memory::plain, Memory::recompute, Memory::parts, Memory::host})
+  for (const Relief memory : {Relief::plain, Relief::recompute, Relief::parts, Relief::host})
     for (const std::int64_t micro : {8, 4, 2, 1}) {
-      if (memory == Memory::parts && draft.ranks == 1) continue;
+      if (memory == Relief::parts && draft.ranks == 1) continue;
       draft.memory = memory;
       draft.micro = micro;
       draft.global = std::max<std::int64_t>(1, wanted / (micro * draft.ranks)) * micro * draft.ranks;

@@ -10,15 +10,15 @@ namespace prun {
 
 struct FinetuneWish {
   std::string name = "finetune";
-  std::filesystem::path from;          // the model's folder, with its tokenizer
-  std::filesystem::path data;          // a file of conversations, one a line
-  std::string chat_template = "own";   // or one that is known by name
-  std::int64_t ranks = 0;              // 0: one for each unit of the device
+  std::filesystem::path from;         // the model's folder, with its tokenizer
+  std::filesystem::path data;         // a file of conversations, one a line
+  std::string chat_template = "own";  // or one that is known by name
+  std::int64_t ranks = 0;             // 0: one for each unit of the device
 };
 
-// The text of one that prun check accepts. Of the ways to have a model in memory it takes the first that fits: all on
-// the device, activations computed again, state in parts, all in the host's memory. Throws what prun check would
-// throw where none does.
+// The text of one that prun check accepts. Of the ways to have a model in memory it takes the first that
+// fits: all on the device, activations computed again, state in parts, all in the host's memory. Throws what
+// prun check would throw where none does.
 std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins);
 
 }  // namespace prun

@@ -53,8 +53,8 @@ int init_finetune(const Arguments& arguments, const fs::path& file) {
   wish.ranks = arguments.number("--ranks", 0);
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
   write_new(file, finetune_recipe(wish, plugins));
-  std::printf("wrote %s\n  prun data show %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(), file.c_str(),
-              file.c_str());
+  std::printf("wrote %s\n  prun data show %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
+              file.c_str(), file.c_str());
   return 0;
 }
 
@@ -86,7 +86,8 @@ std::vector<Command> init_verb() {
            "",
            "write a recipe for this machine, by the answers to three questions or by options",
            {{"--from", "FOLDER", "a model of Hugging Face to go on training, on the conversations of --data"},
-            {"--template", "NAME", "of these conversations: chatml, llama3, mistral, gemma; own, the tokenizer's"},
+            {"--template", "NAME",
+             "of these conversations: chatml, llama3, mistral, gemma; own, the tokenizer's"},
             {"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
             {"--data", "PATH", "a text file, a folder of them, or tokens (.bin, .idx); this folder"},
             {"--goal", "quick|train", "a run of a minute, or a model to keep; quick"},

@@ -13,8 +13,8 @@
 #include "base/thread.hpp"
 #include "prun/error.hpp"
 #include "tokenize/documents.hpp"
-#include "tokenizer/encoder.hpp"
 #include "tokenize/token_set.hpp"
+#include "tokenizer/encoder.hpp"
 
 namespace prun {
 namespace {

@@ -132,8 +132,7 @@ class KeptForeignWeights {
   explicit KeptForeignWeights(ForeignWeights weights) : weights_(std::move(weights)) {
     for (const ForeignTensor& tensor : weights_.tensors)
       tensors_.push_back({tensor.parameter, tensor.name, tensor.dims, tensor.part, tensor.begin, tensor.end,
-                          tensor.first_layer, tensor.also.dim, tensor.also.begin,
-                          tensor.also.end});
+                          tensor.first_layer, tensor.also.dim, tensor.also.begin, tensor.also.end});
     prefixes_.assign(weights_.prefixes.begin(), weights_.prefixes.end());
     ignored_.assign(weights_.ignored.begin(), weights_.ignored.end());
   }

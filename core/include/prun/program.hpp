@@ -245,11 +245,12 @@ struct ProgramApi {
   // Phase `model`: what a parameter is made of. Whoever says nothing has parameters that are no matrices.
   Status (*set_matrices)(void* program, Id parameter, const Matrices* matrices);
   Status (*matrices)(void* program, Id parameter, Matrices* matrices);
-  // A parameter that no gradient trains and no optimizer moves, in the type of statistics: fp32, or fp64 where
-  // that is computed in. Ops of `update` may change it. Every rank has all of it.
+  // A parameter that no gradient trains and no optimizer moves, in the type of statistics: fp32, or fp64
+  // where that is computed in. Ops of `update` may change it. Every rank has all of it.
   Status (*untrained)(void* program, Id segment, const ParameterSpec* spec, Id* result);
-  // A sum in fp64 that ops of a segment's forward add to, with a row for each layer of it in front. It is zero
-  // as a step begins, complete and of all ranks from `finish` on, and told to observers as "segment.name".
+  // A sum in fp64 that ops of a segment's forward add to, with a row for each layer of it in front. It is
+  // zero as a step begins, complete and of all ranks from `finish` on, and told to observers as
+  // "segment.name".
   Status (*tally)(void* program, Id segment, Text name, Array<Dim> dims, Id* result);
 };
 

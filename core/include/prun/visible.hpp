@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text of others on its way to people: what would move a terminal's cursor, show nothing or turn other
 // letters round is written out, as \x1b, \u202e or, of a byte that is no UTF-8, \xff. Letters of all
 // languages stay.

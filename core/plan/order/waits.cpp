@@ -198,8 +198,8 @@ class Waits {
   std::size_t queues_;
   std::int64_t step_ = 0;
   std::vector<Clock> clocks_;
-  std::vector<Clock> history_;               // by queue: of each ticket, a number for each queue
-  std::vector<Use> uses_;                    // of the call that is looked at, as the next
+  std::vector<Clock> history_;  // by queue: of each ticket, a number for each queue
+  std::vector<Use> uses_;       // of the call that is looked at, as the next
   Clock needed_;
   std::map<std::int64_t, Stretch> memory_;
 };

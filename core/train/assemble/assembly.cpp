@@ -18,6 +18,20 @@ Recipe checked(Recipe recipe, PluginHost& plugins) {
   return recipe;
 }
 
+// Where nobody named the device: one of those that need a driver, and plan without it.
+std::string others_to_plan_for(const Recipe& recipe, PluginHost& plugins) {
+  const recipe::Entry* const named = recipe.find("device.plugin");
+  if (!named || !named->at.source || named->at.source->kind != recipe::Source::Kind::ours) return {};
+  for (const PluginNote& note : usable_notes(plugins.places(), "device")) {
+    const std::string_view memory = trait_of(note, "plan");
+    if (note.name == recipe.section("device").plugin() || memory.empty()) continue;
+    if (trait_of(note, "driver").empty()) continue;
+    return detail::concat("; to plan for other devices than are here: --set device.plugin=", note.name,
+                          " --set device.", memory, "=MEMORY");
+  }
+  return {};
+}
+
 }  // namespace
 
 PlannedRecipe::PlannedRecipe(Recipe written, PluginHost& host, std::int64_t number, Purpose for_what)
@@ -77,21 +91,7 @@ std::string Assembly::who_has_more(std::size_t device) const {
   const std::string key = key_by_trait(device, "memory");
   const std::string more =
       key.empty() ? "" : "; where the machine has more than the system shows, " + key + " says so";
-  return more + who_is_elsewhere(device);
-}
-
-// Where nobody named the device: of those that need a driver, which plan without it.
-std::string Assembly::who_is_elsewhere(std::size_t device) const {
-  const recipe::Entry* const named = recipe().find("device.plugin");
-  const bool ours = named && named->at.source && named->at.source->kind == recipe::Source::Kind::ours;
-  if (device != 0 || !ours) return {};
-  for (const PluginNote& note : usable_notes(of_->plugins.places(), "device")) {
-    const std::string_view plan = trait_of(note, "plan");
-    if (note.name == plugin_of(0) || trait_of(note, "driver").empty() || plan.empty()) continue;
-    return detail::concat("; to plan for other devices than are here: --set device.plugin=", note.name,
-                          " --set device.", plan, "=MEMORY");
-  }
-  return {};
+  return more + (device == 0 ? others_to_plan_for(recipe(), of_->plugins) : "");
 }
 
 std::vector<HeldSlice> Assembly::held_slices() const {

@@ -80,7 +80,6 @@ class Assembly {
   // The end of a refusal: how one says that the machine has more memory than the device found. Empty where
   // the device has no option for that.
   std::string who_has_more(std::size_t device) const;
-  std::string who_is_elsewhere(std::size_t device) const;
   // Whether the recipe says how much memory of a device plans count on, as for another machine, and by which
   // key it does or would; no key: the device has no option for that.
   bool is_memory_said(std::size_t device) const;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "simulate/save_reads.hpp"
+#include "simulate/simulated_save.hpp"
 #include "train/assemble/comm_needs.hpp"
 #include "train/assemble/known_costs.hpp"
 #include "train/assemble/one_host.hpp"

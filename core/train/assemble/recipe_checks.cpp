@@ -78,11 +78,11 @@ void check_mesh(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems
       return std::find(axes.begin(), axes.end(), axis.name) != axes.end();
     });
     if (!used && axis.extent > 1)
-      problems.add(recipe.problem(
-          "mesh." + axis.name,
-          detail::concat("no strategy uses the axis '", axis.name,
-                         "'; add one, such as [[strategy]] plugin = \"", strategy_for(plugins, axis.name),
-                         "\", axis = \"", axis.name, "\"")));
+      problems.add(
+          recipe.problem("mesh." + axis.name,
+                         detail::concat("no strategy uses the axis '", axis.name,
+                                        "'; add one, such as [[strategy]] plugin = \"",
+                                        strategy_for(plugins, axis.name), "\", axis = \"", axis.name, "\"")));
   }
   for (const RecipeSection& section : strategies)
     for (const std::string& axis : axes_named(section))

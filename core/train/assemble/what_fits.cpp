@@ -16,6 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_shown = 3;
+// For what there was no time for, one by one, the strongest first.
+constexpr std::chrono::seconds for_the_strongest{3};
 
 // What the core itself can do without, the least missed first. Numbers are rounded otherwise than they were.
 struct Narrower {
@@ -196,14 +198,14 @@ class Candidates {
 };
 
 // What became of a change: it fits, or does not, or cannot be combined with what is there.
-struct Tried {
+struct TriedChange {
   std::optional<FittingChange> fitting = {};
   bool refused = false;
 };
 
 // The recipe's plan with a change.
-Tried planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
-                                     const std::function<void(const Assembly&)>& fits) {
+TriedChange planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
+                    const std::function<void(const Assembly&)>& fits) {
   try {
     Recipe changed = recipe;
     for (const auto& [key, value] : candidate.change) changed = changed.with(key, value);
@@ -268,7 +270,8 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
     if (candidate.groups.size() == 1) enough.insert(candidate.groups.begin(), candidate.groups.end());
   }
   found.left = static_cast<int>(left.size());
-  if (found.changes.empty()) try_strongest(left, Clock::now() + limit, found, recipe, plugins, fits);
+  if (found.changes.empty())
+    try_strongest(left, Clock::now() + for_the_strongest, found, recipe, plugins, fits);
   std::stable_sort(found.changes.begin(), found.changes.end(), cheaper);
   if (found.changes.size() > most_shown) found.changes.resize(most_shown);
   return found;

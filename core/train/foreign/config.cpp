@@ -122,7 +122,14 @@ ConfigFile::ConfigFile(std::string_view text, fs::path path)
 OptionsApi ConfigFile::api() const { return options_table<ConfigCalls>(&root_); }
 
 ConfigWriterApi writer_to(ConfigValues& values) {
-  return {sizeof(ConfigWriterApi), &values, add<std::int64_t>, add<double>, add<bool>, add_text, add_texts, add_integers};
+  return {sizeof(ConfigWriterApi),
+          &values,
+          add<std::int64_t>,
+          add<double>,
+          add<bool>,
+          add_text,
+          add_texts,
+          add_integers};
 }
 
 std::string config_text(const ConfigValues& values) {

@@ -13,7 +13,8 @@ RunLength with_run_length(const Recipe& recipe, PluginHost& plugins) {
   if (epochs == 0) return {recipe, ""};
   if (!recipe.sections("data.blend").empty())
     throw_error(ErrorCode::bad_input,
-                "run.epochs counts how often one set is gone through, and [[data.blend]] names others, each of which has "
+                "run.epochs counts how often one set is gone through, and [[data.blend]] names others, each "
+                "of which has "
                 "epochs of its own; give the length by run.steps alone");
   const RecipeSection section = recipe.section("data");
   DataInfo info;
@@ -23,7 +24,8 @@ RunLength with_run_length(const Recipe& recipe, PluginHost& plugins) {
   const double held_out = std::ceil(recipe.number("data.validation") * static_cast<double>(info.samples));
   const double samples = static_cast<double>(info.samples) - held_out;
   const std::int64_t global = recipe.integer("batch.global");
-  const auto steps = static_cast<std::int64_t>(std::ceil(epochs * samples / static_cast<double>(global) - 1e-9));
+  const auto steps =
+      static_cast<std::int64_t>(std::ceil(epochs * samples / static_cast<double>(global) - 1e-9));
   const std::int64_t length = std::clamp<std::int64_t>(steps, 1, recipe.integer("run.steps"));
   return {recipe.with("run.steps", std::to_string(length)).with("run.epochs", "0"),
           format("run.epochs = %g of %.0f samples are %lld steps of %lld%s", epochs, samples,

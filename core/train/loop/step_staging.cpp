@@ -61,7 +61,8 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   result.loss = read_scalar(number, values_.loss_sum) / counted;
   result.grad_norm = read_scalar(number, values_.grad_norm);
   result.kept = read_scalar(number, values_.keep) != 0;
-  for (const StagedValues::Tally& tally : values_.tallies) result.tallies.push_back(read_tally(number, tally));
+  for (const StagedValues::Tally& tally : values_.tallies)
+    result.tallies.push_back(read_tally(number, tally));
   if (!result.kept) result.non_finite = first_non_finite(number);
   const double wishes = read_scalar(number, values_.any_stop);
   result.stop = wishes >= 1;

@@ -30,10 +30,12 @@ std::vector<fs::path> files_of(const fs::path& path) {
     for (const fs::directory_entry& entry : fs::directory_iterator(path))
       if (const std::string end = entry.path().extension().string(); end == ".jsonl" || end == ".ndjson")
         files.push_back(entry.path());
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   if (files.empty())
-    throw_error(ErrorCode::not_found, "chat path '", path.string(),
-                "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, *.ndjson)");
+    throw_error(
+        ErrorCode::not_found, "chat path '", path.string(),
+        "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, *.ndjson)");
   return files;
 }
 
@@ -57,7 +59,8 @@ std::vector<ChatData::Line> ChatData::read_lines() const {
     std::string text;
     for (std::int64_t number = 1; std::getline(file, text); ++number)
       if (!trim(text).empty()) lines.push_back({text, path.string() + ":" + std::to_string(number)});
-    if (!file.eof()) throw_error(ErrorCode::storage, path.string(), ": cannot be read to its end; check the disk");
+    if (!file.eof())
+      throw_error(ErrorCode::storage, path.string(), ": cannot be read to its end; check the disk");
   }
   if (lines.empty()) throw_error(ErrorCode::bad_input, path_.string(), ": holds no conversation");
   return lines;
@@ -86,8 +89,8 @@ ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const
 std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lines) const {
   const ChatFormat format(tokenizer_, template_);
   if (between_ >= format.tokenizer().size())
-    throw_error(ErrorCode::bad_input, "data.between = ", between_, " is no token of the tokenizer, which has ",
-                format.tokenizer().size());
+    throw_error(ErrorCode::bad_input, "data.between = ", between_,
+                " is no token of the tokenizer, which has ", format.tokenizer().size());
   std::vector<Encoded> all(lines.size());
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
@@ -129,7 +132,9 @@ bool ChatData::fit(Encoded& tokens, const std::string& place) {
     counts_.cut_tokens += size - seq_;
     tokens.resize(static_cast<std::size_t>(seq_));
   }
-  const auto learned = tokens.empty() ? 0 : std::count_if(tokens.begin() + 1, tokens.end(), [](std::int32_t token) { return token >= 0; });
+  const auto learned = tokens.empty() ? 0
+                                      : std::count_if(tokens.begin() + 1, tokens.end(),
+                                                      [](std::int32_t token) { return token >= 0; });
   if (learned == 0) ++counts_.unlearned;
   counts_.learned += learned;
   return learned > 0;
@@ -151,19 +156,22 @@ void ChatData::keep(std::vector<Encoded> all, const std::vector<Line>& lines) {
   else
     for (std::uint32_t i = 0; i < lengths.size(); ++i) samples_.push_back({i});
   if (samples_.empty())
-    throw_error(ErrorCode::bad_input, path_.string(), ": of ", lines.size(), " conversations none has a token to learn within ",
-                seq_, " tokens; raise model.seq, or look at one with prun data show");
+    throw_error(ErrorCode::bad_input, path_.string(), ": of ", lines.size(),
+                " conversations none has a token to learn within ", seq_,
+                " tokens; raise model.seq, or look at one with prun data show");
 }
 
 void ChatData::say() const {
   if (local_rank_ != 0) return;
-  log_line(counts_.conversations, " conversations of ", path_.string(), ": ", counts_.tokens, " tokens, ", counts_.learned,
-           " of them learned, in ", samples_.size(), " samples of ", seq_);
+  log_line(counts_.conversations, " conversations of ", path_.string(), ": ", counts_.tokens, " tokens, ",
+           counts_.learned, " of them learned, in ", samples_.size(), " samples of ", seq_);
   if (counts_.cut)
-    log_line(counts_.cut, " conversations were longer than model.seq = ", seq_, " and are cut; ", counts_.cut_tokens,
-             " tokens are left out");
-  if (counts_.dropped) log_line(counts_.dropped, " conversations were longer than model.seq = ", seq_, " and are left out");
-  if (counts_.unlearned) log_line(counts_.unlearned, " conversations have no token to learn and are left out");
+    log_line(counts_.cut, " conversations were longer than model.seq = ", seq_, " and are cut; ",
+             counts_.cut_tokens, " tokens are left out");
+  if (counts_.dropped)
+    log_line(counts_.dropped, " conversations were longer than model.seq = ", seq_, " and are left out");
+  if (counts_.unlearned)
+    log_line(counts_.unlearned, " conversations have no token to learn and are left out");
 }
 
 DataInfo ChatData::open(std::int64_t seq) {
@@ -181,7 +189,8 @@ DataInfo ChatData::open(std::int64_t seq) {
 // A token is learned by whoever stands in front of it in the same conversation. What is left over is ends of
 // conversations without any.
 void ChatData::read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) {
-  PRUN_CHECK(index >= 0 && index < static_cast<std::int64_t>(samples_.size()), "sample ", index, " of ", samples_.size());
+  PRUN_CHECK(index >= 0 && index < static_cast<std::int64_t>(samples_.size()), "sample ", index, " of ",
+             samples_.size());
   std::fill_n(tokens, seq_, between_);
   std::fill_n(targets, seq_, -1);
   std::int64_t at = 0;

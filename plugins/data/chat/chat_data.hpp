@@ -1,4 +1,5 @@
-// Samples of conversations: several to one, each behind the token that ends the one before it, where they fit.
+// Samples of conversations: several to one, each behind the token that ends the one before it, where they
+// fit.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +20,8 @@ class ChatData final : public Data {
  private:
   // What became of the conversations that did not stay whole.
   struct Counts {
-    std::int64_t conversations = 0, tokens = 0, learned = 0, cut = 0, cut_tokens = 0, dropped = 0, unlearned = 0;
+    std::int64_t conversations = 0, tokens = 0, learned = 0, cut = 0, cut_tokens = 0, dropped = 0,
+                 unlearned = 0;
   };
   struct Line {
     std::string text, place;
@@ -44,8 +46,8 @@ class ChatData final : public Data {
 
   std::int64_t seq_ = 0;
   Counts counts_;
-  std::vector<std::int32_t> tokens_;                  // of all conversations
-  std::vector<std::size_t> begins_;                   // of each in them, and the end
+  std::vector<std::int32_t> tokens_;                 // of all conversations
+  std::vector<std::size_t> begins_;                  // of each in them, and the end
   std::vector<std::vector<std::uint32_t>> samples_;  // by sample: its conversations
 };
 

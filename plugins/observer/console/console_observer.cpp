@@ -166,8 +166,9 @@ void ConsoleObserver::finish(const FinishInfo& info) {
   memory(info);
   if (!last_) {
     const bool were_run = outcome_ == "done" && first_step_ > steps_;
-    screen_.line(outcome_ + ": no step ran" +
-                 (were_run ? ", since " + std::to_string(steps_) + " are behind it; a larger run.steps goes on" : ""));
+    screen_.line(
+        outcome_ + ": no step ran" +
+        (were_run ? ", since " + std::to_string(steps_) + " are behind it; a larger run.steps goes on" : ""));
     return;
   }
   if (!last_shown_) screen_.line(line_of(*last_));

@@ -1,7 +1,7 @@
-// Expert parallelism: each rank of an axis has a part of a model's experts, whole, and computes for all positions
-// the choices that are its own. Over an axis that splits the batch, positions come together for that and results go
-// back in parts; over an axis of strategy tensor they are there already. Where these exchanges stand follows from the
-// ops' rules.
+// Expert parallelism: each rank of an axis has a part of a model's experts, whole, and computes for all
+// positions the choices that are its own. Over an axis that splits the batch, positions come together for
+// that and results go back in parts; over an axis of strategy tensor they are there already. Where these
+// exchanges stand follows from the ops' rules.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -13,8 +13,8 @@ class ExpertParallel final : public Strategy {
 
   void apply(ProgramRef program) override {
     if (!has_experts(program))
-      throw_error(ErrorCode::bad_input,
-                  "the model has no dimension experts to split over '", axes_.front(), "'; leave the strategy out");
+      throw_error(ErrorCode::bad_input, "the model has no dimension experts to split over '", axes_.front(),
+                  "'; leave the strategy out");
     for (const std::string& axis : axes_) program.split("experts", axis, SplitScope::weights);
   }
 
@@ -35,8 +35,8 @@ class ExpertParallel final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(strategy, prun::ExpertParallel, "experts", "0.1.0",
-            "Gives each rank of an axis a part of the experts",
-            "phase=shard; also=ep,expert_parallel,expert-parallel,moe",
-            "axis | names | dp | | Axis of the mesh whose ranks share out the experts, such as that of strategy "
-            "data or tensor; or several\n");
+PRUN_PLUGIN(
+    strategy, prun::ExpertParallel, "experts", "0.1.0", "Gives each rank of an axis a part of the experts",
+    "phase=shard; also=ep,expert_parallel,expert-parallel,moe",
+    "axis | names | dp | | Axis of the mesh whose ranks share out the experts, such as that of strategy "
+    "data or tensor; or several\n");

@@ -8,17 +8,18 @@ namespace {
 
 BalanceShape shape_of(const KernelArgs& args, std::int64_t routes) {
   const Tensor& index = args.operands[1];
-  return {index.dim[0], index.dim[1], index.dim[2], routes, args.attrs[0].i != 0, args.attrs[1].f, args.attrs[2].f};
+  return {index.dim[0],         index.dim[1],    index.dim[2],   routes,
+          args.attrs[0].i != 0, args.attrs[1].f, args.attrs[2].f};
 }
 
 template <class C>
 void balance(const KernelArgs& args, const KernelContext& context) {
   const std::int64_t routes = args.operands[4].dim[1];
   double* const losses = data<double>(args, 5);
-  cuda::balance<C>(data<const C>(args, 0), data<const std::int32_t>(args, 1), data<const std::int32_t>(args, 2),
-                   data<const double>(args, 3), data<double>(args, 4) + args.layer * routes,
-                   losses ? losses + args.layer * 2 : nullptr, shape_of(args, routes), args.workspace,
-                   stream_of(context));
+  cuda::balance<C>(data<const C>(args, 0), data<const std::int32_t>(args, 1),
+                   data<const std::int32_t>(args, 2), data<const double>(args, 3),
+                   data<double>(args, 4) + args.layer * routes, losses ? losses + args.layer * 2 : nullptr,
+                   shape_of(args, routes), args.workspace, stream_of(context));
 }
 
 template <class C>

@@ -25,8 +25,8 @@ void experts(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void experts_grad(const KernelArgs& args, const KernelContext& context) {
   const ExpertsGradients<T> out{data<T>(args, 6), data<Compute<T>>(args, 7)};
-  cuda::experts_grads<T, Compute<T>>(inputs<T>(args), data<const T>(args, 5), out, shape_of(args), args.workspace,
-                                     stream_of(context));
+  cuda::experts_grads<T, Compute<T>>(inputs<T>(args), data<const T>(args, 5), out, shape_of(args),
+                                     args.workspace, stream_of(context));
 }
 
 template <class T, class S>

@@ -16,8 +16,8 @@ void sigmoid_gate(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void sigmoid_gate_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[1];
-  cuda::sigmoid_gate_grad<T>(data<const T>(args, 0), x.as<const T>(), data<const T>(args, 2), data<T>(args, 3),
-                             x.outer(1), x.inner(1), stream_of(context));
+  cuda::sigmoid_gate_grad<T>(data<const T>(args, 0), x.as<const T>(), data<const T>(args, 2),
+                             data<T>(args, 3), x.outer(1), x.inner(1), stream_of(context));
 }
 
 Kernel select_gate(const OpShape& s) {

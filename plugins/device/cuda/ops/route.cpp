@@ -22,8 +22,8 @@ void route(const KernelArgs& args, const KernelContext& context) {
   shape.groups = args.attrs[4].i;
   shape.chosen_groups = args.attrs[5].i;
   shape.group_best = args.attrs[6].i;
-  cuda::route<C>(data<const C>(args, 0), data<const C>(args, 1), data<std::int32_t>(args, 2), data<C>(args, 3),
-                 shape, stream_of(context));
+  cuda::route<C>(data<const C>(args, 0), data<const C>(args, 1), data<std::int32_t>(args, 2),
+                 data<C>(args, 3), shape, stream_of(context));
 }
 
 template <class C>
@@ -39,7 +39,9 @@ bool fits(const OpShape& s) {
 
 Kernel select_route(const OpShape& s) {
   if (!same_type(s, {0, 1, 3}) || s.operand[2].dtype != DType::i32 || !fits(s)) return nullptr;
-  return s.operand[0].dtype == DType::f64 ? route<double> : s.operand[0].dtype == DType::f32 ? route<float> : nullptr;
+  return s.operand[0].dtype == DType::f64   ? route<double>
+         : s.operand[0].dtype == DType::f32 ? route<float>
+                                            : nullptr;
 }
 
 Kernel select_route_grad(const OpShape& s) {

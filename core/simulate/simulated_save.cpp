@@ -1,4 +1,4 @@
-#include "simulate/save_reads.hpp"
+#include "simulate/simulated_save.hpp"
 
 #include <algorithm>
 
