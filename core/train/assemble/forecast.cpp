@@ -110,13 +110,20 @@ namespace {
 
 // ------------------------------------------------------------------- saves
 
-// Bytes a second that one thread copies in memory of the host, or from a device; that a drive gives.
-constexpr double copied_per_second = 8e9, drive_per_second = 2e9;
+// Bytes a second: of a copy while nothing runs; that one thread reads of the host's memory or a device's
+// beside training and the thread that writes; that a drive gives.
+constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, drive_per_second = 2e9;
+
+double read_by_all(const Assembly& assembly, const Plan& plan) {
+  return read_per_second *
+         static_cast<double>(save_readers(plan, assembly.device_info(), assembly.mesh().world()));
+}
 
 // What each read of a rank's plan comes to: of what ranks hold alike each saves its share.
 std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
   const Program& program = *rank.program;
   const ProcessNeed& need = assembly.process_need_of(rank.rank);
+  const double pace = read_by_all(assembly, *rank.plan);
   double held = 0;
   std::vector<SaveLoad> loads;
   for (const SaveRead& read : rank.plan->save_reads) {
@@ -126,7 +133,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
       const Address& home = rank.plan->home(value.value);
       const MemoryPlace place = rank.plan->layout.ranges[static_cast<std::size_t>(home.range)].place;
       load.bytes += bytes;
-      load.seconds += bytes / (place.space == Space::disk ? drive_per_second : copied_per_second);
+      load.seconds += bytes / (place.space == Space::disk ? drive_per_second : pace);
     }
     held += load.bytes;
   }
@@ -146,8 +153,10 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   SaveForecast save;
   save.seconds = static_cast<double>(need.saved_bytes) / rate;
   const bool copies = save_memory(assembly.recipe()).all;
-  save.still = copies ? static_cast<double>(need.saved_bytes) / copied_per_second
-                      : static_cast<double>(need.saved_bytes - need.save_bytes) / rate;
+  save.still = copies
+                   ? static_cast<double>(need.saved_bytes) / copied_per_second
+                   : std::max(static_cast<double>(need.saved_bytes - need.save_bytes) / rate,
+                              static_cast<double>(need.saved_bytes) / read_by_all(assembly, assembly.plan()));
   if (copies) save.delay = save.still;
   if (copies || !table || !so_far.prediction) return save;
   SimulateOptions options;

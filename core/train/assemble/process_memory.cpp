@@ -28,6 +28,11 @@ bool has_drives(const Plan& plan) {
   });
 }
 
+std::int64_t save_readers(const Plan& plan, const DeviceInfo& device, std::int64_t world) {
+  if (has_drives(plan)) return drive_readers;
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(host_threads(device, world)) / 4, 1, 4);
+}
+
 SaveMemory save_memory(const Recipe& recipe) {
   const std::string& said = recipe.text("run.save_memory");
   if (said.empty()) return {};

@@ -29,6 +29,9 @@ inline constexpr std::int64_t least_save_bytes = 4 * checksum_chunk_bytes;
 // read at a time.
 bool has_drives(const Plan& plan);
 inline constexpr std::int64_t drive_readers = 4;
+// Threads of a rank that read what is saved: one copies a fraction of what memory gives, and training waits
+// for them; where cores are few they are training's.
+std::int64_t save_readers(const Plan& plan, const DeviceInfo& device, std::int64_t world);
 
 // What run.save_memory says.
 struct SaveMemory {

@@ -63,7 +63,8 @@ bool StreamedState::write(const std::filesystem::path& file, const std::stop_tok
                           const std::function<void()>& wrote) {
   std::exception_ptr failed;
   {
-    const std::int64_t threads = has_drives(assembly_.plan()) ? drive_readers : 1;
+    const std::int64_t threads =
+        save_readers(assembly_.plan(), assembly_.device_info(), assembly_.mesh().world());
     std::vector<std::jthread> readers;
     try {
       for (std::int64_t t = 0; t < threads; ++t)
