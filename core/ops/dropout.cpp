@@ -18,10 +18,12 @@ struct Dropout {
   static constexpr AttrDef attrs[] = {real_attr("p", 0.0), int_attr("stream", 0)};
   static constexpr const char* noise = "p";
   static void rule(OpShape& s) {
-    require(s.operand[0].rank == 3 && s.operand[1].rank == 1 && s.operand[1].dtype == DType::i64,
-            "dropout takes x [batch, seq, width] and i64 samples [batch]");
+    require(s.operand[0].rank >= 3 && s.operand[1].rank == 1 && s.operand[1].dtype == DType::i64,
+            "dropout takes x [batch, seq, width] and i64 samples [batch]; the width may be of several "
+            "dimensions");
     require(s.attrs[0].f >= 0 && s.attrs[0].f < 1, "dropout: p lies in [0, 1)");
     s.like(3, 0);
+    s.whole(0, 3, s.operand[0].rank);
     s.pass_partial({0});
   }
   static void gradient(const Gradient& g) {

@@ -8,24 +8,10 @@
 // The logits exist in chunks of rows, twice: scan and grad compute them each.
 #include <vector>
 
-#include "base/require.hpp"
-#include "prun/op.hpp"
+#include "ops/head_shapes.hpp"
 
 namespace prun {
 namespace {
-
-void check_head(const OpShape& s, const char* kind) {
-  const OperandShape &x = s.operand[0], &w = s.operand[1];
-  require(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1], kind,
-          " takes x [batch, seq, width] and a weight [vocab, width]");
-  require(s.operand[2].dtype == DType::i32, kind, " takes i32 targets [batch, seq]");
-}
-
-double product_flops(const OpShape& s) {
-  const OperandShape& x = s.operand[0];
-  return 2.0 * static_cast<double>(x.dims[0].extent * x.dims[1].extent) *
-         static_cast<double>(s.operand[1].elements());
-}
 
 struct LmHeadScan {
   static constexpr const char* kind = "lm_head_scan";

@@ -34,7 +34,7 @@ class Lister {
       layer_ = instances[i].layer;
       const std::vector<Id>& values = program_.segment(instances[i].segment).values;
       for (const Id id : values)
-        if (program_.value(id).role == Role::parameter) list_parameter(id);
+        if (program_.value(id).role == Role::parameter && !program_.value(id).in_base) list_parameter(id);
       for (const Id id : values)
         if (const Value& value = program_.value(id);
             value.role == Role::state && value.bucket < 0 && !value.carried)

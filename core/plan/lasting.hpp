@@ -34,7 +34,7 @@ struct HeldSlice : TensorSlice {
   Id parameter = none;  // whose numbers they are; none: of none
 };
 
-// Everything that a rank holds, which has these instances.
+// Everything that a rank holds, which has these instances, but for what is not its own (Value::in_base).
 std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
                                    std::int64_t rank);
 

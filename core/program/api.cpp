@@ -234,6 +234,13 @@ Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
 
+Status low_rank(void* p, const LowRank* change) {
+  return guard([&] { of(p).add_low_rank(*change); });
+}
+Status foreign_weights(void* p, ForeignWeightsView* weights) {
+  return guard([&] { *weights = of(p).foreign_weights(); });
+}
+
 }  // namespace
 
 const ProgramApi& program_api() {
@@ -278,7 +285,9 @@ const ProgramApi& program_api() {
                               set_matrices,
                               matrices,
                               add_untrained,
-                              add_tally};
+                              add_tally,
+                              low_rank,
+                              foreign_weights};
   return api;
 }
 

@@ -76,6 +76,9 @@ struct Value {
   bool untrained = false;
   // Of a runtime value: a sum of a step with a row for each layer of a segment, told to observers.
   bool tally = false;
+  // Of a frozen parameter: it is what `model.init` names, which checkpoints say the digest of, and so they do
+  // not hold it.
+  bool in_base = false;
 
   // Of a runtime value: a step reads what the step before left, before it writes it. Of state: it is what a
   // text leaves from step to step, and belongs to no parameter.
@@ -154,6 +157,18 @@ struct RecipeSize {
   std::int64_t value = 0;
 };
 
+// LowRank, as the core keeps it.
+struct LowRankChange {
+  Id weight = none, down = none, up = none;
+  std::size_t in_dims = 1;  // of the weight, its last ones
+  // The dimension of the weight that `up` has only elements [begin, end) of, or its number of dimensions.
+  std::size_t part = 0;
+  std::int64_t begin = 0, end = 0;
+  double factor = 1, dropout = 0;
+
+  friend bool operator==(const LowRankChange&, const LowRankChange&) = default;
+};
+
 // A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or
 // its own next repetition) takes in.
 struct SegmentData {
@@ -196,6 +211,10 @@ class Program {
   void share_saved(Id segment, std::vector<SavedShare> shares);
   // Plugins are shown the functions that this device runs; nothing: all.
   void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
+  // What the model says of weights of others.
+  void set_foreign_weights(ForeignWeights weights);
+  // Refuses what is no such change.
+  void add_low_rank(const LowRank& change);
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
@@ -241,6 +260,8 @@ class Program {
   // For a pass that puts others in their place.
   void forget_value(Id id);
   Id step_segment() const { return 0; }  // load, begin, finish, report
+  const std::vector<LowRankChange>& low_ranks() const { return low_ranks_; }
+  ForeignWeightsView foreign_weights() const;
   const OpRegistry& registry() const { return *registry_; }
   const Precision& precision() const { return precision_; }
   const ModelContext& context() const { return context_; }
@@ -285,6 +306,8 @@ class Program {
   Mesh mesh_;
   std::vector<RecipeSize> recipe_sizes_;
   Requests requests_;
+  std::shared_ptr<const KeptForeignWeights> foreign_weights_;
+  std::vector<LowRankChange> low_ranks_;
   std::optional<std::int32_t> shown_;
   std::string writer_;
   std::vector<Bucket> buckets_;

@@ -52,6 +52,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       seq    | int    | required | 1..16777216 | Tokens of one sequence
       config | string |          |  | A config.json of Hugging Face, or a folder with one, that gives the plugin and its options; those that are given here win
       init   | string |          |  | What parameters start from: a folder of Hugging Face, which gives the plugin and its options as well, a checkpoint or a run's folder; empty: from the seed
+      adapter | string |        |  | A folder of PEFT with adapter_model.safetensors, that the adapters which a strategy adds start from
     )"},
     {"data", Form::table, "data", "", "What it is trained on.", R"(
       plugin  | string | required |  | Data plugin
@@ -79,6 +80,8 @@ constexpr std::array<Declaration, 19> declarations = {{
      "The loss on what data.validation or [[validation]] names, as training goes on.", R"(
       every   | int | 0 | 0.. | Steps between two evaluations, of which one more comes at the end; 0 evaluates never
       batches | int | 8 | 1..1000000000 | Batches of the recipe's size that an evaluation takes, from the first sample on
+      keep_best | bool | false |       | Save where an evaluation's loss is the lowest so far, and keep that checkpoint: `best` in the run's folder leads to it
+      patience | int | 0 | 0..1000000000 | Evaluations in a row without a lower loss after which the run ends; 0 ends none
     )"},
     {"precision", Form::table, "", "", "Which number formats are used where.", R"(
       compute  | choice | fp32  | fp64,fp32,bf16 | Parameters and activations
@@ -92,10 +95,15 @@ constexpr std::array<Declaration, 19> declarations = {{
       plugin          | string | required |  | Optimizer plugin
       lr              | float  | required | 0..1000000 | Learning rate at its peak
       clip            | float  | 0        | 0.. | Largest global gradient norm; 0 never clips
-      schedule.kind   | choice | constant | constant,linear,cosine | Shape of the learning rate after warm-up
+      schedule.kind   | choice | constant | constant,linear,cosine,wsd,inverse-sqrt,polynomial,steps,points | Shape of the learning rate after warm-up; wsd: at its peak until schedule.decay steps before the end; steps and points: as schedule.at and schedule.factors say
       schedule.warmup | int    | 0        | 0.. | Steps over which the learning rate rises from 0
       schedule.final  | float  | 0        | 0..1 | Learning rate at the end, as a fraction of lr
       schedule.steps  | int    | 0        | 0.. | Step at which the end is reached; 0 means run.steps
+      schedule.decay  | int    | none     | 1.. | Steps over which wsd falls to the end
+      schedule.shape  | choice | linear   | linear,cosine,sqrt | How wsd falls; sqrt: by the root of what has passed of it
+      schedule.power  | float  | 2        | 0.1..10 | Of what is left of the way to the end, for polynomial
+      schedule.at      | ints   | []      | 0.. | Steps of a schedule of one's own, in their order
+      schedule.factors | floats | []      | 0..1000 | By what lr is multiplied: by steps after each of them, by points at them and evenly in between
     )"},
     {"optimizer.group", Form::list, "optimizer", "",
      "Parameters that are treated differently; the first match counts.", R"(

@@ -87,12 +87,12 @@ Row row_of(const KernelArgs& args, std::int64_t sample_number, std::int64_t posi
 template <class T>
 void dropout(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &samples = args.operands[1], &y = args.operands[3];
-  const std::int64_t seq = x.dim[1], width = x.dim[2];
+  const std::int64_t seq = x.dim[1], width = x.inner(x.rank - 2), start = x.start[2] * x.inner(x.rank - 3);
   const Chance<Compute<T>> chance(args.attrs[0].f);
   parallel_ranges(*context.workers, x.dim[0] * seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Row row = row_of(args, samples.as<const std::int64_t>()[i / seq], x.start[1] + i % seq);
-      drop_row(row, chance, x.as<const T>() + i * width, y.as<T>() + i * width, x.start[2], width);
+      drop_row(row, chance, x.as<const T>() + i * width, y.as<T>() + i * width, start, width);
     }
   });
 }

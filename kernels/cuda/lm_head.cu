@@ -128,13 +128,37 @@ __device__ RowSum<Compute<T>> fold(const Running<T>& mine) {
   return {largest, block_fold(static_cast<double>(share), 0.0, Add(), sums)};
 }
 
-// Writes exp(x - shift) * factor, and minus `scale` at the target.
-template <class T, int N>
+// The sum of a row's logits, the same in every thread; nothing of it where nobody smooths.
+template <bool smooths>
+struct Total {
+  double mine = 0;
+
+  template <class C, int N>
+  __device__ void add(const Lanes<C, N>& x) {
+    if constexpr (smooths) {
+      C sum = 0;
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum += x[i];
+      mine += static_cast<double>(sum);
+    }
+  }
+  __device__ double fold() const {
+    if constexpr (!smooths) return 0;
+    __shared__ double totals[32];
+    return block_fold(mine, 0.0, Add(), totals);
+  }
+};
+
+// Writes exp(x - shift) * factor - less, and minus `scale` at the target; `less` where somebody smooths.
+template <bool smooths, class T, int N>
 __device__ void write_gradient(const Row<T, N>& row, Compute<T> shift, Compute<T> factor, std::int64_t target,
-                               Compute<T> scale) {
+                               Compute<T> scale, Compute<T> less) {
   row.scan_again([&]<int M>(std::int64_t at, Lanes<Compute<T>, M> x) {
 #pragma unroll
-    for (int i = 0; i < M; ++i) x[i] = exp_of<T>(x[i] - shift) * factor;
+    for (int i = 0; i < M; ++i) {
+      x[i] = exp_of<T>(x[i] - shift) * factor;
+      if constexpr (smooths) x[i] -= less;
+    }
     if (target >= at && target < at + M) {
 #pragma unroll
       for (int i = 0; i < M; ++i)
@@ -151,10 +175,10 @@ __device__ void clear(const Row<T, N>& row) {
 
 extern __shared__ uint4 shared_row[];
 
-template <int N, class T>
+template <int N, bool regular, class T>
 __global__ __launch_bounds__(most_row_threads) void cross_entropy_kernel(Logits<T> logits,
                                                                          const double* scale, double* losses,
-                                                                         int held_chunks) {
+                                                                         int held_chunks, HeadRegular by) {
   using C = Compute<T>;
   const std::int64_t target = logits.targets[blockIdx.x];
   const Row<T, N> row = {logits.data + blockIdx.x * logits.stride, logits.vocab,
@@ -166,39 +190,71 @@ __global__ __launch_bounds__(most_row_threads) void cross_entropy_kernel(Logits<
   }
   const double wanted = static_cast<double>(load(row.data + target));
   Running<T> running;
-  row.scan_first([&]<int M>(std::int64_t, const Lanes<C, M>& x) { running.add(x); });
+  Total<regular> all;
+  row.scan_first([&]<int M>(std::int64_t, const Lanes<C, M>& x) {
+    running.add(x);
+    all.add(x);
+  });
   const RowSum<C> sum = fold(running);
-  write_gradient(row, sum.largest, static_cast<C>(*scale / sum.sum), target, static_cast<C>(*scale));
-  if (threadIdx.x == 0) losses[blockIdx.x] = static_cast<double>(sum.largest) + log(sum.sum) - wanted;
+  if constexpr (!regular) {
+    write_gradient<false>(row, sum.largest, static_cast<C>(*scale / sum.sum), target, static_cast<C>(*scale),
+                          C(0));
+    if (threadIdx.x == 0) losses[blockIdx.x] = static_cast<double>(sum.largest) + log(sum.sum) - wanted;
+  } else {
+    const double lse = static_cast<double>(sum.largest) + log(sum.sum),
+                 share = by.smoothing / static_cast<double>(by.words), total = all.fold();
+    write_gradient<true>(row, sum.largest, static_cast<C>(*scale * (1 + 2 * by.z * lse) / sum.sum), target,
+                         static_cast<C>(*scale * (1 - by.smoothing)), static_cast<C>(*scale * share));
+    if (threadIdx.x == 0)
+      losses[blockIdx.x] = lse - (1 - by.smoothing) * wanted - share * total + by.z * lse * lse;
+  }
 }
 
-template <int N, class T>
+template <int N, bool regular, class T>
 __global__ __launch_bounds__(most_row_threads) void scan_kernel(Logits<T> logits, std::int64_t first,
                                                                 std::int64_t whole, Compute<T>* largest,
-                                                                Compute<T>* sums, Compute<T>* wanted) {
+                                                                Compute<T>* sums, Compute<T>* wanted,
+                                                                HeadRegular by) {
   using C = Compute<T>;
   const std::int64_t target = logits.targets[blockIdx.x], place = target - first;
   const Row<T, N> row = {logits.data + blockIdx.x * logits.stride, logits.vocab, nullptr, 0};
   Running<T> running;
-  row.scan_first([&]<int M>(std::int64_t, const Lanes<C, M>& x) { running.add(x); });
+  Total<regular> all;
+  row.scan_first([&]<int M>(std::int64_t, const Lanes<C, M>& x) {
+    running.add(x);
+    all.add(x);
+  });
   const RowSum<C> sum = fold(running);
+  const double total = all.fold();
   if (threadIdx.x != 0) return;
   largest[blockIdx.x] = sum.largest;
   sums[blockIdx.x] = static_cast<C>(sum.sum);
   const bool here = target >= 0 && place >= 0 && place < logits.vocab;
-  wanted[blockIdx.x] = target >= whole ? C(NAN) : here ? load(row.data + place) : C(0);
+  C found = here ? load(row.data + place) : C(0);
+  if constexpr (regular)
+    found = static_cast<C>((1 - by.smoothing) * static_cast<double>(found) +
+                           by.smoothing / static_cast<double>(by.words) * total);
+  wanted[blockIdx.x] = target >= whole ? C(NAN) : found;
 }
 
-template <int N, class T>
+template <int N, bool regular, class T>
 __global__ __launch_bounds__(most_row_threads) void grad_kernel(Logits<T> logits, std::int64_t first,
-                                                                const Compute<T>* lse, const double* scale) {
+                                                                const Compute<T>* lse, const double* scale,
+                                                                HeadRegular by) {
   const std::int64_t target = logits.targets[blockIdx.x];
   const Row<T, N> row = {logits.data + blockIdx.x * logits.stride, logits.vocab, nullptr, 0};
-  if (target < 0)
+  if (target < 0) {
     clear(row);
+    return;
+  }
+  using C = Compute<T>;
+  const C shift = lse[blockIdx.x];
+  if constexpr (regular)
+    write_gradient<true>(row, shift, static_cast<C>(*scale * (1 + 2 * by.z * static_cast<double>(shift))),
+                         target - first, static_cast<C>(*scale * (1 - by.smoothing)),
+                         static_cast<C>(*scale * by.smoothing / static_cast<double>(by.words)));
   else
-    write_gradient(row, lse[blockIdx.x], static_cast<Compute<T>>(*scale), target - first,
-                   static_cast<Compute<T>>(*scale));
+    write_gradient<false>(row, shift, static_cast<C>(*scale), target - first, static_cast<C>(*scale), C(0));
 }
 
 template <class C>
@@ -209,12 +265,22 @@ __global__ void rescale_kernel(const C* largest, const C* gmax, const C* sum, C*
 
 template <class C>
 __global__ void loss_kernel(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets,
-                            double* losses, C* lse, std::int64_t rows) {
+                            double* losses, C* lse, std::int64_t rows, double z) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= rows) return;
   const double value = static_cast<double>(gmax[i]) + log(static_cast<double>(sum[i]));
   lse[i] = static_cast<C>(value);
   losses[i] = targets[i] < 0 ? 0 : value - static_cast<double>(wanted[i]);
+  if (z != 0 && targets[i] >= 0) losses[i] += z * value * value;
+}
+
+// Calls launch with whether anything is added to the loss.
+template <class Launch>
+void with_regular(const HeadRegular& by, Launch launch) {
+  if (by.any())
+    launch(std::true_type());
+  else
+    launch(std::false_type());
 }
 
 // Calls launch with the chunk that the rows allow.
@@ -275,27 +341,31 @@ __global__ __launch_bounds__(256) void logits_kernel(const T* x, const T* weight
 }  // namespace
 
 template <class T>
-void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, void* workspace,
-                   Stream stream) {
+void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, void* workspace, Stream stream,
+                   const HeadRegular& by) {
   double* losses = static_cast<double*>(workspace);
   with_row_chunk("cross_entropy", logits, [&]<int N>(std::integral_constant<int, N>) {
     const Holding held(N == 1 ? 0 : logits.vocab / N);
-    check(cudaFuncSetAttribute(cross_entropy_kernel<N, T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               held.chunks * 16),
-          "shared memory for cross_entropy");
-    cross_entropy_kernel<N>
-        <<<grid_of(logits.rows), held.threads, static_cast<std::size_t>(held.chunks) * 16, stream>>>(
-            logits, scale, losses, held.chunks);
+    with_regular(by, [&]<bool regular>(std::bool_constant<regular>) {
+      check(cudaFuncSetAttribute(cross_entropy_kernel<N, regular, T>,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, held.chunks * 16),
+            "shared memory for cross_entropy");
+      cross_entropy_kernel<N, regular>
+          <<<grid_of(logits.rows), held.threads, static_cast<std::size_t>(held.chunks) * 16, stream>>>(
+              logits, scale, losses, held.chunks, by);
+    });
   });
   if (logits.rows > 0) add_numbers("cross_entropy", stream, losses, logits.rows, loss);
 }
 
 template <class T>
 void lm_head_scan(const Logits<T>& logits, std::int64_t first, std::int64_t whole, Compute<T>* largest,
-                  Compute<T>* sum, Compute<T>* wanted, Stream stream) {
+                  Compute<T>* sum, Compute<T>* wanted, Stream stream, const HeadRegular& by) {
   with_row_chunk("lm_head_scan", logits, [&]<int N>(std::integral_constant<int, N>) {
-    scan_kernel<N>
-        <<<grid_of(logits.rows), streaming_threads, 0, stream>>>(logits, first, whole, largest, sum, wanted);
+    with_regular(by, [&]<bool regular>(std::bool_constant<regular>) {
+      scan_kernel<N, regular><<<grid_of(logits.rows), streaming_threads, 0, stream>>>(
+          logits, first, whole, largest, sum, wanted, by);
+    });
   });
 }
 
@@ -309,20 +379,23 @@ void lm_head_rescale(const C* largest, const C* gmax, const C* sum, C* scaled, s
 
 template <class C>
 void lm_head_loss(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets, double* loss,
-                  C* lse, std::int64_t rows, void* workspace, Stream stream) {
+                  C* lse, std::int64_t rows, void* workspace, Stream stream, const HeadRegular& by) {
   if (rows == 0) return;
   double* losses = static_cast<double*>(workspace);
-  loss_kernel<<<grid_of(ceil_div(rows, 256)), 256, 0, stream>>>(gmax, sum, wanted, targets, losses, lse,
-                                                                rows);
+  loss_kernel<<<grid_of(ceil_div(rows, 256)), 256, 0, stream>>>(gmax, sum, wanted, targets, losses, lse, rows,
+                                                                by.z);
   check_launch("lm_head_loss");
   add_numbers("lm_head_loss", stream, losses, rows, loss);
 }
 
 template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
-                  Stream stream) {
+                  Stream stream, const HeadRegular& by) {
   with_row_chunk("lm_head_grad", logits, [&]<int N>(std::integral_constant<int, N>) {
-    grad_kernel<N><<<grid_of(logits.rows), streaming_threads, 0, stream>>>(logits, first, lse, scale);
+    with_regular(by, [&]<bool regular>(std::bool_constant<regular>) {
+      grad_kernel<N, regular>
+          <<<grid_of(logits.rows), streaming_threads, 0, stream>>>(logits, first, lse, scale, by);
+    });
   });
 }
 
@@ -338,12 +411,14 @@ void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Co
   check_launch("lm_head_logits");
 }
 
-#define PRUN_LM_HEAD(T)                                                                                    \
-  template void cross_entropy<T>(const Logits<T>&, const double*, double*, void*, Stream);                 \
-  template void lm_head_scan<T>(const Logits<T>&, std::int64_t, std::int64_t, Compute<T>*, Compute<T>*,    \
-                                Compute<T>*, Stream);                                                      \
-  template void lm_head_grad<T>(const Logits<T>&, std::int64_t, const Compute<T>*, const double*, Stream); \
-  template void lm_head_logits<T>(const T*, const T*, const std::int32_t*, Compute<T>*,                    \
+#define PRUN_LM_HEAD(T)                                                                                   \
+  template void cross_entropy<T>(const Logits<T>&, const double*, double*, void*, Stream,                 \
+                                 const HeadRegular&);                                                     \
+  template void lm_head_scan<T>(const Logits<T>&, std::int64_t, std::int64_t, Compute<T>*, Compute<T>*,   \
+                                Compute<T>*, Stream, const HeadRegular&);                                 \
+  template void lm_head_grad<T>(const Logits<T>&, std::int64_t, const Compute<T>*, const double*, Stream, \
+                                const HeadRegular&);                                                      \
+  template void lm_head_logits<T>(const T*, const T*, const std::int32_t*, Compute<T>*,                   \
                                   const HeadLogitsShape&, Stream)
 PRUN_LM_HEAD(double);
 PRUN_LM_HEAD(float);
@@ -351,7 +426,7 @@ PRUN_LM_HEAD(bf16);
 #define PRUN_LM_HEAD_ROWS(C)                                                                    \
   template void lm_head_rescale<C>(const C*, const C*, const C*, C*, std::int64_t, Stream);     \
   template void lm_head_loss<C>(const C*, const C*, const C*, const std::int32_t*, double*, C*, \
-                                std::int64_t, void*, Stream)
+                                std::int64_t, void*, Stream, const HeadRegular&)
 PRUN_LM_HEAD_ROWS(double);
 PRUN_LM_HEAD_ROWS(float);
 

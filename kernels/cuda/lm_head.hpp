@@ -17,17 +17,26 @@ struct Logits {
   const std::int32_t* targets;  // [rows]
 };
 
+// What core/ops/lm_head_regularized.cpp adds to the loss: nothing where both are 0. `words` are those of the
+// whole vocabulary.
+struct HeadRegular {
+  double z = 0, smoothing = 0;
+  std::int64_t words = 1;
+
+  bool any() const { return z != 0 || smoothing != 0; }
+};
+
 // Turns logits into the loss's gradient, scaled by *scale, and adds the rows' losses to *loss. The workspace
 // has 8 bytes a row.
 template <class T>
-void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, void* workspace,
-                   Stream stream);
+void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, void* workspace, Stream stream,
+                   const HeadRegular& by = {});
 
 // Largest logit, sum of exponentials above it and target's logit of each row (0 where the target lies in
 // another part) of a part of the vocabulary that begins at `first` of `whole`.
 template <class T>
 void lm_head_scan(const Logits<T>& logits, std::int64_t first, std::int64_t whole, Compute<T>* largest,
-                  Compute<T>* sum, Compute<T>* wanted, Stream stream);
+                  Compute<T>* sum, Compute<T>* wanted, Stream stream, const HeadRegular& by = {});
 
 // scaled = sum * exp(largest - gmax)
 template <class C>
@@ -38,12 +47,12 @@ void lm_head_rescale(const C* largest, const C* gmax, const C* sum, C* scaled, s
 // row.
 template <class C>
 void lm_head_loss(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets, double* loss,
-                  C* lse, std::int64_t rows, void* workspace, Stream stream);
+                  C* lse, std::int64_t rows, void* workspace, Stream stream, const HeadRegular& by = {});
 
 // Turns logits of such a part into gradients.
 template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
-                  Stream stream);
+                  Stream stream, const HeadRegular& by = {});
 
 // Of rows of `seq` positions: what the last one whose target is not negative multiplies the weight to; zeros
 // where there is none.

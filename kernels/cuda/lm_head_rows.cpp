@@ -157,32 +157,33 @@ std::vector<HeadProduct> LogitRows<T, S>::products(const HeadInput<T>& input,
 
 template <class T, class S>
 void LogitRows<T, S>::lm_head(const HeadInput<T>& input, const HeadGradients<T, S>& gradients, double* loss,
-                              void* workspace, Stream stream) const {
+                              void* workspace, Stream stream, const HeadRegular& by) const {
   const Launch launch(shape_, input, gradients, workspace, stream);
   each_chunk(launch, [&](std::int64_t first, const Logits<T>& logits) {
-    cross_entropy(logits, gradients.scale, loss, launch.losses, stream);
+    cross_entropy(logits, gradients.scale, loss, launch.losses, stream, by);
     add_gradients(launch, first);
   });
 }
 
 template <class T, class S>
 void LogitRows<T, S>::lm_head_scan(const HeadInput<T>& input, const VocabPart& part, Compute<T>* largest,
-                                   Compute<T>* sum, Compute<T>* wanted, void* workspace,
-                                   Stream stream) const {
+                                   Compute<T>* sum, Compute<T>* wanted, void* workspace, Stream stream,
+                                   const HeadRegular& by) const {
   const HeadGradients<T, S> none = {};
-  each_chunk(Launch(shape_, input, none, workspace, stream), [&](std::int64_t first,
-                                                                 const Logits<T>& logits) {
-    cuda::lm_head_scan(logits, part.first, part.whole, largest + first, sum + first, wanted + first, stream);
-  });
+  each_chunk(Launch(shape_, input, none, workspace, stream),
+             [&](std::int64_t first, const Logits<T>& logits) {
+               cuda::lm_head_scan(logits, part.first, part.whole, largest + first, sum + first,
+                                  wanted + first, stream, by);
+             });
 }
 
 template <class T, class S>
 void LogitRows<T, S>::lm_head_grad(const HeadInput<T>& input, std::int64_t part_first, const Compute<T>* lse,
-                                   const HeadGradients<T, S>& gradients, void* workspace,
-                                   Stream stream) const {
+                                   const HeadGradients<T, S>& gradients, void* workspace, Stream stream,
+                                   const HeadRegular& by) const {
   const Launch launch(shape_, input, gradients, workspace, stream);
   each_chunk(launch, [&](std::int64_t first, const Logits<T>& logits) {
-    cuda::lm_head_grad(logits, part_first, lse + first, gradients.scale, stream);
+    cuda::lm_head_grad(logits, part_first, lse + first, gradients.scale, stream, by);
     add_gradients(launch, first);
   });
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuda/gemm.hpp"
+#include "cuda/lm_head.hpp"
 
 namespace prun::cuda {
 
@@ -74,13 +75,14 @@ class LogitRows {
 
   // *loss += the rows' losses; gradients.
   void lm_head(const HeadInput<T>& input, const HeadGradients<T, S>& gradients, double* loss, void* workspace,
-               Stream stream) const;
+               Stream stream, const HeadRegular& by = {}) const;
   // By row: largest logit, sum of exponentials above it, target's logit (0 where it lies in another part).
   void lm_head_scan(const HeadInput<T>& input, const VocabPart& part, Compute<T>* largest, Compute<T>* sum,
-                    Compute<T>* wanted, void* workspace, Stream stream) const;
+                    Compute<T>* wanted, void* workspace, Stream stream, const HeadRegular& by = {}) const;
   // Gradients over the part that begins at `first`; dx is its contribution.
   void lm_head_grad(const HeadInput<T>& input, std::int64_t first, const Compute<T>* lse,
-                    const HeadGradients<T, S>& gradients, void* workspace, Stream stream) const;
+                    const HeadGradients<T, S>& gradients, void* workspace, Stream stream,
+                    const HeadRegular& by = {}) const;
 
  private:
   // The products over so many rows.

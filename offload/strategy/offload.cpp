@@ -9,7 +9,9 @@
 //   gradients = "host"   gradients leave the device as soon as a segment's backward has finished them
 //   parameters = "host"  parameters are fetched ahead of each use, and updated where they lie
 //   activations = "host" what backward reads of forward leaves meanwhile
-// The last three are "nvme" likewise: then what updates need of them comes to memory and goes back as state
+//   frozen = "host"      parameters that are not trained are fetched ahead of each use, wherever the
+//   optimizer is
+// The last four are "nvme" likewise: then what updates need of them comes to memory and goes back as state
 // does.
 //   tile = "tensor"      what updates need comes to memory in pieces of a layer, which takes less of it
 //   "host:70, nvme:30"   of any of the four: per cent, in whole tensors, so that each layer has some here and
@@ -34,8 +36,9 @@ namespace {
 // Where the places of a recipe are among the spaces of a rank's devices.
 class Spaces {
  public:
-  Spaces(ProgramRef program, const Lies& lies) : host_(program.device("cpu")) {
-    for (const Shares* const shares : {&lies.optimizer, &lies.gradients, &lies.parameters, &lies.activations})
+  Spaces(ProgramRef program, const Lies& lies, const Shares& frozen) : host_(program.device("cpu")) {
+    for (const Shares* const shares :
+         {&lies.optimizer, &lies.gradients, &lies.parameters, &lies.activations, &frozen})
       for (const Share& share : *shares)
         if (const std::string& tier = share.place.tier; !tier.empty() && tiers_.count(tier) == 0)
           tiers_[tier] = program.tier(tier);
@@ -82,11 +85,14 @@ class Offload final : public Strategy {
   void apply(ProgramRef program) override {
     const Users users(program);
     const auto [lies, tiled] = chosen(program, users);
-    const bool state_stays = lies_all(lies.optimizer, PlaceKind::device);
-    if (state_stays && lies_all(lies.activations, PlaceKind::device)) return;
-    const Spaces spaces(program, lies);
-    const Spreads spreads(program, users, lies);
+    const bool state_stays = lies_all(lies.optimizer, PlaceKind::device),
+               frozen_stay = wishes_.frozen.empty() || lies_all(wishes_.frozen, PlaceKind::device);
+    if (state_stays && frozen_stay && lies_all(lies.activations, PlaceKind::device)) return;
+    const Spaces spaces(program, lies, wishes_.frozen);
+    const Spreads spreads(program, users, lies, wishes_.frozen);
     share_activations(program, spreads.activations, spaces);
+    for (const auto& [value, place] : spreads.frozen.places())
+      if (const auto space = spaces.beside_device(place)) program.place(value, *space);
     if (state_stays) return;
     UpdateHomes homes{{},
                       homes_of({Role::parameter, "parameters"}, spreads.parameters, lies.parameters, spaces),
@@ -106,7 +112,7 @@ class Offload final : public Strategy {
     std::vector<std::string> texts;
     bool exact = true;
     for (const Way& way : ways) {
-      const Spreads spreads(program, users, way.lies);
+      const Spreads spreads(program, users, way.lies, wishes_.frozen);
       exact &= spreads.in_one_place();
       texts.push_back(text_of(way, spreads));
     }

@@ -89,16 +89,32 @@ std::vector<Way> ways_of(const Wishes& wishes, const std::vector<std::string>& t
   return Ways(wishes, tiers).all();
 }
 
-Spreads::Spreads(ProgramRef program, const Users& users, const Lies& lies)
+namespace {
+
+// All of them where `frozen` says nothing.
+std::vector<Sized> parameters_of(ProgramRef program, const Shares& frozen, bool trained) {
+  std::vector<Sized> all = tensors_of(program, Role::parameter);
+  if (frozen.empty() && !trained) return {};
+  if (!frozen.empty())
+    std::erase_if(all, [&](const Sized& one) { return program.value(one.id).frozen == trained; });
+  return all;
+}
+
+}  // namespace
+
+Spreads::Spreads(ProgramRef program, const Users& users, const Lies& lies, const Shares& frozen_lie)
     : states(states_of(program, users), lies.optimizer),
-      parameters(tensors_of(program, Role::parameter), lies.parameters),
+      parameters(parameters_of(program, frozen_lie, true), lies.parameters),
       gradients(tensors_of(program, Role::gradient), lies.gradients),
+      frozen(parameters_of(program, frozen_lie, false),
+             frozen_lie.empty() ? Shares{{Place{PlaceKind::device}}} : frozen_lie),
       activations(lies.activations) {}
 
 std::string text_of(const Way& way, const Spreads& spreads) {
   std::vector<std::string> parts = {
       spreads.states.in_one_place() ? "" : "optimizer state lies " + spreads.states.said(),
       spreads.parameters.in_one_place() ? "" : "parameters lie " + spreads.parameters.said(),
+      spreads.frozen.in_one_place() ? "" : "frozen parameters lie " + spreads.frozen.said(),
       spreads.gradients.in_one_place() ? "" : "gradients lie " + spreads.gradients.said(),
       spreads.activations.size() == 1
           ? ""

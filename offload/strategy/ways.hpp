@@ -20,15 +20,16 @@ std::vector<Way> ways_of(const Wishes& wishes, const std::vector<std::string>& t
 
 // Which tensors of a program lie where.
 struct Spreads {
-  Spread states, parameters, gradients;
+  Spread states, parameters, gradients, frozen;
   // Of what, only whoever lowers the program knows.
   Shares activations;
 
-  Spreads(ProgramRef program, const Users& users, const Lies& lies);
+  // `frozen`: of parameters that are not trained; empty: those go with the others.
+  Spreads(ProgramRef program, const Users& users, const Lies& lies, const Shares& frozen);
 
   bool in_one_place() const {
-    return states.in_one_place() && parameters.in_one_place() && gradients.in_one_place() &&
-           activations.size() == 1;
+    return frozen.in_one_place() && states.in_one_place() && parameters.in_one_place() &&
+           gradients.in_one_place() && activations.size() == 1;
   }
 };
 

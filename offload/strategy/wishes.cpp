@@ -42,6 +42,12 @@ Wishes read_wishes(const Options& options) {
   wishes.lies.parameters = shares("parameters");
   wishes.lies.gradients = shares("gradients");
   wishes.lies.activations = shares("activations");
+  if (options.has("frozen")) wishes.frozen = shares("frozen");
+  if (lies_all(wishes.frozen, PlaceKind::automatic))
+    throw_error(
+        ErrorCode::bad_input,
+        "frozen says where parameters that are not trained lie: device, host or a tier; left out, they lie "
+        "where parameters do, which may be \"auto\"");
   wishes.updated_here = options.text("update") == "device";
   if (const std::string tile = options.text("tile"); tile != "auto") wishes.tiled = tile == "tensor";
   if (options.text("mode") == "auto") choose_all(wishes.lies);

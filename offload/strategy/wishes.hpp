@@ -15,6 +15,8 @@
   "time: three layers, or three times a layer's largest tensor; auto: tensors where layers do not fit\n"     \
   "gradients   | string | device | | Where gradients lie once a step's are complete: as optimizer\n"         \
   "parameters  | string | device | | Where parameters lie while nobody computes with them: as optimizer\n"   \
+  "frozen      | string | none   | | Where parameters that are not trained lie while nobody computes with "  \
+  "them, wherever the optimizer is: as optimizer, but auto; otherwise as parameters\n"                       \
   "activations | string | device | | Where what backward reads of forward lies in between: as optimizer\n"
 
 namespace prun {
@@ -31,6 +33,7 @@ struct Lies {
 
 struct Wishes {
   Lies lies;
+  Shares frozen;              // of parameters that are not trained; empty: as parameters
   bool updated_here = false;  // by the recipe's device
   std::optional<bool> tiled;  // nothing: as there is room
 

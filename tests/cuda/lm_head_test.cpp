@@ -76,6 +76,61 @@ TEST_F(LmHead, CrossEntropyWithItsGradientInPlace) {
   });
 }
 
+cuda::HeadRegular regular(std::int64_t words) { return {0.03, 0.2, words}; }
+
+TEST_F(LmHead, CrossEntropyWithZLossAndSmoothing) {
+  for_cases([]<class T>(const Case<T>& c, std::int64_t stride, std::int64_t offset) {
+    const std::vector<Value> want = cpu("lm_head_regularized",
+                                        {c.logits, c.weight, c.targets, number(0.125), number(1.5), Value(),
+                                         Value(dtype_of<T>(), {1, c.rows, c.vocab})},
+                                        {{.f = 0.03}, {.f = 0.2}});
+    OnDevice logits(strided<T>(c.logits, c.rows, c.vocab, stride), offset), targets(c.targets);
+    OnDevice scales(number(0.125)), loss(number(1.5));
+    {
+      const DeviceWorkspace workspace(8 * c.rows);
+      cuda::cross_entropy<T>({logits.as<T>(), c.rows, c.vocab, stride, targets.as<std::int32_t>()},
+                             scales.as<double>(), loss.as<double>(), workspace.data(), nullptr,
+                             regular(c.vocab));
+    }
+    expect_rows<T>(logits.value(), want[6], c.rows, c.vocab, stride, tolerance(dtype_of<T>()));
+    expect_close(loss.value(), want[4].numbers(), std::is_same_v<T, double> ? 1e-12 : 2e-6, "loss");
+  });
+}
+
+TEST_F(LmHead, PartsWithZLossAndSmoothing) {
+  for_cases([]<class T>(const Case<T>& c, std::int64_t stride, std::int64_t offset) {
+    using C = cuda::Compute<T>;
+    const DType sums = sum_type<T>();
+    const double close = 8 * tolerance(sums);
+    const std::int64_t first = c.vocab / 2, whole = first + c.vocab;
+    const Value row(sums, {1, c.rows});
+    const std::vector<Value> scan =
+        cpu("lm_head_regularized_scan", {c.logits, c.weight, c.targets, row, row, row},
+            {{.i = whole}, {.f = 0.2}}, {{1, 0, first}});
+    OnDevice logits(strided<T>(c.logits, c.rows, c.vocab, stride), offset), targets(c.targets);
+    OnDevice largest(sums, {c.rows}), sum(sums, {c.rows}), wanted(sums, {c.rows}), lse(sums, {c.rows});
+    const cuda::Logits<T> rows = {logits.as<T>(), c.rows, c.vocab, stride, targets.as<std::int32_t>()};
+    cuda::lm_head_scan<T>(rows, first, whole, largest.as<C>(), sum.as<C>(), wanted.as<C>(), nullptr,
+                          regular(whole));
+    expect_close(wanted.value(), scan[5].numbers(), close, "hit");
+    const std::vector<Value> loss_want = cpu(
+        "lm_head_regularized_loss", {scan[3], scan[4], scan[5], c.targets, number(0.5), row}, {{.f = 0.03}});
+    OnDevice loss(number(0.5)), scale(number(0.25));
+    {
+      const DeviceWorkspace workspace(8 * c.rows);
+      cuda::lm_head_loss(largest.as<C>(), sum.as<C>(), wanted.as<C>(), targets.as<std::int32_t>(),
+                         loss.as<double>(), lse.as<C>(), c.rows, workspace.data(), nullptr, regular(whole));
+    }
+    expect_close(loss.value(), loss_want[4].numbers(), close, "loss");
+    cuda::lm_head_grad<T>(rows, first, lse.as<C>(), scale.as<double>(), nullptr, regular(whole));
+    const Value want = cpu("lm_head_regularized_grad",
+                           {c.logits, c.weight, c.targets, loss_want[5], number(0.25), Value(),
+                            Value(dtype_of<T>(), {1, c.rows, c.vocab})},
+                           {{.i = whole}, {.f = 0.03}, {.f = 0.2}}, {{1, 0, first}})[6];
+    expect_rows<T>(logits.value(), want, c.rows, c.vocab, stride, tolerance(dtype_of<T>()));
+  });
+}
+
 // Rows that fit into shared memory twice, once and not at all.
 TEST_F(LmHead, LongRows) {
   for (const auto& [vocab, stride] :

@@ -84,6 +84,17 @@ TEST(Property, ARecipeWithOtherExchangesTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_exchanges);
 }
 
+// Small matrices beside weights that have neither gradients nor state.
+TEST(Property, ARecipeWithAdaptersTrainsLikeOneRank) {
+  draw_until_trained(
+      std::getenv("PRUN_LONG") ? 100 : 10,
+      [&](unsigned seed, const std::string& text) {
+        const LayoutVerdict verdict = verdict_of(text);
+        EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
+      },
+      drawn_adapters);
+}
+
 // Of two layouts of the same recipe, which were compared with the same rank.
 void expect_same(const LayoutVerdict& a, const LayoutVerdict& b, const std::string& drawn) {
   const std::vector<const Difference*> one = a.all(), other = b.all();

@@ -217,6 +217,21 @@ inline std::vector<OpCase> op_cases() {
        [=](const Segment& g) {
          return g.op("add", {p(g, "a", {b, s, h}), p(g, "b", {b, s, h})});
        }},
+      {"add_parts",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 3);
+         return g.op(
+             "add_parts",
+             {p(g, "a", {b, s, n, dim("packed", 5), d}), p(g, "b", {b, s, n, dim("packed_0", 2), d}),
+              p(g, "c", {b, s, n, dim("packed_2", 1), d}), p(g, "d", {b, s, n, dim("packed_4", 1), d})},
+             {{"dim", 3.0},
+              {"end_b", 2.0},
+              {"begin_c", 2.0},
+              {"end_c", 3.0},
+              {"begin_d", 4.0},
+              {"end_d", 5.0}});
+       },
+       1, false},
       {"scale",
        [=](const Segment& g) {
          return g.op("scale", {p(g, "x", {b, s, h})}, {{"factor", 0.37}});
@@ -224,6 +239,15 @@ inline std::vector<OpCase> op_cases() {
       {"dropout",
        [=](const Segment& g) {
          return g.op("dropout", {p(g, "x", {b, s, h}), g.samples(), g.runtime("seed")}, {{"p", 0.4}});
+       },
+       1, false},
+      {"lm_head_regularized",
+       [=](const Segment& g) {
+         g.op("lm_head_regularized",
+              {p(g, "x", {b, s, h}), p(g, "weight", {v, h}), g.targets(), g.runtime("inv_targets"),
+               g.runtime("loss_sum")},
+              {{"z", 0.05}, {"smoothing", 0.2}});
+         return none;
        },
        1, false},
       {"lm_head",

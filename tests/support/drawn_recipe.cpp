@@ -280,6 +280,19 @@ std::string drawn_family(unsigned seed, std::string text) {
   return text;
 }
 
+std::string drawn_adapters(unsigned seed, std::string text) {
+  const bool llama = text.find("plugin = 'llama'") != std::string::npos;
+  constexpr const char* of_llama[] = {"'all-linear'", "['q_proj', 'v_proj']",
+                                      "['k_proj', 'o_proj', 'up_proj']", "['gate_proj', 'down_proj']"};
+  constexpr const char* of_gpt[] = {"'all-linear'", "['c_attn']", "['attn.c_proj', 'c_fc']",
+                                    "['mlp.c_proj']"};
+  text += std::string("[[strategy]]\nplugin = 'lora'\nrank = ") + std::to_string(1 + seed % 4) +
+          "\ntargets = " + (llama ? of_llama : of_gpt)[seed / 2 % 4] + "\n";
+  if (seed % 3 == 0) text += "dropout = 0.2\n";
+  if (seed % 2 == 0) text += "[[strategy]]\nplugin = 'loss'\nz = 0.01\nsmoothing = 0.1\n";
+  return text;
+}
+
 std::vector<std::string> drawn_numbers(const std::string& text) {
   if (text.find("pick = true") == std::string::npos) return {};
   return {"block.pick.index"};

@@ -23,6 +23,10 @@ std::string drawn_offload(unsigned seed);
 // The same with an axis of two ranks more, along which attention has heads for sequences, with ops that
 // prefer a dimension, take maxima and make numbers, and with state in parts over several axes.
 std::string drawn_exchanges(unsigned seed, std::string text);
+
+// The same with adapters beside some of its weights, all else frozen, and with more than cross-entropy in
+// every other one's loss.
+std::string drawn_adapters(unsigned seed, std::string text);
 // What verify_layout() compares exactly of these: names.
 std::vector<std::string> drawn_numbers(const std::string& text);
 

@@ -8,6 +8,8 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
+#include "train/checkpoint/best_checkpoint.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/preflight.hpp"
 #include "train/loop/training_run.hpp"
@@ -147,6 +149,58 @@ TEST(Evaluate, ARunSaysWhatItFound) {
     EXPECT_NE(found[i].find(steps[i]), std::string::npos) << found[i];
     EXPECT_NE(found[i].find("\"targets\":128,"), std::string::npos) << found[i];
   }
+}
+
+// What training adds to its loss is no part of what is evaluated.
+TEST(Evaluate, ZLossAndSmoothingAreTrainingsAlone) {
+  const std::string loss = "[[strategy]]\nplugin = 'loss'\nz = 0.1\nsmoothing = 0.3\n";
+  EXPECT_EQ(evaluations(recipe_with(evaluates, loss), 0), evaluations(recipe_with(evaluates), 0));
+  EXPECT_NE(evaluations(recipe_with(evaluates, loss), 1), evaluations(recipe_with(evaluates), 1));
+}
+
+std::vector<double> evaluated_losses(const Recipe& recipe) {
+  std::ifstream log(recipe.text("run.out") + "/log.jsonl");
+  std::vector<double> losses;
+  constexpr std::string_view key = "\"eval_loss\":";
+  for (std::string line; std::getline(log, line);)
+    if (const std::size_t at = line.find(key); at != std::string::npos)
+      losses.push_back(std::stod(line.substr(at + key.size())));
+  return losses;
+}
+
+// The rate becomes two hundred times what it was, so that the loss rises from there on.
+TEST(Evaluate, ARunKeepsItsBestCheckpointAndEndsOnceNoneIsBetter) {
+  const Recipe recipe =
+      recipe_with({"eval.every=1", "eval.batches=2", "eval.keep_best=true", "eval.patience=3", "run.steps=20",
+                   "run.keep=1", "optimizer.lr=1e-2", "optimizer.schedule.kind=steps",
+                   "optimizer.schedule.at=[4]", "optimizer.schedule.factors=[200.0]"});
+  const Assembly assembly(recipe, plugins());
+  ASSERT_EQ(prun::train(assembly, plugins(), ""), 0);
+  const std::vector<double> losses = evaluated_losses(recipe);
+  const auto lowest = std::min_element(losses.begin(), losses.end());
+  const std::int64_t step = lowest - losses.begin() + 1;
+  ASSERT_LT(step, 17);
+  EXPECT_EQ(losses.size(), static_cast<std::size_t>(step + 3));
+  const std::filesystem::path folder = recipe.text("run.out");
+  const std::optional<BestCheckpoint> best = read_best(folder);
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->step, step);
+  EXPECT_NEAR(best->loss / *lowest, 1, 1e-5);
+  EXPECT_EQ(std::filesystem::canonical(folder / "best"),
+            std::filesystem::canonical(checkpoint_path(folder, step)));
+  EXPECT_EQ(read_manifest(folder / "best").progress.step, step);
+  // It and the last one alone are left.
+  EXPECT_EQ(checkpoints_in(folder).size(), 2u);
+}
+
+TEST(Evaluate, WhatGoesByEvaluationsNeedsSome) {
+  for (const char* key : {"eval.keep_best=true", "eval.patience=2"}) try {
+      const Assembly assembly(tiny_recipe({key}), plugins());
+      FAIL() << "nothing was refused";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("goes by evaluations, and there is none; set eval.every"),
+                std::string::npos);
+    }
 }
 
 TEST(Evaluate, WithoutDataForItTheRecipeIsRefused) {

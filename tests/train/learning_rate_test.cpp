@@ -71,6 +71,77 @@ TEST(LearningRate, AScheduleShorterThanTheRunStaysAtItsEnd) {
   }
 }
 
+TEST(LearningRate, WsdStaysAtItsPeakAndFallsAtTheEnd) {
+  for (const char* shape : {"linear", "cosine", "sqrt"}) {
+    const LearningRate wsd =
+        rate({"kind=wsd", "warmup=10", "decay=20", "final=0.1", std::string("shape=") + shape});
+    EXPECT_DOUBLE_EQ(wsd.at(5), 0.25);
+    for (const std::int64_t update : {10, 11, 50, 80}) EXPECT_DOUBLE_EQ(wsd.at(update), 0.5) << shape;
+    for (const std::int64_t update : {100, 101, 500}) EXPECT_DOUBLE_EQ(wsd.at(update), 0.05) << shape;
+  }
+  const auto at_85 = [](const char* shape) {
+    return rate({"kind=wsd", "decay=20", "final=0.1", std::string("shape=") + shape}).at(85);
+  };
+  EXPECT_DOUBLE_EQ(at_85("linear"), 0.5 * (0.1 + 0.9 * 0.75));
+  EXPECT_DOUBLE_EQ(at_85("cosine"), 0.5 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi / 4))));
+  EXPECT_DOUBLE_EQ(at_85("sqrt"), 0.5 * (0.1 + 0.9 * 0.5));
+}
+
+TEST(LearningRate, InverseSqrtFallsByTheRootOfTheUpdate) {
+  const LearningRate root = rate({"kind=inverse-sqrt", "warmup=25", "final=0.4"});
+  EXPECT_DOUBLE_EQ(root.at(25), 0.5);
+  EXPECT_DOUBLE_EQ(root.at(50), 0.5 * std::sqrt(0.5));
+  EXPECT_DOUBLE_EQ(root.at(100), 0.25);
+  EXPECT_DOUBLE_EQ(root.at(1000), 0.2);
+  EXPECT_DOUBLE_EQ(rate({"kind=inverse-sqrt"}).at(4), 0.25);
+}
+
+TEST(LearningRate, PolynomialFallsByAPowerOfWhatIsLeft) {
+  const LearningRate cubic = rate({"kind=polynomial", "warmup=20", "power=3", "final=0.2"});
+  EXPECT_DOUBLE_EQ(cubic.at(20), 0.5);
+  EXPECT_DOUBLE_EQ(cubic.at(60), 0.5 * (0.2 + 0.8 * 0.125));
+  EXPECT_DOUBLE_EQ(cubic.at(100), 0.1);
+  EXPECT_DOUBLE_EQ(rate({"kind=polynomial"}).at(50), 0.5 * 0.25);
+}
+
+TEST(LearningRate, StepsMultiplyAfterEachOfThem) {
+  const LearningRate steps = rate({"kind=steps", "warmup=4", "at=[10, 40]", "factors=[0.5, 0.1]"});
+  EXPECT_DOUBLE_EQ(steps.at(2), 0.25);
+  EXPECT_DOUBLE_EQ(steps.at(10), 0.5);
+  EXPECT_DOUBLE_EQ(steps.at(11), 0.25);
+  EXPECT_DOUBLE_EQ(steps.at(40), 0.25);
+  EXPECT_DOUBLE_EQ(steps.at(41), 0.05);
+}
+
+TEST(LearningRate, PointsAreJoinedEvenly) {
+  const LearningRate points = rate({"kind=points", "at=[0, 10, 50]", "factors=[0, 1, 0.2]"});
+  EXPECT_DOUBLE_EQ(points.at(5), 0.25);
+  EXPECT_DOUBLE_EQ(points.at(10), 0.5);
+  EXPECT_DOUBLE_EQ(points.at(30), 0.5 * 0.6);
+  EXPECT_DOUBLE_EQ(points.at(50), 0.1);
+  EXPECT_DOUBLE_EQ(points.at(99), 0.1);
+}
+
+TEST(LearningRate, WhatASchedulesKeysDoNotSayTogetherIsRefused) {
+  const auto refused = [](std::vector<std::string> sets, const char* said) {
+    for (std::string& set : sets) set = "optimizer.schedule." + set;
+    sets.emplace_back("run.steps=100");
+    try {
+      const Assembly assembly(tiny_recipe(sets), plugins());
+      ADD_FAILURE() << said;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  };
+  refused({"kind=wsd"}, "needs schedule.decay");
+  refused({"kind=wsd", "warmup=50", "decay=60"}, "are more steps than the 100 until the end");
+  refused({"decay=60"}, "schedule.decay is for schedule.kind = \"wsd\"");
+  refused({"kind=steps"}, "takes its steps from schedule.at");
+  refused({"kind=points", "at=[1, 2]", "factors=[1.0]"}, "each step has one");
+  refused({"kind=points", "at=[2, 2]", "factors=[1.0, 2.0]"}, "go up");
+  refused({"at=[2]"}, "are for schedule.kind = \"steps\"");
+}
+
 TEST(LearningRate, AWarmupAsLongAsTheScheduleEndsAtOnce) {
   const LearningRate steep = rate({"kind=linear", "warmup=100", "final=0.5"});
   EXPECT_DOUBLE_EQ(steep.at(100), 0.5);

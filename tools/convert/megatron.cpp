@@ -462,10 +462,15 @@ void convert_training(Transfer& transfer) {
   transfer.take("lr", "optimizer.lr");
   transfer.take("clip-grad", "optimizer.clip", "1.0");
   const std::string style = transfer.text("lr-decay-style", "linear");
-  if (style == "constant" || style == "linear" || style == "cosine")
+  if (style == "constant" || style == "linear" || style == "cosine") {
     transfer.take("lr-decay-style", "optimizer.schedule.kind", "linear");
-  else
-    transfer.refuse("lr-decay-style", "the schedules are constant, linear and cosine");
+  } else if (style == "inverse-square-root") {
+    transfer.set_text("optimizer.schedule.kind", "inverse-sqrt", "lr-decay-style");
+    transfer.carried("lr-decay-style");
+  } else {
+    transfer.refuse("lr-decay-style",
+                    "its kind and when it begins to fall are set by hand: kind = \"wsd\", decay, shape");
+  }
   const auto decay = steps_of(transfer, "lr-decay-iters", "lr-decay-samples");
   if (decay) transfer.set("optimizer.schedule.steps", *decay, "lr-decay-iters or -samples");
   if (const auto lr = transfer.number("lr"), least = transfer.number("min-lr"); lr && *lr > 0 && least) {

@@ -50,6 +50,14 @@ std::vector<OpExample> builtin_examples() {
           .attr("z", 0.1)
           .loss(5, 3),
       OpExample("add").values(0, {b, s, h}).values(1, {b, s, h}),
+      OpExample("add_parts")
+          .values(0, {b, s, n, packed, d})
+          .values(1, {b, s, n, {"packed_0", 2}, d})
+          .values(3, {b, s, n, {"packed_3", 1}, d})
+          .attr("dim", 3)
+          .attr("end_b", 2)
+          .attr("begin_d", 3)
+          .attr("end_d", 4),
       OpExample("scale").values(0, {b, s, h}).attr("factor", 0.5),
       OpExample("dropout")
           .values(0, {b, s, h})
@@ -63,6 +71,15 @@ std::vector<OpExample> builtin_examples() {
           .numbers(2, {b, s}, -1, 9)
           .scalar(3, 0.25)
           .scalar(4, 0)
+          .loss(4, 3),
+      OpExample("lm_head_regularized")
+          .values(0, {b, s, h})
+          .values(1, {v, h})
+          .numbers(2, {b, s}, -1, 9)
+          .scalar(3, 0.25)
+          .scalar(4, 0)
+          .attr("z", 0.02)
+          .attr("smoothing", 0.125)
           .loss(4, 3),
   };
 }

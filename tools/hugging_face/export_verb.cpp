@@ -14,19 +14,22 @@ int export_command(const Arguments& arguments) {
   const Conversion how = conversion_of(arguments);
   PluginHost plugins(plugin_places_of_checkpoint(arguments, find_checkpoint(arguments.words[0])));
   say_without_latest(arguments.words[0]);
-  std::fputs(export_checkpoint(plugins, how).c_str(), stdout);
+  const bool adapter = arguments.flags.contains("--adapter");
+  std::fputs((adapter ? export_adapter(plugins, how) : export_checkpoint(plugins, how)).c_str(), stdout);
   return 0;
 }
 
 }  // namespace
 
 std::vector<Command> export_verb() {
-  return {
-      {"export",
-       "CKPT",
-       "a folder of Hugging Face of a checkpoint's weights, or of a run's latest",
-       {{"--out", "DIR", "where to", true}, weights_type, {"--file-size", "SIZE", "of a file at most, 5GiB"}},
-       export_command}};
+  return {{"export",
+           "CKPT",
+           "a folder of Hugging Face of a checkpoint's weights, or of a run's latest",
+           {{"--out", "DIR", "where to", true},
+            weights_type,
+            {"--file-size", "SIZE", "of a file at most, 5GiB"},
+            {"--adapter", "", "a folder of PEFT of its adapters alone, which are merged otherwise"}},
+           export_command}};
 }
 
 }  // namespace prun

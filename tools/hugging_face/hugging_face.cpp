@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "base/durable_file.hpp"
 #include "base/floats.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "hugging_face/exported_weights.hpp"
+#include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/model_program.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/plugin_record.hpp"
+#include "train/checkpoint/start_values.hpp"
+#include "train/foreign/adapter.hpp"
 #include "train/foreign/foreign_weights.hpp"
 #include "train/foreign/model_config.hpp"
 #include "train/foreign/runs.hpp"
@@ -24,7 +29,26 @@ constexpr std::int64_t piece_elements = 1 << 22;  // that are in memory at a tim
 
 // What a checkpoint says of its model, but for where it came from.
 bool says_model(const std::string& key) {
-  return (key.starts_with("model.") && key != "model.config" && key != "model.init") || key == "plugins.ops";
+  return (key.starts_with("model.") && key != "model.config" && key != "model.init" &&
+          key != "model.adapter") ||
+         key == "plugins.ops";
+}
+
+// Of the strategies that change the model, which are numbered anew.
+void add_model_strategies(const Settings& recipe, PluginHost& plugins, std::vector<std::string>& sets) {
+  int number = 0;
+  for (const auto& [key, value] : recipe) {
+    if (!key.starts_with("strategy.") || !key.ends_with(".plugin")) continue;
+    const std::string section = key.substr(0, key.size() - std::string_view("plugin").size());
+    const auto named = recipe::parse_value(recipe::OptionType::string, value);
+    if (!named || trait_of(plugins.note("strategy", std::get<std::string>(*named)), "phase") != "model")
+      continue;
+    const std::string fresh = "strategy." + std::to_string(number++) + ".";
+    sets.push_back(fresh + "plugin=" + value);
+    for (const auto& [other, text] : recipe)
+      if (other.starts_with(section) && other != key)
+        sets.push_back(fresh + other.substr(section.size()) + "=" + text);
+  }
 }
 
 // Calls body(parameter, layer) for all of a model.
@@ -80,15 +104,46 @@ struct Exported {
   SafetensorsSpec spec;
   std::vector<ForeignPiece> pieces;
   std::string source;
+  Id parameter = none;
+  std::int64_t layer = 0;
 
   std::int64_t bytes() const { return elements_of(spec.shape) * prun::size_of(spec.type); }
 };
+
+// As the checkpoint has them, or as what it does without would be.
+DType kept_type(const CheckpointFiles& files, const std::string& name) {
+  if (const auto found = files.tensors().find(name); found != files.tensors().end())
+    return found->second.type;
+  for (const auto& [key, value] : files.manifest().recipe)
+    if (key == "precision.compute") return value.find("bf16") != std::string::npos ? DType::bf16 : DType::f32;
+  return DType::f32;
+}
+
+// Pieces of one tensor there stand one after the other, the first of them at its first row.
+void add_pieces(std::vector<Exported>& list, const ForeignMap& map, const Exported& like) {
+  for (const ForeignPiece& piece : map.pieces(like.parameter)) {
+    const std::string tensor = piece.name_of(like.layer);
+    if (piece.row == 0) {
+      Exported& one = list.emplace_back(like);
+      one.spec.name = tensor;
+      one.spec.shape = piece.shape;
+    }
+    std::find_if(list.rbegin(), list.rend(), [&](const Exported& one) {
+      return one.spec.name == tensor;
+    })->pieces.push_back(piece);
+  }
+}
 
 std::vector<Exported> exported_tensors(const Program& program, const ForeignMap& map,
                                        const CheckpointFiles& files, std::optional<DType> type) {
   std::vector<Exported> list;
   each_parameter(program, [&](Id parameter, std::int64_t layer) {
+    if (!map.has(parameter)) return;
     const std::string name = full_name(program, parameter, layer);
+    if (program.value(parameter).in_base) {
+      const DType wanted = type.value_or(kept_type(files, name));
+      return add_pieces(list, map, {{"", wanted, {}}, {}, name, parameter, layer});
+    }
     const CheckpointFiles::Tensor& kept = files.tensor(name);
     if (kept.shape != shape_of(program.value(parameter)))
       throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", name, "' is ",
@@ -96,13 +151,7 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
                   shape_text(shape_of(program.value(parameter))));
     const DType wanted = type.value_or(kept.type == DType::bf16 ? DType::bf16 : DType::f32);
     const std::string source = wanted == kept.type ? name : weights_of(files, name);
-    for (const ForeignPiece& piece : map.pieces(parameter)) {
-      if (piece.row == 0) list.push_back({{piece.name_of(layer), wanted, piece.shape}, {}, source});
-      const std::string tensor = piece.name_of(layer);
-      std::find_if(list.rbegin(), list.rend(), [&](const Exported& one) {
-        return one.spec.name == tensor;
-      })->pieces.push_back(piece);
-    }
+    add_pieces(list, map, {{"", wanted, {}}, {}, source, parameter, layer});
   });
   return list;
 }
@@ -110,20 +159,17 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
 // Rows of the dimension that lies slowest there, in their order there, as floats.
 class BoxReader {
  public:
-  BoxReader(const CheckpointFiles& files, const std::string& source, const ForeignPiece& piece)
-      : files_(files), piece_(piece), name_(source), kept_(files.tensor(name_)) {}
+  BoxReader(ExportedWeights& weights, const Exported& tensor, const ForeignPiece& piece)
+      : weights_(weights), tensor_(tensor), piece_(piece) {}
 
   std::vector<float> read(std::int64_t begin, std::int64_t end) {
     const std::size_t slowest = piece_.order.front();
-    TensorSlice box{name_, kept_.type, {kept_.shape, piece_.start, piece_.extent, 0, 0}};
-    box.slice.start[slowest] += begin;
-    box.slice.extent[slowest] = end - begin;
-    box.slice.count = elements_of(box.slice.extent);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(box.bytes()));
-    files_.read(box, bytes);
-    std::vector<float> here(static_cast<std::size_t>(box.slice.count));
-    load_floats(kept_.type, bytes, here);
-    return reordered(here, box.slice.extent);
+    Slice box{{}, piece_.start, piece_.extent, 0, 0};
+    box.start[slowest] += begin;
+    box.extent[slowest] = end - begin;
+    box.count = elements_of(box.extent);
+    std::vector<float> here = weights_.read(tensor_.parameter, tensor_.layer, tensor_.source, box);
+    return reordered(here, box.extent);
   }
 
  private:
@@ -145,15 +191,14 @@ class BoxReader {
     return result;
   }
 
-  const CheckpointFiles& files_;
+  ExportedWeights& weights_;
+  const Exported& tensor_;
   const ForeignPiece& piece_;
-  const std::string& name_;
-  const CheckpointFiles::Tensor& kept_;
 };
 
-void write_piece(SafetensorsWriter& writer, const CheckpointFiles& files, const Exported& tensor,
+void write_piece(SafetensorsWriter& writer, ExportedWeights& weights, const Exported& tensor,
                  const ForeignPiece& piece) {
-  BoxReader reader(files, tensor.source, piece);
+  BoxReader reader(weights, tensor, piece);
   const std::int64_t rows = piece.extent[piece.order.front()], row = elements_of(piece.extent) / rows,
                      step = std::max<std::int64_t>(1, piece_elements / row);
   std::vector<std::byte> bytes;
@@ -165,7 +210,7 @@ void write_piece(SafetensorsWriter& writer, const CheckpointFiles& files, const 
   }
 }
 
-void write_file(const fs::path& path, const CheckpointFiles& files, std::span<const Exported> tensors) {
+void write_file(const fs::path& path, ExportedWeights& weights, std::span<const Exported> tensors) {
   std::vector<SafetensorsSpec> specs;
   std::map<std::string_view, const Exported*> by_name;
   for (const Exported& tensor : tensors) {
@@ -175,7 +220,7 @@ void write_file(const fs::path& path, const CheckpointFiles& files, std::span<co
   SafetensorsWriter writer(path, std::move(specs));
   for (const SafetensorsSpec& spec : writer.order())
     for (const ForeignPiece& piece : by_name.at(spec.name)->pieces)
-      write_piece(writer, files, *by_name.at(spec.name), piece);
+      write_piece(writer, weights, *by_name.at(spec.name), piece);
   writer.finish();
 }
 
@@ -270,27 +315,80 @@ std::string import_directory(PluginHost& plugins, const Conversion& how) {
   return text + "init = " + recipe::to_toml(how.to.string()) + "\n";
 }
 
-std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
-  const CheckpointFiles files(find_checkpoint(how.from));
-  std::vector<std::string> sets;
-  for (const auto& [key, value] : files.manifest().recipe)
-    if (says_model(key)) sets.push_back(key + "=" + value);
-  sets.insert(sets.end(), how.sets.begin(), how.sets.end());
-  const ModelProgram model = write_model(model_recipe(plugins, sets), plugins);
-  const ForeignMap map(*model.program, *model.model);
-  const std::vector<Exported> tensors = exported_tensors(*model.program, map, files, how.type);
+namespace {
+
+// A checkpoint, its model with what strategies make of it, and the weights that it leaves to `model.init`.
+struct ExportedCheckpoint {
+  CheckpointFiles files;
+  Recipe recipe;
+  ModelProgram model;
+  std::unique_ptr<StartValues> base;
+
+  ExportedCheckpoint(PluginHost& plugins, const Conversion& how)
+      : files(find_checkpoint(how.from)),
+        recipe(recipe_of(plugins, how, files.manifest())),
+        model(write_model(recipe, plugins)) {
+    if (files.manifest().base.empty()) return;
+    leave_to_base(*model.program);
+    base = open_base(recipe, *model.program, plugins);
+    if (base)
+      check_base(*base, files.manifest().base, recipe, std::max(1u, std::thread::hardware_concurrency()));
+  }
+
+  std::string base_folder() const { return recipe.text("model.init"); }
+
+ private:
+  static Recipe recipe_of(PluginHost& plugins, const Conversion& how, const Manifest& manifest) {
+    std::vector<std::string> sets;
+    for (const auto& [key, value] : manifest.recipe)
+      if (says_model(key) || (key == "model.init" && !manifest.base.empty()))
+        sets.push_back(key + "=" + value);
+    add_model_strategies(manifest.recipe, plugins, sets);
+    sets.insert(sets.end(), how.sets.begin(), how.sets.end());
+    return model_recipe(plugins, sets);
+  }
+};
+
+std::string what_was_written(const Conversion& how, std::span<const Exported> tensors, std::size_t files,
+                             const CheckpointFiles& from) {
   std::int64_t bytes = 0;
   for (const Exported& tensor : tensors) bytes += tensor.bytes();
+  return detail::concat("wrote ", how.to.string(), ": ", tensors.size(), " tensors, ", size_of_all(bytes),
+                        " in ", files, files == 1 ? " file" : " files", ", of ", from.folder().string(),
+                        "\n");
+}
+
+}  // namespace
+
+std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
+  const ExportedCheckpoint from(plugins, how);
+  const ForeignMap map(*from.model.program, *from.model.model);
+  const std::vector<Exported> tensors = exported_tensors(*from.model.program, map, from.files, how.type);
+  std::int64_t bytes = 0;
+  for (const Exported& tensor : tensors) bytes += tensor.bytes();
+  ExportedWeights weights(*from.model.program, from.files, from.base.get());
   const std::vector<std::span<const Exported>> shares = in_files(tensors, how.file_bytes);
   DurableFolder folder(how.to);
   for (std::size_t i = 0; i < shares.size(); ++i)
-    write_file(folder.staging() / file_name(i, shares.size()), files, shares[i]);
+    write_file(folder.staging() / file_name(i, shares.size()), weights, shares[i]);
   if (shares.size() > 1) replace_text_file(folder.staging() / weights_index_name, index_text(shares, bytes));
-  write_config(folder.staging() / config_name, model, tensors);
+  write_config(folder.staging() / config_name, from.model, tensors);
   folder.commit();
-  return detail::concat("wrote ", how.to.string(), ": ", tensors.size(), " tensors, ", size_of_all(bytes),
-                        " in ", shares.size(), shares.size() == 1 ? " file" : " files", ", of ",
-                        files.folder().string(), "\n");
+  return what_was_written(how, tensors, shares.size(), from.files);
+}
+
+std::string export_adapter(PluginHost& plugins, const Conversion& how) {
+  const ExportedCheckpoint from(plugins, how);
+  const ForeignMap map = adapter_map(*from.model.program);
+  const std::vector<Exported> tensors =
+      exported_tensors(*from.model.program, map, from.files, how.type.value_or(DType::f32));
+  ExportedWeights weights(*from.model.program, from.files, nullptr);
+  DurableFolder folder(how.to);
+  write_file(folder.staging() / adapter_weights_name, weights, tensors);
+  replace_text_file(folder.staging() / adapter_config_name,
+                    adapter_config_text(*from.model.program, from.base_folder()));
+  folder.commit();
+  return what_was_written(how, tensors, 1, from.files);
 }
 
 }  // namespace prun

@@ -126,6 +126,18 @@ struct ForeignWeightsView {
   Array<Text> ignored;
 };
 
+// A copy that is the caller's.
+inline ForeignWeights copy_of(const ForeignWeightsView& view) {
+  const auto text = [](const Text& t) { return std::string(t.view()); };
+  ForeignWeights weights;
+  for (const Text& prefix : view.prefixes) weights.prefixes.push_back(text(prefix));
+  for (const ForeignTensorView& t : view.tensors)
+    weights.tensors.push_back(
+        {text(t.parameter), text(t.name), text(t.dims), text(t.part), t.begin, t.end, t.first_layer});
+  for (const Text& pattern : view.ignored) weights.ignored.push_back(text(pattern));
+  return weights;
+}
+
 // Owns what a view looks at.
 class KeptForeignWeights {
  public:

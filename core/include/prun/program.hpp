@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "prun/foreign.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -164,6 +165,20 @@ struct Matrices {
   std::int64_t cuts[3] = {};
 };
 
+// Two small matrices that are trained in the place of a frozen weight, whose ops a strategy has written: the
+// model computes as if the weight were weight + factor * up * down. What is saved, exported and read from
+// others goes by it.
+struct LowRank {
+  Id weight = none;
+  Id down = none;  // [rank, what the weight sums over: its last dimensions]
+  Id up = none;    // [the weight's other dimensions, rank]
+  // Of the weight's other dimensions, `up` has elements [begin, end) of this one only; empty: it has all.
+  Text part;
+  std::int64_t begin = 0, end = 0;
+  double factor = 1;
+  double dropout = 0;  // the probability that training drops what comes in to `down` with
+};
+
 // The core's half: every call is checked and says what was wrong.
 struct ProgramApi {
   std::uint64_t struct_size;
@@ -252,6 +267,12 @@ struct ProgramApi {
   // zero as a step begins, complete and of all ranks from `finish` on, and told to observers as
   // "segment.name".
   Status (*tally)(void* program, Id segment, Text name, Array<Dim> dims, Id* result);
+  // Phase `model`: the parameters `down` and `up`, which the strategy has added, stand for a change of a
+  // weight that it has frozen.
+  Status (*low_rank)(void* program, const LowRank* change);
+  // What the model says of weights of others, so that those can be named as their libraries name them; lives
+  // as long as the program.
+  Status (*foreign_weights)(void* program, ForeignWeightsView* weights);
 };
 
 class Segment;
@@ -338,6 +359,12 @@ class ProgramRef {
     for (const Text& plugin : plugins) names.emplace_back(plugin.view());
     return names;
   }
+  void low_rank(const LowRank& change) const { raise(api_->low_rank(program_, &change)); }
+  ForeignWeightsView foreign_weights() const {
+    ForeignWeightsView weights{};
+    raise(api_->foreign_weights(program_, &weights));
+    return weights;
+  }
   void place(Id value, MemoryPlace place) const { raise(api_->place(program_, value, place)); }
   bool used_elsewhere(Id value) const {
     bool used = false;
@@ -377,7 +404,10 @@ class Segment {
 
   // A matrix: weight decay applies to it.
   Id weight(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
-    return parameter(name, dims, init, true);
+    return parameter(name, {dims.begin(), dims.size()}, init, true);
+  }
+  Id weight(std::string_view name, const std::vector<Dim>& dims, Init init) const {
+    return parameter(name, {dims.data(), dims.size()}, init, true);
   }
   // What a weight is made of, for optimizers that update whole matrices; returns it.
   Id matrix(Id weight, const Matrices& made) const {
@@ -386,7 +416,7 @@ class Segment {
   }
   // A gain or a bias: it does not.
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
-    return parameter(name, dims, init, false);
+    return parameter(name, {dims.begin(), dims.size()}, init, false);
   }
   // One that no gradient trains: see ProgramApi::untrained.
   Id untrained(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
@@ -437,6 +467,14 @@ class Segment {
         std::initializer_list<AttrValue> attrs = {}) const {
     return ops(kind, inputs, 1, attrs)[0];
   }
+  // As insert, of forward, with as many operands and attributes as there are.
+  std::vector<Id> insert_forward(Id before, std::string_view kind, const std::vector<Id>& inputs, int outputs,
+                                 const std::vector<AttrValue>& attrs = {}) const {
+    std::vector<Id> results(static_cast<std::size_t>(outputs), none);
+    raise(api().op(handle(), id_, FunctionKind::forward, before, kind, {inputs.data(), inputs.size()},
+                   {attrs.data(), attrs.size()}, results.data(), results.size()));
+    return results;
+  }
   // Inserts before `before` (none: at the end) of any function.
   std::vector<Id> insert(FunctionKind function, Id before, std::string_view kind,
                          std::initializer_list<Id> inputs, int outputs,
@@ -458,8 +496,8 @@ class Segment {
   }
 
  private:
-  Id parameter(std::string_view name, std::initializer_list<Dim> dims, Init init, bool decay) const {
-    const ParameterSpec spec{name, {dims.begin(), dims.size()}, init, decay};
+  Id parameter(std::string_view name, Array<Dim> dims, Init init, bool decay) const {
+    const ParameterSpec spec{name, dims, init, decay};
     return call([&](Id* r) { return api().parameter(handle(), id_, &spec, r); });
   }
   Id input(std::string_view name) const {

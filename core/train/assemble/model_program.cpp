@@ -1,8 +1,24 @@
 #include "train/assemble/model_program.hpp"
 
+#include "plugin/traits.hpp"
+#include "prun/strategy.hpp"
 #include "train/assemble/base_recipes.hpp"
 
 namespace prun {
+namespace {
+
+void apply_strategies(const Recipe& recipe, PluginHost& plugins, Program& program) {
+  for (const RecipeSection& section : recipe.strategies()) {
+    if (trait_of(plugins.note("strategy", section.plugin()), "phase") != "model") continue;
+    program.set_writer(section.path());
+    const auto strategy = plugins.create<StrategyInterface>("strategy", section);
+    raise(strategy->apply(&program_api(), &program));
+  }
+  program.set_writer("");
+}
+
+}  // namespace
+
 KnownOps load_ops(const Recipe& recipe, PluginHost& plugins) {
   KnownOps known{std::make_shared<OpRegistry>(), {}};
   for (const std::string& name : recipe.texts("plugins.ops")) {
@@ -28,7 +44,23 @@ ModelProgram write_model(const Recipe& recipe, PluginHost& plugins) {
   written.program = std::make_unique<Program>(written.ops.registry, Precision{}, written.context);
   written.model = plugins.create<ModelInterface>("model", recipe.section("model"));
   raise(written.model->build(written.context, &program_api(), written.program.get()));
+  written.program->set_foreign_weights(foreign_weights_of(*written.model));
+  apply_strategies(recipe, plugins, *written.program);
   return written;
+}
+
+ForeignWeights foreign_weights_of(ModelInterface& model) {
+  ForeignWeightsView view{};
+  raise(model.foreign_weights(&view));
+  return copy_of(view);
+}
+
+void leave_to_base(Program& program) {
+  if (program.low_ranks().empty()) return;
+  for (const Id id : program.parameters()) {
+    Value& value = program.value(id);
+    value.in_base = value.frozen && value.added_by.empty();
+  }
 }
 
 }  // namespace prun

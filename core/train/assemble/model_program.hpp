@@ -23,6 +23,13 @@ struct ModelProgram {
   ModelContext context;
   std::unique_ptr<Program> program;
 };
+// With what the recipe's strategies of phase `model` make of it.
 ModelProgram write_model(const Recipe& recipe, PluginHost& plugins);
+
+ForeignWeights foreign_weights_of(ModelInterface& model);
+
+// Where adapters stand beside frozen parameters that start from `model.init`: these are its own, and no
+// checkpoint's.
+void leave_to_base(Program& program);
 
 }  // namespace prun

@@ -8,6 +8,7 @@
 #include "program/step.hpp"
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
+#include "train/assemble/model_program.hpp"
 #include "train/assemble/parameter_groups.hpp"
 #include "train/assemble/recipe_checks.hpp"
 #include "train/assemble/tiers.hpp"
@@ -65,6 +66,7 @@ Precision precision_of(const Recipe& recipe) {
 WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   write_model(choice);
   apply_strategies("model");
+  if (!recipe_.text("model.init").empty()) leave_to_base(*program_);
   verify(*program_);
   write_step();
   for (const std::string_view phase : phases) {
@@ -94,6 +96,7 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   recipe::in_section(recipe_.section("model"),
                      [&] { raise(model->build(context, &program_api(), program_.get())); });
+  program_->set_foreign_weights(foreign_weights_of(*model));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
   if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
   apply_groups(recipe_, *program_);

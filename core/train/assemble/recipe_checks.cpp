@@ -1,6 +1,7 @@
 #include "train/assemble/recipe_checks.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 
 #include "base/text.hpp"
@@ -193,8 +194,68 @@ void check_save_memory(const Recipe& recipe, Diagnostics& problems) {
 }  // namespace
 
 // Each value is in its range by now; what is left is what several of them mean together.
+namespace {
+
+// Points that the learning rate is given by.
+std::string wrong_points(const std::string& kind, const std::vector<std::int64_t>& at,
+                         const std::vector<double>& factors) {
+  if (at.empty())
+    return "schedule.kind = \"" + kind +
+           "\" takes its steps from schedule.at and what lr is multiplied by from schedule.factors";
+  if (at.size() != factors.size())
+    return detail::concat("schedule.at has ", at.size(), " steps and schedule.factors ", factors.size(),
+                          " numbers; each step has one");
+  if (std::adjacent_find(at.begin(), at.end(), std::greater_equal<>()) != at.end())
+    return "the steps of schedule.at go up";
+  return "";
+}
+
+void check_rate(const Recipe& recipe, Diagnostics& problems) {
+  const RecipeSection optimizer = recipe.section("optimizer");
+  const std::string& kind = recipe.text("optimizer.schedule.kind");
+  const auto wrong = [&](const char* key, std::string text) {
+    problems.add(recipe.problem(std::string("optimizer.schedule.") + key, std::move(text)));
+  };
+  const bool listed = kind == "steps" || kind == "points";
+  const std::vector<std::int64_t>& at = optimizer.integers("schedule.at");
+  const std::vector<double>& factors = optimizer.numbers("schedule.factors");
+  if (listed) {
+    if (std::string text = wrong_points(kind, at, factors); !text.empty()) wrong("kind", std::move(text));
+  } else if (!at.empty() || !factors.empty()) {
+    wrong(at.empty() ? "factors" : "at",
+          "schedule.at and schedule.factors are for schedule.kind = \"steps\" and \"points\"");
+  }
+  const bool falls = optimizer.has("schedule.decay");
+  if (kind == "wsd" && !falls)
+    wrong("kind", "schedule.kind = \"wsd\" needs schedule.decay, the steps over which it falls at the end");
+  if (kind != "wsd" && falls) wrong("decay", "schedule.decay is for schedule.kind = \"wsd\"");
+  if (kind != "wsd" || !falls) return;
+  const std::int64_t given = recipe.integer("optimizer.schedule.steps"),
+                     end = given > 0 ? given : recipe.integer("run.steps"),
+                     decay = optimizer.integer("schedule.decay"),
+                     warmup = recipe.integer("optimizer.schedule.warmup");
+  if (warmup + decay > end)
+    wrong("decay", detail::concat("schedule.warmup = ", warmup, " and schedule.decay = ", decay,
+                                  " are more steps than the ", end, " until the end"));
+}
+
+// What follows from evaluations needs some.
+void check_evaluations(const Recipe& recipe, Diagnostics& problems) {
+  if (recipe.integer("eval.every") > 0) return;
+  const auto wrong = [&](const char* key) {
+    problems.add(
+        recipe.problem(key, std::string(key) + " goes by evaluations, and there is none; set eval.every"));
+  };
+  if (recipe.flag("eval.keep_best")) wrong("eval.keep_best");
+  if (recipe.integer("eval.patience") > 0) wrong("eval.patience");
+}
+
+}  // namespace
+
 void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   Diagnostics problems;
+  check_rate(recipe, problems);
+  check_evaluations(recipe, problems);
   check_name(recipe, problems);
   check_precision(recipe, problems);
   check_strategies(recipe, plugins, problems);
@@ -225,7 +286,8 @@ void check_parts_axes(const Recipe& recipe, const RecipeSection& keeper) {
 }
 
 bool saves(const Recipe& recipe) {
-  return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0;
+  return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0 ||
+         recipe.flag("eval.keep_best");
 }
 
 }  // namespace prun

@@ -1,8 +1,10 @@
 #include "train/checkpoint/checkpoint.hpp"
 
+#include "train/assemble/process_memory.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_fit.hpp"
 #include "train/checkpoint/checkpoint_reading.hpp"
+#include "train/checkpoint/weights.hpp"
 
 namespace prun {
 namespace {
@@ -52,10 +54,21 @@ LoadedCheckpoint check_checkpoint(const Assembly& assembly, const fs::path& wher
 
 namespace {
 
+// What the files do without: the first rank looks at every byte of it, all read their parts.
+void take_base(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
+               const StartValues* base) {
+  if (!has_base(assembly.program())) return;
+  PRUN_CHECK(base, "nobody has opened what the checkpoint leaves to model.init");
+  if (assembly.rank() == 0)
+    check_base(*base, files.manifest().base, assembly.recipe(),
+               host_threads(assembly.device_info(), assembly.mesh().world()));
+  initialize_base(assembly, memory, *base);
+}
+
 // `check`: throws where a checkpoint that can be trusted does not fit.
 template <class Check>
 LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                      const Announce& others, Check&& check) {
+                      const Announce& others, const StartValues* base, Check&& check) {
   LoadedCheckpoint loaded;
   loaded.note = note_without_latest(where);
   for (const fs::path& folder : checkpoints_from(where)) {
@@ -63,6 +76,7 @@ LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const 
     std::string damage = damage_in([&] { files.emplace(folder); });
     if (files) {
       check(*files);
+      take_base(assembly, *files, memory, base);
       damage = damage_in([&] { read_all(assembly, *files, memory); });
     }
     damage = damage_anywhere(damage, others);
@@ -80,14 +94,14 @@ LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const 
 }  // namespace
 
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                                 const Announce& others) {
-  return load(assembly, memory, where, others,
+                                 const Announce& others, const StartValues* base) {
+  return load(assembly, memory, where, others, base,
               [&](const CheckpointFiles& files) { check_fits(assembly, files); });
 }
 
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                                 const Announce& others) {
-  return load(assembly, memory, where, others,
+                                 const Announce& others, const StartValues* base) {
+  return load(assembly, memory, where, others, base,
               [&](const CheckpointFiles& files) { has_tensors(assembly, files); });
 }
 

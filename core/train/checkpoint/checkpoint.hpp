@@ -13,6 +13,7 @@
 #include "execute/plan_memory.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
+#include "train/checkpoint/start_values.hpp"
 
 namespace prun {
 
@@ -35,12 +36,15 @@ struct LoadedCheckpoint {
 // The checkpoint that this rank goes on from, its part of every tensor read; all ranks call it. `where` is a
 // checkpoint, or a run folder: then its latest or, where that is damaged for any rank, the one before it. An
 // Error says what cannot be trusted or does not fit the recipe, and nothing has been changed then but memory.
+// `base`: has what checkpoints leave to `model.init`, if they do.
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory,
-                                 const std::filesystem::path& where, const Announce& others);
+                                 const std::filesystem::path& where, const Announce& others,
+                                 const StartValues* base = nullptr);
 
 // The same for an assembly that trains nothing: parameters are all that it takes, whatever data they are for.
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
-                                 const std::filesystem::path& where, const Announce& others);
+                                 const std::filesystem::path& where, const Announce& others,
+                                 const StartValues* base = nullptr);
 
 // Throws where samples are counted among others than those of the checkpoint, and `run.changed` does not say
 // that this is meant.

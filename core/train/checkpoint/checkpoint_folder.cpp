@@ -9,6 +9,7 @@
 #include "base/durable_file.hpp"
 #include "base/near_path.hpp"
 #include "base/text.hpp"
+#include "train/checkpoint/best_checkpoint.hpp"
 
 namespace prun {
 namespace {
@@ -235,9 +236,12 @@ std::vector<fs::path> remove_old_checkpoints(const fs::path& run_folder, const R
   std::vector<fs::path> removed;
   if (keep.last == 0) return removed;
   const std::optional<fs::path> latest = read_latest(run_folder);
+  const std::optional<BestCheckpoint> best = read_best(run_folder);
   const std::vector<OwnCheckpoint> own = own_checkpoints(run_folder, run);
   for (std::size_t i = static_cast<std::size_t>(keep.last); i < own.size(); ++i) {
-    if (own[i].path == latest || (keep.every > 0 && own[i].step % keep.every == 0)) continue;
+    if (own[i].path == latest || (best && own[i].step == best->step) ||
+        (keep.every > 0 && own[i].step % keep.every == 0))
+      continue;
     remove_folder(own[i].path);
     removed.push_back(own[i].path);
   }

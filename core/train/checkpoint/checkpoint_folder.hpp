@@ -53,7 +53,7 @@ std::int64_t last_save(const std::filesystem::path& run_folder, const RunIdentit
 // in its place.
 void set_aside(const std::filesystem::path& damaged, const std::filesystem::path& used);
 
-// Which checkpoints of a run stay beside the one that `latest` names.
+// Which checkpoints of a run stay beside those that `latest` and `best` name.
 struct Keep {
   std::int64_t last = 0;   // this many, those saved last; 0: all
   std::int64_t every = 0;  // and those whose step is a multiple of it; 0: no others

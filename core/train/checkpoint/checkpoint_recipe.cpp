@@ -78,9 +78,11 @@ CheckpointRecipe recipe_of_checkpoint(const std::filesystem::path& checkpoint,
   Settings settings = files.manifest().recipe;
   const bool imported = !has(settings, "run.name");
   if (imported) complete_import(settings, files);
-  // Where parameters came from when the run began is of no interest any more.
-  std::erase_if(settings, [](const auto& setting) {
-    return setting.first == "model.config" || setting.first == "model.init" || setting.first == "run.resume";
+  // Where parameters came from when the run began is of no interest any more, but for those that lie there.
+  const bool whole = files.manifest().base.empty();
+  std::erase_if(settings, [&](const auto& setting) {
+    return setting.first == "model.config" || setting.first == "run.resume" ||
+           setting.first == "model.adapter" || (whole && setting.first == "model.init");
   });
   forget_replaced_plugins(settings, sets);
   const std::string manifest = checkpoint / manifest_name;

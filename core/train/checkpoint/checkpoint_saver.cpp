@@ -191,7 +191,8 @@ Manifest CheckpointSaver::manifest() const {
                     settings_of(assembly_.recipe()),
                     plugins_,
                     {},
-                    place_.sets};
+                    place_.sets,
+                    place_.base};
   for (const DeviceInfo& device : assembly_.device_infos())
     manifest.arithmetic.emplace_back(device.arithmetic.view());
   for (int rank = 0; rank < assembly_.mesh().world(); ++rank)

@@ -26,6 +26,7 @@ struct SavePlace {
   std::int64_t save = 0;  // the number of this save within the run
   Keep keep;
   std::vector<SetSize> sets;
+  std::string base = {};  // as the manifest has it
 };
 
 class CheckpointSaver {

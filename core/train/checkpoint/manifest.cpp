@@ -92,6 +92,7 @@ Manifest manifest_of(const JsonValue& json) {
                   in_quotes(file.at("name").as_string()));
     manifest.files.push_back({file.at("bytes").as_uint64(), file.at("checksum").as_string()});
   }
+  if (const JsonValue* const base = json.find("base")) manifest.base = base->as_string();
   if (const JsonValue* const sets = json.find("sets"))
     for (const JsonValue& set : sets->as_array())
       manifest.sets.push_back(
@@ -150,7 +151,9 @@ std::string to_text(const Manifest& manifest) {
         .member("samples", set.samples)
         .member("tokens", set.tokens)
         .end_object();
-  std::string text = json.end_array().end_object().take();
+  json.end_array();
+  if (!manifest.base.empty()) json.member("base", manifest.base);
+  std::string text = json.end_object().take();
   text.pop_back();  // the seal is the last member
   return seal(std::move(text));
 }

@@ -6,7 +6,7 @@ namespace prun {
 
 RunSaves::RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
                    const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets,
-                   std::string plugins, Announce others, std::function<void()> saving)
+                   std::string plugins, Announce others, std::function<void()> saving, std::string base)
     : assembly_(assembly),
       memory_(memory),
       gate_(gate),
@@ -15,7 +15,8 @@ RunSaves::RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate&
       sets_(std::move(sets)),
       plugins_(std::move(plugins)),
       others_(std::move(others)),
-      saving_(std::move(saving)) {}
+      saving_(std::move(saving)),
+      base_(std::move(base)) {}
 
 void RunSaves::claim_folder(std::int64_t step) {
   if (assembly_.rank() != 0) return;
@@ -48,7 +49,7 @@ void RunSaves::begin(const Progress& progress, const SavedSums& sums) {
   claim_folder(progress.step);
   const Recipe& recipe = assembly_.recipe();
   const Keep keep{recipe.integer("run.keep"), recipe.integer("run.keep_every")};
-  saver().begin({folder_, run_, ++saves_, keep, sets_}, progress, sums);
+  saver().begin({folder_, run_, ++saves_, keep, sets_, base_}, progress, sums);
 }
 
 }  // namespace prun

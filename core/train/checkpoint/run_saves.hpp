@@ -13,10 +13,10 @@ namespace prun {
 class RunSaves {
  public:
   // `from`: the checkpoint that the run goes on from, if it does. `sets` are of its samples, `plugins` as
-  // plugin_record() has them.
+  // plugin_record() has them, `base` as the manifest does.
   RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
            const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets, std::string plugins,
-           Announce others, std::function<void()> saving);
+           Announce others, std::function<void()> saving, std::string base = {});
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::string& plugins() const { return plugins_; }
@@ -43,6 +43,7 @@ class RunSaves {
   const std::string plugins_;
   const Announce others_;
   const std::function<void()> saving_;
+  const std::string base_;
   RunIdentity run_;                       // the first rank's, once it has claimed the folder
   std::int64_t saves_ = 0;                // of the run so far, likewise
   std::optional<CheckpointSaver> saver_;  // once it is needed

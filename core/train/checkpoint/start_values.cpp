@@ -7,6 +7,7 @@
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/settings.hpp"
+#include "train/foreign/adapter.hpp"
 #include "train/foreign/config.hpp"
 #include "train/foreign/foreign_weights.hpp"
 
@@ -27,6 +28,7 @@ class ForeignStart final : public StartValues {
     reader_.read(parameter, layer, first, to);
   }
   std::string digest() const override { return directory_.digest(); }
+  std::string content(std::size_t threads) const override { return directory_.content(threads); }
 
  private:
   ForeignMap map_;
@@ -38,6 +40,12 @@ class CheckpointStart final : public StartValues {
  public:
   CheckpointStart(const Program& program, const fs::path& folder)
       : program_(program), files_(find_checkpoint(folder)) {
+    if (!files_.manifest().base.empty())
+      throw_error(
+          ErrorCode::unsupported, files_.folder().string(),
+          " holds adapters without the weights that they change; export it (prun export merges them, with "
+          "--adapter they stay apart, for model.adapter) and start from that, or go on from it by "
+          "run.resume");
     for (const Id parameter : program.parameters())
       for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
         if (has(parameter)) check(parameter, layer);
@@ -63,6 +71,8 @@ class CheckpointStart final : public StartValues {
     load_floats(tensor.type, bytes, to);
   }
   std::string digest() const override { return manifest_checksum(files_.manifest()); }
+  // The manifest has checksums of what has those of all bytes, which are looked at as they are read.
+  std::string content(std::size_t) const override { return digest(); }
   const Manifest& manifest() const { return files_.manifest(); }
 
  private:
@@ -85,7 +95,8 @@ class CheckpointStart final : public StartValues {
 
 // Of the model section alone; `seq` is a choice of who trains.
 bool describes_model(std::string_view key) {
-  return key.starts_with("model.") && key != "model.seq" && key != "model.init" && key != "model.config";
+  return key.starts_with("model.") && key != "model.seq" && key != "model.init" && key != "model.adapter" &&
+         key != "model.config";
 }
 
 bool is_same(const Recipe& recipe, const std::string& key, const std::string& text) {
@@ -107,33 +118,79 @@ void check_model(const Recipe& recipe, const Settings& trained, const std::strin
   }
 }
 
-void check_added(const Assembly& assembly, const StartValues& start, const std::string& where) {
-  const Program& program = assembly.program();
-  for (const Id parameter : program.parameters())
-    if (const Value& value = program.value(parameter);
-        !start.has(parameter) && !may_be_new(assembly.recipe(), value.added_by))
-      throw_error(ErrorCode::bad_input, where, " has nothing for parameter '",
-                  program.segment(value.segment).name, ".", value.name, "'",
-                  how_it_may_be_new(assembly.recipe(), value.added_by));
+// What begins by changing nothing may begin beside any weights.
+bool changes_nothing(const Program& program, Id parameter) {
+  const Id copied = program.value(parameter).copy_of, original = copied == none ? parameter : copied;
+  const std::vector<LowRankChange>& changes = program.low_ranks();
+  return std::any_of(changes.begin(), changes.end(), [&](const LowRankChange& change) {
+    const Init& init = program.value(change.up).init;
+    return (change.down == original || change.up == original) && init.kind == Init::Kind::constant &&
+           init.value == 0;
+  });
 }
 
-std::unique_ptr<StartValues> open_from(const fs::path& where, const Assembly& assembly, PluginHost& plugins) {
-  const Recipe& recipe = assembly.recipe();
+void check_added(const Recipe& recipe, const Program& program, const StartValues& start,
+                 const std::string& where) {
+  for (const Id parameter : program.parameters())
+    if (const Value& value = program.value(parameter);
+        !start.has(parameter) && !may_be_new(recipe, value.added_by) && !changes_nothing(program, parameter))
+      throw_error(ErrorCode::bad_input, where, " has nothing for parameter '",
+                  program.segment(value.segment).name, ".", value.name, "'",
+                  how_it_may_be_new(recipe, value.added_by));
+}
+
+std::unique_ptr<StartValues> open_from(const fs::path& where, const Recipe& recipe, const Program& program,
+                                       PluginHost& plugins) {
   if (std::error_code ignored; fs::is_regular_file(where / config_name, ignored)) {
     Settings trained;
     for (const auto& [key, text] : plugins.model_options(recipe.section("model").plugin(), where))
       trained.emplace_back("model." + key, text);
     check_model(recipe, trained, where.string());
     const auto model = plugins.create<ModelInterface>("model", recipe.section("model"));
-    auto start = std::make_unique<ForeignStart>(assembly.program(), *model, where);
-    check_added(assembly, *start, where.string());
+    auto start = std::make_unique<ForeignStart>(program, *model, where);
+    check_added(recipe, program, *start, where.string());
     return start;
   }
-  auto start = std::make_unique<CheckpointStart>(assembly.program(), where);
+  auto start = std::make_unique<CheckpointStart>(program, where);
   check_model(recipe, start->manifest().recipe, where.string());
-  check_added(assembly, *start, where.string());
+  check_added(recipe, program, *start, where.string());
   return start;
 }
+
+// Adapters of PEFT's, and beside them what else there is.
+class AdapterStart final : public StartValues {
+ public:
+  AdapterStart(const Program& program, const fs::path& folder, std::unique_ptr<StartValues> others)
+      : map_(map_of(program, folder)),
+        directory_(folder, adapter_weights_name),
+        reader_(program, map_, directory_),
+        others_(std::move(others)) {}
+
+  bool has(Id parameter) const override {
+    return map_.has(parameter) || (others_ && others_->has(parameter));
+  }
+  void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const override {
+    if (map_.has(parameter))
+      reader_.read(parameter, layer, first, to);
+    else
+      others_->read(parameter, layer, first, to);
+  }
+  std::string digest() const override { return directory_.digest() + (others_ ? others_->digest() : ""); }
+  std::string content(std::size_t threads) const override { return others_ ? others_->content(threads) : ""; }
+
+ private:
+  // What the folder says of itself is more than the shapes of its tensors do.
+  static ForeignMap map_of(const Program& program, const fs::path& folder) {
+    ForeignMap map = adapter_map(program);
+    check_adapter_config(program, folder);
+    return map;
+  }
+
+  ForeignMap map_;
+  ForeignDirectory directory_;
+  ForeignReader reader_;
+  std::unique_ptr<StartValues> others_;
+};
 
 }  // namespace
 
@@ -148,12 +205,37 @@ std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by)
                         added_by, ".plugin");
 }
 
-std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
-  const RecipeSection model = assembly.recipe().section("model");
-  const fs::path where = model.text("init");
-  if (where.empty()) return nullptr;
+std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
+                                               PluginHost& plugins) {
+  const RecipeSection model = recipe.section("model");
+  std::unique_ptr<StartValues> start;
+  if (const fs::path where = model.text("init"); !where.empty())
+    start = recipe::in_section(
+        model, [&] { return open_from(where, recipe, program, plugins); }, "init");
+  if (const fs::path adapter = model.text("adapter"); !adapter.empty())
+    start = recipe::in_section(
+        model, [&] { return std::make_unique<AdapterStart>(program, adapter, std::move(start)); }, "adapter");
+  return start;
+}
+
+bool has_base(const Program& program) {
+  const std::vector<Id> all = program.parameters();
+  return std::any_of(all.begin(), all.end(), [&](Id id) { return program.value(id).in_base; });
+}
+
+std::unique_ptr<StartValues> open_base(const Recipe& recipe, const Program& program, PluginHost& plugins) {
+  if (!has_base(program)) return nullptr;
+  const RecipeSection model = recipe.section("model");
   return recipe::in_section(
-      model, [&] { return open_from(where, assembly, plugins); }, "init");
+      model, [&] { return open_from(model.text("init"), recipe, program, plugins); }, "init");
+}
+
+void check_base(const StartValues& base, const std::string& content, const Recipe& recipe,
+                std::size_t threads) {
+  if (base.content(threads) != content)
+    throw_error(ErrorCode::bad_input, "the weights of ", recipe.text("model.init"),
+                " are others than those that the checkpoint's adapters were trained beside; name these by "
+                "--set model.init=FOLDER");
 }
 
 }  // namespace prun

@@ -21,12 +21,26 @@ class StartValues {
   virtual void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const = 0;
   // What ranks must have alike.
   virtual std::string digest() const = 0;
+  // Of every byte, so that checkpoints can do without what is there.
+  virtual std::string content(std::size_t threads) const = 0;
 };
 
 // Null where the recipe names none. All headers have been read then: an Error says what is missing, damaged
 // or of another shape, and where the recipe's model is another one than the weights were trained in. What a
 // strategy added is missing too unless run.changed names that strategy.
-std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins);
+std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
+                                               PluginHost& plugins);
+inline std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
+  return open_start_values(assembly.recipe(), assembly.program(), plugins);
+}
+
+// Of what `model.init` names, for a run that goes on: what its checkpoints leave to it. Null where they hold
+// all.
+std::unique_ptr<StartValues> open_base(const Recipe& recipe, const Program& program, PluginHost& plugins);
+bool has_base(const Program& program);
+// Throws where it is not as it was when the checkpoint was saved.
+void check_base(const StartValues& base, const std::string& content, const Recipe& recipe,
+                std::size_t threads);
 
 // Whether run.changed says that what this strategy adds is new: "strategy.1.plugin".
 bool may_be_new(const Recipe& recipe, const std::string& added_by);

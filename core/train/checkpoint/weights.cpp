@@ -131,4 +131,11 @@ void initialize_new(const Assembly& assembly, const PlanMemory& memory, const st
   if (!parameters.empty()) fill(assembly, memory, nullptr, &parameters);
 }
 
+void initialize_base(const Assembly& assembly, const PlanMemory& memory, const StartValues& base) {
+  std::set<Id> parameters;
+  for (const Id id : assembly.program().parameters())
+    if (assembly.program().value(id).in_base) parameters.insert(id);
+  fill(assembly, memory, &base, &parameters);
+}
+
 }  // namespace prun

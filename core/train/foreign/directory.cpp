@@ -1,9 +1,11 @@
 #include "train/foreign/directory.hpp"
 
+#include "base/crc32c.hpp"
 #include "base/json.hpp"
 #include "base/sha256.hpp"
 #include "base/slice.hpp"
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "base/whole_file.hpp"
 
 namespace prun {
@@ -57,6 +59,12 @@ ForeignDirectory::ForeignDirectory(fs::path folder) : folder_(std::move(folder))
   for (const SafetensorsEntry& entry : file.entries()) tensors_[entry.name] = {&file, &entry};
 }
 
+ForeignDirectory::ForeignDirectory(fs::path folder, std::string_view file) : folder_(std::move(folder)) {
+  if (!is_there(folder_ / file)) throw_error(ErrorCode::not_found, folder_.string(), " has no ", file);
+  const SafetensorsFile& only = files_.emplace_back(folder_ / file);
+  for (const SafetensorsEntry& entry : only.entries()) tensors_[entry.name] = {&only, &entry};
+}
+
 void ForeignDirectory::read_index(const fs::path& index) {
   const JsonValue root = parse_json(whole_file(index, JsonLimits{}.bytes), index.string());
   std::map<std::string, const SafetensorsFile*> opened;
@@ -80,6 +88,31 @@ void ForeignDirectory::read_index(const fs::path& index) {
 const ForeignDirectory::Tensor* ForeignDirectory::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+// A checksum for each tensor, in pieces so that threads share them and pages are let go.
+std::string ForeignDirectory::content(std::size_t threads) const {
+  constexpr std::uint64_t most = std::uint64_t{64} << 20;
+  struct Piece {
+    const Tensor* tensor;
+    std::uint64_t begin, end;
+    std::uint32_t checksum = 0;
+  };
+  std::vector<Piece> pieces;
+  for (const auto& [name, tensor] : tensors_)
+    for (std::uint64_t at = 0, size = tensor.file->bytes(*tensor.entry).size(); at < size; at += most)
+      pieces.push_back({&tensor, at, std::min(at + most, size)});
+  share_out(threads, pieces.size(), [&](std::size_t, std::size_t i) {
+    Piece& piece = pieces[i];
+    const auto bytes = piece.tensor->file->bytes(*piece.tensor->entry);
+    piece.checksum = crc32c(bytes.subspan(piece.begin, piece.end - piece.begin));
+    piece.tensor->file->let_go(*piece.tensor->entry, piece.begin, piece.end);
+  });
+  std::string all = digest();
+  for (const Piece& piece : pieces) all += crc32c_text(piece.checksum);
+  Sha256 sum;
+  sum.update(std::as_bytes(std::span(all)));
+  return sum.hex();
 }
 
 std::string ForeignDirectory::digest() const {

@@ -128,6 +128,15 @@ Extents ForeignPiece::strides() const {
 ForeignMap::ForeignMap(const Program& program, ModelInterface& model) {
   ForeignWeightsView view{};
   raise(model.foreign_weights(&view));
+  read(program, view, true);
+}
+
+ForeignMap::ForeignMap(const Program& program, const ForeignWeights& listed) {
+  read(program, KeptForeignWeights(listed).view(), false);
+}
+
+// `all`: of every parameter of the model's own.
+void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bool all) {
   for (const Text& prefix : view.prefixes) prefixes_.emplace_back(prefix.view());
   for (const Text& pattern : view.ignored) ignored_.emplace_back(pattern.view());
   for (const Id id : program.parameters()) {
@@ -137,7 +146,7 @@ ForeignMap::ForeignMap(const Program& program, ModelInterface& model) {
     std::vector<ForeignPiece> pieces;
     for (const ForeignTensorView& said : view.tensors)
       if (said.parameter.view() == name) pieces.push_back(PieceReader(parameter, said).read());
-    if (pieces.empty() && !parameter.added_by.empty()) continue;
+    if (pieces.empty() && (!all || !parameter.added_by.empty())) continue;
     check_covered(name, parameter, pieces);
     join(pieces);
     pieces_[id] = std::move(pieces);

@@ -34,6 +34,8 @@ class ForeignMap {
   // Throws where the plugin's list does not give every element of each parameter once. What a strategy has
   // added it need not know.
   ForeignMap(const Program& program, ModelInterface& model);
+  // Of the parameters that a list names, and no others. What it says of them is checked as a model's is.
+  ForeignMap(const Program& program, const ForeignWeights& listed);
 
   bool has(Id parameter) const { return pieces_.count(parameter) != 0; }
   const std::vector<ForeignPiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
@@ -43,6 +45,8 @@ class ForeignMap {
   bool ignores(std::string_view name) const;
 
  private:
+  void read(const Program& program, const ForeignWeightsView& view, bool all);
+
   std::map<Id, std::vector<ForeignPiece>> pieces_;
   std::vector<std::string> prefixes_, ignored_;
 };

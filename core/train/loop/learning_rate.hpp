@@ -1,21 +1,42 @@
 // The learning rate of each update.
 #pragma once
 
+#include <vector>
+
 #include "recipe/recipe.hpp"
 
 namespace prun {
 
 class LearningRate {
  public:
+  // Of a recipe that check_combinations() has nothing against.
   explicit LearningRate(const Recipe& recipe);
 
   // Of update 1, 2, ...; updates that were masked do not count.
   double at(std::int64_t update) const;
 
  private:
-  std::string kind_;
-  double peak_, final_;
-  std::int64_t warmup_, end_;
+  using Shape = double (LearningRate::*)(double update) const;
+
+  static Shape shape_named(const std::string& kind);
+  // Shares of the peak, of an update behind the warm-up.
+  double constant(double update) const;
+  double linear(double update) const;
+  double cosine(double update) const;
+  double polynomial(double update) const;
+  double wsd(double update) const;
+  double inverse_sqrt(double update) const;
+  double steps(double update) const;
+  double points(double update) const;
+
+  double done(double update, double begin) const;
+  double fallen(double left) const { return final_ + (1 - final_) * left; }
+
+  Shape shape_;
+  std::string falls_;
+  double peak_, final_, power_, decay_;
+  double warmup_, end_;
+  std::vector<double> at_, factors_;
 };
 
 }  // namespace prun

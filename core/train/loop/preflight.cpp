@@ -12,8 +12,10 @@ void preflight(const Assembly& assembly, PluginHost& plugins) {
   if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
     from = recipe::in_section(
         assembly.recipe().section("run"), [&] { return check_checkpoint(assembly, resume); }, "resume");
+  if (from)
+    open_base(assembly.recipe(), assembly.program(), plugins);
   else
-    open_start_values(assembly, plugins);
+    open_start_values(assembly.recipe(), assembly.program(), plugins);
   const Samples samples = open_data(assembly, plugins);
   if (from) check_sets(*from, sizes_of(samples), assembly.recipe());
   if (has_validation(assembly.recipe()) || assembly.evaluation())

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "train/assemble/process_memory.hpp"
 #include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/resume_notes.hpp"
@@ -92,12 +93,16 @@ void Trainer::watch_replicas() {
 std::unique_ptr<StartValues> Trainer::restore(PluginHost& plugins) {
   const std::string& resume = assembly_.recipe().text("run.resume");
   if (resume.empty()) {
-    std::unique_ptr<StartValues> start = open_start_values(assembly_, plugins);
+    std::unique_ptr<StartValues> start = open_start_values(assembly_.recipe(), assembly_.program(), plugins);
     initialize(assembly_, memory(), start.get());
+    if (start && assembly_.rank() == 0 && has_base(assembly_.program()))
+      base_ = start->content(host_threads(assembly_.device_info(), assembly_.mesh().world()));
     return start;
   }
-  loaded_ = load_checkpoint(assembly_, memory(), resume, announce_to_all(membership_, assembly_));
+  const std::unique_ptr<StartValues> base = open_base(assembly_.recipe(), assembly_.program(), plugins);
+  loaded_ = load_checkpoint(assembly_, memory(), resume, announce_to_all(membership_, assembly_), base.get());
   progress_ = loaded_->manifest.progress;
+  base_ = loaded_->manifest.base;
   return nullptr;
 }
 
@@ -112,7 +117,7 @@ void Trainer::check_all_start_alike(PluginHost& plugins, const StartValues* weig
 // Opening has loaded the last of the plugins.
 void Trainer::prepare_saves(const PluginHost& plugins) {
   saves_.emplace(assembly_, memory(), gate_, loaded_, sizes_of(samples_), plugin_record(plugins),
-                 announce_to_all(membership_, assembly_), membership_.saving);
+                 announce_to_all(membership_, assembly_), membership_.saving, base_);
 }
 
 // ------------------------------------------------------------------- steps

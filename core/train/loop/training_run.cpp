@@ -10,6 +10,7 @@
 #include "program/flops.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
+#include "train/loop/best_so_far.hpp"
 #include "train/loop/observers.hpp"
 #include "train/loop/run_report.hpp"
 #include "train/loop/run_schedule.hpp"
@@ -45,6 +46,8 @@ class Run {
   int run() {
     stop_.emplace();
     announce();
+    best_.emplace(recipe_, recipe_.text("run.resume").empty() ? std::nullopt : read_best(trainer_.folder()),
+                  trainer_.progress().step);
     observers_.raise_failure();
     while (trainer_.progress().step < schedule_.steps()) {
       start_steps();
@@ -54,7 +57,13 @@ class Run {
       if (wishes.stop) return stopped();
       if (schedule_.compares_after(trainer_.progress().step)) compare();
       if (schedule_.evaluates_after(trainer_.progress().step)) evaluate();
-      if (wishes.save || schedule_.saves_after(trainer_.progress().step)) save();
+      if (wishes.save || schedule_.saves_after(trainer_.progress().step) ||
+          best_->keeps(trainer_.progress().step))
+        save();
+      if (best_->is_over()) {
+        observers_.event(EventKind::note, ended_early_text());
+        break;
+      }
     }
     if (schedule_.evaluates() && evaluated_ != trainer_.progress().step) evaluate();
     if (saves(recipe_) && begun_ != trainer_.progress().step) save();
@@ -158,6 +167,14 @@ class Run {
     evaluated_ = trainer_.progress().step;
     const std::chrono::duration<double> took = Clock::now() - begin;
     observers_.evaluation(evaluation_info(evaluated_, evaluated, took.count()));
+    best_->take(evaluated_, evaluated.loss);
+  }
+
+  std::string ended_early_text() const {
+    return detail::concat("the run ends at step ", trainer_.progress().step,
+                          ": the validation loss was lowest at step ", best_->best()->step, " (",
+                          best_->best()->loss, "), and eval.patience allows for ",
+                          recipe_.integer("eval.patience"), " evaluations without a lower one");
   }
 
   void save() {
@@ -181,7 +198,11 @@ class Run {
   }
 
   void tell_saved() {
-    if (const auto path = trainer_.saved()) observers_.event(EventKind::saved, path->string());
+    const auto path = trainer_.saved();
+    if (!path) return;
+    observers_.event(EventKind::saved, path->string());
+    if (const auto step = step_of(*path); step && best_->keeps(*step))
+      set_best(trainer_.folder(), *best_->best());
   }
 
   // Without its folder a save goes nowhere, or into another one of that name.
@@ -220,6 +241,7 @@ class Run {
   std::optional<FolderInPlace> folder_;  // the first rank's
   Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts
   StandStillTime save_time_, compare_time_;
+  std::optional<BestSoFar> best_;  // from then on that the folder is the run's
 };
 
 }  // namespace

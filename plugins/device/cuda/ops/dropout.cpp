@@ -11,9 +11,9 @@ void dropout(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[0];
   const DropoutShape shape{.batch = x.dim[0],
                            .seq = x.dim[1],
-                           .width = x.dim[2],
+                           .width = x.inner(x.rank - 2),
                            .first_position = x.start[1],
-                           .first_channel = x.start[2],
+                           .first_channel = x.start[2] * x.inner(x.rank - 3),
                            .p = args.attrs[0].f,
                            .layer = args.layer,
                            .stream = args.attrs[1].i};

@@ -39,38 +39,61 @@ std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadGradi
   return rows;
 }
 
-constexpr auto bind_lm_head = []<class T, class S>(const KernelArgs& args, Libraries& libraries,
-                                                   Stream stream) -> Work {
+// What the regularized forms add, by the attributes of each.
+HeadRegular none_added(const KernelArgs&) { return {}; }
+HeadRegular added_to_loss(const KernelArgs& args) {
+  return {args.attrs[0].f, args.attrs[1].f, args.operands[1].dim[0]};
+}
+HeadRegular added_to_scan(const KernelArgs& args) { return {0, args.attrs[1].f, args.attrs[0].i}; }
+HeadRegular added_to_grad(const KernelArgs& args) {
+  return {args.attrs[1].f, args.attrs[2].f, args.attrs[0].i};
+}
+using Added = HeadRegular (*)(const KernelArgs&);
+
+template <Added added>
+constexpr auto bind_lm_head =
+    []<class T, class S>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
   const HeadGradients<T, S> gradients{data<const double>(args, 3), data<S>(args, 5), args.begins(5),
                                       data<T>(args, 6)};
   const auto rows = rows_of(args, &gradients, libraries, stream);
-  return [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4),
-          workspace = args.workspace](Stream on) { rows->lm_head(input, gradients, loss, workspace, on); };
+  return
+      [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4), workspace = args.workspace,
+       by = added(args)](Stream on) { rows->lm_head(input, gradients, loss, workspace, on, by); };
 };
 
+template <Added added>
 constexpr auto bind_scan = []<class T>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
   const auto rows = rows_of<T, Compute<T>>(args, nullptr, libraries, stream);
   const VocabPart part{args.operands[1].start[0], args.attrs[0].i};
   return [rows, input = input_of<T>(args), part, largest = data<Compute<T>>(args, 3),
-          sum = data<Compute<T>>(args, 4), wanted = data<Compute<T>>(args, 5), workspace = args.workspace](
-             Stream on) { rows->lm_head_scan(input, part, largest, sum, wanted, workspace, on); };
+          sum = data<Compute<T>>(args, 4), wanted = data<Compute<T>>(args, 5), workspace = args.workspace,
+          by = added(args)](Stream on) {
+    rows->lm_head_scan(input, part, largest, sum, wanted, workspace, on, by);
+  };
 };
 
-constexpr auto bind_grad = []<class T, class S>(const KernelArgs& args, Libraries& libraries,
-                                                Stream stream) -> Work {
+template <Added added>
+constexpr auto bind_grad =
+    []<class T, class S>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
   const HeadGradients<T, S> gradients{data<const double>(args, 4), data<S>(args, 5), args.begins(5),
                                       data<T>(args, 6)};
   const auto rows = rows_of(args, &gradients, libraries, stream);
   return [rows, input = input_of<T>(args), first = args.operands[1].start[0],
-          lse = data<const Compute<T>>(args, 3), gradients, workspace = args.workspace](Stream on) {
-    rows->lm_head_grad(input, first, lse, gradients, workspace, on);
-  };
+          lse = data<const Compute<T>>(args, 3), gradients, workspace = args.workspace, by = added(args)](
+             Stream on) { rows->lm_head_grad(input, first, lse, gradients, workspace, on, by); };
 };
 
 template <class C>
 void rescale(const KernelArgs& args, const KernelContext& context) {
   lm_head_rescale(data<const C>(args, 0), data<const C>(args, 1), data<const C>(args, 2), data<C>(args, 3),
                   args.operands[3].elements(), stream_of(context));
+}
+
+template <class C>
+void regularized_loss(const KernelArgs& args, const KernelContext& context) {
+  lm_head_loss(data<const C>(args, 0), data<const C>(args, 1), data<const C>(args, 2),
+               data<const std::int32_t>(args, 3), data<double>(args, 4), data<C>(args, 5),
+               args.operands[3].elements(), args.workspace, stream_of(context), {args.attrs[0].f, 0, 1});
 }
 
 template <class C>
@@ -142,15 +165,26 @@ Kernel select_loss(const OpShape& s) {
   return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return loss<C>; });
 }
 
+Kernel select_regularized_loss(const OpShape& s) {
+  if (!select_loss(s)) return nullptr;
+  return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return regularized_loss<C>; });
+}
+
 }  // namespace
 
 std::vector<DeviceOp> lm_head_ops(const OpChoices&) {
-  return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_typed<bind_lm_head, 5>},
-          {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan>},
+  return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_typed<bind_lm_head<none_added>, 5>},
+          {{"lm_head_regularized", select_lm_head, workspace<true>, 1u << 5},
+           bind_typed<bind_lm_head<added_to_loss>, 5>},
+          {{"lm_head_regularized_scan", select_scan, workspace<false>}, bind_typed<bind_scan<added_to_scan>>},
+          {{"lm_head_regularized_loss", select_regularized_loss, loss_workspace}},
+          {{"lm_head_regularized_grad", select_grad, workspace<true>, 1u << 5},
+           bind_typed<bind_grad<added_to_grad>, 5>},
+          {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan<none_added>>},
           {{"lm_head_rescale", select_rescale}},
           {{"lm_head_logits", select_logits}},
           {{"lm_head_loss", select_loss, loss_workspace}},
-          {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_typed<bind_grad, 5>}};
+          {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_typed<bind_grad<none_added>, 5>}};
 }
 
 }  // namespace prun::cuda

@@ -1,0 +1,21 @@
+// The checkpoint with the lowest validation loss of a run: `best` in its folder leads to it, so that it is
+// named as any other is, and best.json says which loss that is.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace prun {
+
+struct BestCheckpoint {
+  std::int64_t step = 0;
+  double loss = 0;
+};
+
+// Nothing where there is none, or none that was written whole.
+std::optional<BestCheckpoint> read_best(const std::filesystem::path& run_folder);
+// The checkpoint is in place. Throws bad_input where something else is called `best`.
+void set_best(const std::filesystem::path& run_folder, const BestCheckpoint& best);
+
+}  // namespace prun

@@ -1,0 +1,27 @@
+// Adapter folders as PEFT keeps them: adapter_config.json and adapter_model.safetensors, of the changes of
+// low rank that strategies have stated (Program::low_ranks), by the names that the model's own library has
+// for the weights that they change.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "train/foreign/map.hpp"
+
+namespace prun {
+
+inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
+inline constexpr const char* adapter_config_name = "adapter_config.json";
+
+// Where `down` and `up` of each change lie there. Throws unsupported where there is no change, or one of a
+// weight that the library has no matrix for.
+ForeignMap adapter_map(const Program& program);
+
+// `base`: where the weights are that it is for, as far as that is known.
+std::string adapter_config_text(const Program& program, const std::string& base);
+
+// Throws bad_input where the folder's configuration says something else than the program's changes compute,
+// or asks for what they do not.
+void check_adapter_config(const Program& program, const std::filesystem::path& folder);
+
+}  // namespace prun

@@ -1,0 +1,57 @@
+// add_parts and take_part.
+#include "cuda/parts.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// x as rows of its dimension number `dim` and all behind it; the elements of a part within a row.
+struct Cut {
+  PartsShape shape;
+  std::int64_t unit;
+
+  Cut(const Tensor& x, std::int64_t dim)
+      : shape{x.outer(x.rank - static_cast<int>(dim)), x.inner(x.rank - static_cast<int>(dim))},
+        unit(x.inner(x.rank - static_cast<int>(dim) - 1)) {}
+  RowPart part(const Attr& begin, const Attr& end) const { return {begin.i * unit, end.i * unit}; }
+};
+
+template <class T>
+void add_parts(const KernelArgs& args, const KernelContext& context) {
+  const Cut cut(args.operands[0], args.attrs[0].i);
+  AddedParts<T> parts;
+  for (int i = 0; i < most_row_parts; ++i) {
+    if (!args.operands[1 + i].data) continue;
+    parts.from[i] = data<const T>(args, 1 + i);
+    parts.at[i] = cut.part(args.attrs[1 + 2 * i], args.attrs[2 + 2 * i]);
+  }
+  cuda::add_parts(data<const T>(args, 0), parts, data<T>(args, 4), cut.shape, stream_of(context));
+}
+
+template <class T>
+void take_part(const KernelArgs& args, const KernelContext& context) {
+  const Cut cut(args.operands[0], args.attrs[0].i);
+  cuda::take_part(data<const T>(args, 0), data<T>(args, 1), cut.part(args.attrs[1], args.attrs[2]), cut.shape,
+                  stream_of(context));
+}
+
+Kernel select_add_parts(const OpShape& s) {
+  for (int i = 1; i <= most_row_parts; ++i)
+    if (s.operand[i].present && !same_type(s, {0, i})) return nullptr;
+  if (!same_type(s, {0, 4})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_parts<T>; });
+}
+
+Kernel select_take_part(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return take_part<T>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> parts_ops(const OpChoices&) {
+  return {{{"add_parts", select_add_parts}}, {{"take_part", select_take_part}}};
+}
+
+}  // namespace prun::cuda

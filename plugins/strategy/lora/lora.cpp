@@ -1,0 +1,204 @@
+// LoRA: beside chosen weights two small matrices are trained in their place, and everything else is frozen.
+//   y = W x   becomes   y = W x + factor * up (down dropout(x)),   factor = alpha / rank
+// `up` begins as zero, so training begins with the model as it was. Weights are chosen by the names that the
+// model's own libraries have for them: queries, keys and values that lie packed here are three there, with
+// adapters of their own, which are added to stretches of the packed projection.
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+
+#include "modules.hpp"
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::string_view adapted_op = "linear";  // y of x, weight, bias
+constexpr std::size_t most_parts = 3;              // that one op adds
+
+// The size and shape of all adapters.
+struct Adapters {
+  Dim rank;
+  double factor, dropout;
+};
+
+// One linear op on its way to its adapters.
+class AdaptedLinear {
+ public:
+  AdaptedLinear(const Segment& segment, Id op, const Adapters& adapters)
+      : segment_(segment),
+        program_(segment.program()),
+        op_(op),
+        adapters_(adapters),
+        in_dims_(program_.attr(op, "in_dims")) {
+    const OpInfo info = program_.op(op);
+    x_ = info.operands[0];
+    weight_ = info.operands[1];
+    y_ = info.operands[3];
+    behind_ = next();
+  }
+
+  // In the order in which they lie in the weight.
+  void add(const std::vector<Module>& modules) {
+    freeze();
+    Id sum = y_;
+    for (std::size_t i = 0; i < modules.size(); i += most_parts)
+      sum = add_some(sum, std::span(modules).subspan(i, std::min(most_parts, modules.size() - i)));
+    read_instead(sum);
+  }
+
+ private:
+  void freeze() const {
+    const ValueInfo weight = program_.value(weight_);
+    program_.set_parameter(weight_, true, weight.decay, weight.lr_scale);
+  }
+
+  Id add_some(Id sum, std::span<const Module> modules) {
+    if (modules.front().part.empty()) return insert("add", {sum, adapter(modules.front())});
+    const std::vector<Dim> out = out_dims();
+    const auto named = [&](const Dim& dim) { return dim.name.view() == modules.front().part; };
+    const auto at = static_cast<double>(std::find_if(out.begin(), out.end(), named) - out.begin());
+    const ValueInfo y = program_.value(y_);
+    std::vector<AttrValue> attrs = {{"dim", y.rank - static_cast<double>(out.size()) + at}};
+    std::vector<Id> operands(1 + most_parts, none);
+    operands[0] = sum;
+    static constexpr const char* names[][2] = {
+        {"begin_b", "end_b"}, {"begin_c", "end_c"}, {"begin_d", "end_d"}};
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+      operands[1 + i] = adapter(modules[i]);
+      attrs.push_back({names[i][0], static_cast<double>(modules[i].begin)});
+      attrs.push_back({names[i][1], static_cast<double>(modules[i].end)});
+    }
+    return segment_.insert_forward(behind_, "add_parts", operands, 1, attrs)[0];
+  }
+
+  // What it adds to y, or to a part of it.
+  Id adapter(const Module& module) {
+    const auto [down, up] = parameters(module);
+    const Id x = adapters_.dropout > 0 ? dropped() : x_;
+    const Id low = insert("linear", {x, down, none}, {{"in_dims", in_dims_}});
+    return insert("linear", {insert("scale", {low}, {{"factor", adapters_.factor}}), up, none});
+  }
+
+  // As wide at the start as PEFT's, whose distribution is uniform.
+  std::pair<Id, Id> parameters(const Module& module) const {
+    const ValueInfo weight = program_.value(weight_);
+    std::vector<Dim> in = {adapters_.rank}, out = out_dims();
+    double width = 1;
+    for (auto d = static_cast<std::int32_t>(out.size()); d < weight.rank; ++d) {
+      in.push_back(weight.dims[d]);
+      width *= static_cast<double>(weight.dims[d].extent);
+    }
+    for (Dim& dim : out)
+      if (dim.name.view() == module.part)
+        dim = {Name(module.part + "_" + std::to_string(module.begin)), module.end - module.begin};
+    out.push_back(adapters_.rank);
+    const Id down = segment_.weight(module.name + ".lora_A", in, normal(1 / std::sqrt(3 * width)));
+    const Id up = segment_.weight(module.name + ".lora_B", out, zeros());
+    program_.low_rank(
+        {weight_, down, up, module.part, module.begin, module.end, adapters_.factor, adapters_.dropout});
+    return {down, up};
+  }
+
+  std::vector<Dim> out_dims() const {
+    const ValueInfo weight = program_.value(weight_);
+    return {weight.dims, weight.dims + weight.rank - static_cast<int>(in_dims_)};
+  }
+
+  // A stream of its own for each adapter of the segment.
+  Id dropped() const {
+    double stream = 0;
+    for (const Id op : segment_.operations(FunctionKind::forward))
+      if (program_.op(op).kind.view() == "dropout")
+        stream = std::max(stream, program_.attr(op, "stream") + 1);
+    return insert("dropout", {x_, segment_.samples(), segment_.runtime("seed")},
+                  {{"p", adapters_.dropout}, {"stream", stream}});
+  }
+
+  Id insert(const char* kind, std::initializer_list<Id> inputs,
+            std::initializer_list<AttrValue> attrs = {}) const {
+    return segment_.insert(FunctionKind::forward, behind_, kind, inputs, 1, attrs)[0];
+  }
+
+  Id next() const {
+    const std::vector<Id> all = segment_.operations(FunctionKind::forward);
+    const auto found = std::find(all.begin(), all.end(), op_);
+    return found + 1 == all.end() ? none : *(found + 1);
+  }
+
+  // By all that stands behind, and by the next segment.
+  void read_instead(Id sum) const {
+    bool behind = false;
+    for (const Id op : segment_.operations(FunctionKind::forward)) {
+      if (op == behind_) behind = true;
+      const std::uint64_t count = program_.op(op).operands.size;
+      for (std::uint64_t i = 0; behind && i < count; ++i)
+        if (program_.op(op).operands[i] == y_) program_.replace_operand(op, static_cast<int>(i), sum);
+    }
+    if (segment_.info().outgoing == y_) segment_.outgoing(sum);
+  }
+
+  const Segment& segment_;
+  ProgramRef program_;
+  Id op_, x_ = none, weight_ = none, y_ = none, behind_ = none;
+  const Adapters& adapters_;
+  double in_dims_;
+};
+
+class Lora final : public Strategy {
+ public:
+  explicit Lora(const Options& options) : targets_(options.texts("targets")) {
+    const std::int64_t rank = options.integer("rank");
+    const double width = static_cast<double>(rank);
+    adapters_ = {{"lora", rank},
+                 options.number("alpha") / (options.flag("rslora") ? std::sqrt(width) : width),
+                 options.number("dropout")};
+  }
+
+  void apply(ProgramRef program) override {
+    Modules modules(program, targets_);
+    const std::set<Id> before = parameters_of(program);
+    int added = 0;
+    for (const Segment& segment : program.segments())
+      for (const Id op : segment.operations(FunctionKind::forward)) {
+        const OpInfo info = program.op(op);
+        if (info.kind.view() != adapted_op || !before.contains(info.operands[1])) continue;
+        const std::vector<Module> chosen = modules.of(info.operands[1]);
+        if (chosen.empty()) continue;
+        AdaptedLinear(segment, op, adapters_).add(chosen);
+        added += static_cast<int>(chosen.size() * static_cast<std::size_t>(segment.info().repeat));
+      }
+    modules.check_all_found();
+    for (const Id id : before) {
+      const ValueInfo info = program.value(id);
+      program.set_parameter(id, true, info.decay, info.lr_scale);
+    }
+    log_line("trains ", added, " adapters of rank ", adapters_.rank.extent, "; all else is frozen");
+  }
+
+ private:
+  static std::set<Id> parameters_of(ProgramRef program) {
+    std::set<Id> all;
+    for (const Segment& segment : program.segments())
+      for (const Id value : segment.values())
+        if (program.value(value).role == Role::parameter) all.insert(value);
+    return all;
+  }
+
+  std::vector<std::string> targets_;
+  Adapters adapters_{};
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(
+    strategy, prun::Lora, "lora", "0.1.0", "Trains matrices of low rank beside frozen weights (LoRA)",
+    "phase=model; also=peft,adapters",
+    "targets | names | all-linear | | Weights with an adapter, by the names of their modules in the "
+    "model's own library, such as q_proj, attn.c_proj; all-linear: all but the output table\n"
+    "rank    | int   | 8     | 1..65536    | Width of an adapter\n"
+    "alpha   | float | 16    | 0..1000000  | What an adapter adds is multiplied by alpha / rank\n"
+    "dropout | float | 0     | 0..0.95     | Probability by which what comes in to an adapter is dropped\n"
+    "rslora  | bool  | false |             | Multiply by alpha / sqrt(rank) instead\n");

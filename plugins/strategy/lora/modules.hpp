@@ -1,0 +1,40 @@
+// Which weights get adapters: the modules that a model's own library has of them, and those that are asked
+// for.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+
+// A weight, or elements [begin, end) of one of its dimensions.
+struct Module {
+  std::string name;  // of its parameters within the segment: "qkv.q_proj"
+  std::string path;  // "model.layers.*.self_attn.q_proj"
+  std::string part;  // empty: the whole weight
+  std::int64_t begin = 0, end = 0;
+};
+
+class Modules {
+ public:
+  Modules(ProgramRef program, std::vector<std::string> targets);
+
+  // Those of a weight that are asked for, as they lie in it.
+  std::vector<Module> of(Id weight);
+  // Throws where a target names nothing.
+  void check_all_found() const;
+
+ private:
+  std::vector<Module> all_of(Id weight) const;
+  bool is_asked_for(const Module& module);
+
+  ProgramRef program_;
+  std::vector<std::string> targets_;
+  std::set<std::string> found_, known_;
+};
+
+}  // namespace prun

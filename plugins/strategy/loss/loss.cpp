@@ -1,0 +1,44 @@
+// What training adds to the loss so that logits stay in bounds: z-loss, and label smoothing. A head X of the
+// program, which is an op that says how its logits are had, gives its place to the op X_regularized, of the
+// same operands; evaluation keeps the head as it is.
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+class Loss final : public Strategy {
+ public:
+  explicit Loss(const Options& options) : z_(options.number("z")), smoothing_(options.number("smoothing")) {
+    if (z_ == 0 && smoothing_ == 0)
+      throw_error(ErrorCode::bad_input,
+                  "z and smoothing are 0, so nothing is added to the loss; set one of them");
+  }
+
+  void apply(ProgramRef program) override {
+    bool found = false;
+    for (const Segment& segment : program.segments())
+      for (const Id op : segment.operations(FunctionKind::forward)) {
+        const OpInfo info = program.op(op);
+        if (!info.def->logits) continue;
+        const std::string kind = std::string(info.kind.view()) + "_regularized";
+        const AttrValue attrs[] = {{"z", z_}, {"smoothing", smoothing_}};
+        raise(program.api().replace_op(program.handle(), op, kind, info.operands, {attrs, 2}));
+        found = true;
+      }
+    if (!found)
+      throw_error(ErrorCode::unsupported,
+                  "the model has no head that says how its logits are had (OpDef::logits), so nothing can be "
+                  "added to its loss");
+  }
+
+ private:
+  double z_, smoothing_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(strategy, prun::Loss, "loss", "0.1.0", "Adds z-loss and label smoothing to the loss of training",
+            "phase=model; only=training; also=z-loss,label-smoothing",
+            "z         | float | 0 | 0..1    | Factor of the squared logarithm of the softmax's sum\n"
+            "smoothing | float | 0 | 0..0.99 | Share of the target that all words have alike\n");

@@ -1,0 +1,44 @@
+#include "cuda/parts.hpp"
+
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Parts = CudaTest;
+
+TEST_F(Parts, AreAddedAndTakenOutAsTheCpuDoes) {
+  for_types([&]<class T>(std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    for (const auto& d :
+         std::vector<std::vector<std::int64_t>>{{1, 1, 3, 1}, {2, 3, 6, 5}, {3, 7, 4, 16}, {2, 2, 10, 64}}) {
+      SCOPED_TRACE("of " + std::to_string(d[2]) + " x " + std::to_string(d[3]));
+      const std::int64_t last = d[2] - 1;
+      const Value a = random_value(type, d, 1), b = random_value(type, {d[0], d[1], d[2] - 2, d[3]}, 2),
+                  c = random_value(type, {d[0], d[1], 1, d[3]}, 3);
+      const Value want =
+          cpu("add_parts", {a, b, Value(), c, Value(type, d)},
+              {{.i = 2}, {.i = 0}, {.i = d[2] - 2}, {.i = 0}, {.i = 0}, {.i = last}, {.i = d[2]}})[4];
+      OnDevice on_a(a, offset), on_b(b, offset), on_c(c, offset), y(type, d, offset);
+      cuda::AddedParts<T> parts;
+      parts.from[0] = on_b.as<T>();
+      parts.at[0] = {0, (d[2] - 2) * d[3]};
+      parts.from[2] = on_c.as<T>();
+      parts.at[2] = {last * d[3], d[2] * d[3]};
+      const cuda::PartsShape shape{d[0] * d[1], d[2] * d[3]};
+      cuda::add_parts<T>(on_a.as<T>(), parts, y.as<T>(), shape, nullptr);
+      EXPECT_EQ(y.value().bytes(), want.bytes());
+      cuda::add_parts<T>(on_a.as<T>(), parts, on_a.as<T>(), shape, nullptr);
+      EXPECT_EQ(on_a.value().bytes(), want.bytes()) << "in place";
+      OnDevice taken(type, c.dims(), offset);
+      cuda::take_part<T>(y.as<T>(), taken.as<T>(), parts.at[2], shape, nullptr);
+      EXPECT_EQ(
+          taken.value().bytes(),
+          cpu("take_part", {want, Value(type, c.dims())}, {{.i = 2}, {.i = last}, {.i = d[2]}})[1].bytes());
+    }
+  });
+}
+
+}  // namespace
