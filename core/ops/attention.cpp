@@ -4,6 +4,8 @@
 // `documents` (ops/documents.cpp) keeps documents apart: position i sees no key in front of documents[i].
 // `window`: under a causal mask position i sees no further back than itself and the window - 1 before it; 0:
 // all of them.
+// attention_across and its gradient are the same where ranks share out the sequence: queries are of some
+// positions, keys and values of all, which have a dimension of their own, in order.
 // attention_at is the same for some positions at a time, where text is made.
 // attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
 // device may put them in, instead of taking the projection apart and putting the gradient together.
@@ -23,12 +25,16 @@ void check_mask(const OpShape& s, const char* op) {
           " takes a window from 0 on, and under a causal mask only");
 }
 
-// Two products of forward with all keys; a causal mask halves them, and a window leaves a band of them.
+// Two products of forward; a causal mask halves them.
+double attention_flops(const OperandShape& q, std::int64_t keys, bool causal) {
+  return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(keys) * (causal ? 0.5 : 1.0);
+}
+
+// With all keys of the sequence; a window leaves a band of them.
 double attention_flops(const OperandShape& q, const Attr* attrs) {
   const double seq = static_cast<double>(q.dims[1].extent), window = static_cast<double>(attrs[1].i);
-  const double all = 4.0 * static_cast<double>(q.elements()) * seq;
-  if (window > 0 && window < seq) return all * (window - 0.5 * window * window / seq) / seq;
-  return all * (attrs[0].i ? 0.5 : 1.0);
+  if (window == 0 || window >= seq) return attention_flops(q, q.dims[1].extent, attrs[0].i != 0);
+  return attention_flops(q, q.dims[1].extent, false) * (window - 0.5 * window * window / seq) / seq;
 }
 
 // The log of the sum of exponentials of queries q.
@@ -52,6 +58,7 @@ void check_documents(const OpShape& s, const OperandShape& q, int documents) {
 struct Attention {
   static constexpr const char* kind = "attention";
   static constexpr const char* at_position = "attention_at";
+  static constexpr const char* across = "attention_across";
   static constexpr const char* help = "scaled dot-product attention";
   static constexpr OperandDef operands[] = {
       {"q"}, {"k"}, {"v"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
@@ -63,7 +70,7 @@ struct Attention {
     set_lse(s, s.operand[0], 4);
     check_documents(s, s.operand[0], 5);
     s.whole(0, 1, 2);
-    s.whole(0, 3, 5);
+    s.whole(0, 4, 5);
   }
   static void gradient(const Gradient& g) {
     g.inputs(
@@ -121,6 +128,7 @@ struct AttentionAt {
 
 struct AttentionGrad {
   static constexpr const char* kind = "attention_grad";
+  static constexpr const char* across = "attention_across_grad";
   static constexpr const char* help = "dq, dk and dv of attention, scores computed again";
   static constexpr OperandDef operands[] = {{"dy"},
                                             {"q"},
@@ -139,7 +147,8 @@ struct AttentionGrad {
     check_documents(s, s.operand[1], 9);
     for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
     s.whole(1, 1, 2);
-    s.whole(1, 3, 5);
+    s.sum(1, 3, 4);
+    s.whole(1, 4, 5);
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = 2.5 * attention_flops(s.operand[1], s.attrs); }
 };
@@ -176,11 +185,94 @@ struct AttentionPackedGrad {
   static void cost(const OpShape& s, OpCost& c) { c.flops = 2.5 * attention_flops(s.operand[2], s.attrs); }
 };
 
+// Where the queries stand: in order, or as prun/sequence_order.hpp says. Keys and values are in order.
+// `window`: how many keys, its own among them, a position sees at most; 0: all.
+constexpr AttrDef across_attrs[] = {int_attr("causal", 1), int_attr("window", 0), int_attr("chunk", 0),
+                                    int_attr("chunks", 0)};
+
+// Of a part of the queries and all keys: the mean share under a mask, exactly so where each part has a chunk
+// of front and back.
+double across_flops(const OperandShape& q, const OperandShape& k, const Attr* attrs) {
+  const double keys = static_cast<double>(k.dims[1].extent), window = static_cast<double>(attrs[1].i);
+  if (window == 0 || window >= keys) return attention_flops(q, k.dims[1].extent, attrs[0].i != 0);
+  return attention_flops(q, k.dims[1].extent, false) * (window - 0.5 * window * window / keys) / keys;
+}
+
+// Keys and values of all positions beside queries q, whose sequence may be split then.
+void check_across(OpShape& s, const char* op, int q) {
+  const OperandShape& queries = s.operand[q];
+  const Name all = s.operand[q + 1].dims[1].name;
+  OpShape alike = s;
+  for (int i = q + 1; i <= q + 2; ++i)
+    if (alike.operand[i].rank > 1 && alike.operand[i].dims[1].name == all)
+      alike.operand[i].dims[1].name = queries.dims[1].name;
+  require(s.attrs[1].i == 0 || (s.attrs[1].i > 0 && s.attrs[0].i == 1), op,
+          " takes a window from 0 on, and under a causal mask only");
+  require(all != queries.dims[1].name, op,
+          " takes keys and values whose positions have a dimension of their own");
+  check_apart(alike, op, q);
+  s.whole(q + 1, 1, 2);
+  s.whole(q, 4, 5);
+}
+
+struct AttentionAcross {
+  static constexpr const char* kind = "attention_across";
+  static constexpr const char* help = "attention of a part of the positions to all of them";
+  static constexpr OperandDef operands[] = {
+      {"q"}, {"all_k"}, {"all_v"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
+  static constexpr const AttrDef (&attrs)[4] = across_attrs;
+  static void rule(OpShape& s) {
+    check_across(s, kind, 0);
+    s.like(3, 0);
+    set_lse(s, s.operand[0], 4);
+    check_documents(s, s.operand[0], 5);
+  }
+  static void gradient(const Gradient& g) {
+    g.inputs(
+        {0, 1, 2}, "attention_across_grad",
+        {g.arrived(3), g.operand(0), g.operand(1), g.operand(2), g.operand(3), g.operand(4), g.operand(5)},
+        {{"causal", g.attr("causal")},
+         {"window", g.attr("window")},
+         {"chunk", g.attr("chunk")},
+         {"chunks", g.attr("chunks")}});
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = across_flops(s.operand[0], s.operand[1], s.attrs);
+  }
+};
+
+struct AttentionAcrossGrad {
+  static constexpr const char* kind = "attention_across_grad";
+  static constexpr const char* help = "dq of attention_across, and what its queries add to dk and dv of all";
+  static constexpr OperandDef operands[] = {{"dy"},
+                                            {"q"},
+                                            {"all_k"},
+                                            {"all_v"},
+                                            {"y"},
+                                            {"lse"},
+                                            {"dq", Access::write},
+                                            {"all_dk", Access::write},
+                                            {"all_dv", Access::write},
+                                            documents_operand};
+  static constexpr const AttrDef (&attrs)[4] = across_attrs;
+  static void rule(OpShape& s) {
+    check_across(s, kind, 1);
+    check_documents(s, s.operand[1], 9);
+    for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
+    s.sum(1, 1, 2);
+    s.sum(1, 3, 4);
+  }
+  static void cost(const OpShape& s, OpCost& c) {
+    c.flops = 2.5 * across_flops(s.operand[1], s.operand[2], s.attrs);
+  }
+};
+
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
-  return {op_def<Attention>(), op_def<AttentionAt>(), op_def<AttentionGrad>(), op_def<AttentionPacked>(),
-          op_def<AttentionPackedGrad>()};
+  return {op_def<Attention>(),          op_def<AttentionAt>(),         op_def<AttentionGrad>(),
+          op_def<AttentionPacked>(),    op_def<AttentionPackedGrad>(), op_def<AttentionAcross>(),
+          op_def<AttentionAcrossGrad>()};
 }
 
 }  // namespace prun

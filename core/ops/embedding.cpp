@@ -5,6 +5,7 @@
 
 #include "base/require.hpp"
 #include "ops/at_position.hpp"
+#include "ops/positions.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -47,17 +48,18 @@ struct AddPosition {
   static constexpr const char* kind = "add_position";
   static constexpr const char* at_position = "add_position_at";
   static constexpr const char* help = "adds the row of a table that belongs to each position";
-  static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"y", Access::write}};
+  static constexpr OperandDef operands[] = {{"x"}, {"table"}, {"y", Access::write}, positions_operand};
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &table = s.operand[1];
     require(x.rank == 3 && table.rank == 2 && table.dims[0].extent >= x.dims[1].extent,
             "add_position takes x [batch, seq, width] and a table of at least seq rows");
+    check_positions(s, 0, 3, kind);
     s.like(2, 0);
     s.whole(1, 0, 1);
   }
   static void gradient(const Gradient& g) {
     g.pass(0, g.arrived(2));
-    g.weight({1}, "position_weight_grad", {g.arrived(2)});
+    g.weight({1}, "position_weight_grad", {g.arrived(2), g.operand(3)});
   }
 };
 
@@ -79,11 +81,12 @@ struct AddPositionAt {
 struct PositionWeightGrad {
   static constexpr const char* kind = "position_weight_grad";
   static constexpr const char* help = "adds dy, summed over the batch, into the position table's gradient";
-  static constexpr OperandDef operands[] = {{"dy"}, {"dtable", Access::update}};
+  static constexpr OperandDef operands[] = {{"dy"}, positions_operand, {"dtable", Access::update}};
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
+    check_positions(s, 0, 1, kind);
     s.sum(0, 0, 2);
-    s.whole(1, 0, 1);
+    s.whole(2, 0, 1);
   }
 };
 

@@ -4,6 +4,8 @@
 // Plain multi-head attention has one query a group. Sharding `heads` shards all of them alike.
 #pragma once
 
+#include <algorithm>
+
 #include "base/require.hpp"
 #include "prun/op.hpp"
 
@@ -29,6 +31,24 @@ inline void set_apart(OpShape& s, const char* op, int x, int q) {
   s.output(q + 2, from.dtype, key, 4);
 }
 
+// The same from operands x, the queries of all groups, and x + 1, their keys and values: with the packed
+// dimension in two, of which one may be split.
+inline void set_apart_of_two(OpShape& s, const char* op, int x, int q) {
+  const OperandShape &first = s.operand[x], &last = s.operand[x + 1];
+  OperandShape keys = first;
+  if (keys.rank == 5) keys.dims[3] = {"packed", 2};
+  require(first.rank == 5 && first.dims[3].name == Name("queries") && last.rank == 5 &&
+              std::equal(keys.dims, keys.dims + 5, last.dims),
+          op,
+          " takes [batch, seq, heads, queries, head_dim] and [batch, seq, heads, packed, head_dim] with "
+          "packed = 2");
+  const Dim key[] = {first.dims[0], first.dims[1], first.dims[2], first.dims[4]};
+  s.whole(x + 1, 3, 5);
+  s.operand[q] = first;
+  s.output(q + 1, first.dtype, key, 4);
+  s.output(q + 2, first.dtype, key, 4);
+}
+
 inline void check_apart(const OpShape& s, const char* op, int q) {
   const OperandShape& queries = s.operand[q];
   bool alike = queries.rank == 5;
@@ -49,6 +69,16 @@ inline void set_together(OpShape& s, const char* op, int q, int x) {
   s.whole(q, 3, 5);
   s.output(x, from.dtype, packed, 5);
   s.whole(packed[3].name);
+}
+
+// Sets operands x and x + 1 from operands q, q + 1 and q + 2.
+inline void set_two_together(OpShape& s, const char* op, int q, int x) {
+  check_apart(s, op, q);
+  const OperandShape from = s.operand[q];
+  const Dim keys[] = {from.dims[0], from.dims[1], from.dims[2], {"packed", 2}, from.dims[4]};
+  s.operand[x] = from;
+  s.output(x + 1, from.dtype, keys, 5);
+  s.whole(x + 1, 3, 5);
 }
 
 }  // namespace prun

@@ -5,6 +5,7 @@
 
 #include "ops/at_position.hpp"
 #include "ops/packed_heads.hpp"
+#include "ops/positions.hpp"
 
 namespace prun {
 namespace {
@@ -32,19 +33,21 @@ void check_scaling(const OpShape& s, const char* op) {
 struct Rope {
   static constexpr const char* kind = "rope";
   static constexpr const char* at_position = "rope_at";
+  static constexpr const char* apart = "rope_apart";
   static constexpr const char* help =
       "packed queries, keys and values apart, the first two turned by position";
   static constexpr OperandDef operands[] = {
-      {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}};
+      {"x"}, {"q", Access::write}, {"k", Access::write}, {"v", Access::write}, positions_operand};
   static constexpr const AttrDef (&attrs)[8] = turn_attrs;
   static void rule(OpShape& s) {
     check_turned(s.operand[0], kind);
     check_scaling(s, kind);
     set_apart(s, kind, 0, 1);
+    check_positions(s, 0, 4, kind);
     s.pass_partial({0});
   }
   static void gradient(const Gradient& g) {
-    g.input(0, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3)},
+    g.input(0, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3), g.operand(4)},
             {{"base", g.attr("base")},
              {"factor", g.attr("factor")},
              {"low", g.attr("low")},
@@ -74,17 +77,57 @@ struct RopeAt {
 struct RopeGrad {
   static constexpr const char* kind = "rope_grad";
   static constexpr const char* help = "dx of rope";
-  static constexpr OperandDef operands[] = {{"dq"}, {"dk"}, {"dv"}, {"dx", Access::write}};
+  static constexpr OperandDef operands[] = {{"dq"}, {"dk"}, {"dv"}, {"dx", Access::write}, positions_operand};
   static constexpr const AttrDef (&attrs)[8] = turn_attrs;
   static void rule(OpShape& s) {
     check_scaling(s, kind);
     set_together(s, kind, 0, 3);
+    check_positions(s, 0, 4, kind);
+    s.pass_partial({0, 1, 2});
+  }
+};
+
+struct RopeApart {
+  static constexpr const char* kind = "rope_apart";
+  static constexpr const char* help = "rope of a projection in two";
+  static constexpr OperandDef operands[] = {{"x_first"},          {"x_last"},           {"q", Access::write},
+                                            {"k", Access::write}, {"v", Access::write}, positions_operand};
+  static constexpr const AttrDef (&attrs)[8] = turn_attrs;
+  static void rule(OpShape& s) {
+    check_turned(s.operand[0], kind);
+    check_scaling(s, kind);
+    set_apart_of_two(s, kind, 0, 2);
+    check_positions(s, 0, 5, kind);
+    s.pass_partial({0, 1});
+  }
+  static void gradient(const Gradient& g) {
+    g.inputs({0, 1}, "rope_apart_grad", {g.arrived(2), g.arrived(3), g.arrived(4), g.operand(5)},
+             {{"base", g.attr("base")},
+              {"factor", g.attr("factor")},
+              {"low", g.attr("low")},
+              {"high", g.attr("high")},
+              {"original", g.attr("original")}});
+  }
+};
+
+struct RopeApartGrad {
+  static constexpr const char* kind = "rope_apart_grad";
+  static constexpr const char* help = "dx of rope_apart";
+  static constexpr OperandDef operands[] = {
+      {"dq"}, {"dk"}, {"dv"}, {"dx_first", Access::write}, {"dx_last", Access::write}, positions_operand};
+  static constexpr const AttrDef (&attrs)[8] = turn_attrs;
+  static void rule(OpShape& s) {
+    check_scaling(s, kind);
+    set_two_together(s, kind, 0, 3);
+    check_positions(s, 0, 5, kind);
     s.pass_partial({0, 1, 2});
   }
 };
 
 }  // namespace
 
-std::vector<OpDef> rope_ops() { return {op_def<Rope>(), op_def<RopeAt>(), op_def<RopeGrad>()}; }
+std::vector<OpDef> rope_ops() {
+  return {op_def<Rope>(), op_def<RopeAt>(), op_def<RopeGrad>(), op_def<RopeApart>(), op_def<RopeApartGrad>()};
+}
 
 }  // namespace prun

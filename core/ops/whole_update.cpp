@@ -164,6 +164,14 @@ struct ScaleBy {
 
 // ---------------------------------------------------------------- out of what ranks keep in parts, and back
 
+// Where pack leaves room between tensors.
+struct Blank {
+  static constexpr const char* kind = "blank";
+  static constexpr const char* help = "x = 0, of a value that nothing was in";
+  static constexpr OperandDef operands[] = {{"x", Access::write}};
+  static void rule(OpShape&) {}
+};
+
 struct Unpack {
   static constexpr const char* kind = "unpack";
   static constexpr const char* help = "tensor = elements of a flat range, from `offset` on";
@@ -197,6 +205,7 @@ std::vector<OpDef> whole_update_ops() {
           op_def<SquareSum>(),
           op_def<AdafactorFactor>(),
           op_def<ScaleBy>(),
+          op_def<Blank>(),
           op_def<Unpack>(),
           op_def<Pack>()};
 }

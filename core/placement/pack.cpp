@@ -135,6 +135,7 @@ class Packer {
     add_parameters(bucket);
     if (program_.value(members.front()).gradient != none) {
       std::vector<Update> updates;
+      updates.reserve(members.size());
       for (Id id : members) updates.push_back(update_of(program_, id));
       remove_single_ops(bucket);
       add_state(bucket);

@@ -32,6 +32,7 @@ bool is_flat(const Program& program, Id parameter, Id id) {
     if (operand == none) return true;
     const Value& value = program.value(operand);
     if (value.role == Role::runtime) return value.dims.empty();
+    if (value.own_shape) return false;  // whatever that is: it is not in parts
     return value.block > 1 || lie_alike(program, value, whole);
   });
 }
@@ -243,7 +244,7 @@ class WholeUpdates {
     const Value like = program_.value(operand_of(members_.front(), i));
     const bool dealt = members_.front().dealt[operand_of(members_.front(), i)];
     const Id own = add_range(like, ".own", true), into = dealt ? add_range(like, ".dealt", false) : own;
-    add("zero", {into});
+    add("blank", {into});
     for (Member& member : members_) {
       const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
       add("pack", {operand_of(member, i), into}, std::span(&offset, 1));

@@ -186,8 +186,11 @@ class Shares {
 }  // namespace
 
 Slice slice_of(const Program& program, Id value, std::int64_t rank) {
-  return {shape_of(program.value(value).dims), program.starts(value, rank),
-          shape_of(program.local_dims(value)), 0, program.local_elements(value)};
+  const Value& of = program.value(value);
+  Slice slice{shape_of(of.tensor_dims()), program.starts(value, rank), shape_of(program.local_dims(value)), 0,
+              program.local_elements(value)};
+  if (of.part) slice.start[of.part->dim] += of.part->begin;
+  return slice;
 }
 
 BucketCut cut_of(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank) {
@@ -218,9 +221,11 @@ std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& i
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances) {
   std::vector<LastingTensor> list;
   const auto add = [&](const Lasting& lasting) {
-    if (!lasting.copy)
-      list.push_back({lasting.name, type_of(program, lasting), shape_of(program.value(lasting.tensor).dims),
-                      lasting.moment, lasting.of_parameter,
+    const Value& tensor = program.value(lasting.tensor);
+    const bool listed = tensor.part && tensor.part->begin > 0;  // by the part in front
+    if (!lasting.copy && !listed)
+      list.push_back({lasting.name, type_of(program, lasting), shape_of(tensor.tensor_dims()), lasting.moment,
+                      lasting.of_parameter,
                       lasting.parameter == none ? "" : program.value(lasting.parameter).added_by});
   };
   Lister(program, add).list(instances);

@@ -1,6 +1,7 @@
 // The plugin's side of Program: every call guarded, nothing thrown across the border.
 #include <algorithm>
 
+#include "program/passes.hpp"
 #include "program/recompute.hpp"
 #include "program/step_program.hpp"
 
@@ -155,9 +156,10 @@ Status split_in(void* p, Text dim, Text axis, SplitScope scope) {
 
 Status axis_extent(void* p, Text axis, std::int64_t* extent) {
   return guard([&] {
-    const AxisId found = of(p).mesh().find(axis.view());
-    if (found == no_axis) throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "'");
-    *extent = of(p).mesh().extent(found);
+    const std::vector<AxisId> found = of(p).mesh().all_of(axis.view());
+    if (found.empty()) throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "'");
+    *extent = 1;
+    for (const AxisId one : found) *extent *= of(p).mesh().extent(one);
   });
 }
 
@@ -230,6 +232,12 @@ Status set_matrices(void* p, Id parameter, const Matrices* matrices) {
 Status matrices(void* p, Id parameter, Matrices* matrices) {
   return guard([&] { *matrices = of(p).value(parameter).matrices; });
 }
+Status share_sequence(void* p, Text axis, SequenceShares shares) {
+  return guard([&] { share_out_sequence(of(p), axis.view(), shares); });
+}
+Status split_beyond(void* p, Text dim, Text within, Text axis) {
+  return guard([&] { of(p).split_beyond(dim.view(), within.view(), axis.view()); });
+}
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
@@ -287,7 +295,9 @@ const ProgramApi& program_api() {
                               add_untrained,
                               add_tally,
                               low_rank,
-                              foreign_weights};
+                              foreign_weights,
+                              share_sequence,
+                              split_beyond};
   return api;
 }
 

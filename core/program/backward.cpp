@@ -45,6 +45,7 @@ class SegmentBackward {
       gradient.role = Role::gradient;
       gradient.dtype = program_.precision().gradient;
       gradient.dims = program_.value(id).dims;
+      gradient.part = program_.value(id).part;
       gradient.segment = program_.value(id).segment;
       const Id created = program_.add_value(std::move(gradient));
       program_.value(id).gradient = created;

@@ -72,6 +72,23 @@ AxisId Mesh::find(std::string_view name) const {
   return no_axis;
 }
 
+std::vector<AxisId> Mesh::all_of(std::string_view name) const {
+  std::vector<AxisId> all;
+  for (AxisId axis = 0; axis < axes_.size(); ++axis)
+    if (std::string_view(axes_[axis].name).substr(0, axes_[axis].name.find('.')) == name) all.push_back(axis);
+  return all;
+}
+
+Mesh Mesh::factored(std::string_view name, std::int64_t outer, std::string_view within) const {
+  std::vector<Axis> axes = axes_;
+  const AxisId axis = find(name);
+  PRUN_CHECK(axis != no_axis && axes[axis].extent % outer == 0, "axis '", name, "' has no ", outer, " parts");
+  axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
+              {detail::concat(name, '.', within), axes[axis].extent / outer});
+  axes[axis].extent = outer;
+  return Mesh(std::move(axes));
+}
+
 std::int64_t Mesh::stride(AxisId axis) const {
   std::int64_t stride = 1;
   for (AxisId i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].extent;

@@ -22,7 +22,7 @@ AxisId folded(const std::vector<AxisId>& axes);
 std::vector<AxisId> axes_of(AxisId axis);
 
 struct Axis {
-  std::string name;
+  std::string name;  // as the recipe has it; behind a point, which part of it
   std::int64_t extent = 1;
 };
 
@@ -44,6 +44,11 @@ class Mesh {
   std::vector<int> ranks() const;
   // The axis of that name, or no_axis.
   AxisId find(std::string_view name) const;
+  // What the recipe has as one axis of that name: it, or those that it is made of (factored).
+  std::vector<AxisId> all_of(std::string_view name) const;
+  // The same ranks with an axis of the recipe's as two: `outer` times what is left of its extent, which lies
+  // within and is called "tp.queries".
+  Mesh factored(std::string_view name, std::int64_t outer, std::string_view within) const;
   // Where a rank stands along an axis.
   std::int64_t coordinate(std::int64_t rank, AxisId axis) const;
   // The ranks that differ from this one along the axis alone, itself included, in order.

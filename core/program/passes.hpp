@@ -9,6 +9,7 @@
 #include <array>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "program/optimizers.hpp"
@@ -25,6 +26,16 @@ inline std::array<AttrValue, 2> cast_attrs(DType from, DType to) {
 // optional operand `documents` get it. The model has written forward. Throws bad_input where there is no such
 // op.
 void keep_documents_apart(Program& program, std::int64_t end_of_text);
+
+// Has ops that take packed projections get them in two (OpDef::apart), the slots in front of the last two in
+// dimension `within`, so that ranks may split it. Before add_backward.
+void take_packed_apart(Program& program, std::string_view within);
+
+// The ranks of an axis have a part of each sequence. Asks for that to be split, and has ops that look at all
+// of it do so across ranks. After add_backward, before placement.
+void share_out_sequence(Program& program, std::string_view axis, SequenceShares shares);
+// Refuses axes in an order that would gather sequences over that axis for exchanges over others.
+void check_sequence_axes(const Program& program);
 
 // Derives backward from forward, op by op in reverse. Input and weight gradients are separate ops.
 void add_backward(Program& program);

@@ -75,10 +75,18 @@ class Selection {
     if (op.def->effect == Effect::update) return false;
     if (choice_.kind == RecomputeChoice::Kind::nothing) return false;
     if (choice_.kind == RecomputeChoice::Kind::ops &&
-        std::find(choice_.op_kinds.begin(), choice_.op_kinds.end(), op.kind()) == choice_.op_kinds.end())
+        std::none_of(choice_.op_kinds.begin(), choice_.op_kinds.end(),
+                     [&](const std::string& kind) { return is_meant(op, kind); }))
       return false;
     return std::none_of(op.operands.begin(), op.operands.end(),
                         [&](Id value) { return changing_.count(value) != 0; });
+  }
+
+  // Also where ranks share out sequences, and another op stands for it.
+  bool is_meant(const Op& op, const std::string& kind) const {
+    if (op.kind() == kind) return true;
+    const char* const across = program_.registry().find(kind).across;
+    return across && op.kind() == across;
   }
 
   // Each value is an edge that costs its bytes to cut. What an op writes that may not run again comes from

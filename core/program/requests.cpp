@@ -7,12 +7,12 @@ namespace prun {
 void Requests::keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked) {
   PartsRequest request{{}, asked};
   for (const std::string_view axis : axes) {
-    const AxisId found = mesh.find(axis);
-    if (found == no_axis)
+    const std::vector<AxisId> found = mesh.all_of(axis);
+    if (found.empty())
       throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
-    if (std::find(request.axes.begin(), request.axes.end(), found) != request.axes.end())
+    if (std::find(request.axes.begin(), request.axes.end(), found.front()) != request.axes.end())
       throw_error(ErrorCode::bad_input, "axis '", axis, "' is named twice to keep state in parts over");
-    request.axes.push_back(found);
+    request.axes.insert(request.axes.end(), found.begin(), found.end());
   }
   if (request.axes.empty())
     throw_error(ErrorCode::bad_input, "no axis is named to keep state in parts over; name one at least");
@@ -26,6 +26,10 @@ void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string
   const AxisId found = mesh.find(axis);
   if (found == no_axis)
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to lay a pipeline along");
+  if (mesh.all_of(axis).size() > 1)
+    throw_error(ErrorCode::bad_input, "axis '", axis,
+                "' splits heads and, beyond those, queries; a pipeline takes "
+                "an axis of its own");
   if (pipeline) throw_error(ErrorCode::bad_input, "two strategies ask for a pipeline; keep one of them");
   if (chunks < 1) throw_error(ErrorCode::bad_input, "a rank holds at least one chunk, not ", chunks);
   pipeline = PipelineRequest{found, std::string(schedule), chunks, std::move(layers)};

@@ -11,6 +11,7 @@
 
 #include "program/mesh.hpp"
 #include "prun/program.hpp"
+#include "prun/sequence_order.hpp"
 
 namespace prun {
 
@@ -42,6 +43,14 @@ struct KnownTiers {
   std::function<std::vector<std::string>()> of_recipe;
 };
 
+// An axis as two: `outer` ranks split one dimension, those within another.
+struct FactoredAxis {
+  std::string axis;
+  std::int64_t outer = 1;
+  std::string within;
+  friend bool operator==(const FactoredAxis&, const FactoredAxis&) = default;
+};
+
 struct Requests {
   // Each throws an Error where it cannot be.
   void keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked);
@@ -58,7 +67,12 @@ struct Requests {
   // Dimensions on axes: core/placement works out the rest. Earlier ones come first where a value has several.
   std::vector<Split> splits;
   std::vector<PartsRequest> parts;  // core/placement/pack makes them
+  // An axis that the mesh must have as two before the program is written.
+  std::optional<FactoredAxis> factored;
   std::optional<PipelineRequest> pipeline;
+  // Whose ranks share out sequences, and how these lie then.
+  std::optional<AxisId> sequence_axis;
+  SequenceOrder sequence_order;
   // Plugins of the devices beside the recipe's: those numbered 1, 2, ...
   std::vector<std::string> more_devices;
   KnownTiers known_tiers;  // set before strategies run

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -15,6 +16,12 @@ std::int64_t Value::elements() const {
   std::int64_t n = 1;
   for (const Dim& dim : dims) n *= dim.extent;
   return n;
+}
+
+std::vector<Dim> Value::tensor_dims() const {
+  std::vector<Dim> whole = dims;
+  if (part) whole[part->dim] = part->whole;
+  return whole;
 }
 
 bool Op::has_attr(std::string_view name) const {
@@ -297,11 +304,15 @@ OpShape Program::local_shape(const Op& op) const {
 // ---------------------------------------------------------------- parts of values
 
 void Program::split(std::string_view dim, std::string_view axis, SplitScope scope) {
-  const AxisId found = mesh_.find(axis);
-  if (found == no_axis)
+  const std::vector<AxisId> found = mesh_.all_of(axis);
+  if (found.empty())
     throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to split '", dim, "' over");
   check_has_dim(dim, axis);
-  const Split split{Name(dim), found, scope};
+  for (const AxisId one : found) split(dim, one, scope);
+}
+
+void Program::split(std::string_view dim, AxisId axis, SplitScope scope) {
+  const Split split{Name(dim), axis, scope};
   std::vector<Split>& splits = requests_.splits;
   const auto known = std::find_if(splits.begin(), splits.end(), [&](const Split& other) {
     return other.dim == split.dim && other.axis == split.axis;
@@ -310,6 +321,32 @@ void Program::split(std::string_view dim, std::string_view axis, SplitScope scop
     splits.push_back(split);
   else
     known->scope = std::min(known->scope, scope);
+}
+
+// A program is written over a mesh that has the axis as two already, or once more over such a one.
+void Program::split_beyond(std::string_view dim, std::string_view within, std::string_view axis) {
+  const std::vector<AxisId> found = mesh_.all_of(axis);
+  if (found.size() == 2) {
+    split(dim, found[0]);
+    split(within, found[1]);
+    return;
+  }
+  split(dim, axis);
+  const std::int64_t ranks = mesh_.extent(found.front()), parts = common_parts(dim, ranks);
+  if (parts < ranks && common_parts(within, ranks / parts) == ranks / parts)
+    requests_.factored = {std::string(axis), parts, std::string(within)};
+}
+
+// Into how many parts, of so many at most, all values have the dimension split.
+std::int64_t Program::common_parts(std::string_view dim, std::int64_t most) const {
+  bool any = false;
+  for (const Value& value : values_)
+    for (const Dim& own : value.dims)
+      if (own.name == Name(dim)) {
+        most = std::gcd(most, own.extent);
+        any = true;
+      }
+  return any ? most : 1;
 }
 
 void Program::check_has_dim(std::string_view dim, std::string_view axis) const {

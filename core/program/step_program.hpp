@@ -32,6 +32,15 @@ struct Precision {
   bool rounds_by_chance() const { return master == DType::bf16 || moments == DType::bf16 || eight_bits; }
 };
 
+// Of what has a part of a tensor of the model, which other values have the rest of: the tensor's own name,
+// and from where on it has one dimension, which is called so and of that extent there.
+struct TensorPart {
+  std::string tensor;
+  std::size_t dim = 0;
+  std::int64_t begin = 0;
+  Dim whole;
+};
+
 struct Value {
   std::string name;  // "attention.qkv.weight"; unique within its segment for parameters
   Role role = Role::activation;
@@ -65,6 +74,9 @@ struct Value {
   // partial sum on the axes that split one of these. "*": on every axis.
   std::vector<Name> counted;
 
+  // Of a parameter, its gradient and its state.
+  std::optional<TensorPart> part;
+
   // Of a parameter: the one of an earlier segment that it is another rank's copy of.
   Id copy_of = none;
 
@@ -97,6 +109,8 @@ struct Value {
   AxisPlacement on(AxisId axis) const {
     return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
   }
+  // Those of the tensor that it is a part of, or its own.
+  std::vector<Dim> tensor_dims() const;
   // Of the whole value.
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
@@ -203,6 +217,9 @@ class Program {
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
+  void split(std::string_view dim, AxisId axis, SplitScope scope = SplitScope::everywhere);
+  // The same over an axis of more ranks than the dimension has parts: the rest of it splits `within`.
+  void split_beyond(std::string_view dim, std::string_view within, std::string_view axis);
   // What else strategies ask for. Splits come by split(), which checks that there is such a dimension.
   Requests& requests() { return requests_; }
   // A value lies there; a function of a segment runs there.
@@ -291,6 +308,7 @@ class Program {
  private:
   void check_device(std::int32_t device) const;
   void check_has_dim(std::string_view dim, std::string_view axis) const;
+  std::int64_t common_parts(std::string_view dim, std::int64_t most) const;
   void check_operands(const Op& op) const;
   OpShape check_shapes(const Op& op) const;
   void check_lies_right(const Op& op, const OpShape& rule) const;

@@ -18,6 +18,13 @@ struct WantedState {
 
 Id add_state(Program& program, Id parameter, const WantedState& wanted) {
   const Value& owner = program.value(parameter);
+  if (owner.part && wanted.dims)
+    throw_error(ErrorCode::unsupported, "parameter '", owner.part->name,
+                "' is taken apart for ranks that share out "
+                "the queries of a group of heads, and its optimizer has a state '",
+                wanted.name,
+                "' of the whole; "
+                "take another optimizer, or fewer ranks there");
   Value state;
   state.name = owner.name + "." + wanted.name;
   state.role = Role::state;
@@ -25,6 +32,7 @@ Id add_state(Program& program, Id parameter, const WantedState& wanted) {
   state.dims = wanted.dims.value_or(owner.dims);
   state.own_shape = wanted.dims.has_value() && wanted.block == 1;
   state.block = wanted.block;
+  state.part = owner.part;
   state.segment = owner.segment;
   return program.add_value(std::move(state));
 }
@@ -183,7 +191,9 @@ std::string full_name(const Program& program, Id id, std::int64_t layer) {
   const Id original = program.value(id).copy_of;
   const Value& value = program.value(original == none ? id : original);
   const SegmentData& segment = program.segment(value.segment);
-  return segment.name + "." + (segment.repeat > 1 ? std::to_string(layer) + "." : "") + value.name;
+  const bool part = value.part && value.role == Role::parameter;
+  return segment.name + "." + (segment.repeat > 1 ? std::to_string(layer) + "." : "") +
+         (part ? value.part->tensor : value.name);
 }
 
 Id non_finite_counts(Program& program) {

@@ -49,8 +49,6 @@ struct Forward {
   HeadViews<const T> from;
   Heads<T> y;
   Compute<T>* lse;
-  Layout keys = layout;
-  Index position = 0;  // among the keys, of the first query
 };
 
 // Takes the scores of the keys that are seen into row r's softmax; scores become weights relative to the new
@@ -97,23 +95,23 @@ void store_result(const Forward<T>& call, Index group, Index query, Range rows,
 template <class T>
 void forward_block(const Forward<T>& call, Index unit, Index first, const ForwardBuffers<Compute<T>>& s) {
   using C = Compute<T>;
-  const Layout &l = call.layout, &all = call.keys;
-  const Index group = unit / l.queries, query = unit % l.queries, position = call.position + first;
+  const Layout& l = call.layout;
+  const Index group = unit / l.queries, query = unit % l.queries;
   const Range rows = block_at(first, query_block, l.seq);
   const auto q = call.from.q.rows(l, group, query, rows);
   const auto result = row_major(s.result, rows.count, l.width);
   std::fill_n(s.largest, rows.count, -std::numeric_limits<C>::infinity());
   std::fill_n(s.sum, rows.count, 0.0);
   std::fill_n(s.result, rows.count * l.width, C{0});
-  const Index end = all.keys_end(position, rows.count);
-  for (Index key = all.keys_begin(group, position); key < end; key += key_block) {
+  const Index end = l.keys_end(first, rows.count);
+  for (Index key = l.keys_begin(group, first); key < end; key += key_block) {
     const Range keys = block_at(key, key_block, end);
-    const auto k = call.from.k.rows(all, group, keys);
-    const auto v = call.from.v.rows(all, group, keys);
+    const auto k = call.from.k.rows(l, group, keys);
+    const auto v = call.from.v.rows(l, group, keys);
     const auto scores = row_major(s.scores, rows.count, keys.count, key_block);
     gemm_serial<T, T, C>(l.scale(), q, k.transposed(), scores, false, s.gemm);
     for (Index r = 0; r < rows.count; ++r)
-      fold_row(s, r, keys.count, all.visible(group, position + r, key, keys.count), l.width);
+      fold_row(s, r, keys.count, l.visible(group, first + r, key, keys.count), l.width);
     gemm_serial<C, T, C>(1, scores, v, result, true, s.gemm);
   }
   store_result(call, group, query, rows, s);
@@ -142,12 +140,22 @@ void forward(const Forward<T>& call, const ForwardShares<Compute<T>>& shares, co
 }
 
 template <class T>
-void attention(const KernelArgs& args, const KernelContext& context) {
+void attention_apart(const Layout& l, const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = with_documents(layout_of(o[0], args.attrs), o[5]);
   forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
               queries_at(l, o[3].as<T>()), o[4].as<Compute<T>>()},
              forward_shares<Compute<T>>(l), args, context);
+}
+
+template <class T>
+void attention(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  attention_apart<T>(with_documents(layout_of(o[0], args.attrs), o[5]), args, context);
+}
+
+template <class T>
+void attention_across(const KernelArgs& args, const KernelContext& context) {
+  attention_apart<T>(with_documents(across_layout_of(args, 0), args.operands[5]), args, context);
 }
 
 template <class T>
@@ -172,11 +180,11 @@ void attention_at(const KernelArgs& args, const KernelContext& context) {
   const Index position = position_in(o[3]);
   keep_rows<T>(o[1], o[4], position);
   keep_rows<T>(o[2], o[5], position);
-  const Layout l = layout_of(o[0], args.attrs);
-  Layout all = l;
-  all.seq = o[4].dim[1];
+  Layout l = layout_of(o[0], args.attrs);
+  l.keys = o[4].dim[1];
+  l.first = position;
   forward<T>({l, apart(l, o[0].as<const T>(), o[4].as<const T>(), o[5].as<const T>()),
-              queries_at(l, o[6].as<T>()), o[7].as<Compute<T>>(), all, position},
+              queries_at(l, o[6].as<T>()), o[7].as<Compute<T>>()},
              shares_at<Compute<T>>(l), args, context);
 }
 
@@ -311,12 +319,14 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
   const Layout& l = call.layout;
   std::fill_n(s.dk, keys.count * l.width, C{0});
   std::fill_n(s.dv, keys.count * l.width, C{0});
-  const Index start = l.causal ? keys.first / query_block * query_block : 0;
+  const Index start = l.queries_begin(keys.first);
   for (Index query = 0; query < l.queries; ++query)
     for (Index first = start; first < l.seq && l.keys_begin(group, first) <= keys.first;
          first += query_block) {
       const Queries q{group, query, block_at(first, query_block, l.seq)};
-      const Range seen = block_at(keys.first, key_block, l.keys_end(first, q.rows.count));
+      const Index end = l.keys_end(first, q.rows.count);
+      if (end <= keys.first) continue;  // of some positions: none sees them
+      const Range seen = block_at(keys.first, key_block, end);
       compute_delta(call, q, s.delta);
       compute_weights(call, q, seen, s);
       add_to_keys(call, q, seen, s, s.dk, s.dv);
@@ -329,13 +339,13 @@ template <class T>
 void backward_group(const Backward<T>& call, Index group, const BackwardBuffers<Compute<T>>& s) {
   using C = Compute<T>;
   const Layout& l = call.layout;
-  std::fill_n(s.dk, l.seq * l.width, C{0});
-  std::fill_n(s.dv, l.seq * l.width, C{0});
+  std::fill_n(s.dk, l.keys * l.width, C{0});
+  std::fill_n(s.dv, l.keys * l.width, C{0});
   for (Index query = 0; query < l.queries; ++query)
     for (Index first = 0; first < l.seq; first += query_block)
       backward_queries(call, {group, query, block_at(first, query_block, l.seq)}, true, s);
-  store_rows(call.to.k.rows(l, group, {0, l.seq}), s.dk);
-  store_rows(call.to.v.rows(l, group, {0, l.seq}), s.dv);
+  store_rows(call.to.k.rows(l, group, {0, l.keys}), s.dk);
+  store_rows(call.to.v.rows(l, group, {0, l.keys}), s.dv);
 }
 
 // A group in one piece takes five products a block, apart it takes seven, but spreads over more threads.
@@ -345,7 +355,7 @@ bool groups_whole(const Layout& l, Index threads) {
 
 template <class C>
 Shares<BackwardBuffers<C>> backward_shares(const Layout& l, std::int32_t threads) {
-  const Index keys = groups_whole(l, threads) ? l.seq : key_block;
+  const Index keys = groups_whole(l, threads) ? l.keys : key_block;
   return Shares<BackwardBuffers<C>>({l.width, keys, products_workspace(l, sizeof(C))});
 }
 
@@ -359,26 +369,36 @@ void backward(const Backward<T>& call, const KernelArgs& args, const KernelConte
     deal(workers, l.groups(), [&](Index thread, Index group) { backward_group(call, group, own(thread)); });
     return;
   }
-  const Index row_blocks = blocks_of(l.seq, query_block), column_blocks = blocks_of(l.seq, key_block);
+  const Index row_blocks = blocks_of(l.seq, query_block), column_blocks = blocks_of(l.keys, key_block);
   deal(workers, l.units() * row_blocks, [&](Index thread, Index item) {
     const Index unit = item / row_blocks, first = item % row_blocks * query_block;
     const Queries q{unit / l.queries, unit % l.queries, block_at(first, query_block, l.seq)};
     backward_queries(call, q, false, own(thread));
   });
   deal(workers, l.groups() * column_blocks, [&](Index thread, Index item) {
-    const Range keys = block_at(item % column_blocks * key_block, key_block, l.seq);
+    const Range keys = block_at(item % column_blocks * key_block, key_block, l.keys);
     backward_keys(call, item / column_blocks, keys, own(thread));
   });
 }
 
 template <class T>
-void attention_grad(const KernelArgs& args, const KernelContext& context) {
+void attention_apart_grad(const Layout& l, const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const Layout l = with_documents(layout_of(o[1], args.attrs), o[9]);
   backward<T>({l, apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
                queries_at(l, o[0].as<const T>()), queries_at(l, o[4].as<const T>()),
                o[5].as<const Compute<T>>(), apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())},
               args, context);
+}
+
+template <class T>
+void attention_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  attention_apart_grad<T>(with_documents(layout_of(o[1], args.attrs), o[9]), args, context);
+}
+
+template <class T>
+void attention_across_grad(const KernelArgs& args, const KernelContext& context) {
+  attention_apart_grad<T>(with_documents(across_layout_of(args, 1), args.operands[9]), args, context);
 }
 
 template <class T>
@@ -403,6 +423,11 @@ Kernel select_forward(const OpShape& shape) {
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention<T>; });
 }
 
+Kernel select_across(const OpShape& shape) {
+  if (!types_fit(shape, {0, 1, 2, 3}, 4)) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_across<T>; });
+}
+
 Kernel select_at(const OpShape& shape) {
   if (!types_fit(shape, {0, 1, 2, 4, 5, 6}, 7) || shape.operand[3].dtype != DType::f64) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_at<T>; });
@@ -411,6 +436,11 @@ Kernel select_at(const OpShape& shape) {
 Kernel select_backward(const OpShape& shape) {
   if (!types_fit(shape, {0, 1, 2, 3, 4, 6, 7, 8}, 5)) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_grad<T>; });
+}
+
+Kernel select_across_backward(const OpShape& shape) {
+  if (!types_fit(shape, {0, 1, 2, 3, 4, 6, 7, 8}, 5)) return nullptr;
+  return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return attention_across_grad<T>; });
 }
 
 Kernel select_packed(const OpShape& shape) {
@@ -447,6 +477,14 @@ Index backward_workspace(const OpShape& s, std::int32_t threads) {
   return backward_bytes(layout_of(s.operand[1], s.attrs), s.operand[1].dtype, threads);
 }
 
+Index across_workspace(const OpShape& s, std::int32_t threads) {
+  return forward_bytes(across_layout_of(s, 0), s.operand[0].dtype, threads);
+}
+
+Index across_backward_workspace(const OpShape& s, std::int32_t threads) {
+  return backward_bytes(across_layout_of(s, 1), s.operand[1].dtype, threads);
+}
+
 Index packed_workspace(const OpShape& s, std::int32_t threads) {
   return forward_bytes(packed_layout_of(s.operand[0], s.attrs), s.operand[0].dtype, threads);
 }
@@ -461,6 +499,8 @@ std::vector<KernelDef> attention_kernels() {
   return {{"attention", select_forward, forward_workspace},
           {"attention_at", select_at, at_workspace},
           {"attention_grad", select_backward, backward_workspace},
+          {"attention_across", select_across, across_workspace},
+          {"attention_across_grad", select_across_backward, across_backward_workspace},
           {"attention_packed", select_packed, packed_workspace},
           {"attention_packed_grad", select_packed_backward, packed_backward_workspace}};
 }

@@ -7,7 +7,8 @@
 
 #include "cpu/gemm.hpp"
 #include "cpu/scratch.hpp"
-#include "prun/kernel.hpp"
+#include "prun/op.hpp"
+#include "prun/sequence_order.hpp"
 
 namespace prun::cpu::PRUN_ISA::attention_blocks {
 
@@ -24,32 +25,44 @@ struct Range {
   Index first, count;
 };
 
-// A group is one (batch, head); a unit is one query slot of a group.
+// A group is one (batch, head); a unit is one query slot of a group. Queries may be of some positions alone,
+// which go up from row to row.
 struct Layout {
   Index batch, seq, heads, queries, width;
   bool causal;
   Index window = 0;                         // how many keys a position sees at most; 0: all
-  const std::int32_t* documents = nullptr;  // [batch, seq]: the first key that each position sees; null: 0
+  const std::int32_t* documents = nullptr;  // [batch, seq]: the first key that each query sees; null: 0
+  Index keys = seq;                         // positions that have a key and a value
+  Index first = 0;                          // place of the first query
+  SequenceOrder order = {};                 // which position lies there
+  bool across = false;                      // a block of queries may see any number of keys
 
   Index groups() const { return batch * heads; }
   Index units() const { return groups() * queries; }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
 
-  // One past the last key that a query in [first, first + rows) sees.
-  Index keys_end(Index first, Index rows) const { return causal ? first + rows : seq; }
-  // The first block of keys of which queries from `first` on see something.
-  Index keys_begin(Index group, Index first) const { return start_of(group, first) / key_block * key_block; }
-  // Which of the keys [key, key + keys) query `row` sees, counted from the first of them.
-  Range visible(Index group, Index row, Index key, Index keys) const {
-    const Index end = causal ? std::clamp<Index>(row + 1 - key, 0, keys) : keys;
+  // One past the last key that a query in [row, row + rows) sees.
+  Index keys_end(Index row, Index rows) const { return causal ? position(row + rows - 1) + 1 : keys; }
+  // The first block of keys of which queries from `row` on see something.
+  Index keys_begin(Index group, Index row) const { return start_of(group, row) / key_block * key_block; }
+  // The first block of queries of which one sees key `key`.
+  Index queries_begin(Index key) const {
+    Index row = 0;
+    while (row + query_block < seq && keys_end(row, query_block) <= key) row += query_block;
+    return row;
+  }
+  // Which of the keys [key, key + count) query `row` sees, counted from the first of them.
+  Range visible(Index group, Index row, Index key, Index count) const {
+    const Index end = causal ? std::clamp<Index>(position(row) + 1 - key, 0, count) : count;
     const Index begin = std::clamp<Index>(start_of(group, row) - key, 0, end);
     return {begin, end - begin};
   }
 
  private:
+  Index position(Index row) const { return order.position(first + row); }
   // The first key that a query sees: it never falls along the sequence.
   Index start_of(Index group, Index row) const {
-    const Index near = window > 0 ? std::max<Index>(row + 1 - window, 0) : 0;
+    const Index near = window > 0 ? std::max<Index>(position(row) + 1 - window, 0) : 0;
     return documents ? std::max<Index>(near, documents[group / heads * seq + row]) : near;
   }
 };
@@ -70,6 +83,26 @@ inline Layout with_documents(Layout l, const Tensor& documents) {
   return l;
 }
 
+// Of queries of some positions beside the keys of all: operands q and q + 1 of a call or a shape.
+inline Layout across_layout_of(Layout queries, Index keys, const Attr* attrs) {
+  queries.keys = keys;
+  queries.window = attrs[1].i;
+  queries.order = {attrs[2].i, attrs[3].i};
+  queries.across = true;
+  return queries;
+}
+
+inline Layout across_layout_of(const OpShape& s, int q) {
+  return across_layout_of(layout_of(s.operand[q], s.attrs), s.operand[q + 1].dims[1].extent, s.attrs);
+}
+
+inline Layout across_layout_of(const KernelArgs& args, int q) {
+  const Tensor* o = args.operands;
+  Layout l = across_layout_of(layout_of(o[q], args.attrs), o[q + 1].dim[1], args.attrs);
+  l.first = o[q].start[1];
+  return l;
+}
+
 // Of x [batch, seq, heads, packed, head_dim].
 template <class Operand>
 Layout packed_layout_of(const Operand& x, const Attr* attrs) {
@@ -84,10 +117,11 @@ template <class T>
 struct Heads {
   T* data;
   Index stride;
+  Index seq;  // positions of a sample
 
   // Those positions of one of a group's slots.
   Matrix<T> rows(const Layout& l, Index group, Index slot, Range range) const {
-    const Index row = (group / l.heads * l.seq + range.first) * l.heads + group % l.heads;
+    const Index row = (group / l.heads * seq + range.first) * l.heads + group % l.heads;
     return row_major(data + row * stride + slot * l.width, range.count, l.width, l.heads * stride);
   }
   Matrix<T> rows(const Layout& l, Index group, Range range) const { return rows(l, group, 0, range); }
@@ -101,12 +135,12 @@ struct HeadViews {
 
 template <class T>
 Heads<T> queries_at(const Layout& l, T* data) {
-  return {data, l.queries * l.width};
+  return {data, l.queries * l.width, l.seq};
 }
 
 template <class T>
 HeadViews<T> apart(const Layout& l, T* q, T* k, T* v) {
-  return {queries_at(l, q), {k, l.width}, {v, l.width}};
+  return {queries_at(l, q), {k, l.width, l.keys}, {v, l.width, l.keys}};
 }
 
 // Of a group's packed slots, the last two are the key and the value.
@@ -114,7 +148,7 @@ template <class T>
 HeadViews<T> together(const Layout& l, T* x) {
   const Index stride = (l.queries + 2) * l.width;
   T* key = x + l.queries * l.width;
-  return {{x, stride}, {key, stride}, {key + l.width, stride}};
+  return {{x, stride, l.seq}, {key, stride, l.seq}, {key + l.width, stride, l.seq}};
 }
 
 // Statistics of one unit, which lie [batch, heads, queries, seq].
@@ -151,6 +185,7 @@ inline Index products_workspace(const Layout& l, Index compute_size) {
     cover(keys, l.width, rows);
   };
   for (const Index rows : {query_block, l.seq % query_block}) {
+    for (Index keys = 1; l.across && keys <= key_block; ++keys) cover_block(rows, keys);
     for (Index keys = query_block; keys <= key_block; keys += query_block) cover_block(rows, keys);
     cover_block(rows, l.seq % key_block);
   }

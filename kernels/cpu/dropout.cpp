@@ -88,10 +88,11 @@ template <class T>
 void dropout(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &samples = args.operands[1], &y = args.operands[3];
   const std::int64_t seq = x.dim[1], width = x.inner(x.rank - 2), start = x.start[2] * x.inner(x.rank - 3);
+  const Places places(x.start[1], args.operands[4]);
   const Chance<Compute<T>> chance(args.attrs[0].f);
   parallel_ranges(*context.workers, x.dim[0] * seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const Row row = row_of(args, samples.as<const std::int64_t>()[i / seq], x.start[1] + i % seq);
+      const Row row = row_of(args, samples.as<const std::int64_t>()[i / seq], places.position(i % seq));
       drop_row(row, chance, x.as<const T>() + i * width, y.as<T>() + i * width, start, width);
     }
   });

@@ -49,15 +49,16 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
   });
 }
 
-// `first`: the row of x's first position. Behind the table its last row stands for all.
+// `places`: the rows of x's positions. Behind the table its last row stands for all.
 template <class T>
-void add_rows(const Tensor& x, const Tensor& table, std::int64_t first, const Tensor& y,
+void add_rows(const Tensor& x, const Tensor& table, const Places& places, const Tensor& y,
               const KernelContext& context) {
   const std::int64_t seq = x.dim[1], width = x.dim[2], rows = table.dim[0];
   parallel_ranges(*context.workers, x.dim[0] * seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* __restrict from = x.as<const T>() + row * width;
-      const T* __restrict position = table.as<const T>() + std::min(first + row % seq, rows - 1) * width;
+      const T* __restrict position =
+          table.as<const T>() + std::min(places.position(row % seq), rows - 1) * width;
       T* __restrict to = y.as<T>() + row * width;
 #pragma omp simd
       for (std::int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
@@ -67,35 +68,26 @@ void add_rows(const Tensor& x, const Tensor& table, std::int64_t first, const Te
 
 template <class T>
 void add_position(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &table = args.operands[1];
-  add_rows<T>(x, table, x.start[1] - table.start[0], args.operands[2], context);
+  const Tensor* o = args.operands;
+  add_rows<T>(o[0], o[1], {o[0].start[1], o[3]}, o[2], context);
 }
 
 template <class T>
 void add_position_at(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  add_rows<T>(o[0], o[1], position_in(o[2]), o[3], context);
+  add_rows<T>(o[0], o[1], {position_in(o[2])}, o[3], context);
 }
 
-// Rows of a table's gradient that no position of this call belongs to.
-template <class Sum>
-void clear_other_rows(const Tensor& dtable, std::int64_t first, std::int64_t rows) {
-  Sum* sums = dtable.as<Sum>();
-  const std::int64_t width = dtable.dim[1];
-  std::fill(sums, sums + first * width, Sum{});
-  std::fill(sums + (first + rows) * width, sums + dtable.elements(), Sum{});
-}
-
-// A thread owns positions and adds the samples in their order.
+// A thread owns positions, whose rows are its own, and adds the samples in their order.
 template <class T, class Sum>
 void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &dy = args.operands[0], &dtable = args.operands[1];
-  const std::int64_t seq = dy.dim[1], width = dy.dim[2], first = dy.start[1] - dtable.start[0];
-  if (args.begins(1)) clear_other_rows<Sum>(dtable, first, seq);
+  const Tensor &dy = args.operands[0], &dtable = args.operands[2];
+  const Places places(dy.start[1], args.operands[1]);
+  const std::int64_t seq = dy.dim[1], width = dy.dim[2];
+  if (args.begins(2)) std::fill_n(dtable.as<Sum>(), dtable.elements(), Sum{});
   parallel_ranges(*context.workers, seq, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
-      Sum* __restrict sum = dtable.as<Sum>() + (first + s) * width;
-      if (args.begins(1)) std::fill_n(sum, width, Sum{});
+      Sum* __restrict sum = dtable.as<Sum>() + places.position(s) * width;
       for (std::int64_t b = 0; b < dy.dim[0]; ++b) {
         const T* __restrict terms = dy.as<const T>() + (b * seq + s) * width;
 #pragma omp simd
@@ -127,7 +119,7 @@ Kernel select_add_position_at(const OpShape& s) {
 }
 
 Kernel select_position_weight_grad(const OpShape& s) {
-  return choose_accumulation(s.operand[0].dtype, s.operand[1].dtype,
+  return choose_accumulation(s.operand[0].dtype, s.operand[2].dtype,
                              []<class T, class Sum>() -> Kernel { return position_weight_grad<T, Sum>; });
 }
 
@@ -139,7 +131,7 @@ std::vector<KernelDef> embedding_kernels() {
           {"embedding_weight_grad", select_embedding_weight_grad},
           {"add_position", select_add_position},
           {"add_position_at", select_add_position_at},
-          {"position_weight_grad", select_position_weight_grad, nullptr, 1u << 1}};
+          {"position_weight_grad", select_position_weight_grad, nullptr, 1u << 2}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

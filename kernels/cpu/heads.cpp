@@ -42,6 +42,29 @@ void join_heads(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// The queries come and go as they are.
+template <class T>
+void split_heads_apart(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  for_groups(o[2], context, [=](std::int64_t group, std::int64_t queries, std::int64_t width) {
+    const T* x = o[1].as<const T>() + group * 2 * width;
+    std::copy_n(o[0].as<const T>() + group * queries, queries, o[2].as<T>() + group * queries);
+    std::copy_n(x, width, o[3].as<T>() + group * width);
+    std::copy_n(x + width, width, o[4].as<T>() + group * width);
+  });
+}
+
+template <class T>
+void join_heads_apart(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  for_groups(o[0], context, [=](std::int64_t group, std::int64_t queries, std::int64_t width) {
+    T* x = o[4].as<T>() + group * 2 * width;
+    std::copy_n(o[0].as<const T>() + group * queries, queries, o[3].as<T>() + group * queries);
+    std::copy_n(o[1].as<const T>() + group * width, width, x);
+    std::copy_n(o[2].as<const T>() + group * width, width, x + width);
+  });
+}
+
 Kernel select_split(const OpShape& s) {
   if (!same_type(s, {0, 1, 2, 3})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return split_heads<T>; });
@@ -52,11 +75,24 @@ Kernel select_join(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return join_heads<T>; });
 }
 
+Kernel select_split_apart(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return split_heads_apart<T>; });
+}
+
+Kernel select_join_apart(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return join_heads_apart<T>; });
+}
+
 }  // namespace
 
 std::vector<KernelDef> heads_kernels();
 std::vector<KernelDef> heads_kernels() {
-  return {{"split_heads", select_split}, {"join_heads", select_join}};
+  return {{"split_heads", select_split},
+          {"join_heads", select_join},
+          {"split_heads_apart", select_split_apart},
+          {"join_heads_apart", select_join_apart}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

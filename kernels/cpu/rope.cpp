@@ -56,40 +56,62 @@ void rotate(const T* __restrict x, T* __restrict y, const Turns<C>& turns, std::
   }
 }
 
-// Where one position's heads lie, together and apart.
+// Where one position's heads lie, together and apart: of a group's slots the queries begin at x, key and
+// value at `last`, and the next group's so many elements further.
 template <class T>
 struct Position {
-  T *x, *q, *k, *v;
+  T *x, *last, *q, *k, *v;
+  std::int64_t group, last_group;
 };
 
 template <class T, class C>
-void turn_apart(Position<T> at, const Turns<C>& turns, const Tensor& q) {
+void turn_apart(const Position<T>& at, const Turns<C>& turns, const Tensor& q) {
   const std::int64_t width = q.dim[4];
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
-    for (std::int64_t query = 0; query < q.dim[3]; ++query, at.x += width, at.q += width)
-      rotate(at.x, at.q, turns, width / 2, turns.query_scale);
-    rotate(at.x, at.k, turns, width / 2, turns.key_scale);
-    std::copy_n(at.x + width, width, at.v);
-    at.x += 2 * width, at.k += width, at.v += width;
+    const T *x = at.x + head * at.group, *last = at.last + head * at.last_group;
+    T* to = at.q + head * q.dim[3] * width;
+    for (std::int64_t query = 0; query < q.dim[3]; ++query)
+      rotate(x + query * width, to + query * width, turns, width / 2, turns.query_scale);
+    rotate(last, at.k + head * width, turns, width / 2, turns.key_scale);
+    std::copy_n(last + width, width, at.v + head * width);
   }
 }
 
 template <class T, class C>
-void turn_together(Position<T> at, const Turns<C>& turns, const Tensor& q) {
+void turn_together(const Position<T>& at, const Turns<C>& turns, const Tensor& q) {
   const std::int64_t width = q.dim[4];
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
-    for (std::int64_t query = 0; query < q.dim[3]; ++query, at.x += width, at.q += width)
-      rotate(at.q, at.x, turns, width / 2, turns.query_scale);
-    rotate(at.k, at.x, turns, width / 2, turns.key_scale);
-    std::copy_n(at.v, width, at.x + width);
-    at.x += 2 * width, at.k += width, at.v += width;
+    T *x = at.x + head * at.group, *last = at.last + head * at.last_group;
+    const T* from = at.q + head * q.dim[3] * width;
+    for (std::int64_t query = 0; query < q.dim[3]; ++query)
+      rotate(from + query * width, x + query * width, turns, width / 2, turns.query_scale);
+    rotate(at.k + head * width, last, turns, width / 2, turns.key_scale);
+    std::copy_n(at.v + head * width, width, last + width);
   }
 }
 
-// The packed operand and the three apart, in whichever direction.
+// The packed operand, of which keys and values may lie in another, and the three apart, in whichever
+// direction.
 struct Operands {
-  const Tensor &x, &q, &k, &v;
-  std::int64_t first = q.start[1];  // position
+  const Tensor& x;
+  const Tensor* last;  // null: x has all
+  const Tensor &q, &k, &v;
+  Places places;
+
+  // Of one sample at one position.
+  template <class T>
+  Position<T> at(std::int64_t row) const {
+    const std::int64_t width = q.dim[4], queries = q.dim[3] * width, keys = 2 * width;
+    const std::int64_t group = last ? queries : queries + keys, heads = q.dim[2];
+    T* const first = x.as<T>() + row * heads * group;
+    return {first,
+            last ? last->as<T>() + row * heads * keys : first + queries,
+            q.as<T>() + row * heads * queries,
+            k.as<T>() + row * heads * width,
+            v.as<T>() + row * heads * width,
+            group,
+            last ? keys : group};
+  }
 };
 
 // body(position, turns) for every position of every sample.
@@ -104,36 +126,52 @@ void for_positions(const Operands& o, double direction, const KernelArgs& args, 
     for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
     set_frequencies(turns, pairs, rope_turn(args.attrs));
     for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
-      set_position(turns, pairs, direction * static_cast<double>(o.first + s));
-      for (std::int64_t b = 0; b < batch; ++b) {
-        const std::int64_t row = b * seq + s, key = row * o.k.inner(2);
-        body(Position<T>{o.x.as<T>() + row * o.x.inner(3), o.q.as<T>() + row * o.q.inner(3),
-                         o.k.as<T>() + key, o.v.as<T>() + key},
-             turns);
-      }
+      set_position(turns, pairs, direction * static_cast<double>(o.places.position(s)));
+      for (std::int64_t b = 0; b < batch; ++b) body(o.at<T>(b * seq + s), turns);
     }
   });
 }
 
 template <class T>
+void take_apart(const Operands& operands, const KernelArgs& args, const KernelContext& context) {
+  for_positions<T>(operands, 1.0, args, context,
+                   [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, operands.q); });
+}
+
+template <class T>
+void put_together(const Operands& operands, const KernelArgs& args, const KernelContext& context) {
+  for_positions<T>(operands, -1.0, args, context,
+                   [&](const Position<T>& at, const auto& turns) { turn_together(at, turns, operands.q); });
+}
+
+template <class T>
 void rope(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  for_positions<T>({o[0], o[1], o[2], o[3]}, 1.0, args, context,
-                   [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, o[1]); });
+  take_apart<T>({o[0], nullptr, o[1], o[2], o[3], {o[1].start[1], o[4]}}, args, context);
 }
 
 template <class T>
 void rope_at(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  for_positions<T>({o[0], o[2], o[3], o[4], position_in(o[1])}, 1.0, args, context,
-                   [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, o[2]); });
+  take_apart<T>({o[0], nullptr, o[2], o[3], o[4], position_in(o[1])}, args, context);
+}
+
+template <class T>
+void rope_apart(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  take_apart<T>({o[0], &o[1], o[2], o[3], o[4], {o[2].start[1], o[5]}}, args, context);
 }
 
 template <class T>
 void rope_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  for_positions<T>({o[3], o[0], o[1], o[2]}, -1.0, args, context,
-                   [&](const Position<T>& at, const auto& turns) { turn_together(at, turns, o[0]); });
+  put_together<T>({o[3], nullptr, o[0], o[1], o[2], {o[0].start[1], o[4]}}, args, context);
+}
+
+template <class T>
+void rope_apart_grad(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  put_together<T>({o[3], &o[4], o[0], o[1], o[2], {o[0].start[1], o[5]}}, args, context);
 }
 
 std::int64_t rope_workspace(const OpShape& s, std::int32_t threads) {
@@ -152,6 +190,16 @@ Kernel select_rope_at(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_at<T>; });
 }
 
+Kernel select_rope_apart(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_apart<T>; });
+}
+
+Kernel select_rope_apart_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_apart_grad<T>; });
+}
+
 Kernel select_rope_grad(const OpShape& s) {
   if (!same_type(s, {0, 1, 2, 3})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_grad<T>; });
@@ -163,7 +211,9 @@ std::vector<KernelDef> rope_kernels();
 std::vector<KernelDef> rope_kernels() {
   return {{"rope", select_rope, rope_workspace},
           {"rope_at", select_rope_at, rope_workspace},
-          {"rope_grad", select_rope_grad, rope_workspace}};
+          {"rope_grad", select_rope_grad, rope_workspace},
+          {"rope_apart", select_rope_apart, rope_workspace},
+          {"rope_apart_grad", select_rope_apart_grad, rope_workspace}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -22,6 +22,20 @@ inline std::int64_t position_in(const Tensor& number) {
   return static_cast<std::int64_t>(*number.as<const double>());
 }
 
+// Which position lies at each place of a rank's part of the sequences: from the first on or, where they lie
+// in another order, as operand `positions` says.
+class Places {
+ public:
+  Places(std::int64_t first) : first_(first) {}
+  Places(std::int64_t first, const Tensor& positions)
+      : first_(first), positions_(positions.as<const std::int32_t>()) {}
+  std::int64_t position(std::int64_t place) const { return positions_ ? positions_[place] : first_ + place; }
+
+ private:
+  std::int64_t first_;
+  const std::int32_t* positions_ = nullptr;
+};
+
 // Rounds to T. bf16 is written by its bits: assigning the struct would keep GCC from vectorising a loop.
 template <class T, class Value>
 void store(T& to, Value value) {

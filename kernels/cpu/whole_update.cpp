@@ -244,6 +244,11 @@ void scale_by(const KernelArgs& args, const KernelContext& context) {
 
 // ---------------------------------------------------------------- pack, unpack
 
+void blank(const KernelArgs& args, const KernelContext&) {
+  const Tensor& x = args.operands[0];
+  std::memset(x.as<char>(), 0, static_cast<std::size_t>(x.elements() * size_of(x.dtype)));
+}
+
 void unpack(const KernelArgs& args, const KernelContext&) {
   const Tensor &packed = args.operands[0], &tensor = args.operands[1];
   const std::int64_t size = size_of(tensor.dtype);
@@ -294,6 +299,7 @@ Kernel select_scale_by(const OpShape& s) {
   return choose_state(s.operand[0].dtype, []<class T>() -> Kernel { return scale_by<T>; });
 }
 
+Kernel select_blank(const OpShape&) { return blank; }
 Kernel select_unpack(const OpShape& s) { return same_type(s, {0, 1}) ? unpack : nullptr; }
 Kernel select_pack(const OpShape& s) { return same_type(s, {0, 1}) ? pack : nullptr; }
 
@@ -307,6 +313,7 @@ std::vector<KernelDef> whole_update_kernels() {
           {"square_sum", select_square_sum},
           {"adafactor_factor", select_factor},
           {"scale_by", select_scale_by},
+          {"blank", select_blank},
           {"unpack", select_unpack},
           {"pack", select_pack}};
 }

@@ -1,4 +1,4 @@
-// Where the slots of a head group lie (its queries, one key, one value): packed, or in three tensors.
+// Where the slots of a head group lie (its queries, one key, one value): packed, in two or in three tensors.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -10,6 +10,16 @@ struct Together {
   T* x;
   __device__ __forceinline__ T* at(std::int64_t row, int slot, int packed, int width) const {
     return x + (row * packed + slot) * width;
+  }
+};
+
+// Queries in one tensor, keys and values in another.
+template <class T>
+struct InTwo {
+  T *first, *last;
+  __device__ __forceinline__ T* at(std::int64_t row, int slot, int packed, int width) const {
+    if (slot < packed - 2) return first + (row * (packed - 2) + slot) * width;
+    return last + (row * 2 + slot - (packed - 2)) * width;
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "cuda/attention_tiles.cuh"
 #include "cuda/math.cuh"
+#include "prun/sequence_order.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -18,29 +19,72 @@ using ForwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 2), W>;
 template <class T, int W>
 using BackwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 4), W>;
 
-__device__ bool visible(const AttentionShape& shape, std::int64_t query, std::int64_t key) {
-  return key < shape.seq && (!shape.causal || key <= query);
+// Which keys a query may see: those up to its own; of those not the first either, since documents are kept
+// apart or there is a window; as before of some positions' queries, late or not.
+enum class Seen { all_before, late, across };
+
+// The position of a query by its row.
+template <Seen seen>
+__device__ std::int64_t position_of(const AttentionShape& shape, std::int64_t row) {
+  if constexpr (seen == Seen::across)
+    return SequenceOrder{shape.chunk, shape.chunks}.position(shape.first + row);
+  else
+    return row;
+}
+
+template <Seen seen>
+__device__ std::int64_t keys_of(const AttentionShape& shape) {
+  return seen == Seen::across ? shape.keys : shape.seq;
+}
+
+template <Seen seen>
+__device__ bool visible(const AttentionShape& shape, std::int64_t position, std::int64_t key) {
+  return key < keys_of<seen>(shape) && (!shape.causal || key <= position);
+}
+
+template <Seen seen, class Call>
+__device__ int first_seen(const Call& call, std::int64_t batch, std::int64_t row) {
+  if constexpr (seen != Seen::across) return first_key<seen == Seen::late>(call, batch, row);
+  if (row >= call.shape.seq) return 0;
+  const std::int64_t window = call.shape.window, position = position_of<seen>(call.shape, row);
+  const int near = window > 0 && position >= window ? static_cast<int>(position - window) + 1 : 0;
+  return call.documents ? max(near, call.documents[batch * call.shape.seq + row]) : near;
+}
+
+// The first key of those tiles of which queries from `first` on see something, and one past the last that
+// queries up to `last` see.
+template <int rows, Seen seen, class Call>
+__device__ std::int64_t first_tile(const Call& call, std::int64_t batch, std::int64_t first) {
+  return first_seen<seen>(call, batch, first) / rows * rows;
+}
+template <Seen seen>
+__device__ std::int64_t end_of_keys(const AttentionShape& shape, std::int64_t last) {
+  if constexpr (seen != Seen::across) return keys_end(shape, last);
+  return shape.causal ? position_of<seen>(shape, last < shape.seq ? last : shape.seq - 1) + 1 : shape.keys;
 }
 
 // The softmax of each of a thread's rows, as far as keys were folded in.
-template <class T, class Tiles, bool late>
+template <class T, class Tiles, Seen seen>
 struct Softmax {
   using C = Compute<T>;
+  static constexpr bool apart = seen != Seen::all_before;
   C largest[Tiles::per_thread], sum[Tiles::per_thread];
   int first[Tiles::per_thread];  // key that the row sees
+  std::int64_t position[Tiles::per_thread];
 
   template <class Call>
   __device__ Softmax(const Call& call, std::int64_t batch, std::int64_t query) {
 #pragma unroll
     for (int i = 0; i < Tiles::per_thread; ++i) {
       largest[i] = -INFINITY, sum[i] = 0;
-      first[i] = first_key<late>(call, batch, query + Tiles::row(i));
+      first[i] = first_seen<seen>(call, batch, query + Tiles::row(i));
+      position[i] = position_of<seen>(call.shape, query + Tiles::row(i));
     }
   }
 
   // Turns scores into weights relative to the new maximum; what the result held shrinks to match.
-  __device__ void fold(const AttentionShape& shape, std::int64_t query, std::int64_t key,
-                       typename Tiles::Scores& scores, typename Tiles::Sums& result) {
+  __device__ void fold(const AttentionShape& shape, std::int64_t key, typename Tiles::Scores& scores,
+                       typename Tiles::Sums& result) {
     const C scale = scale_of<C>(shape);
 #pragma unroll
     for (int i = 0; i < Tiles::per_thread; ++i) {
@@ -48,12 +92,12 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) {
         const std::int64_t at = key + Tiles::score_column(j);
-        const bool seen = visible(shape, query + Tiles::row(i), at) && (!late || at >= first[i]);
-        scores[i][j] = seen ? scale * scores[i][j] : C(-INFINITY);
+        const bool is_seen = visible<seen>(shape, position[i], at) && (!apart || at >= first[i]);
+        scores[i][j] = is_seen ? scale * scores[i][j] : C(-INFINITY);
         top = Larger()(top, scores[i][j]);
       }
       top = row_fold(top, Larger());
-      const C base = late && top == C(-INFINITY) ? C(0) : top;  // a row that has seen nothing yet
+      const C base = apart && top == C(-INFINITY) ? C(0) : top;  // a row that has seen nothing yet
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) added += scores[i][j] = exp_of<T>(scores[i][j] - base);
       const C shrink = exp_of<T>(largest[i] - base);
@@ -68,30 +112,31 @@ struct Softmax {
 };
 
 // A block takes a tile of one head's queries, the costliest of a causal mask first.
-template <class Tiles, bool late, class T>
+template <class Tiles, Seen seen, class T>
 __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant__ AttentionForward<T> call,
                                                           std::int64_t units, bool packed) {
   using C = Compute<T>;
   const AttentionShape& shape = call.shape;
+  const AttentionShape of_keys = shape_of_keys(shape);
   const Unit unit(shape, blockIdx.x % units);
   const std::int64_t first = (gridDim.x / units - 1 - blockIdx.x / units) * Tiles::rows;
   C *q = Tiles::tile(0), *kv = Tiles::tile(1), *weights = Tiles::tile(2);
   load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), first, shape, packed, q);
-  Softmax<T, Tiles, late> softmax(call, unit.batch, first);
+  Softmax<T, Tiles, seen> softmax(call, unit.batch, first);
   typename Tiles::Sums result;
   Tiles::clear(result);
-  const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = keys_begin<Tiles::rows, late>(call, unit.batch, first); key < end;
+  const std::int64_t end = end_of_keys<seen>(shape, first + Tiles::rows - 1);
+  for (std::int64_t key = first_tile<Tiles::rows, seen>(call, unit.batch, first); key < end;
        key += Tiles::rows) {
     __syncthreads();
-    load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, kv);
+    load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, of_keys, packed, kv);
     __syncthreads();
     typename Tiles::Scores scores;
     Tiles::dot_rows(q, kv, scores);
-    softmax.fold(shape, first, key, scores, result);
+    softmax.fold(shape, key, scores, result);
     Tiles::store_scores(scores, weights);
     __syncthreads();
-    load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, shape, packed, kv);
+    load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, of_keys, packed, kv);
     __syncthreads();
     Tiles::add_product(weights, kv, result);
   }
@@ -122,12 +167,14 @@ __global__ void delta_kernel(const __grid_constant__ AttentionBackward<T> call, 
   if (threadIdx.x % 32 == 0) delta[index] = sum;
 }
 
-template <class Tiles, bool late, class T>
+template <class Tiles, Seen seen, class T>
 __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                      const Compute<T>* delta, std::int64_t units,
                                                      bool packed) {
   using C = Compute<T>;
+  constexpr bool apart = seen != Seen::all_before;
   const AttentionShape& shape = call.shape;
+  const AttentionShape of_keys = shape_of_keys(shape);
   const Unit unit(shape, blockIdx.x % units);
   const std::int64_t first = (gridDim.x / units - 1 - blockIdx.x / units) * Tiles::rows;
   C *q = Tiles::tile(0), *dy = Tiles::tile(1), *k = Tiles::tile(2), *v = Tiles::tile(3),
@@ -136,23 +183,25 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
   load_tile<Tiles>(rows_of(call.dy, unit, shape.head_dim), first, shape, packed, dy);
   C lse_of[Tiles::per_thread], delta_of[Tiles::per_thread];
   int first_of[Tiles::per_thread];
+  std::int64_t position_at[Tiles::per_thread];
 #pragma unroll
   for (int i = 0; i < Tiles::per_thread; ++i) {
     const std::int64_t position = first + Tiles::row(i);
     const bool there = position < shape.seq;
     lse_of[i] = there ? call.lse[unit.statistics(shape) + position] : C(0);
     delta_of[i] = there ? delta[unit.statistics(shape) + position] : C(0);
-    first_of[i] = first_key<late>(call, unit.batch, position);
+    first_of[i] = first_seen<seen>(call, unit.batch, position);
+    position_at[i] = position_of<seen>(shape, position);
   }
   const C scale = scale_of<C>(shape);
   typename Tiles::Sums dq;
   Tiles::clear(dq);
-  const std::int64_t end = keys_end(shape, first + Tiles::rows - 1);
-  for (std::int64_t key = keys_begin<Tiles::rows, late>(call, unit.batch, first); key < end;
+  const std::int64_t end = end_of_keys<seen>(shape, first + Tiles::rows - 1);
+  for (std::int64_t key = first_tile<Tiles::rows, seen>(call, unit.batch, first); key < end;
        key += Tiles::rows) {
     __syncthreads();
-    load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, shape, packed, k);
-    load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, shape, packed, v);
+    load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, of_keys, packed, k);
+    load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, of_keys, packed, v);
     __syncthreads();
     typename Tiles::Scores scores, dweights;
     Tiles::dot_rows(q, k, scores);
@@ -162,9 +211,9 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) {
         const std::int64_t at = key + Tiles::score_column(j);
-        const bool seen = visible(shape, first + Tiles::row(i), at) && (!late || at >= first_of[i]);
+        const bool is_seen = visible<seen>(shape, position_at[i], at) && (!apart || at >= first_of[i]);
         const C weight = exp_of<T>(scale * scores[i][j] - lse_of[i]);
-        scores[i][j] = seen ? weight * (dweights[i][j] - delta_of[i]) : C(0);
+        scores[i][j] = is_seen ? weight * (dweights[i][j] - delta_of[i]) : C(0);
       }
     Tiles::store_scores(scores, dscores);
     __syncthreads();
@@ -175,27 +224,30 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
 }
 
 // A block takes a tile of one head's keys and values; its scores lie [key, query].
-template <class Tiles, bool late, class T>
+template <class Tiles, Seen seen, class T>
 __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                       const Compute<T>* delta, std::int64_t groups,
                                                       bool packed) {
   using C = Compute<T>;
+  constexpr bool apart = seen != Seen::all_before;
   const AttentionShape& shape = call.shape;
+  const AttentionShape of_keys = shape_of_keys(shape);
   const std::int64_t group = blockIdx.x % groups, first = blockIdx.x / groups * Tiles::rows;
   C *k = Tiles::tile(0), *v = Tiles::tile(1), *q = Tiles::tile(2), *dy = Tiles::tile(3),
     *scratch = Tiles::tile(4);
   const std::int64_t batch = group / shape.heads, head = group % shape.heads;
-  load_tile<Tiles>(rows_of(call.k, batch, head), first, shape, packed, k);
-  load_tile<Tiles>(rows_of(call.v, batch, head), first, shape, packed, v);
+  load_tile<Tiles>(rows_of(call.k, batch, head), first, of_keys, packed, k);
+  load_tile<Tiles>(rows_of(call.v, batch, head), first, of_keys, packed, v);
   const C scale = scale_of<C>(shape);
   typename Tiles::Sums dk, dv;
   Tiles::clear(dk), Tiles::clear(dv);
   for (std::int64_t j = 0; j < shape.queries; ++j) {
     const Unit unit(shape, group * shape.queries + j);
     const C *lse = call.lse + unit.statistics(shape), *deltas = delta + unit.statistics(shape);
-    for (std::int64_t query = shape.causal ? first : 0;
-         query < shape.seq && (!late || keys_begin<Tiles::rows, late>(call, batch, query) <= first);
+    for (std::int64_t query = shape.causal && seen != Seen::across ? first : 0;
+         query < shape.seq && (!apart || first_tile<Tiles::rows, seen>(call, batch, query) <= first);
          query += Tiles::rows) {
+      if (seen == Seen::across && end_of_keys<seen>(shape, query + Tiles::rows - 1) <= first) continue;
       __syncthreads();
       load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), query, shape, packed, q);
       load_tile<Tiles>(rows_of(call.dy, unit, shape.head_dim), query, shape, packed, dy);
@@ -208,13 +260,14 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
         const std::int64_t position = query + Tiles::score_column(c);
         const bool there = position < shape.seq;
         const C lse_of = there ? lse[position] : C(0), delta_of = there ? deltas[position] : C(0);
-        const int first_of = first_key<late>(call, batch, position);
+        const int first_of = first_seen<seen>(call, batch, position);
+        const std::int64_t position_at = position_of<seen>(shape, position);
 #pragma unroll
         for (int i = 0; i < Tiles::per_thread; ++i) {
           const std::int64_t at = first + Tiles::row(i);
-          const bool seen = there && visible(shape, position, at) && (!late || at >= first_of);
-          weights[i][c] = seen ? exp_of<T>(scale * weights[i][c] - lse_of) : C(0);
-          dweights[i][c] = seen ? weights[i][c] * (dweights[i][c] - delta_of) : C(0);
+          const bool is_seen = there && visible<seen>(shape, position_at, at) && (!apart || at >= first_of);
+          weights[i][c] = is_seen ? exp_of<T>(scale * weights[i][c] - lse_of) : C(0);
+          dweights[i][c] = is_seen ? weights[i][c] * (dweights[i][c] - delta_of) : C(0);
         }
       }
       Tiles::store_scores(weights, scratch);
@@ -226,29 +279,34 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
       Tiles::add_product(scratch, q, dk);
     }
   }
-  store_sums<Tiles>(dk, rows_of(call.dk, batch, head), first, shape, packed, [&](int) { return scale; });
-  store_sums<Tiles>(dv, rows_of(call.dv, batch, head), first, shape, packed, [](int) { return C(1); });
+  store_sums<Tiles>(dk, rows_of(call.dk, batch, head), first, of_keys, packed, [&](int) { return scale; });
+  store_sums<Tiles>(dv, rows_of(call.dv, batch, head), first, of_keys, packed, [](int) { return C(1); });
 }
 
 // ---------------------------------------------------------------- the host's side
-// launch(width, late), both as types.
+template <Seen seen>
+using SeenBy = std::integral_constant<Seen, seen>;
+
+// launch(width, what is seen), both as types.
 template <class Launch>
-void with_form(std::int64_t head_dim, bool begins_late, Launch launch) {
-  if (head_dim > most_width)
+void with_form(const AttentionShape& shape, bool late, Launch launch) {
+  if (shape.head_dim > most_width)
     throw_error(ErrorCode::unsupported, "attention on the GPU takes heads of up to ", most_width,
-                " channels, not ", head_dim, "; use the CPU device or smaller heads");
-  const auto with_width = [&](auto late) {
-    if (head_dim <= 64)
-      launch(std::integral_constant<int, 64>(), late);
-    else if (head_dim <= 128)
-      launch(std::integral_constant<int, 128>(), late);
+                " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
+  const auto with_width = [&](auto seen) {
+    if (shape.head_dim <= 64)
+      launch(std::integral_constant<int, 64>(), seen);
+    else if (shape.head_dim <= 128)
+      launch(std::integral_constant<int, 128>(), seen);
     else
-      launch(std::integral_constant<int, most_width>(), late);
+      launch(std::integral_constant<int, most_width>(), seen);
   };
-  if (begins_late)
-    with_width(std::true_type());
+  if (shape.across())
+    with_width(SeenBy<Seen::across>());
+  else if (late)
+    with_width(SeenBy<Seen::late>());
   else
-    with_width(std::false_type());
+    with_width(SeenBy<Seen::all_before>());
 }
 
 template <class Tiles>
@@ -273,13 +331,12 @@ void attention(const AttentionForward<T>& call, Stream stream) {
   const std::int64_t units = shape.batch * shape.heads * shape.queries;
   if (shape.query_rows() == 0) return;
   const bool packed = packs<T>(shape, call.q, call.k, call.v, call.y);
-  with_form(shape.head_dim, begins_late(call),
-            [&]<int W, bool late>(std::integral_constant<int, W>, std::bool_constant<late>) {
-              using Form = ForwardTiles<T, W>;
-              const auto kernel = forward_kernel<Form, late, T>;
-              const int shared = take_shared<Form>(kernel, 2, "shared memory for attention");
-              kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, units, packed);
-            });
+  with_form(shape, begins_late(call), [&]<int W, Seen seen>(std::integral_constant<int, W>, SeenBy<seen>) {
+    using Form = ForwardTiles<T, W>;
+    const auto kernel = forward_kernel<Form, seen, T>;
+    const int shared = take_shared<Form>(kernel, 2, "shared memory for attention");
+    kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, units, packed);
+  });
   check_launch("attention");
 }
 
@@ -290,18 +347,16 @@ void attention_backward(const AttentionBackward<T>& call, Stream stream) {
   if (shape.query_rows() == 0) return;
   auto* delta = static_cast<Compute<T>*>(call.workspace);
   const bool packed = packs<T>(shape, call.dy, call.q, call.k, call.v, call.dq, call.dk, call.dv);
-  with_form(
-      shape.head_dim, begins_late(call),
-      [&]<int W, bool late>(std::integral_constant<int, W>, std::bool_constant<late>) {
-        using Form = BackwardTiles<T, W>;
-        const auto of_queries = dq_kernel<Form, late, T>, of_keys = dkv_kernel<Form, late, T>;
-        const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_backward");
-        take_shared<Form>(of_keys, 4, "shared memory for attention_backward");
-        delta_kernel<T>
-            <<<grid_of(ceil_div(shape.query_rows(), threads / 32)), threads, 0, stream>>>(call, delta);
-        of_queries<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, delta, units, packed);
-        of_keys<<<tiles_of<Form>(shape.seq, groups), threads, shared, stream>>>(call, delta, groups, packed);
-      });
+  with_form(shape, begins_late(call), [&]<int W, Seen seen>(std::integral_constant<int, W>, SeenBy<seen>) {
+    using Form = BackwardTiles<T, W>;
+    const auto of_queries = dq_kernel<Form, seen, T>, of_keys = dkv_kernel<Form, seen, T>;
+    const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_backward");
+    take_shared<Form>(of_keys, 4, "shared memory for attention_backward");
+    delta_kernel<T><<<grid_of(ceil_div(shape.query_rows(), threads / 32)), threads, 0, stream>>>(call, delta);
+    of_queries<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, delta, units, packed);
+    of_keys<<<tiles_of<Form>(shape_of_keys(shape).seq, groups), threads, shared, stream>>>(call, delta,
+                                                                                           groups, packed);
+  });
   check_launch("attention_backward");
 }
 

@@ -15,10 +15,22 @@ struct AttentionShape {
   std::int64_t head_dim;
   bool causal = true;
   std::int64_t window = 0;  // keys that a query sees at most, under a causal mask; 0: all
+  // Of queries that are of some positions alone: how many have a key; 0: those that have a query. The first
+  // query's place, and which position lies at a place (prun/sequence_order.hpp).
+  std::int64_t keys = 0;
+  std::int64_t first = 0, chunk = 0, chunks = 0;
+
+  constexpr bool across() const { return keys > 0; }
 
   bool operator==(const AttentionShape&) const = default;
   constexpr std::int64_t query_rows() const { return batch * heads * queries * seq; }
 };
+
+// That of keys and values, as rows: of so many positions.
+constexpr AttentionShape shape_of_keys(AttentionShape s) {
+  if (s.across()) s.seq = s.keys;
+  return s;
+}
 
 // Where the rows of an operand lie, in elements from its first: that of sample b, position s, head h and
 // query j begins at b * batch + s * seq + h * head + j * head_dim, and is dense.

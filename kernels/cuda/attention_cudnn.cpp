@@ -98,17 +98,18 @@ class Lay {
   auto queries(const HeadStrides& at) const {
     return [this, at](TensorAttributes& tensor) {
       if (pieces_.by_group)
-        set(tensor, pieces_.heads, s_.queries, {at.head, at.seq, s_.head_dim});
+        set(tensor, pieces_.heads, s_.queries, s_.seq, {at.head, at.seq, s_.head_dim});
       else
-        set(tensor, pieces_.samples, pieces_.heads * s_.queries, {at.batch, at.seq, query_stride(s_, at)});
+        set(tensor, pieces_.samples, pieces_.heads * s_.queries, s_.seq,
+            {at.batch, at.seq, query_stride(s_, at)});
     };
   }
   auto keys(const HeadStrides& at) const {
     return [this, at](TensorAttributes& tensor) {
       if (pieces_.by_group)
-        set(tensor, pieces_.heads, 1, {at.head, at.seq, s_.head_dim});
+        set(tensor, pieces_.heads, 1, shape_of_keys(s_).seq, {at.head, at.seq, s_.head_dim});
       else
-        set(tensor, pieces_.samples, pieces_.heads, at);
+        set(tensor, pieces_.samples, pieces_.heads, shape_of_keys(s_).seq, at);
     };
   }
   // cuDNN takes them dense: a piece is of all heads, or of one sample.
@@ -123,8 +124,9 @@ class Lay {
   }
 
  private:
-  void set(TensorAttributes& tensor, std::int64_t samples, std::int64_t heads, const HeadStrides& at) const {
-    tensor.set_dim({samples, heads, s_.seq, s_.head_dim}).set_stride({at.batch, at.head, at.seq, 1});
+  void set(TensorAttributes& tensor, std::int64_t samples, std::int64_t heads, std::int64_t rows,
+           const HeadStrides& at) const {
+    tensor.set_dim({samples, heads, rows, s_.head_dim}).set_stride({at.batch, at.head, at.seq, 1});
   }
 
   const AttentionShape& s_;
@@ -155,16 +157,25 @@ Attributes with_window(Attributes attributes, const AttentionShape& shape) {
 
 float scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 
+// Where there are more keys than queries, the last of both stand at one position.
+template <class Attributes>
+Attributes masked(Attributes attributes, const AttentionShape& shape) {
+  if (shape.across())
+    attributes.set_causal_mask_bottom_right(shape.causal);
+  else
+    attributes.set_causal_mask(shape.causal);
+  return attributes;
+}
+
 void describe_forward(CudnnGraph& plan) {
   const AttentionLayout& at = plan.layout;
   const Lay lay(at, plan.pieces);
   graph::Graph& all = plan.graph;
   const auto [y, lse] = all.sdpa(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
                                  input(all, v_at, lay.keys(at.v)),
-                                 with_window(graph::SDPA_attributes()
+                                 with_window(masked(graph::SDPA_attributes(), at.shape)
                                                  .set_name("attention")
                                                  .set_generate_stats(true)
-                                                 .set_causal_mask(at.shape.causal)
                                                  .set_attn_scale(scale_of(at.shape)),
                                              at.shape));
   output(y, y_at, lay.queries(at.y));
@@ -179,9 +190,8 @@ void describe_backward(CudnnGraph& plan, bool deterministic) {
       all.sdpa_backward(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
                         input(all, v_at, lay.keys(at.v)), input(all, y_at, lay.queries(at.y)),
                         input(all, dy_at, lay.queries(at.y)), input(all, lse_at, lay.statistics()),
-                        with_window(graph::SDPA_backward_attributes()
+                        with_window(masked(graph::SDPA_backward_attributes(), at.shape)
                                         .set_name("attention_grad")
-                                        .set_causal_mask(at.shape.causal)
                                         .set_attn_scale(scale_of(at.shape))
                                         .set_deterministic_algorithm(deterministic),
                                     at.shape));

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda/attention.hpp"
 
@@ -31,6 +32,16 @@ std::string cudnn_refusal(const AttentionLayout& layout);
 inline constexpr std::int64_t cudnn_most_workspace = std::int64_t{512} << 20;
 std::int64_t cudnn_workspace(const AttentionLayout& layout);
 std::int64_t cudnn_backward_workspace(const AttentionLayout& layout, bool deterministic);
+
+// Rows of queries that stand one after the other, of which the last sees so many keys. To cuDNN they are a
+// call of their own, whose shape has those rows and keys: the last row's position is that of the last key.
+struct QueryRun {
+  std::int64_t row, rows, keys;
+};
+// Of queries of some positions (AttentionShape::across), none longer than that.
+std::vector<QueryRun> query_runs(const AttentionShape& shape, std::int64_t most_rows);
+// So that the gradient of one head of keys stays within cudnn_most_workspace, or comes near it.
+std::int64_t most_query_rows(const AttentionLayout& layout, bool deterministic);
 
 struct CudnnGraph;
 

@@ -1,5 +1,7 @@
 #include "cuda/attention_pieces.hpp"
 
+#include "prun/sequence_order.hpp"
+
 namespace prun::cuda {
 namespace {
 
@@ -12,9 +14,10 @@ constexpr std::int64_t own_bytes = 64 << 10;
 // gradients of scores in bf16; dk and dv of each query where several share a key.
 std::int64_t backward_bytes(const AttentionShape& s, const AttentionPieces& pieces, bool deterministic) {
   const std::int64_t heads = pieces.samples * pieces.heads * s.queries, rows = heads * s.seq;
+  const std::int64_t keys = shape_of_keys(s).seq;
   const std::int64_t sums =
-      deterministic ? heads * round_up(s.seq, 64) * round_up(s.seq, 128) * 2 : rows * s.head_dim * 4;
-  const std::int64_t of_queries = s.queries > 1 ? 2 * rows * s.head_dim * 2 : 0;
+      deterministic ? heads * round_up(s.seq, 64) * round_up(keys, 128) * 2 : rows * s.head_dim * 4;
+  const std::int64_t of_queries = s.queries > 1 ? 2 * heads * keys * s.head_dim * 2 : 0;
   return rows * 4 + sums + of_queries + own_bytes;
 }
 
@@ -50,6 +53,7 @@ AttentionPieces cudnn_backward_pieces(const AttentionLayout& layout, bool determ
 std::string cudnn_refusal(const AttentionLayout& layout) {
   const AttentionShape& s = layout.shape;
   if (const std::string absence = cudnn_absence(); !absence.empty()) return absence;
+  if (s.across() && !s.causal) return "cuDNN's attention takes a part of the queries under a causal mask";
   if (s.head_dim % 8 != 0 || s.head_dim > 256)
     return "cuDNN's attention takes heads of 8, 16, 24 and so on up to 256 channels, not " +
            std::to_string(s.head_dim);
@@ -58,6 +62,29 @@ std::string cudnn_refusal(const AttentionLayout& layout) {
     if (at.batch % 8 != 0 || at.seq % 8 != 0 || at.head % 8 != 0)
       return "cuDNN's attention takes rows that begin at multiples of 16 bytes";
   return {};
+}
+
+std::vector<QueryRun> query_runs(const AttentionShape& s, std::int64_t most_rows) {
+  const SequenceOrder order{s.chunk, s.chunks};
+  std::vector<QueryRun> runs;
+  for (std::int64_t row = 0; row < s.seq; ++row) {
+    const std::int64_t keys = order.position(s.first + row) + 1;
+    if (runs.empty() || keys != runs.back().keys + 1 || runs.back().rows == most_rows)
+      runs.push_back({row, 0, keys});
+    ++runs.back().rows;
+    runs.back().keys = keys;
+  }
+  return runs;
+}
+
+std::int64_t most_query_rows(const AttentionLayout& layout, bool deterministic) {
+  constexpr std::int64_t least = 256;
+  AttentionLayout one = layout;
+  one.shape.batch = one.shape.heads = 1;
+  while (one.shape.seq > least &&
+         backward_bytes(one.shape, cudnn_pieces(one), deterministic) > cudnn_most_workspace)
+    one.shape.seq = (one.shape.seq + 1) / 2;
+  return one.shape.seq;
 }
 
 std::int64_t cudnn_workspace(const AttentionLayout&) { return own_bytes; }

@@ -14,6 +14,15 @@ void swap_outer(const void* from, void* to, std::int64_t a, std::int64_t b, std:
 void take(const void* from, void* to, std::int64_t count, std::int64_t stride, std::int64_t first,
           std::int64_t bytes, Stream stream);
 
+// The other way: to[i * stride + first] = from[i].
+void put(const void* from, void* to, std::int64_t count, std::int64_t stride, std::int64_t first,
+         std::int64_t bytes, Stream stream);
+
+// The chunks of each sample's sequence, of so many bytes, in the order of positions, from that in which ranks
+// have them (prun/sequence_order.hpp); `back`: the other way.
+void reorder_chunks(const void* from, void* to, std::int64_t samples, std::int64_t chunks, std::int64_t bytes,
+                    bool back, Stream stream);
+
 // to = from where *open, a number on the device, is not 0, otherwise zeros.
 void gate(const void* from, const double* open, void* to, std::int64_t bytes, Stream stream);
 

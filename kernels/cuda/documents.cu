@@ -11,31 +11,42 @@ inline constexpr int threads = 256;
 
 __global__ __launch_bounds__(threads) void document_starts_kernel(const std::int32_t* tokens,
                                                                   std::int32_t* starts, std::int64_t seq,
-                                                                  std::int64_t end) {
+                                                                  std::int64_t end,
+                                                                  const std::int32_t* places) {
   __shared__ std::int32_t last[threads];
   const std::int64_t each = (seq + threads - 1) / threads, row = blockIdx.x * seq;
   const std::int64_t first = threadIdx.x * each;
   const std::int64_t behind = first + each < seq ? first + each : seq;
+  const auto place = [&](std::int64_t i) { return row + (places ? places[i] : i); };
   std::int32_t start = 0;
   for (std::int64_t i = first; i < behind; ++i)
-    if (tokens[row + i] == end) start = static_cast<std::int32_t>(i + 1);
+    if (tokens[place(i)] == end) start = static_cast<std::int32_t>(i + 1);
   last[threadIdx.x] = start;
   __syncthreads();
   start = 0;
   for (int t = 0; t < static_cast<int>(threadIdx.x); ++t)
     if (last[t] > start) start = last[t];
   for (std::int64_t i = first; i < behind; ++i) {
-    starts[row + i] = start;
-    if (tokens[row + i] == end) start = static_cast<std::int32_t>(i + 1);
+    starts[place(i)] = start;
+    if (tokens[place(i)] == end) start = static_cast<std::int32_t>(i + 1);
   }
+}
+
+__global__ __launch_bounds__(threads) void places_kernel(const std::int32_t* positions, std::int32_t* places,
+                                                         std::int64_t seq) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < seq) places[positions[i]] = static_cast<std::int32_t>(i);
 }
 
 }  // namespace
 
 void document_starts(const std::int32_t* tokens, std::int32_t* starts, std::int64_t batch, std::int64_t seq,
-                     std::int64_t end, Stream stream) {
+                     std::int64_t end, const std::int32_t* positions, std::int32_t* places, Stream stream) {
   if (batch == 0 || seq == 0) return;
-  document_starts_kernel<<<grid_of(batch), threads, 0, stream>>>(tokens, starts, seq, end);
+  if (positions)
+    places_kernel<<<grid_of(ceil_div(seq, threads)), threads, 0, stream>>>(positions, places, seq);
+  document_starts_kernel<<<grid_of(batch), threads, 0, stream>>>(tokens, starts, seq, end,
+                                                                 positions ? places : nullptr);
   check_launch("document_starts");
 }
 

@@ -1,4 +1,6 @@
-// document_starts: for each position the first one of its document, which a token ends.
+// document_starts: for each position the first one of its document, which a token ends. Where sequences lie
+// in another order, `positions` says which one is at each place, and `places`, of as many, is written; both
+// null: in order.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -6,6 +8,6 @@
 namespace prun::cuda {
 
 void document_starts(const std::int32_t* tokens, std::int32_t* starts, std::int64_t batch, std::int64_t seq,
-                     std::int64_t end, Stream stream);
+                     std::int64_t end, const std::int32_t* positions, std::int32_t* places, Stream stream);
 
 }  // namespace prun::cuda

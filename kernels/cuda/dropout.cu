@@ -40,7 +40,8 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
   }
 
   const std::uint32_t batch_row = static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(shape.seq);
-  const std::int64_t position = shape.first_position + (row - batch_row * shape.seq);
+  const std::int64_t place = row - batch_row * shape.seq;
+  const std::int64_t position = shape.positions ? shape.positions[place] : shape.first_position + place;
   const auto sample = static_cast<std::uint64_t>(samples[batch_row]), key = static_cast<std::uint64_t>(*seed);
   const PhiloxKey keys = {static_cast<std::uint32_t>(key),
                           static_cast<std::uint32_t>(key >> 32) ^ static_cast<std::uint32_t>(sample >> 32)};

@@ -11,6 +11,7 @@ struct DropoutShape {
   std::int64_t first_position = 0, first_channel = 0;  // of this shard in the whole tensor
   double p;
   std::int64_t layer, stream;
+  const std::int32_t* positions = nullptr;  // of each row of seq, on the device; null: one after the other
 };
 
 // x, y [batch, seq, width]; the samples' numbers [batch] and the seed lie on the device. y may be x.

@@ -54,9 +54,10 @@ struct PositionRows {
   const T* table;
   const double* first;
   std::int64_t last;
+  const std::int32_t* rows = nullptr;  // of each place; null: one after the other
 
   __device__ const T* at(std::int64_t row, std::int64_t width) const {
-    if (!first) return table + row * width;
+    if (!first) return table + (rows ? rows[row] : row) * width;
     const std::int64_t position = static_cast<std::int64_t>(*first) + row;
     return table + (position < last ? position : last) * width;
   }
@@ -272,9 +273,9 @@ void add_rows(const char* name, const T* x, const PositionRows<T>& positions, T*
 }  // namespace
 
 template <class T>
-void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
-                  std::int64_t width, Stream stream) {
-  add_rows<T>("add_position", x, {positions, nullptr, 0}, y, batch, seq, width, stream);
+void add_position(const T* x, const T* positions, const std::int32_t* rows, T* y, std::int64_t batch,
+                  std::int64_t seq, std::int64_t width, Stream stream) {
+  add_rows<T>("add_position", x, {positions, nullptr, 0, rows}, y, batch, seq, width, stream);
 }
 
 template <class T>
@@ -316,13 +317,16 @@ namespace {
 
 template <int N, class T, class S>
 __global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, Sum<S> dpositions,
-                                                                   std::int64_t batch, std::int64_t row) {
+                                                                   const std::int32_t* rows,
+                                                                   std::int64_t batch, std::int64_t row,
+                                                                   std::int64_t width) {
   using C = Compute<T>;
   constexpr int unroll = 8;
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (at >= row) return;
+  S* const to = dpositions.data + (rows ? rows[at / width] * width + at % width : at);
   Lanes<C, N> sum = {};
-  if (!dpositions.begins) sum = load_lanes<N>(dpositions.data + at);
+  if (!dpositions.begins) sum = load_lanes<N>(to);
   for (std::int64_t sample = 0; sample < batch; sample += unroll) {
     Pack<T, N> terms[unroll];
 #pragma unroll
@@ -336,19 +340,19 @@ __global__ __launch_bounds__(256) void position_weight_grad_kernel(const T* dy, 
         for (int l = 0; l < N; ++l) sum[l] += term[l];
       }
   }
-  store_lanes(dpositions.data + at, sum);
+  store_lanes(to, sum);
 }
 
 }  // namespace
 
 template <class T, class S>
-void position_weight_grad(const T* dy, Sum<S> dpositions, std::int64_t batch, std::int64_t seq,
-                          std::int64_t width, Stream stream) {
+void position_weight_grad(const T* dy, Sum<S> dpositions, const std::int32_t* rows, std::int64_t batch,
+                          std::int64_t seq, std::int64_t width, Stream stream) {
   const std::int64_t row = seq * width;
   if (batch * row == 0) return;
-  with_chunk<T>(row, {dy, dpositions.data}, [&]<int N>(std::integral_constant<int, N>) {
+  with_chunk<T>(rows ? width : row, {dy, dpositions.data}, [&]<int N>(std::integral_constant<int, N>) {
     position_weight_grad_kernel<N>
-        <<<grid_of(ceil_div(row / N, 256)), 256, 0, stream>>>(dy, dpositions, batch, row);
+        <<<grid_of(ceil_div(row / N, 256)), 256, 0, stream>>>(dy, dpositions, rows, batch, row, width);
   });
   check_launch("position_weight_grad");
 }
@@ -356,16 +360,18 @@ void position_weight_grad(const T* dy, Sum<S> dpositions, std::int64_t batch, st
 #define PRUN_TABLE_GRADS(T, S)                                                                             \
   template void embedding_weight_grad<T, S>(const std::int32_t*, const T*, S*, std::int64_t, std::int64_t, \
                                             std::int64_t, std::int64_t, void*, Stream);                    \
-  template void position_weight_grad<T, S>(const T*, Sum<S>, std::int64_t, std::int64_t, std::int64_t, Stream)
+  template void position_weight_grad<T, S>(const T*, Sum<S>, const std::int32_t*, std::int64_t,            \
+                                           std::int64_t, std::int64_t, Stream)
 PRUN_TABLE_GRADS(bf16, bf16);
 
-#define PRUN_EMBEDDING(T)                                                                                  \
-  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,      \
-                             std::int64_t, std::int64_t, std::int64_t, Stream);                            \
-  template void add_position<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream); \
-  template void add_position_at<T>(const T*, const T*, const double*, T*, std::int64_t, std::int64_t,      \
-                                   std::int64_t, std::int64_t, Stream);                                    \
-  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);      \
+#define PRUN_EMBEDDING(T)                                                                                \
+  template void embedding<T>(const std::int32_t*, const T*, const T*, T*, std::int64_t, std::int64_t,    \
+                             std::int64_t, std::int64_t, std::int64_t, Stream);                          \
+  template void add_position<T>(const T*, const T*, const std::int32_t*, T*, std::int64_t, std::int64_t, \
+                                std::int64_t, Stream);                                                   \
+  template void add_position_at<T>(const T*, const T*, const double*, T*, std::int64_t, std::int64_t,    \
+                                   std::int64_t, std::int64_t, Stream);                                  \
+  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);    \
   PRUN_TABLE_GRADS(T, Compute<T>)
 PRUN_EMBEDDING(double);
 PRUN_EMBEDDING(float);

@@ -14,10 +14,10 @@ void embedding(const std::int32_t* tokens, const T* table, const T* positions, T
                std::int64_t seq, std::int64_t width, std::int64_t rows, std::int64_t first_row,
                Stream stream);
 
-// y[b, s] = x[b, s] + positions[s]; y may be x.
+// y[b, s] = x[b, s] + positions[s], or positions[rows[s]] where `rows` is not null; y may be x.
 template <class T>
-void add_position(const T* x, const T* positions, T* y, std::int64_t batch, std::int64_t seq,
-                  std::int64_t width, Stream stream);
+void add_position(const T* x, const T* positions, const std::int32_t* rows, T* y, std::int64_t batch,
+                  std::int64_t seq, std::int64_t width, Stream stream);
 
 // y[b, s] = x[b, s] + positions[*position + s], or the last of `rows` rows behind them; y may be x.
 template <class T>
@@ -34,9 +34,9 @@ void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, s
 template <class T>
 std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows);
 
-// dpositions[s] gets dy[b, s] of each sample in its order.
+// dpositions[s], or dpositions[rows[s]] where `rows` is not null, gets dy[b, s] of each sample in its order.
 template <class T, class S>
-void position_weight_grad(const T* dy, Sum<S> dpositions, std::int64_t batch, std::int64_t seq,
-                          std::int64_t width, Stream stream);
+void position_weight_grad(const T* dy, Sum<S> dpositions, const std::int32_t* rows, std::int64_t batch,
+                          std::int64_t seq, std::int64_t width, Stream stream);
 
 }  // namespace prun::cuda

@@ -39,9 +39,25 @@ void join_heads(const T* q, const T* k, const T* v, T* x, const HeadsShape& shap
   move<T>("join_heads", shape, Apart<const T>{q, k, v}, Together<T>{x}, {x, q, k, v}, stream);
 }
 
-#define PRUN_HEADS(T)                                                            \
-  template void split_heads<T>(const T*, T*, T*, T*, const HeadsShape&, Stream); \
-  template void join_heads<T>(const T*, const T*, const T*, T*, const HeadsShape&, Stream)
+template <class T>
+void split_heads_apart(const T* first, const T* last, T* q, T* k, T* v, const HeadsShape& shape,
+                       Stream stream) {
+  move<T>("split_heads_apart", shape, InTwo<const T>{first, last}, Apart<T>{q, k, v}, {first, last, q, k, v},
+          stream);
+}
+
+template <class T>
+void join_heads_apart(const T* q, const T* k, const T* v, T* first, T* last, const HeadsShape& shape,
+                      Stream stream) {
+  move<T>("join_heads_apart", shape, Apart<const T>{q, k, v}, InTwo<T>{first, last}, {q, k, v, first, last},
+          stream);
+}
+
+#define PRUN_HEADS(T)                                                                            \
+  template void split_heads<T>(const T*, T*, T*, T*, const HeadsShape&, Stream);                 \
+  template void join_heads<T>(const T*, const T*, const T*, T*, const HeadsShape&, Stream);      \
+  template void split_heads_apart<T>(const T*, const T*, T*, T*, T*, const HeadsShape&, Stream); \
+  template void join_heads_apart<T>(const T*, const T*, const T*, T*, T*, const HeadsShape&, Stream)
 PRUN_HEADS(double);
 PRUN_HEADS(float);
 PRUN_HEADS(bf16);

@@ -17,4 +17,13 @@ void split_heads(const T* x, T* q, T* k, T* v, const HeadsShape& shape, Stream s
 template <class T>
 void join_heads(const T* q, const T* k, const T* v, T* x, const HeadsShape& shape, Stream stream);
 
+// The same of x in two: its queries, and its keys and values [rows, 2, head_dim].
+template <class T>
+void split_heads_apart(const T* first, const T* last, T* q, T* k, T* v, const HeadsShape& shape,
+                       Stream stream);
+
+template <class T>
+void join_heads_apart(const T* q, const T* k, const T* v, T* first, T* last, const HeadsShape& shape,
+                      Stream stream);
+
 }  // namespace prun::cuda

@@ -28,7 +28,8 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   const C query_scale = static_cast<C>(shape.turn.query_scale),
           key_scale = static_cast<C>(shape.turn.key_scale);
   const double added = shape.position ? *shape.position : 0.0;
-  const double position = added + static_cast<double>(shape.first_position + blockIdx.x);
+  const std::int64_t at = shape.positions ? shape.positions[blockIdx.x] : shape.first_position + blockIdx.x;
+  const double position = added + static_cast<double>(at);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
     double s, c;
     sincos(position * frequency.of[i], &s, &c);
@@ -106,9 +107,24 @@ void rope_grad(const T* dq, const T* dk, const T* dv, T* dx, const RopeShape& sh
   turn<T>("rope_grad", shape, -1, Apart<const T>{dq, dk, dv}, Together<T>{dx}, {dq, dk, dv, dx}, stream);
 }
 
-#define PRUN_ROPE(T)                                                     \
-  template void rope<T>(const T*, T*, T*, T*, const RopeShape&, Stream); \
-  template void rope_grad<T>(const T*, const T*, const T*, T*, const RopeShape&, Stream)
+template <class T>
+void rope_apart(const T* first, const T* last, T* q, T* k, T* v, const RopeShape& shape, Stream stream) {
+  turn<T>("rope_apart", shape, 1, InTwo<const T>{first, last}, Apart<T>{q, k, v}, {first, last, q, k, v},
+          stream);
+}
+
+template <class T>
+void rope_apart_grad(const T* dq, const T* dk, const T* dv, T* first, T* last, const RopeShape& shape,
+                     Stream stream) {
+  turn<T>("rope_apart_grad", shape, -1, Apart<const T>{dq, dk, dv}, InTwo<T>{first, last},
+          {dq, dk, dv, first, last}, stream);
+}
+
+#define PRUN_ROPE(T)                                                                      \
+  template void rope<T>(const T*, T*, T*, T*, const RopeShape&, Stream);                  \
+  template void rope_grad<T>(const T*, const T*, const T*, T*, const RopeShape&, Stream); \
+  template void rope_apart<T>(const T*, const T*, T*, T*, T*, const RopeShape&, Stream);  \
+  template void rope_apart_grad<T>(const T*, const T*, const T*, T*, T*, const RopeShape&, Stream)
 PRUN_ROPE(double);
 PRUN_ROPE(float);
 PRUN_ROPE(bf16);

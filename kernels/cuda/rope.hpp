@@ -11,7 +11,8 @@ struct RopeShape {
   std::int64_t batch, seq, heads, packed, head_dim;
   std::int64_t first_position = 0;  // of the first row of seq
   RopeTurn turn = {};
-  const double* position = nullptr;  // added to it, on the device; null: nothing
+  const double* position = nullptr;         // added to it, on the device; null: nothing
+  const std::int32_t* positions = nullptr;  // of each row of seq, on the device; null: one after the other
 };
 
 // x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim],
@@ -21,5 +22,13 @@ void rope(const T* x, T* q, T* k, T* v, const RopeShape& shape, Stream stream);
 
 template <class T>
 void rope_grad(const T* dq, const T* dk, const T* dv, T* dx, const RopeShape& shape, Stream stream);
+
+// The same of x in two: its queries, and its keys and values [batch, seq, heads, 2, head_dim].
+template <class T>
+void rope_apart(const T* first, const T* last, T* q, T* k, T* v, const RopeShape& shape, Stream stream);
+
+template <class T>
+void rope_apart_grad(const T* dq, const T* dk, const T* dv, T* first, T* last, const RopeShape& shape,
+                     Stream stream);
 
 }  // namespace prun::cuda

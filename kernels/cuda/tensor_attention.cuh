@@ -224,7 +224,7 @@ struct GroupSums {
 // A grid's blocks are numbered by head, sample, and tile and query.
 inline bool takes_shape(const AttentionShape& s) {
   constexpr std::int64_t most = 65535, least_rows = 32;
-  return (s.head_dim == 64 || s.head_dim == 128) && s.batch <= most &&
+  return !s.across() && (s.head_dim == 64 || s.head_dim == 128) && s.batch <= most &&
          ceil_div(s.seq, least_rows) * (s.queries + 1) <= most;
 }
 

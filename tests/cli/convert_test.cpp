@@ -81,14 +81,15 @@ void expect_converted(const Case& each) {
 
 // ------------------------------------------------------------------- DeepSpeed
 
-TEST(ConvertDeepSpeed, RanksThatShareASequenceAreTakenFromTheBatch) {
+TEST(ConvertDeepSpeed, RanksThatShareASequenceDoSo) {
   expect_converted(
       {"sp.json",
        R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
                         "sequence_parallel_size": 4, "zero_optimization": {"stage": 1}})",
        with({"--ranks", "8"}, sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))),
-       {"dp = 2", "global = 4", "micro = 1", "stage = 1"},
-       {"sequence_parallel_size"},
+       {"dp = 2", "cp = 4", "global = 4", "micro = 1", "stage = 1", "plugin = \"context\"",
+        "axis = [\"dp\", \"cp\"]"},
+       {},
        {}});
 }
 
@@ -426,7 +427,7 @@ TEST(ConvertMegatron, Gpt3InArrays) {
 }
 
 // NVIDIA/Megatron-LM, examples/pretrain_gpt.sh
-TEST(ConvertMegatron, ContextParallelismTakesRanksFromTheBatch) {
+TEST(ConvertMegatron, ContextParallelism) {
   for (const char* key : {"context-parallel-size", "ds-sequence-parallel-size"})
     expect_converted({"cp.sh",
                       std::string("torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 2 "
@@ -437,8 +438,9 @@ TEST(ConvertMegatron, ContextParallelismTakesRanksFromTheBatch) {
                                   "--use-distributed-optimizer --") +
                           key + " 4\n",
                       sets(text),
-                      {"dp = 2", "tp = 2", "global = 4", "micro = 1", "stage = 1"},
-                      {key},
+                      {"dp = 2", "cp = 4\ntp = 2", "global = 4", "micro = 1", "stage = 1",
+                       "plugin = \"context\"", "axis = [\"dp\", \"cp\"]"},
+                      {},
                       {}});
 }
 
@@ -853,8 +855,7 @@ mode = 'full'
 }
 
 // pytorch/torchtitan, torchtitan/models/llama3/train_configs/debug_model.toml
-// Ranks that share one sequence there: the recipe has one in their place, and the batch that they had.
-TEST(ConvertTorchtitan, ContextParallelismTakesRanksFromTheBatch) {
+TEST(ConvertTorchtitan, ContextParallelism) {
   for (const char* table : {"parallelism", "experimental"}) {
     const std::string config = std::string(R"([model]
 name = "llama3"
@@ -864,19 +865,14 @@ local_batch_size = 1
 seq_len = 8192
 steps = 10
 [)") + table + "]\ncontext_parallel_degree = 4\n";
-    const Case each{"cp.toml",
-                    config,
-                    with({"--ranks", "8"}, sets(text)),
-                    {"dp = 2", "global = 2", "micro = 1", "stage = 3"},
-                    {std::string(table) + ".context_parallel_degree"},
-                    {},
-                    narrow};
-    expect_converted(each);
-    const Result said = prun(with({"convert", file_of(each.name, config)}, each.options));
-    EXPECT_NE(said.out.find("attention is not split along the sequence: the recipe has one rank in the place "
-                            "of each 4, with the same batch"),
-              std::string::npos)
-        << said.out;
+    expect_converted({"cp.toml",
+                      config,
+                      with({"--ranks", "8"}, sets(text)),
+                      {"dp = 2", "cp = 4", "global = 2", "micro = 1", "stage = 3", "plugin = \"context\"",
+                       "axis = [\"dp\", \"cp\"]"},
+                      {},
+                      {},
+                      narrow});
   }
 }
 

@@ -112,7 +112,6 @@ TEST(Documented, WhatIsNotThereYetIsNot) {
             }());
   std::set<std::string> formats = listed_behind("`precision.compute` takes");
   EXPECT_EQ(formats, choices_of("precision.compute"));
-  EXPECT_EQ(names_of("strategy").count("context"), 0u);
 }
 
 // A command without the remark that follows it.

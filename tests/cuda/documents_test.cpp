@@ -20,7 +20,8 @@ TEST_F(Documents, StartsAsOnTheCpu) {
       const Value want = cpu("document_starts", {tokens, starts}, {{.i = end}})[1];
       const OnDevice on_device(tokens);
       OnDevice got(DType::i32, {batch, seq});
-      cuda::document_starts(on_device.as<std::int32_t>(), got.as<std::int32_t>(), batch, seq, end, nullptr);
+      cuda::document_starts(on_device.as<std::int32_t>(), got.as<std::int32_t>(), batch, seq, end, nullptr,
+                            nullptr, nullptr);
       EXPECT_EQ(got.value().numbers(), want.numbers()) << batch << " x " << seq << ", end " << end;
     }
   }

@@ -57,7 +57,7 @@ TEST_F(Embedding, RowsByTokenAndByPosition) {
       cuda::embedding<T>(ids.as<std::int32_t>(), table.as<T>(), positions.as<T>(), both.as<T>(), count, s.seq,
                          s.width, rows, first, nullptr);
       EXPECT_EQ(both.value().bytes(), both_want.bytes());
-      cuda::add_position(y.as<T>(), positions.as<T>(), y.as<T>(), s.batch, s.seq, s.width, nullptr);
+      cuda::add_position(y.as<T>(), positions.as<T>(), nullptr, y.as<T>(), s.batch, s.seq, s.width, nullptr);
       EXPECT_EQ(y.value().bytes(), both_want.bytes()) << "add_position in place";
     });
   });
@@ -105,9 +105,10 @@ TEST_F(Embedding, GradientsAddToTheTables) {
       const Value positions = random_value(dtype_of<S>(), {s.seq, s.width}, 3);
       const auto expect_positions = [&](const Value& start, const Value& held, bool begins) {
         OnDevice dpositions(held, offset);
-        cuda::position_weight_grad<T, S>(dy.as<T>(), {dpositions.as<S>(), begins}, s.batch, s.seq, s.width,
-                                         nullptr);
-        EXPECT_EQ(dpositions.value().bytes(), cpu_sums("position_weight_grad", {d, start}, {1})[1].bytes());
+        cuda::position_weight_grad<T, S>(dy.as<T>(), {dpositions.as<S>(), begins}, nullptr, s.batch, s.seq,
+                                         s.width, nullptr);
+        EXPECT_EQ(dpositions.value().bytes(),
+                  cpu_sums("position_weight_grad", {d, Value(), start}, {2})[2].bytes());
       };
       expect_positions(positions, positions, false);
       expect_positions(zeros(positions), poison(positions), true);

@@ -75,7 +75,9 @@ void expect_adamw(const TensorElements& numbers, double keep) {
                    {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = 0.1}, {.f = 0.5}}, numbers);
     parameter = want[0], master = want[1], m = want[3], v = want[4], m_scale = want[10], v_scale = want[11];
     EXPECT_EQ(p.value().bytes(), parameter.bytes()) << "step " << step;
-    if constexpr (Types::has_master) EXPECT_EQ(w->value().bytes(), master.bytes()) << "step " << step;
+    if constexpr (Types::has_master) {
+      EXPECT_EQ(w->value().bytes(), master.bytes()) << "step " << step;
+    }
     EXPECT_EQ(codes_m.value().bytes(), m.bytes()) << "step " << step;
     EXPECT_EQ(codes_v.value().bytes(), v.bytes()) << "step " << step;
     EXPECT_EQ(scales_m.value().bytes(), m_scale.bytes()) << "step " << step;

@@ -95,6 +95,15 @@ TEST(Property, ARecipeWithAdaptersTrainsLikeOneRank) {
       drawn_adapters);
 }
 
+// With sequences in parts, and groups of key and value heads that ranks share.
+TEST(Property, ARecipeOfLongSequencesTrainsLikeOneRank) {
+  const auto train = [&](unsigned seed, const std::string& text) {
+    const LayoutVerdict verdict = verdict_of(text);
+    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
+  };
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_long);
+}
+
 // Of two layouts of the same recipe, which were compared with the same rank.
 void expect_same(const LayoutVerdict& a, const LayoutVerdict& b, const std::string& drawn) {
   const std::vector<const Difference*> one = a.all(), other = b.all();

@@ -28,6 +28,10 @@ std::string strategies(const Sizes& s) {
       list << s.layers / stages + (stage == 0) + (stage + 1 == stages) << ',';
     list << "]\n";
   }
+  if (s.cp > 1) {
+    mesh << "cp = " << s.cp << '\n';
+    list << "[[strategy]]\nplugin = 'context'\n";
+  }
   if (s.tp > 1) {
     mesh << "tp = " << s.tp << '\n';
     list << "[[strategy]]\nplugin = 'tensor'\nsequence = " << (s.sequence ? "true" : "false") << '\n';
@@ -82,7 +86,7 @@ std::vector<Sent> sent_by_axis(const Recipe& recipe) {
 template <class Formula>
 void expect_sent(const Sizes& s, const std::string& more, Formula&& formula) {
   const std::vector<Sent> sent = sent_by_axis(recipe_of(s, more));
-  ASSERT_EQ(sent.size(), static_cast<std::size_t>(s.dp * s.pp * s.tp));
+  ASSERT_EQ(sent.size(), static_cast<std::size_t>(s.dp * s.pp * s.tp * s.cp));
   for (std::size_t rank = 0; rank < sent.size(); ++rank) {
     const Share share = share_of(s, static_cast<std::int64_t>(rank) / s.tp % s.pp);
     EXPECT_EQ(sent[rank], formula(share)) << "rank " << rank << more;
@@ -120,6 +124,24 @@ TEST(Traffic, SequenceGathersAndScattersInsteadAndGathersOnceMoreBackward) {
     expect_tensor(s);
     expect_tensor(over_tp(llama, tp, true));
   }
+}
+
+// ---------------------------------------------------------------- sequences in parts
+
+TEST(Traffic, KeysAndValuesAloneTravelAcrossPartsOfSequences) {
+  for (const std::int64_t cp : {2, 4})
+    for (Sizes s : {gpt, llama}) {
+      s.cp = cp;
+      s.layers = 2;
+      // As many heads as there are of keys and values, however many queries share one.
+      EXPECT_EQ(context_layer(s),
+                6 * (cp - 1) * s.batch * s.seq / cp * s.kv_heads * (s.hidden / s.heads) * element);
+      expect_sent(s, "", [&](const Share& share) { return Sent{{"cp", context(s, share)}}; });
+      // Computed again in backward, they are gathered there once all the same.
+      expect_sent(s, "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n", [&](const Share& share) {
+        return Sent{{"cp", context(s, share)}};
+      });
+    }
 }
 
 // A piece for each sample: 512 x 512 numbers.

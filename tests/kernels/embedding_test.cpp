@@ -114,19 +114,20 @@ TEST(AddPosition, GradientSumsTheBatch) {
   for_cases([](const InstructionSet& set, DType type, std::int64_t width) {
     for (DType sum : sums_of(type))
       for (std::int64_t first : {0, 5}) {
-        const Call call{"position_weight_grad",
-                        {random_value(type, {batch, seq, width}, 1), random_value(sum, {seq + 5, width}, 2)},
-                        {},
-                        {{0, 1, first}}};
-        std::vector<double> want = call.operands[1].numbers();
+        const Call call{
+            "position_weight_grad",
+            {random_value(type, {batch, seq, width}, 1), Value(), random_value(sum, {seq + 5, width}, 2)},
+            {},
+            {{0, 1, first}}};
+        std::vector<double> want = call.operands[2].numbers();
         for (std::size_t i = 0; i < call.operands[0].size(); ++i) {
           const auto w = static_cast<std::size_t>(width);
           const std::size_t position = i / w % seq + static_cast<std::size_t>(first);
           want[position * w + i % w] += call.operands[0][i];
         }
-        expect_close(run(set, call)[1], want, sum == DType::bf16 ? 0.1 : tolerance(sum), "dtable");
+        expect_close(run(set, call)[2], want, sum == DType::bf16 ? 0.1 : tolerance(sum), "dtable");
         expect_batch_free(set, call, {0});
-        expect_begins(set, call, {1});
+        expect_begins(set, call, {2});
       }
   });
 }

@@ -169,6 +169,60 @@ inline std::vector<OpCase> op_cases() {
                       p(g, "v", {b, s, n, d}), g.op("document_starts", {g.tokens()}, {{"end", 3.0}})});
        },
        1, false},
+      {"attention_across",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4), all = dim("context", 5);
+         return g.op("attention_across", {p(g, "q", {b, s, n, dim("queries", 3), d}),
+                                          p(g, "k", {b, all, n, d}), p(g, "v", {b, all, n, d})});
+       },
+       1, false},
+      {"attention_across_zigzag",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4), part = dim("seq", 8), all = dim("context", 8);
+         return g.op("attention_across",
+                     {p(g, "q", {b, part, n, dim("queries", 2), d}), p(g, "k", {b, all, n, d}),
+                      p(g, "v", {b, all, n, d})},
+                     {{"chunk", 2.0}, {"chunks", 4.0}});
+       },
+       1, false},
+      {"as_context",
+       [=](const Segment& g) {
+         return g.op("as_context", {p(g, "x", {b, dim("seq", 8), h})}, {{"chunk", 2.0}, {"chunks", 4.0}});
+       },
+       1, false},
+      {"as_seq",
+       [=](const Segment& g) {
+         return g.op("as_seq", {p(g, "x", {b, dim("context", 8), h})}, {{"chunk", 2.0}, {"chunks", 4.0}});
+       },
+       1, false},
+      {"rope_apart",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 6);
+         return joined(g, g.ops("rope_apart",
+                                {p(g, "x", {b, s, n, dim("queries", 2), d}),
+                                 p(g, "kv", {b, s, n, dim("packed", 2), d})},
+                                3, {{"base", 100.0}}));
+       },
+       1, false},
+      {"split_heads_apart",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 6);
+         const std::vector<Id> apart = g.ops(
+             "split_heads_apart",
+             {p(g, "x", {b, s, n, dim("queries", 2), d}), p(g, "kv", {b, s, n, dim("packed", 2), d})}, 3);
+         return joined(g, {apart[0], apart[2], g.op("scale", {apart[1]}, {{"factor", 3.0}})});
+       },
+       1, false},
+      {"join_heads_apart",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         const std::vector<Id> two = g.ops(
+             "join_heads_apart",
+             {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, s, n, d}), p(g, "v", {b, s, n, d})},
+             2);
+         return joined(g, g.ops("split_heads_apart", {two[0], two[1]}, 3));
+       },
+       1, false},
       {"split_heads",
        [=](const Segment& g) {
          // In another order, so that each part's gradient is told from the others'.

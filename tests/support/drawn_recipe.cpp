@@ -30,6 +30,7 @@ constexpr const char* permitted[] = {
     "name that axis too",         // experts that are summed over an axis that does not keep state in parts
     "more than 6 dimensions",     // blocks of blocks
     "bring tensors together",     // whole matrices, updated on the host's cores
+    "cannot be cut into",         // chunks of sequences
 };
 
 class Drawing {
@@ -128,8 +129,7 @@ class Drawing {
   // Half of those in fp64 have rules of whole tensors, whatever else is drawn.
   std::string optimizer(const char* otherwise, bool exact) {
     if (!exact || seed_ % 2 == 0) return otherwise;
-    constexpr const char* whole[] = {"muon", "adafactor", "muon", "lion"};
-    const std::string name = whole[seed_ / 2 % 4];
+    const std::string name = seed_ / 2 % 2 == 0 ? "muon" : "adafactor";
     whole_ = name == "muon";
     return name;
   }
@@ -291,6 +291,30 @@ std::string drawn_adapters(unsigned seed, std::string text) {
   if (seed % 3 == 0) text += "dropout = 0.2\n";
   if (seed % 2 == 0) text += "[[strategy]]\nplugin = 'loss'\nz = 0.01\nsmoothing = 0.1\n";
   return text;
+}
+
+std::string drawn_long(unsigned seed, std::string text) {
+  const auto flip = [&](unsigned period) { return seed / period % 2 == 1; };
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
+  const bool groups = seed % 4 == 3;  // they alone
+  for (const char* heads : {"kv_heads = 8", "kv_heads = 4", "kv_heads = 2"})
+    if (flip(1)) replace(heads, flip(5) ? "kv_heads = 1" : "kv_heads = 2");
+  if (groups) {
+    replace("tp = 1\n", "tp = 4\n");
+    if (has("tp = 4") && !has("plugin = 'tensor'")) text += "[[strategy]]\nplugin = 'tensor'\n";
+    return text;
+  }
+  replace("seq = 6", "seq = 12");
+  replace("seq = 4", "seq = 16");
+  replace("[mesh]\n", seed % 5 == 0 ? "[mesh]\ncp = 3\n" : "[mesh]\ncp = 2\n");
+  if (seed % 5 == 0) replace("seq = 8", "seq = 24");
+  if (flip(3)) replace("vocab = 23\n", "vocab = 23\ndocuments = 'apart'\nend_of_text = 5\n");
+  if (has("plugin = 'data'") && !flip(2))
+    replace("plugin = 'zero'\n", "plugin = 'zero'\naxis = ['cp', 'dp']\n");
+  return text + "[[strategy]]\nplugin = 'context'\nbalance = '" + (flip(4) ? "none" : "zigzag") + "'\n";
 }
 
 std::vector<std::string> drawn_numbers(const std::string& text) {

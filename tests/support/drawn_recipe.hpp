@@ -27,6 +27,9 @@ std::string drawn_exchanges(unsigned seed, std::string text);
 // The same with adapters beside some of its weights, all else frozen, and with more than cross-entropy in
 // every other one's loss.
 std::string drawn_adapters(unsigned seed, std::string text);
+// The same with sequences shared out over an axis more, documents kept apart, fewer groups of key and value
+// heads than tensor-parallel ranks, and state in parts over both axes.
+std::string drawn_long(unsigned seed, std::string text);
 // What verify_layout() compares exactly of these: names.
 std::vector<std::string> drawn_numbers(const std::string& text);
 

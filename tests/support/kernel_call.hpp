@@ -160,6 +160,7 @@ inline void launch(const KernelDef& def, const std::vector<Value*>& operands, st
   ASSERT_NE(kernel, nullptr) << def.op;
   std::vector<Tensor> tensors;
   for (Value* operand : operands) tensors.push_back(operand->tensor());
+  tensors.resize(max_operands);  // optional ones at the end may be left out
   const auto bytes = static_cast<std::size_t>(def.workspace ? def.workspace(shape, threads) : 0);
   constexpr std::size_t guard = 4096;
   std::vector<unsigned char> workspace(bytes + guard, 0xff);  // floats of this pattern are NaN
@@ -167,7 +168,7 @@ inline void launch(const KernelDef& def, const std::vector<Value*>& operands, st
   const Workers workers = pool.workers();
   const KernelContext context{&workers, nullptr};
   kernel(
-      {tensors.data(), attrs.data(), workspace.data(), 0, static_cast<std::int32_t>(tensors.size()), first},
+      {tensors.data(), attrs.data(), workspace.data(), 0, static_cast<std::int32_t>(operands.size()), first},
       context);
   EXPECT_TRUE(std::all_of(workspace.begin() + static_cast<std::ptrdiff_t>(bytes), workspace.end(),
                           [](unsigned char c) { return c == 0xff; }))

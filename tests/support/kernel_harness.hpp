@@ -66,6 +66,7 @@ inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int3
   std::vector<Value*> operands;
   std::vector<Tensor> tensors;
   for (Value& operand : call.operands) operands.push_back(&operand), tensors.push_back(operand.tensor());
+  tensors.resize(max_operands);  // optional ones at the end may be left out
   for (const Start& s : call.starts) tensors[s.operand].start[s.dim] = s.index;
   const KernelDef& def = find_kernel(set, call.op);
   const OpShape shape = shape_of(operands, call.attrs.data());
@@ -77,7 +78,7 @@ inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int3
   TestWorkers pool(threads);
   const Workers workers = pool.workers();
   kernel({tensors.data(), call.attrs.data(), workspace.data(), call.layer,
-          static_cast<std::int32_t>(tensors.size()), call.first, call.updates.data(),
+          static_cast<std::int32_t>(operands.size()), call.first, call.updates.data(),
           call.updates.empty() ? -1 : static_cast<std::int32_t>(call.updates.size())},
          {&workers, nullptr});
   EXPECT_TRUE(std::all_of(workspace.begin() + static_cast<std::ptrdiff_t>(bytes), workspace.end(),

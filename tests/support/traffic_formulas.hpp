@@ -16,7 +16,7 @@ struct Sizes {
   std::int64_t batch = 2;  // sequences of a rank's microbatch
   std::int64_t seq = 64, hidden = 128, ffn = 512, heads = 4, kv_heads = 4, layers = 4, vocab = 128;
   std::int64_t microbatches = 2;
-  std::int64_t dp = 1, pp = 1, tp = 1;
+  std::int64_t dp = 1, pp = 1, tp = 1, cp = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;  // stages a rank holds
 };
@@ -187,6 +187,24 @@ inline Bytes data(const Sizes& s, const Share& share) {
   const auto sum = [&](const Parameters& list) { return all_reduce(bytes_of(list), s.dp); };
   return share.layers * sum(block(s)) + share.first * sum(embedding(s)) + share.last * sum(head(s, share)) +
          3 * all_reduce(scalar, s.dp);
+}
+
+// ---------------------------------------------------------------- sequences in parts
+
+// Keys, or values, of one layer and microbatch, of all positions.
+inline Bytes keys_of_layer(const Sizes& s) {
+  return s.batch * s.seq * (s.llama ? s.kv_heads : s.heads) * (s.hidden / s.heads) * element;
+}
+
+// Keys and values come together in front of attention, forward and, since what is kept lies in parts, once
+// more backward, and their gradients go back in parts. Queries stay
+// where they are. Gradients of parameters are summed as those of data parallelism.
+inline Bytes context_layer(const Sizes& s) { return 6 * half(keys_of_layer(s), s.cp); }
+
+inline Bytes context(const Sizes& s, const Share& share) {
+  Sizes as_data = s;
+  as_data.dp = s.cp;
+  return s.microbatches * share.layers * context_layer(s) + data(as_data, share);
 }
 
 // What is gathered a step, where a layer is larger than embedding and head. Parameters stay where they are

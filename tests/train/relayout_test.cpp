@@ -149,6 +149,28 @@ TEST_F(Relayout, StateInPartsOverSeveralAxes) {
       expect_goes_on(layouts[i], layouts[(i + further) % layouts.size()], in_fp64);
 }
 
+// Sequences in parts, state over both axes, and queries' weights apart from those of keys and values: each
+// tensor is whole in checkpoints, as it was before.
+TEST_F(Relayout, LongSequences) {
+  const std::string context = "[[strategy]]\nplugin = 'context'\n";
+  const auto over = [](const std::string& axes) {
+    return "[[strategy]]\nplugin = 'zero'\naxis = " + axes + "\nstage = 1\n";
+  };
+  const std::vector<Layout> layouts = {
+      {"one", "", {}},
+      {"dp4", mesh("dp = 4\n") + data + over("'dp'"), {}},
+      {"dp_cp", mesh("dp = 2\ncp = 2\n") + data + context + over("['dp', 'cp']"), {}},
+      {"cp4", mesh("cp = 4\n") + context + over("['cp']"), {}},
+      {"tp4", mesh("tp = 4\n") + tensor, {}},
+      {"dp_tp4", mesh("dp = 2\ntp = 4\n") + data + tensor + over("'dp'"), {}},
+      {"cp_tp4", mesh("cp = 2\ntp = 4\n") + context + sequence + over("'cp'"), {}}};
+  const Sets llama = with(in_fp64, {"model.plugin=llama", "model.kv_heads=2", "model.qkv_bias=true"});
+  for (const Layout& layout : layouts) train_through(layout, llama);
+  for (std::size_t i = 0; i < layouts.size(); ++i)
+    for (const std::size_t further : {1, 3})
+      expect_goes_on(layouts[i], layouts[(i + further) % layouts.size()], llama);
+}
+
 // Master copies whole and split, and moments in bf16, lie in checkpoints alike.
 TEST_F(Relayout, WhateverTheFormats) {
   const std::vector<Layout> layouts = all_layouts();

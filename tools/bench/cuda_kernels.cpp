@@ -215,7 +215,7 @@ void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t
   }
   table.add("position gradient", shape, "bf16", 2 * n + 8 * seq * width, [=](Pool& p) {
     return [=, dy = p.take<bf16>(n), dpositions = p.take<float>(seq * width)] {
-      cuda::position_weight_grad(dy, cuda::Sum(dpositions), batch, seq, width, nullptr);
+      cuda::position_weight_grad(dy, cuda::Sum(dpositions), nullptr, batch, seq, width, nullptr);
     };
   });
 }

@@ -212,7 +212,7 @@ void convert_batch(Transfer& transfer, Axes& axes) {
     if (number && *number < 1) throw_error(ErrorCode::bad_input, "the batch sizes are counts from 1 on");
   std::optional<std::int64_t> data;
   std::string origin = "--ranks";
-  axes.sequence = sequence_ranks(transfer, {"sequence_parallel_size"});
+  read_sequence(transfer, {"sequence_parallel_size"}, axes);
   if (!transfer.given().ranks && global && micro && steps && *global % product({*micro, *steps}) == 0) {
     data = *global / (*micro * *steps);
     origin = "train_batch_size / (micro batch x accumulation)";

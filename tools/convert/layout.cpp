@@ -1,5 +1,8 @@
 #include "convert/layout.hpp"
 
+#include <string>
+#include <vector>
+
 #include "prun/error.hpp"
 
 namespace prun::convert {
@@ -12,17 +15,15 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
   return all;
 }
 
-std::int64_t sequence_ranks(Transfer& transfer, std::initializer_list<const char*> keys) {
+void read_sequence(Transfer& transfer, std::initializer_list<const char*> keys, Axes& axes) {
   for (const char* key : keys) {
     const std::int64_t ranks = transfer.integer(key, 1);
     if (ranks < 1) throw_error(ErrorCode::bad_input, key, " is ", ranks, "; ranks are counted from 1 on");
-    if (ranks == 1) continue;
-    transfer.refuse(key, detail::concat("attention is not split along the sequence: the recipe has one rank "
-                                        "in the place of each ",
-                                        ranks, ", with the same batch; strategy tensor splits heads"));
-    return ranks;
+    if (ranks == 1 || axes.sequence > 1) continue;
+    transfer.carried(key);
+    axes.sequence = ranks;
+    axes.sequence_origin = key;
   }
-  return 1;
 }
 
 std::string data_origin(std::string_view ranks, const Axes& axes) {
@@ -54,14 +55,23 @@ void write_axes(Transfer& transfer, const Axes& axes) {
   };
   axis("dp", axes.data, axes.data_origin);
   axis("pp", axes.pipeline, axes.pipeline_origin);
+  axis("cp", axes.sequence, axes.sequence_origin);
   axis("tp", axes.tensor, axes.tensor_origin);  // last: it varies fastest from rank to rank
   if (axes.data > 1) add_strategy(transfer, "data", axes.data_origin);
+  if (axes.sequence > 1) add_strategy(transfer, "context", axes.sequence_origin);
   if (axes.tensor > 1) add_strategy(transfer, "tensor", axes.tensor_origin);
   if (axes.pipeline > 1) add_strategy(transfer, "pipeline", axes.pipeline_origin);
 }
 
 void write_zero(Transfer& transfer, const Axes& axes, std::int64_t stage, std::string_view origin) {
-  if (stage > 0 && axes.data > 1) transfer.set("strategy.zero.stage", stage, origin);
+  if (stage == 0 || axes.data * axes.sequence == 1) return;
+  transfer.set("strategy.zero.stage", stage, origin);
+  std::vector<std::string> names;
+  if (axes.data > 1) names.emplace_back("dp");
+  if (axes.sequence > 1) {
+    names.emplace_back("cp");
+    transfer.set("strategy.zero.axis", names, axes.sequence_origin);
+  }
 }
 
 }  // namespace prun::convert

@@ -8,16 +8,15 @@ namespace prun::convert {
 // The ranks along each axis, and where that was said.
 struct Axes {
   std::int64_t data = 1, pipeline = 1, tensor = 1;
-  std::int64_t sequence = 1;  // ranks there that share one sequence: the recipe has one in the place of them
-  std::string data_origin, pipeline_origin, tensor_origin;
+  std::int64_t sequence = 1;  // ranks that share one sequence
+  std::string data_origin, pipeline_origin, tensor_origin, sequence_origin;
 };
 
 // Throws bad_input where it is larger than any count that means something.
 std::int64_t product(std::initializer_list<std::int64_t> factors);
 
-// Along how many ranks attention is split by sequence there, as the first of the keys that is given says.
-// More than one is refused by name: the batch is that of fewer ranks then.
-std::int64_t sequence_ranks(Transfer& transfer, std::initializer_list<const char*> keys);
+// Sets along how many ranks sequences are split, as the first of the keys that says more than one.
+void read_sequence(Transfer& transfer, std::initializer_list<const char*> keys, Axes& axes);
 
 // Ranks that are left for the batch, or nothing where their number is not known, which is then asked for.
 // `all`: as the source says it, if it does. Throws bad_input where they do not come out.
@@ -25,13 +24,14 @@ std::optional<std::int64_t> data_ranks(Transfer& transfer, std::optional<std::in
 // "--ranks / (tensor x pipeline)"
 std::string data_origin(std::string_view ranks, const Axes& axes);
 
-// [mesh], and the strategies data, tensor and pipeline for axes of more than one rank.
+// [mesh], and the strategies data, context, tensor and pipeline for axes of more than one rank.
 void write_axes(Transfer& transfer, const Axes& axes);
 
 // A strategy without options.
 void add_strategy(Transfer& transfer, std::string_view name, std::string_view origin);
 
-// What `stage` of ZeRO means where `axes` have ranks to share anything out to.
+// What `stage` of ZeRO means where `axes` have ranks to share anything out to, those of a sequence among
+// them.
 void write_zero(Transfer& transfer, const Axes& axes, std::int64_t stage, std::string_view origin);
 
 }  // namespace prun::convert

@@ -162,9 +162,9 @@ constexpr std::array rules = {
     Rule{"make-vocab-size-divisible-by", "", without_effect, "follows in model.vocab"},
     Rule{"context-parallel-size", "1", without_effect, "as here"},
     Rule{"ds-sequence-parallel-size", "1", without_effect, "as here"},
-    Rule{"cp-comm-type", "", without_effect, "attention is not split along the sequence"},
+    Rule{"cp-comm-type", "", without_effect, "keys and values are gathered in front of attention"},
     Rule{"hierarchical-context-parallel-sizes", "", without_effect,
-         "attention is not split along the sequence"},
+         "keys and values are gathered in front of attention"},
     Rule{"encoder-*-parallel-size", "0", without_effect, "as here"},
     Rule{"num-experts", "1", without_effect, "as here"},
     Rule{"expert-model-parallel-size", "1", without_effect, "as here"},
@@ -375,7 +375,7 @@ Axes convert_axes(Transfer& transfer) {
     throw_error(ErrorCode::bad_input, "parallel sizes are counts from 1 on");
   transfer.carried(axes.tensor_origin);
   transfer.carried(axes.pipeline_origin);
-  axes.sequence = sequence_ranks(transfer, {"context-parallel-size", "ds-sequence-parallel-size"});
+  read_sequence(transfer, {"context-parallel-size", "ds-sequence-parallel-size"}, axes);
   axes.data = data_ranks(transfer, ranks_of_launcher(transfer), axes).value_or(1);
   axes.data_origin = data_origin(transfer.given().ranks ? "--ranks" : "ranks of the launcher", axes);
   return axes;

@@ -191,8 +191,8 @@ Axes convert_axes(Transfer& transfer) {
   const std::string replicate = first_of(
       transfer, {"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"});
   const std::int64_t replicas = transfer.integer(replicate, 1);
-  axes.sequence = sequence_ranks(
-      transfer, {"parallelism.context_parallel_degree", "experimental.context_parallel_degree"});
+  read_sequence(transfer, {"parallelism.context_parallel_degree", "experimental.context_parallel_degree"},
+                axes);
   if (axes.tensor < 1 || axes.pipeline < 1 || replicas < 1 || shards == 0)
     throw_error(ErrorCode::bad_input, "degrees of parallelism are counts from 1 on");
   std::optional<std::int64_t> all;

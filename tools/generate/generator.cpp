@@ -58,7 +58,7 @@ void Generator::stage(std::span<const std::int32_t> tokens, std::int64_t positio
     for (std::int64_t row = 0; row < shape.micro; ++row) {
       if (target.samples) target.samples[row] = 0;
       for (std::int64_t i = 0; i < shape.positions; ++i) {
-        const std::int64_t at = shape.first_position + i, to = row * shape.positions + i;
+        const std::int64_t at = shape.position(i), to = row * shape.positions + i;
         target.tokens[to] = at <= last ? tokens[static_cast<std::size_t>(at)] : 0;
         target.targets[to] = at == last ? 0 : -1;
       }

@@ -225,6 +225,14 @@ struct OpDef {
   Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
   // null: no other way to compute it
   Status (*split)(const SplitApi* api) noexcept = nullptr;
+  // The op that does the same where ranks share out the sequence: operands and attributes by the names of
+  // this one's; `all_x` is x of all positions, in order, whose sequence has the dimension `context`. Where
+  // sequences lie in another order its attributes `chunk` and `chunks` say which. null: it gets them whole.
+  const char* across = nullptr;
+  // Of an op that wants a dimension of its operand `x` whole: the op that does the same where its slots come
+  // in two values, those in front of the last two as `x_first` and these as `x_last`, so that one may be
+  // split without the other. null: it cannot.
+  const char* apart = nullptr;
 };
 
 // A forward op seen in reverse, for the author of gradient().
@@ -329,8 +337,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, noise, logits, at_position, exchange, dealt) are optional. Without cost(), an op moves
-// its operands once and counts no FLOPs.
+// gradient_in_forward, noise, logits, at_position, across, apart, exchange, dealt) are optional. Without
+// cost(), an op moves its operands once and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -350,6 +358,8 @@ OpDef op_def() {
   if constexpr (requires { Op::noise; }) def.noise = Op::noise;
   if constexpr (requires { Op::logits; }) def.logits = Op::logits;
   if constexpr (requires { Op::at_position; }) def.at_position = Op::at_position;
+  if constexpr (requires { Op::across; }) def.across = Op::across;
+  if constexpr (requires { Op::apart; }) def.apart = Op::apart;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   if constexpr (requires { Op::dealt; }) def.dealt = Op::dealt;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };

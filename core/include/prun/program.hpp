@@ -124,6 +124,20 @@ enum class RecomputeMode : std::uint8_t {
   budget,  // whatever the planner needs to make the plan fit the device's memory
 };
 
+// Which part of each sequence a rank has.
+enum class SequenceBalance : std::uint8_t {
+  in_order,  // the next one after that of the rank before
+  zigzag,    // a chunk from the front and one from the back, which is as much under a causal mask for all
+};
+
+// How the ranks of an axis share out sequences.
+struct SequenceShares {
+  SequenceBalance balance = SequenceBalance::zigzag;
+  // What ops look at of all positions comes together in so many pieces along `heads`, each while they run on
+  // the one before.
+  std::int64_t pieces = 1;
+};
+
 // What the ranks of an axis keep in parts beside optimizer state, rather than each of them whole.
 struct KeptInParts {
   // Then they are summed over the ranks as soon as no microbatch has given only some of its contributions,
@@ -273,6 +287,13 @@ struct ProgramApi {
   // What the model says of weights of others, so that those can be named as their libraries name them; lives
   // as long as the program.
   Status (*foreign_weights)(void* program, ForeignWeightsView* weights);
+  // Phase `shard`: the ranks of an axis share out sequences. Ops that look at all of a sequence do so across
+  // ranks (OpDef::across); where parts are not in order, ops with an operand `positions`, i32 [seq], are told
+  // which one lies where, and batches come in that order.
+  Status (*share_sequence)(void* program, Text axis, SequenceShares shares);
+  // As split, over an axis that may have more ranks than the dimension has parts: beyond those, its ranks
+  // split dimension `within`, of what has both, and what has the first alone they have alike.
+  Status (*split_beyond)(void* program, Text dim, Text within, Text axis);
 };
 
 class Segment;
@@ -341,6 +362,12 @@ class ProgramRef {
   void pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                 const std::vector<std::int64_t>& layers) const {
     raise(api_->pipeline(program_, axis, schedule, chunks, {layers.data(), layers.size()}));
+  }
+  void share_sequence(std::string_view axis, SequenceShares shares) const {
+    raise(api_->share_sequence(program_, axis, shares));
+  }
+  void split_beyond(std::string_view dim, std::string_view within, std::string_view axis) const {
+    raise(api_->split_beyond(program_, dim, within, axis));
   }
   std::int32_t device(std::string_view plugin) const {
     std::int32_t number = 0;

@@ -64,17 +64,8 @@ Precision precision_of(const Recipe& recipe) {
 }
 
 WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
-  write_model(choice);
-  apply_strategies("model");
-  if (!recipe_.text("model.init").empty()) leave_to_base(*program_);
-  verify(*program_);
-  write_step();
-  for (const std::string_view phase : phases) {
-    if (phase != "model") apply_strategies(phase);
-    if (phase == "partition") lay_out();
-    if (phase == "state") pack_parts();
-    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
-  }
+  factored_.reset();
+  while (!write_over_mesh(choice)) factored_ = program_->requests().factored;
   if (purpose_ == Purpose::training)
     check_updates(*program_);
   else
@@ -83,12 +74,44 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   return {std::move(program_), std::move(pipeline_)};
 }
 
+bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
+  write_model(choice);
+  apply_strategies("model");
+  if (factored_) {
+    if (recipe_.text("precision.moments") == "8bit")
+      throw_error(
+          ErrorCode::unsupported, "axis '", factored_->axis,
+          "' has more ranks than there are groups of heads, whose moments in 8 bits have blocks of the "
+          "whole projection; take precision.moments = \"fp32\", or fewer ranks there");
+    take_packed_apart(*program_, factored_->within);
+  }
+  if (!recipe_.text("model.init").empty()) leave_to_base(*program_);
+  verify(*program_);
+  write_step();
+  for (const std::string_view phase : phases) {
+    if (phase != "model") apply_strategies(phase);
+    if (program_->requests().factored) {
+      if (factored_)
+        throw_error(ErrorCode::unsupported, "axes '", factored_->axis, "' and '",
+                    program_->requests().factored->axis,
+                    "' both have more ranks than there are groups of heads; "
+                    "let one of them divide these");
+      return false;
+    }
+    if (phase == "partition") lay_out();
+    if (phase == "state") pack_parts();
+    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
+  }
+  return true;
+}
+
 // As the model plugin knows it: of one rank that has all.
 void ProgramWriter::write_model(const PlannedChoice& choice) {
   pipeline_.reset();
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
-  program_->set_mesh(mesh_of(recipe_));
+  const Mesh mesh = mesh_of(recipe_);
+  program_->set_mesh(factored_ ? mesh.factored(factored_->axis, factored_->outer, factored_->within) : mesh);
   program_->set_recipe_sizes(sizes_of(recipe_));
   program_->requests().planned_recompute = choice.recompute;
   program_->requests().way_to_fit = choice.way_to_fit;
@@ -132,6 +155,7 @@ void ProgramWriter::lay_out() {
   if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
   if (makes_text(purpose_)) add_logits(*program_);
   if (purpose_ == Purpose::generation) step_by_positions(*program_);
+  check_sequence_axes(*program_);
   place_on_mesh(*program_);
   check_rows();
   if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
@@ -191,7 +215,9 @@ void ProgramWriter::pack_parts() {
 // Whose wish they are.
 std::optional<RecipeSection> ProgramWriter::keeper_of(const PartsRequest& parts) const {
   std::vector<std::string> names;
-  for (const AxisId axis : parts.axes) names.push_back(program_->mesh().name(axis));
+  for (const AxisId axis : parts.axes)
+    if (const std::string name = program_->mesh().name(axis); name.find('.') == std::string::npos)
+      names.push_back(name);
   for (const RecipeSection& section : recipe_.strategies())
     if (trait_of(plugins_.note("strategy", section.plugin()), "phase") == "state" &&
         axes_named(section) == names)

@@ -57,6 +57,8 @@ class ProgramWriter {
   WrittenProgram write(const PlannedChoice& choice);
 
  private:
+  // False where the mesh must have an axis as two before the program is written.
+  bool write_over_mesh(const PlannedChoice& choice);
   void write_model(const PlannedChoice& choice);
   void write_step();
   NamedOptimizer optimizer_of(const RecipeSection& section) const;
@@ -75,6 +77,7 @@ class ProgramWriter {
   const BatchArithmetic& batch_;
   std::shared_ptr<OpRegistry> registry_;
   const Purpose purpose_;
+  std::optional<FactoredAxis> factored_;
   Optimizers optimizers_;
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;

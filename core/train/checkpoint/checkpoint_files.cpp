@@ -20,12 +20,25 @@ void add_extents(JsonWriter& json, const char* name, const Extents& extents) {
   json.end_array();
 }
 
-std::string slices_text(const std::vector<TensorSlice>& slices) {
+// Of each slice, in its file: the tensor's own, and with a number where the file has another slice of it.
+std::vector<std::string> entry_names(const std::vector<TensorSlice>& slices) {
+  std::map<std::string_view, int> seen;
+  std::vector<std::string> names;
+  for (const TensorSlice& of : slices) {
+    const int number = ++seen[of.tensor];
+    names.push_back(number == 1 ? of.tensor : of.tensor + "@" + std::to_string(number));
+  }
+  return names;
+}
+
+std::string slices_text(const std::vector<TensorSlice>& slices, const std::vector<std::string>& names) {
   JsonWriter json;
   json.begin_object();
-  for (const TensorSlice& of : slices) {
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const TensorSlice& of = slices[i];
     if (of.slice.is_whole()) continue;
-    json.name(of.tensor).begin_object();
+    json.name(names[i]).begin_object();
+    if (names[i] != of.tensor) json.member("tensor", of.tensor);
     add_extents(json, "whole", of.slice.whole);
     add_extents(json, "start", of.slice.start);
     if (!of.slice.is_box()) {
@@ -41,6 +54,12 @@ Extents extents_of(const JsonValue& json) {
   Extents extents;
   for (const JsonValue& extent : json.as_array()) extents.push_back(extent.as_int64());
   return extents;
+}
+
+std::string tensor_of(const SafetensorsEntry& entry, const JsonValue& described) {
+  const JsonValue* const found = described.find(entry.name);
+  const JsonValue* const tensor = found ? found->find("tensor") : nullptr;
+  return tensor ? tensor->as_string() : entry.name;
 }
 
 // Within the whole, whose number of elements fits.
@@ -145,21 +164,28 @@ Span span_in(std::size_t piece, const std::vector<Copy>& copies, std::int64_t si
 
 namespace {
 
-std::vector<SafetensorsSpec> specs_of(const std::vector<TensorSlice>& slices) {
+std::vector<SafetensorsSpec> specs_of(const std::vector<TensorSlice>& slices,
+                                      const std::vector<std::string>& names) {
   std::vector<SafetensorsSpec> specs;
-  for (const TensorSlice& of : slices)
-    specs.push_back({of.tensor, of.type, of.slice.is_box() ? of.slice.extent : Extents{of.slice.count}});
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const Slice& slice = slices[i].slice;
+    specs.push_back({names[i], slices[i].type, slice.is_box() ? slice.extent : Extents{slice.count}});
+  }
   return specs;
 }
 
 }  // namespace
 
 SlicesWriter::SlicesWriter(const fs::path& file, const std::vector<TensorSlice>& slices)
-    : writer_(file, specs_of(slices), {{slices_key, slices_text(slices)}}, Checksums::written),
+    : SlicesWriter(file, slices, entry_names(slices)) {}
+
+SlicesWriter::SlicesWriter(const fs::path& file, const std::vector<TensorSlice>& slices,
+                           const std::vector<std::string>& names)
+    : writer_(file, specs_of(slices, names), {{slices_key, slices_text(slices, names)}}, Checksums::written),
       places_(slices.size()) {
   std::map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i < writer_.order().size(); ++i) by_name.emplace(writer_.order()[i].name, i);
-  for (std::size_t i = 0; i < slices.size(); ++i) places_[i] = by_name.at(slices[i].tensor);
+  for (std::size_t i = 0; i < slices.size(); ++i) places_[i] = by_name.at(names[i]);
 }
 
 void SlicesWriter::write_all(const BytesOfSlice& bytes) {
@@ -207,7 +233,7 @@ void CheckpointFiles::add(const SafetensorsFile& file) {
   for (const SafetensorsEntry& entry : file.entries()) {
     Slice slice = slice_of(file, entry, described);
     const std::optional<DType> type = to_dtype(entry.type);
-    Tensor& tensor = tensors_[entry.name];
+    Tensor& tensor = tensors_[tensor_of(entry, described)];
     if (tensor.pieces.empty() && type) {
       tensor.type = *type;
       tensor.shape = slice.whole;

@@ -38,6 +38,9 @@ class SlicesWriter {
   void finish() { writer_.finish(); }
 
  private:
+  SlicesWriter(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
+               const std::vector<std::string>& names);
+
   SafetensorsWriter writer_;
   std::vector<std::size_t> places_;  // by slice: its number in the file
 };

@@ -80,7 +80,7 @@ class CheckpointStart final : public StartValues {
     const std::string name = weights_of(files_, full_name(program_, parameter, layer));
     const CheckpointFiles::Tensor& tensor = files_.tensor(name);
     Extents shape;
-    for (const Dim& dim : program_.value(parameter).dims) shape.push_back(dim.extent);
+    for (const Dim& dim : program_.value(parameter).tensor_dims()) shape.push_back(dim.extent);
     if (tensor.shape != shape || (tensor.type != DType::f32 && tensor.type != DType::bf16))
       throw_error(ErrorCode::bad_input, files_.folder().string(), ": tensor '", name, "' is ",
                   name_of(to_safetensors_type(tensor.type)), shape_text(tensor.shape),

@@ -143,7 +143,7 @@ void ForeignReader::read(Id parameter, std::int64_t layer, std::int64_t first, s
                       bits_of(found.entry->type) / 8, piece.strides()});
   }
   Extents box;
-  for (const Dim& dim : program_.value(parameter).dims) box.push_back(dim.extent);
+  for (const Dim& dim : program_.value(parameter).tensor_dims()) box.push_back(dim.extent);
   float* next = to.data();
   each_run(box, first, static_cast<std::int64_t>(to.size()), [&](Extents index, std::int64_t count) {
     while (count > 0) {

@@ -141,7 +141,9 @@ void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bo
   for (const Text& pattern : view.ignored) ignored_.emplace_back(pattern.view());
   for (const Id id : program.parameters()) {
     const Id copied = program.value(id).copy_of;
-    const Value& parameter = program.value(copied == none ? id : copied);
+    Value parameter = program.value(copied == none ? id : copied);
+    parameter.dims = parameter.tensor_dims();
+    if (parameter.part) parameter.name = parameter.part->tensor;
     const std::string name = program.segment(parameter.segment).name + "." + parameter.name;
     std::vector<ForeignPiece> pieces;
     for (const ForeignTensorView& said : view.tensors)

@@ -29,6 +29,7 @@ BatchShape batch_shape(const Assembly& assembly, const Program& program) {
   shape.global = batch.global;
   shape.first_position = program.starts(staged.targets, assembly.rank())[1];
   shape.positions = program.local_dims(staged.targets)[1].extent;
+  shape.order = program.requests().sequence_order;
   return shape;
 }
 
@@ -100,12 +101,18 @@ void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64
 // Returns how many of the rank's targets count.
 std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row) {
   samples_.read(number, sample_tokens_, sample_targets_);
-  const std::int32_t* const targets = sample_targets_.data() + shape_.first_position;
-  std::copy_n(sample_tokens_.data() + shape_.first_position, shape_.positions,
-              target.tokens + row * shape_.positions);
-  std::copy_n(targets, shape_.positions, target.targets + row * shape_.positions);
+  std::int32_t *const tokens = target.tokens + row * shape_.positions, *const targets =
+                                                                           target.targets +
+                                                                           row * shape_.positions;
+  std::int64_t counted = 0;
+  for (std::int64_t i = 0; i < shape_.positions; ++i) {
+    const auto at = static_cast<std::size_t>(shape_.position(i));
+    tokens[i] = sample_tokens_[at];
+    targets[i] = sample_targets_[at];
+    counted += targets[i] >= 0 ? 1 : 0;
+  }
   if (target.samples) target.samples[row] = number;
-  return std::count_if(targets, targets + shape_.positions, [](std::int32_t t) { return t >= 0; });
+  return counted;
 }
 
 }  // namespace prun

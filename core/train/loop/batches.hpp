@@ -11,6 +11,7 @@
 
 #include "execute/plan_memory.hpp"
 #include "program/step.hpp"
+#include "prun/sequence_order.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/loop/samples.hpp"
 
@@ -24,7 +25,7 @@ struct BatchTarget {
 };
 
 // A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
-// own positions, [first_position, first_position + positions) of each.
+// own positions: those at the places [first_position, first_position + positions) of each.
 struct BatchShape {
   std::int64_t microbatches = 1;
   std::int64_t rows = 1;
@@ -34,6 +35,9 @@ struct BatchShape {
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // likewise samples from this number on
   std::int64_t first_position = 0;
   std::int64_t positions = 1;
+  SequenceOrder order = {};
+
+  std::int64_t position(std::int64_t i) const { return order.position(first_position + i); }
 };
 
 // Of this rank, for a program of the assembly.

@@ -29,13 +29,11 @@ std::string last_word(const std::string& name) { return name.substr(name.rfind('
 
 // "[0..31, 16..31]": of a parameter that is split.
 std::string slice_text(const Program& program, Id id, std::int64_t rank) {
-  const std::vector<Dim>& whole = program.value(id).dims;
-  const std::vector<Dim> part = program.local_dims(id);
-  const std::vector<std::int64_t> starts = program.starts(id, rank);
-  if (part == whole) return "";
+  const Slice slice = slice_of(program, id, rank);
+  if (slice.extent == slice.whole) return "";
   std::string text;
-  for (std::size_t d = 0; d < whole.size(); ++d)
-    text += detail::concat(d ? ", " : " [", starts[d], "..", starts[d] + part[d].extent - 1);
+  for (std::size_t d = 0; d < slice.whole.size(); ++d)
+    text += detail::concat(d ? ", " : " [", slice.start[d], "..", slice.start[d] + slice.extent[d] - 1);
   return text + "]";
 }
 

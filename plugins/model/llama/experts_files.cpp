@@ -35,28 +35,28 @@ bool has_own_width(const Family& family) {
   return family.experts == ExpertKeys::qwen || family.experts == ExpertKeys::deepseek;
 }
 
-std::int64_t integer(const Options& config, const char* key, std::int64_t otherwise) {
+std::int64_t whole_number(const Options& config, const char* key, std::int64_t otherwise) {
   return config.has(key) ? config.integer(key) : otherwise;
 }
 
 void read_deepseek(const Options& config, std::int64_t width, ConfigWriter& options) {
   expect_text(config, "scoring_func", {"sigmoid"});
   expect_text(config, "topk_method", {"noaux_tc"});
-  if (integer(config, "moe_layer_freq", 1) != 1)
+  if (whole_number(config, "moe_layer_freq", 1) != 1)
     throw_error(ErrorCode::bad_input, "'moe_layer_freq' is ", config.integer("moe_layer_freq"),
                 ", and this model has experts in every layer behind the first dense ones");
   const std::int64_t layers = config.integer("num_hidden_layers");
   if (!config.has("layer_types") && config.has("sliding_window") &&
-      integer(config, "max_window_layers", 62) < layers)
+      whole_number(config, "max_window_layers", 62) < layers)
     throw_error(ErrorCode::bad_input,
                 "'max_window_layers' gives some layers a window, which this model does not "
                 "compute in this family");
-  options.set("shared_ffn", width * integer(config, "n_shared_experts", 0));
-  options.set("dense_first", integer(config, "first_k_dense_replace", 0));
+  options.set("shared_ffn", width * whole_number(config, "n_shared_experts", 0));
+  options.set("dense_first", whole_number(config, "first_k_dense_replace", 0));
   options.set("router", "sigmoid");
   options.set("router_bias", true);
-  options.set("router_groups", integer(config, "n_group", 1));
-  options.set("router_chosen_groups", integer(config, "topk_group", 1));
+  options.set("router_groups", whole_number(config, "n_group", 1));
+  options.set("router_chosen_groups", whole_number(config, "topk_group", 1));
   options.set("router_scale",
               config.has("routed_scaling_factor") ? config.number("routed_scaling_factor") : 1.0);
 }
@@ -66,7 +66,7 @@ void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
     options.set("shared_ffn", config.integer("shared_expert_intermediate_size"));
     options.set("shared_gate", true);
   }
-  options.set("sparse_every", integer(config, "decoder_sparse_step", 1));
+  options.set("sparse_every", whole_number(config, "decoder_sparse_step", 1));
   std::vector<std::int64_t> dense;
   if (config.has("mlp_only_layers"))
     for (const double layer : config.numbers("mlp_only_layers"))
@@ -83,7 +83,7 @@ void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
 }  // namespace
 
 void ExpertLayers::read_config(const Options& config, const Family& family, ConfigWriter& options) {
-  if (family.experts == ExpertKeys::none) return;
+  if (family.experts == ExpertKeys::absent) return;
   expect_absent(config, "clip_qkv", "queries, keys and values that are bounded");
   if (config.has("router_jitter_noise") && config.number("router_jitter_noise") != 0)
     throw_error(ErrorCode::bad_input, "'router_jitter_noise' is ", config.number("router_jitter_noise"),
@@ -138,7 +138,7 @@ void ExpertLayers::write_router(const Family& family, ConfigWriter& config) cons
 }
 
 void ExpertLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
-  if ((family.experts != ExpertKeys::none) != any())
+  if ((family.experts != ExpertKeys::absent) != any())
     throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
                 "' is of a model with",
                 any() ? "out experts; choose a model.family that has some"

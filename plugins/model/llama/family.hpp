@@ -7,29 +7,29 @@
 namespace prun {
 
 // What is normed of queries and keys, before they are turned.
-enum class HeadNorm : std::uint8_t { none, each, all };  // each head, or all of them as one row
+enum class HeadNorm : std::uint8_t { absent, each, all };  // each head, or all of them as one row
 
 // Where a sub-layer's norms stand: of what comes in, of what it gives, or of both.
 enum class NormPlace : std::uint8_t { before, after, around };
 
 // What a config.json says of layers that see a window only.
 enum class WindowKeys : std::uint8_t {
-  none,
+  absent,
   every,  // sliding_window: all layers
   late,   // use_sliding_window and max_window_layers: those from one on
   turns   // sliding_window_pattern: all but each sixth, or as many as it says
 };
 
 // How a config.json says what experts some layers have, and its files what they are called.
-enum class ExpertKeys : std::uint8_t { none, mixtral, olmoe, qwen, deepseek };
+enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek };
 
 struct Family {
   std::string_view option;        // of model.family
   std::string_view model_type;    // of a config.json
   std::string_view architecture;  // the class of transformers that computes it
-  HeadNorm head_norm = HeadNorm::none;
+  HeadNorm head_norm = HeadNorm::absent;
   NormPlace norms = NormPlace::before;
-  WindowKeys windows = WindowKeys::none;
+  WindowKeys windows = WindowKeys::absent;
   bool qkv_bias = false;
   bool gain_from_one = false;     // norms multiply by 1 + gain
   bool scaled_embedding = false;  // by the root of its width
@@ -37,7 +37,7 @@ struct Family {
   bool base_by_kind = false;      // positions of windowed layers turn by a base of their own, and not slower
   bool slowed = true;             // positions may turn slower (rope_scaling)
   bool fused_files = false;       // queries, keys and values are one tensor, and so are both halves of `up`
-  ExpertKeys experts = ExpertKeys::none;
+  ExpertKeys experts = ExpertKeys::absent;
   bool shared_expert = false;  // with a gate of its own
   // What a config.json means where it says nothing.
   double eps = 1e-6, rope_base = 10000;

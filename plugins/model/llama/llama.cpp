@@ -115,7 +115,7 @@ Id Llama::attention(const Segment& s, Id x, bool windowed) const {
 
 // Queries and keys are normed head by head, or all heads of a position together.
 Id Llama::normed_heads(const Segment& s, Id packed) const {
-  if (family_.head_norm == HeadNorm::none) return packed;
+  if (family_.head_norm == HeadNorm::absent) return packed;
   const bool all = family_.head_norm == HeadNorm::all;
   const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
   const Id of_queries = all ? s.vector("q_norm.gain", {groups_, queries(), head_dim_}, gains())

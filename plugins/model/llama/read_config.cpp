@@ -35,14 +35,14 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
   if (config.has("layer_types")) {
     const std::vector<std::string> types = config.texts("layer_types");
     for (const std::string& type : types)
-      if (type != "full_attention" && (type != windowed_type || family.windows == WindowKeys::none))
+      if (type != "full_attention" && (type != windowed_type || family.windows == WindowKeys::absent))
         throw_error(ErrorCode::bad_input, "'layer_types' has '", type,
                     "', and this model only computes full ",
-                    family.windows == WindowKeys::none ? "attention" : "and sliding attention");
+                    family.windows == WindowKeys::absent ? "attention" : "and sliding attention");
     if (family.windows != WindowKeys::every) return listed_windows(types, layers);
   }
   switch (family.windows) {
-    case WindowKeys::none: return {};
+    case WindowKeys::absent: return {};
     case WindowKeys::every: return {.window = 1};
     case WindowKeys::late: return {.window = 1, .from = integer(config, "max_window_layers", 28)};
     case WindowKeys::turns:
@@ -52,7 +52,7 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
 }
 
 WindowedLayers read_windows(const Options& config, const Family& family, std::int64_t layers) {
-  if (family.windows == WindowKeys::none) expect_flag(config, "use_sliding_window", false);
+  if (family.windows == WindowKeys::absent) expect_flag(config, "use_sliding_window", false);
   WindowedLayers found = layers_with_windows(config, family, layers);
   const bool off = family.windows == WindowKeys::late &&
                    !(config.has("use_sliding_window") && config.flag("use_sliding_window"));

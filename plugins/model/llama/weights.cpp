@@ -15,7 +15,7 @@ void Llama::add_norms(const LayerRun& run, ForeignWeights& weights) const {
   if (before) add("norm2", after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
   if (after) add("norm1_after", "post_attention_layernorm");
   if (after) add("norm2_after", "post_feedforward_layernorm");
-  if (family_.head_norm == HeadNorm::none) return;
+  if (family_.head_norm == HeadNorm::absent) return;
   const bool all = family_.head_norm == HeadNorm::all;
   add("q_norm", "self_attn.q_norm", all ? "heads queries head_dim" : "");
   add("k_norm", "self_attn.k_norm", all ? "heads head_dim" : "");

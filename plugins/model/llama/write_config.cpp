@@ -14,7 +14,7 @@ namespace {
 
 void Llama::write_windows(ConfigWriter& config) const {
   const bool some = windows_.window > 0;
-  if (some && family_.windows == WindowKeys::none) refuse(family_, "window", "windows");
+  if (some && family_.windows == WindowKeys::absent) refuse(family_, "window", "windows");
   if (family_.windows != WindowKeys::turns && windows_.full_every != 0)
     refuse(family_, "full_every", "layers in turn");
   if (family_.windows != WindowKeys::late && windows_.from != 0)

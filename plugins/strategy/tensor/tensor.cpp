@@ -17,7 +17,11 @@ class TensorParallel final : public Strategy {
     bool any = false;
     for (const char* dim : {"heads", "ffn", "vocab"}) {
       if (!has_dim(program, dim)) continue;
-      program.split(dim, axis_);
+      // Beyond the groups of heads, ranks share out the queries of each.
+      if (std::string_view(dim) == "heads")
+        program.split_beyond(dim, "queries", axis_);
+      else
+        program.split(dim, axis_);
       any = true;
     }
     if (!any)

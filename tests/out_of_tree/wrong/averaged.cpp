@@ -28,6 +28,6 @@ class Averaged final : public Strategy {
 
 }  // namespace
 
-PRUN_PLUGIN(strategy, Averaged, "averaged", "1.0.0", "Context parallelism that averages gradients",
-            "phase=shard; conflicts=tensor,context",
+PRUN_PLUGIN(strategy, Averaged, "averaged", "1.0.0", "Sequences split, gradients averaged",
+            "phase=shard; conflicts=tensor,gather-sequence",
             "axis | string | cp | | Axis of the mesh to split sequences over\n");

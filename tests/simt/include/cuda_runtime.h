@@ -52,6 +52,11 @@ T __shfl_xor_sync(unsigned, T value, int distance,
       static_cast<Bits>(prun::simt::exchange(std::bit_cast<Bits>(value), distance, where)));
 }
 
+// All lanes are there at an exchange, and go on from it.
+inline void __syncwarp(std::source_location where = std::source_location::current()) {
+  prun::simt::exchange(std::uint32_t{0}, 1, where);
+}
+
 inline double atomicAdd(double* to, double value) { return prun::simt::add_atomically(to, value); }
 
 inline float __uint_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }

@@ -5,12 +5,17 @@
 #include <algorithm>
 
 #include "cuda/attention_at.hpp"
+#include "cuda/elementwise.hpp"
+#include "cuda/memory.hpp"
 #include "cuda/tensor_attention.hpp"
 #include "device_op.hpp"
 #include "libraries.hpp"
 
 namespace prun::cuda {
 namespace {
+
+// Queries, keys and values apart, packed, or apart with keys and values of more positions.
+enum class Given { apart, packed, across };
 
 // Of q[batch, seq, heads, queries, head_dim].
 AttentionShape shape_of(const Tensor& q, const KernelArgs& args) {
@@ -42,9 +47,22 @@ AttentionShape packed_shape(const Tensor& x, const KernelArgs& args) {
   return shape;
 }
 
-template <class T, bool packed>
+// Of queries q and q + 1, the keys.
+template <Given given>
+AttentionShape apart_shape(const KernelArgs& args, int q) {
+  AttentionShape shape = shape_of(args.operands[q], args);
+  if constexpr (given == Given::across) {
+    shape.keys = args.operands[q + 1].dim[1];
+    shape.first = args.operands[q].start[1];
+    shape.chunk = args.attrs[2].i;
+    shape.chunks = args.attrs[3].i;
+  }
+  return shape;
+}
+
+template <class T, Given given>
 AttentionForward<T> forward_of(const KernelArgs& args) {
-  if constexpr (packed) {
+  if constexpr (given == Given::packed) {
     const AttentionShape shape = packed_shape(args.operands[0], args);
     const Packed<const T> x(data<const T>(args, 0), shape);
     return {.shape = shape,
@@ -56,8 +74,9 @@ AttentionForward<T> forward_of(const KernelArgs& args) {
             .workspace = args.workspace,
             .documents = data<const std::int32_t>(args, 3)};
   } else {
-    const AttentionShape shape = shape_of(args.operands[0], args);
-    const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
+    const AttentionShape shape = apart_shape<given>(args, 0);
+    const HeadStrides queries = head_strides(shape, shape.queries),
+                      keys = head_strides(shape_of_keys(shape), 1);
     return {.shape = shape,
             .q = {data<const T>(args, 0), queries},
             .k = {data<const T>(args, 1), keys},
@@ -69,9 +88,9 @@ AttentionForward<T> forward_of(const KernelArgs& args) {
   }
 }
 
-template <class T, bool packed>
+template <class T, Given given>
 AttentionBackward<T> backward_of(const KernelArgs& args) {
-  if constexpr (packed) {
+  if constexpr (given == Given::packed) {
     const AttentionShape shape = packed_shape(args.operands[1], args);
     const HeadStrides queries = head_strides(shape, shape.queries);
     const Packed<const T> x(data<const T>(args, 1), shape);
@@ -89,8 +108,9 @@ AttentionBackward<T> backward_of(const KernelArgs& args) {
             .workspace = args.workspace,
             .documents = data<const std::int32_t>(args, 5)};
   } else {
-    const AttentionShape shape = shape_of(args.operands[1], args);
-    const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
+    const AttentionShape shape = apart_shape<given>(args, 1);
+    const HeadStrides queries = head_strides(shape, shape.queries),
+                      keys = head_strides(shape_of_keys(shape), 1);
     return {.shape = shape,
             .dy = {data<const T>(args, 0), queries},
             .q = {data<const T>(args, 1), queries},
@@ -106,14 +126,14 @@ AttentionBackward<T> backward_of(const KernelArgs& args) {
   }
 }
 
-template <class T, bool packed>
+template <class T, Given given>
 void attention(const KernelArgs& args, const KernelContext& context) {
-  cuda::attention(forward_of<T, packed>(args), stream_of(context));
+  cuda::attention(forward_of<T, given>(args), stream_of(context));
 }
 
-template <class T, bool packed>
+template <class T, Given given>
 void attention_grad(const KernelArgs& args, const KernelContext& context) {
-  attention_backward(backward_of<T, packed>(args), stream_of(context));
+  attention_backward(backward_of<T, given>(args), stream_of(context));
 }
 
 template <class Call>
@@ -140,9 +160,113 @@ Work cudnn_work(const Call& call, bool backward, CudnnAttention* cudnn, Librarie
               false);
 }
 
+// ---------------------------------------------------------------- some positions' queries
+// The call of a run alone. Its row sums lie behind those of the runs in front of it, which is how forward
+// leaves them to the gradient.
+template <class Call>
+Call part_of(Call call, const QueryRun& run) {
+  const AttentionShape whole = call.shape;
+  call.shape.seq = run.rows;
+  call.shape.keys = run.keys;
+  call.shape.first = call.shape.chunk = call.shape.chunks = 0;
+  call.q.data += run.row * call.q.strides.seq;
+  call.y.data += run.row * call.y.strides.seq;
+  call.lse += whole.batch * whole.heads * whole.queries * run.row;
+  if constexpr (requires { call.dy; }) {
+    call.dy.data += run.row * call.dy.strides.seq;
+    call.dq.data += run.row * call.dq.strides.seq;
+  }
+  return call;
+}
+
+template <class Call>
+struct PreparedRun {
+  Call call;
+  std::shared_ptr<const CudnnPlan> plan;
+};
+
+Work across_work(const AttentionForward<bf16>& call, CudnnAttention* cudnn, Libraries& libraries,
+                 Stream its_stream) {
+  std::vector<PreparedRun<AttentionForward<bf16>>> runs;
+  const std::int64_t rows = most_query_rows(layout_of(call), libraries.deterministic());
+  for (const QueryRun& run : query_runs(call.shape, rows)) {
+    const auto part = part_of(call, run);
+    runs.push_back({part, libraries.attention(layout_of(part), false, its_stream)});
+  }
+  return Work(
+      [cudnn, runs](Stream) {
+        for (const auto& run : runs) cudnn->run(*run.plan, run.call);
+      },
+      false);
+}
+
+std::int64_t bytes_of_keys(const AttentionShape& s) {
+  const std::int64_t bytes =
+      s.batch * s.keys * s.heads * s.head_dim * static_cast<std::int64_t>(sizeof(bf16));
+  return (bytes + 255) / 256 * 256;
+}
+
+// What one run adds to the gradients of its keys, from the workspace.
+void add_keys(const Heads<bf16>& from, const Heads<bf16>& to, const AttentionShape& run, Stream stream) {
+  const std::int64_t count = run.keys * run.heads * run.head_dim;
+  for (std::int64_t sample = 0; sample < run.batch; ++sample) {
+    const std::int64_t at = sample * to.strides.batch;
+    add<bf16>(from.data + at, to.data + at, to.data + at, count, stream);
+  }
+}
+
+// No query sees keys behind those.
+void clear_behind(const Heads<bf16>& gradient, const AttentionShape& s, std::int64_t keys, Stream stream) {
+  if (keys == s.keys) return;
+  for (std::int64_t sample = 0; sample < s.batch; ++sample)
+    zero(gradient.data + sample * gradient.strides.batch + keys * gradient.strides.seq,
+         (s.keys - keys) * gradient.strides.seq * static_cast<std::int64_t>(sizeof(bf16)), stream);
+}
+
+// The last run sees most: it writes the gradients of its keys, and the others' are added in their order.
+Work across_work(const AttentionBackward<bf16>& call, CudnnAttention* cudnn, Libraries& libraries,
+                 Stream its_stream) {
+  const std::int64_t rows = most_query_rows(layout_of(call), libraries.deterministic());
+  auto* const space = static_cast<char*>(call.workspace);
+  const std::int64_t bytes = bytes_of_keys(call.shape);
+  std::vector<PreparedRun<AttentionBackward<bf16>>> runs;
+  for (const QueryRun& run : query_runs(call.shape, rows)) {
+    AttentionBackward<bf16> part = part_of(call, run);
+    part.dk.data = reinterpret_cast<bf16*>(space);
+    part.dv.data = reinterpret_cast<bf16*>(space + bytes);
+    part.workspace = space + 2 * bytes;
+    runs.push_back({part, libraries.attention(layout_of(part), true, its_stream)});
+  }
+  runs.back().call.dk.data = call.dk.data;
+  runs.back().call.dv.data = call.dv.data;
+  return Work(
+      [cudnn, runs, call](Stream stream) {
+        const auto& last = runs.back();
+        cudnn->run(*last.plan, last.call);
+        clear_behind(call.dk, call.shape, last.call.shape.keys, stream);
+        clear_behind(call.dv, call.shape, last.call.shape.keys, stream);
+        for (std::size_t i = 0; i + 1 < runs.size(); ++i) {
+          cudnn->run(*runs[i].plan, runs[i].call);
+          add_keys(runs[i].call.dk, call.dk, runs[i].call.shape, stream);
+          add_keys(runs[i].call.dv, call.dv, runs[i].call.shape, stream);
+        }
+      },
+      false);
+}
+
+// Of both, the same way: the gradient finds row sums as forward left them.
+template <class Call>
+Work bind_across(const Call& call, Libraries& libraries, Stream stream) {
+  CudnnAttention* const cudnn = libraries.cudnn();
+  if (cudnn && !call.documents && cudnn_refusal(layout_of(call)).empty())
+    return across_work(call, cudnn, libraries, stream);
+  return [call](Stream on) { run(call, on); };
+}
+
 // Our general kernels are far slower than the others: they take what these cannot.
 template <class Call>
 Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream stream) {
+  if (call.shape.across()) return bind_across(call, libraries, stream);
   const bool on_tensor_cores = tensor_attention_takes(call);
   const auto own = [&]() -> Work {
     if (!on_tensor_cores) return [call](Stream on) { run(call, on); };
@@ -156,73 +280,80 @@ Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream str
   return libraries.cudnn_or_own(layout_of(call), backward, by_cudnn, own, stream);
 }
 
-template <bool packed>
+template <Given given>
 Work bind_attention(Launches launches, Libraries& libraries, Stream stream) {
-  return bind_call(forward_of<bf16, packed>(launches.front().args), false, libraries, stream);
+  return bind_call(forward_of<bf16, given>(launches.front().args), false, libraries, stream);
 }
 
-template <bool packed>
+template <Given given>
 Work bind_attention_grad(Launches launches, Libraries& libraries, Stream stream) {
-  return bind_call(backward_of<bf16, packed>(launches.front().args), true, libraries, stream);
+  return bind_call(backward_of<bf16, given>(launches.front().args), true, libraries, stream);
 }
 
 // Of an op's queries, or of its packed x.
-template <bool packed>
+template <Given given>
 AttentionLayout layout_of(const OpShape& s, int operand) {
   const Dim* dims = s.operand[operand].dims;
-  const AttentionShape shape{.batch = dims[0].extent,
-                             .seq = dims[1].extent,
-                             .heads = dims[2].extent,
-                             .queries = dims[3].extent - (packed ? 2 : 0),
-                             .head_dim = dims[4].extent,
-                             .causal = s.attrs[0].i != 0,
-                             .window = s.attrs[1].i};
+  constexpr bool packed = given == Given::packed;
+  AttentionShape shape{.batch = dims[0].extent,
+                       .seq = dims[1].extent,
+                       .heads = dims[2].extent,
+                       .queries = dims[3].extent - (packed ? 2 : 0),
+                       .head_dim = dims[4].extent,
+                       .causal = s.attrs[0].i != 0,
+                       .window = s.attrs[1].i};
+  if (given == Given::across) shape.keys = s.operand[operand + 1].dims[1].extent;
   const HeadStrides y = head_strides(shape, shape.queries), all = head_strides(shape, shape.queries + 2),
-                    keys = head_strides(shape, 1);
+                    keys = head_strides(shape_of_keys(shape), 1);
   return packed ? AttentionLayout{shape, all, all, all, y} : AttentionLayout{shape, y, keys, keys, y};
 }
 
 // Not where documents are kept apart, whose operand is the last: that our own kernels do.
-template <bool packed>
+template <Given given>
 bool cudnn_may(const OpShape& s, int operand) {
   return s.operand[operand].dtype == DType::bf16 && !s.operand[s.count - 1].present &&
-         cudnn_refusal(layout_of<packed>(s, operand)).empty();
+         cudnn_refusal(layout_of<given>(s, operand)).empty();
 }
 
-template <bool packed>
+template <Given given>
 std::int64_t workspace(const OpShape& s, std::int32_t) {
-  return cudnn_may<packed>(s, 0) ? cudnn_workspace(layout_of<packed>(s, 0)) : 0;
+  return cudnn_may<given>(s, 0) ? cudnn_workspace(layout_of<given>(s, 0)) : 0;
 }
 
 // Enough for either. That of cuDNN's which gives the same bits every time grows with the square of the
 // length.
-template <bool packed, bool deterministic>
+template <Given given, bool deterministic>
 std::int64_t grad_workspace(const OpShape& s, std::int32_t) {
-  const AttentionLayout layout = layout_of<packed>(s, 1);
+  const AttentionLayout layout = layout_of<given>(s, 1);
   const std::int64_t own = by_value(s.operand[1].dtype, [&]<class T>() -> std::int64_t {
     return attention_backward_workspace<T>(layout.shape);
   });
-  return cudnn_may<packed>(s, 1) ? std::max(own, cudnn_backward_workspace(layout, deterministic)) : own;
+  if (!cudnn_may<given>(s, 1)) return own;
+  if (given != Given::across) return std::max(own, cudnn_backward_workspace(layout, deterministic));
+  AttentionLayout run = layout;
+  run.shape.seq = most_query_rows(layout, deterministic);
+  return std::max(own, 2 * bytes_of_keys(layout.shape) + cudnn_backward_workspace(run, deterministic));
 }
 
-template <bool packed>
+template <Given given>
 Kernel select_attention(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  const bool fits = packed ? same_type(s, {0, 1}) && computed_type(s, type, {2})
-                           : same_type(s, {0, 1, 2, 3}) && computed_type(s, type, {4});
-  if (!fits) return nullptr;
+  const bool fits = given == Given::packed ? same_type(s, {0, 1}) && computed_type(s, type, {2})
+                                           : same_type(s, {0, 1, 2, 3}) && computed_type(s, type, {4});
+  if (!fits || (given == Given::across && s.attrs[1].i != 0)) return nullptr;  // no windows across parts yet
   if (type == DType::bf16) return runs_when_bound;
-  return by_value(type, []<class T>() -> Kernel { return attention<T, packed>; });
+  return by_value(type, []<class T>() -> Kernel { return attention<T, given>; });
 }
 
-template <bool packed>
+template <Given given>
 Kernel select_attention_grad(const OpShape& s) {
   const DType type = s.operand[1].dtype;
-  const bool fits = packed ? same_type(s, {0, 1, 2, 4}) && computed_type(s, type, {3})
-                           : same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) && computed_type(s, type, {5});
-  if (!fits) return nullptr;
+  const bool fits = given == Given::packed
+                        ? same_type(s, {0, 1, 2, 4}) && computed_type(s, type, {3})
+                        : same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) && computed_type(s, type, {5});
+  if (!fits || (given == Given::across && s.attrs[1].i != 0)) return nullptr;
   if (type == DType::bf16) return runs_when_bound;
-  return by_value(type, []<class T>() -> Kernel { return attention_grad<T, packed>; });
+  return by_value(type, []<class T>() -> Kernel { return attention_grad<T, given>; });
 }
 
 template <class T>
@@ -246,14 +377,18 @@ Kernel select_attention_at(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> attention_ops(const OpChoices& choices) {
+  constexpr Given apart = Given::apart, packed = Given::packed, across = Given::across;
   const bool deterministic = choices.deterministic;
-  const auto bytes = deterministic ? grad_workspace<false, true> : grad_workspace<false, false>;
-  const auto packed_bytes = deterministic ? grad_workspace<true, true> : grad_workspace<true, false>;
+  const auto bytes = deterministic ? grad_workspace<apart, true> : grad_workspace<apart, false>;
+  const auto packed_bytes = deterministic ? grad_workspace<packed, true> : grad_workspace<packed, false>;
+  const auto across_bytes = deterministic ? grad_workspace<across, true> : grad_workspace<across, false>;
   std::vector<DeviceOp> ops = {
-      {{"attention", select_attention<false>, workspace<false>}, bind_attention<false>},
-      {{"attention_grad", select_attention_grad<false>, bytes}, bind_attention_grad<false>},
-      {{"attention_packed", select_attention<true>, workspace<true>}, bind_attention<true>},
-      {{"attention_packed_grad", select_attention_grad<true>, packed_bytes}, bind_attention_grad<true>}};
+      {{"attention", select_attention<apart>, workspace<apart>}, bind_attention<apart>},
+      {{"attention_grad", select_attention_grad<apart>, bytes}, bind_attention_grad<apart>},
+      {{"attention_packed", select_attention<packed>, workspace<packed>}, bind_attention<packed>},
+      {{"attention_packed_grad", select_attention_grad<packed>, packed_bytes}, bind_attention_grad<packed>},
+      {{"attention_across", select_attention<across>, workspace<across>}, bind_attention<across>},
+      {{"attention_across_grad", select_attention_grad<across>, across_bytes}, bind_attention_grad<across>}};
   ops.push_back({{"attention_at", select_attention_at}});
   return ops;
 }

@@ -16,7 +16,8 @@ void dropout(const KernelArgs& args, const KernelContext& context) {
                            .first_channel = x.start[2] * x.inner(x.rank - 3),
                            .p = args.attrs[0].f,
                            .layer = args.layer,
-                           .stream = args.attrs[1].i};
+                           .stream = args.attrs[1].i,
+                           .positions = data<const std::int32_t>(args, 4)};
   cuda::dropout(data<const T>(args, 0), data<const std::int64_t>(args, 1), data<const double>(args, 2),
                 data<T>(args, 3), shape, stream_of(context));
 }

@@ -32,17 +32,18 @@ std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) 
   });
 }
 
-// Rows of a table of positions from that of x's first position on.
+// Rows of a table of positions from that of x's first position on; all where `positions` says which.
 template <class T>
-T* rows_at(T* table, const Tensor& shape, const Tensor& x) {
-  return table + (x.start[1] - shape.start[0]) * shape.dim[1];
+T* rows_at(T* table, const Tensor& shape, const Tensor& x, const Tensor& positions) {
+  return positions.data ? table : table + (x.start[1] - shape.start[0]) * shape.dim[1];
 }
 
 template <class T>
 void add_position(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &table = args.operands[1];
-  cuda::add_position(data<const T>(args, 0), rows_at(data<const T>(args, 1), table, x), data<T>(args, 2),
-                     x.dim[0], x.dim[1], x.dim[2], stream_of(context));
+  cuda::add_position(data<const T>(args, 0), rows_at(data<const T>(args, 1), table, x, args.operands[3]),
+                     data<const std::int32_t>(args, 3), data<T>(args, 2), x.dim[0], x.dim[1], x.dim[2],
+                     stream_of(context));
 }
 
 template <class T>
@@ -56,13 +57,13 @@ void add_position_at(const KernelArgs& args, const KernelContext& context) {
 // Where the sum begins here, rows that no position of this launch belongs to are cleared.
 template <class T, class S>
 void position_weight_grad(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &dy = args.operands[0], &dtable = args.operands[1];
-  S* const sums = rows_at(data<S>(args, 1), dtable, dy);
-  const bool begins = args.begins(1);
+  const Tensor &dy = args.operands[0], &dtable = args.operands[2];
+  S* const sums = rows_at(data<S>(args, 2), dtable, dy, args.operands[1]);
+  const bool begins = args.begins(2);
   if (begins && dy.dim[1] < dtable.dim[0])
     zero(dtable.data, dtable.elements() * static_cast<std::int64_t>(sizeof(S)), stream_of(context));
-  cuda::position_weight_grad<T, S>(data<const T>(args, 0), {sums, begins}, dy.dim[0], dy.dim[1], dy.dim[2],
-                                   stream_of(context));
+  cuda::position_weight_grad<T, S>(data<const T>(args, 0), {sums, begins}, data<const std::int32_t>(args, 1),
+                                   dy.dim[0], dy.dim[1], dy.dim[2], stream_of(context));
 }
 
 Kernel select_embedding(const OpShape& s) {
@@ -86,7 +87,7 @@ Kernel select_add_position_at(const OpShape& s) {
 }
 
 Kernel select_position_weight_grad(const OpShape& s) {
-  return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return position_weight_grad<T, S>; });
+  return by_sum(s, 0, {2}, []<class T, class S>() -> Kernel { return position_weight_grad<T, S>; });
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ std::vector<DeviceOp> embedding_ops(const OpChoices&) {
           {{"embedding_weight_grad", select_embedding_weight_grad, embedding_weight_grad_workspace_of}},
           {{"add_position", select_add_position}},
           {{"add_position_at", select_add_position_at}},
-          {{"position_weight_grad", select_position_weight_grad, nullptr, 1u << 1}}};
+          {{"position_weight_grad", select_position_weight_grad, nullptr, 1u << 2}}};
 }
 
 }  // namespace prun::cuda

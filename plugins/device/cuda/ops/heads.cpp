@@ -9,14 +9,15 @@ namespace prun::cuda {
 namespace {
 
 // Of x[batch, seq, heads, packed, head_dim].
-RopeShape rope_shape(const Tensor& x, const KernelArgs& args) {
+RopeShape rope_shape(const Tensor& x, const KernelArgs& args, const std::int32_t* positions) {
   return {.batch = x.dim[0],
           .seq = x.dim[1],
           .heads = x.dim[2],
           .packed = x.dim[3],
           .head_dim = x.dim[4],
           .first_position = x.start[1],
-          .turn = rope_turn(args.attrs)};
+          .turn = rope_turn(args.attrs),
+          .positions = positions};
 }
 
 HeadsShape heads_shape(const Tensor& x) { return {x.outer(2), x.dim[3], x.dim[4]}; }
@@ -24,12 +25,12 @@ HeadsShape heads_shape(const Tensor& x) { return {x.outer(2), x.dim[3], x.dim[4]
 template <class T>
 void rope(const KernelArgs& args, const KernelContext& context) {
   cuda::rope(data<const T>(args, 0), data<T>(args, 1), data<T>(args, 2), data<T>(args, 3),
-             rope_shape(args.operands[0], args), stream_of(context));
+             rope_shape(args.operands[0], args, data<const std::int32_t>(args, 4)), stream_of(context));
 }
 
 template <class T>
 void rope_at(const KernelArgs& args, const KernelContext& context) {
-  RopeShape shape = rope_shape(args.operands[0], args);
+  RopeShape shape = rope_shape(args.operands[0], args, nullptr);
   shape.first_position = 0;
   shape.position = data<const double>(args, 1);
   cuda::rope(data<const T>(args, 0), data<T>(args, 2), data<T>(args, 3), data<T>(args, 4), shape,
@@ -39,7 +40,7 @@ void rope_at(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void rope_grad(const KernelArgs& args, const KernelContext& context) {
   cuda::rope_grad(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2), data<T>(args, 3),
-                  rope_shape(args.operands[3], args), stream_of(context));
+                  rope_shape(args.operands[3], args, data<const std::int32_t>(args, 4)), stream_of(context));
 }
 
 template <class T>
@@ -52,6 +53,61 @@ template <class T>
 void join_heads(const KernelArgs& args, const KernelContext& context) {
   cuda::join_heads(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2), data<T>(args, 3),
                    heads_shape(args.operands[3]), stream_of(context));
+}
+
+// Of q[batch, seq, heads, queries, head_dim], beside which keys and values lie in another tensor.
+RopeShape rope_shape_of_two(const Tensor& q, const KernelArgs& args) {
+  RopeShape shape = rope_shape(q, args, data<const std::int32_t>(args, 5));
+  shape.packed += 2;
+  return shape;
+}
+
+HeadsShape heads_shape_of_two(const Tensor& q) { return {q.outer(2), q.dim[3] + 2, q.dim[4]}; }
+
+template <class T>
+void rope_apart(const KernelArgs& args, const KernelContext& context) {
+  cuda::rope_apart(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2), data<T>(args, 3),
+                   data<T>(args, 4), rope_shape_of_two(args.operands[2], args), stream_of(context));
+}
+
+template <class T>
+void rope_apart_grad(const KernelArgs& args, const KernelContext& context) {
+  cuda::rope_apart_grad(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2),
+                        data<T>(args, 3), data<T>(args, 4), rope_shape_of_two(args.operands[0], args),
+                        stream_of(context));
+}
+
+template <class T>
+void split_heads_apart(const KernelArgs& args, const KernelContext& context) {
+  cuda::split_heads_apart(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2), data<T>(args, 3),
+                          data<T>(args, 4), heads_shape_of_two(args.operands[2]), stream_of(context));
+}
+
+template <class T>
+void join_heads_apart(const KernelArgs& args, const KernelContext& context) {
+  cuda::join_heads_apart(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2),
+                         data<T>(args, 3), data<T>(args, 4), heads_shape_of_two(args.operands[0]),
+                         stream_of(context));
+}
+
+Kernel select_rope_apart(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_apart<T>; });
+}
+
+Kernel select_rope_apart_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return rope_apart_grad<T>; });
+}
+
+Kernel select_split_heads_apart(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return split_heads_apart<T>; });
+}
+
+Kernel select_join_heads_apart(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2, 3, 4})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return join_heads_apart<T>; });
 }
 
 Kernel select_rope(const OpShape& s) {
@@ -86,7 +142,11 @@ std::vector<DeviceOp> heads_ops(const OpChoices&) {
           {{"rope_at", select_rope_at}},
           {{"rope_grad", select_rope_grad}},
           {{"split_heads", select_split_heads}},
-          {{"join_heads", select_join_heads}}};
+          {{"join_heads", select_join_heads}},
+          {{"rope_apart", select_rope_apart}},
+          {{"rope_apart_grad", select_rope_apart_grad}},
+          {{"split_heads_apart", select_split_heads_apart}},
+          {{"join_heads_apart", select_join_heads_apart}}};
 }
 
 }  // namespace prun::cuda

@@ -234,6 +234,13 @@ void copy_bytes(void* to, const void* from, std::int64_t bytes, const KernelCont
           "cudaMemcpyAsync");
 }
 
+void blank(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& x = args.operands[0];
+  check(cudaMemsetAsync(x.data, 0, static_cast<std::size_t>(x.elements() * size_of(x.dtype)),
+                        stream_of(context)),
+        "cudaMemsetAsync");
+}
+
 void unpack(const KernelArgs& args, const KernelContext& context) {
   const Tensor &packed = args.operands[0], &tensor = args.operands[1];
   const std::int64_t size = size_of(tensor.dtype);
@@ -249,6 +256,7 @@ void pack(const KernelArgs& args, const KernelContext& context) {
              range.count * size, context);
 }
 
+Kernel select_blank(const OpShape&) { return blank; }
 Kernel select_unpack(const OpShape& s) { return same_type(s, {0, 1}) ? unpack : nullptr; }
 Kernel select_pack(const OpShape& s) { return same_type(s, {0, 1}) ? pack : nullptr; }
 
@@ -262,6 +270,7 @@ std::vector<DeviceOp> whole_update_ops(const OpChoices&) {
           {{"mean_update", select_mean}},
           {{"adafactor_factor", select_factor}},
           {{"scale_by", select_scale}},
+          {{"blank", select_blank}},
           {{"unpack", select_unpack}},
           {{"pack", select_pack}}};
 }

@@ -1,18 +1,18 @@
-// A parallel strategy: context parallelism. Each coordinate of an axis takes its part of every sequence and
-// keeps the parameters whole. What treats positions alike (embedding, norms, MLP, head) runs on the part; in
-// front of attention the parts come together, and every rank computes it. Gradients, the loss and the count
-// of targets become partial sums over the axis, so that ZeRO may share out state over it: a use for several
-// ranks where the batch is a single sequence. (Not with biases in front of attention, whose gradients are
-// whole.)
+// A parallel strategy: each coordinate of an axis takes its part of every sequence and keeps the parameters
+// whole. What treats positions alike (embedding, norms, MLP, head) runs on the part; in front of attention
+// the parts come together, and every rank computes it: `context`, which prun has, shares that out as well.
+// Gradients, the loss and the count of targets become partial sums over the axis, so that ZeRO may share out
+// state over it: a use for several ranks where the batch is a single sequence. (Not with biases in front of
+// attention, whose gradients are whole.)
 #include "prun/plugin.hpp"
 
 namespace {
 
 using namespace prun;
 
-class Context final : public Strategy {
+class GatherSequence final : public Strategy {
  public:
-  explicit Context(const Options& options)
+  explicit GatherSequence(const Options& options)
       : axis_(options.text("axis")), least_(options.integer("least_tokens")) {}
 
   void apply(ProgramRef program) override {
@@ -44,7 +44,7 @@ class Context final : public Strategy {
 
 }  // namespace
 
-PRUN_PLUGIN(strategy, Context, "context", "1.0.0", "Splits each sequence over an axis of the mesh",
-            "phase=shard",
+PRUN_PLUGIN(strategy, GatherSequence, "gather-sequence", "1.0.0",
+            "Splits each sequence over an axis of the mesh", "phase=shard",
             "axis         | string | cp | | Axis of the mesh to split sequences over\n"
             "least_tokens | int | 1 | 1..1000000000 | Tokens of a sequence that a rank must at least get\n");

@@ -1,0 +1,20 @@
+// Ops that do something else at each position: where sequences lie in another order they are told which one
+// is where (ops/sequence.cpp), else a place is the position.
+#pragma once
+
+#include "base/require.hpp"
+#include "prun/op.hpp"
+
+namespace prun {
+
+inline constexpr OperandDef positions_operand = {"positions", Access::read, true};
+
+// Operand `positions` beside x [batch, seq, ...].
+inline void check_positions(const OpShape& s, int x, int positions, const char* op) {
+  const OperandShape &of = s.operand[x], &given = s.operand[positions];
+  if (given.present)
+    require(given.rank == 1 && given.dtype == DType::i32 && of.rank > 1 && given.dims[0] == of.dims[1], op,
+            " takes i32 positions [seq]");
+}
+
+}  // namespace prun

@@ -1,0 +1,223 @@
+// Packed projections taken apart: where ranks beyond the groups of heads share out each group's queries, its
+// key and value, which they have alike, cannot be in one tensor with these. An op that takes such a
+// projection (OpDef::apart) then gets it in two, and what wrote it is written twice, of parts of its
+// parameters: whatever leaves the packed dimension unmarked gives a part of it of such parts alone.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/require.hpp"
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+// Slots [begin, begin + dim.extent) of a dimension, called so.
+struct Slots {
+  std::int64_t begin;
+  Dim dim;
+};
+
+class TakingApart {
+ public:
+  TakingApart(Program& program, const Name& within) : program_(program), within_(within) {}
+
+  void run() {
+    for (segment_ = program_.step_segment() + 1; segment_ < program_.segment_count(); ++segment_) {
+      parts_.clear();
+      const std::vector<Id> ops = program_.segment(segment_).ops(FunctionKind::forward);
+      for (const Id id : ops)
+        if (program_.op(id).def->apart) take_apart(id);
+      erase_unread();
+    }
+    forget_parameters();
+  }
+
+ private:
+  static std::size_t operand_of(const OpDef& def, std::string_view name) {
+    std::size_t i = 0;
+    while (i < def.operand_count && def.operands[i].name != name) ++i;
+    return i;
+  }
+
+  void take_apart(Id id) {
+    const Op op = program_.op(id);
+    const OpDef& def = program_.registry().find(op.def->apart);
+    const std::size_t x = operand_of(*op.def, "x");
+    PRUN_CHECK(x < op.operands.size(), "op '", op.kind(), "' has no operand 'x' to take apart");
+    const Dim packed = packed_dim(op, x);
+    const std::int64_t first = packed.extent - 2;
+    std::vector<Id> operands;
+    for (std::size_t i = 0; i < def.operand_count; ++i) {
+      const std::string_view name = def.operands[i].name;
+      if (name == "x_first")
+        operands.push_back(part_of(op.operands[x], packed.name, {0, {within_, first}}, op));
+      else if (name == "x_last")
+        operands.push_back(part_of(op.operands[x], packed.name, {first, {packed.name, 2}}, op));
+      else
+        operands.push_back(op.operands.at(operand_of(*op.def, name)));
+    }
+    std::vector<AttrValue> attrs;
+    for (std::size_t i = 0; i < op.def->attr_count; ++i)
+      attrs.push_back({op.def->attrs[i].name, program_.attr(id, op.def->attrs[i].name)});
+    program_.replace_op(id, def.kind, std::move(operands), attrs);
+  }
+
+  // What the op wants whole of x and none of its results has.
+  Dim packed_dim(const Op& op, std::size_t x) const {
+    const OpShape shape = rule_of(op);
+    for (const Dim& dim : program_.value(op.operands[x]).dims) {
+      bool kept = false;
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        kept |= op.access(i) == Access::write && has(op.operands[i], dim.name);
+      if (!kept && lists(shape.wholes, dim.name)) return dim;
+    }
+    throw_error(ErrorCode::internal, "op '", op.kind(),
+                "' wants no dimension of 'x' whole that it takes apart");
+  }
+
+  OpShape rule_of(const Op& op) const {
+    OpShape shape = program_.shape(op);
+    raise(op.def->rule(&shape));
+    return shape;
+  }
+  static bool lists(const Name (&names)[max_marks], const Name& name) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  }
+  bool has(Id id, const Name& name) const {
+    const std::vector<Dim>& dims = program_.value(id).dims;
+    return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return dim.name == name; });
+  }
+
+  Id part_of(Id id, const Name& packed, const Slots& part, const Op& user) {
+    const auto key = std::pair(id, part.begin);
+    if (const auto known = parts_.find(key); known != parts_.end()) return known->second;
+    const Id made = program_.value(id).role == Role::parameter ? part_of_parameter(id, packed, part)
+                                                               : computed(id, packed, part, user);
+    return parts_[key] = made;
+  }
+
+  Id part_of_parameter(Id id, const Name& packed, const Slots& part) {
+    Value value = program_.value(id);
+    const auto at = static_cast<std::size_t>(
+        std::find_if(value.dims.begin(), value.dims.end(), [&](const Dim& d) { return d.name == packed; }) -
+        value.dims.begin());
+    value.part = TensorPart{value.name, at, part.begin, value.dims[at]};
+    value.matrices = matrices_of(value.matrices, at, part);
+    value.name += detail::concat(".", part.dim.name.view());
+    value.dims[at] = part.dim;
+    cut_.insert(id);
+    return program_.add_value(std::move(value));
+  }
+
+  // Cuts of the packed dimension within a part of it, counted from there.
+  static Matrices matrices_of(Matrices whole, std::size_t at, const Slots& part) {
+    if (whole.columns == 0 || at != static_cast<std::size_t>(whole.batch)) return whole;
+    Matrices of_part{whole.batch, whole.columns, {}};
+    std::size_t n = 0;
+    for (const std::int64_t cut : whole.cuts)
+      if (cut > part.begin && cut < part.begin + part.dim.extent) of_part.cuts[n++] = cut - part.begin;
+    return of_part;
+  }
+
+  Id computed(Id id, const Name& packed, const Slots& part, const Op& user) {
+    const Id writer = writer_of(id);
+    if (writer == none || !is_separable(program_.op(writer), packed))
+      throw_error(
+          ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': '",
+          program_.value(id).name, "', which op '", user.kind(), "' takes queries, keys and values of, ",
+          "cannot be computed in parts, so ranks cannot share out the queries of a group of heads; let "
+          "the axis divide the groups of key and value heads");
+    const Op op = program_.op(writer);
+    std::vector<Id> inputs;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.access(i) == Access::write) continue;
+      const bool in_parts = op.operands[i] != none && has(op.operands[i], packed);
+      inputs.push_back(in_parts ? part_of(op.operands[i], packed, part, user) : op.operands[i]);
+    }
+    std::vector<AttrValue> attrs;
+    for (std::size_t i = 0; i < op.def->attr_count; ++i)
+      attrs.push_back({op.def->attrs[i].name, program_.attr(writer, op.def->attrs[i].name)});
+    return program_.add_op_creating(op.segment, op.function, op.part, op.kind(), inputs, attrs, writer)[0];
+  }
+
+  Id writer_of(Id id) const {
+    for (const Id op : program_.segment(segment_).ops(FunctionKind::forward))
+      for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+        if (program_.op(op).operands[i] == id && program_.op(op).access(i) == Access::write) return op;
+    return none;
+  }
+
+  // Of one result, each part of which needs those parts of its operands alone.
+  bool is_separable(const Op& op, const Name& packed) const {
+    const OpShape shape = rule_of(op);
+    int results = 0;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) results += op.access(i) != Access::read ? 1 : 0;
+    return results == 1 && op.def->effect == Effect::pure && !lists(shape.wholes, packed) &&
+           !lists(shape.sums, packed) && !lists(shape.maxes, packed);
+  }
+
+  // What was written of the whole, which nobody reads any more.
+  void erase_unread() {
+    for (bool erased = true; erased;) {
+      erased = false;
+      const std::vector<Id> ops = program_.segment(segment_).ops(FunctionKind::forward);
+      for (const Id id : ops)
+        if (was_taken_apart(id)) {
+          for (const Id value : program_.op(id).operands)
+            if (value != none && parts_.contains({value, 0}) &&
+                program_.value(value).role == Role::activation)
+              program_.forget_value(value);
+          program_.erase_op(id);
+          erased = true;
+        }
+    }
+  }
+
+  bool was_taken_apart(Id id) const {
+    const Op& op = program_.op(id);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.access(i) == Access::write && (!parts_.contains({op.operands[i], 0}) || is_read(op.operands[i])))
+        return false;
+    return op.def->effect == Effect::pure;
+  }
+
+  bool is_read(Id value) const {
+    if (value == program_.segment(segment_).outgoing) return true;
+    for (const Id id : program_.segment(segment_).ops(FunctionKind::forward)) {
+      const Op& op = program_.op(id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (op.operands[i] == value && op.access(i) != Access::write) return true;
+    }
+    return false;
+  }
+
+  void forget_parameters() {
+    for (const Id id : cut_) {
+      for (segment_ = 0; segment_ < program_.segment_count(); ++segment_)
+        if (is_read(id))
+          throw_error(
+              ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': parameter '",
+              program_.value(id).name,
+              "' is taken apart for ranks that share out the queries of a group "
+              "of heads, and used whole as well; let the axis divide the groups of key and value heads");
+      program_.value(id).role = Role::activation;
+      program_.forget_value(id);
+    }
+  }
+
+  Program& program_;
+  const Name within_;
+  Id segment_ = 0;
+  std::map<std::pair<Id, std::int64_t>, Id> parts_;  // by whole value and where the part begins
+  std::set<Id> cut_;                                 // parameters
+};
+
+}  // namespace
+
+void take_packed_apart(Program& program, std::string_view within) {
+  TakingApart(program, Name(within)).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,281 @@
+// Sequences that ranks share out. What treats positions alike needs nothing; an op that looks at all of them
+// (OpDef::across) gets what it looks at whole, in a dimension of its own, and keeps its part of the rest. In
+// backward that comes together once more: what is kept for it lies in parts. Where parts are not in order,
+// ops that do something else at each position learn which one is where.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "base/require.hpp"
+#include "program/passes.hpp"
+
+namespace prun {
+namespace {
+
+std::size_t operand_called(const OpDef& def, std::string_view name) {
+  std::size_t i = 0;
+  while (i < def.operand_count && def.operands[i].name != name) ++i;
+  return i;
+}
+
+constexpr std::size_t most_pieces = 8;  // that join_pieces takes
+
+// Of every value with heads that an op looks at across parts.
+void check_pieces(const Program& program, std::int64_t pieces) {
+  if (pieces < 1 || pieces > static_cast<std::int64_t>(most_pieces))
+    throw_error(ErrorCode::bad_input, "keys and values come in 1 to ", most_pieces, " pieces, not ", pieces);
+  for (Id id = 0; id < program.value_count(); ++id)
+    for (const Dim& dim : program.value(id).dims)
+      if (dim.name == Name("heads") && dim.extent % pieces != 0)
+        throw_error(ErrorCode::unsupported, dim.extent, " groups of heads cannot be cut into ", pieces,
+                    " equal pieces; choose a divisor of them");
+}
+
+class SharingOut {
+ public:
+  SharingOut(Program& program, SequenceOrder order, std::int64_t pieces)
+      : program_(program), order_(order), pieces_(pieces), seq_(program.value(tokens()).dims[1].name) {}
+
+  void run() {
+    for (segment_ = 0; segment_ < program_.segment_count(); ++segment_)
+      for (int kind = 0; kind < function_kinds; ++kind) {
+        const std::vector<Id> ops = program_.segment(segment_).ops(static_cast<FunctionKind>(kind));
+        contexts_.clear();
+        taken_.clear();
+        positions_ = none;
+        for (std::size_t i = 0; i < ops.size(); ++i) visit(ops[i], i + 1 < ops.size() ? ops[i + 1] : none);
+      }
+  }
+
+ private:
+  Id tokens() const { return program_.input(program_.step_segment(), "tokens"); }
+
+  void visit(Id id, Id next) {
+    if (program_.op(id).def->across) return look_across(id, next);
+    if (!order_.permutes()) return;
+    const Op& op = program_.op(id);
+    if (const std::size_t i = operand_called(*op.def, "positions"); i < op.operands.size())
+      program_.replace_operand(id, i, positions(id));
+    else
+      check_order(id);
+  }
+
+  // An op that wants all of a sequence and is not told the order would take places for positions.
+  void check_order(Id id) const {
+    const Op& op = program_.op(id);
+    OpShape shape = program_.shape(op);
+    raise(op.def->rule(&shape));
+    if (std::find(std::begin(shape.wholes), std::end(shape.wholes), seq_) != std::end(shape.wholes))
+      throw_error(ErrorCode::unsupported, "segment '", program_.segment(op.segment).name, "', op '",
+                  op.kind(),
+                  "' looks at whole sequences, and has neither an operand 'positions' nor another "
+                  "op that looks across parts (OpDef::across), so sequences must lie in order: balance = "
+                  "\"none\"");
+  }
+
+  void look_across(Id id, Id next) {
+    const Op op = program_.op(id);
+    const OpDef& def = program_.registry().find(op.def->across);
+    std::vector<AttrValue> attrs = {{"chunk", static_cast<double>(order_.chunk)},
+                                    {"chunks", static_cast<double>(order_.chunks)}};
+    for (std::size_t i = 0; i < op.def->attr_count; ++i) carry_over(id, op.def->attrs[i], def, attrs);
+    if (pieces_ == 1) {
+      std::vector<Id> operands;
+      for (std::size_t i = 0; i < def.operand_count; ++i)
+        operands.push_back(operand_for(operand_of(op, def.operands[i]), def.operands[i], id, next));
+      program_.replace_op(id, def.kind, std::move(operands), attrs);
+      return;
+    }
+    look_in_pieces(id, def, attrs);
+  }
+
+  // An attribute that the other op does not know must say nothing.
+  void carry_over(Id id, const AttrDef& attr, const OpDef& to, std::vector<AttrValue>& attrs) const {
+    const double value = program_.attr(id, attr.name);
+    const bool known = std::any_of(to.attrs, to.attrs + to.attr_count, [&](const AttrDef& other) {
+      return std::string_view(other.name) == attr.name;
+    });
+    if (known)
+      attrs.push_back({attr.name, value});
+    else if (value != (attr.real ? attr.fallback.f : static_cast<double>(attr.fallback.i)))
+      throw_error(ErrorCode::unsupported, "op '", program_.op(id).kind(), "' has ", attr.name, " = ", value,
+                  ", and '", to.kind,
+                  "', which does the same across parts of sequences, does not know that; "
+                  "ranks cannot share these out");
+  }
+
+  // All pieces are taken first, so that each may travel while the op runs on the one before.
+  void look_in_pieces(Id id, const OpDef& def, const std::vector<AttrValue>& attrs) {
+    const Op op = program_.op(id);
+    std::vector<std::vector<Id>> parts(def.operand_count);  // by operand and piece
+    for (std::size_t i = 0; i < def.operand_count; ++i) {
+      const Id value = operand_of(op, def.operands[i]);
+      for (std::int64_t piece = 0; piece < pieces_; ++piece)
+        parts[i].push_back(def.operands[i].access == Access::read ? taken(value, piece, id)
+                                                                  : piece_like(value));
+    }
+    for (std::int64_t piece = 0; piece < pieces_; ++piece) {
+      std::vector<Id> operands;
+      for (std::size_t i = 0; i < def.operand_count; ++i)
+        operands.push_back(operand_for(parts[i][static_cast<std::size_t>(piece)], def.operands[i], id, id));
+      // Behind what brings its operands together, in front of what its results become.
+      program_.add_op(op.segment, op.function, op.part, def.kind, operands, attrs,
+                      first_reader(operands, def, id));
+    }
+    for (std::size_t i = 0; i < def.operand_count; ++i)
+      if (def.operands[i].access == Access::write) join(parts[i], operand_of(op, def.operands[i]), op, id);
+    program_.erase_op(id);
+  }
+
+  // The as_seq of what the op will write, or else `otherwise`.
+  Id first_reader(const std::vector<Id>& operands, const OpDef& def, Id otherwise) const {
+    const Op& place = program_.op(otherwise);
+    for (const Id op : program_.segment(place.segment).ops(place.function)) {
+      if (op == otherwise) break;
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (def.operands[i].access == Access::write && program_.op(op).operands.front() == operands[i])
+          return op;
+    }
+    return otherwise;
+  }
+
+  std::optional<std::size_t> heads_of(Id value) const {
+    const std::vector<Dim>& dims = program_.value(value).dims;
+    for (std::size_t d = 0; d < dims.size(); ++d)
+      if (dims[d].name == Name("heads")) return d;
+    return {};
+  }
+
+  Id taken(Id value, std::int64_t piece, Id before) {
+    if (value == none || !heads_of(value)) return value;
+    const auto key = std::pair(value, piece);
+    if (const auto known = taken_.find(key); known != taken_.end()) return known->second;
+    const Op& op = program_.op(before);
+    const AttrValue attrs[] = {{"dim", static_cast<double>(*heads_of(value))},
+                               {"piece", static_cast<double>(piece)},
+                               {"pieces", static_cast<double>(pieces_)}};
+    return taken_[key] = program_.add_op_creating(op.segment, op.function, op.part, "take_piece",
+                                                  std::span(&value, 1), attrs, before)[0];
+  }
+
+  Id piece_like(Id value) {
+    Value piece = program_.value(value);
+    const std::optional<std::size_t> heads = heads_of(value);
+    PRUN_CHECK(heads, "'", piece.name, "' has no heads to make pieces of");
+    piece.dims[*heads].extent /= pieces_;
+    piece.name += ".piece";
+    return program_.add_value(std::move(piece));
+  }
+
+  void join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before) {
+    std::vector<Id> operands = pieces;
+    operands.resize(most_pieces, none);
+    operands.push_back(whole);
+    const AttrValue dim{"dim", static_cast<double>(*heads_of(whole))};
+    program_.add_op(op.segment, op.function, op.part, "join_pieces", std::move(operands), std::span(&dim, 1),
+                    before);
+  }
+
+  static constexpr std::string_view all = "all_";
+
+  // The operand of the op that looks at whole sequences which that one is.
+  static Id operand_of(const Op& op, const OperandDef& wanted) {
+    const std::string_view name = wanted.name;
+    const std::size_t i = operand_called(*op.def, name.starts_with(all) ? name.substr(all.size()) : name);
+    if (i == op.operands.size() || op.access(i) != wanted.access)
+      throw_error(ErrorCode::unsupported, "op '", op.def->across, "' has an operand '", name, "', and '",
+                  op.kind(), "' none that it is");
+    return op.operands[i];
+  }
+
+  Id operand_for(Id value, const OperandDef& wanted, Id before, Id behind) {
+    if (!std::string_view(wanted.name).starts_with(all) || value == none) return value;
+    return wanted.access == Access::read ? context_of(value, before)
+                                         : given_back(value, program_.op(before), behind);
+  }
+
+  Id context_of(Id value, Id before) {
+    if (const auto known = contexts_.find(value); known != contexts_.end()) return known->second;
+    const Op& op = program_.op(before);
+    return contexts_[value] = program_.add_op_creating(op.segment, op.function, op.part, "as_context",
+                                                       std::span(&value, 1), order_attrs(), before)[0];
+  }
+
+  // What the op writes of all positions; behind it that becomes `value`.
+  Id given_back(Id value, const Op& op, Id next) {
+    Value whole = program_.value(value);
+    whole.name += ".all";
+    for (Dim& dim : whole.dims)
+      if (dim.name == seq_) dim.name = "context";
+    const Id made = program_.add_value(std::move(whole));
+    program_.add_op(op.segment, op.function, op.part, "as_seq", {made, value}, order_attrs(), next);
+    return made;
+  }
+
+  Id positions(Id before) {
+    const Id tokens = this->tokens();
+    const Op& op = program_.op(before);
+    if (positions_ == none)
+      positions_ = program_.add_op_creating(op.segment, op.function, Part::input, "positions",
+                                            std::span(&tokens, 1), order_attrs(), before)[0];
+    return positions_;
+  }
+
+  std::array<AttrValue, 2> order_attrs() const {
+    return {AttrValue{"chunk", static_cast<double>(order_.chunk)},
+            AttrValue{"chunks", static_cast<double>(order_.chunks)}};
+  }
+
+  Program& program_;
+  const SequenceOrder order_;
+  const std::int64_t pieces_;
+  const Name seq_;
+  Id segment_ = 0;
+  // Of this function.
+  std::map<Id, Id> contexts_;
+  std::map<std::pair<Id, std::int64_t>, Id> taken_;
+  Id positions_ = none;
+};
+
+}  // namespace
+
+void share_out_sequence(Program& program, std::string_view axis, SequenceShares shares) {
+  const AxisId found = program.mesh().find(axis);
+  if (found == no_axis)
+    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to share sequences out over");
+  Requests& requests = program.requests();
+  if (requests.sequence_axis)
+    throw_error(ErrorCode::bad_input, "two strategies share sequences out over ranks; keep one of them");
+  requests.sequence_axis = found;
+  const Dim seq = program.value(program.input(program.step_segment(), "tokens")).dims[1];
+  program.split(seq.name.view(), axis);
+  const std::int64_t ranks = program.mesh().extent(found);
+  if (ranks == 1) return;
+  if (shares.balance == SequenceBalance::zigzag) {
+    if (seq.extent % (2 * ranks) != 0)
+      throw_error(ErrorCode::unsupported, "sequences of ", seq.extent, " positions cannot be cut into ",
+                  2 * ranks, " equal chunks, two for each of ", axis, " = ", ranks,
+                  "; choose model.seq as a multiple of ", 2 * ranks);
+    requests.sequence_order = {seq.extent / (2 * ranks), 2 * ranks};
+  }
+  check_pieces(program, shares.pieces);
+  SharingOut(program, requests.sequence_order, shares.pieces).run();
+}
+
+void check_sequence_axes(const Program& program) {
+  const Requests& requests = program.requests();
+  if (!requests.sequence_axis) return;
+  const Mesh& mesh = program.mesh();
+  const Name seq = program.value(program.inputs().front()).dims[1].name;  // of the tokens
+  for (const Split& split : requests.splits)
+    if (split.dim == seq && split.axis < *requests.sequence_axis && mesh.extent(split.axis) > 1)
+      throw_error(ErrorCode::bad_input, "axis '", mesh.name(split.axis),
+                  "' splits sequences too and stands before '", mesh.name(*requests.sequence_axis),
+                  "' in [mesh], whose ranks would have to gather what it "
+                  "exchanges; name '",
+                  mesh.name(*requests.sequence_axis), "' first");
+}
+
+}  // namespace prun

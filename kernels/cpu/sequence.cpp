@@ -1,0 +1,97 @@
+// Sequences that lie in another order (prun/sequence_order.hpp): what stands at each place, and there and
+// back for what has rows by position, of any type.
+#include <cstring>
+#include <vector>
+
+#include "cpu/isa.hpp"
+#include "prun/op.hpp"
+#include "prun/sequence_order.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> sequence_kernels();
+
+namespace {
+
+using Index = std::int64_t;
+
+SequenceOrder order_of(const KernelArgs& args) { return {args.attrs[0].i, args.attrs[1].i}; }
+
+void positions(const KernelArgs& args, const KernelContext&) {
+  const Tensor& result = args.operands[1];
+  const SequenceOrder order = order_of(args);
+  for (Index i = 0; i < result.dim[0]; ++i)
+    result.as<std::int32_t>()[i] = static_cast<std::int32_t>(order.position(result.start[0] + i));
+}
+
+// body(row by place, row by position), for all rows of all samples.
+template <class Body>
+void for_rows(const KernelArgs& args, const KernelContext& context, const Body& body) {
+  constexpr Index grain = 64;
+  const Tensor& x = args.operands[0];
+  const SequenceOrder order = order_of(args);
+  const Index seq = x.dim[1];
+  parallel_ranges(*context.workers, x.dim[0] * seq, grain, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) body(row, row / seq * seq + order.position(row % seq));
+  });
+}
+
+template <bool back>
+void reorder(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &y = args.operands[1];
+  const Index bytes = x.inner(x.rank - 2) * size_of(x.dtype);
+  for_rows(args, context, [&](Index place, Index position) {
+    std::memcpy(y.as<char>() + (back ? place : position) * bytes,
+                x.as<const char>() + (back ? position : place) * bytes, static_cast<std::size_t>(bytes));
+  });
+}
+
+// Of [lead.., d, rest..], of which every so-many-th index is taken or put: body(piece's run, whole's run).
+template <class Body>
+void for_runs(const Tensor& piece, const KernelArgs& args, Index number, Index pieces,
+              const KernelContext& context, const Body& body) {
+  const auto dim = static_cast<int>(args.attrs[0].i);
+  const Index runs = piece.outer(piece.rank - dim - 1),
+              bytes = piece.inner(piece.rank - dim - 1) * size_of(piece.dtype);
+  parallel_ranges(*context.workers, runs, 16, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      body(i * bytes, (i * pieces + number) * bytes, static_cast<std::size_t>(bytes));
+  });
+}
+
+void take_piece(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &y = args.operands[1];
+  for_runs(y, args, args.attrs[1].i, args.attrs[2].i, context,
+           [&](Index piece, Index whole, std::size_t bytes) {
+             std::memcpy(y.as<char>() + piece, x.as<const char>() + whole, bytes);
+           });
+}
+
+void join_pieces(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& y = args.operands[8];
+  Index pieces = 0;
+  while (pieces < 8 && args.operands[pieces].data) ++pieces;
+  for (Index i = 0; i < pieces; ++i) {
+    const Tensor& x = args.operands[i];
+    for_runs(x, args, i, pieces, context, [&](Index piece, Index whole, std::size_t bytes) {
+      std::memcpy(y.as<char>() + whole, x.as<const char>() + piece, bytes);
+    });
+  }
+}
+
+template <Kernel K>
+Kernel select_any(const OpShape&) {
+  return K;
+}
+
+}  // namespace
+
+std::vector<KernelDef> sequence_kernels() {
+  return {{"positions", select_any<positions>},
+          {"as_context", select_any<reorder<false>>},
+          {"as_seq", select_any<reorder<true>>},
+          {"take_piece", select_any<take_piece>},
+          {"join_pieces", select_any<join_pieces>}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

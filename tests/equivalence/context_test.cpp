@@ -1,0 +1,191 @@
+// Sequences shared out over ranks: equal to one rank, bit for bit in forward, beside every other strategy.
+#include <gtest/gtest.h>
+
+#include "inspect/verify.hpp"
+#include "program/recompute.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+#include "train/loop/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+const std::vector<std::string> small = {"model.hidden=16", "model.heads=4",    "model.ffn=32",
+                                        "model.seq=48",    "device.threads=1", "device.pin=false",
+                                        "batch.micro=1",   "batch.global=4",   "run.poison=true"};
+const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64"};
+const std::vector<std::string> apart = {"data.documents=apart", "data.end_of_text=7"};
+
+std::string context(int ranks, const std::string& balance, const std::string& axes = "") {
+  return "[mesh]\n" + axes + "cp = " + std::to_string(ranks) +
+         "\n[[strategy]]\nplugin = 'context'\nbalance = '" + balance + "'\n";
+}
+
+struct Case {
+  int ranks;
+  const char* model;
+  const char* balance;
+  bool documents;
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << c.model << " cp" << c.ranks << " " << c.balance << (c.documents ? " documents" : "");
+  }
+};
+
+std::vector<std::string> model_of(const std::string& model) {
+  std::vector<std::string> sets = {"model.plugin=" + model};
+  if (model == "llama") return with(sets, {"model.heads=8", "model.kv_heads=4"});
+  return with(sets, {"model.dropout=0.2"});
+}
+
+class Context : public testing::TestWithParam<Case> {};
+
+TEST_P(Context, EqualsOneRank) {
+  const Case& c = GetParam();
+  std::vector<std::string> sets = with(with(small, exact), model_of(c.model));
+  if (c.documents) sets = with(sets, apart);
+  const LayoutVerdict verdict =
+      verify_layout(tiny_recipe(sets, context(c.ranks, c.balance)), plugins().places(), 5);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
+  EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int ranks : {2, 3, 4, 8})
+    for (const char* model : {"gpt", "llama"})
+      for (const char* balance : {"zigzag", "none"})
+        for (const bool documents : {false, true}) all.push_back({ranks, model, balance, documents});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, Context, testing::ValuesIn(cases()));
+
+struct Beside {
+  const char* name;
+  std::string axes, strategies;
+  std::vector<std::string> sets;
+  friend std::ostream& operator<<(std::ostream& out, const Beside& b) { return out << b.name; }
+};
+
+class ContextBeside : public testing::TestWithParam<Beside> {};
+
+TEST_P(ContextBeside, EqualsOneRank) {
+  const Beside& beside = GetParam();
+  for (const char* model : {"gpt", "llama"}) {
+    std::vector<std::string> sets = with(with(with(small, exact), model_of(model)), apart);
+    sets = with(sets, {"batch.global=8"});
+    sets = with(sets, beside.sets);
+    std::string text = context(2, "zigzag", beside.axes);
+    text += beside.strategies;
+    if (beside.strategies.find("'tensor'") != std::string::npos)
+      text.insert(text.find("[[strategy]]"), "tp = 2\n");  // behind cp
+    const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, text), plugins().places(), 5);
+    EXPECT_TRUE(verdict.equal()) << model << "\n" << to_text(verdict);
+    EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
+    EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
+  }
+}
+
+std::vector<Beside> neighbours() {
+  const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
+                    sequence = tensor + "sequence = true\n", dp = "dp = 2\n", pp = "pp = 2\n",
+                    pipeline = "[[strategy]]\nplugin = 'pipeline'\nschedule = ";
+  const auto zero = [](int stage) {
+    return "[[strategy]]\nplugin = 'zero'\naxis = ['dp', 'cp']\nstage = " + std::to_string(stage) + "\n";
+  };
+  std::vector<Beside> all = {
+      {"data", dp, data, {}},
+      {"tensor", "", tensor, {}},
+      {"tensor_sequence", "", sequence, {}},
+      {"recompute", "", "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n", {}},
+      {"recompute_attention",
+       "",
+       "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['linear', 'attention']\n",
+       {}},
+      {"offload",
+       "",
+       "[[strategy]]\nplugin = 'recompute'\n[[strategy]]\nplugin = 'offload'\nactivations = "
+       "'host'\noptimizer = 'host'\n",
+       {}},
+      {"untied", "", "", {"model.tied=false"}},
+      {"pieces", "", "", {"strategy.0.pieces=2"}},
+      {"pieces_tensor", "", sequence, {"strategy.0.pieces=2", "model.heads=8"}},
+      {"everything", dp, data + sequence + zero(1), {"batch.global=4"}},
+      {"gpipe", pp, pipeline + "'gpipe'\n", {"model.layers=4"}},
+      {"1f1b", pp, pipeline + "'1f1b'\n", {"model.layers=4"}},
+      {"interleaved", pp, pipeline + "'interleaved'\nchunks = 2\n", {"model.layers=4"}},
+      {"zb_h1", pp, pipeline + "'zb-h1'\n", {"model.layers=4"}},
+      {"zb_v", pp, pipeline + "'zb-v'\nchunks = 2\n", {"model.layers=4"}}};
+  constexpr const char* names[] = {"zero1", "zero2", "zero3"};
+  for (int stage = 1; stage <= 3; ++stage) all.push_back({names[stage - 1], dp, data + zero(stage), {}});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, ContextBeside, testing::ValuesIn(neighbours()),
+                         [](const auto& beside) { return std::string(beside.param.name); });
+
+// Everything that a rank does for itself in forward has the bits that it has on one rank, so the loss has,
+// summed in double.
+TEST(Context, LossesAreThoseOfOneRankInAnyPrecision) {
+  for (const char* compute : {"fp32", "bf16"})
+    for (const char* model : {"gpt", "llama"}) {
+      const std::vector<std::string> sets =
+          with(with(with(small, model_of(model)), apart),
+               {std::string("precision.compute=") + compute, "model.seq=320"});
+      const double one = run_ranks(tiny_recipe(sets), 1)[0][0];
+      for (const char* balance : {"zigzag", "none"})
+        EXPECT_NEAR(run_ranks(tiny_recipe(sets, context(4, balance)), 1)[0][0], one, 1e-13 * one)
+            << model << " " << compute << " " << balance;
+    }
+}
+
+std::string refusal(const std::vector<std::string>& sets, const std::string& text) {
+  try {
+    const Assembly assembly(tiny_recipe(with(small, sets), text), plugins());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+TEST(Context, WhatCannotBeSharedOutIsRefused) {
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says(refusal({"model.seq=50"}, context(4, "zigzag")), "choose model.seq as a multiple of 8");
+  says(refusal({"model.seq=50"}, context(4, "none")), "choose a multiple of 4");
+  says(refusal({}, context(2, "zigzag", "tp = 2\n") + "[[strategy]]\nplugin = 'tensor'\nsequence = true\n"),
+       "name 'cp' first");
+  says(refusal({}, context(2, "zigzag") + "[[strategy]]\nplugin = 'context'\n"), "keep one of them");
+}
+
+// Queries are not exchanged, and a rank computes its share of attention.
+TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
+  const auto flops = [&](const std::string& text) {
+    const Assembly assembly(tiny_recipe(with(with(small, model_of("llama")), {"model.seq=64"}), text),
+                            plugins());
+    const Program& program = assembly.program();
+    double all = 0;
+    for (Id segment = 0; segment < program.segment_count(); ++segment)
+      for (const FunctionKind kind : {FunctionKind::forward, FunctionKind::backward})
+        for (const Id id : program.segment(segment).ops(kind))
+          if (program.op(id).kind().starts_with("attention"))
+            all += program.op(id).cost(program.local_shape(program.op(id))).flops;
+    return all;
+  };
+  for (const int ranks : {2, 4}) EXPECT_DOUBLE_EQ(flops(context(ranks, "zigzag")) * ranks, flops(""));
+}
+
+// What attention came to is dear to have again where sequences are long, and is kept longest.
+TEST(Context, ABudgetRunsAttentionAgainLast) {
+  const Assembly assembly(
+      tiny_recipe(with(with(small, model_of("llama")), {"model.seq=2048"}),
+                  context(2, "zigzag") + "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n"),
+      plugins());
+  const std::vector<RecomputeChoice> choices = recompute_choices(assembly.unlowered());
+  ASSERT_GT(choices.size(), 3u);
+  EXPECT_EQ(choices[choices.size() - 2].op_kinds.back(), "attention_across");
+}
+
+}  // namespace
+}  // namespace prun::test
