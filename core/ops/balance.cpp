@@ -60,6 +60,8 @@ struct Balance {
             "balance: losses follow from logits, which are left out");
     s.sum(1, 0, 1);
     want_whole_sequences(s);
+    s.whole(4, 0, 2);
+    if (losses.present) s.whole(5, 0, 2);
   }
   static void gradient(const Gradient& g) {
     if (g.attr("coefficient") == 0 && g.attr("z") == 0) return;

@@ -98,7 +98,6 @@ struct ExpertsGrad {
     check_experts(s, kind);
     mark_inputs(s);
     mark(s);
-    s.pass_partial({5});
   }
   // What is computed again is no model FLOPs.
   static void cost(const OpShape& s, OpCost& c) {

@@ -19,12 +19,14 @@ void statistics(OpShape& s, int i, int dims = 1) {
   s.output(i, OpShape::statistics(x.dtype), x.dims, x.rank - dims);
 }
 
-// How many dimensions of x, in operand `x`, a gain has; it must have the last of them.
+// How many dimensions of x, in operand `x`, a gain has: the last of them. Of several it may have other names
+// for them, which no request to split x's reaches; both are whole, since a row is.
 int row_dims(const OpShape& s, int x, int gain, const Attr& dims) {
   const OperandShape &of = s.operand[x], &by = s.operand[gain];
   const auto n = static_cast<int>(dims.i);
   bool fits = dims.i >= 1 && dims.i < of.rank && by.rank == n;
-  for (int d = 0; fits && d < n; ++d) fits = by.dims[d] == of.dims[of.rank - n + d];
+  for (int d = 0; fits && d < n; ++d)
+    fits = n == 1 ? by.dims[d] == of.dims[of.rank - 1] : by.dims[d].extent == of.dims[of.rank - n + d].extent;
   require(fits, "rmsnorm takes a gain of the last `dims` dimensions of x");
   return n;
 }
@@ -96,6 +98,7 @@ struct RmsNorm {
     s.like(2, 0);
     statistics(s, 3, dims);
     s.whole(1, 0, dims);
+    s.whole(0, s.operand[0].rank - dims, s.operand[0].rank);
   }
   static void gradient(const Gradient& g) {
     const AttrValue dims{"dims", g.attr("dims")};
@@ -114,7 +117,9 @@ struct RmsNormInputGrad {
   static void rule(OpShape& s) {
     check_residual(s, 4);
     s.like(5, 0);
-    s.whole(2, 0, row_dims(s, 1, 2, s.attrs[1]));
+    const int rank = s.operand[1].rank, dims = row_dims(s, 1, 2, s.attrs[1]);
+    s.whole(2, 0, dims);
+    s.whole(1, rank - dims, rank);
   }
 };
 

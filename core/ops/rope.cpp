@@ -106,7 +106,10 @@ struct RopeApart {
               {"factor", g.attr("factor")},
               {"low", g.attr("low")},
               {"high", g.attr("high")},
-              {"original", g.attr("original")}});
+              {"original", g.attr("original")},
+              {"scaling", g.attr("scaling")},
+              {"query_scale", g.attr("query_scale")},
+              {"key_scale", g.attr("key_scale")}});
   }
 };
 

@@ -330,7 +330,7 @@ std::span<const TraitRule> trait_rules() { return rules; }
 std::string traits_problem(const PluginNote& note) {
   for (const auto& [key, value] : note.traits) {
     const TraitRule* const rule = find_rule(note.kind, key);
-    const std::string problem = rule ? value_problem(*rule, value) : unknown_trait(note, key);
+    std::string problem = rule ? value_problem(*rule, value) : unknown_trait(note, key);
     if (!problem.empty()) return problem;
   }
   for (const TraitRule& rule : rules)

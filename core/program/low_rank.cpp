@@ -14,8 +14,7 @@ bool same_dims(std::span<const Dim> a, std::span<const Dim> b) {
 class ChangeReader {
  public:
   ChangeReader(const Program& program, const LowRank& said)
-      : program_(program),
-        said_(said),
+      : said_(said),
         weight_(program.value(said.weight)),
         down_(program.value(said.down)),
         up_(program.value(said.up)) {}
@@ -71,7 +70,6 @@ class ChangeReader {
       refuse("has other dimensions than their product");
   }
 
-  const Program& program_;
   const LowRank& said_;
   const Value &weight_, &down_, &up_;
 };

@@ -19,7 +19,7 @@ struct WantedState {
 Id add_state(Program& program, Id parameter, const WantedState& wanted) {
   const Value& owner = program.value(parameter);
   if (owner.part && wanted.dims)
-    throw_error(ErrorCode::unsupported, "parameter '", owner.part->name,
+    throw_error(ErrorCode::unsupported, "parameter '", owner.part->tensor,
                 "' is taken apart for ranks that share out "
                 "the queries of a group of heads, and its optimizer has a state '",
                 wanted.name,
@@ -124,7 +124,7 @@ void check_is_matrix(const Program& program, Id parameter, const NamedOptimizer&
   throw_error(ErrorCode::bad_input, "optimizer plugin '", optimizer.name, "' updates matrices, and '",
               program.segment(value.segment).name, ".", value.name,
               "' is none, as its model says; have another optimizer update what is no matrix: "
-              "[[optimizer.group]] match = \"*\", of = \"others\", plugin = \"adamw\"");
+              "[[optimizer.group]] match = \"*\", of = \"others\", and a plugin that treats elements alike");
 }
 
 void add_parameter_update(Program& program, Id parameter, const Optimizers& optimizers) {

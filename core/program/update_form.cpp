@@ -71,9 +71,10 @@ class UpdateReader {
 
 // `whole`: what stands beside the own parts of a bucket.
 std::vector<Id> listed(Id parameter, Id master, Id gradient, const std::vector<Id>& states,
-                       std::pair<Id, Id> whole = {none, none}) {
+                       const std::vector<Id>& scales, std::pair<Id, Id> whole = {none, none}) {
   std::vector<Id> own = {parameter, master, gradient, whole.first, whole.second};
   own.insert(own.end(), states.begin(), states.end());
+  own.insert(own.end(), scales.begin(), scales.end());
   return own;
 }
 
@@ -153,13 +154,14 @@ class Carrier {
 
 Update update_of(const Program& program, Id parameter) {
   const Value& value = program.value(parameter);
-  return UpdateReader(program, listed(parameter, value.master, value.gradient, value.states))
+  return UpdateReader(program, listed(parameter, value.master, value.gradient, value.states, value.scales))
       .read(value.segment);
 }
 
 Update update_of(const Program& program, const Bucket& bucket) {
-  return UpdateReader(program, listed(bucket.own_parameters, bucket.master, bucket.own_gradients,
-                                      bucket.states, {bucket.all_parameters, bucket.all_gradients}))
+  return UpdateReader(program,
+                      listed(bucket.own_parameters, bucket.master, bucket.own_gradients, bucket.states,
+                             bucket.scales, {bucket.all_parameters, bucket.all_gradients}))
       .read(bucket.segment);
 }
 

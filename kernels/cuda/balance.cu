@@ -14,22 +14,18 @@ inline constexpr std::int64_t piece = 64;  // positions
 // its sum of squares, and its experts' choices and sums of scores; of each position: what its scores are
 // normed by.
 struct Room {
-  std::int64_t pieces, sequences, routes, positions;
-  double *sequence, *part;
-  double* norm;
+  std::int64_t pieces, row;  // row: numbers of a sequence, and of a piece
+  double *sequence, *part, *norm;
 
-  __host__ __device__ std::int64_t row() const { return 2 + 2 * routes; }
-  __host__ __device__ double* of_sequence(std::int64_t s) const { return sequence + s * row(); }
-  __host__ __device__ double* of_piece(std::int64_t s, std::int64_t p) const {
-    return part + (s * pieces + p) * row();
-  }
+  __device__ double* of_sequence(std::int64_t s) const { return sequence + s * row; }
+  __device__ double* of_piece(std::int64_t s, std::int64_t p) const { return part + (s * pieces + p) * row; }
 };
 
 Room room_of(const BalanceShape& s, void* workspace) {
-  Room room{ceil_div(s.positions, piece), s.sequences, s.routes, s.positions, nullptr, nullptr, nullptr};
-  room.sequence = static_cast<double*>(workspace);
-  room.part = room.sequence + s.sequences * room.row();
-  room.norm = room.part + s.sequences * room.pieces * room.row();
+  Room room{ceil_div(s.positions, piece), 2 + 2 * s.routes, static_cast<double*>(workspace), nullptr,
+            nullptr};
+  room.part = room.sequence + s.sequences * room.row;
+  room.norm = room.part + s.sequences * room.pieces * room.row;
   return room;
 }
 
@@ -94,7 +90,7 @@ __global__ __launch_bounds__(threads) void sequences_kernel(const std::int32_t* 
   __syncthreads();
   double* const own = room.of_sequence(sequence);
   const auto positions = static_cast<double>(s.positions);
-  for (std::int64_t i = 1 + threadIdx.x; i < room.row(); i += threads) {
+  for (std::int64_t i = 1 + threadIdx.x; i < room.row; i += threads) {
     double sum = 0;
     for (std::int64_t p = 0; p < room.pieces; ++p) sum += room.of_piece(sequence, p)[i];
     own[i] = i == 1 || i >= 2 + s.routes ? sum / positions : sum;
@@ -174,7 +170,7 @@ void look(const C* logits, const std::int32_t* index, const std::int32_t* target
 std::int64_t balance_workspace(const BalanceShape& s) {
   const Room room = room_of(s, nullptr);
   return static_cast<std::int64_t>(sizeof(double)) *
-         (s.sequences * (1 + room.pieces) * room.row() + 2 * s.sequences * s.positions);
+         (s.sequences * (1 + room.pieces) * room.row + 2 * s.sequences * s.positions);
 }
 
 template <class C>

@@ -62,10 +62,10 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
     Lanes<C, N> value = unpack(in[u]);
     if constexpr (N == 1) {
       const PhiloxBlock block = draw(channel);
-      const int place = static_cast<int>(channel % 4);
-      value[0] = pass(value[0], place < 2    ? block.word[place == 1]
-                                : place == 2 ? block.word[2]
-                                             : block.word[3]);
+      const int of_four = static_cast<int>(channel % 4);
+      value[0] = pass(value[0], of_four < 2    ? block.word[of_four == 1]
+                                : of_four == 2 ? block.word[2]
+                                               : block.word[3]);
     } else {
 #pragma unroll
       for (int group = 0; group < N / 4; ++group) {

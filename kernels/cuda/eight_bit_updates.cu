@@ -39,6 +39,11 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return a < b ? b : a; }
 };
 
+// Read by the lane that writes it, so that no lane writes what another may read.
+__device__ float scale_before(const float* scale) {
+  return warp_fold(threadIdx.x % 32 == 0 ? *scale : 0.0f, Larger());
+}
+
 // The block's scale, by what its lanes have.
 __device__ float scale_of(const float (&values)[each]) {
   float largest = 0;
@@ -112,14 +117,13 @@ __global__ __launch_bounds__(threads) void adamw_kernel(EightBitAdamTensor<Types
     const std::int64_t i = b * eight_bit_block + threadIdx.x % 32 * each;
     const FourWords words(t.numbers, settings.seed, settings.step, i);
     float mean[each], square[each];
-    load_four<true>(t.m + i, t.m_scale[b], mean);
-    load_four<false>(t.v + i, t.v_scale[b], square);
+    load_four<true>(t.m + i, scale_before(t.m_scale + b), mean);
+    load_four<false>(t.v + i, scale_before(t.v_scale + b), square);
 #pragma unroll
     for (int l = 0; l < each; ++l) {
       const float gradient = load_lanes<1>(t.gradient + i + l)[0];
       keep_weight(t, i + l, step.update(weight_at(t, i + l), gradient, mean[l], square[l]), words.word[l]);
     }
-    __syncwarp();
     keep_four<true>(t.m + i, t.m_scale + b, mean, words);
     keep_four<false>(t.v + i, t.v_scale + b, square, words);
   }
@@ -139,11 +143,10 @@ __global__ __launch_bounds__(threads) void momentum_kernel(EightBitMomentumTenso
       continue;
     }
     float mean[each];
-    load_four<true>(t.state + i, t.scale[b], mean);
+    load_four<true>(t.state + i, scale_before(t.scale + b), mean);
 #pragma unroll
     for (int l = 0; l < each; ++l)
       t.direction[i + l] = step.direction(load_lanes<1>(t.gradient + i + l)[0], mean[l]);
-    __syncwarp();
     keep_four<true>(t.state + i, t.scale + b, mean, FourWords(t.numbers, settings.seed, settings.step, i));
   }
 }

@@ -41,7 +41,7 @@ template <class C>
 __device__ __forceinline__ void make_ranks(C* values, int n, int lane) {
   for (int i = lane; i < n; i += warp_size)
     if (!(values[i] > -INFINITY)) values[i] = -INFINITY;
-  __syncwarp();
+  __syncthreads();
 }
 
 // The number of the largest that is not taken, for all lanes.
@@ -56,8 +56,9 @@ __device__ __forceinline__ int take_largest(C* values, int n, int lane) {
                         __shfl_xor_sync(0xffffffffu, best.number, distance)};
     best = better(best, other);
   }
+  __syncthreads();  // all have looked
   if (lane == best.number % warp_size) values[best.number] = NAN;
-  __syncwarp();
+  __syncthreads();
   return best.number;
 }
 
@@ -79,12 +80,12 @@ __device__ __forceinline__ void choose_groups(const Ranks<C>& at, const RouteSha
   const int groups = static_cast<int>(s.groups), size = static_cast<int>(s.routes / s.groups);
   for (int g = lane; g < groups; g += warp_size)
     at.groups[g] = group_score(at.ranked + g * size, size, static_cast<int>(s.group_best));
-  __syncwarp();
+  __syncthreads();
   make_ranks(at.groups, groups, lane);
   for (int i = 0; i < s.chosen_groups; ++i) take_largest(at.groups, groups, lane);
   for (int e = lane; e < s.routes; e += warp_size)
     if (at.groups[e / size] == at.groups[e / size]) at.ranked[e] = NAN;
-  __syncwarp();
+  __syncthreads();
 }
 
 template <class C>
@@ -102,23 +103,24 @@ __global__ __launch_bounds__(warps* warp_size) void route_kernel(const C* logits
                                                                  RouteShape s) {
   extern __shared__ __align__(16) double route_shared[];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, n = static_cast<int>(s.routes);
-  const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
-  if (position >= s.positions) return;
+  const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
+  // All warps come to each barrier: one behind the last position does that one again.
+  const std::int64_t position = own < s.positions ? own : s.positions - 1;
   const Ranks<C> at = ranks_of_warp(reinterpret_cast<C*>(route_shared), s);
   scores_of(logits + position * s.routes, at.scores, s, lane);
   for (int e = lane; e < n; e += warp_size) at.ranked[e] = at.scores[e] + (bias ? bias[e] : C(0));
-  __syncwarp();
+  __syncthreads();
   make_ranks(at.ranked, n, lane);
   if (s.groups > 1) choose_groups(at, s, lane);
   C sum = 0;
   for (int i = 0; i < s.choices; ++i) {
     const int chosen = take_largest(at.ranked, n, lane);
     sum += at.scores[chosen];
-    if (lane == 0) index[position * s.choices + i] = chosen;
+    if (lane == 0 && own < s.positions) index[position * s.choices + i] = chosen;
   }
   const C scale = static_cast<C>(s.scale), factor = s.normalise ? scale / (sum + least_sum<C>) : scale;
-  __syncwarp();
-  for (int i = lane; i < s.choices; i += warp_size)
+  __syncthreads();
+  for (int i = lane; own < s.positions && i < s.choices; i += warp_size)
     weight[position * s.choices + i] = at.scores[index[position * s.choices + i]] * factor;
 }
 
@@ -129,10 +131,12 @@ __global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* l
                                                                       RouteShape s) {
   extern __shared__ __align__(16) double route_grad_shared[];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, n = static_cast<int>(s.routes);
-  const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
-  if (position >= s.positions) return;
+  const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
+  // All warps come to each barrier: one behind the last position does that one again.
+  const std::int64_t position = own < s.positions ? own : s.positions - 1;
   const Ranks<C> at = ranks_of_warp(reinterpret_cast<C*>(route_grad_shared), s);
   scores_of(logits + position * s.routes, at.scores, s, lane);
+  __syncthreads();
   const std::int32_t* const chosen = index + position * s.choices;
   const C* const d = dweight + position * s.choices;
   C sum = least_sum<C>, dot = 0;
@@ -142,14 +146,14 @@ __global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* l
   }
   // d scores, of the chosen alone.
   for (int e = lane; e < n; e += warp_size) at.ranked[e] = 0;
-  __syncwarp();
+  __syncthreads();
   const C scale = static_cast<C>(s.scale);
   for (int i = lane; i < s.choices; i += warp_size)
     at.ranked[chosen[i]] = s.normalise ? scale * (d[i] - dot / sum) / sum : scale * d[i];
-  __syncwarp();
+  __syncthreads();
   C mean = 0;
   for (int i = 0; i < s.choices; ++i) mean += at.ranked[chosen[i]] * at.scores[chosen[i]];
-  for (int e = lane; e < n; e += warp_size) {
+  for (int e = lane; own < s.positions && e < n; e += warp_size) {
     const C score = at.scores[e];
     dlogits[position * s.routes + e] =
         s.sigmoid ? at.ranked[e] * score * (C(1) - score) : score * (at.ranked[e] - mean);

@@ -1,4 +1,5 @@
 // Scores of experts from their logits, a position to a warp: what route, its gradient and balance share.
+// Whoever reads what other lanes have written waits for the block first.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -23,14 +24,12 @@ __device__ __forceinline__ C softmax_scores(const C* logits, int n, C* scores, i
   sum = warp_fold(sum, Add());
   if (scores)
     for (int e = lane; e < n; e += warp_size) scores[e] = exp_of<C>(logits[e] - most) / sum;
-  __syncwarp();
   return most + log(sum);
 }
 
 template <class C>
 __device__ __forceinline__ void sigmoid_scores(const C* logits, int n, C* scores, int lane) {
   for (int e = lane; e < n; e += warp_size) scores[e] = sigmoid<C>(logits[e]).value;
-  __syncwarp();
 }
 
 }  // namespace prun::cuda

@@ -20,23 +20,31 @@ Id other_half(const Segment& segment, Id op) {
   return none;
 }
 
+// Of one function, before any of its ops goes.
+std::vector<Id> input_halves(const Segment& segment, FunctionKind kind) {
+  std::vector<Id> halves = segment.operations(kind);
+  std::erase_if(halves, [&](Id op) { return segment.program().op(op).kind.view() != "experts_grad"; });
+  return halves;
+}
+
+void fuse(ProgramRef program, Id op, Id other) {
+  const std::vector<Id> input(program.op(op).operands.begin(), program.op(op).operands.end());
+  const Array<Id> weight = program.op(other).operands;
+  const double experts = program.attr(op, "experts");
+  program.replace_op(op, "experts_grads",
+                     {input[0], input[1], input[2], input[3], input[4], input[5], input[6], input[7],
+                      weight.data[6], weight.data[7]},
+                     {{"experts", experts}});
+  program.erase(other);
+}
+
 }  // namespace
 
 void fuse_expert_gradients(ProgramRef program) {
   for (const Segment& segment : program.segments())
     for (int kind = 0; kind < function_kinds; ++kind)
-      for (const Id op : segment.operations(static_cast<FunctionKind>(kind))) {
-        if (program.op(op).kind.view() != "experts_grad") continue;
-        const Id other = other_half(segment, op);
-        if (other == none) continue;
-        const std::vector<Id> input(program.op(op).operands.begin(), program.op(op).operands.end());
-        const Array<Id> weight = program.op(other).operands;
-        program.replace_op(op, "experts_grads",
-                           {input[0], input[1], input[2], input[3], input[4], input[5], input[6], input[7],
-                            weight.data[6], weight.data[7]},
-                           {{"experts", program.attr(op, "experts")}});
-        program.erase(other);
-      }
+      for (const Id op : input_halves(segment, static_cast<FunctionKind>(kind)))
+        if (const Id other = other_half(segment, op); other != none) fuse(program, op, other);
 }
 
 }  // namespace prun

@@ -60,7 +60,8 @@ class Finetune : public testing::Test {
   std::string samples(const std::string& setting) const {
     const Result shown = prun({"data", "show", recipe(), "--text", "--set", setting});
     EXPECT_EQ(shown.code, 0) << shown.out;
-    const std::size_t at = shown.out.find(" of ") + 4;
+    const std::string before = "sample 0 of ";
+    const std::size_t at = shown.out.find(before) + before.size();
     return shown.out.substr(at, shown.out.find(':', at) - at);
   }
 
@@ -136,6 +137,22 @@ TEST_F(Finetune, ConversationsThatWouldSeeEachOtherAreRefused) {
   const Result held = prun({recipe(), "--set", "data.between=710", "--set", "data.end_of_text=710"});
   EXPECT_EQ(held.code, 2);
   EXPECT_NE(held.out.find("which stands between conversations"), std::string::npos) << held.out;
+}
+
+TEST_F(Finetune, LargeModelsFitTheMachinesThatTheirRecipesName) {
+  const std::vector<std::string> one = {"plan",  PRUN_SOURCE_DIR "/configs/finetune-8b.toml",
+                                        "--set", "device.plan_gib=79",
+                                        "--set", "tier.cpu.plan_gib=160"};
+  std::vector<std::string> eight = {"plan",  PRUN_SOURCE_DIR "/configs/finetune-70b.toml",
+                                    "--set", "device.plan_gib=79",
+                                    "--set", "tier.cpu.plan_gib=1000"};
+  eight.insert(eight.end(), {"--set", "device.plan_units=8"});
+  const Result small = prun(one);
+  if (small.out.find("unknown device plugin") != std::string::npos) GTEST_SKIP() << "there is no device cuda";
+  EXPECT_EQ(small.code, 0) << small.out;
+  const Result large = prun(eight);
+  EXPECT_EQ(large.code, 0) << large.out;
+  EXPECT_NE(large.out.find("parameters  70.55 G"), std::string::npos) << large.out;
 }
 
 TEST_F(Finetune, FromAFolderToAFolderInFourCommands) {

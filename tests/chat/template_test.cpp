@@ -71,7 +71,7 @@ TEST(Template, WritesWhatJinjaWrites) {
   for (const auto& [text, expected] : cases) EXPECT_EQ(rendered(text), expected) << text;
 }
 
-std::string refusal(const std::string& text) {
+std::string refused_template(const std::string& text) {
   try {
     return "(" + rendered(text) + ")";
   } catch (const Error& error) {
@@ -107,10 +107,10 @@ TEST(Template, WhatPrunDoesNotHaveIsRefusedByName) {
        "takes too many steps"},
   };
   for (const auto& [text, says] : cases)
-    EXPECT_NE(refusal(text).find(says), std::string::npos) << text << ": " << refusal(text);
-  EXPECT_NE(
-      refusal("{{" + std::string(1000, '(') + "1" + std::string(1000, ')') + "}}").find("nested too deeply"),
-      std::string::npos);
+    EXPECT_NE(refused_template(text).find(says), std::string::npos) << text << ": " << refused_template(text);
+  EXPECT_NE(refused_template("{{" + std::string(1000, '(') + "1" + std::string(1000, ')') + "}}")
+                .find("nested too deeply"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -518,9 +518,12 @@ TEST(Cli, TheRecipeReferenceIsCurrent) {
 TEST(Cli, RecipesInConfigsAreGood) {
   int recipes = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
     std::ifstream file(entry.path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     if (!has_cuda() && text.find("plugin = \"cuda\"") != std::string::npos) continue;
+    if (text.find("plugin = \"chat\"") != std::string::npos)
+      continue;  // of a user's data: tests/chat plans them
     const Result result = shell("cd " PRUN_SOURCE_DIR " && $PRUN check " + entry.path().string());
     EXPECT_EQ(result.code, 0) << entry.path() << ": " << result.out;
     ++recipes;

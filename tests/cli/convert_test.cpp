@@ -438,7 +438,7 @@ TEST(ConvertMegatron, ContextParallelism) {
                                   "--use-distributed-optimizer --") +
                           key + " 4\n",
                       sets(text),
-                      {"dp = 2", "cp = 4\ntp = 2", "global = 4", "micro = 1", "stage = 1",
+                      {"dp = 2", "cp = 4", "tp = 2", "global = 4", "micro = 1", "stage = 1",
                        "plugin = \"context\"", "axis = [\"dp\", \"cp\"]"},
                       {},
                       {}});

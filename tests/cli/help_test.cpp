@@ -118,9 +118,10 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(offered("plan --set optimizer.lr = 1 a"), "a b.toml\n");
   EXPECT_EQ(offered("plan --set optimizer.plu"), "optimizer.plugin=\n");
   EXPECT_EQ(offered("plan --set strategy.0.sta"), "strategy.0.stage=\n");
-  EXPECT_EQ(offered("plan --set optimizer.plugin ="), "adamw\nsgd\n");
-  EXPECT_EQ(offered("plan --set optimizer.plugin = ad"), "adamw\n");
-  EXPECT_EQ(offered("plan --set optimizer.plugin=ad"), "optimizer.plugin=adamw\n");
+  EXPECT_EQ(offered("plan --set optimizer.plugin ="), "adafactor\nadamw\nlion\nmuon\nsgd\n");
+  EXPECT_EQ(offered("plan --set optimizer.plugin = ad"), "adafactor\nadamw\n");
+  EXPECT_EQ(offered("plan --set optimizer.plugin=ad"),
+            "optimizer.plugin=adafactor\noptimizer.plugin=adamw\n");
   EXPECT_EQ(offered("plan a.toml --set run.poison = \"\""), "false\ntrue\n");
   EXPECT_EQ(offered("init --model \"\""), "a b.toml\nc.txt\nd\ngpt\nllama\n");
   EXPECT_EQ(offered("plan --lo"), "--lowered\n");

@@ -28,7 +28,8 @@ Value documents_of(const Case& c) {
   return integers(DType::i32, {c.shape.batch, c.shape.seq}, starts);
 }
 
-// Lengths around the tiles, groups of queries, peaked weights, short and long documents.
+// Lengths around the tiles, groups of queries, peaked weights, short and long documents, windows. Of one key
+// alone gradients of queries and keys are nothing but rounding.
 std::vector<Case> cases() {
   std::vector<Case> all = {{{1, 1, 1, 1, 64, true}},           {{2, 9, 2, 1, 64, true}},
                            {{1, 64, 2, 1, 64, true}},          {{1, 65, 1, 2, 64, false}},
@@ -36,7 +37,7 @@ std::vector<Case> cases() {
                            {{1, 200, 1, 1, 64, false}},        {{1, 100, 1, 2, 128, true}},
                            {{1, 70, 2, 1, 128, false}, 3},     {{2, 150, 1, 1, 64, true}, 1, 20},
                            {{1, 300, 1, 2, 64, true}, 1, 130}, {{1, 140, 1, 1, 128, true}, 1, 50},
-                           {{1, 200, 1, 1, 64, true, 1}},      {{2, 150, 1, 2, 64, true, 33}},
+                           {{1, 200, 1, 1, 64, true, 3}},      {{2, 150, 1, 2, 64, true, 33}},
                            {{1, 300, 1, 1, 64, true, 100}},    {{1, 140, 1, 2, 128, true, 50}},
                            {{1, 90, 1, 1, 64, true, 400}},     {{2, 150, 1, 1, 64, true, 40}, 1, 60}};
   if (!on_host)

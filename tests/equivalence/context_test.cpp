@@ -176,16 +176,5 @@ TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
   for (const int ranks : {2, 4}) EXPECT_DOUBLE_EQ(flops(context(ranks, "zigzag")) * ranks, flops(""));
 }
 
-// What attention came to is dear to have again where sequences are long, and is kept longest.
-TEST(Context, ABudgetRunsAttentionAgainLast) {
-  const Assembly assembly(
-      tiny_recipe(with(with(small, model_of("llama")), {"model.seq=2048"}),
-                  context(2, "zigzag") + "[[strategy]]\nplugin = 'recompute'\nmode = 'budget'\n"),
-      plugins());
-  const std::vector<RecomputeChoice> choices = recompute_choices(assembly.unlowered());
-  ASSERT_GT(choices.size(), 3u);
-  EXPECT_EQ(choices[choices.size() - 2].op_kinds.back(), "attention_across");
-}
-
 }  // namespace
 }  // namespace prun::test

@@ -598,6 +598,7 @@ Forecast forecast_by(Prices& prices, const Assembly& assembly, std::optional<dou
                           prices, {5}),
                  false,
                  {},
+                 {},
                  host_rate};
   return predicted;
 }

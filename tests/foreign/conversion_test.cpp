@@ -100,8 +100,10 @@ TEST_P(Conversions, WhatWasTrainedGoesOut) {
   const Tensors saved = saved_in(folder_ / "run/step-00000003");
   for (const auto& [out, suffix] : {std::pair("fp32", ".master"), {"bf16", ""}}) {
     import_directory(plugins(), {folder_ / out, folder_ / (std::string(out) + "_here"), {}, {}, {}});
-    for (const auto& [name, bytes] : saved_in(folder_ / (std::string(out) + "_here")))
-      EXPECT_EQ(saved.at(name + suffix), bytes) << out << " " << name;
+    for (const auto& [name, bytes] : saved_in(folder_ / (std::string(out) + "_here"))) {
+      const bool trained = saved.contains(name + suffix);  // what nothing trains has no master copy
+      EXPECT_EQ(saved.at(trained ? name + suffix : name), bytes) << out << " " << name;
+    }
   }
 }
 

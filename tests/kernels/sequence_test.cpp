@@ -71,12 +71,12 @@ void expect_rows_of_the_whole(const InstructionSet& set, const Shared& c, DType 
   const Operands all(c, type);
   const DType statistics = OpShape::statistics(type);
   const Value lse(statistics, {c.batch, c.heads, c.queries, c.seq});
-  const auto whole =
-      run(set, {"attention", {all.q, all.k, all.v, cleared(all.q), lse, all.documents}, {{.i = 1}}});
+  const auto whole = run(
+      set, {"attention", {all.q, all.k, all.v, cleared(all.q), lse, all.documents}, {{.i = 1}, {.i = 0}}});
   const auto grads = run(set, {"attention_grad",
                                {all.dy, all.q, all.k, all.v, whole[3], whole[4], cleared(all.q),
                                 cleared(all.k), cleared(all.v), all.documents},
-                               {{.i = 1}}});
+                               {{.i = 1}, {.i = 0}}});
   const SequenceOrder order = order_of(c);
   const std::vector<Attr> attrs = {{.i = 1}, {.i = 0}, {.i = order.chunk}, {.i = order.chunks}};
   const std::int64_t rows = c.seq / c.ranks;
@@ -182,7 +182,8 @@ TEST(Sequence, OpsAreToldWhichPositionIsWhere) {
     const std::vector<Attr> p = {{.f = 0.5}, {.i = 1}};
     EXPECT_EQ(run(set, {"dropout", {part(x), samples, number(7), cleared(x), positions}, p})[3].numbers(),
               part(run(set, {"dropout", {x, samples, number(7), cleared(x)}, p})[3]).numbers());
-    const std::vector<Attr> turn = {{.f = 100}, {.f = 1}, {.f = 1}, {.f = 4}, {.f = 8192}};
+    const std::vector<Attr> turn = {{.f = 100},  {.f = 1}, {.f = 1}, {.f = 4},
+                                    {.f = 8192}, {.i = 0}, {.f = 1}, {.f = 1}};
     const Value q(DType::f32, {2, seq, 2, 2, 6}), k(DType::f32, {2, seq, 2, 6});
     EXPECT_EQ(run(set, {"rope", {part(packed), q, k, k, positions}, turn})[1].numbers(),
               part(run(set, {"rope", {packed, q, k, k}, turn})[1]).numbers());

@@ -40,7 +40,8 @@ class Trial {
     if (made.columns > 0) program_->set_matrices(parameter_, made);
     segment.outgoing(segment.op("scale", {parameter_}, {{"factor", 1.0}}));
     add_backward(*program_);
-    add_update(*program_, one_optimizer(*optimizer_, UpdateUnit::matrix));
+    add_update(*program_,
+               one_optimizer(*optimizer_, made.columns > 0 ? UpdateUnit::matrix : UpdateUnit::tensor));
     runner_.emplace(*program_, kernels_of(*device_));
     runner_->set(program_->runtime("lr"), {rate});
     runner_->set(program_->runtime("clip"), {1.0});

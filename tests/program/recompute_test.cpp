@@ -200,7 +200,7 @@ TEST(Recompute, WhatChangesSomethingIsNeverRunAgain) {
             }).find("op 'zero' changes something that outlives it"),
             std::string::npos);
   EXPECT_NE(message_of([&] {
-              recompute(*chain.program, chain.block, {Kind::ops, {"gellu"}});
+              recompute(*chain.program, chain.block, {Kind::ops, {"gelus"}});
             }).find("did you mean 'gelu'"),
             std::string::npos);
   // The head's gradient leaves lm_head in forward: with everything allowed, that alone is kept.

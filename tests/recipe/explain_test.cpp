@@ -29,8 +29,12 @@ TEST(Explain, TellsMeaningTypeDefaultRangeAndDeclarer) {
             "  declared by model plugin 'gpt'\n");
   EXPECT_EQ(explain("optimizer.schedule.kind", catalog()),
             "optimizer.schedule.kind\n"
-            "  Shape of the learning rate after warm-up\n"
-            "  choice, default \"constant\", one of constant, linear, cosine\n"
+            "  Shape of the learning rate after warm-up; wsd: at its peak until schedule.decay steps before "
+            "the end; "
+            "steps and points: as schedule.at and schedule.factors say\n"
+            "  choice, default \"constant\", one of constant, linear, cosine, wsd, inverse-sqrt, polynomial, "
+            "steps, "
+            "points\n"
             "  declared by core\n");
 }
 

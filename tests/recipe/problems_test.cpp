@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "  20 | schedule = { kind = \"linear\", wramup = 1 }\n"
                 "     |                               ^~~~~~"},
         Mistake{"micro = 2", "micro = 2\nxyzzy = 1",
-                "r.toml:16:1: error: unknown key 'xyzzy' in [batch]\n  16 | xyzzy = 1\n     | ^~~~~"},
+                "r.toml:16:1: error: unknown key 'xyzzy' in [batch]; there are global, micro, order, pad\n"
+                "  16 | xyzzy = 1\n     | ^~~~~"},
         Mistake{"micro = 2", "micro = 2\n\"gl.obal\" = 1",
                 "r.toml:16:1: error: unknown key 'gl.obal' in [batch]; did you mean 'global'?\n  16 | "
                 "\"gl.obal\" = 1\n     | ^~~~~~~~~"},
@@ -292,14 +293,15 @@ TEST(Problems, CaretsStandUnderTabsAndWideLetters) {
             "     | ^~~~");
   EXPECT_EQ(
       complaint(good_with("lr = 3e-4", "lr = 1\nschedule = { kind = \"日\", steps = true }")),
-      "r.toml:20:21: error: 'schedule.kind' in [optimizer] is '日', not one of constant, linear, cosine\n"
+      "r.toml:20:21: error: 'schedule.kind' in [optimizer] is '日', not one of constant, linear, cosine, "
+      "wsd, inverse-sqrt, polynomial, steps, points\n"
       "  20 | schedule = { kind = \"日\", steps = true }\n"
       "     |                     ^~~~\n"
       "r.toml:20:34: error: wrong type for 'schedule.steps' in [optimizer]: expected int, got bool\n"
       "  20 | schedule = { kind = \"日\", steps = true }\n"
       "     |                                   ^~~~");
   EXPECT_EQ(complaint(good_with("[mesh]", "[device]\n\"é日\" = { a = 1 }\n[mesh]")),
-            "r.toml:22:1: error: unknown key 'é日' in [device]\n"
+            "r.toml:22:1: error: unknown key 'é日' in [device]; there are plugin, memory\n"
             "  22 | \"é日\" = { a = 1 }\n"
             "     | ^~~~~");
   EXPECT_EQ(complaint(good_with("name = \"test\"\nsteps = 100", "steps = 1\nname = [\"日é\", 2]")),

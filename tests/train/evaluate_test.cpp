@@ -170,10 +170,10 @@ std::vector<double> evaluated_losses(const Recipe& recipe) {
 
 // The rate becomes two hundred times what it was, so that the loss rises from there on.
 TEST(Evaluate, ARunKeepsItsBestCheckpointAndEndsOnceNoneIsBetter) {
-  const Recipe recipe =
-      recipe_with({"eval.every=1", "eval.batches=2", "eval.keep_best=true", "eval.patience=3", "run.steps=20",
-                   "run.keep=1", "optimizer.lr=1e-2", "optimizer.schedule.kind=steps",
-                   "optimizer.schedule.at=[4]", "optimizer.schedule.factors=[200.0]"});
+  const Recipe recipe = recipe_with(
+      {"run.out=" + (temporary_folder() / "best").string(), "eval.every=1", "eval.batches=2",
+       "eval.keep_best=true", "eval.patience=3", "run.steps=20", "run.keep=1", "optimizer.lr=1e-2",
+       "optimizer.schedule.kind=steps", "optimizer.schedule.at=[4]", "optimizer.schedule.factors=[200.0]"});
   const Assembly assembly(recipe, plugins());
   ASSERT_EQ(prun::train(assembly, plugins(), ""), 0);
   const std::vector<double> losses = evaluated_losses(recipe);

@@ -23,7 +23,7 @@ fs::path folder_of_tokenizer(const fs::path& path) {
 JsonValue config_of(const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   if (std::error_code ignored; !fs::exists(file, ignored)) return JsonValue(JsonObject());
-  const JsonValue config = parse_json(whole_file(file, longest_config), file.string());
+  JsonValue config = parse_json(whole_file(file, longest_config), file.string());
   if (!config.is_object())
     throw_error(ErrorCode::bad_input, file.string(), ": is not an object; it is damaged");
   return config;

@@ -48,7 +48,8 @@ std::vector<std::string_view> letters_of(std::string_view text) {
 // Without `what`'s letters, or white space where there is none, at its ends.
 std::string stripped(std::string_view text, std::span<const Value> arguments, bool left, bool right) {
   const bool given = !arguments.empty() && !arguments[0].is_none();
-  const std::vector<std::string_view> set = letters_of(given ? need_text(arguments[0], "strip") : "");
+  const std::string letters = given ? need_text(arguments[0], "strip") : std::string();
+  const std::vector<std::string_view> set = letters_of(letters);
   const auto goes = [&](std::string_view letter) {
     return given ? std::find(set.begin(), set.end(), letter) != set.end() : is_space(letter);
   };

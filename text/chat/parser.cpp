@@ -12,17 +12,13 @@ namespace {
 
 constexpr int deepest = 200;
 
-class Parser {
+// Words, and the expressions that they make.
+class ExpressionParser {
  public:
-  Parser(std::vector<Word> words, const std::string& name) : words_(std::move(words)), name_(name) {}
+  ExpressionParser(std::vector<Word> words, const std::string& name)
+      : words_(std::move(words)), name_(name) {}
 
-  Block parse() {
-    Block block = read_block({});
-    if (now().kind != WordKind::end) refuse("there is an end without its beginning");
-    return block;
-  }
-
- private:
+ protected:
   // --- words
 
   const Word& now() const { return words_[at_]; }
@@ -46,7 +42,7 @@ class Parser {
   // Counts how deep it is while it lives.
   class Deeper {
    public:
-    explicit Deeper(Parser& parser) : parser_(parser) {
+    explicit Deeper(ExpressionParser& parser) : parser_(parser) {
       if (++parser_.depth_ > deepest) parser_.refuse("it is nested too deeply");
     }
     ~Deeper() { --parser_.depth_; }
@@ -54,133 +50,8 @@ class Parser {
     Deeper& operator=(const Deeper&) = delete;
 
    private:
-    Parser& parser_;
+    ExpressionParser& parser_;
   };
-
-  // --- statements
-
-  // Up to a block that begins with one of these names, which is left.
-  Block read_block(std::initializer_list<std::string_view> ends) {
-    const Deeper deeper(*this);
-    Block block;
-    for (;;) {
-      if (now().kind == WordKind::text) {
-        Statement& text = block.emplace_back();
-        text.text = take().text;
-      } else if (now().kind == WordKind::begin_output) {
-        Statement& output = begin(block, StatementKind::output);
-        take();
-        output.expressions.push_back(read_expression());
-        expect(WordKind::end_output);
-      } else if (now().kind == WordKind::begin_block) {
-        if (std::find(ends.begin(), ends.end(), next().text) != ends.end()) return block;
-        if (next().text.starts_with("end")) refuse("'" + next().text + "' has no beginning");
-        read_statement(block);
-      } else {
-        if (ends.size() != 0) refuse("'" + std::string(*(ends.end() - 1)) + "' is missing");
-        return block;
-      }
-    }
-  }
-
-  Statement& begin(Block& block, StatementKind kind) const {
-    Statement& statement = block.emplace_back();
-    statement.kind = kind;
-    statement.line = now().line;
-    return statement;
-  }
-  void expect(WordKind kind) {
-    if (now().kind != kind) refuse("'" + now().text + "' is not expected here");
-    take();
-  }
-  void end_block(std::string_view name) {
-    expect(WordKind::begin_block);
-    if (!pass_name(name)) refuse("'" + std::string(name) + "' is missing");
-    expect(WordKind::end_block);
-  }
-
-  void read_statement(Block& block) {
-    take();
-    const std::string name = take_name();
-    if (name == "if") return read_branch(begin(block, StatementKind::branch));
-    if (name == "for") return read_loop(begin(block, StatementKind::loop));
-    if (name == "set") return read_set(begin(block, StatementKind::set));
-    if (name == "generation") {
-      Statement& generation = begin(block, StatementKind::generation);
-      expect(WordKind::end_block);
-      generation.blocks.push_back(read_block({"endgeneration"}));
-      return end_block("endgeneration");
-    }
-    if (name != "break" && name != "continue")
-      refuse("'" + name +
-             "' is a statement that prun does not have in templates; it has if, for, set, "
-             "generation, break and continue");
-    begin(block, name == "break" ? StatementKind::leave : StatementKind::go_on);
-    expect(WordKind::end_block);
-  }
-
-  void read_branch(Statement& branch) {
-    branch.expressions.push_back(read_expression());
-    for (;;) {
-      expect(WordKind::end_block);
-      branch.blocks.push_back(read_block({"elif", "else", "endif"}));
-      expect(WordKind::begin_block);
-      if (pass_name("elif")) {
-        branch.expressions.push_back(read_expression());
-      } else if (pass_name("else")) {
-        expect(WordKind::end_block);
-        branch.expressions.push_back(nullptr);
-        branch.blocks.push_back(read_block({"endif"}));
-        return end_block("endif");
-      } else {
-        take();
-        return expect(WordKind::end_block);
-      }
-    }
-  }
-
-  void read_loop(Statement& loop) {
-    do loop.names.push_back(take_name());
-    while (pass_sign(","));
-    if (!pass_name("in")) refuse("'in' is missing");
-    loop.expressions.push_back(read_or());
-    loop.expressions.push_back(pass_name("if") ? read_expression() : nullptr);
-    if (is_name("recursive")) refuse("'recursive' is not something that prun has in templates");
-    expect(WordKind::end_block);
-    loop.blocks.push_back(read_block({"else", "endfor"}));
-    expect(WordKind::begin_block);
-    if (pass_name("else")) {
-      expect(WordKind::end_block);
-      loop.blocks.push_back(read_block({"endfor"}));
-      return end_block("endfor");
-    }
-    take();
-    expect(WordKind::end_block);
-  }
-
-  void read_set(Statement& set) {
-    set.text = take_name();
-    if (pass_sign(".")) set.member = take_name();
-    if (!pass_sign("=")) refuse("a 'set' without '=' is not something that prun has in templates");
-    set.expressions.push_back(read_expression());
-    expect(WordKind::end_block);
-  }
-
-  // --- expressions
-
-  std::unique_ptr<Expression> make(ExpressionKind kind, std::string text = {}) const {
-    auto made = std::make_unique<Expression>();
-    made->kind = kind;
-    made->line = now().line;
-    made->text = std::move(text);
-    return made;
-  }
-  template <class... Parts>
-  ExpressionPointer joined(ExpressionKind kind, std::string text, Parts... parts) const {
-    auto made = make(kind, std::move(text));
-    (made->parts.push_back(std::move(parts)), ...);
-    return made;
-  }
 
   ExpressionPointer read_expression() {
     const Deeper deeper(*this);
@@ -199,6 +70,24 @@ class Parser {
     while (pass_name("or")) left = joined(ExpressionKind::binary, "or", std::move(left), read_and());
     return left;
   }
+
+ private:
+  // --- expressions
+
+  std::unique_ptr<Expression> make(ExpressionKind kind, std::string text = {}) const {
+    auto made = std::make_unique<Expression>();
+    made->kind = kind;
+    made->line = now().line;
+    made->text = std::move(text);
+    return made;
+  }
+  template <class... Parts>
+  ExpressionPointer joined(ExpressionKind kind, std::string text, Parts... parts) const {
+    auto made = make(kind, std::move(text));
+    (made->parts.push_back(std::move(parts)), ...);
+    return made;
+  }
+
   ExpressionPointer read_and() {
     ExpressionPointer left = read_not();
     while (pass_name("and")) left = joined(ExpressionKind::binary, "and", std::move(left), read_not());
@@ -393,6 +282,126 @@ class Parser {
   const std::string& name_;
   std::size_t at_ = 0;
   int depth_ = 0;
+};
+
+// The statements around them.
+class Parser : private ExpressionParser {
+ public:
+  using ExpressionParser::ExpressionParser;
+
+  Block parse() {
+    Block block = read_block({});
+    if (now().kind != WordKind::end) refuse("there is an end without its beginning");
+    return block;
+  }
+
+ private:
+  // Up to a block that begins with one of these names, which is left.
+  Block read_block(std::initializer_list<std::string_view> ends) {
+    const Deeper deeper(*this);
+    Block block;
+    for (;;) {
+      if (now().kind == WordKind::text) {
+        Statement& text = block.emplace_back();
+        text.text = take().text;
+      } else if (now().kind == WordKind::begin_output) {
+        Statement& output = begin(block, StatementKind::output);
+        take();
+        output.expressions.push_back(read_expression());
+        expect(WordKind::end_output);
+      } else if (now().kind == WordKind::begin_block) {
+        if (std::find(ends.begin(), ends.end(), next().text) != ends.end()) return block;
+        if (next().text.starts_with("end")) refuse("'" + next().text + "' has no beginning");
+        read_statement(block);
+      } else {
+        if (ends.size() != 0) refuse("'" + std::string(*(ends.end() - 1)) + "' is missing");
+        return block;
+      }
+    }
+  }
+
+  Statement& begin(Block& block, StatementKind kind) const {
+    Statement& statement = block.emplace_back();
+    statement.kind = kind;
+    statement.line = now().line;
+    return statement;
+  }
+  void expect(WordKind kind) {
+    if (now().kind != kind) refuse("'" + now().text + "' is not expected here");
+    take();
+  }
+  void end_block(std::string_view name) {
+    expect(WordKind::begin_block);
+    if (!pass_name(name)) refuse("'" + std::string(name) + "' is missing");
+    expect(WordKind::end_block);
+  }
+
+  void read_statement(Block& block) {
+    take();
+    const std::string name = take_name();
+    if (name == "if") return read_branch(begin(block, StatementKind::branch));
+    if (name == "for") return read_loop(begin(block, StatementKind::loop));
+    if (name == "set") return read_set(begin(block, StatementKind::set));
+    if (name == "generation") {
+      Statement& generation = begin(block, StatementKind::generation);
+      expect(WordKind::end_block);
+      generation.blocks.push_back(read_block({"endgeneration"}));
+      return end_block("endgeneration");
+    }
+    if (name != "break" && name != "continue")
+      refuse("'" + name +
+             "' is a statement that prun does not have in templates; it has if, for, set, "
+             "generation, break and continue");
+    begin(block, name == "break" ? StatementKind::leave : StatementKind::go_on);
+    expect(WordKind::end_block);
+  }
+
+  void read_branch(Statement& branch) {
+    branch.expressions.push_back(read_expression());
+    for (;;) {
+      expect(WordKind::end_block);
+      branch.blocks.push_back(read_block({"elif", "else", "endif"}));
+      expect(WordKind::begin_block);
+      if (pass_name("elif")) {
+        branch.expressions.push_back(read_expression());
+      } else if (pass_name("else")) {
+        expect(WordKind::end_block);
+        branch.expressions.push_back(nullptr);
+        branch.blocks.push_back(read_block({"endif"}));
+        return end_block("endif");
+      } else {
+        take();
+        return expect(WordKind::end_block);
+      }
+    }
+  }
+
+  void read_loop(Statement& loop) {
+    do loop.names.push_back(take_name());
+    while (pass_sign(","));
+    if (!pass_name("in")) refuse("'in' is missing");
+    loop.expressions.push_back(read_or());
+    loop.expressions.push_back(pass_name("if") ? read_expression() : nullptr);
+    if (is_name("recursive")) refuse("'recursive' is not something that prun has in templates");
+    expect(WordKind::end_block);
+    loop.blocks.push_back(read_block({"else", "endfor"}));
+    expect(WordKind::begin_block);
+    if (pass_name("else")) {
+      expect(WordKind::end_block);
+      loop.blocks.push_back(read_block({"endfor"}));
+      return end_block("endfor");
+    }
+    take();
+    expect(WordKind::end_block);
+  }
+
+  void read_set(Statement& set) {
+    set.text = take_name();
+    if (pass_sign(".")) set.member = take_name();
+    if (!pass_sign("=")) refuse("a 'set' without '=' is not something that prun has in templates");
+    set.expressions.push_back(read_expression());
+    expect(WordKind::end_block);
+  }
 };
 
 }  // namespace

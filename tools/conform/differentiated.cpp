@@ -81,7 +81,8 @@ std::optional<Differentiated::Miss> Differentiated::compare(double tolerance, st
                         : gradient(id);
   std::optional<Miss> worst;
   double distance = 1;
-  for (const auto& [id, analytic] : gradients) {
+  for (const auto& [parameter, analytic] : gradients) {
+    const Id id = parameter;
     if (program_->value(id).frozen) continue;
     const std::vector<double> start = values_.numbers(id);
     const std::size_t stride = (start.size() + most_elements - 1) / most_elements;

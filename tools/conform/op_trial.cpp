@@ -20,7 +20,7 @@ Precision precision_of(DType type) {
 
 }  // namespace
 
-OpTrial::OpTrial(std::shared_ptr<OpRegistry> registry, const OpExample& example, DType type,
+OpTrial::OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& example, DType type,
                  KernelsOf kernels)
     : example_(example), def_(registry->find(example.op())), kernels_(std::move(kernels)) {
   program_ = write(registry, type);

@@ -12,7 +12,8 @@ namespace prun {
 // weighs several results together.
 class OpTrial {
  public:
-  OpTrial(std::shared_ptr<OpRegistry> registry, const OpExample& example, DType type, KernelsOf kernels);
+  OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& example, DType type,
+          KernelsOf kernels);
 
   const OpDef& def() const { return def_; }
   bool has_gradient() const { return differentiated_ != nullptr; }

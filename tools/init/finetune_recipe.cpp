@@ -15,12 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Relief : std::uint8_t { plain, recompute, parts, host };
+enum class Keeping : std::uint8_t { plain, recompute, parts, host };
 
 struct FinetuneDraft {
   FinetuneWish wish;
   std::int64_t seq = 1024, between = 0, ranks = 1, micro = 1, global = 16;
-  Relief memory = Relief::plain;
+  Keeping memory = Keeping::plain;
   bool fast = false;
 };
 
@@ -76,14 +76,14 @@ void write_strategies(recipe::TomlWriter& out, const FinetuneDraft& draft) {
         .item("strategy")
         .value("plugin", "data", "each rank takes its part of the batch")
         .value("axis", "dp", "of the ranks along this axis of the mesh");
-  if (draft.ranks > 1 && draft.memory >= Relief::parts)
+  if (draft.ranks > 1 && draft.memory >= Keeping::parts)
     out.item("strategy")
         .value("plugin", "zero", "each rank keeps a part of weights, gradients and state")
         .value("axis", "dp", "of the ranks along this axis of the mesh")
         .value("stage", std::int64_t{3}, "1: state in parts; 2: gradients too; 3: weights too");
-  if (draft.memory >= Relief::recompute)
+  if (draft.memory >= Keeping::recompute)
     out.item("strategy").value("plugin", "recompute", "computes some of it twice, to need less memory");
-  if (draft.memory == Relief::host)
+  if (draft.memory == Keeping::host)
     out.item("strategy")
         .value("plugin", "offload", "what does not fit on the device lies in the host's memory")
         .value("optimizer", "host", "state, and updates on the host's cores")
@@ -123,6 +123,9 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   out.table("batch")
       .value("global", draft.global, "sequences a step, over all ranks")
       .value("micro", draft.micro, "sequences a rank takes at once: more need more memory");
+  if (draft.memory == Keeping::host)
+    out.value("order", "vertical",
+              "all microbatches through a layer before the next one: each layer comes once a step");
   write_strategies(out, draft);
   out.table("optimizer")
       .value("plugin", "adamw", "how gradients become updates")
@@ -158,9 +161,9 @@ std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins) {
   draft.fast = device.units > 0;
   draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
   const std::int64_t wanted = draft.global;
-  for (const Relief memory : {Relief::plain, Relief::recompute, Relief::parts, Relief::host})
+  for (const Keeping memory : {Keeping::plain, Keeping::recompute, Keeping::parts, Keeping::host})
     for (const std::int64_t micro : {8, 4, 2, 1}) {
-      if (memory == Relief::parts && draft.ranks == 1) continue;
+      if (memory == Keeping::parts && draft.ranks == 1) continue;
       draft.memory = memory;
       draft.micro = micro;
       draft.global = std::max<std::int64_t>(1, wanted / (micro * draft.ranks)) * micro * draft.ranks;

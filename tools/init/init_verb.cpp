@@ -62,8 +62,8 @@ int init_command(const Arguments& arguments) {
   const fs::path file = arguments.path("--out").value_or("recipe.toml");
   if (std::error_code ignored; fs::exists(file, ignored))
     throw_error(ErrorCode::bad_input, file.string(), " is there already; name another with --out");
-  if (arguments.has("--from")) return init_finetune(arguments, file);
-  if (arguments.has("--template"))
+  if (arguments.values.count("--from") != 0) return init_finetune(arguments, file);
+  if (arguments.values.count("--template") != 0)
     throw_error(ErrorCode::bad_input, "--template goes with --from, the model to go on from");
   RecipeWish wish;
   wish.name = file.stem().string();

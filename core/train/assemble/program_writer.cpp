@@ -131,8 +131,24 @@ void ProgramWriter::write_step() {
   optimizers_ = {optimizer_of(recipe_.section("optimizer"))};
   for (const RecipeSection& group : groups_with_optimizers(recipe_))
     optimizers_.push_back(optimizer_of(group));
+  check_parts_of_tensors();
   add_update(*program_, optimizers_);
   add_step(*program_, {recipe_.number("optimizer.clip")});
+}
+
+// What takes a tensor as a whole would take its parts for tensors.
+void ProgramWriter::check_parts_of_tensors() const {
+  for (const Id id : program_->parameters()) {
+    const Value& parameter = program_->value(id);
+    if (!parameter.part || parameter.frozen) continue;
+    const NamedOptimizer& optimizer = optimizers_.at(static_cast<std::size_t>(parameter.optimizer));
+    if (optimizer.unit != UpdateUnit::element)
+      throw_error(
+          ErrorCode::unsupported, "axis '", factored_->axis,
+          "' has more ranks than there are groups of heads, so '", parameter.part->tensor,
+          "' lies in two, and optimizer plugin '", optimizer.name,
+          "' does not treat elements alike; let the axis divide the groups, or choose another for it");
+  }
 }
 
 NamedOptimizer ProgramWriter::optimizer_of(const RecipeSection& section) const {

@@ -61,6 +61,7 @@ class ProgramWriter {
   bool write_over_mesh(const PlannedChoice& choice);
   void write_model(const PlannedChoice& choice);
   void write_step();
+  void check_parts_of_tensors() const;
   NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();
   void apply_strategies(std::string_view phase);

@@ -197,15 +197,9 @@ class Candidates {
   std::vector<std::vector<Candidate>> groups_;
 };
 
-// What became of a change: it fits, or does not, or cannot be combined with what is there.
-struct TriedChange {
-  std::optional<FittingChange> fitting = {};
-  bool refused = false;
-};
-
-// The recipe's plan with a change.
-TriedChange planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
-                    const std::function<void(const Assembly&)>& fits) {
+// The recipe's plan with a change, if it fits.
+std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
+                                     const std::function<void(const Assembly&)>& fits) {
   try {
     Recipe changed = recipe;
     for (const auto& [key, value] : candidate.change) changed = changed.with(key, value);
@@ -214,11 +208,9 @@ TriedChange planned(const Recipe& recipe, PluginHost& plugins, const Candidate& 
     FittingChange found{candidate.change, assembly.plan().layout.memory.total(), {}, candidate.exact};
     const Forecast forecast = prun::forecast(assembly, plugins, {});
     if (forecast.prediction) found.step_seconds = forecast.prediction->simulation.step_seconds;
-    return {found};
-  } catch (const DoesNotFit&) {
-    return {};
+    return found;
   } catch (const Error&) {
-    return {{}, true};
+    return {};  // it does not fit either, or cannot be combined with what is there
   }
 }
 
@@ -229,17 +221,17 @@ bool cheaper(const FittingChange& a, const FittingChange& b) {
   return false;
 }
 
-// Of those that there was no time for, which come to more and more: the most that goes with the recipe. Those
-// that are refused are so before they are planned, most of them, and cost little.
+// Of those that there was no time for, which come to more and more: the last that fits. Those that do not go
+// with the recipe are refused before they are planned, most of them, and cost little.
 void try_strongest(const std::vector<const Candidate*>& left, Clock::time_point deadline, WhatFits& found,
                    const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits) {
   for (std::size_t i = left.size(); i-- > 0 && Clock::now() < deadline;) {
     ++found.planned;
     --found.left;
-    auto [fitting, refused] = planned(recipe, plugins, *left[i], fits);
-    if (refused) continue;
-    if (fitting) found.changes.push_back(std::move(*fitting));
+    auto fitting = planned(recipe, plugins, *left[i], fits);
+    if (!fitting) continue;
+    found.changes.push_back(std::move(*fitting));
     return;
   }
 }
@@ -264,7 +256,7 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
       continue;
     }
     ++found.planned;
-    auto [fitting, refused] = planned(recipe, plugins, candidate, fits);
+    auto fitting = planned(recipe, plugins, candidate, fits);
     if (!fitting) continue;
     found.changes.push_back(std::move(*fitting));
     if (candidate.groups.size() == 1) enough.insert(candidate.groups.begin(), candidate.groups.end());
@@ -289,8 +281,8 @@ std::string to_text(const RecipeChange& change) {
 std::string nothing_fits(const WhatFits& found) {
   std::string text = detail::concat("None of ", found.planned, " changes that were planned makes it fit");
   if (found.left > 0)
-    text += detail::concat(", the most that goes together among them; plans of this size take long, so ",
-                           found.left, " were left out");
+    text += detail::concat(", those that save most among them; plans of this size take long, so ", found.left,
+                           " were left out");
   return text + "; more ranks, a smaller model or a shorter model.seq need less.";
 }
 

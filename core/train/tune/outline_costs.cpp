@@ -35,7 +35,7 @@ class OutlineReader {
     std::map<std::int32_t, double> others;
     for (const PlannedFunction& function : plan_.functions) {
       const auto found = instances_.find(function.segment);
-      if (found == instances_.end()) continue;
+      if (found == instances_.end() || calls_of(function.kind) == 0) continue;
       const double times = static_cast<double>(found->second) * calls_of(function.kind);
       for (const Piece& piece : function.pieces) {
         const double seconds = times * seconds_of(function, piece);
@@ -66,6 +66,7 @@ class OutlineReader {
       case FunctionKind::bring_back: return microbatches_;
       case FunctionKind::gather: return gathers_ ? 2 * microbatches_ : 1;
       case FunctionKind::reduce: return reduces_ ? microbatches_ : 1;
+      case FunctionKind::zero:  // most sums begin by a write
       case FunctionKind::diagnose: return 0;
       default: return 1;
     }

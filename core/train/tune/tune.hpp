@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "train/tune/space.hpp"
-#include "train/tune/trial.hpp"
+#include "train/tune/tune_trial.hpp"
 
 namespace prun {
 

@@ -31,32 +31,39 @@ const char* count_key(const Family& family) {
   }
 }
 
+// Releases differ in what they call it.
+std::int64_t count_in(const Options& config, const Family& family) {
+  for (const char* other : {"num_local_experts", "num_experts"})
+    if (!config.has(count_key(family)) && config.has(other)) return config.integer(other);
+  return config.integer(count_key(family));
+}
+
 bool has_own_width(const Family& family) {
   return family.experts == ExpertKeys::qwen || family.experts == ExpertKeys::deepseek;
 }
 
-std::int64_t whole_number(const Options& config, const char* key, std::int64_t otherwise) {
+std::int64_t integer_or(const Options& config, const char* key, std::int64_t otherwise) {
   return config.has(key) ? config.integer(key) : otherwise;
 }
 
 void read_deepseek(const Options& config, std::int64_t width, ConfigWriter& options) {
   expect_text(config, "scoring_func", {"sigmoid"});
   expect_text(config, "topk_method", {"noaux_tc"});
-  if (whole_number(config, "moe_layer_freq", 1) != 1)
+  if (integer_or(config, "moe_layer_freq", 1) != 1)
     throw_error(ErrorCode::bad_input, "'moe_layer_freq' is ", config.integer("moe_layer_freq"),
                 ", and this model has experts in every layer behind the first dense ones");
   const std::int64_t layers = config.integer("num_hidden_layers");
   if (!config.has("layer_types") && config.has("sliding_window") &&
-      whole_number(config, "max_window_layers", 62) < layers)
+      integer_or(config, "max_window_layers", 62) < layers)
     throw_error(ErrorCode::bad_input,
                 "'max_window_layers' gives some layers a window, which this model does not "
                 "compute in this family");
-  options.set("shared_ffn", width * whole_number(config, "n_shared_experts", 0));
-  options.set("dense_first", whole_number(config, "first_k_dense_replace", 0));
+  options.set("shared_ffn", width * integer_or(config, "n_shared_experts", 0));
+  options.set("dense_first", integer_or(config, "first_k_dense_replace", 0));
   options.set("router", "sigmoid");
   options.set("router_bias", true);
-  options.set("router_groups", whole_number(config, "n_group", 1));
-  options.set("router_chosen_groups", whole_number(config, "topk_group", 1));
+  options.set("router_groups", integer_or(config, "n_group", 1));
+  options.set("router_chosen_groups", integer_or(config, "topk_group", 1));
   options.set("router_scale",
               config.has("routed_scaling_factor") ? config.number("routed_scaling_factor") : 1.0);
 }
@@ -66,7 +73,7 @@ void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
     options.set("shared_ffn", config.integer("shared_expert_intermediate_size"));
     options.set("shared_gate", true);
   }
-  options.set("sparse_every", whole_number(config, "decoder_sparse_step", 1));
+  options.set("sparse_every", integer_or(config, "decoder_sparse_step", 1));
   std::vector<std::int64_t> dense;
   if (config.has("mlp_only_layers"))
     for (const double layer : config.numbers("mlp_only_layers"))
@@ -74,7 +81,7 @@ void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
   if (!dense.empty()) options.set("dense_layers", dense);
 }
 
-[[noreturn]] void refuse(const Family& family, const char* option) {
+[[noreturn]] void refuse_option(const Family& family, const char* option) {
   throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
               "' has no key for model.", option,
               " as it is set; leave it out, or choose another model.family");
@@ -90,7 +97,7 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
                 ", and this model's router adds no noise");
   const std::int64_t width =
       config.integer(has_own_width(family) ? "moe_intermediate_size" : "intermediate_size");
-  options.set("experts", config.integer(count_key(family)));
+  options.set("experts", count_in(config, family));
   options.set("choices", config.integer("num_experts_per_tok"));
   options.set("expert_ffn", width);
   const bool always = family.experts == ExpertKeys::mixtral;
@@ -105,9 +112,10 @@ std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) co
 
 void ExpertLayers::write_dense_layers(const Family& family, std::int64_t layers, ConfigWriter& config) const {
   const bool qwen = family.experts == ExpertKeys::qwen;
-  if (dense_first_ != 0 && !qwen && family.experts != ExpertKeys::deepseek) refuse(family, "dense_first");
-  if (every_ != 1 && !qwen) refuse(family, "sparse_every");
-  if (!dense_.empty() && !qwen) refuse(family, "dense_layers");
+  if (dense_first_ != 0 && !qwen && family.experts != ExpertKeys::deepseek)
+    refuse_option(family, "dense_first");
+  if (every_ != 1 && !qwen) refuse_option(family, "sparse_every");
+  if (!dense_.empty() && !qwen) refuse_option(family, "dense_layers");
   if (family.experts == ExpertKeys::deepseek) config.set("first_k_dense_replace", dense_first_);
   if (!qwen) return;
   config.set("decoder_sparse_step", every_);
@@ -119,19 +127,19 @@ void ExpertLayers::write_dense_layers(const Family& family, std::int64_t layers,
 
 void ExpertLayers::write_router(const Family& family, ConfigWriter& config) const {
   const bool deepseek = family.experts == ExpertKeys::deepseek;
-  if (sigmoid_ != deepseek) refuse(family, "router");
-  if (bias_ != deepseek) refuse(family, "router_bias");
+  if (sigmoid_ != deepseek) refuse_option(family, "router");
+  if (bias_ != deepseek) refuse_option(family, "router_bias");
   if (family.experts == ExpertKeys::mixtral) {
-    if (!normalise_) refuse(family, "router_normalise");
+    if (!normalise_) refuse_option(family, "router_normalise");
   } else {
     config.set("norm_topk_prob", normalise_);
   }
   if (!deepseek) {
-    if (groups_ != 1) refuse(family, "router_groups");
-    if (scale_ != 1) refuse(family, "router_scale");
+    if (groups_ != 1) refuse_option(family, "router_groups");
+    if (scale_ != 1) refuse_option(family, "router_scale");
     return;
   }
-  if (groups_ > 1 && group_best_ != 2) refuse(family, "router_group_best");
+  if (groups_ > 1 && group_best_ != 2) refuse_option(family, "router_group_best");
   config.set("n_group", groups_);
   config.set("topk_group", chosen_groups_);
   config.set("routed_scaling_factor", scale_);
@@ -149,14 +157,14 @@ void ExpertLayers::write_config(const Family& family, std::int64_t layers, Confi
   if (has_own_width(family)) config.set("moe_intermediate_size", ffn_);
   write_dense_layers(family, layers, config);
   write_router(family, config);
-  if (shared_gate_ != family.shared_expert) refuse(family, "shared_gate");
+  if (shared_gate_ != family.shared_expert) refuse_option(family, "shared_gate");
   if (family.shared_expert) {
     config.set("shared_expert_intermediate_size", shared_ffn_);
   } else if (family.experts == ExpertKeys::deepseek) {
-    if (shared_ffn_ % ffn_ != 0) refuse(family, "shared_ffn");
+    if (shared_ffn_ % ffn_ != 0) refuse_option(family, "shared_ffn");
     config.set("n_shared_experts", shared_ffn_ / ffn_);
   } else if (shared_ffn_ != 0) {
-    refuse(family, "shared_ffn");
+    refuse_option(family, "shared_ffn");
   }
 }
 

@@ -118,9 +118,11 @@ Id Llama::normed_heads(const Segment& s, Id packed) const {
   if (family_.head_norm == HeadNorm::absent) return packed;
   const bool all = family_.head_norm == HeadNorm::all;
   const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
-  const Id of_queries = all ? s.vector("q_norm.gain", {groups_, queries(), head_dim_}, gains())
+  // What norms a whole row is not split with the heads.
+  const Dim groups{"norm_heads", groups_.extent}, slots{"norm_queries", queries().extent};
+  const Id of_queries = all ? s.vector("q_norm.gain", {groups, slots, head_dim_}, gains())
                             : s.vector("q_norm.gain", {head_dim_}, gains());
-  const Id of_keys = all ? s.vector("k_norm.gain", {groups_, head_dim_}, gains())
+  const Id of_keys = all ? s.vector("k_norm.gain", {groups, head_dim_}, gains())
                          : s.vector("k_norm.gain", {head_dim_}, gains());
   const Id q = norm(s, apart[0], of_queries, all ? 3 : 1), k = norm(s, apart[1], of_keys, all ? 2 : 1);
   return s.op("join_heads", {q, k, apart[2]});

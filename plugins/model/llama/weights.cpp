@@ -17,8 +17,8 @@ void Llama::add_norms(const LayerRun& run, ForeignWeights& weights) const {
   if (after) add("norm2_after", "post_feedforward_layernorm");
   if (family_.head_norm == HeadNorm::absent) return;
   const bool all = family_.head_norm == HeadNorm::all;
-  add("q_norm", "self_attn.q_norm", all ? "heads queries head_dim" : "");
-  add("k_norm", "self_attn.k_norm", all ? "heads head_dim" : "");
+  add("q_norm", "self_attn.q_norm", all ? "norm_heads norm_queries head_dim" : "");
+  add("k_norm", "self_attn.k_norm", all ? "norm_heads head_dim" : "");
 }
 
 void Llama::add_mlp(const LayerRun& run, ForeignWeights& weights) const {

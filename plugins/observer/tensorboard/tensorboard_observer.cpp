@@ -17,15 +17,14 @@ double now() {
 void add_tally(const TallyInfo& tally, std::vector<Scalar>& scalars) {
   const std::string name(tally.name.view());
   for (std::int64_t layer = 0; layer < tally.layers; ++layer) {
-    const std::string of_layer = "/" + std::to_string(layer);
     const std::int64_t columns = columns_of(tally);
     for (std::int64_t column = 0; is_told_whole(tally) && column < columns; ++column)
       scalars.push_back(
-          {name + "/" + std::to_string(column) + of_layer, tally.numbers.data[layer * columns + column]});
+          {detail::concat(name, "/", column, "/", layer), tally.numbers.data[layer * columns + column]});
     if (is_told_whole(tally)) continue;
     const TallySummary summary = summary_of(tally, layer);
-    scalars.push_back({name + "/least" + of_layer, summary.least});
-    scalars.push_back({name + "/most" + of_layer, summary.most});
+    scalars.push_back({detail::concat(name, "/least/", layer), summary.least});
+    scalars.push_back({detail::concat(name, "/most/", layer), summary.most});
   }
 }
 

@@ -31,6 +31,7 @@ PRUN_PLUGIN(
     strategy, prun::Pipeline, "pipeline", "0.1.0", "Cuts the layers into stages on an axis of the mesh",
     "phase=partition; splits=model; axis=own; tune=exact; varies=schedule:@schedule, chunks:1|2|4; "
     "also=pp,pipeline_parallel",
+    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
     "axis     | string | pp | | Axis of the mesh whose ranks hold the stages\n"
     "schedule | string | 1f1b | | Schedule plugin: in which order a rank runs its pieces\n"
     "chunks   | int | 1 | 1..1024 | Stages a rank holds\n"

@@ -85,6 +85,7 @@ PRUN_PLUGIN(
     "phase=memory; only=training; tune=exact; varies=mode:budget|full; "
     "also=checkpointing,activation_checkpointing,gradient_checkpointing; "
     "frees=mode:budget, mode:full; bench=mode:none, mode:full",
+    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
     "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
     "makes the plan fit device.memory\n"
     "ops      | strings | []   | | Kinds of ops whose results are, with mode = \"selective\"\n"

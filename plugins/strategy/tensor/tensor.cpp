@@ -54,5 +54,6 @@ PRUN_PLUGIN(strategy, prun::TensorParallel, "tensor", "0.1.0",
             "Splits heads, MLP and vocabulary over an axis of the mesh",
             "phase=shard; splits=model; axis=own; tune=exact; varies=sequence; "
             "also=tp,tensor_parallel,sequence,sequence_parallel",
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
             "axis     | string | tp | | Axis of the mesh to split over\n"
             "sequence | bool | false | | Split the sequence between the blocks over the same axis\n");

@@ -57,6 +57,15 @@ inline void __syncwarp(std::source_location where = std::source_location::curren
   prun::simt::exchange(std::uint32_t{0}, 1, where);
 }
 
+inline unsigned __ballot_sync(unsigned, bool set,
+                              std::source_location where = std::source_location::current()) {
+  unsigned all = 0;
+  prun::simt::Lanes lanes = prun::simt::bring(set, where);
+  for (int lane = 0; lane < prun::simt::warp; ++lane) all |= static_cast<unsigned>(lanes[lane] != 0) << lane;
+  return all;
+}
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+
 inline double atomicAdd(double* to, double value) { return prun::simt::add_atomically(to, value); }
 
 inline float __uint_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }

@@ -60,7 +60,7 @@ Kernel select_steer(const OpShape& s) {
   return by_score<steer<double>, steer<float>>(s.operand[2].dtype);
 }
 
-std::int64_t workspace(const OpShape& s, std::int64_t routes) {
+std::int64_t balance_room(const OpShape& s, std::int64_t routes) {
   const OperandShape& index = s.operand[1];
   return cuda::balance_workspace(
       {index.dims[0].extent, index.dims[1].extent, index.dims[2].extent, routes, false, 0, 0});
@@ -70,9 +70,9 @@ std::int64_t workspace(const OpShape& s, std::int64_t routes) {
 
 std::vector<DeviceOp> balance_ops(const OpChoices&) {
   return {{{"balance", select_balance,
-            [](const OpShape& s, std::int32_t) { return workspace(s, s.operand[4].dims[1].extent); }}},
+            [](const OpShape& s, std::int32_t) { return balance_room(s, s.operand[4].dims[1].extent); }}},
           {{"balance_grad", select_balance_grad,
-            [](const OpShape& s, std::int32_t) { return workspace(s, s.operand[0].dims[2].extent); }}},
+            [](const OpShape& s, std::int32_t) { return balance_room(s, s.operand[0].dims[2].extent); }}},
           {{"steer", select_steer}}};
 }
 

@@ -64,13 +64,13 @@ Kernel select_experts_weight_grad(const OpShape& s) {
   return by_sum(s, 0, {6, 7}, []<class T, class S>() -> Kernel { return experts_weight_grad<T, S>; });
 }
 
-Kernel select_grads(const OpShape& s) {
+Kernel select_experts_grads(const OpShape& s) {
   if (!operand_types(s) || !same_type(s, {0, 6}) || !same_type(s, {2, 7})) return nullptr;
   return by_sum(s, 0, {8, 9}, []<class T, class S>() -> Kernel { return experts_grads<T, S>; });
 }
 
 template <bool gradients>
-std::int64_t expert_bytes(const OpShape& s, std::int32_t) {
+std::int64_t experts_room(const OpShape& s, std::int32_t) {
   const OperandShape &index = s.operand[1], &up = s.operand[3];
   const ExpertsShape shape{index.dims[0].extent * index.dims[1].extent,
                            index.dims[2].extent,
@@ -84,10 +84,10 @@ std::int64_t expert_bytes(const OpShape& s, std::int32_t) {
 }  // namespace
 
 std::vector<DeviceOp> experts_ops(const OpChoices&) {
-  return {{{"experts", select_experts, expert_bytes<false>}},
-          {{"experts_grad", select_experts_grad, expert_bytes<true>}},
-          {{"experts_weight_grad", select_experts_weight_grad, expert_bytes<true>, 3u << 6}},
-          {{"experts_grads", select_grads, expert_bytes<true>, 3u << 8}}};
+  return {{{"experts", select_experts, experts_room<false>}},
+          {{"experts_grad", select_experts_grad, experts_room<true>}},
+          {{"experts_weight_grad", select_experts_weight_grad, experts_room<true>, 3u << 6}},
+          {{"experts_grads", select_experts_grads, experts_room<true>, 3u << 8}}};
 }
 
 }  // namespace prun::cuda

@@ -32,12 +32,12 @@ Kernel select_router(const OpShape& s) {
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return router<T>; });
 }
 
-Kernel select_input_grad(const OpShape& s) {
+Kernel select_router_input_grad(const OpShape& s) {
   if (!same_type(s, {1, 2}) || !computed_type(s, s.operand[1].dtype, {0})) return nullptr;
   return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return router_input_grad<T>; });
 }
 
-Kernel select_weight_grad(const OpShape& s) {
+Kernel select_router_weight_grad(const OpShape& s) {
   if (!computed_type(s, s.operand[0].dtype, {1})) return nullptr;
   return by_sum(s, 0, {2}, []<class T, class S>() -> Kernel { return router_weight_grad<T, S>; });
 }
@@ -46,8 +46,8 @@ Kernel select_weight_grad(const OpShape& s) {
 
 std::vector<DeviceOp> router_ops(const OpChoices&) {
   return {{{"router", select_router}},
-          {{"router_input_grad", select_input_grad}},
-          {{"router_weight_grad", select_weight_grad, nullptr, 1u << 2}}};
+          {{"router_input_grad", select_router_input_grad}},
+          {{"router_weight_grad", select_router_weight_grad, nullptr, 1u << 2}}};
 }
 
 }  // namespace prun::cuda

@@ -1,4 +1,4 @@
-#include "train/tune/trial.hpp"
+#include "train/tune/tune_trial.hpp"
 
 #include <algorithm>
 

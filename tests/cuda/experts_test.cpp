@@ -1,0 +1,118 @@
+#include "cuda/experts.hpp"
+
+#include "cuda/router.hpp"
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Experts = CudaTest;
+
+// An expert without rows, one with many, tiles that are not full, and choices of others' experts.
+struct Problem {
+  std::int64_t batch, seq, choices, experts, first, own, hidden, ffn;
+
+  cuda::ExpertsShape shape() const { return {batch * seq, choices, own, first, hidden, ffn}; }
+  Value index() const {
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t i = 0; i < batch * seq * choices; ++i) {
+      const std::int64_t e = i * i % 11 < 7 ? 0 : i * 3 % experts;
+      numbers.push_back(e == 1 ? 2 % experts : e);
+    }
+    return integers(DType::i32, {batch, seq, choices}, numbers);
+  }
+};
+
+const Problem problems[] = {{2, 45, 2, 5, 0, 5, 40, 24}, {1, 70, 3, 6, 2, 3, 70, 33}};
+
+template <class T>
+double bound() {
+  return std::is_same_v<T, double> ? 1e-12 : std::is_same_v<T, float> ? 2e-5 : 4e-2;
+}
+
+template <class T>
+struct Case {
+  static constexpr DType type = dtype_of<T>(), scores = dtype_of<cuda::Compute<T>>();
+  const Problem& p;
+  Value x, index, weight, up, down, dy;
+
+  explicit Case(const Problem& problem)
+      : p(problem),
+        x(random_value(type, {p.batch, p.seq, p.hidden}, 1)),
+        index(p.index()),
+        weight(random_value(scores, {p.batch, p.seq, p.choices}, 2)),
+        up(random_value(type, {p.own, 2, p.ffn, p.hidden}, 3, 0.5)),
+        down(random_value(type, {p.own, p.hidden, p.ffn}, 4, 0.5)),
+        dy(random_value(type, {p.batch, p.seq, p.hidden}, 5)) {}
+  std::vector<Start> starts() const { return {{3, 0, p.first}}; }
+};
+
+TEST_F(Experts, AreThoseOfTheCpu) {
+  for (const Problem& p : problems)
+    for_types([&]<class T>(std::int64_t offset) {
+      const Case<T> c(p);
+      const Value want = cpu("experts", {c.x, c.index, c.weight, c.up, c.down, Value(c.type, c.x.dims())},
+                             {{.i = p.experts}}, c.starts())[5];
+      const OnDevice x(c.x, offset), index(c.index), weight(c.weight), up(c.up, offset), down(c.down, offset);
+      OnDevice y(c.type, c.x.dims(), offset);
+      const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), false));
+      cuda::experts<T>(
+          {x.as<T>(), index.as<std::int32_t>(), weight.as<cuda::Compute<T>>(), up.as<T>(), down.as<T>()},
+          y.as<T>(), p.shape(), room.data(), nullptr);
+      expect_close(y.value(), want.numbers(), bound<T>(), "y");
+    });
+}
+
+TEST_F(Experts, GradientsAreThoseOfTheCpu) {
+  for (const Problem& p : problems)
+    for_sums([&]<class T, class S>(std::int64_t offset) {
+      const Case<T> c(p);
+      const DType sums = dtype_of<S>();
+      for (const bool begins : {true, false}) {
+        const Value dup = random_value(sums, c.up.dims(), 6), ddown = random_value(sums, c.down.dims(), 7);
+        const std::vector<Value> want = cpu_sums(
+            "experts_grads",
+            {c.x, c.index, c.weight, c.up, c.down, c.dy, Value(c.type, c.x.dims()),
+             Value(c.scores, c.weight.dims()), begins ? zeros(dup) : dup, begins ? zeros(ddown) : ddown},
+            {8, 9}, {{.i = p.experts}}, c.starts());
+        const OnDevice x(c.x, offset), index(c.index), weight(c.weight), up(c.up, offset),
+            down(c.down, offset), dy(c.dy, offset);
+        OnDevice dx(c.type, c.x.dims(), offset), dweight(c.scores, c.weight.dims()),
+            to_up(begins ? poison(dup) : dup), to_down(begins ? poison(ddown) : ddown);
+        const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), true));
+        cuda::experts_grads<T, S>(
+            {x.as<T>(), index.as<std::int32_t>(), weight.as<cuda::Compute<T>>(), up.as<T>(), down.as<T>()},
+            dy.as<T>(),
+            {dx.as<T>(), dweight.as<cuda::Compute<T>>(), {to_up.as<S>(), begins}, {to_down.as<S>(), begins}},
+            p.shape(), room.data(), nullptr);
+        expect_close(dx.value(), want[6].numbers(), bound<T>(), "dx");
+        expect_close(dweight.value(), want[7].numbers(), bound<T>(), "dweight");
+        expect_close(to_up.value(), want[8].numbers(), 2 * bound<T>(), "dup");
+        expect_close(to_down.value(), want[9].numbers(), 2 * bound<T>(), "ddown");
+      }
+    });
+}
+
+TEST_F(Experts, RoutersAreThoseOfTheCpu) {
+  for_types([&]<class T>(std::int64_t offset) {
+    const DType type = dtype_of<T>(), scores = dtype_of<cuda::Compute<T>>();
+    const cuda::RouterShape shape{70, 9, 45};
+    const Value x = random_value(type, {2, 35, 45}, 1), weight = random_value(type, {9, 45}, 2),
+                d = random_value(scores, {2, 35, 9}, 3), sum = random_value(scores, {9, 45}, 4);
+    const OnDevice on_x(x, offset), on_weight(weight, offset), on_d(d);
+    OnDevice logits(scores, d.dims()), dx(type, x.dims(), offset), dweight(sum);
+    cuda::router<T>(on_x.as<T>(), on_weight.as<T>(), logits.as<cuda::Compute<T>>(), shape, nullptr);
+    expect_close(logits.value(), cpu("router", {x, weight, Value(scores, d.dims())})[2].numbers(), bound<T>(),
+                 "logits");
+    cuda::router_input_grad<T>(on_d.as<cuda::Compute<T>>(), on_weight.as<T>(), dx.as<T>(), shape, nullptr);
+    expect_close(dx.value(), cpu("router_input_grad", {d, weight, Value(type, x.dims())})[2].numbers(),
+                 bound<T>(), "dx");
+    cuda::router_weight_grad<T, cuda::Compute<T>>(on_x.as<T>(), on_d.as<cuda::Compute<T>>(),
+                                                  {dweight.as<cuda::Compute<T>>(), false}, shape, nullptr);
+    expect_close(dweight.value(), cpu("router_weight_grad", {x, d, sum})[2].numbers(), bound<T>(), "dweight");
+  });
+}
+
+}  // namespace
