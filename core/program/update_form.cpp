@@ -21,7 +21,9 @@ Id writer_of(const Program& program, Id value) {
 
 class UpdateReader {
  public:
-  UpdateReader(const Program& program, std::vector<Id> own) : program_(program) {
+  // `members`: what updates of whole tensors have of each parameter of a bucket, beside what it packs.
+  UpdateReader(const Program& program, std::vector<Id> own, std::vector<Id> members = {})
+      : program_(program), members_(std::move(members)) {
     update_.own = std::move(own);
   }
 
@@ -61,11 +63,14 @@ class UpdateReader {
   std::string origin(Id value) const {
     if (value == none) return "-";
     if (is_own(value)) return "own " + std::to_string(number_in(update_.own, value));
+    if (const Id member = number_in(members_, value); member != none)
+      return "member " + std::to_string(member);
     const Id writer = program_.value(value).role == Role::activation ? writer_of(program_, value) : none;
     return writer == none ? "value " + std::to_string(value) : "(" + text(writer) + ")";
   }
 
   const Program& program_;
+  const std::vector<Id> members_;
   Update update_;
 };
 
@@ -159,9 +164,15 @@ Update update_of(const Program& program, Id parameter) {
 }
 
 Update update_of(const Program& program, const Bucket& bucket) {
+  std::vector<Id> members = bucket.parameters;
+  for (const Id parameter : bucket.parameters) {
+    const std::vector<Id>& states = program.value(parameter).states;
+    members.insert(members.end(), states.begin(), states.end());
+  }
   return UpdateReader(program,
                       listed(bucket.own_parameters, bucket.master, bucket.own_gradients, bucket.states,
-                             bucket.scales, {bucket.all_parameters, bucket.all_gradients}))
+                             bucket.scales, {bucket.all_parameters, bucket.all_gradients}),
+                      std::move(members))
       .read(bucket.segment);
 }
 

@@ -244,7 +244,8 @@ class Resolver {
     if (member.value.kind == Node::Kind::table) return fill(scope, member.value, key + ".");
     std::string meant;
     for (const Declared& declared : scope.declared)
-      if (declared.option.key.starts_with(key + ".")) meant += chosen_by(member.value, declared.option);
+      if (meant.empty() && declared.option.key.starts_with(key + "."))
+        meant = chosen_by(member.value, declared.option);
     report(member.value.at, "wrong type for " + in_quotes(key) + " in " + scope.label() +
                                 ": expected table, got " + describe(member.value) + meant);
   }
