@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -28,20 +28,21 @@ Thread start_thread(std::string_view what, Body&& body) {
 }
 
 // Calls body(thread, i) for every i below `count` by several threads, of which the caller is the first: by
-// fewer where the system has no more to give. What goes wrong first is thrown once all have ended; nothing
-// new is begun then.
+// fewer where the system has no more to give. After an error nothing new is begun; that of the smallest i is
+// thrown once all have ended, so it is the same in every run.
 template <class Body>
 void share_out(std::size_t threads, std::size_t count, Body&& body) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
-  std::optional<Error> trouble;
+  std::exception_ptr trouble;
+  std::size_t failed = count;
   const auto work = [&](std::size_t thread) {
     for (std::size_t i; (i = next++) < count;) {
       try {
         body(thread, i);
-      } catch (const Error& error) {
+      } catch (...) {
         const std::scoped_lock lock(mutex);
-        if (!trouble) trouble = error;
+        if (i < failed) failed = i, trouble = std::current_exception();
         next = count;
       }
     }
@@ -56,7 +57,7 @@ void share_out(std::size_t threads, std::size_t count, Body&& body) {
     }
     work(0);
   }
-  if (trouble) throw *trouble;
+  if (trouble) std::rethrow_exception(trouble);
 }
 
 }  // namespace prun

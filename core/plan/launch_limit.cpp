@@ -9,18 +9,33 @@ bool of_microbatch(FunctionKind kind) {
          kind == FunctionKind::bring_back;
 }
 
-}  // namespace
+struct Launches {
+  std::int64_t each = 0, once = 0;  // of a microbatch, and beside them
+};
 
-void check_launches(const Program& program, std::int64_t microbatches) {
-  std::int64_t each = 0, once = 0;
+Launches count(const Program& program) {
+  Launches launches;
   for (Id id = 0; id < program.segment_count(); ++id)
     for (int k = 0; k < function_kinds; ++k) {
       const auto kind = static_cast<FunctionKind>(k);
       const SegmentData& segment = program.segment(id);
-      (of_microbatch(kind) ? each : once) +=
+      (of_microbatch(kind) ? launches.each : launches.once) +=
           segment.repeat * static_cast<std::int64_t>(segment.ops(kind).size());
     }
-  if (once <= most_launches && (each == 0 || microbatches <= (most_launches - once) / each)) return;
+  return launches;
+}
+
+}  // namespace
+
+std::int64_t launches_of(const Program& program, std::int64_t microbatches) {
+  const auto [each, once] = count(program);
+  const bool few = once <= most_launches && (each == 0 || microbatches <= (most_launches - once) / each);
+  return few ? once + microbatches * each : most_launches + 1;
+}
+
+void check_launches(const Program& program, std::int64_t microbatches) {
+  if (launches_of(program, microbatches) <= most_launches) return;
+  const auto [each, once] = count(program);
   throw_error(
       ErrorCode::bad_input, "a step of ", microbatches, " x ", each, " kernels by microbatch and ", once,
       " besides launches more than the ", most_launches,

@@ -1,12 +1,15 @@
-// How large a step may be: planning takes time with each kernel that it launches.
+// How large a step may be: planning takes time and memory with each kernel that it launches.
 #pragma once
 
 #include "program/step_program.hpp"
 
 namespace prun {
 
-// Kernels of a step, of all stages of a pipeline together: about ten seconds of planning.
-inline constexpr std::int64_t most_launches = 3'000'000;
+// Kernels of a step, of all stages of a pipeline together: about a minute of planning, and 4 GiB.
+inline constexpr std::int64_t most_launches = 20'000'000;
+
+// As many as a step launches, or `most_launches` and one.
+std::int64_t launches_of(const Program& program, std::int64_t microbatches);
 
 // Throws bad_input, which names the bound, where a step launches more.
 void check_launches(const Program& program, std::int64_t microbatches);

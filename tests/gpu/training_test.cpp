@@ -119,7 +119,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"dropout", "model.dropout=0.2 model.tied=false", ""},
         Case{"muon", "optimizer.plugin=muon optimizer.iteration=fp32",
              "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n"},
-        Case{"adafactor", "optimizer.plugin=adafactor", ""}, Case{"lion", "optimizer.plugin=lion", ""},
+        Case{"adafactor", "optimizer.plugin=adafactor", ""},
+        // Llama has no biases: a sign decides Lion's step, and gradients of the keys' biases are rounding
+        // errors.
+        Case{"lion", llama + " optimizer.plugin=lion", ""},
         Case{"recompute", "", "[[strategy]]\nplugin = 'recompute'\n"},
         Case{"selective", "",
              "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention', 'gelu']\n"},

@@ -1,8 +1,10 @@
 #include "train/assemble/plan_maker.hpp"
 
 #include <set>
+#include <thread>
 
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "placement/moves.hpp"
 #include "plan/launch_limit.hpp"
 #include "plan/make/make_plan.hpp"
@@ -13,6 +15,11 @@
 #include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
+namespace {
+
+constexpr std::int64_t launches_of_a_short_step = 200'000;
+
+}  // namespace
 
 PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of, Proof proof)
     : of_(std::move(of)),
@@ -119,20 +126,23 @@ std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
   return outlines;
 }
 
-// Those of evaluation are over those of training.
+// Those of evaluation are over those of training. Stages of a long step are planned by several threads: a
+// short one is planned sooner than they start, and each keeps memory of the process.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
                                       bool far_ahead) const {
   const std::vector<int> ranks = next.pipeline_ ? next.mesh().group(of_->rank, next.pipeline_->axis)
                                                 : std::vector<int>{static_cast<int>(of_->rank)};
-  std::vector<Plan> plans;
+  std::vector<Plan> plans(ranks.size());
   check_launches(program, of_->batch.accumulate);
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
+  const auto make = [&](std::size_t, std::size_t i) {
     const Work work = work_of_stage(next, program, purpose, i);
     std::optional<Beneath> under;
     if (&program != next.program_.get()) under.emplace(Beneath{*next.program_, next.plans_[i]});
-    plans.push_back(make_plan(program, lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
-                              under ? &*under : nullptr, proof_));
-  }
+    plans[i] = make_plan(program, lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
+                         under ? &*under : nullptr, proof_);
+  };
+  const bool is_long = launches_of(program, of_->batch.accumulate) > launches_of_a_short_step;
+  share_out(is_long ? std::thread::hardware_concurrency() : 1, ranks.size(), make);
   if (proof_ == Proof::left_out) return plans;
   std::vector<RankPlan> pairs;
   for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
@@ -175,6 +185,7 @@ PlanDevice PlanMaker::plan_device(const Assembly& next, std::size_t number) cons
 // The device's own before an op plugin's for its kind.
 OfferedKernel PlanMaker::offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
                                  std::string_view op) const {
+  const std::scoped_lock one_asks(asking_);
   if (const KernelDef* own = device.kernel(op)) return {own, detail::concat("device plugin '", plugin, "'")};
   for (std::size_t i = 0; i < of_->ops.plugins.size(); ++i) {
     Array<DeviceKernel> kernels;

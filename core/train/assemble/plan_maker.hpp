@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -48,6 +49,7 @@ class PlanMaker {
   // Of the last way: the same for every choice of what is computed again in backward, of which it has none.
   std::shared_ptr<const Program> evaluation_;
   std::size_t evaluation_way_ = 0;
+  mutable std::mutex asking_;               // plugins are asked by one thread at a time
   std::optional<std::int64_t> data_bytes_;  // they are asked for once: no choice changes them
 };
 

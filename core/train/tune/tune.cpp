@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "plugin/traits.hpp"
 #include "simulate/machine.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/tune/recipe_text.hpp"
 #include "train/tune/why.hpp"
-#include "train/tune/workers.hpp"
 
 namespace prun {
 namespace {
@@ -68,9 +68,9 @@ class Search {
   }
 
   void estimate(const std::vector<std::size_t>& which) {
-    on_all(trials_, which.size(), [&](std::unique_ptr<Trial>& trial, std::size_t i) {
+    share_out(trials_.size(), which.size(), [&](std::size_t thread, std::size_t i) {
       Entry& entry = entries_[which[i]];
-      entry.estimate = trial->estimate(space_.sets(entry.candidate));
+      entry.estimate = trials_[thread]->estimate(space_.sets(entry.candidate));
     });
   }
 
@@ -147,9 +147,9 @@ class Search {
   }
 
   void plan(const std::vector<std::size_t>& which) {
-    on_all(trials_, which.size(), [&](std::unique_ptr<Trial>& trial, std::size_t i) {
+    share_out(trials_.size(), which.size(), [&](std::size_t thread, std::size_t i) {
       Entry& entry = entries_[which[i]];
-      entry.planned = trial->plan(space_.sets(entry.candidate), false);
+      entry.planned = trials_[thread]->plan(space_.sets(entry.candidate), false);
     });
     result_.planned += static_cast<std::int64_t>(which.size());
   }

@@ -5,9 +5,9 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "plugin/traits.hpp"
 #include "train/tune/recipe_text.hpp"
-#include "train/tune/workers.hpp"
 
 namespace prun {
 namespace {
@@ -124,8 +124,8 @@ class WhatIf {
     std::vector<std::unique_ptr<Trial>> trials;
     for (std::size_t i = 0; i < threads_of(request_); ++i) trials.push_back(std::make_unique<Trial>(base));
     std::vector<Planned> planned(sets.size());
-    on_all(trials, sets.size(),
-           [&](std::unique_ptr<Trial>& trial, std::size_t i) { planned[i] = trial->plan(sets[i], false); });
+    share_out(trials.size(), sets.size(),
+              [&](std::size_t thread, std::size_t i) { planned[i] = trials[thread]->plan(sets[i], false); });
     std::optional<Planned> best;
     for (Planned& one : planned)
       if (one.fate == Fate::good && (!best || one.step_seconds < best->step_seconds)) best = std::move(one);
