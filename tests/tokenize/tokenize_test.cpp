@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "support/packed_text.hpp"
 #include "support/temp_folder.hpp"
 #include "tests/support/fake_options.hpp"
 #include "tokenize/token_set.hpp"
@@ -63,6 +64,41 @@ class Tokenize : public testing::Test {
   const TempFolder folder_;
   Tokenizer tokenizer_ = tokenizer_of("llama3");
 };
+
+// Lines and texts, in pieces of a few bytes and in large ones.
+TEST_F(Tokenize, CompressedFilesGiveTheSameTokens) {
+  std::string lines, prose;
+  for (int i = 0; i < 4; ++i)
+    for (const std::string& text : texts()) lines += json_line(text), prose += text + "\n";
+  const auto tokens_of = [&](const std::string& first, const std::string& second, std::size_t piece) {
+    TokenizeRequest wish = request({first, second});
+    wish.threads = 2;
+    wish.piece_bytes = piece;
+    tokenize(tokenizer_, wish);
+    const Ids tokens = tokens_in(folder_ / "set");
+    for (const char* ending : {"set.bin", "set.idx"}) std::filesystem::remove(folder_ / ending);
+    return tokens;
+  };
+  const Ids expected = tokens_of(folder_.write("a.jsonl", lines), folder_.write("b.txt", prose), 1 << 20);
+  const std::vector<PackedText> of_lines = packed_ways(lines), of_prose = packed_ways(prose);
+  for (std::size_t i = 0; i < of_lines.size(); ++i)
+    for (const std::size_t piece : {std::size_t{40}, std::size_t{1} << 20})
+      EXPECT_EQ(tokens_of(folder_.write("a.jsonl" + of_lines[i].ending, of_lines[i].bytes),
+                          folder_.write("b.txt" + of_prose[i].ending, of_prose[i].bytes), piece),
+                expected)
+          << of_lines[i].ending;
+}
+
+// And nothing is left of what had been written.
+TEST_F(Tokenize, ACompressedFileThatIsCutShortIsRefused) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += json_line("line " + std::to_string(i));
+  for (const PackedText& way : packed_ways(lines)) {
+    const std::string file = folder_.write("a.jsonl" + way.ending, way.bytes.substr(0, way.bytes.size() / 2));
+    EXPECT_NE(refusal(request({file})).find("a.jsonl" + way.ending + ": is cut short at byte "),
+              std::string::npos);
+  }
+}
 
 // Lines of JSON and texts that are one document each, in pieces of a few bytes and in one.
 TEST_F(Tokenize, IsTheSameWhateverTheThreadsAndThePieces) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 
 #include "base/text.hpp"
 #include "chat/chat_encoder.hpp"
 #include "init/recipe_trial.hpp"
+#include "lines/text_reader.hpp"
 #include "prun/device.hpp"
 #include "recipe/toml_writer.hpp"
 
@@ -33,15 +33,15 @@ struct FirstChats {
 constexpr std::int64_t looked_at = 2000;
 
 FirstChats look_at_chats(const FinetuneWish& wish, const chat::ChatFormat& format) {
-  std::ifstream file(wish.data, std::ios::binary);
-  if (!file || !fs::is_regular_file(wish.data))
+  if (std::error_code ignored; !fs::is_regular_file(wish.data, ignored))
     throw_error(ErrorCode::not_found, "--data: there is no file ", in_quotes(wish.data.string()),
                 "; name one with a conversation a line");
   FirstChats first;
   first.holds.resize(static_cast<std::size_t>(format.tokenizer().size()));
   chat::ChatEncoder encoder(format);
+  LineReader file(wish.data);
   std::string line;
-  for (std::int64_t number = 1; number <= looked_at && std::getline(file, line); ++number) {
+  for (std::int64_t number = 1; number <= looked_at && file.next(line); ++number) {
     if (trim(line).empty()) continue;
     const std::string place = wish.data.string() + ":" + std::to_string(number);
     const chat::EncodedChat encoded = encoder.encode(chat::read_conversation(parse_json(line, place), place));

@@ -1,10 +1,6 @@
 #include "tokenize/documents.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "prun/error.hpp"
 
@@ -17,7 +13,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
 bool holds_lines(const fs::path& file) {
-  const std::string ending = file.extension().string();
+  const std::string ending = plain_name(file).extension().string();
   return ending == ".jsonl" || ending == ".ndjson" || ending == ".json";
 }
 
@@ -32,8 +28,7 @@ DocumentReader::DocumentReader(std::vector<fs::path> files, const Tokenizer& tok
 }
 
 void DocumentReader::open(const fs::path& file) {
-  open_ = FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!open_.is_open()) throw_storage_error("open", file, errno);
+  text_.emplace(file);
   lines_ = holds_lines(file);
   position_ = lines_ ? 1 : 0;
   at_end_ = false;
@@ -44,9 +39,8 @@ void DocumentReader::open(const fs::path& file) {
 bool DocumentReader::read_more() {
   const std::size_t had = buffer_.size(), wanted = std::max(had, piece_bytes_);
   buffer_.resize(had + wanted);
-  const ssize_t count = ::read(open_.get(), buffer_.data() + had, wanted);
-  if (count < 0) throw_storage_error("read", files_[file_ - 1], errno);
-  buffer_.resize(had + static_cast<std::size_t>(count));
+  const std::size_t count = text_->read(std::span(buffer_).subspan(had));
+  buffer_.resize(had + count);
   return count > 0;
 }
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/durable_file.hpp"
+#include "lines/text_reader.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace prun {
@@ -24,8 +24,8 @@ struct DocumentPiece {
 
 class DocumentReader {
  public:
-  // Files called *.jsonl, *.ndjson or *.json hold a document a line; any other is a document. Borrows the
-  // tokenizer, which says where a document may be cut.
+  // Files called *.jsonl, *.ndjson or *.json hold a document a line; any other is a document. Each may be
+  // compressed (TextReader). Borrows the tokenizer, which says where a document may be cut.
   DocumentReader(std::vector<std::filesystem::path> files, const Tokenizer& tokenizer,
                  std::size_t piece_bytes = std::size_t{1} << 20);
 
@@ -41,8 +41,8 @@ class DocumentReader {
   std::vector<std::filesystem::path> files_;
   const Tokenizer& tokenizer_;
   std::size_t piece_bytes_;
-  std::size_t file_ = 0;  // the next one
-  FileDescriptor open_;
+  std::size_t file_ = 0;            // the next one
+  std::optional<TextReader> text_;  // of the file under way
   bool lines_ = false, at_end_ = true;
   std::string buffer_;  // read and not handed out
   std::uint64_t position_ = 0;

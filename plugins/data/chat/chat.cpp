@@ -9,7 +9,7 @@ PRUN_PLUGIN(
     "also=sft,messages,sharegpt,conversations",
     "path      | string | required | | A file with a conversation a line (messages, ShareGPT's "
     "conversations, or prompt "
-    "and completion), or a folder of them\n"
+    "and completion), or a folder of them; compressed where the name ends in .gz or .zst\n"
     "tokenizer | string | required | | A tokenizer.json of Hugging Face, or a folder with one\n"
     "template  | string | own | | chatml, llama3, mistral or gemma; own: the tokenizer's, of "
     "chat_template.jinja or "

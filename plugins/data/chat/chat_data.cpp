@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/text.hpp"
+#include "lines/text_reader.hpp"
 #include "packing.hpp"
 #include "prun/plugin.hpp"
 
@@ -28,14 +28,15 @@ std::vector<fs::path> files_of(const fs::path& path) {
   std::vector<fs::path> files;
   if (fs::is_directory(path, ignored))
     for (const fs::directory_entry& entry : fs::directory_iterator(path))
-      if (const std::string end = entry.path().extension().string(); end == ".jsonl" || end == ".ndjson")
+      if (const std::string end = plain_name(entry.path()).extension().string();
+          end == ".jsonl" || end == ".ndjson")
         files.push_back(entry.path());
   std::sort(files.begin(), files.end(),
             [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   if (files.empty())
-    throw_error(
-        ErrorCode::not_found, "chat path '", path.string(),
-        "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, *.ndjson)");
+    throw_error(ErrorCode::not_found, "chat path '", path.string(),
+                "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, "
+                "*.ndjson, and with .gz or .zst behind it)");
   return files;
 }
 
@@ -55,12 +56,10 @@ ChatData::ChatData(const Options& options)
 std::vector<ChatData::Line> ChatData::read_lines() const {
   std::vector<Line> lines;
   for (const fs::path& path : files_of(path_)) {
-    std::ifstream file(path, std::ios::binary);
+    LineReader file(path);
     std::string text;
-    for (std::int64_t number = 1; std::getline(file, text); ++number)
+    for (std::int64_t number = 1; file.next(text); ++number)
       if (!trim(text).empty()) lines.push_back({text, path.string() + ":" + std::to_string(number)});
-    if (!file.eof())
-      throw_error(ErrorCode::storage, path.string(), ": cannot be read to its end; check the disk");
   }
   if (lines.empty()) throw_error(ErrorCode::bad_input, path_.string(), ": holds no conversation");
   return lines;

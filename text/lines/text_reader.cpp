@@ -1,0 +1,89 @@
+#include "lines/text_reader.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "prun/error.hpp"
+
+namespace prun {
+namespace {
+
+constexpr std::size_t packed_bytes = std::size_t{1} << 18;
+
+using Unpacker = std::unique_ptr<Unpacking> (*)(std::string_view);
+
+// Null where the name says that the file is its text.
+Unpacker unpacker_of(const std::filesystem::path& file) {
+  if (file.extension() == ".gz") return unpack_gzip;
+  if (file.extension() == ".zst") return unpack_zstd;
+  return nullptr;
+}
+
+std::unique_ptr<Unpacking> start_unpacking(const std::filesystem::path& file) {
+  const Unpacker unpack = unpacker_of(file);
+  return unpack ? unpack(file.native()) : nullptr;
+}
+
+}  // namespace
+
+std::filesystem::path plain_name(const std::filesystem::path& file) {
+  return unpacker_of(file) ? file.parent_path() / file.stem() : file;
+}
+
+TextReader::TextReader(std::filesystem::path file)
+    : path_(std::move(file)),
+      file_(open_or_throw(path_, O_RDONLY | O_CLOEXEC)),
+      unpacking_(start_unpacking(path_)),
+      buffer_(unpacking_ ? packed_bytes : 0) {}
+
+std::size_t TextReader::read_file(std::span<char> room) {
+  ssize_t count = -1;
+  do count = ::read(file_.get(), room.data(), room.size());
+  while (count < 0 && errno == EINTR);
+  if (count < 0) throw_storage_error("read", path_, errno);
+  return static_cast<std::size_t>(count);
+}
+
+void TextReader::refill() {
+  packed_ = std::span(buffer_).first(read_file(buffer_));
+  taken_ += packed_.size();
+  at_end_ = packed_.empty();
+}
+
+void TextReader::refuse(std::string_view what) const {
+  throw_error(ErrorCode::bad_input, path_.string(), ": ", what, " at byte ", taken_ - packed_.size(),
+              " of the compressed file; copy it here again, or make it again from its text");
+}
+
+// What has been taken may leave bytes behind that did not fit into `room`, so the unpacking is asked once
+// more after the file's last byte.
+std::size_t TextReader::read(std::span<char> room) {
+  if (!unpacking_) return read_file(room);
+  std::span<char> left = room;
+  while (left.size() == room.size()) {
+    if (packed_.empty() && !at_end_) refill();
+    if (packed_.empty() && at_end_ && unpacking_->whole()) return 0;
+    if (const std::string trouble = unpacking_->step(packed_, left); !trouble.empty()) refuse(trouble);
+    if (packed_.empty() && at_end_ && left.size() == room.size() && !unpacking_->whole())
+      refuse("is cut short");
+  }
+  return room.size() - left.size();
+}
+
+bool LineReader::next(std::string& line) {
+  line.clear();
+  for (bool begun = false;; begun = true) {
+    if (left_.empty()) left_ = {piece_.data(), text_.read(piece_)};
+    if (left_.empty()) return begun;
+    const std::size_t end = std::min(left_.find('\n'), left_.size());
+    const bool ends = end < left_.size();
+    line += left_.substr(0, end);
+    left_.remove_prefix(end + (ends ? 1 : 0));
+    if (ends) return true;
+  }
+}
+
+}  // namespace prun

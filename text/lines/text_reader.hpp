@@ -1,0 +1,57 @@
+// Reads files of text that may be compressed, as their names say: gzip (*.gz) and zstd (*.zst).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_system.hpp"
+#include "lines/unpacking.hpp"
+
+namespace prun {
+
+// The name that the text would have if it were not compressed: a.jsonl of a.jsonl.zst.
+std::filesystem::path plain_name(const std::filesystem::path& file);
+
+// The bytes of the text, in order. Memory does not grow with the file. What is damaged, cut short or needs a
+// library that this build lacks is told with the file, and the byte of it where reading came to an end.
+class TextReader {
+ public:
+  explicit TextReader(std::filesystem::path file);
+
+  // How many bytes it has put at the front of `room`; 0 at the end of the text.
+  std::size_t read(std::span<char> room);
+
+ private:
+  std::size_t read_file(std::span<char> room);
+  void refill();
+  [[noreturn]] void refuse(std::string_view what) const;
+
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  std::unique_ptr<Unpacking> unpacking_;  // none: the file is the text
+  std::vector<char> buffer_;
+  std::span<const char> packed_;  // of the buffer, not unpacked yet
+  std::uint64_t taken_ = 0;       // bytes of the file
+  bool at_end_ = false;
+};
+
+// The lines of a text, as std::getline takes them apart.
+class LineReader {
+ public:
+  explicit LineReader(std::filesystem::path file) : text_(std::move(file)), piece_(std::size_t{1} << 16) {}
+
+  // The next line without its end; false where there is none.
+  bool next(std::string& line);
+
+ private:
+  TextReader text_;
+  std::vector<char> piece_;
+  std::string_view left_;  // of the piece
+};
+
+}  // namespace prun
